@@ -22,6 +22,7 @@ NODE = "producer-node-metrics"
 CONSUMER = "consumer-metrics"
 CONSUMER_NODE = "consumer-node-metrics"
 FETCH = "consumer-fetch-manager-metrics"
+COORDINATOR = "consumer-coordinator-metrics"
 COUNT = "kafka-metrics-count"
 # Levels of metrics and of metrics.recording.level; each level also records the levels before it.
 LEVELS = ("INFO", "DEBUG", "TRACE")
@@ -36,6 +37,7 @@ class Kind(StrEnum):
     RATE = "rate"
     TOTAL = "total"
     OCCURRENCE_RATE = "occurrence rate"
+    HOURLY_OCCURRENCE_RATE = "occurrence rate per hour"
     OCCURRENCE_TOTAL = "occurrence total"
     RATIO = "ratio"
     GAUGE = "gauge"
@@ -65,7 +67,7 @@ class Metric(NamedTuple):
     scope: Scope = Scope.CLIENT
 
 
-AVG, MAX, MIN, RATE, TOTAL, OCCURRENCE_RATE, OCCURRENCE_TOTAL, RATIO, GAUGE = Kind
+AVG, MAX, MIN, RATE, TOTAL, OCCURRENCE_RATE, HOURLY_OCCURRENCE_RATE, OCCURRENCE_TOTAL, RATIO, GAUGE = Kind
 # The scope of a group whose metrics are all about the same.
 _SCOPES = {TOPIC: Scope.TOPIC, NODE: Scope.NODE}
 
@@ -313,6 +315,67 @@ CONSUMER_METRICS: tuple[Metric, ...] = (
                   "The replica that is read instead of the leader (KIP-392); -1 for the leader."),
 )
 
+# Names: HeartbeatMetricsManager, ConsumerRebalanceMetricsManager, OffsetCommitMetricsManager,
+# RebalanceCallbackMetricsManager and ConsumerCoordinator.
+COORDINATOR_METRICS: tuple[Metric, ...] = (
+    Metric("heartbeat-rate", COORDINATOR, "heartbeat-latency", OCCURRENCE_RATE, "requests/s",
+           "Heartbeats with an answer, good or bad."),
+    Metric("heartbeat-total", COORDINATOR, "heartbeat-latency", OCCURRENCE_TOTAL, "requests",
+           "Heartbeats with an answer, good or bad."),
+    Metric("heartbeat-response-time-max", COORDINATOR, "heartbeat-latency", MAX, "ms",
+           "Longest time from a heartbeat to its answer."),
+    Metric("last-heartbeat-seconds-ago", COORDINATOR, "last-heartbeat-seconds-ago", GAUGE, "s",
+           "Time since the last heartbeat was sent; -1 if none was."),
+    Metric("join-rate", COORDINATOR, "join-latency", OCCURRENCE_RATE, "requests/s",
+           "Joins of the group by the classic protocol."),
+    Metric("join-total", COORDINATOR, "join-latency", OCCURRENCE_TOTAL, "requests",
+           "Joins of the group by the classic protocol."),
+    Metric("join-time-avg", COORDINATOR, "join-latency", AVG, "ms", "From a JoinGroup to its answer."),
+    Metric("join-time-max", COORDINATOR, "join-latency", MAX, "ms", "Longest such time."),
+    Metric("sync-rate", COORDINATOR, "sync-latency", OCCURRENCE_RATE, "requests/s",
+           "Assignments received by the classic protocol."),
+    Metric("sync-total", COORDINATOR, "sync-latency", OCCURRENCE_TOTAL, "requests",
+           "Assignments received by the classic protocol."),
+    Metric("sync-time-avg", COORDINATOR, "sync-latency", AVG, "ms", "From a SyncGroup to its answer."),
+    Metric("sync-time-max", COORDINATOR, "sync-latency", MAX, "ms", "Longest such time."),
+    Metric("rebalance-latency-avg", COORDINATOR, "rebalance-latency", AVG, "ms",
+           "From the news of another assignment until the member has done what it asks for."),
+    Metric("rebalance-latency-max", COORDINATOR, "rebalance-latency", MAX, "ms", "Longest such time."),
+    Metric("rebalance-latency-total", COORDINATOR, "rebalance-latency", TOTAL, "ms",
+           "Time spent in rebalances."),
+    Metric("rebalance-total", COORDINATOR, "rebalance-latency", OCCURRENCE_TOTAL, "rebalances",
+           "Rebalances that were completed."),
+    Metric("rebalance-rate-per-hour", COORDINATOR, "rebalance-latency", HOURLY_OCCURRENCE_RATE,
+           "rebalances/h", "Rebalances that were completed."),
+    Metric("last-rebalance-seconds-ago", COORDINATOR, "last-rebalance-seconds-ago", GAUGE, "s",
+           "Time since the last rebalance was completed; -1 if none was."),
+    Metric("failed-rebalance-total", COORDINATOR, "failed-rebalance", OCCURRENCE_TOTAL, "rebalances",
+           "Rebalances that an error or the loss of the membership has ended."),
+    Metric("failed-rebalance-rate-per-hour", COORDINATOR, "failed-rebalance", HOURLY_OCCURRENCE_RATE,
+           "rebalances/h", "Rebalances that an error or the loss of the membership has ended."),
+    Metric("partition-revoked-latency-avg", COORDINATOR, "partition-revoked-latency", AVG, "ms",
+           "Time in on_revoked."),
+    Metric("partition-revoked-latency-max", COORDINATOR, "partition-revoked-latency", MAX, "ms",
+           "Longest time in on_revoked."),
+    Metric("partition-assigned-latency-avg", COORDINATOR, "partition-assigned-latency", AVG, "ms",
+           "Time in on_assigned."),
+    Metric("partition-assigned-latency-max", COORDINATOR, "partition-assigned-latency", MAX, "ms",
+           "Longest time in on_assigned."),
+    Metric("partition-lost-latency-avg", COORDINATOR, "partition-lost-latency", AVG, "ms",
+           "Time in on_lost."),
+    Metric("partition-lost-latency-max", COORDINATOR, "partition-lost-latency", MAX, "ms",
+           "Longest time in on_lost."),
+    Metric("assigned-partitions", COORDINATOR, "assigned-partitions", GAUGE, "partitions",
+           "Partitions that are read, whether the group or the program has assigned them."),
+    Metric("commit-latency-avg", COORDINATOR, "commit-latency", AVG, "ms",
+           "From an OffsetCommit to its answer."),
+    Metric("commit-latency-max", COORDINATOR, "commit-latency", MAX, "ms", "Longest such time."),
+    Metric("commit-rate", COORDINATOR, "commit-latency", OCCURRENCE_RATE, "requests/s",
+           "Commits with an answer, good or bad."),
+    Metric("commit-total", COORDINATOR, "commit-latency", OCCURRENCE_TOTAL, "requests",
+           "Commits with an answer, good or bad."),
+)
+
 
 class MetricName(NamedTuple):
     """The name, group and tags of a metric; `tags` are pairs such as ("topic", "events"), client-id first."""
@@ -333,6 +396,7 @@ MEASURES: Mapping[Kind, Callable[[Reading], float]] = {
     RATE: lambda reading: reading.total / (reading.elapsed_ms / 1000),
     TOTAL: lambda reading: float(reading.total_ever),
     OCCURRENCE_RATE: lambda reading: reading.occurrences / (reading.elapsed_ms / 1000),
+    HOURLY_OCCURRENCE_RATE: lambda reading: reading.occurrences / (reading.elapsed_ms / 3_600_000),
     OCCURRENCE_TOTAL: lambda reading: float(reading.occurrences_ever),
     RATIO: lambda reading: reading.total / (reading.elapsed_ms * _NS_PER_MS),
 }
@@ -519,7 +583,7 @@ prometheus_client.REGISTRY.register(ProducerCollector(producer))
 def page() -> str:
     """Return docs/metrics.md, written from the table."""
     lines = [_INTRODUCTION]
-    tables = (*METRICS, *CONSUMER_METRICS)
+    tables = (*METRICS, *CONSUMER_METRICS, *COORDINATOR_METRICS)
     for group, scope in dict.fromkeys((metric.group, metric.scope) for metric in tables):
         about = f", {scope}" if group == FETCH and scope is not Scope.CLIENT else ""
         lines.append(f"\n## {group}{about}\n\n| metric | kind | unit | sensor | level | meaning |\n")

@@ -200,9 +200,17 @@ class TransactionAbortedError(KafkaError):
 
 
 class CommitFailedError(KafkaError):
-    """The group has rebalanced, and another consumer has the partitions: abort the transaction, then poll."""
+    """The group has rebalanced, and another consumer may have the partitions: poll again, after aborting the
+    transaction if there is one.
+
+    Attributes
+    ----------
+    partitions : tuple of tuple[str, int]
+        Topic and number of the partitions that were not committed; empty for a transaction.
+    """
 
     abortable = True
+    partitions: tuple[tuple[str, int], ...] = ()
 
 
 # Bytes and messages

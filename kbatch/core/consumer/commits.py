@@ -1,0 +1,495 @@
+"""Commits: offsets that a group's member commits and looks up.
+
+Theory of operation. Commits are sent in the order of their calls, one at a time, so that an offset never goes
+back, and calls are done in that order. A call with `retries` is sent again, partition by partition, until
+default.api.timeout.ms; one without is done after the first answer. An answer that says that the member's
+generation is outdated is no failure: the commit waits for the next generation, and is sent again for the
+partitions that the member still owns.
+
+Look-ups do not wait for each other. A broker that still has open transactions for an offset is asked again
+(UNSTABLE_OFFSET_COMMIT, KIP-447).
+
+After org.apache.kafka.clients.consumer.internals.CommitRequestManager; KIP-98, KIP-320 (leader epochs).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from kbatch.core.client.admin_requests import FETCHES_BY_GROUP, LAST_VERSION_WITH_NAMES, REQUIRES_STABLE
+from kbatch.core.client.any_node_request import AnyNodeRequest
+from kbatch.core.client.backoff import NEVER_NS, NS_PER_MS
+from kbatch.core.client.calls import Call
+from kbatch.core.consumer.commit_outcome import CommitOutcome, outcome_of
+from kbatch.errors import CommitFailedError, ErrorCode, KafkaError, KafkaTimeoutError, error_of, row_of
+from kbatch.protocol import messages
+from kbatch.records import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+
+if TYPE_CHECKING:
+    from kbatch.core.client.connections import Response
+    from kbatch.core.consumer.group_coordinator import GroupCoordinator
+    from kbatch.core.consumer.group_metrics import GroupMetrics
+    from kbatch.core.consumer.membership import Membership, Ownership
+    from kbatch.protocol.structs import Message
+
+# An offset that the coordinator does not have.
+NO_OFFSET = -1
+SHOWN_PARTITIONS = 10
+
+
+class CommitOffsets(Call):
+    """Offsets to commit.
+
+    Parameters
+    ----------
+    offsets : Mapping[TopicPartition, OffsetAndMetadata]
+    retries : bool
+        True to try again until the time-out, False to be done after the first answer.
+    timeout_ms : int | None
+        None means default.api.timeout.ms.
+
+    Attributes
+    ----------
+    failed : dict[TopicPartition, KafkaError]
+        The partitions that were not committed, if the call is done with an error that is not a time-out.
+    """
+
+    __slots__ = ("awaits_after", "created_ns", "deadline_ns", "failed", "last_error", "offsets", "retries",
+                 "timeout_ms", "unfinished")  # fmt: skip
+
+    def __init__(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        *,
+        retries: bool = True,
+        timeout_ms: int | None = None,
+    ) -> None:
+        super().__init__("commit" if retries else "commit_async")
+        self.offsets = dict(offsets)
+        self.retries = retries
+        self.timeout_ms = timeout_ms
+        self.failed: dict[TopicPartition, KafkaError] = {}
+        self.unfinished = dict(offsets)
+        self.created_ns = 0
+        self.deadline_ns = NEVER_NS
+        self.awaits_after: int | None = None  # the generation that the coordinator has refused
+        self.last_error: KafkaError | None = None
+
+
+class CommittedLookup(Call):
+    """The committed offsets of partitions, after all transactions that may change them.
+
+    Parameters
+    ----------
+    partitions : Iterable[TopicPartition]
+    timeout_ms : int | None
+        None means default.api.timeout.ms.
+
+    Attributes
+    ----------
+    answer : dict[TopicPartition, OffsetAndMetadata]
+        The offsets, if it is done without an error; without partitions that have none.
+    """
+
+    __slots__ = ("answer", "created_ns", "deadline_ns", "last_error", "partitions", "pending", "then",
+                 "timeout_ms")  # fmt: skip
+
+    def __init__(self, partitions: Iterable[TopicPartition], *, timeout_ms: int | None = None) -> None:
+        super().__init__("committed")
+        self.partitions = set(partitions)  # without those that have an answer
+        self.timeout_ms = timeout_ms
+        self.answer: dict[TopicPartition, OffsetAndMetadata] = {}
+        self.created_ns = 0
+        self.deadline_ns = NEVER_NS
+        self.last_error: KafkaError | None = None
+        self.pending = AnyNodeRequest()
+        self.then: Callable[[CommittedLookup, int], None] | None = None
+
+
+class Commits:
+    """The commits and look-ups of one consumer that are not done.
+
+    Parameters
+    ----------
+    coordinator : GroupCoordinator
+    ownership : Ownership
+    metrics : GroupMetrics
+    timeout_ms : int
+        default.api.timeout.ms.
+    on_change : callable
+        Called after a call is done.
+
+    Attributes
+    ----------
+    membership : Membership | None
+        The member that commits; None if the program assigns partitions itself.
+    left_reason : str
+        Why the consumer has lost its last membership, for errors; or empty.
+    """
+
+    def __init__(
+        self,
+        coordinator: GroupCoordinator,
+        ownership: Ownership,
+        metrics: GroupMetrics,
+        *,
+        timeout_ms: int,
+        on_change: Callable[[], object],
+    ) -> None:
+        self._coordinator = coordinator
+        self._ownership = ownership
+        self._metrics = metrics
+        self._timeout_ms = timeout_ms
+        self._on_change = on_change
+        self._commits: deque[CommitOffsets] = deque()
+        self._pending = AnyNodeRequest()
+        self._lookups: list[CommittedLookup] = []
+        self.membership: Membership | None = None
+        self.left_reason = ""
+
+    @property
+    def is_open(self) -> bool:
+        """True if there are calls that are not done."""
+        return bool(self._commits or self._lookups)
+
+    def commit(self, call: CommitOffsets, now_ns: int) -> None:
+        """Begin the call."""
+        self._begin(call, now_ns)
+        self._commits.append(call)
+
+    def look_up(
+        self, call: CommittedLookup, now_ns: int, then: Callable[[CommittedLookup, int], None] | None = None
+    ) -> None:
+        """Begin the call. `then` is called once, with the call, after it is done; it has no deadline then."""
+        self._begin(call, now_ns)
+        if then is not None:
+            call.then, call.deadline_ns = then, NEVER_NS
+        self._lookups.append(call)
+
+    def _begin(self, call: CommitOffsets | CommittedLookup, now_ns: int) -> None:
+        timeout_ms = self._timeout_ms if call.timeout_ms is None else call.timeout_ms
+        call.created_ns = now_ns
+        call.deadline_ns = now_ns + timeout_ms * NS_PER_MS
+
+    def run(self, now_ns: int) -> None:
+        """Send what can be sent now, and finish what is late."""
+        for call in (*self._commits, *self._lookups):
+            if now_ns >= call.deadline_ns:
+                self._finish(call, self._late(call, now_ns), now_ns)
+        self._send_commit(now_ns)
+        self._lookups = [each for each in self._lookups if not each.is_done]
+        for lookup in self._lookups:
+            self._send_lookup(lookup, now_ns)
+
+    def deadline_ns(self) -> int:
+        """Return the time of the next `run`, if nothing happens before."""
+        deadlines = [each.deadline_ns for each in (*self._commits, *self._lookups)]
+        deadlines += [each.pending.deadline_ns for each in self._lookups]
+        if self._commits and not self._awaits_generation(self._commits[0]):
+            deadlines.append(self._pending.deadline_ns)
+        return min(deadlines, default=NEVER_NS)
+
+    def fail(self, error: KafkaError, now_ns: int) -> None:
+        """Finish all calls with the error."""
+        for call in (*self._commits, *self._lookups):
+            self._finish(call, error, now_ns)
+        self._commits.clear()
+        self._lookups.clear()
+
+    def _finish(self, call: CommitOffsets | CommittedLookup, error: KafkaError | None, now_ns: int) -> None:
+        if call.is_done:
+            return
+        call.finish(error)
+        if isinstance(call, CommittedLookup) and call.then is not None:
+            call.then(call, now_ns)
+        self._on_change()
+
+    def _late(self, call: CommitOffsets | CommittedLookup, now_ns: int) -> KafkaTimeoutError:
+        waited_ms = (now_ns - call.created_ns) // NS_PER_MS
+        cause = call.last_error
+        reason = f"the last error was: {cause}" if cause is not None else "its coordinator does not answer"
+        error = KafkaTimeoutError(
+            f"{call.name}() of group {self._coordinator.group_id} has no answer after {waited_ms} ms; {reason}"
+        )
+        error.__cause__ = cause
+        return error
+
+    # Commits
+
+    def _send_commit(self, now_ns: int) -> None:
+        """Send the first commit, if it is not in flight, and finish what has nothing left to be sent."""
+        while self._commits and not self._pending.is_in_flight:
+            call = self._commits[0]
+            if not call.is_done:
+                if self._awaits_generation(call):
+                    return
+                self._drop_lost(call)
+                if call.unfinished:
+                    self._try_send(call, now_ns)
+                    if not call.is_done:
+                        return
+                else:
+                    self._finish(call, _error_of_all(call), now_ns)
+            self._commits.popleft()
+            self._pending = AnyNodeRequest()
+
+    def _awaits_generation(self, call: CommitOffsets) -> bool:
+        """True if the member still has the generation that the coordinator has refused."""
+        membership, refused = self.membership, call.awaits_after
+        return (
+            refused is not None
+            and membership is not None
+            and membership.is_member
+            and membership.identity.generation_id == refused
+        )
+
+    def _drop_lost(self, call: CommitOffsets) -> None:
+        """Fail what the member may not commit any more."""
+        membership = self.membership
+        if membership is None or not call.unfinished:
+            return
+        if not membership.is_member:
+            lost = set(call.unfinished)
+        elif call.awaits_after is not None:
+            lost = call.unfinished.keys() - self._ownership.owned
+        else:
+            return
+        if lost:
+            self._fail_lost(call, lost, self.left_reason or "the group has given them to other members")
+
+    def _fail_lost(self, call: CommitOffsets, lost: Iterable[TopicPartition], why: str) -> None:
+        partitions = tuple(sorted(lost))
+        error = CommitFailedError(
+            f"group {self._coordinator.group_id}: {_named(partitions)} cannot be committed any more: {why}; "
+            "poll again, and go on with the partitions that are assigned then"
+        )
+        error.partitions = partitions
+        for partition in partitions:
+            call.failed[partition] = error
+            call.unfinished.pop(partition, None)
+
+    def _identity(self) -> ConsumerGroupMetadata:
+        if self.membership is None:
+            return ConsumerGroupMetadata(self._coordinator.group_id)
+        return self.membership.identity
+
+    def _try_send(self, call: CommitOffsets, now_ns: int) -> None:
+        identity, sent = self._identity(), dict(call.unfinished)
+        try:
+            self._coordinator.send(
+                self._pending,
+                messages.OffsetCommitRequest,
+                lambda version: _commit_message(identity, sent),
+                partial(self._take_commit, call, sent, identity.generation_id, now_ns),
+                now_ns,
+                highest_version=LAST_VERSION_WITH_NAMES,
+            )
+        except KafkaError as error:
+            self._finish(call, error, now_ns)
+
+    def _take_commit(
+        self,
+        call: CommitOffsets,
+        sent: Mapping[TopicPartition, OffsetAndMetadata],
+        generation: int,
+        sent_ns: int,
+        response: Response,
+    ) -> None:
+        now_ns = response.now_ns
+        self._metrics.commit_answered(sent_ns, now_ns)
+        if call.is_done:  # it was late
+            return
+        codes = dict.fromkeys(sent, int(ErrorCode.NETWORK_EXCEPTION))  # of what an answer leaves out
+        if response.message is not None:
+            for topic in response.message.topics:
+                for each in topic.partitions:
+                    partition = TopicPartition(topic.name, each.partition_index)
+                    if partition in codes:
+                        codes[partition] = each.error_code
+        by_code: dict[int, list[TopicPartition]] = {}
+        for partition, code in codes.items():
+            by_code.setdefault(code, []).append(partition)
+        outcomes = set()
+        call.awaits_after = None
+        for code, partitions in by_code.items():
+            outcomes.add(self._take_code(call, code, sorted(partitions), generation, response.error, now_ns))
+        if CommitOutcome.FIND in outcomes:
+            self._coordinator.forget()
+        if outcomes & {CommitOutcome.BACK_OFF, CommitOutcome.FIND}:
+            self._coordinator.back_off(self._pending, now_ns)
+        self._send_commit(now_ns)
+
+    def _take_code(
+        self,
+        call: CommitOffsets,
+        code: int,
+        partitions: list[TopicPartition],
+        generation: int,
+        cause: KafkaError | None,
+        now_ns: int,
+    ) -> CommitOutcome:
+        """Take the answer for the partitions that have the code."""
+        outcome, member = outcome_of(code), self.membership
+        if outcome is CommitOutcome.DONE:
+            for partition in partitions:
+                del call.unfinished[partition]
+            return outcome
+        if outcome in (CommitOutcome.RENEW, CommitOutcome.LOST) and member is not None:
+            member.handle_commit_refused(ErrorCode(code), generation, now_ns)
+            if outcome is CommitOutcome.RENEW:
+                call.awaits_after = generation
+                return outcome
+        if outcome in (CommitOutcome.RENEW, CommitOutcome.LOST):
+            self._fail_lost(call, partitions, self._why_lost(ErrorCode(code)))
+            return CommitOutcome.LOST
+        error = cause or error_of(code, self._text(code, partitions))
+        if outcome is not CommitOutcome.FAIL and call.retries:
+            call.last_error = error
+            return outcome
+        for partition in partitions:
+            del call.unfinished[partition]
+            call.failed[partition] = error
+        return CommitOutcome.FIND if outcome is CommitOutcome.FIND else CommitOutcome.FAIL
+
+    def _why_lost(self, code: ErrorCode) -> str:
+        if self.membership is None:
+            return (
+                f"the group has members ({code}), and only they commit; stop them, choose another group.id, "
+                "or subscribe instead of assigning partitions"
+            )
+        return self.left_reason or f"the coordinator does not count this consumer among the members ({code})"
+
+    def _text(self, code: int, partitions: list[TopicPartition]) -> str:
+        return f"group {self._coordinator.group_id}: commit of {_named(partitions)}: {row_of(code).doc}"
+
+    # Look-ups
+
+    def _send_lookup(self, call: CommittedLookup, now_ns: int) -> None:
+        if not call.partitions and not call.pending.is_in_flight:
+            self._finish(call, None, now_ns)
+            return
+        try:
+            self._coordinator.send(
+                call.pending,
+                messages.OffsetFetchRequest,
+                partial(_fetch_message, self._coordinator.group_id, sorted(call.partitions)),
+                partial(self._take_lookup, call),
+                now_ns,
+                highest_version=LAST_VERSION_WITH_NAMES,
+            )
+        except KafkaError as error:
+            self._finish(call, error, now_ns)
+
+    def _take_lookup(self, call: CommittedLookup, response: Response) -> None:
+        now_ns, answer = response.now_ns, response.message
+        if call.is_done:
+            return
+        failed: dict[int, list[TopicPartition]] = {}
+        if answer is None:
+            failed[ErrorCode.NETWORK_EXCEPTION] = sorted(call.partitions)
+        else:
+            failed = _read_offsets(call, answer)
+        for code, partitions in failed.items():
+            outcome = outcome_of(code)
+            named = _named(partitions)
+            text = f"group {self._coordinator.group_id}: committed offsets of {named}: {row_of(code).doc}"
+            error = response.error or error_of(code, text)
+            if outcome not in (CommitOutcome.BACK_OFF, CommitOutcome.FIND):
+                self._finish(call, error, now_ns)
+                return
+            call.last_error = error
+            if outcome is CommitOutcome.FIND:
+                self._coordinator.forget()
+        if call.partitions:
+            self._coordinator.back_off(call.pending, now_ns)
+        else:
+            self._finish(call, None, now_ns)
+
+
+def _read_offsets(call: CommittedLookup, answer: Any) -> dict[int, list[TopicPartition]]:
+    """Take the offsets of an answer, and return the partitions without one by their code."""
+    (group,) = answer.groups or [answer]
+    failed: dict[int, list[TopicPartition]] = {}
+    if group.error_code:
+        return {group.error_code: sorted(call.partitions)}
+    for topic in group.topics:
+        for each in topic.partitions:
+            partition = TopicPartition(topic.name, each.partition_index)
+            if partition not in call.partitions:
+                continue
+            if each.error_code:
+                failed.setdefault(each.error_code, []).append(partition)
+                continue
+            call.partitions.discard(partition)
+            if each.committed_offset != NO_OFFSET:
+                call.answer[partition] = OffsetAndMetadata(
+                    each.committed_offset, each.metadata or "", each.committed_leader_epoch
+                )
+    return failed
+
+
+def _commit_message(
+    identity: ConsumerGroupMetadata, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+) -> Message:
+    kind = messages.OffsetCommitRequest
+    topics: dict[str, list[Any]] = {}
+    for (topic, index), offset in sorted(offsets.items()):
+        partition = kind.OffsetCommitRequestPartition(
+            partition_index=index,
+            committed_offset=offset.offset,
+            committed_leader_epoch=offset.leader_epoch,
+            committed_metadata=offset.metadata,
+        )
+        topics.setdefault(topic, []).append(partition)
+    return kind(
+        group_id=identity.group_id,
+        generation_id_or_member_epoch=identity.generation_id,
+        member_id=identity.member_id,
+        group_instance_id=identity.group_instance_id,
+        topics=[
+            kind.OffsetCommitRequestTopic(name=name, partitions=partitions)
+            for name, partitions in topics.items()
+        ],
+    )
+
+
+def _fetch_message(group_id: str, partitions: Iterable[TopicPartition], version: int) -> Message:
+    kind = messages.OffsetFetchRequest
+    topics: dict[str, list[int]] = {}
+    for topic, index in partitions:
+        topics.setdefault(topic, []).append(index)
+    if version < FETCHES_BY_GROUP:
+        single = [
+            kind.OffsetFetchRequestTopic(name=name, partition_indexes=each) for name, each in topics.items()
+        ]
+        return kind(group_id=group_id, topics=single, require_stable=version >= REQUIRES_STABLE)
+    group = kind.OffsetFetchRequestGroup(
+        group_id=group_id,
+        topics=[
+            kind.OffsetFetchRequestTopics(name=name, partition_indexes=each) for name, each in topics.items()
+        ],
+    )
+    return kind(groups=[group], require_stable=True)
+
+
+def _named(partitions: Iterable[TopicPartition]) -> str:
+    """Return the names of partitions for an error, the first of many."""
+    names = [str(each) for each in partitions]
+    more = f" and {len(names) - SHOWN_PARTITIONS} more" if len(names) > SHOWN_PARTITIONS else ""
+    return ", ".join(names[:SHOWN_PARTITIONS]) + more
+
+
+def _error_of_all(call: CommitOffsets) -> KafkaError | None:
+    """Return the error of a call whose partitions have all been answered: the first, with the others' texts
+    as notes.
+    """
+    errors = list({id(each): each for each in call.failed.values()}.values())
+    if not errors:
+        return None
+    first, *others = sorted(errors, key=lambda error: error.retriable)
+    for other in others:
+        first.add_note(str(other))
+    return first

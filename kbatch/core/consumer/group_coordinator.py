@@ -1,0 +1,113 @@
+"""GroupCoordinator: requests to the coordinator of one group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from kbatch.core.client.any_node_request import AnyNodeRequest
+from kbatch.core.client.coordinators import GROUP, CoordinatorKey
+
+if TYPE_CHECKING:
+    from kbatch.core.client.backoff import ExponentialBackoff
+    from kbatch.core.client.connections import Connections, Response
+    from kbatch.core.client.coordinators import Coordinators
+    from kbatch.protocol.structs import Message
+
+# A broker answers the requests of a connection in turn, and a JoinGroup only when all members have joined.
+# So requests of the membership have a connection of their own, and delay nothing else.
+GROUP_LANE = 2
+_NO_LIMIT = 2**15 - 1
+
+
+class GroupCoordinator:
+    """Finds the coordinator of a group and sends requests to it.
+
+    Parameters
+    ----------
+    group_id : str
+    connections, coordinators, backoff
+    """
+
+    def __init__(
+        self, group_id: str, connections: Connections, coordinators: Coordinators, backoff: ExponentialBackoff
+    ) -> None:
+        self.group_id = group_id
+        self._key = CoordinatorKey(GROUP, group_id)
+        self._connections = connections
+        self._coordinators = coordinators
+        self._backoff = backoff
+
+    @property
+    def is_failing(self) -> bool:
+        """True if the coordinator is unknown or out of reach, and the last search did not help."""
+        return self._coordinators.is_failing(self._key)
+
+    def ready_node(self, pending: AnyNodeRequest, now_ns: int) -> int | None:
+        """Return the coordinator if it takes a request in the lane of `pending` now; else search for it, or
+        wait until `pending.retry_ns`. Raise KafkaError if the search fails for good.
+        """
+        return self._coordinators.ready_node(self._key, pending, now_ns)
+
+    def forget(self) -> None:
+        """Search for the coordinator again: it has refused a request or gave no answer."""
+        self._coordinators.forget(self._key)
+
+    def back_off(self, pending: AnyNodeRequest, now_ns: int) -> None:
+        """Wait before the next attempt, longer after each failure in a row."""
+        pending.back_off(self._backoff, now_ns)
+
+    def send(
+        self,
+        pending: AnyNodeRequest,
+        kind: type[Message],
+        make: Callable[[int], Message],
+        handle: Callable[[Response], None],
+        now_ns: int,
+        *,
+        highest_version: int = _NO_LIMIT,
+        timeout_ns: int | None = None,
+    ) -> bool:
+        """Send a request unless `pending` is in flight or backed off. Return True if it was sent.
+
+        Parameters
+        ----------
+        pending : AnyNodeRequest
+            It is in flight until `handle` is called; `pending.deadline_ns` is the time of the next call.
+        kind : type[Message]
+        make : Callable[[int], Message]
+            Returns the request, of a version.
+        handle : Callable[[Response], None]
+        highest_version : int
+        timeout_ns : int | None
+            None means request.timeout.ms.
+
+        Raises
+        ------
+        KafkaError
+            The coordinator cannot be found, or does not have the request, and that would not change.
+        """
+        if pending.is_in_flight or now_ns < pending.not_before_ns:
+            return False
+        node_id = self.ready_node(pending, now_ns)
+        if node_id is None:
+            return False
+        version = min(self._connections.version_of(node_id, kind, pending.lane), highest_version)
+        message = make(version)
+        pending.is_in_flight = True
+        self._connections.send(
+            node_id,
+            message,
+            partial(_finish, pending, handle),
+            now_ns,
+            version=version,
+            lane=pending.lane,
+            timeout_ns=timeout_ns,
+        )
+        return True
+
+
+def _finish(pending: AnyNodeRequest, handle: Callable[[Response], None], response: Response) -> None:
+    pending.is_in_flight = False
+    handle(response)

@@ -1,0 +1,224 @@
+"""Membership: how a consumer belongs to its group, whatever the group's protocol.
+
+Theory of operation. A membership talks to the group's coordinator and finds out which partitions the member
+is to own. It changes that in steps, each a `Rebalance` that the program does between two polls: give up
+partitions, take some, or learn that some are lost. Ownership hands one step at a time to the program's
+thread. A step that the program has not taken yet can be withdrawn; one that it has taken is always finished
+first. So callbacks see each partition assigned once, and then revoked or lost once.
+
+After org.apache.kafka.clients.consumer.internals.AbstractMembershipManager, AbstractCoordinator and
+ConsumerRebalanceListenerInvoker.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+
+from kbatch.records import TopicPartition
+
+if TYPE_CHECKING:
+    from kbatch.config import ConsumerConfig
+    from kbatch.core.client.cluster import Cluster
+    from kbatch.core.consumer.group_coordinator import GroupCoordinator
+    from kbatch.core.consumer.group_metrics import GroupMetrics
+    from kbatch.core.consumer.subscription import Subscription
+    from kbatch.errors import ErrorCode, KafkaError
+    from kbatch.records import ConsumerGroupMetadata
+
+RebalanceKind = Literal["revoke", "assign", "lost"]
+
+
+class Rebalance(NamedTuple):
+    """A step of a rebalance, for the program.
+
+    Attributes
+    ----------
+    kind : "revoke", "assign" or "lost"
+        Partitions that the member gives up, after their offsets are committed; that it gets; or that it does
+        not own any more, so that nothing can be committed.
+    partitions : tuple[TopicPartition, ...]
+        In order. The first assignment after a join may be empty.
+    number : int
+        It grows. Results of an assigned partition have it as their generation, until a `seek`.
+    """
+
+    kind: RebalanceKind
+    partitions: tuple[TopicPartition, ...]
+    number: int
+
+
+class Ownership:
+    """The partitions that a member owns, and the step that changes them.
+
+    The engine's owner asks for steps. The program's thread takes and does them; the engine finishes them.
+
+    Parameters
+    ----------
+    numbers : Iterator[int]
+        Gives the numbers of steps.
+    on_change : callable
+        Called after a step was asked for.
+
+    Attributes
+    ----------
+    owned : frozenset[TopicPartition]
+        What the member owns, with what it is giving up, without what it is about to get.
+    """
+
+    def __init__(self, numbers: Iterator[int], on_change: Callable[[], object]) -> None:
+        self.owned: frozenset[TopicPartition] = frozenset()
+        self._numbers = numbers
+        self._on_change = on_change
+        self._offered: deque[Rebalance] = deque()  # at most one; whoever removes it decides about it
+        self._open: Rebalance | None = None
+        self._must_lose = False
+
+    # For the program's thread
+
+    @property
+    def offered(self) -> Rebalance | None:
+        """The step that the program has not taken yet."""
+        try:
+            return self._offered[0]
+        except IndexError:
+            return None
+
+    def take(self) -> Rebalance | None:
+        """Return the next step, which cannot be withdrawn any more."""
+        try:
+            return self._offered.popleft()
+        except IndexError:
+            return None
+
+    # For the engine's owner
+
+    @property
+    def is_idle(self) -> bool:
+        """True if all steps are finished."""
+        return self._open is None
+
+    def revoke(self, partitions: Iterable[TopicPartition]) -> None:
+        """Let the program give up partitions. No other step may be open."""
+        self._offer("revoke", partitions)
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Let the program take partitions. No other step may be open."""
+        self._offer("assign", partitions)
+
+    def lose(self) -> None:
+        """Let the program know that it owns nothing any more. A step that it has not taken is withdrawn; the
+        step that it has taken comes first.
+        """
+        step = self._open
+        if step is not None:
+            if step.kind == "lost":
+                return
+            if self.take() is None:
+                self._must_lose = True
+                return
+            self._open = None
+        if self.owned:
+            self._offer("lost", self.owned)
+
+    def finish(self, step: Rebalance) -> bool:
+        """Make a step effective. Return False, and change nothing, if it is not the open one."""
+        if step is not self._open:
+            return False
+        self._open = None
+        if step.kind == "assign":
+            self.owned |= frozenset(step.partitions)
+        else:
+            self.owned -= frozenset(step.partitions)
+        if self._must_lose:
+            self._must_lose = False
+            self.lose()
+        return True
+
+    def _offer(self, kind: RebalanceKind, partitions: Iterable[TopicPartition]) -> None:
+        assert self._open is None
+        self._open = Rebalance(kind, tuple(sorted(partitions)), next(self._numbers))
+        self._offered.append(self._open)
+        self._on_change()
+
+
+class MemberContext(NamedTuple):
+    """What a membership works with.
+
+    Attributes
+    ----------
+    config : ConsumerConfig
+    cluster : Cluster
+    coordinator : GroupCoordinator
+        Sends requests to the group's coordinator.
+    ownership : Ownership
+    metrics : GroupMetrics
+    new_member_id : str
+        A UUID for protocols in which the member names itself. It stays for the life of the consumer.
+    """
+
+    config: ConsumerConfig
+    cluster: Cluster
+    coordinator: GroupCoordinator
+    ownership: Ownership
+    metrics: GroupMetrics
+    new_member_id: str
+
+
+class Membership(Protocol):
+    """A member of a group, by one of the protocols. A class of it is made with (context, now_ns).
+
+    Attributes
+    ----------
+    identity : ConsumerGroupMetadata
+        The member with its generation or epoch, -1 and "" while it is not in the group. It is replaced, never
+        changed, so any thread may read it.
+    error : KafkaError | None
+        The error that ended the membership.
+    deadline_ns : int
+        The time of the next `run`, if nothing happens before.
+    """
+
+    identity: ConsumerGroupMetadata
+    error: KafkaError | None
+    deadline_ns: int
+
+    @property
+    def is_member(self) -> bool:
+        """True if the coordinator counts it among the members, so that it may commit what it owns."""
+
+    @property
+    def is_out(self) -> bool:
+        """True if it has left, or ended with an error, and nothing of it is left to be done."""
+
+    def subscribe(self, subscription: Subscription, now_ns: int) -> None:
+        """Join the group, or let it know another subscription."""
+
+    def run(self, now_ns: int) -> None:
+        """Do what is possible now: send requests, and ask Ownership for the next step."""
+
+    def acknowledge(self, rebalance: Rebalance, now_ns: int) -> None:
+        """Go on after the program has done a step, which Ownership has made effective."""
+
+    def leave(self, now_ns: int, *, leave: bool | None) -> None:
+        """Give up what it owns, and leave the group; then `is_out` is true. With `leave=False` the group
+        keeps its place until the session ends; with True a static member leaves for good; None is what the
+        protocol does otherwise (KIP-1092).
+        """
+
+    def expire(self, now_ns: int) -> None:
+        """Leave the group and lose what it owns, since the program has not polled for max.poll.interval.ms.
+        Do not join again before `rejoin`.
+        """
+
+    def rejoin(self, now_ns: int) -> None:
+        """Join again after `expire`, since the program polls."""
+
+    def handle_commit_refused(self, code: ErrorCode, generation: int, now_ns: int) -> None:
+        """Take note that the coordinator has refused a commit of `generation`: UNKNOWN_MEMBER_ID,
+        ILLEGAL_GENERATION, FENCED_INSTANCE_ID, STALE_MEMBER_EPOCH or REBALANCE_IN_PROGRESS.
+        """
+
+    def topics(self) -> Iterable[str]:
+        """Return the topics whose metadata it needs."""
