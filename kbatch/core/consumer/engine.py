@@ -5,8 +5,8 @@ program, within kbatch.fetch.buffer.memory. `poll_completed` returns what it has
 are not decoded yet, moved positions, failed partitions. The program releases each Fetched after it has read
 it, and only then more is fetched in its place.
 
-`assign` and `seek` return a generation. Results of earlier generations of a partition may still come; they
-are released unread. `pause` throws nothing away.
+`assign`, `add` and `seek` return a generation. Results of earlier generations of a partition may still come;
+they are released unread. `pause` throws nothing away.
 
 The parts: Fetcher asks for records; Positions finds and corrects offsets, by LeaderRequests; TopicCalls
 answers calls about topics and offsets.
@@ -120,7 +120,9 @@ class ReadingEngine(ClientEngine):
             timeout_ms=config.default_api_timeout_ms,
             on_change=on_change,
         )
-        self._positions = Positions(self._cluster, self._leader_requests, self._completed, wall_clock_ms)
+        self._positions = Positions(
+            self._cluster, self._leader_requests, self._completed, wall_clock_ms, on_change
+        )
         self._fetcher = Fetcher(
             config,
             self._cluster,
@@ -165,28 +167,48 @@ class ReadingEngine(ClientEngine):
             What to do if the log does not have a position: the offset at a time or an end of the log, a
             duration back from then, or None to fail. The default is the configuration's auto.offset.reset.
         """
+        self.submit(lambda now_ns: self._close(self._fetcher.partitions.keys() - starts.keys()))
+        return self.add(starts, ends, reset=reset)
+
+    def add(
+        self,
+        starts: Mapping[TopicPartition, Start | OffsetSpec],
+        ends: Mapping[TopicPartition, int] | None = None,
+        *,
+        reset: Reset | Literal["auto.offset.reset"] = "auto.offset.reset",
+    ) -> int:
+        """Read these partitions from their starts, besides those that are read. Return the generation.
+
+        Parameters are those of `assign`.
+        """
         generation = next(self._generations)
         policy = self._default_reset if isinstance(reset, str) else reset
 
-        def assign(now_ns: int) -> None:
-            self._close(self._fetcher.partitions.keys() - starts.keys())
+        def add(now_ns: int) -> None:
             for partition, start in starts.items():
                 end_offset = (ends or {}).get(partition, NO_END)
                 self._begin(PartitionState(partition, generation, start, end_offset, policy, now_ns), now_ns)
 
-        self.submit(assign)
+        self.submit(add)
         return generation
 
-    def seek(self, partition: TopicPartition, start: Start | OffsetSpec) -> int:
-        """Read an assigned partition from another position. Its end and reset policy stay. Return the
-        generation. A partition that is not assigned is ignored.
+    def remove(self, partitions: Collection[TopicPartition]) -> None:
+        """Read these partitions no more. Results of before may still come."""
+        self.submit(lambda now_ns: self._close(partitions))
+
+    def seek(
+        self, partition: TopicPartition, start: Start | OffsetSpec, end_offset: int | None = None
+    ) -> int:
+        """Read an assigned partition from another position. Return the generation. Its reset policy stays,
+        and so does its end if `end_offset` is None. A partition that is not assigned is ignored.
         """
         generation = next(self._generations)
 
         def seek(now_ns: int) -> None:
             old = self._fetcher.partitions.get(partition)
             if old is not None:
-                new = PartitionState(partition, generation, start, old.end_offset, old.reset, now_ns)
+                end = old.end_offset if end_offset is None else end_offset
+                new = PartitionState(partition, generation, start, end, old.reset, now_ns)
                 new.is_paused = old.is_paused
                 self._begin(new, now_ns)
 
@@ -223,6 +245,12 @@ class ReadingEngine(ClientEngine):
             fetched.release()
 
         self.submit(release)
+
+    def reading(self, partition: TopicPartition) -> PartitionState | None:
+        """Return what is known of a partition, for reading its attributes; None if it is not read. Commands
+        of before may not have run yet; its generation says so.
+        """
+        return self._fetcher.partitions.get(partition)
 
     # What is to be done
 

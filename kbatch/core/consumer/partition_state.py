@@ -124,6 +124,8 @@ class PartitionState:
     reset : Reset
         The policy for a position that the log does not have.
     created_ns : int
+    first_offset : int
+        The position at which reading began; -1 while it is looked up.
     fetch_offset : int
     last_epoch : int
         The leader epoch of the batch before the position; NO_EPOCH.
@@ -154,6 +156,7 @@ class PartitionState:
         "empty_from",
         "end_offset",
         "fetch_offset",
+        "first_offset",
         "generation",
         "high_watermark",
         "in_flight",
@@ -189,6 +192,7 @@ class PartitionState:
         self.empty_from = -1
         self.reset = reset
         self.created_ns = now_ns
+        self.first_offset = -1
         self.fetch_offset = -1
         self.last_epoch = NO_EPOCH
         self.checked_epoch = NO_EPOCH
@@ -222,6 +226,8 @@ class PartitionState:
         self.transition(FetchEvent.POSITION)
         self.fetch_offset = offset
         self.last_epoch = last_epoch
+        if self.first_offset < 0:
+            self.first_offset = offset
 
     @property
     def is_closed(self) -> bool:

@@ -63,6 +63,8 @@ class Positions:
         Gets what the program is to know.
     wall_clock_ms : Callable[[], int]
         Returns milliseconds since 1970, from which a duration of the reset policy counts back.
+    on_found : Callable[[], object]
+        Called after the first position of a partition was looked up.
     """
 
     def __init__(
@@ -71,11 +73,13 @@ class Positions:
         leader_requests: LeaderRequests,
         results: list[Result],
         wall_clock_ms: Callable[[], int],
+        on_found: Callable[[], object],
     ) -> None:
         self._cluster = cluster
         self._leader_requests = leader_requests
         self._results = results
         self._wall_clock_ms = wall_clock_ms
+        self._on_found = on_found
 
     def begin(self, state: PartitionState, now_ns: int) -> None:
         """Find the first position of a new partition."""
@@ -178,6 +182,7 @@ class Positions:
         elif reason is None:
             state.move_to(found.offset, NO_EPOCH)
             self._complete_at_end(state)
+            self._on_found()
         else:
             self._move(state, state.after_loss(found.offset), NO_EPOCH, reason)
 

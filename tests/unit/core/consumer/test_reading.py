@@ -11,7 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kbatch import errors
-from kbatch.core.consumer.partition_state import EARLIEST, EARLIEST_LOCAL, LATEST, OffsetSpec, Start
+from kbatch.core.consumer.partition_state import (
+    EARLIEST,
+    EARLIEST_LOCAL,
+    LATEST,
+    NO_END,
+    OffsetSpec,
+    Start,
+)
 from kbatch.core.consumer.results import Failed, Fetched
 from kbatch.errors import ErrorCode
 from kbatch.metrics import FETCH, MetricName
@@ -838,6 +845,51 @@ def test_pause_fetches_nothing_and_skips_nothing() -> None:
     r.engine.resume([first])
     r.advance(2000)
     assert r.offsets(first) == [0, 1, 2]
+
+
+def test_add_and_remove_leave_other_partitions_alone() -> None:
+    r = Reading(partitions=3)
+    a, b, c = partitions_of(3)
+    for partition in (a, b, c):
+        fill(r, 2, partition=partition)
+    r.read(a, b)
+    r.engine.add({c: Start(1)})
+    r.engine.remove([a])
+    r.run()
+    for partition in (a, b, c):
+        fill(r, 2, partition=partition)
+    r.advance(1000)
+    assert (r.offsets(a), r.offsets(b), r.offsets(c)) == ([0, 1], [0, 1, 2, 3], [1, 2, 3])
+
+
+def test_seek_sets_and_removes_an_end() -> None:
+    r = Reading()
+    fill(r)
+    r.read(start=LATEST)
+    r.engine.seek(FIRST, Start(3), 6)
+    r.advance(1000)
+    assert r.offsets() == [3, 4, 5] and r.is_complete()
+    r.engine.seek(FIRST, Start(6), NO_END)
+    r.advance(1000)
+    fill(r, 1)
+    r.advance(1000)
+    assert r.offsets() == [*range(3, 11)]
+
+
+def test_first_offset_stays_when_reading_goes_on() -> None:
+    r = Reading()
+    fill(r)
+    r.faults.delay("ListOffsets", 1)
+    r.engine.assign({FIRST: LATEST})
+    r.run()
+    reading, before = r.engine.reading(FIRST), r.change_count
+    assert reading is not None and reading.first_offset == -1
+    r.advance(1500)
+    assert r.change_count > before  # or a program that waits for it would not look
+    fill(r)
+    r.advance(1000)
+    assert (reading.first_offset, reading.fetch_offset) == (10, 20)
+    assert r.engine.reading(TopicPartition(TOPIC, 7)) is None
 
 
 def test_assign_replaces_the_partitions() -> None:
