@@ -167,7 +167,8 @@ LAYERS = (
         "**how a caller waits**",
         {
             "threads event_loop virtual": "the waiters of a thread, a task, and a task of virtual time",
-            "protocols deadline conditions": "the protocol of waiters; time limits; conditions and events",
+            "protocols deadline conditions methods": "the protocol of waiters; time limits; conditions and "
+            "events; **plain methods out of coroutines**",
         },
     ),
     Layer(
@@ -258,8 +259,7 @@ LAYERS = (
         "producer/",
         "Producer (`threads`) and AsyncProducer (`event_loop`)",
         {
-            "base coroutines parts configured": "what both do: send, flush, close; the methods of tasks and "
-            "of parts",
+            "base coroutines configured": "what both do: send, flush, close; the methods of tasks",
             "runtime memory_queue deliveries": "what the calls share; the queue for memory; `wait`, "
             "`as_completed`, `await delivery`",
             "tables transactions groups": "the parts: `send_table`; transactions; requests about groups",

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from kbatch._native.io.interrupts import at_once
 from kbatch.producer.base import ProducerBase
 from kbatch.producer.groups import GroupQueries
-from kbatch.producer.parts import awaited
 from kbatch.producer.transactions import TransactionCalls
+from kbatch.waiting.methods import awaited
 
 if TYPE_CHECKING:
     from kbatch._native.send.accumulator import Refusal

@@ -41,10 +41,10 @@ from kbatch.network.sealing import register_sealers
 from kbatch.producer.base import EXIT_SECONDS, configured
 from kbatch.producer.coroutines import CoroutineProducer
 from kbatch.producer.memory_queue import TaskQueue
-from kbatch.producer.parts import awaited
 from kbatch.producer.runtime import CallbackBarrier, Runtime
 from kbatch.producer.tables import TableSending
 from kbatch.waiting.event_loop import TaskWaiter
+from kbatch.waiting.methods import awaited
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

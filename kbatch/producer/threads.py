@@ -29,10 +29,10 @@ from kbatch.network import DeliveryThread, Sealers, ThreadNetwork, register_seal
 from kbatch.producer.base import EXIT_SECONDS, ProducerBase, configured, open_producers
 from kbatch.producer.groups import GroupQueries
 from kbatch.producer.memory_queue import ThreadQueue
-from kbatch.producer.parts import blocking
 from kbatch.producer.runtime import Runtime
 from kbatch.producer.tables import TableSending
 from kbatch.producer.transactions import TransactionCalls
+from kbatch.waiting.methods import blocking
 from kbatch.waiting.threads import ThreadWaiter
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Give a producer the methods of its parts: tables, transactions and groups."""
+"""Make methods of coroutines: plain ones for clients whose callers block, or those of a client's parts."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ Method = Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]
 
 
 def blocking(method: Method[P, T], part: str | None = None) -> Callable[Concatenate[Any, P], T]:
-    """Return the coroutine method as a plain one; `part` is the attribute that has it, None the producer."""
+    """Return the coroutine method as a plain one; `part` is the attribute that has it, None the client."""
     owner = _owner_of(part)
 
     @wraps(method)
-    def call(producer: Any, /, *arguments: P.args, **keywords: P.kwargs) -> T:
-        return at_once(method, owner(producer), *arguments, **keywords)
+    def call(client: Any, /, *arguments: P.args, **keywords: P.kwargs) -> T:
+        return at_once(method, owner(client), *arguments, **keywords)
 
     return call
 
@@ -30,11 +30,11 @@ def awaited(method: Method[P, T], part: str) -> Method[P, T]:
     owner = _owner_of(part)
 
     @wraps(method)
-    async def call(producer: Any, /, *arguments: P.args, **keywords: P.kwargs) -> T:
-        return await method(owner(producer), *arguments, **keywords)
+    async def call(client: Any, /, *arguments: P.args, **keywords: P.kwargs) -> T:
+        return await method(owner(client), *arguments, **keywords)
 
     return call
 
 
 def _owner_of(part: str | None) -> Callable[[Any], Any]:
-    return (lambda producer: producer) if part is None else attrgetter(part)
+    return (lambda client: client) if part is None else attrgetter(part)

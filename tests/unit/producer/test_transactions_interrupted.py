@@ -49,12 +49,12 @@ CALLED = (
     "kbatch/network/runtime.py",
     "kbatch/producer/base.py",
     "kbatch/producer/memory_queue.py",
-    "kbatch/producer/parts.py",
     "kbatch/producer/runtime.py",
     "kbatch/producer/transactions.py",
     "kbatch/waiting/conditions.py",
     "kbatch/waiting/deadline.py",
     "kbatch/waiting/event_loop.py",
+    "kbatch/waiting/methods.py",
     "kbatch/waiting/threads.py",
 )
 
