@@ -85,6 +85,7 @@ NO_JAVA_LOGIN = "it is a Java class: sasl.oauthbearer.token takes a callable tha
 NO_KINIT = "tickets are got and renewed by the Kerberos library, from sasl.kerberos.keytab or its cache"
 FOR_BROKERS = "Brokers check tokens with it. A client accepts it without effect, as Java's does"
 NO_GROUPS = "there are no consumer groups yet: kbatch reads the partitions that it is told to"
+NO_SHARE_GROUPS = "there are no share groups (KIP-932) yet: a Consumer joins a consumer group"
 NO_DESERIALIZERS = "records are read as bytes: kbatch.column_deserializers converts whole columns"
 NO_TWO_PHASE = "two-phase commit (KIP-939) is not implemented yet"
 # Half of the brokers' default producer.id.expiration.ms.
@@ -625,32 +626,40 @@ class ConsumerConfig(ClientConfig):
 
     # Groups
 
-    group_id: str | None = key(STRING, None, ANY, HIGH,
-        "The consumer group.", NO_GROUPS)
-    group_instance_id: str | None = key(STRING, None, NON_EMPTY, MEDIUM,
-        "The name of a static member of the group.", NO_GROUPS)
-    group_protocol: str = key(STRING, "classic", one_of("classic", "consumer", fold=str.lower), HIGH,
-        "The protocol of the group.", NO_GROUPS)
-    group_remote_assignor: str | None = key(STRING, None, ANY, MEDIUM,
-        "The broker's assignor, for group.protocol=consumer.", NO_GROUPS)
+    group_id: str | None = key(STRING, None, SENDABLE_NAME, HIGH,
+        "The consumer group: its members share the partitions of their topics, and commit offsets. Without "
+        "it, a consumer reads the partitions that it assigns itself, and commits nothing.")
+    group_instance_id: str | None = key(STRING, None, SENDABLE_NAME, MEDIUM,
+        "The name of a static member (KIP-345): it may restart within the session without a rebalance.")
+    group_protocol: str = key(STRING, "auto", one_of("auto", "classic", "consumer", fold=str.lower), HIGH,
+        "The protocol of the group: classic, or consumer (KIP-848), by which brokers compute assignments. "
+        "auto is consumer if the cluster has it, else classic; a key of only one of them chooses that one.")
+    group_remote_assignor: str | None = key(STRING, None, SENDABLE_NAME, MEDIUM,
+        "The broker's assignor, such as uniform or range, for group.protocol=consumer. The default is the "
+        "broker's.")
     partition_assignment_strategy: tuple[str, ...] = key(LIST,
         f"{ASSIGNOR_PACKAGE}.RangeAssignor,{ASSIGNOR_PACKAGE}.CooperativeStickyAssignor", ANY, MEDIUM,
-        "Assignors, for group.protocol=classic.", NO_GROUPS)
-    session_timeout_ms: int = key(INT, 45_000, ANY, HIGH,
-        "Time without a heartbeat after which a member is removed.", NO_GROUPS)
-    heartbeat_interval_ms: int = key(INT, 3000, ANY, HIGH, "Time between heartbeats.", NO_GROUPS)
+        "Assignors in the order of preference, for group.protocol=classic.")
+    session_timeout_ms: int = key(INT, 45_000, at_least(1), HIGH,
+        "Time without a heartbeat after which the group removes a member, for group.protocol=classic. By the "
+        "consumer protocol brokers set it.")
+    heartbeat_interval_ms: int = key(INT, 3000, at_least(1), HIGH,
+        "Time between heartbeats, for group.protocol=classic. It must be below session.timeout.ms.")
     max_poll_interval_ms: int = key(INT, 300_000, at_least(1), MEDIUM,
-        "Time between polls after which a member leaves.", NO_GROUPS)
+        "Time without a poll after which a member leaves the group, and the limit of a rebalance.")
     max_poll_records: int = key(INT, 500, at_least(1), MEDIUM, "Maximum records of a poll.", NO_GROUPS)
-    enable_auto_commit: bool = key(BOOLEAN, True, ANY, MEDIUM, "Commit offsets now and then.", NO_GROUPS)
-    auto_commit_interval_ms: int = key(INT, 5000, at_least(0), LOW, "Time between commits.", NO_GROUPS)
+    enable_auto_commit: bool = key(BOOLEAN, True, ANY, MEDIUM,
+        "Commit the offsets of records that earlier polls returned: in later polls, when partitions are "
+        "revoked, and at the end. Without group.id nothing is committed.")
+    auto_commit_interval_ms: int = key(INT, 5000, at_least(0), LOW,
+        "Time between such commits.")
     exclude_internal_topics: bool = key(BOOLEAN, True, ANY, MEDIUM,
-        "Leave internal topics out of a pattern's matches.", NO_GROUPS)
+        "Leave internal topics out of a pattern's matches, by the classic protocol.")
     share_acknowledgement_mode: str = key(STRING, "implicit", one_of("implicit", "explicit"), MEDIUM,
-        "How records of a share group are acknowledged.", NO_GROUPS)
+        "How records of a share group are acknowledged.", NO_SHARE_GROUPS)
     share_acquire_mode: str = key(STRING, "BATCH_OPTIMIZED",
         one_of("BATCH_OPTIMIZED", "RECORD_LIMIT", fold=str.upper), MEDIUM,
-        "How records of a share group are acquired.", NO_GROUPS)
+        "How records of a share group are acquired.", NO_SHARE_GROUPS)
     key_deserializer: object = key(OBJECT, None, ANY, HIGH,
         "Converts bytes to keys.", NO_DESERIALIZERS)
     value_deserializer: object = key(OBJECT, None, ANY, HIGH,
@@ -697,6 +706,7 @@ OTHER_DEFAULTS: Mapping[str, OtherDefault] = MappingProxyType(
 CONSUMER_OTHER_DEFAULTS: Mapping[str, OtherDefault] = MappingProxyType(
     {
         "enable.metrics.push": OTHER_DEFAULTS["enable.metrics.push"],
+        "group.protocol": OtherDefault("classic", "the consumer protocol is used where the cluster has it"),
         "key.deserializer": OtherDefault(None, NO_DESERIALIZERS),
         "metric.reporters": OTHER_DEFAULTS["metric.reporters"],
         "receive.buffer.bytes": OtherDefault(

@@ -134,6 +134,53 @@ def _fetch_wait(values: Values, given: Collection[str]) -> None:
         )
 
 
+# Keys that one protocol of groups has, by the protocol.
+KEYS_OF_PROTOCOLS = {
+    "classic": ("partition.assignment.strategy", "session.timeout.ms", "heartbeat.interval.ms"),
+    "consumer": ("group.remote.assignor",),
+}
+
+
+def _group_protocol(values: Values, given: Collection[str]) -> None:
+    """Choose the only protocol that has all keys that are set. Refuse keys that the protocol lacks."""
+    chosen = values["group.protocol"]
+    needed = {
+        protocol: [name for name in names if name in given] for protocol, names in KEYS_OF_PROTOCOLS.items()
+    }
+    if chosen == "auto":
+        if all(needed.values()):
+            classic, consumer = (" and ".join(names) for names in needed.values())
+            raise ConfigError(
+                f"{classic} must not be set with {consumer}: no protocol of groups has both; omit one"
+            )
+        (values["group.protocol"],) = [protocol for protocol, names in needed.items() if names] or ["auto"]
+        return
+    (other,) = KEYS_OF_PROTOCOLS.keys() - {chosen}
+    if needed[other]:
+        names = " and ".join(needed[other])
+        raise ConfigError(
+            f"{names} must not be set with group.protocol={chosen}; omit it, or set group.protocol={other}"
+        )
+
+
+def _group_sessions(values: Values, given: Collection[str]) -> None:
+    """Refuse heartbeats that are too rare (Heartbeat)."""
+    beat_ms, session_ms = values["heartbeat.interval.ms"], values["session.timeout.ms"]
+    if beat_ms >= session_ms:
+        raise ConfigError(
+            f"heartbeat.interval.ms={beat_ms} must be below session.timeout.ms={session_ms}; a third of it "
+            "is usual"
+        )
+
+
+def _auto_commit(values: Values, given: Collection[str]) -> None:
+    """Commit only for a group (ConsumerConfig.maybeOverrideEnableAutoCommit)."""
+    if values["group.id"] is None and values["enable.auto.commit"]:
+        if "enable.auto.commit" in given:
+            raise ConfigError("enable.auto.commit=true needs group.id; set that, or omit enable.auto.commit")
+        values["enable.auto.commit"] = False
+
+
 CLIENT_RULES: tuple[Rule, ...] = (_bootstrap_servers, _backoff, *SECURITY_RULES)
 PRODUCER_RULES: tuple[Rule, ...] = (
     _bootstrap_servers,
@@ -144,4 +191,12 @@ PRODUCER_RULES: tuple[Rule, ...] = (
     _compression_level,
     *SECURITY_RULES,
 )
-CONSUMER_RULES: tuple[Rule, ...] = (_bootstrap_servers, _backoff, _fetch_wait, *SECURITY_RULES)
+CONSUMER_RULES: tuple[Rule, ...] = (
+    _bootstrap_servers,
+    _backoff,
+    _fetch_wait,
+    _auto_commit,
+    _group_protocol,
+    _group_sessions,
+    *SECURITY_RULES,
+)

@@ -88,14 +88,7 @@ class Reading:
         self.config = ConsumerConfig(**settings)
         self.registry = MetricsRegistry("c", metrics=CONSUMER_METRICS)
         self.change_count = 0
-        self.engine = ReadingEngine(
-            self.config,
-            random=random.Random(seed),
-            registry=self.registry,
-            now_ns=0,
-            wall_clock_ms=lambda: START_MS + self.now_ns // MS,
-            on_change=self._changed,
-        )
+        self.engine = self._new_engine(seed)
         self.links: dict[int, Link] = {}
         self.unreachable: set[int] = set()
         self.values: dict[TopicPartition, list[tuple[int, bytes | None]]] = {}
@@ -104,6 +97,16 @@ class Reading:
         self._due: deque[Callable[[], object]] = deque()
         if versions is not None:
             self.faults.intercept("ApiVersions", lambda request: self._versions(versions))
+
+    def _new_engine(self, seed: int) -> ReadingEngine:
+        return ReadingEngine(
+            self.config,
+            random=random.Random(seed),
+            registry=self.registry,
+            now_ns=0,
+            wall_clock_ms=lambda: START_MS + self.now_ns // MS,
+            on_change=self._changed,
+        )
 
     def _changed(self) -> None:
         self.change_count += 1

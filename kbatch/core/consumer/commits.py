@@ -124,8 +124,10 @@ class Commits:
 
     Attributes
     ----------
+    is_subscribed : bool
+        True if a member of the group commits; False if the program assigns partitions itself.
     membership : Membership | None
-        The member that commits; None if the program assigns partitions itself.
+        The member, if there is one already.
     left_reason : str
         Why the consumer has lost its last membership, for errors; or empty.
     """
@@ -147,6 +149,7 @@ class Commits:
         self._commits: deque[CommitOffsets] = deque()
         self._pending = AnyNodeRequest()
         self._lookups: list[CommittedLookup] = []
+        self.is_subscribed = False
         self.membership: Membership | None = None
         self.left_reason = ""
 
@@ -174,9 +177,12 @@ class Commits:
         call.created_ns = now_ns
         call.deadline_ns = now_ns + timeout_ms * NS_PER_MS
 
+    def _calls(self) -> list[CommitOffsets | CommittedLookup]:
+        return [*self._commits, *self._lookups]
+
     def run(self, now_ns: int) -> None:
         """Send what can be sent now, and finish what is late."""
-        for call in (*self._commits, *self._lookups):
+        for call in self._calls():
             if now_ns >= call.deadline_ns:
                 self._finish(call, self._late(call, now_ns), now_ns)
         self._send_commit(now_ns)
@@ -186,16 +192,17 @@ class Commits:
 
     def deadline_ns(self) -> int:
         """Return the time of the next `run`, if nothing happens before."""
-        deadlines = [each.deadline_ns for each in (*self._commits, *self._lookups)]
+        deadlines = [each.deadline_ns for each in self._calls()]
         deadlines += [each.pending.deadline_ns for each in self._lookups]
         if self._commits and not self._awaits_generation(self._commits[0]):
             deadlines.append(self._pending.deadline_ns)
         return min(deadlines, default=NEVER_NS)
 
-    def fail(self, error: KafkaError, now_ns: int) -> None:
-        """Finish all calls with the error."""
-        for call in (*self._commits, *self._lookups):
-            self._finish(call, error, now_ns)
+    def fail(self, error: KafkaError) -> None:
+        """Finish all calls with the error, for good."""
+        for call in self._calls():
+            call.finish(error)
+        self._on_change()
         self._commits.clear()
         self._lookups.clear()
 
@@ -208,11 +215,11 @@ class Commits:
         self._on_change()
 
     def _late(self, call: CommitOffsets | CommittedLookup, now_ns: int) -> KafkaTimeoutError:
-        waited_ms = (now_ns - call.created_ns) // NS_PER_MS
+        waited_ms, group_id = (now_ns - call.created_ns) // NS_PER_MS, self._coordinator.group_id
         cause = call.last_error
         reason = f"the last error was: {cause}" if cause is not None else "its coordinator does not answer"
         error = KafkaTimeoutError(
-            f"{call.name}() of group {self._coordinator.group_id} has no answer after {waited_ms} ms; {reason}"
+            f"{call.name}(), group {group_id}: no answer after {waited_ms} ms; {reason}"
         )
         error.__cause__ = cause
         return error
@@ -247,18 +254,14 @@ class Commits:
         )
 
     def _drop_lost(self, call: CommitOffsets) -> None:
-        """Fail what the member may not commit any more."""
-        membership = self.membership
-        if membership is None or not call.unfinished:
-            return
-        if not membership.is_member:
-            lost = set(call.unfinished)
-        elif call.awaits_after is not None:
-            lost = call.unfinished.keys() - self._ownership.owned
-        else:
-            return
-        if lost:
-            self._fail_lost(call, lost, self.left_reason or "the group has given them to other members")
+        """Fail what the member may not commit, or not any more: the coordinator does not compare offsets with
+        assignments, and another member may be ahead of these.
+        """
+        if self.is_subscribed:
+            is_member = self.membership is not None and self.membership.is_member
+            lost = call.unfinished.keys() - (self._ownership.held if is_member else ())
+            if lost:
+                self._fail_lost(call, lost, self.left_reason or "this consumer does not own them")
 
     def _fail_lost(self, call: CommitOffsets, lost: Iterable[TopicPartition], why: str) -> None:
         partitions = tuple(sorted(lost))
@@ -271,13 +274,9 @@ class Commits:
             call.failed[partition] = error
             call.unfinished.pop(partition, None)
 
-    def _identity(self) -> ConsumerGroupMetadata:
-        if self.membership is None:
-            return ConsumerGroupMetadata(self._coordinator.group_id)
-        return self.membership.identity
-
     def _try_send(self, call: CommitOffsets, now_ns: int) -> None:
-        identity, sent = self._identity(), dict(call.unfinished)
+        member, sent = self.membership, dict(call.unfinished)
+        identity = ConsumerGroupMetadata(self._coordinator.group_id) if member is None else member.identity
         try:
             self._coordinator.send(
                 self._pending,
@@ -355,7 +354,7 @@ class Commits:
         return CommitOutcome.FIND if outcome is CommitOutcome.FIND else CommitOutcome.FAIL
 
     def _why_lost(self, code: ErrorCode) -> str:
-        if self.membership is None:
+        if not self.is_subscribed:
             return (
                 f"the group has members ({code}), and only they commit; stop them, choose another group.id, "
                 "or subscribe instead of assigning partitions"

@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from itertools import count
 from random import Random
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeVar
 
 from kbatch._native.fetch.frames import FramePool
 from kbatch.core.client.calls import Call
@@ -35,6 +35,7 @@ from kbatch.core.consumer.partition_state import (
     NO_END,
     FetchEvent,
     FetchState,
+    GroupStart,
     OffsetSpec,
     PartitionState,
     Reset,
@@ -43,7 +44,7 @@ from kbatch.core.consumer.partition_state import (
 )
 from kbatch.core.consumer.positions import Positions
 from kbatch.core.consumer.results import Fetched, Result
-from kbatch.errors import KafkaError
+from kbatch.errors import IllegalStateError, KafkaError
 from kbatch.metrics import MetricsRegistry
 
 if TYPE_CHECKING:
@@ -73,6 +74,8 @@ class ReadingEngine(ClientEngine):
         Returns milliseconds since 1970, for auto.offset.reset=by_duration.
     """
 
+    lane_count: ClassVar[int] = FETCH_LANE + 1
+
     def __init__(
         self,
         config: ConsumerConfig,
@@ -96,7 +99,7 @@ class ReadingEngine(ClientEngine):
                 acl_operations="DESCRIBE and READ",
                 creates=creates,
             ),
-            lane_count=FETCH_LANE + 1,
+            lane_count=self.lane_count,
             on_change=on_change,
         )
         self._default_reset = reset_of(config)
@@ -151,7 +154,7 @@ class ReadingEngine(ClientEngine):
 
     def assign(
         self,
-        starts: Mapping[TopicPartition, Start | OffsetSpec],
+        starts: Mapping[TopicPartition, Start | OffsetSpec | GroupStart],
         ends: Mapping[TopicPartition, int] | None = None,
         *,
         reset: Reset | Literal["auto.offset.reset"] = "auto.offset.reset",
@@ -160,7 +163,8 @@ class ReadingEngine(ClientEngine):
 
         Parameters
         ----------
-        starts : Mapping[TopicPartition, Start | OffsetSpec]
+        starts : Mapping[TopicPartition, Start | OffsetSpec | COMMITTED]
+            Only a GroupEngine has COMMITTED.
         ends : Mapping[TopicPartition, int]
             The offsets at which partitions are complete; without one a partition never is.
         reset : Reset
@@ -172,7 +176,7 @@ class ReadingEngine(ClientEngine):
 
     def add(
         self,
-        starts: Mapping[TopicPartition, Start | OffsetSpec],
+        starts: Mapping[TopicPartition, Start | OffsetSpec | GroupStart],
         ends: Mapping[TopicPartition, int] | None = None,
         *,
         reset: Reset | Literal["auto.offset.reset"] = "auto.offset.reset",
@@ -197,7 +201,7 @@ class ReadingEngine(ClientEngine):
         self.submit(lambda now_ns: self._close(partitions))
 
     def seek(
-        self, partition: TopicPartition, start: Start | OffsetSpec, end_offset: int | None = None
+        self, partition: TopicPartition, start: Start | OffsetSpec | GroupStart, end_offset: int | None = None
     ) -> int:
         """Read an assigned partition from another position. Return the generation. Its reset policy stays,
         and so does its end if `end_offset` is None. A partition that is not assigned is ignored.
@@ -308,10 +312,16 @@ class ReadingEngine(ClientEngine):
         self._fetcher.partitions[state.partition] = state
         self._cluster.want(state.partition.topic, now_ns)
         self._metrics.assigned(state)
-        if self._fatal_error is None:
-            self._positions.begin(state, now_ns)
-        else:
+        if self._fatal_error is not None:
             self._positions.fail(state, self._fatal_error)
+        elif isinstance(state.start, GroupStart):
+            self._look_up_committed(state, now_ns)
+        else:
+            self._positions.begin(state, state.start, now_ns)
+
+    def _look_up_committed(self, state: PartitionState, now_ns: int) -> None:
+        """Find the first position of a partition that begins at the committed offset."""
+        raise IllegalStateError(f"{state.partition}: a reader without a group has no committed offsets")
 
     def _close(self, partitions: Collection[TopicPartition]) -> None:
         for partition in list(partitions):

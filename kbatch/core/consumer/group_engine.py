@@ -1,4 +1,4 @@
-"""GroupEngine: a ReadingEngine whose partitions a consumer group assigns, without sockets, threads and clocks.
+"""GroupEngine: a ReadingEngine whose partitions a group may assign, without sockets, threads and clocks.
 
 Theory of operation. `subscribe` makes a membership, by the protocol that group.protocol names or the
 coordinator offers. The membership asks for steps: the program's thread takes each by `take_rebalance` between
@@ -17,46 +17,58 @@ After org.apache.kafka.clients.consumer.internals.AsyncKafkaConsumer and Consume
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+import base64
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from random import Random
+from typing import TYPE_CHECKING, ClassVar
 
+from kbatch.core.client.any_node_request import AnyNodeRequest
+from kbatch.core.client.backoff import NEVER_NS, NS_PER_MS
+from kbatch.core.client.calls import Call
+from kbatch.core.consumer.commits import CommitOffsets, Commits, CommittedLookup
+from kbatch.core.consumer.consumer_membership import ConsumerMembership
 from kbatch.core.consumer.engine import ReadingEngine
+from kbatch.core.consumer.group_coordinator import GROUP_LANE, GroupCoordinator
+from kbatch.core.consumer.group_metrics import GroupMetrics
+from kbatch.core.consumer.membership import MemberContext, Membership, Ownership, Rebalance
+from kbatch.core.consumer.partition_state import (
+    COMMITTED,
+    NO_END,
+    FetchEvent,
+    FetchState,
+    PartitionState,
+    Start,
+)
+from kbatch.core.consumer.topic_ids import TopicIds
+from kbatch.errors import (
+    ErrorCode,
+    InvalidGroupIdError,
+    KafkaError,
+    NoOffsetForPartitionError,
+    UnsupportedVersionError,
+)
+from kbatch.protocol import messages
+from kbatch.records import ConsumerGroupMetadata, TopicPartition
 
 if TYPE_CHECKING:
-    from kbatch.core.client.calls import Call
-    from kbatch.core.consumer.commits import CommitOffsets, CommittedLookup
-    from kbatch.core.consumer.membership import Rebalance
-    from kbatch.core.consumer.partition_state import FetchState
+    from kbatch.config import ConsumerConfig
     from kbatch.core.consumer.subscription import Subscription
-    from kbatch.errors import KafkaError
-    from kbatch.records import ConsumerGroupMetadata, TopicPartition
+    from kbatch.metrics import MetricsRegistry
 
+logger = logging.getLogger(__name__)
 
-class PartitionView(NamedTuple):
-    """A partition that is read, as it was a moment ago.
-
-    Attributes
-    ----------
-    generation : int
-        That of the last `assign`, `seek` or assignment.
-    state : FetchState
-    fetch_offset : int
-        The next offset to ask a broker for; -1 while it is looked up. Before any result of the generation, it
-        is the program's position.
-    last_epoch : int
-        The leader epoch of the batch before `fetch_offset`; -1 if unknown.
-    is_paused : bool
-    high_watermark, last_stable_offset, log_start_offset : int
-        From the last Fetch; -1 if unknown.
-    """
-
-    generation: int
-    state: FetchState
-    fetch_offset: int
-    last_epoch: int
-    is_paused: bool
-    high_watermark: int
-    last_stable_offset: int
-    log_start_offset: int
+# The feature of the cluster that has the consumer protocol (KIP-848).
+GROUP_VERSION = "group.version"
+# Refusals after which group.protocol=auto goes on with the classic protocol: the cluster or the group does
+# not have the other one.
+WANTS_CLASSIC = (
+    ErrorCode.UNSUPPORTED_VERSION,
+    ErrorCode.GROUP_ID_NOT_FOUND,
+    ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+)
+PROTOCOLS: Mapping[str, Callable[[MemberContext, int], Membership]] = {"consumer": ConsumerMembership}
 
 
 class GroupEngine(ReadingEngine):
@@ -67,16 +79,86 @@ class GroupEngine(ReadingEngine):
     config : ConsumerConfig
     random, registry, now_ns, wall_clock_ms, on_change
         Parameters of ReadingEngine; `registry` has COORDINATOR_METRICS too. `on_change` is also called after
-        a step of a rebalance was asked for, a membership has ended, or a position was found.
+        a step of a rebalance was asked for, a membership has ended, or committed offsets were found.
     """
+
+    lane_count: ClassVar[int] = GROUP_LANE + 1
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        *,
+        random: Random,
+        registry: MetricsRegistry,
+        now_ns: int,
+        wall_clock_ms: Callable[[], int],
+        on_change: Callable[[], object] = lambda: None,
+    ) -> None:
+        super().__init__(
+            config,
+            random=random,
+            registry=registry,
+            now_ns=now_ns,
+            wall_clock_ms=wall_clock_ms,
+            on_change=on_change,
+        )
+        self._config = config
+        coordinator = GroupCoordinator(
+            config.group_id or "", self._connections, self._coordinators, self._backoff
+        )
+        self._ownership = Ownership(self._generations, on_change)
+        metrics = GroupMetrics(registry, lambda: len(self._fetcher.partitions))
+        self._context = MemberContext(
+            config,
+            self._cluster,
+            coordinator,
+            self._ownership,
+            TopicIds(self._cluster, self._connections, self._backoff),
+            metrics,
+            _new_member_id(random),
+        )
+        self._commits = Commits(
+            coordinator,
+            self._ownership,
+            metrics,
+            timeout_ms=config.default_api_timeout_ms,
+            on_change=on_change,
+        )
+        self._looking_up: list[PartitionState] = []  # whose look-up is not sent
+        # the membership that the program wants, the one that there is, and the search for its protocol
+        self._subscription: Subscription | None = None
+        self._membership: Membership | None = None
+        self._membership_error: KafkaError | None = None
+        self._choosing = AnyNodeRequest()
+        self._leave_calls: list[Call] = []
+        # liveness
+        self._poll_interval_ns = config.max_poll_interval_ms * NS_PER_MS
+        self._polled_ns = now_ns
+        self._expired_ns: int | None = None  # when the member has left because of it
 
     # For any thread; the caller wakes the owner
 
     def subscribe(self, subscription: Subscription) -> None:
         """Join the group, or let it know another subscription. It also recovers from `membership_error`. The
-        program must not assign partitions itself until it has left.
+        program must not assign partitions itself until it has left. Raise InvalidGroupIdError without
+        group.id.
         """
-        raise NotImplementedError
+        self._check_group("subscribe")
+
+        def subscribe(now_ns: int) -> None:
+            self._subscription = subscription
+            for topic in subscription.topics:
+                self._cluster.want(topic, now_ns)
+            self._commits.is_subscribed = True
+            if self._membership_error is not None:
+                self._membership_error = None
+                self._set_membership(None)
+            elif self._membership is not None and not self._leave_calls:
+                self._membership.subscribe(subscription, now_ns)
+            if self._membership is None:
+                self._polled_ns = max(self._polled_ns, now_ns)
+
+        self.submit(subscribe)
 
     def leave(self, call: Call, leave: bool | None = None) -> None:
         """Give up what the group has assigned, and leave it: for unsubscribe() and close(). The program takes
@@ -89,18 +171,26 @@ class GroupEngine(ReadingEngine):
             False keeps the member's place until its session ends; True makes a static member leave for good.
             None is the default: static members keep their place, others do not (KIP-1092).
         """
-        raise NotImplementedError
+
+        def begin(call: Call, now_ns: int) -> None:
+            self._subscription = None
+            self._leave_calls.append(call)
+            if self._membership is not None:
+                self._membership.leave(now_ns, leave=leave)
+
+        self.call(call, begin)
 
     def note_poll(self, now_ns: int) -> bool:
         """Note that the program polls, or waits in a poll: call it at least once in max.poll.interval.ms.
         Return True if the caller has to wake the owner, since the member joins again now.
         """
-        raise NotImplementedError
+        self._polled_ns = now_ns
+        return self._expired_ns is not None
 
     @property
     def rebalance(self) -> Rebalance | None:
         """The step that waits for the program; `on_change` was called after it came."""
-        raise NotImplementedError
+        return self._ownership.offered
 
     def take_rebalance(self) -> Rebalance | None:
         """Return the step that waits for the program, which then has to do it and call `finish_rebalance`.
@@ -110,42 +200,275 @@ class GroupEngine(ReadingEngine):
         which `seek` and `pause` may be called.
         lost: hand out nothing more, and commit nothing; run on_lost.
         """
-        raise NotImplementedError
+        step = self._ownership.take()
+        if step is not None and step.kind == "assign":
+            self.submit(partial(self._prepare, step))
+        return step
 
     def finish_rebalance(self, rebalance: Rebalance) -> None:
         """Let the next `run` go on, since the program has done the step."""
-        raise NotImplementedError
+        self.submit(partial(self._finish_rebalance, rebalance))
 
     def commit(self, call: CommitOffsets) -> None:
-        """Let the next `run` begin the call. Commits are sent, and done, in the order of these calls."""
-        raise NotImplementedError
+        """Let the next `run` begin the call. Commits are sent, and done, in the order of these calls. Raise
+        InvalidGroupIdError without group.id.
+        """
+        self._check_group(call.name)
+        self.call(call, partial(self._make, self._commits.commit))
 
     def committed(self, call: CommittedLookup) -> None:
-        """Let the next `run` begin the call."""
-        raise NotImplementedError
+        """Let the next `run` begin the call. Raise InvalidGroupIdError without group.id."""
+        self._check_group(call.name)
+        self.call(call, partial(self._make, self._commits.look_up))
 
     @property
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """The member, for `Producer.send_offsets_to_transaction`. Raise InvalidGroupIdError without group.id.
-        """
-        raise NotImplementedError
+        """The member, for `send_offsets_to_transaction`. Raise InvalidGroupIdError without group.id."""
+        group_id, membership = self._check_group("group_metadata"), self._membership
+        if membership is not None:
+            return membership.identity
+        return ConsumerGroupMetadata(group_id, group_instance_id=self._config.group_instance_id)
 
     @property
     def membership_error(self) -> KafkaError | None:
         """The error that has ended the membership. The next poll raises it; `subscribe` recovers."""
-        raise NotImplementedError
+        return self._membership_error
 
     @property
     def owned(self) -> frozenset[TopicPartition]:
         """The partitions that the group has assigned and the program has taken."""
-        raise NotImplementedError
-
-    def view(self, partition: TopicPartition) -> PartitionView | None:
-        """Return what is known of a partition; None if it is not read."""
-        raise NotImplementedError
+        return self._ownership.owned
 
     def lag(self, partition: TopicPartition, position: int) -> int | None:
         """Return the distance of a position from the end of the log by the last Fetch; None if that is not
         known. Under read_committed the end is the last stable offset.
         """
-        raise NotImplementedError
+        state = self._fetcher.partitions.get(partition)
+        if state is None:
+            return None
+        is_committed = self._config.isolation_level == "read_committed"
+        end = state.last_stable_offset if is_committed else state.high_watermark
+        return max(end - position, 0) if end >= 0 else None
+
+    def _check_group(self, name: str) -> str:
+        group_id = self._config.group_id
+        if group_id is None:
+            raise InvalidGroupIdError(f"{name}() needs a group; set group.id")
+        return group_id
+
+    # What is to be done
+
+    def fail(self, error: KafkaError) -> None:
+        if self._fatal_error is None:
+            self._commits.fail(error)
+            for call in self._leave_calls:
+                call.finish(error)
+            super().fail(error)
+
+    def _work(self, now_ns: int) -> None:
+        if self._fatal_error is None:
+            self._run_membership(now_ns)
+            if self._looking_up:
+                self._send_lookup(now_ns)
+            if self._commits.is_open:
+                self._commits.run(now_ns)
+        super()._work(now_ns)
+
+    def _has_work(self, now_ns: int) -> bool:
+        is_member = self._membership is not None or self._subscription is not None
+        has_calls = self._commits.is_open or bool(self._leave_calls)
+        return super()._has_work(now_ns) or (self._fatal_error is None and (is_member or has_calls))
+
+    def _work_deadline_ns(self, now_ns: int) -> int:
+        deadlines = [super()._work_deadline_ns(now_ns)]
+        if self._fatal_error is None:
+            deadlines.append(self._commits.deadline_ns())
+            if self._membership is not None:
+                deadlines += [self._membership.deadline_ns, self._expiry_ns()]
+            elif self._subscription is not None and self._membership_error is None:
+                deadlines.append(self._choosing.deadline_ns)
+        return min(deadlines)
+
+    def _topics_in_use(self) -> Iterable[str]:
+        subscribed = () if self._subscription is None else self._subscription.topics
+        member = () if self._membership is None else self._membership.topics()
+        return {*super()._topics_in_use(), *subscribed, *member}
+
+    # The membership
+
+    def _run_membership(self, now_ns: int) -> None:
+        member = self._membership
+        if member is None and self._subscription is not None and self._membership_error is None:
+            member = self._choose_protocol(now_ns)
+        if member is not None:
+            self._check_polls(member, now_ns)
+            member.run(now_ns)
+            if member.is_member:
+                self._commits.left_reason = ""
+            if member.error is not None and self._membership_error is None:
+                self._note_end(member, member.error, now_ns)
+        if self._leave_calls and (member is None or member.is_out):
+            self._note_left()
+
+    def _choose_protocol(self, now_ns: int) -> Membership | None:
+        """Make the membership, if its protocol is known: the consumer protocol if the coordinator and the
+        cluster have it.
+        """
+        protocol = self._config.group_protocol
+        if protocol == "auto":
+            try:
+                node_id = self._context.coordinator.ready_node(self._choosing, now_ns)
+            except KafkaError as error:
+                self._membership_error = error
+                self._on_change()
+                return None
+            if node_id is None:
+                return None
+            protocol = "consumer" if self._has_consumer_protocol(node_id) else "classic"
+        return self._new_membership(protocol, now_ns)
+
+    def _has_consumer_protocol(self, node_id: int) -> bool:
+        try:
+            self._connections.version_of(node_id, messages.ConsumerGroupHeartbeatRequest)
+        except UnsupportedVersionError:
+            return False
+        return self._connections.finalized_features(node_id).levels.get(GROUP_VERSION, 0) >= 1
+
+    def _new_membership(self, protocol: str, now_ns: int) -> Membership:
+        assert self._subscription is not None
+        logger.info("group %s: the member has the %s protocol", self._config.group_id, protocol)
+        member = PROTOCOLS[protocol](self._context, now_ns)
+        self._set_membership(member)
+        member.subscribe(self._subscription, now_ns)
+        return member
+
+    def _set_membership(self, member: Membership | None) -> None:
+        self._membership = self._commits.membership = member
+
+    def _note_end(self, member: Membership, error: KafkaError, now_ns: int) -> None:
+        """Take the error of a membership, or go on with the classic protocol."""
+        is_automatic = self._config.group_protocol == "auto" and isinstance(member, ConsumerMembership)
+        if is_automatic and error.code in WANTS_CLASSIC and self._subscription is not None:
+            self._new_membership("classic", now_ns).run(now_ns)
+        else:
+            self._commits.left_reason = str(error)
+            self._membership_error = error
+            self._on_change()
+
+    def _note_left(self) -> None:
+        """End the calls of `leave`."""
+        self._set_membership(None)
+        self._membership_error = None
+        self._expired_ns = None
+        self._commits.is_subscribed = self._subscription is not None
+        self._commits.left_reason = ""
+        for call in self._leave_calls:
+            call.finish()
+        self._leave_calls.clear()
+        self._on_change()
+
+    # Liveness
+
+    def _expiry_ns(self) -> int:
+        """Return the time at which the member leaves unless the program polls."""
+        return NEVER_NS if self._expired_ns is not None else self._polled_ns + self._poll_interval_ns
+
+    def _check_polls(self, member: Membership, now_ns: int) -> None:
+        """Leave the group after max.poll.interval.ms without a poll, and join again after the next one."""
+        expired_ns, limit_ms = self._expired_ns, self._config.max_poll_interval_ms
+        if expired_ns is None:
+            if now_ns >= self._expiry_ns():
+                self._expired_ns = now_ns
+                self._commits.left_reason = _overdue(now_ns - self._polled_ns, limit_ms)
+                logger.warning("group %s: %s", self._config.group_id, self._commits.left_reason)
+                member.expire(now_ns)
+        elif self._polled_ns > expired_ns:
+            gap_ns = self._polled_ns - expired_ns + self._poll_interval_ns
+            self._commits.left_reason = _overdue(gap_ns, limit_ms)
+            logger.warning("group %s: joins again: %s", self._config.group_id, self._commits.left_reason)
+            self._expired_ns = None
+            member.rejoin(now_ns)
+
+    # Steps of a rebalance
+
+    def _prepare(self, step: Rebalance, now_ns: int) -> None:
+        """Know the partitions of an assignment, without reading them."""
+        for partition in step.partitions:
+            self._close([partition])
+            state = PartitionState(partition, step.number, COMMITTED, NO_END, self._default_reset, now_ns)
+            self._fetcher.partitions[partition] = state
+            self._cluster.want(partition.topic, now_ns)
+            self._metrics.assigned(state)
+
+    def _finish_rebalance(self, step: Rebalance, now_ns: int) -> None:
+        if not self._ownership.finish(step):
+            return
+        if step.kind == "assign":
+            for partition in step.partitions:
+                state = self._fetcher.partitions.get(partition)
+                if state is not None and state.state is FetchState.NEW:  # the program has not sought
+                    self._look_up_committed(state, now_ns)
+        else:
+            self._close(step.partitions)
+        if self._membership is not None:
+            self._membership.acknowledge(step, now_ns)
+
+    # Committed offsets
+
+    def _look_up_committed(self, state: PartitionState, now_ns: int) -> None:
+        state.transition(FetchEvent.LOOK_UP)
+        self._looking_up.append(state)
+
+    def _send_lookup(self, now_ns: int) -> None:
+        """Look up the committed offsets of all partitions that wait for theirs."""
+        states, self._looking_up = self._looking_up, []
+        call = CommittedLookup(state.partition for state in states)
+        if self._config.group_id is None:
+            self._take_committed(states, call, now_ns)
+        else:
+            self._commits.look_up(call, now_ns, partial(self._take_committed, states))
+
+    def _take_committed(self, states: Iterable[PartitionState], call: CommittedLookup, now_ns: int) -> None:
+        waiting = [each for each in states if each.state is FetchState.LOOKING_UP]
+        without = tuple(
+            sorted(
+                each.partition for each in waiting if each.partition not in call.answer and each.reset is None
+            )
+        )
+        missing = NoOffsetForPartitionError(
+            f"{', '.join(map(str, without))}: the group {self._config.group_id} has no committed offset, and "
+            "auto.offset.reset=none; seek, or set auto.offset.reset to earliest, latest or by_duration"
+        )
+        missing.partitions = without
+        for state in waiting:
+            found = call.answer.get(state.partition)
+            if call.error is not None:
+                assert isinstance(call.error, KafkaError)
+                self._positions.fail(state, call.error)
+            elif found is not None:
+                _, leader_epoch = self._cluster.snapshot.leader(*state.partition)
+                if found.leader_epoch > leader_epoch:
+                    self._cluster.request_update(now_ns)
+                self._positions.begin(state, Start(found.offset, found.leader_epoch), now_ns)
+            elif state.reset is None:
+                self._positions.fail(state, missing)
+            else:
+                self._positions.begin(state, state.reset, now_ns)
+        self._on_change()
+
+
+def _new_member_id(random: Random) -> str:
+    """Return a UUID as Kafka writes it; one that begins with a dash would look like an option."""
+    while True:
+        text = base64.urlsafe_b64encode(random.randbytes(16)).decode().rstrip("=")
+        if not text.startswith("-"):
+            return text
+
+
+def _overdue(gap_ns: int, limit_ms: int) -> str:
+    gap_ms = gap_ns // NS_PER_MS
+    return (
+        f"the program did not poll for {gap_ms / 1000:.1f} s, {gap_ms - limit_ms} ms more than "
+        f"max.poll.interval.ms={limit_ms}, so the consumer has left the group; poll more often, with smaller "
+        "max.poll.records, or raise max.poll.interval.ms"
+    )

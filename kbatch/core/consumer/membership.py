@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from kbatch.core.consumer.group_coordinator import GroupCoordinator
     from kbatch.core.consumer.group_metrics import GroupMetrics
     from kbatch.core.consumer.subscription import Subscription
+    from kbatch.core.consumer.topic_ids import TopicIds
     from kbatch.errors import ErrorCode, KafkaError
     from kbatch.records import ConsumerGroupMetadata
 
@@ -99,6 +100,17 @@ class Ownership:
         """True if all steps are finished."""
         return self._open is None
 
+    @property
+    def held(self) -> frozenset[TopicPartition]:
+        """What is owned, and what an open step assigns: the member may commit it."""
+        step = self._open
+        return self.owned | set(step.partitions) if step and step.kind == "assign" else self.owned
+
+    @property
+    def is_released(self) -> bool:
+        """True if nothing is owned, and nothing will be by an open step."""
+        return self._open is None and not self.owned
+
     def revoke(self, partitions: Iterable[TopicPartition]) -> None:
         """Let the program give up partitions. No other step may be open."""
         self._offer("revoke", partitions)
@@ -111,16 +123,16 @@ class Ownership:
         """Let the program know that it owns nothing any more. A step that it has not taken is withdrawn; the
         step that it has taken comes first.
         """
-        step = self._open
-        if step is not None:
-            if step.kind == "lost":
-                return
-            if self.take() is None:
-                self._must_lose = True
-                return
-            self._open = None
-        if self.owned:
+        self.withdraw()
+        if self._open is not None:
+            self._must_lose = self._open.kind != "lost"
+        elif self.owned:
             self._offer("lost", self.owned)
+
+    def withdraw(self) -> None:
+        """Withdraw the step if the program has not taken it, unless it says what is lost."""
+        if self._open is not None and self._open.kind != "lost" and self.take() is not None:
+            self._open = None
 
     def finish(self, step: Rebalance) -> bool:
         """Make a step effective. Return False, and change nothing, if it is not the open one."""
@@ -153,6 +165,7 @@ class MemberContext(NamedTuple):
     coordinator : GroupCoordinator
         Sends requests to the group's coordinator.
     ownership : Ownership
+    topic_ids : TopicIds
     metrics : GroupMetrics
     new_member_id : str
         A UUID for protocols in which the member names itself. It stays for the life of the consumer.
@@ -162,6 +175,7 @@ class MemberContext(NamedTuple):
     cluster: Cluster
     coordinator: GroupCoordinator
     ownership: Ownership
+    topic_ids: TopicIds
     metrics: GroupMetrics
     new_member_id: str
 

@@ -52,10 +52,20 @@ class Start(NamedTuple):
     leader_epoch: int = NO_EPOCH
 
 
+class GroupStart(Enum):
+    """A start that the consumer's group knows."""
+
+    COMMITTED = "the committed offset, or without one the reset policy's"
+
+
+COMMITTED = GroupStart.COMMITTED
+
+
 class FetchState(Enum):
     """The state of a partition that is read."""
 
     NEW = "new"
+    LOOKING_UP = "looking up"
     RESETTING = "resetting"
     VALIDATING = "validating"
     FETCHING = "fetching"
@@ -68,6 +78,7 @@ class FetchEvent(Enum):
     """An event in the life of a partition that is read."""
 
     POSITION = "it has a position"
+    LOOK_UP = "its committed offset is looked up"
     RESET = "its position is looked up"
     VALIDATE = "its position is compared with the leader's log"
     COMPLETE = "its end is reached"
@@ -77,6 +88,13 @@ class FetchEvent(Enum):
 
 TRANSITIONS: Mapping[FetchState, Mapping[FetchEvent, FetchState]] = {
     FetchState.NEW: {
+        FetchEvent.POSITION: FetchState.FETCHING,
+        FetchEvent.LOOK_UP: FetchState.LOOKING_UP,
+        FetchEvent.RESET: FetchState.RESETTING,
+        FetchEvent.FAIL: FetchState.FAILED,
+        FetchEvent.CLOSE: FetchState.CLOSED,
+    },
+    FetchState.LOOKING_UP: {
         FetchEvent.POSITION: FetchState.FETCHING,
         FetchEvent.RESET: FetchState.RESETTING,
         FetchEvent.FAIL: FetchState.FAILED,
@@ -116,7 +134,7 @@ class PartitionState:
     generation : int
         The number of the `assign` or `seek`, which grows.
     state : FetchState
-    start : Start | OffsetSpec
+    start : Start | OffsetSpec | COMMITTED
     end_offset : int
         The partition is complete when its position is there; NO_END.
     empty_from : int
@@ -179,7 +197,7 @@ class PartitionState:
         self,
         partition: TopicPartition,
         generation: int,
-        start: Start | OffsetSpec,
+        start: Start | OffsetSpec | GroupStart,
         end_offset: int,
         reset: Reset,
         now_ns: int,

@@ -81,14 +81,14 @@ class Positions:
         self._wall_clock_ms = wall_clock_ms
         self._on_found = on_found
 
-    def begin(self, state: PartitionState, now_ns: int) -> None:
-        """Find the first position of a new partition."""
-        if isinstance(state.start, Start):
-            state.move_to(state.start.offset, state.start.leader_epoch)
+    def begin(self, state: PartitionState, start: Start | OffsetSpec | timedelta, now_ns: int) -> None:
+        """Find the first position of a new partition: an offset, that at a time, or a duration back."""
+        if isinstance(start, Start):
+            state.move_to(start.offset, start.leader_epoch)
             self._complete_at_end(state)
         else:
             state.transition(FetchEvent.RESET)
-            self._look_up(state, state.start, None, now_ns)
+            self._look_up(state, self._spec_of(start), None, now_ns)
 
     def fail(self, state: PartitionState, error: KafkaError) -> None:
         """End the reading of a partition with an error."""
@@ -150,10 +150,14 @@ class Positions:
         if policy is None:
             self.fail(state, error)
             return
-        if isinstance(policy, timedelta):
-            policy = OffsetSpec(max(self._wall_clock_ms() - policy // timedelta(milliseconds=1), 0))
         state.transition(FetchEvent.RESET)
-        self._look_up(state, policy, error, now_ns)
+        self._look_up(state, self._spec_of(policy), error, now_ns)
+
+    def _spec_of(self, time: OffsetSpec | timedelta) -> OffsetSpec:
+        """Return what to look up for a time, or for a duration back from now."""
+        if isinstance(time, timedelta):
+            return OffsetSpec(max(self._wall_clock_ms() - time // timedelta(milliseconds=1), 0))
+        return time
 
     def _look_up(
         self, state: PartitionState, spec: OffsetSpec, error: KafkaError | None, now_ns: int

@@ -85,7 +85,11 @@ def test_names_of_other_clients_are_read() -> None:
         ("auto_offset_reset", "by_duration:P99999999999D", "must be earliest"),
         ("kbatch_fetch_buffer_memory", 1000, "must be at least 1048576"),
         ("kbatch_decode_threads", -1, "must be 0 to 64"),
-        ("group_id", "g", "cannot be 'g' in kbatch: there are no consumer groups yet"),
+        ("group_id", "", "must be 1 to 32000 bytes"),
+        ("group_protocol", "share", "must be one of auto, classic, consumer"),
+        ("heartbeat_interval_ms", 45_000, r"must be below session\.timeout\.ms=45000; a third of it"),
+        ("enable_auto_commit", True, r"enable\.auto\.commit=true needs group\.id"),
+        ("share_acquire_mode", "RECORD_LIMIT", "there are no share groups"),
         ("key_deserializer", "Utf8", "records are read as bytes"),
         ("enable_partition_eof", "true", "is not a key of kbatch: pass an end"),
         ("linger_ms", 5, "is not a configuration key of a consumer"),
@@ -94,6 +98,47 @@ def test_names_of_other_clients_are_read() -> None:
 def test_invalid_value_is_refused(key: str, value: object, complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint):
         config(**{key: value})
+
+
+def test_nothing_is_committed_without_a_group() -> None:
+    assert not config().enable_auto_commit
+    assert config(group_id="g").enable_auto_commit
+
+
+@pytest.mark.parametrize(
+    ("settings", "chosen"),
+    [
+        ({}, "auto"),
+        ({"session_timeout_ms": 6000}, "classic"),
+        ({"partition_assignment_strategy": "range"}, "classic"),
+        ({"group_remote_assignor": "range"}, "consumer"),
+        ({"group_protocol": "Consumer"}, "consumer"),
+    ],
+)
+def test_61_key_of_one_protocol_chooses_it(settings: dict[str, object], chosen: str) -> None:
+    assert config(**settings).group_protocol == chosen
+
+
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        (
+            {"session_timeout_ms": 6000, "group_remote_assignor": "range"},
+            r"session\.timeout\.ms must not be set with group\.remote\.assignor: no protocol",
+        ),
+        (
+            {"heartbeat_interval_ms": 500, "group_protocol": "consumer"},
+            r"heartbeat\.interval\.ms must not be set with group\.protocol=consumer; omit it",
+        ),
+        (
+            {"group_remote_assignor": "range", "group_protocol": "classic"},
+            r"must not be set with group\.protocol=classic",
+        ),
+    ],
+)
+def test_keys_of_the_other_protocol_are_refused(settings: dict[str, object], complaint: str) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        config(**settings)
 
 
 @pytest.mark.parametrize(

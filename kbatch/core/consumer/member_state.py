@@ -1,0 +1,111 @@
+"""The states of a member by KIP-848, and what follows from a coordinator's answer, as tables.
+
+After org.apache.kafka.clients.consumer.internals.MemberState and AbstractHeartbeatRequestManager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+
+from kbatch.errors import ErrorCode
+
+
+class MemberState(Enum):
+    """The state of a member."""
+
+    UNSUBSCRIBED = "unsubscribed"
+    JOINING = "joining"
+    STABLE = "stable"
+    RECONCILING = "reconciling"
+    ACKNOWLEDGING = "acknowledging"
+    FENCED = "fenced"
+    PREPARE_LEAVING = "about to leave"
+    LEAVING = "leaving"
+    STALE = "stale"
+    FATAL = "failed"
+
+
+class MemberEvent(Enum):
+    """An event in the life of a member."""
+
+    JOIN = "it joins"
+    TARGET = "its target differs from what it owns"
+    SETTLE = "it owns its target"
+    OWN = "what it owns has changed"
+    ACKNOWLEDGE = "it lets the coordinator know what it owns"
+    FENCE = "the coordinator has removed it"
+    FAIL = "the coordinator refuses it for good"
+    LEAVE = "it is to leave"
+    RELEASE = "it has given up everything, and leaves"
+    EXPIRE = "its program does not poll"
+    LEFT = "it has left"
+
+
+_State, _Event = MemberState, MemberEvent
+_IN_GROUP = {
+    _Event.FENCE: _State.FENCED,
+    _Event.FAIL: _State.FATAL,
+    _Event.LEAVE: _State.PREPARE_LEAVING,
+    _Event.EXPIRE: _State.STALE,
+}
+TRANSITIONS: Mapping[MemberState, Mapping[MemberEvent, MemberState]] = {
+    _State.UNSUBSCRIBED: {_Event.JOIN: _State.JOINING},
+    _State.JOINING: {_Event.TARGET: _State.RECONCILING, **_IN_GROUP},
+    _State.STABLE: {_Event.TARGET: _State.RECONCILING, **_IN_GROUP},
+    _State.RECONCILING: {
+        _Event.TARGET: _State.RECONCILING,
+        _Event.OWN: _State.ACKNOWLEDGING,
+        _Event.SETTLE: _State.STABLE,
+        **_IN_GROUP,
+    },
+    _State.ACKNOWLEDGING: {
+        _Event.TARGET: _State.ACKNOWLEDGING,
+        _Event.ACKNOWLEDGE: _State.RECONCILING,
+        **_IN_GROUP,
+    },
+    _State.FENCED: {_Event.JOIN: _State.JOINING, _Event.LEAVE: _State.PREPARE_LEAVING},
+    _State.PREPARE_LEAVING: {
+        _Event.RELEASE: _State.LEAVING,
+        _Event.FENCE: _State.PREPARE_LEAVING,
+        _Event.FAIL: _State.FATAL,
+    },
+    _State.LEAVING: {_Event.LEFT: _State.UNSUBSCRIBED},
+    _State.STALE: {_Event.JOIN: _State.JOINING, _Event.LEAVE: _State.PREPARE_LEAVING},
+    _State.FATAL: {},
+}
+# States in which the member sends heartbeats.
+BEATING = (
+    MemberState.JOINING,
+    MemberState.STABLE,
+    MemberState.RECONCILING,
+    MemberState.ACKNOWLEDGING,
+    MemberState.PREPARE_LEAVING,
+)
+
+
+class HeartbeatOutcome(Enum):
+    """What follows from an answer to a heartbeat."""
+
+    GO_ON = "the member takes what it says"
+    FIND = "the next one goes to the coordinator, which is searched for"
+    BACK_OFF = "the next one is sent after a back-off"
+    REJOIN = "the member has lost everything, and joins again"
+    FAIL = "the membership ends, and the program gets the error"
+
+
+GO_ON, FIND, BACK_OFF, REJOIN, FAIL = HeartbeatOutcome
+
+OUTCOMES: Mapping[ErrorCode, HeartbeatOutcome] = {
+    ErrorCode.NONE: GO_ON,
+    ErrorCode.NOT_COORDINATOR: FIND,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: FIND,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: BACK_OFF,
+    ErrorCode.UNKNOWN_MEMBER_ID: REJOIN,
+    ErrorCode.FENCED_MEMBER_EPOCH: REJOIN,
+}
+
+
+def outcome_of(code: int) -> HeartbeatOutcome:
+    """Return what to do about the code: all that are not in the table end the membership."""
+    return OUTCOMES.get(ErrorCode(code), FAIL)
