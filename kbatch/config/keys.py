@@ -19,6 +19,7 @@ from kbatch.config.rules import CLIENT_RULES, CONSUMER_RULES, PRODUCER_RULES, ho
 from kbatch.config.values import (
     ACKS,
     ANY,
+    ASSIGNORS,
     AUTHORITIES,
     BOOLEAN,
     DOUBLE,
@@ -28,6 +29,7 @@ from kbatch.config.values import (
     LIST,
     LITERAL,
     LONG,
+    NAMES,
     NON_EMPTY,
     OBJECT,
     OBJECTS,
@@ -637,9 +639,10 @@ class ConsumerConfig(ClientConfig):
     group_remote_assignor: str | None = key(STRING, None, SENDABLE_NAME, MEDIUM,
         "The broker's assignor, such as uniform or range, for group.protocol=consumer. The default is the "
         "broker's.")
-    partition_assignment_strategy: tuple[str, ...] = key(LIST,
-        f"{ASSIGNOR_PACKAGE}.RangeAssignor,{ASSIGNOR_PACKAGE}.CooperativeStickyAssignor", ANY, MEDIUM,
-        "Assignors in the order of preference, for group.protocol=classic.")
+    partition_assignment_strategy: tuple[str, ...] = key(NAMES,
+        f"{ASSIGNOR_PACKAGE}.RangeAssignor,{ASSIGNOR_PACKAGE}.CooperativeStickyAssignor", ASSIGNORS, MEDIUM,
+        "Assignors in the order of preference, for group.protocol=classic. Members go on reading during a "
+        "rebalance if all are cooperative.")
     session_timeout_ms: int = key(INT, 45_000, at_least(1), HIGH,
         "Time without a heartbeat after which the group removes a member, for group.protocol=classic. By the "
         "consumer protocol brokers set it.")

@@ -259,6 +259,7 @@ INT = ValueType("int", "a whole number of 32 bits", _whole_number(32))
 LONG = ValueType("long", "a whole number of 64 bits", _whole_number(64))
 DOUBLE = ValueType("double", "a number", _fraction)
 LIST = ValueType("list", "a list or a comma-separated string, without empty members", _list)
+NAMES = ValueType("list", "a list of names or a comma-separated string, without objects or callables", _list)
 OBJECTS = ValueType("list", "a list of objects", _objects)
 OBJECT = ValueType("class", "a name or an object", _object)
 EXTENSIONS = ValueType(
@@ -373,6 +374,27 @@ def class_named(*names: str, remedy: str, package: str | None = None) -> Check:
 
 STORE_TYPES = ("PEM", "PKCS12", "JKS")
 STORE_TYPE = Check("PEM, PKCS12, or JKS for a PKCS12 file of that name", STORE_TYPES.__contains__, str.upper)
+
+
+# The assignors of classic groups, by their names in the protocol, and Java's classes.
+ASSIGNOR_CLASSES = {
+    "range": "RangeAssignor",
+    "roundrobin": "RoundRobinAssignor",
+    "sticky": "StickyAssignor",
+    "cooperative-sticky": "CooperativeStickyAssignor",
+}
+
+
+def assignor_name(given: str) -> str | None:
+    """Return the name in the protocol of an assignor, given by this name or Java's class; None if unknown."""
+    names = {class_name: name for name, class_name in ASSIGNOR_CLASSES.items()}
+    return given if given in ASSIGNOR_CLASSES else names.get(given.rpartition(".")[2])
+
+
+ASSIGNORS = Check(
+    f"one or more of {', '.join(ASSIGNOR_CLASSES)} (or Java's {', '.join(ASSIGNOR_CLASSES.values())})",
+    lambda given: given and None not in map(assignor_name, given),
+)
 
 
 def each_of(*names: str) -> Check:

@@ -67,6 +67,14 @@ def decode(kind: type[M], version: int, data: BytesLike) -> M:
     return message
 
 
+def decode_start(kind: type[M], version: int, data: BytesLike) -> M:
+    """Return the message of class `kind` at the start of `data`; what follows is ignored. Raise the errors of
+    `decode`.
+    """
+    message, _ = _read(kind, version, plain(data), 0)
+    return message
+
+
 # Frames, which have a size before them on the wire, and a header
 
 

@@ -45,11 +45,12 @@ class Node(NamedTuple):
 
 
 class PartitionMetadata(NamedTuple):
-    """A partition; -1 means an unknown leader or epoch."""
+    """A partition; -1 means an unknown leader or epoch. `replicas` are node ids."""
 
     leader: int
     leader_epoch: int
     error: ErrorCode
+    replicas: tuple[int, ...] = ()
 
 
 class TopicMetadata(NamedTuple):
@@ -226,6 +227,11 @@ class Cluster:
         name = repr(topic) if len(topic) <= _SHOWN_CHARACTERS else f"{topic[:_SHOWN_CHARACTERS]!r}..."
         remedy = _REMEDIES.get(code, "").format(acl_operations=self._topic_use.acl_operations)
         return error_of(code, f"there is no metadata of topic {name}: {code}{remedy}")
+
+    def is_answered(self, topic: str) -> bool:
+        """True if brokers have said which partitions the topic has, or that they do not know it."""
+        entry = self._topics.get(topic)
+        return entry is not None and (entry.known is not None or entry.unknown_since_ns is not None)
 
     # Wanted topics and due updates
 
@@ -422,7 +428,9 @@ class Cluster:
         if leader_id not in named and leader_id not in old.nodes:
             return False
         partitions = list(entry.known.partitions)
-        partitions[partition] = PartitionMetadata(leader_id, leader_epoch, ErrorCode.NONE)
+        partitions[partition] = partitions[partition]._replace(
+            leader=leader_id, leader_epoch=leader_epoch, error=ErrorCode.NONE
+        )
         entry.known = entry.known._replace(partitions=tuple(partitions))
         is_news = any(old.nodes.get(node_id) != node for node_id, node in named.items())
         self._publish(
@@ -501,7 +509,9 @@ def _newest(known: TopicMetadata | None, answer: Any, nodes: Mapping[int, Node])
         if found is None or 0 <= found.leader_epoch < before.leader_epoch:
             partition = before
         else:
-            partition = PartitionMetadata(found.leader_id, found.leader_epoch, ErrorCode(found.error_code))
+            partition = PartitionMetadata(
+                found.leader_id, found.leader_epoch, ErrorCode(found.error_code), tuple(found.replica_nodes)
+            )
         if partition.leader not in nodes:
             partition = partition._replace(leader=-1)
         partitions.append(partition)

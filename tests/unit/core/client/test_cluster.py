@@ -528,3 +528,23 @@ def test_N12_with_strategy_none_the_client_never_starts_over() -> None:
     assert not known.must_rebootstrap(SECOND, is_hopeful=lambda: False)
     assert not known.must_rebootstrap(100 * SECOND, is_hopeful=lambda: False)
     assert isinstance(known.last_error, KafkaError)
+
+
+def test_replicas_are_known_and_outlive_a_new_leader() -> None:
+    given = topic("t", [(1, 3), (2, 3)])
+    given.partitions[0].replica_nodes = [1, 2]
+    known = knowing(given)
+    assert [each.replicas for each in known.snapshot.topics["t"].partitions] == [(1, 2), ()]
+    known.update_leader("t", 0, 2, 4, NODES.values())
+    assert known.snapshot.topics["t"].partitions[0] == (2, 4, ErrorCode.NONE, (1, 2))
+
+
+def test_topic_is_answered_although_it_may_still_appear() -> None:
+    known = cluster()
+    assert not known.is_answered("t")
+    known.want("t", 0)
+    assert not known.is_answered("t")
+    update(known, 0, topic("t", error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+    assert known.is_answered("t")
+    assert known.topic_error("t") is None
+    assert knowing(topic("t", [(1, 3)])).is_answered("t")
