@@ -20,6 +20,10 @@ MAX_STRING_BYTES = 2**15 - 1
 __all__ = [
     "ConsumerGroupMetadata",
     "Delivery",
+    "GroupDescription",
+    "GroupListing",
+    "GroupMember",
+    "GroupOffset",
     "OffsetAndMetadata",
     "ProducerRecord",
     "Record",
@@ -60,6 +64,13 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+def check_group_id(value: object) -> None:
+    """Raise TypeError or ValueError unless it can be the name of a group."""
+    check_text("group_id", value)
+    if not value:
+        raise ValueError("group_id must not be empty")
 
 
 def checked_partition(given: Any) -> TopicPartition:
@@ -167,3 +178,86 @@ class ConsumerGroupMetadata:
         # a flag says that there is no group.instance.id
         group_instance_id = instance[1:].rstrip("\0") if instance[0] == "\0" else None
         return cls(group_id, generation_id, member_id, group_instance_id)
+
+
+class GroupListing(NamedTuple):
+    """A group of the cluster.
+
+    Attributes
+    ----------
+    group_id : str
+    kind : str
+        Its protocol: "consumer" (KIP-848), "classic", or of another kind such as "share". Empty if the broker
+        is older than Kafka 3.8, and does not say.
+    state : str
+        "Stable", "Empty" or another state of its protocol. Empty before Kafka 2.6.
+    protocol_type : str
+        "consumer" for groups of consumers, "" for one that only keeps offsets; other programs, such as
+        Kafka Connect, have a name of their own.
+    """
+
+    group_id: str
+    kind: str
+    state: str
+    protocol_type: str
+
+
+class GroupMember(NamedTuple):
+    """A member of a group.
+
+    Attributes
+    ----------
+    member_id, client_id, host : str
+    group_instance_id : str or None
+        The name of a static member.
+    partitions : tuple of TopicPartition
+        What it reads, in order.
+    """
+
+    member_id: str
+    client_id: str
+    host: str
+    group_instance_id: str | None
+    partitions: tuple[TopicPartition, ...]
+
+
+class GroupDescription(NamedTuple):
+    """A group with its members.
+
+    Attributes
+    ----------
+    group_id : str
+    kind : str
+        Its protocol: "consumer" (KIP-848) or "classic".
+    state : str
+        "Stable", "Empty" or another state of its protocol.
+    assignor : str
+        The name of what divides the partitions; empty if there are no members.
+    members : tuple of GroupMember
+    """
+
+    group_id: str
+    kind: str
+    state: str
+    assignor: str
+    members: tuple[GroupMember, ...]
+
+
+class GroupOffset(NamedTuple):
+    """How far a group has come in a partition.
+
+    Attributes
+    ----------
+    committed : OffsetAndMetadata
+        The next offset to read.
+    end : int or None
+        The offset after the last record; None if there is no such partition any more.
+    """
+
+    committed: OffsetAndMetadata
+    end: int | None
+
+    @property
+    def lag(self) -> int | None:
+        """The number of offsets that the group has still to read; None if the end is unknown."""
+        return None if self.end is None else max(self.end - self.committed.offset, 0)

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self, SupportsIndex,
 
 from kbatch._native.io.interrupts import at_once
 from kbatch.config import ConsumerConfig
+from kbatch.consumer.groups import Groups
 from kbatch.consumer.ranges import (
     DATA_LOSS,
     Places,
@@ -41,7 +42,6 @@ from kbatch.consumer.ranges import (
     places_of,
     ranges_of,
 )
-from kbatch.core.client.admin_requests import OffsetCommit
 from kbatch.core.client.calls import Call
 from kbatch.core.consumer.calls import OffsetLookup, PartitionCount, TopicNames
 from kbatch.core.consumer.engine import ReadingEngine
@@ -59,7 +59,7 @@ from kbatch.metrics import CONSUMER_METRICS, MetricName
 from kbatch.network import ThreadNetwork
 from kbatch.network.decoding import Decoding, decoder_count
 from kbatch.network.runtime import ClientRuntime
-from kbatch.records import INT64_MAX, TopicPartition, check_integer, check_text, checked_partition
+from kbatch.records import INT64_MAX, TopicPartition, check_integer, check_text
 from kbatch.waiting.threads import ThreadWaiter
 
 if TYPE_CHECKING:
@@ -648,41 +648,10 @@ class TopicReader:
         # objects need the GIL, so that other threads would only take it from the program
         return self._start(ranges, _records_of, on_data_loss, progress, threads=0)
 
-    def commit_offsets(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit offsets for a group that has no members, so that tools show its lag.
-
-        Parameters
-        ----------
-        group_id : str
-        offsets : mapping of TopicPartition to int
-            The next offset to read of each partition.
-
-        Raises
-        ------
-        UnknownMemberIdError
-            The group has members; only they commit.
-        GroupAuthorizationError, TopicAuthorizationError
-            The ACLs Read on the group and on the topics are missing.
-        KafkaTimeoutError
-            No answer came within default.api.timeout.ms.
-        """
-        check_text("group_id", group_id)
-        if not group_id:
-            raise ValueError("group_id must not be empty")
-        for place, offset in offsets.items():
-            check_integer(f"offset of {checked_partition(place)}", offset, 0, INT64_MAX)
-        request = OffsetCommit(group_id, offsets)
-        runtime = self._runtime
-        runtime.check_usable()
-        runtime.engine.submit_request(request)
-        deadline = runtime.deadline(self.config.default_api_timeout_ms / 1000)
-        try:
-            is_done = partial(attrgetter("is_done"), request)
-            at_once(runtime.await_answer, is_done, deadline, request.name)
-        finally:
-            request.finish()  # in case that it was not answered
-        if request.error is not None:
-            raise request.error
+    @property
+    def groups(self) -> Groups:
+        """Consumer groups: their members, lag and offsets."""
+        return Groups(self, self._runtime)
 
     def metrics(self) -> dict[MetricName, float]:
         """Return every metric, under the names of Kafka's Java consumer (docs/metrics.md)."""

@@ -12,8 +12,9 @@ from __future__ import annotations
 import time
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kbatch.errors import KafkaError, KafkaTimeoutError
@@ -23,6 +24,7 @@ from kbatch.waiting.deadline import Deadline
 
 if TYPE_CHECKING:
     from kbatch.config import ClientConfig
+    from kbatch.core.client.admin_requests import AdminRequest
     from kbatch.core.client.engine import ClientEngine
     from kbatch.waiting.protocols import Waiter
 
@@ -191,3 +193,38 @@ class ClientRuntime(ABC):
             self.check_login(None)
             why = self.engine.last_connection_failure or "brokers are slow"
             raise KafkaTimeoutError(f"{name}() timed out: {why}")
+
+    async def await_requests(self, requests: Sequence[AdminRequest], deadline: Deadline) -> None:
+        """Send requests about groups, and return once all have an answer. What is not answered by the
+        deadline is not repeated any more.
+
+        Raises
+        ------
+        KafkaTimeoutError
+            The deadline came first.
+        KafkaError
+            The error of the first request that was refused.
+        """
+        self.check_usable()
+        for request in requests:
+            self.engine.submit_request(request)
+        try:
+            for request in requests:
+                await self.await_answer(partial(attrgetter("is_done"), request), deadline, request.name)
+                if request.error is not None:
+                    raise request.error
+        finally:
+            for request in requests:
+                request.finish()
+
+    async def await_all_nodes(
+        self, make: Callable[[int], AdminRequest], deadline: Deadline, name: str
+    ) -> list[Any]:
+        """Send a request to each node of the cluster, and return all their answers, which are lists, as one.
+        It raises as `await_requests` does.
+        """
+        self.check_usable()
+        await self.await_answer(lambda: self.engine.snapshot.nodes, deadline, name)
+        requests = [make(node_id) for node_id in self.engine.snapshot.nodes]
+        await self.await_requests(requests, deadline)
+        return [found for each in requests for found in each.answer]

@@ -121,7 +121,7 @@ class KbatchStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._options.commit_group_id is not None:
             self._planner()
             assert self._catalog is not None
-            self._catalog.commit_offsets(self._options.commit_group_id, partition_offsets(end))
+            self._catalog.groups.commit_offsets(self._options.commit_group_id, partition_offsets(end))
 
     def stop(self) -> None:
         if self._catalog is not None:

@@ -1,4 +1,4 @@
-"""AdminRequests: requests about groups, such as committed offsets and names of groups.
+"""AdminRequests: requests about groups, such as their names, members and committed offsets.
 
 Theory of operation. An AdminRequest is a Call with an answer. It goes to the node it names, or to the
 coordinator of its group, which Coordinators finds, and finds again after it has moved. A retriable error is
@@ -12,15 +12,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 from kbatch.core.client.any_node_request import AnyNodeRequest
 from kbatch.core.client.backoff import NEVER_NS, ExponentialBackoff
 from kbatch.core.client.calls import Call
 from kbatch.core.client.coordinators import GROUP, CoordinatorKey
-from kbatch.errors import KafkaError, UnsupportedVersionError, error_of, row_of
-from kbatch.protocol import messages
-from kbatch.records import OffsetAndMetadata, TopicPartition
+from kbatch.errors import (
+    ErrorCode,
+    KafkaError,
+    ProtocolError,
+    UnsupportedVersionError,
+    error_of,
+    row_of,
+)
+from kbatch.protocol import codec, messages
+from kbatch.records import GroupDescription, GroupListing, GroupMember, OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
     from kbatch.core.client.cluster import Cluster
@@ -28,11 +35,33 @@ if TYPE_CHECKING:
     from kbatch.core.client.coordinators import Coordinators
     from kbatch.protocol.structs import Message
 
+Value = TypeVar("Value")
+
 FETCHES_BY_GROUP = 8
 # Later versions name topics by their ids.
 LAST_VERSION_WITH_NAMES = 9
 # Earlier versions ignore open transactions (KIP-447).
 REQUIRES_STABLE = 7
+# The protocol type of groups of consumers. Others, such as Kafka Connect's, have other assignments.
+CONSUMERS = "consumer"
+DEAD = "Dead"
+# Retriable elsewhere, where a new topic may still appear; a request about offsets names existing ones.
+FINAL = frozenset([ErrorCode.UNKNOWN_TOPIC_OR_PARTITION])
+
+
+class Refusal(NamedTuple):
+    """An error code of an answer.
+
+    Attributes
+    ----------
+    code : int
+        0 is no error.
+    place : TopicPartition or None
+        The partition to which it applies; None is the whole request.
+    """
+
+    code: int
+    place: TopicPartition | None = None
 
 
 class AdminRequest(Call):
@@ -68,59 +97,65 @@ class AdminRequest(Call):
         """Return the request. Raise UnsupportedVersionError if the version cannot express it."""
         raise NotImplementedError
 
-    def read(self, answer: Any) -> int:
-        """Keep the answer, and return its error code."""
+    def read(self, answer: Any) -> Refusal:
+        """Keep the answer, and return its error."""
         raise NotImplementedError
 
 
 class CommittedOffsets(AdminRequest):
-    """The committed offsets of a group, after all transactions that may change them."""
+    """The committed offsets of a group, without partitions that have none.
 
-    __slots__ = ("partitions",)
+    Parameters
+    ----------
+    partitions : iterable of TopicPartition or None
+        None for all.
+    is_stable : bool
+        True to wait for the end of transactions that may change the offsets (KIP-447).
+    """
+
+    __slots__ = ("is_stable", "partitions")
     kind = messages.OffsetFetchRequest
     highest_version = LAST_VERSION_WITH_NAMES
 
-    def __init__(self, group_id: str, partitions: Iterable[tuple[str, int]]) -> None:
+    def __init__(
+        self, group_id: str, partitions: Iterable[TopicPartition] | None, *, is_stable: bool = True
+    ) -> None:
         super().__init__("committed_offsets", group_id=group_id)
-        self.partitions: dict[str, list[int]] = {}
-        for topic, partition in partitions:
-            self.partitions.setdefault(topic, []).append(partition)
+        self.partitions = None if partitions is None else _by_topic(dict.fromkeys(partitions))
+        self.is_stable = is_stable
 
     def message(self, version: int) -> Message:
         kind = messages.OffsetFetchRequest
-        if version < REQUIRES_STABLE:
+        if self.is_stable and version < REQUIRES_STABLE:
             raise UnsupportedVersionError(
                 f"the broker cannot return stable offsets (OffsetFetch version {version}, KIP-447); upgrade "
                 "it to Kafka 2.5 or newer"
             )
         if version < FETCHES_BY_GROUP:
-            single = [
-                kind.OffsetFetchRequestTopic(name=name, partition_indexes=each)
-                for name, each in self.partitions.items()
-            ]
-            return kind(group_id=self.group_id, topics=single, require_stable=True)
-        topics = [
-            kind.OffsetFetchRequestTopics(name=name, partition_indexes=each)
-            for name, each in self.partitions.items()
-        ]
-        return kind(
-            groups=[kind.OffsetFetchRequestGroup(group_id=self.group_id, topics=topics)], require_stable=True
-        )
+            topics = self._topics(kind.OffsetFetchRequestTopic)
+            return kind(group_id=self.group_id, topics=topics, require_stable=self.is_stable)
+        topics = self._topics(kind.OffsetFetchRequestTopics)
+        group = kind.OffsetFetchRequestGroup(group_id=self.group_id, topics=topics)
+        return kind(groups=[group], require_stable=self.is_stable)
 
-    def read(self, answer: Any) -> int:
+    def _topics(self, kind: Callable[..., Any]) -> list[Any] | None:
+        if self.partitions is None:
+            return None
+        return [kind(name=name, partition_indexes=list(each)) for name, each in self.partitions.items()]
+
+    def read(self, answer: Any) -> Refusal:
         (group,) = answer.groups or [answer]
-        partitions = [(topic.name, each) for topic in group.topics for each in topic.partitions]
-        code: int = group.error_code or next(
-            (each.error_code for _, each in partitions if each.error_code), 0
-        )
+        found = {
+            TopicPartition(topic.name, each.partition_index): each
+            for topic in group.topics
+            for each in topic.partitions
+        }
         self.answer = {
-            TopicPartition(topic, each.partition_index): OffsetAndMetadata(
-                each.committed_offset, each.metadata or "", each.committed_leader_epoch
-            )
-            for topic, each in partitions
+            place: OffsetAndMetadata(each.committed_offset, each.metadata or "", each.committed_leader_epoch)
+            for place, each in found.items()
             if each.committed_offset >= 0
         }
-        return code
+        return Refusal(group.error_code) if group.error_code else _first_refusal(found)
 
 
 class OffsetCommit(AdminRequest):
@@ -130,11 +165,9 @@ class OffsetCommit(AdminRequest):
     kind = messages.OffsetCommitRequest
     highest_version = LAST_VERSION_WITH_NAMES
 
-    def __init__(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
+    def __init__(self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         super().__init__("commit_offsets", group_id=group_id)
-        self.offsets: dict[str, dict[int, int]] = {}
-        for (topic, partition), offset in offsets.items():
-            self.offsets.setdefault(topic, {})[partition] = offset
+        self.offsets = _by_topic(offsets)
 
     def message(self, version: int) -> Message:
         kind = messages.OffsetCommitRequest
@@ -143,35 +176,127 @@ class OffsetCommit(AdminRequest):
                 name=name,
                 partitions=[
                     kind.OffsetCommitRequestPartition(
-                        partition_index=partition, committed_offset=offset, committed_metadata=""
+                        partition_index=partition,
+                        committed_offset=each.offset,
+                        committed_leader_epoch=each.leader_epoch,
+                        committed_metadata=each.metadata,
                     )
-                    for partition, offset in offsets.items()
+                    for partition, each in offsets.items()
                 ],
             )
             for name, offsets in self.offsets.items()
         ]
         return kind(group_id=self.group_id, member_id="", topics=topics)
 
-    def read(self, answer: Any) -> int:
-        codes = (each.error_code for topic in answer.topics for each in topic.partitions)
-        return next((code for code in codes if code), 0)
+    def read(self, answer: Any) -> Refusal:
+        return _refusal_in(answer.topics)
 
 
-class GroupIds(AdminRequest):
-    """The groups that a node coordinates and the client may see."""
+class OffsetDeletion(AdminRequest):
+    """Committed offsets that a group is to forget."""
+
+    __slots__ = ("partitions",)
+    kind = messages.OffsetDeleteRequest
+
+    def __init__(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
+        super().__init__("delete_offsets", group_id=group_id)
+        self.partitions = _by_topic(dict.fromkeys(partitions))
+
+    def message(self, version: int) -> Message:
+        kind = messages.OffsetDeleteRequest
+        topics = [
+            kind.OffsetDeleteRequestTopic(
+                name=name,
+                partitions=[kind.OffsetDeleteRequestPartition(partition_index=each) for each in partitions],
+            )
+            for name, partitions in self.partitions.items()
+        ]
+        return kind(group_id=self.group_id, topics=topics)
+
+    def read(self, answer: Any) -> Refusal:
+        return Refusal(answer.error_code) if answer.error_code else _refusal_in(answer.topics)
+
+
+class GroupListings(AdminRequest):
+    """The groups that a node coordinates and the client may see. The answer is a list of GroupListing."""
 
     __slots__ = ()
     kind = messages.ListGroupsRequest
 
     def __init__(self, node_id: int) -> None:
-        super().__init__("group_ids", node_id=node_id)
+        super().__init__("list_groups", node_id=node_id)
 
     def message(self, version: int) -> Message:
         return messages.ListGroupsRequest()
 
-    def read(self, answer: Any) -> int:
-        self.answer = [each.group_id for each in answer.groups]
-        return int(answer.error_code)
+    def read(self, answer: Any) -> Refusal:
+        self.answer = [
+            GroupListing(each.group_id, each.group_type.lower(), each.group_state, each.protocol_type)
+            for each in answer.groups
+        ]
+        return Refusal(answer.error_code)
+
+
+class ConsumerGroup(AdminRequest):
+    """A group of the protocol of KIP-848 with its members. The answer is a GroupDescription."""
+
+    __slots__ = ()
+    kind = messages.ConsumerGroupDescribeRequest
+
+    def __init__(self, group_id: str) -> None:
+        super().__init__("describe_group", group_id=group_id)
+
+    def message(self, version: int) -> Message:
+        return messages.ConsumerGroupDescribeRequest(group_ids=[self.group_id])
+
+    def read(self, answer: Any) -> Refusal:
+        (group,) = answer.groups
+        members = [
+            GroupMember(
+                each.member_id,
+                each.client_id,
+                each.client_host,
+                each.instance_id,
+                tuple(sorted(_partitions(each.assignment.topic_partitions, "topic_name"))),
+            )
+            for each in group.members
+        ]
+        self.answer = GroupDescription(
+            group.group_id, "consumer", group.group_state, group.assignor_name, tuple(members)
+        )
+        return Refusal(group.error_code)
+
+
+class ClassicGroup(AdminRequest):
+    """A group of the protocol with JoinGroup with its members. The answer is a GroupDescription."""
+
+    __slots__ = ()
+    kind = messages.DescribeGroupsRequest
+
+    def __init__(self, group_id: str) -> None:
+        super().__init__("describe_group", group_id=group_id)
+
+    def message(self, version: int) -> Message:
+        return messages.DescribeGroupsRequest(groups=[self.group_id])
+
+    def read(self, answer: Any) -> Refusal:
+        (group,) = answer.groups
+        members = [
+            GroupMember(
+                each.member_id,
+                each.client_id,
+                each.client_host,
+                each.group_instance_id,
+                _assigned(each.member_assignment) if group.protocol_type == CONSUMERS else (),
+            )
+            for each in group.members
+        ]
+        self.answer = GroupDescription(
+            group.group_id, "classic", group.group_state, group.protocol_data, tuple(members)
+        )
+        # before version 6, a group that does not exist is dead, without an error
+        is_missing = not group.error_code and group.group_state == DEAD
+        return Refusal(ErrorCode.GROUP_ID_NOT_FOUND if is_missing else group.error_code)
 
 
 class AdminRequests:
@@ -243,7 +368,7 @@ class AdminRequests:
     def _handle_response(self, request: AdminRequest, response: Response) -> None:
         request.pending.is_in_flight = False
         error = response.error if response.message is None else _refusal(request, response.message)
-        if error is not None and error.retriable:
+        if error is not None and error.retriable and error.code not in FINAL:
             self._retry(request, response.now_ns)
         else:
             self._finish(request, error)
@@ -260,8 +385,50 @@ class AdminRequests:
 
 def _refusal(request: AdminRequest, answer: Any) -> KafkaError | None:
     """Keep an answer, and return its error."""
-    code = request.read(answer)
+    code, place = request.read(answer)
     if not code:
         return None
     subject = f"{request.name} of group {request.group_id}" if request.group_id else request.name
+    if place is not None:
+        subject = f"{subject}, partition {place}"
     return error_of(code, f"{subject}: {row_of(code).doc}")
+
+
+def _by_topic(values: Mapping[TopicPartition, Value]) -> dict[str, dict[int, Value]]:
+    by_topic: dict[str, dict[int, Value]] = {}
+    for (topic, partition), value in values.items():
+        by_topic.setdefault(topic, {})[partition] = value
+    return by_topic
+
+
+def _refusal_in(topics: Iterable[Any]) -> Refusal:
+    return _first_refusal(
+        {
+            TopicPartition(topic.name, each.partition_index): each
+            for topic in topics
+            for each in topic.partitions
+        }
+    )
+
+
+def _first_refusal(partitions: Mapping[TopicPartition, Any]) -> Refusal:
+    """Return the first error of an answer with a code for each partition."""
+    refused = (Refusal(each.error_code, place) for place, each in partitions.items() if each.error_code)
+    return next(refused, Refusal(0))
+
+
+def _partitions(topics: Iterable[Any], name: str) -> Iterable[TopicPartition]:
+    return (TopicPartition(getattr(topic, name), each) for topic in topics for each in topic.partitions)
+
+
+def _assigned(data: bytes) -> tuple[TopicPartition, ...]:
+    """Return the partitions of a member's assignment, which its group's leader has written; none if it cannot
+    be read, as members of other programs may have one of their own.
+    """
+    kind = messages.ConsumerProtocolAssignment
+    version = int.from_bytes(data[:2], "big", signed=True)
+    try:
+        found = codec.decode(kind, min(version, kind.versions.stop - 1), data[2:])
+    except (ProtocolError, UnsupportedVersionError):
+        return ()
+    return tuple(sorted(_partitions(found.assigned_partitions, "topic")))

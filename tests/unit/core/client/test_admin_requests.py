@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from kbatch import TopicPartition
-from kbatch.core.client.admin_requests import CommittedOffsets
-from kbatch.errors import UnsupportedVersionError
+from kbatch.core.client.admin_requests import ClassicGroup, CommittedOffsets, ConsumerGroup, Refusal
+from kbatch.errors import ErrorCode, UnsupportedVersionError
+from kbatch.protocol import codec, messages
 
 GROUP = "markers"
 PARTITION = TopicPartition("events", 0)
@@ -16,3 +17,66 @@ def test_committed_offsets_of_old_brokers_are_refused() -> None:
     with pytest.raises(UnsupportedVersionError, match=r"Kafka 2\.5"):
         CommittedOffsets(GROUP, [PARTITION]).message(6)
     assert CommittedOffsets(GROUP, [PARTITION]).message(7).group_id == GROUP
+    assert not CommittedOffsets(GROUP, [PARTITION], is_stable=False).message(6).require_stable
+
+
+@pytest.mark.parametrize("version", [7, 8, 9])
+def test_all_offsets_are_requested_without_topics(version: int) -> None:
+    message = CommittedOffsets(GROUP, None).message(version)
+    (asked,) = message.groups or [message]
+    assert (asked.group_id, asked.topics) == (GROUP, None)
+
+
+def test_consumer_group_is_described() -> None:
+    kind = messages.ConsumerGroupDescribeResponse
+    member = kind.Member(
+        member_id="m",
+        client_id="c",
+        client_host="/10.0.0.1",
+        member_epoch=3,
+        assignment=kind.Assignment(
+            topic_partitions=[kind.TopicPartitions(topic_name="events", partitions=[1, 0])]
+        ),
+    )
+    group = kind.DescribedGroup(
+        group_id=GROUP, group_state="Stable", group_epoch=3, assignor_name="uniform", members=[member]
+    )
+    request = ConsumerGroup(GROUP)
+    assert request.read(kind(groups=[group])) == Refusal(0)
+    assert request.answer[:4] == (GROUP, "consumer", "Stable", "uniform")
+    (found,) = request.answer.members
+    assert found == ("m", "c", "/10.0.0.1", None, (PARTITION, TopicPartition("events", 1)))
+
+
+def classic(state: str, assignment: bytes, protocol_type: str = "consumer") -> ClassicGroup:
+    kind = messages.DescribeGroupsResponse
+    member = kind.DescribedGroupMember(member_id="m", client_id="c", member_assignment=assignment)
+    group = kind.DescribedGroup(
+        group_id=GROUP, group_state=state, protocol_type=protocol_type, members=[member]
+    )
+    request = ClassicGroup(GROUP)
+    expected = ErrorCode.GROUP_ID_NOT_FOUND if state == "Dead" else 0
+    assert request.read(kind(groups=[group])) == Refusal(expected)
+    return request
+
+
+def test_assignments_of_consumers_are_read() -> None:
+    kind = messages.ConsumerProtocolAssignment
+    data = codec.encode(kind(assigned_partitions=[kind.TopicPartition(topic="events", partitions=[0])]), 1)
+    written = b"".join([b"\x00\x01", *data])
+    (found,) = classic("Stable", written).answer.members
+    assert found.partitions == (PARTITION,)
+    (later,) = classic("Stable", b"\x00\x63" + written[2:]).answer.members
+    assert later.partitions == (PARTITION,)
+
+
+@pytest.mark.parametrize(
+    ("assignment", "protocol_type"), [(b"", "consumer"), (b"\0\1\xff", "consumer"), (b"\0\1x", "connect")]
+)
+def test_assignment_of_another_kind_has_no_partitions(assignment: bytes, protocol_type: str) -> None:
+    (found,) = classic("Stable", assignment, protocol_type).answer.members
+    assert found.partitions == ()
+
+
+def test_dead_group_of_old_brokers_is_not_found() -> None:
+    classic("Dead", b"")

@@ -1,0 +1,162 @@
+"""Groups: consumer groups, their members and offsets; a part of a TopicReader, for tools.
+
+Theory of operation. A request about a group goes to its coordinator; the list of groups comes from all
+nodes. A group is described by the request of KIP-848. If it is not of that protocol, or its broker does not
+know the request, it is described by the classic one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+from kbatch._native.io.interrupts import at_once
+from kbatch.core.client.admin_requests import (
+    AdminRequest,
+    ClassicGroup,
+    CommittedOffsets,
+    ConsumerGroup,
+    GroupListings,
+    OffsetCommit,
+    OffsetDeletion,
+)
+from kbatch.errors import GroupIdNotFoundError, UnsupportedVersionError
+from kbatch.records import (
+    GroupDescription,
+    GroupListing,
+    GroupOffset,
+    OffsetAndMetadata,
+    TopicPartition,
+    check_group_id,
+    checked_partition,
+)
+
+if TYPE_CHECKING:
+    from kbatch.config import ConsumerConfig
+    from kbatch.network.runtime import ClientRuntime
+    from kbatch.waiting.deadline import Deadline
+
+
+class Logs(Protocol):
+    """What Groups asks a TopicReader."""
+
+    config: ConsumerConfig
+
+    def topics(self) -> list[str]: ...
+    def partitions(self, topic: str) -> list[int]: ...
+    def offsets(self, topic: str, spec: Any, partitions: Iterable[int]) -> dict[int, int]: ...
+
+
+class Groups:
+    """Requests about consumer groups. They raise KafkaTimeoutError after default.api.timeout.ms, and
+    GroupAuthorizationError or TopicAuthorizationError if an ACL is missing.
+
+    Parameters
+    ----------
+    reader : TopicReader
+    runtime : ClientRuntime
+        The reader's.
+    """
+
+    def __init__(self, reader: Logs, runtime: ClientRuntime) -> None:
+        self._reader = reader
+        self._runtime = runtime
+
+    def list(self) -> tuple[GroupListing, ...]:
+        """Return the groups for which this client has the ACL Describe, in the order of their names."""
+        found = at_once(self._runtime.await_all_nodes, GroupListings, self._deadline(), "list_groups")
+        by_name = {each.group_id: each for each in found}  # two nodes list a group that moves
+        return tuple(by_name[name] for name in sorted(by_name))
+
+    def describe(self, group_id: str) -> GroupDescription:
+        """Return a group with its members.
+
+        Raises
+        ------
+        GroupIdNotFoundError
+            There is no such group.
+        """
+        check_group_id(group_id)
+        found: GroupDescription
+        try:
+            found = self._ask(ConsumerGroup(group_id))
+        except (GroupIdNotFoundError, UnsupportedVersionError):
+            found = self._ask(ClassicGroup(group_id))
+        return found
+
+    def offsets(self, group_id: str) -> dict[TopicPartition, GroupOffset]:
+        """Return what a group has committed, and where these partitions end: so its lag. Without commits, and
+        for a group that does not exist, the result is empty.
+
+        Offsets of open transactions do not count. Under isolation.level=read_committed a partition ends with
+        its last stable offset.
+        """
+        check_group_id(group_id)
+        committed: dict[TopicPartition, OffsetAndMetadata] = self._ask(
+            CommittedOffsets(group_id, None, is_stable=False)
+        )
+        ends = self._ends(committed)
+        return {each: GroupOffset(committed[each], ends.get(each)) for each in sorted(committed)}
+
+    def commit_offsets(
+        self, group_id: str, offsets: Mapping[TopicPartition, int | OffsetAndMetadata]
+    ) -> None:
+        """Commit offsets for a group that has no members, or does not exist yet.
+
+        Parameters
+        ----------
+        group_id : str
+        offsets : mapping of TopicPartition to int or OffsetAndMetadata
+            The next offset to read of each partition.
+
+        Raises
+        ------
+        UnknownMemberIdError
+            The group has members; only they commit.
+        GroupAuthorizationError, TopicAuthorizationError
+            The ACLs Read on the group and on the topics are missing.
+        """
+        check_group_id(group_id)
+        checked = {
+            checked_partition(place): each if isinstance(each, OffsetAndMetadata) else OffsetAndMetadata(each)
+            for place, each in offsets.items()
+        }
+        self._ask(OffsetCommit(group_id, checked))
+
+    def delete_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
+        """Let a group forget what it has committed for partitions: its next consumer begins where
+        auto.offset.reset says.
+
+        Raises
+        ------
+        GroupSubscribedToTopicError
+            A member of the group reads such a topic.
+        GroupIdNotFoundError
+            There is no such group.
+        GroupAuthorizationError, TopicAuthorizationError
+            The ACLs Delete on the group and Read on the topics are missing.
+        """
+        check_group_id(group_id)
+        self._ask(OffsetDeletion(group_id, [checked_partition(each) for each in partitions]))
+
+    def _ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the ends of those of the partitions that there are."""
+        by_topic: dict[str, set[int]] = {}
+        for topic, partition in partitions:
+            by_topic.setdefault(topic, set()).add(partition)
+        known = by_topic.keys() & set(self._reader.topics()) if by_topic else ()
+        return {
+            TopicPartition(topic, partition): offset
+            for topic in known
+            for partition, offset in self._reader.offsets(
+                topic, "latest", by_topic[topic].intersection(self._reader.partitions(topic))
+            ).items()
+        }
+
+    def _ask(self, request: AdminRequest) -> Any:
+        """Return the answer to a request."""
+        at_once(self._runtime.await_requests, [request], self._deadline())
+        return request.answer
+
+    def _deadline(self) -> Deadline:
+        return self._runtime.deadline(self._reader.config.default_api_timeout_ms / 1000)

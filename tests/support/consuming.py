@@ -1,0 +1,31 @@
+"""A member of a consumer group: librdkafka's, for tests of what others see of a group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from confluent_kafka import Consumer
+
+from kbatch.testing import Broker
+from tests.support.producing import until
+
+
+@contextmanager
+def consumer_of(broker: Broker, group_id: str, topic: str) -> Iterator[Consumer]:
+    """Let a consumer with the client.id "other" read a topic, once it has its partitions."""
+    consumer = Consumer(
+        {"bootstrap.servers": broker.bootstrap_servers, "group.id": group_id, "client.id": "other"}
+    )
+    assigned: list[object] = []
+    try:
+        consumer.subscribe([topic], on_assign=lambda _, partitions: assigned.extend(partitions))
+
+        def has_partitions() -> bool:
+            consumer.poll(0.01)
+            return bool(assigned)
+
+        until(has_partitions)
+        yield consumer
+    finally:
+        consumer.close()
