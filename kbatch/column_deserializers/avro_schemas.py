@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from kbatch.column_deserializers.conversions import is_uuid, mapped_type
 from kbatch.column_serializers.avro_rows import as_python
 
 if TYPE_CHECKING:
@@ -226,14 +227,7 @@ def _has_bytes(schema: Any, named: Mapping[str, Any], inside: tuple[str, ...]) -
 
 def python_type(kind: pa.DataType) -> pa.DataType:
     """Return the type in which pyarrow takes what fastavro reads: text or bytes for a UUID."""
-    types = pa.types
-    if getattr(kind, "extension_name", "") == "arrow.uuid":
-        return pa.string()
-    if types.is_struct(kind):
-        return pa.struct([field.with_type(python_type(field.type)) for field in kind])
-    if types.is_map(kind):
-        return pa.map_(pa.string(), python_type(kind.item_type))
-    return pa.list_(python_type(kind.value_type)) if types.is_list(kind) else kind
+    return mapped_type(kind, lambda each: pa.string() if is_uuid(each) else each)
 
 
 def shape_of(schema: Any, named: Mapping[str, Any]) -> Shape | None:

@@ -58,6 +58,32 @@ def is_uuid(kind: pa.DataType) -> bool:
     return getattr(kind, "extension_name", "") == "arrow.uuid"
 
 
+def mapped_type(kind: pa.DataType, leaf: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    """Return a type in which `leaf` has replaced every type that is not nested."""
+
+    def mapped(field: pa.Field) -> pa.Field:
+        return field.with_type(mapped_type(field.type, leaf))
+
+    if types.is_struct(kind):
+        return pa.struct([mapped(field) for field in kind])
+    if types.is_map(kind):
+        return pa.map_(mapped(kind.key_field), mapped(kind.item_field))
+    if types.is_fixed_size_list(kind):
+        return pa.list_(mapped(kind.value_field), kind.list_size)
+    if types.is_large_list(kind):
+        return pa.large_list(mapped(kind.value_field))
+    return pa.list_(mapped(kind.value_field)) if types.is_list(kind) else leaf(kind)
+
+
+def in_microseconds(kind: pa.DataType) -> pa.DataType:
+    """Return microseconds for times in nanoseconds, which neither Python nor Spark has."""
+    if types.is_timestamp(kind) and kind.unit == "ns":
+        return pa.timestamp("us", kind.tz)
+    if types.is_time(kind) and kind.unit == "ns":
+        return pa.time64("us")
+    return pa.duration("us") if types.is_duration(kind) and kind.unit == "ns" else kind
+
+
 def is_number(kind: pa.DataType) -> bool:
     return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind))
 

@@ -83,19 +83,40 @@ class Protobuf(ObjectDeserializer):
         self, message: Any = None, errors: Errors = "raise", *, registry: SchemaRegistry | None = None
     ) -> None:
         super().__init__(errors)
-        try:
-            from google.protobuf import message_factory  # noqa: F401
-        except ImportError as error:
-            raise ImportError("Protobuf needs protobuf; pip install 'kbatch[protobuf]'") from error
+        need_protobuf()
         if message is None and registry is None:
             raise TypeError("Protobuf needs the messages' class, or a registry that has their schemas")
-        self._schemas = None if registry is None else SchemaOfRecords(registry, _file, "serialized")
+        self._schemas = None if registry is None else SchemaOfRecords(registry, registered_file, "serialized")
         self._name = ""
         if message is not None:
             descriptor = getattr(message, "DESCRIPTOR", message)
             if not hasattr(descriptor, "fields_by_name"):
                 raise TypeError(f"message must be a class made by protoc, or its descriptor, got {message!r}")
             self._read_as(descriptor)
+
+    @classmethod
+    def from_descriptor_set(
+        cls, data: bytes, message: str, errors: Errors = "raise", *, registry: SchemaRegistry | None = None
+    ) -> Protobuf:
+        """Return one for a message that is known by its descriptor only, without a class made by protoc.
+
+        Parameters
+        ----------
+        data : bytes
+            A FileDescriptorSet, as `protoc --include_imports --descriptor_set_out=FILE` writes it.
+        message : str
+            The full name of the message, such as "shop.Order".
+        errors, registry
+            Parameters of Protobuf.
+
+        Raises
+        ------
+        ImportError
+            protobuf is not installed.
+        ValueError
+            The bytes are no such set, a file that it imports is missing, or it has no such message.
+        """
+        return cls(descriptor_in(data, message), errors, registry=registry)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what a pickle has: descriptors belong to their process, and go as their files."""
@@ -177,6 +198,14 @@ class Protobuf(ObjectDeserializer):
         if descriptor.full_name != self._name:
             return f"it is a message {descriptor.full_name}, not {self._name}"
         return None
+
+
+def need_protobuf() -> None:
+    """Raise ImportError, with the remedy, unless protobuf is installed."""
+    try:
+        from google.protobuf import message_factory  # noqa: F401
+    except ImportError as error:
+        raise ImportError("Protobuf needs protobuf; pip install 'kbatch[protobuf]'") from error
 
 
 # Types
@@ -266,8 +295,10 @@ def _json_text(message: Any) -> str:
 # Schemas of a registry
 
 
-def _file(schema: Schema, registry: SchemaRegistry) -> Any:
-    """Return the descriptor of a schema's file. Raise ValueError if it is not valid."""
+def registered_file(schema: Schema, registry: SchemaRegistry) -> Any:
+    """Return the descriptor of the file of a schema in the format serialized. Raise ValueError if it is not
+    valid.
+    """
     if schema.schema_type != "PROTOBUF":
         raise ValueError(f"its type is {schema.schema_type}, not PROTOBUF")
     names = {(each.subject, each.version): each.name for each in schema.references}
@@ -326,6 +357,36 @@ def _pool_of(files: list[bytes]) -> Any:
         if file.name not in known:
             add(file)
     return pool
+
+
+def descriptor_in(data: bytes, message: str) -> Any:
+    """Return the descriptor of a message in a FileDescriptorSet, or raise as `from_descriptor_set` does."""
+    need_protobuf()
+    from google.protobuf.descriptor_pb2 import FileDescriptorSet
+    from google.protobuf.message import DecodeError
+
+    try:
+        files = FileDescriptorSet.FromString(data).file
+    except DecodeError as error:
+        raise ValueError(f"the bytes are no FileDescriptorSet: {error}") from None
+    if not files:
+        raise ValueError("the FileDescriptorSet is empty")
+    pool = _pool_of([file.SerializeToString() for file in files])
+    try:
+        return pool.FindMessageTypeByName(message)
+    except KeyError:
+        there = [f"{file.package}.{each.name}".lstrip(".") for file in files for each in file.message_type]
+        raise ValueError(
+            f"the FileDescriptorSet has no message {message!r}; it has {', '.join(there) or 'none'}"
+        ) from None
+
+
+def descriptor_set(file: Any) -> bytes:
+    """Return the FileDescriptorSet of a file's descriptor and of all that it imports."""
+    from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
+
+    files = [FileDescriptorProto.FromString(each) for each in _files_of(file)]
+    return bytes(FileDescriptorSet(file=files).SerializeToString())
 
 
 def _files_of(file: Any) -> list[bytes]:

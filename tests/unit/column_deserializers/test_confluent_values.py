@@ -23,6 +23,7 @@ from kbatch import column_serializers
 from kbatch.column_deserializers import Avro, Protobuf, Where, base, deserialize
 from kbatch.errors import DeserializationError, SchemaRegistryError
 from tests.support.registry import Registry
+from tests.support.shop import ORDER, SHOP
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # of what confluent_kafka imports, about its own future
@@ -32,6 +33,8 @@ with warnings.catch_warnings():
     from confluent_kafka.serialization import MessageField, SerializationContext
 
 UTC = datetime.UTC
+# It imports a file that is not there.
+NEEDY = descriptor_pb2.FileDescriptorProto(name="needy.proto", dependency=["other.proto"])
 
 
 @pytest.fixture
@@ -656,3 +659,31 @@ def test_table_there_and_back_through_a_registry(registry: Registry) -> None:
     batches = kbatch.encode_arrow(table, key=column_serializers.Int64("id"), value=value, partitions=1)
     back = deserialize(kbatch.decode_arrow(batches["batch"]), value=Avro(registry=registry.client()))
     assert back.column("value").to_pylist() == table.to_pylist()
+
+
+def test_descriptor_set_stands_for_the_class() -> None:
+    made = Protobuf.from_descriptor_set(SHOP, "shop.Order")
+    assert made.data_type == Protobuf(ORDER).data_type
+    column = pa.array([ORDER(id=3, labels={"a": 1}).SerializeToString(), None])
+    again = pickle.loads(pickle.dumps(made))
+    for each in (made, again):
+        assert each(column).to_pylist() == [{"id": 3, "labels": [("a", 1)], "at": None, "took": None}, None]
+
+
+@pytest.mark.parametrize(
+    ("data", "message", "text"),
+    [
+        (
+            SHOP,
+            "shop.Parcel",
+            r"no message 'shop\.Parcel'; it has google\.protobuf\.Timestamp, .*shop\.Order",
+        ),
+        (SHOP[:-1], "shop.Order", "no FileDescriptorSet"),
+        (b"", "shop.Order", "is empty"),
+        (descriptor_pb2.FileDescriptorSet(file=[NEEDY]).SerializeToString(), "M", "needy.proto is not valid"),
+    ],
+    ids=["message", "cut", "empty", "import"],
+)
+def test_wrong_descriptor_set_is_refused(data: bytes, message: str, text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        Protobuf.from_descriptor_set(data, message)
