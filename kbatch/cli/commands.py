@@ -12,6 +12,7 @@ COMMANDS = {
     "broker": "kbatch.cli.broker",
     "consume": "kbatch.cli.consume",
     "dump": "kbatch.cli.dump",
+    "groups": "kbatch.cli.groups",
     "offsets": "kbatch.cli.offsets",
     "produce": "kbatch.cli.produce",
     "topics": "kbatch.cli.topics",

@@ -6,7 +6,6 @@ on standard error shows the progress. A closed pipe and Ctrl-C end the command q
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -19,7 +18,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from kbatch.cli.conditions import HELP as CONDITION_HELP
 from kbatch.cli.conditions import ConditionError, columns_of, condition_of
-from kbatch.cli.options import client_options, names, need_servers, settings_of
+from kbatch.cli.options import client_options, names, open_reader
 from kbatch.cli.places import HELP as PLACE_HELP
 from kbatch.cli.places import Place, PlaceType, resolve
 from kbatch.errors import ConfigError
@@ -29,11 +28,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from kbatch.consumer.topic_reader import TopicReader
+    from kbatch.schema_registry import SchemaRegistry
 
 COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
 FORMATS = ("json", "raw", "table", "csv", "parquet", "arrow")
 # Types of keys and values; json infers its fields from the first records.
-KINDS = ("text", "bytes", "json", "avro", "int32", "int64", "float32", "float64")
+KINDS = ("text", "bytes", "json", "avro", "protobuf", "int32", "int64", "float32", "float64")
 INTERRUPTED_STATUS = 130
 
 
@@ -47,7 +47,15 @@ INTERRUPTED_STATUS = 130
 @click.option("-f", "--format", "form", type=click.Choice(FORMATS), help="Else by FILE's suffix, else json.")
 @click.option("--key", "key_kind", type=click.Choice(KINDS), default="text", show_default=True)
 @click.option("--value", "value_kind", type=click.Choice(KINDS), default="text", show_default=True)
-@click.option("--schema-registry", metavar="URL", help="Where avro finds schemas by their ids.")
+@click.option("--schema-registry", metavar="URL", help="Where avro and protobuf find schemas by their ids.")
+@click.option(
+    "--descriptor-set",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Messages of protobuf, as `protoc --include_imports --descriptor_set_out=FILE` writes them.",
+)
+@click.option("--key-message", metavar="NAME", help="The message of protobuf keys in that file.")
+@click.option("--value-message", metavar="NAME", help="The message of protobuf values in that file.")
 @click.option("--columns", metavar="COLUMN,...", callback=names, help=f"Of {', '.join(COLUMNS)}.")
 @click.option("--where", metavar="CONDITION", help=f"Only records for which it is true: {CONDITION_HELP}.")
 @click.option("--count", is_flag=True, help="Print the number of records only.")
@@ -57,7 +65,6 @@ INTERRUPTED_STATUS = 130
 @click.option(
     "--progress/--no-progress", default=None, help="A bar on standard error; by default only on a terminal."
 )
-@click.option("-v", "--verbose", is_flag=True, help="Log connections and retries.")
 def command(
     topic: str,
     start: Place | None,
@@ -66,10 +73,7 @@ def command(
     form: str | None,
     columns: tuple[str, ...] | None,
     output: Path | None,
-    bootstrap_servers: str | None,
-    properties: tuple[tuple[str, str], ...],
-    config: Path | None,
-    verbose: bool,
+    settings: dict[str, str],
     **options: Any,
 ) -> None:
     """Write the records of TOPIC: all of them, or those between two places.
@@ -84,36 +88,19 @@ def command(
       kbatch consume orders -b localhost:9092 --value json --where "value.price > 100" -o large.parquet
       kbatch consume orders -b localhost:9092 --follow --format raw | grep -i error
     """
-    logging.basicConfig(level=logging.INFO if verbose else logging.ERROR, format="%(message)s")
     if options["follow"] and end is not None:
         raise click.UsageError("--follow and --to exclude each other; omit one")
     form = _format(form, output)
-    try:
-        settings = settings_of(config, properties, bootstrap_servers)
-    except ConfigError as error:
-        raise click.UsageError(str(error)) from error
-    need_servers(settings)
     settings.setdefault("isolation.level", "read_uncommitted" if options["uncommitted"] else "read_committed")
     chosen = _columns(columns, form)
+    deserializers = {part: _deserializer(part, options) for part in ("key", "value")}
     start = start if start is not None else ("latest" if options["follow"] else "earliest")
     try:
-        with open_reader(settings) as reader:
+        with open_reader(settings, "consume") as reader:
             ranges = _ranges(reader, topic, start, end, partitions, follows=options["follow"])
-            _write(reader, ranges, chosen, form, output, options)
+            _write(reader, ranges, chosen, deserializers, form, output, options)
     except KeyboardInterrupt:
         raise click.exceptions.Exit(INTERRUPTED_STATUS) from None
-
-
-def open_reader(settings: dict[str, str]) -> TopicReader:
-    """Return a reader with these settings; faults of the call are UsageErrors."""
-    try:
-        from kbatch.consumer.topic_reader import TopicReader
-    except ImportError as error:
-        raise click.UsageError(f"no module {error.name!r}; pip install 'kbatch[arrow]'") from error
-    try:
-        return TopicReader({"client.id": "kbatch-consume", **settings})
-    except ConfigError as error:
-        raise click.UsageError(str(error)) from error
 
 
 def _format(form: str | None, output: Path | None) -> str:
@@ -171,29 +158,63 @@ def _number(text: str, there: Sequence[int], topic: str) -> int:
     return int(text)
 
 
-def _deserializer(kind: str, registry_url: str | None) -> Any:
-    """Return the deserializer of a kind; None leaves bytes."""
+def _deserializer(part: str, options: dict[str, Any]) -> Any:
+    """Return the deserializer of keys or values; None leaves bytes."""
     from kbatch import column_deserializers as made
 
+    kind = options[f"{part}_kind"]
+    if options[f"{part}_message"] is not None and kind != "protobuf":
+        raise click.UsageError(f"--{part}-message needs --{part} protobuf")
     match kind:
         case "text" | "bytes":  # the outputs show bytes that are no text, too
             return None
         case "json":
             return made.Json(infer=1000)
         case "avro":
-            if registry_url is None:
+            registry = _registry(options)
+            if registry is None:
                 raise click.UsageError("avro needs --schema-registry URL")
-            from kbatch.schema_registry import SchemaRegistry
-
-            return made.Avro(registry=SchemaRegistry(registry_url))
+            return made.Avro(registry=registry)
+        case "protobuf":
+            return _protobuf(part, options)
     plain = {"int32": made.Int32, "int64": made.Int64, "float32": made.Float32, "float64": made.Float64}
     return plain[kind]()
+
+
+def _protobuf(part: str, options: dict[str, Any]) -> Any:
+    """Return the deserializer of messages, by a file of descriptors, a registry, or both."""
+    from kbatch.column_deserializers import Protobuf
+
+    path, name, registry = options["descriptor_set"], options[f"{part}_message"], _registry(options)
+    if (path is None) != (name is None):
+        raise click.UsageError(f"--descriptor-set and --{part}-message belong together; add the other")
+    if path is None and registry is None:
+        raise click.UsageError(
+            f"protobuf needs --descriptor-set FILE and --{part}-message NAME, or --schema-registry URL"
+        )
+    try:
+        if path is None:
+            return Protobuf(registry=registry)
+        return Protobuf.from_descriptor_set(path.read_bytes(), name, registry=registry)
+    except (ImportError, ValueError) as error:
+        raise click.UsageError(str(error)) from error
+
+
+def _registry(options: dict[str, Any]) -> SchemaRegistry | None:
+    from kbatch.schema_registry import SchemaRegistry
+
+    url = options["schema_registry"]
+    try:
+        return None if url is None else SchemaRegistry(url)
+    except ConfigError as error:
+        raise click.BadParameter(str(error), param_hint="--schema-registry") from error
 
 
 def _write(
     reader: TopicReader,
     ranges: dict[TopicPartition, tuple[int, int | None]],
     columns: tuple[str, ...],
+    deserializers: dict[str, Any],
     form: str,
     path: Path | None,
     options: dict[str, Any],
@@ -207,8 +228,7 @@ def _write(
     batches = reader.read(
         ranges,
         columns=read,
-        key=_deserializer(options["key_kind"], options["schema_registry"]) if "key" in read else None,
-        value=_deserializer(options["value_kind"], options["schema_registry"]) if "value" in read else None,
+        **{part: each for part, each in deserializers.items() if part in read},
     )
     with _Bar(ranges, options["progress"]) as bar:
         passing = _passing(bar.over(batches), where, options["max_records"])

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-import logging
-from pathlib import Path
 
 import click
 
-from kbatch.cli.consume import open_reader
-from kbatch.cli.options import client_options, need_servers, settings_of
+from kbatch.cli.options import client_options, open_reader
 from kbatch.cli.places import HELP, Place, PlaceType, resolve
 
 
@@ -18,21 +15,9 @@ from kbatch.cli.places import HELP, Place, PlaceType, resolve
 @click.option("--at", "place", type=PlaceType(), metavar="PLACE", help=f"Also the offsets there: {HELP}.")
 @client_options("consumer")
 @click.option("--json", "as_json", is_flag=True, help="A JSON object a line.")
-@click.option("-v", "--verbose", is_flag=True, help="Log connections and retries.")
-def command(
-    topic: str,
-    place: Place | None,
-    bootstrap_servers: str | None,
-    properties: tuple[tuple[str, str], ...],
-    config: Path | None,
-    as_json: bool,
-    verbose: bool,
-) -> None:
+def command(topic: str, place: Place | None, settings: dict[str, str], as_json: bool) -> None:
     """Show the first and the end offset of each partition of TOPIC."""
-    logging.basicConfig(level=logging.INFO if verbose else logging.ERROR, format="%(message)s")
-    settings = settings_of(config, properties, bootstrap_servers)
-    need_servers(settings)
-    with open_reader(settings) as reader:
+    with open_reader(settings, "offsets") as reader:
         numbers = sorted(reader.partitions(topic))
         columns = {
             "earliest": reader.offsets(topic, "earliest", numbers),

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
+from functools import wraps
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from kbatch.config import read_properties
+from kbatch.errors import ConfigError
 
-Command = TypeVar("Command", bound=Callable[..., Any])
+if TYPE_CHECKING:
+    from kbatch.consumer.topic_reader import TopicReader
 
 
 def pairs(
@@ -28,8 +32,14 @@ def names(context: click.Context, option: click.Parameter, given: str | None) ->
     return None if given is None else tuple(name.strip() for name in given.split(",") if name.strip())
 
 
-def client_options(client: str) -> Callable[[Command], Command]:
-    """Return a decorator that adds the options of a connection to a command of this client."""
+def client_options(
+    client: str, *, needs_servers: bool = True
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return a decorator that adds the options of a connection and of logging to a command of this client.
+
+    In their place the command gets the client's settings, as `settings`. Faults in them are UsageErrors, and
+    so is a call that names no brokers, if it needs them.
+    """
     options = (
         click.option(
             "-b",
@@ -55,27 +65,40 @@ def client_options(client: str) -> Callable[[Command], Command]:
             type=click.Path(exists=True, dir_okay=False, path_type=Path),
             help=f"A .properties file with settings of the {client}, as for Kafka's tools.",
         ),
+        click.option("-v", "--verbose", is_flag=True, help="Log connections and retries."),
     )
 
-    def add(command: Command) -> Command:
+    def add(command: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(command)
+        def run(
+            bootstrap_servers: str | None,
+            properties: Iterable[tuple[str, str]],
+            config: Path | None,
+            verbose: bool,
+            **others: Any,
+        ) -> Any:
+            logging.basicConfig(level=logging.INFO if verbose else logging.ERROR, format="%(message)s")
+            settings = _settings_of(config, properties, bootstrap_servers)
+            if needs_servers:
+                need_servers(settings)
+            return command(settings=settings, **others)
+
+        decorated: Callable[..., Any] = run
         for option in reversed(options):
-            command = option(command)
-        return command
+            decorated = option(decorated)
+        return decorated
 
     return add
 
 
-def settings_of(
+def _settings_of(
     path: Path | None, given: Iterable[tuple[str, str]], bootstrap_servers: str | None
 ) -> dict[str, str]:
-    """Return the client's settings; the option for servers has the last word, the file the first.
-
-    Raises
-    ------
-    ConfigError
-        The file cannot be read.
-    """
-    settings = {} if path is None else read_properties(path)
+    """Return the client's settings; the option for servers has the last word, the file the first."""
+    try:
+        settings = {} if path is None else read_properties(path)
+    except ConfigError as error:
+        raise click.UsageError(str(error)) from error
     settings.update(given)
     if bootstrap_servers is not None:
         settings["bootstrap.servers"] = bootstrap_servers
@@ -86,3 +109,15 @@ def need_servers(settings: dict[str, str]) -> None:
     """Raise UsageError unless the settings name brokers."""
     if "bootstrap.servers" not in settings:
         raise click.UsageError("name a Kafka with --bootstrap-server HOST:PORT")
+
+
+def open_reader(settings: dict[str, str], command: str) -> TopicReader:
+    """Return a reader with these settings; faults of the call are UsageErrors."""
+    try:
+        from kbatch.consumer.topic_reader import TopicReader
+
+        return TopicReader({"client.id": f"kbatch-{command}", **settings})
+    except ImportError as error:
+        raise click.UsageError(f"no module {error.name!r}; pip install 'kbatch[arrow]'") from error
+    except ConfigError as error:
+        raise click.UsageError(str(error)) from error

@@ -12,13 +12,15 @@ import io
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from datetime import UTC, date, datetime, time
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import IO, TYPE_CHECKING, Any, final
 from uuid import UUID
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+from kbatch.column_deserializers.conversions import in_microseconds, mapped_type
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -61,8 +63,7 @@ class RawOutput(Output):
     """The bytes of each value, and a line feed. Tombstones are empty lines."""
 
     def write(self, batch: pa.RecordBatch) -> None:
-        values = batch.column("value").to_pylist()
-        self.file.write(b"".join(_raw(value) + b"\n" for value in values))
+        self.file.write(b"".join(_raw(row["value"]) + b"\n" for row in _rows(batch)))
         self.file.flush()
 
 
@@ -177,7 +178,14 @@ SUFFIXES = {
 
 
 def _rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
-    return list(batch.to_pylist())
+    """Return the rows as Python's values; what is below a microsecond is cut off."""
+    kinds = [mapped_type(kind, in_microseconds) for kind in batch.schema.types]
+    columns = [
+        column if column.type == kind else column.cast(kind, safe=False)
+        for column, kind in zip(batch.columns, kinds, strict=True)
+    ]
+    rows = pa.RecordBatch.from_arrays(columns, batch.schema.names)
+    return list(rows.to_pylist(maps_as_pydicts="lossy"))
 
 
 def plain(value: object) -> object:
@@ -192,6 +200,8 @@ def plain(value: object) -> object:
         return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
     if isinstance(value, date | time):
         return value.isoformat()
+    if isinstance(value, timedelta):
+        return f"{value.total_seconds():f}".rstrip("0").rstrip(".") + "s"
     if isinstance(value, Decimal | UUID):
         return str(value)
     raise TypeError(f"no JSON for {type(value).__name__}")

@@ -7,7 +7,6 @@ itself does not.
 
 from __future__ import annotations
 
-import logging
 import sys
 import threading
 import time
@@ -30,7 +29,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from kbatch.cli.options import client_options, names, need_servers, pairs, settings_of
+from kbatch.cli.options import client_options, names, need_servers, pairs
 from kbatch.cli.records import MAX_PARTITION, Parts, records_of
 from kbatch.column_serializers.base import RowError
 from kbatch.errors import (
@@ -81,27 +80,23 @@ INTERRUPTED = "interrupted"
 )
 @click.option("--delimiter", metavar="CHARACTER", help="Separator of CSV's cells; a comma, or a tab in .tsv.")
 @click.option("--strings", is_flag=True, help="CSV: numbers, true and false are strings in JSON too.")
-@client_options("producer")
+@client_options("producer", needs_servers=False)
 @click.option("--dry-run", is_flag=True, help="Read everything, show the first records, send nothing.")
 @click.option(
     "--progress/--no-progress", default=None, help="A bar on standard error; by default only on a terminal."
 )
-@click.option("-v", "--verbose", is_flag=True, help="Log connections and retries.")
 def command(
     file: str,
     topic: str,
-    bootstrap_servers: str | None,
+    settings: dict[str, str],
     form: str | None,
     partition: str | None,
     headers: tuple[str, ...] | None,
     fixed: tuple[tuple[str, str], ...],
     delimiter: str | None,
     strings: bool,
-    properties: tuple[tuple[str, str], ...],
-    config: Path | None,
     dry_run: bool,
     progress: bool | None,
-    verbose: bool,
     **columns: Any,
 ) -> None:
     """Send the rows of FILE to a topic: CSV with a line of names, JSON lines, or Parquet.
@@ -116,7 +111,6 @@ def command(
       kbatch produce orders.csv -b localhost:9092 --topic orders --key id
       zcat log.json.gz | kbatch produce - -f jsonl -b localhost:9092 --topic log -X compression.type=zstd
     """
-    logging.basicConfig(level=logging.INFO if verbose else logging.ERROR, format="%(message)s")
     parts = Parts(
         **columns,
         partition=_partition(partition),
@@ -127,10 +121,6 @@ def command(
         raise click.UsageError(
             "--value and --columns exclude each other; use a column's text, or a JSON object"
         )
-    try:
-        settings = settings_of(config, properties, bootstrap_servers)
-    except ConfigError as error:
-        raise click.UsageError(str(error)) from error
     if not dry_run:
         need_servers(settings)
     source = _open(file, form, delimiter, not strings, parts)

@@ -3,34 +3,21 @@
 from __future__ import annotations
 
 import json
-import logging
-from pathlib import Path
 
 import click
 
-from kbatch.cli.consume import open_reader
-from kbatch.cli.options import client_options, need_servers, settings_of
+from kbatch.cli.options import client_options, open_reader
 
 
 @click.command()
 @client_options("consumer")
 @click.option("--json", "as_json", is_flag=True, help="A JSON object a line.")
-@click.option("-v", "--verbose", is_flag=True, help="Log connections and retries.")
-def command(
-    bootstrap_servers: str | None,
-    properties: tuple[tuple[str, str], ...],
-    config: Path | None,
-    as_json: bool,
-    verbose: bool,
-) -> None:
+def command(settings: dict[str, str], as_json: bool) -> None:
     """List the topics, with their numbers of partitions and of offsets.
 
     The number of offsets is the number of records, except for what compaction and transactions leave out.
     """
-    logging.basicConfig(level=logging.INFO if verbose else logging.ERROR, format="%(message)s")
-    settings = settings_of(config, properties, bootstrap_servers)
-    need_servers(settings)
-    with open_reader(settings) as reader:
+    with open_reader(settings, "topics") as reader:
         for topic in sorted(reader.topics()):
             first, last = reader.offsets(topic, "earliest"), reader.offsets(topic, "latest")
             count = sum(last[number] - first[number] for number in first)

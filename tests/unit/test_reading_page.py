@@ -29,6 +29,7 @@ EXPECTED = {
     "columns": "[]\n",
     "progress": "4 records, 4 of 4 offsets\n",
     "reader": "1 1 b'd' b'{\"price\": 2.0}'\n",
+    "groups": "orders-0 1 2 1\norders-1 1 2 1\nEmpty\n",
 }
 
 

@@ -19,6 +19,7 @@ from kbatch import Producer
 from kbatch.cli.commands import kbatch
 from kbatch.testing import Broker
 from tests import ROOT
+from tests.support.shop import ORDER, SHOP
 
 TOPIC = "events"
 VALUES = [b'{"id": %d, "name": "n%d"}' % (number, number % 3) for number in range(30)]
@@ -26,7 +27,7 @@ VALUES = [b'{"id": %d, "name": "n%d"}' % (number, number % 3) for number in rang
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:
-    with Broker({TOPIC: 3, "empty": 2}) as running:
+    with Broker({TOPIC: 3, "empty": 2, "messages": 1}) as running:
         with Producer(bootstrap_servers=running.bootstrap_servers) as producer:
             for number, value in enumerate(VALUES):
                 key = None if number % 5 == 0 else b"key-%d" % number
@@ -124,6 +125,10 @@ WRONG = [
     ([TOPIC, "-f", "raw", "--columns", "key"], 2, "omit --columns"),
     ([TOPIC, "-o", "events.xml"], 2, "has no suffix of"),
     ([TOPIC, "--value", "avro"], 2, "avro needs --schema-registry"),
+    ([TOPIC, "--value", "protobuf"], 2, "protobuf needs --descriptor-set FILE and --value-message NAME"),
+    ([TOPIC, "--key", "protobuf", "--key-message", "a.B"], 2, "belong together"),
+    ([TOPIC, "--value-message", "a.B"], 2, "--value-message needs --value protobuf"),
+    ([TOPIC, "--value", "avro", "--schema-registry", "ftp://a"], 2, "url must be http://"),
     ([TOPIC, "-X", "fetch.min.byte=1"], 2, "fetch.min.bytes"),
 ]
 
@@ -133,6 +138,40 @@ def test_wrong_call_is_explained(broker: Broker, arguments: list[str], status: i
     result = run(broker, "consume", *arguments)
     assert result.exit_code == status
     assert text in " ".join(result.stderr.split())
+
+
+@pytest.fixture
+def descriptors(tmp_path: Path) -> Path:
+    path = tmp_path / "shop.pb"
+    path.write_bytes(SHOP)
+    return path
+
+
+def test_messages_are_read_by_their_descriptors(broker: Broker, descriptors: Path) -> None:
+    took = {"seconds": 1, "nanos": 5 * 10**8}
+    message = ORDER(id=2**63, labels={"a": 1}, at={"seconds": 5, "nanos": 1}, took=took)
+    with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        producer.send("messages", message.SerializeToString(), partition=0)
+    options = ["--value", "protobuf", "--descriptor-set", descriptors, "--value-message"]
+    expected = {"id": 2**63, "labels": {"a": 1}, "at": "1970-01-01T00:00:05.000Z", "took": "1.5s"}
+    assert consumed(broker, *options, "shop.Order", "--columns", "value", topic="messages") == [
+        {"value": expected}
+    ]
+    raw = run(broker, "consume", "messages", "-f", "raw", *options, "shop.Order").stdout
+    assert json.loads(raw) == expected
+    wrong = run(broker, "consume", "messages", *options, "shop.Parcel")
+    assert (wrong.exit_code, "shop.Order" in wrong.stderr) == (2, True)
+
+
+def test_wrong_setting_ends_every_command_alike(broker: Broker, tmp_path: Path) -> None:
+    path = tmp_path / "client.properties"
+    path.write_text("fetch.min.bytes=many\n")
+    for command in (["consume", TOPIC], ["topics"], ["offsets", TOPIC], ["groups", "list"]):
+        for options in (["-X", "fetch.min.byte=1"], ["-F", str(path)]):
+            result = run(broker, *command, *options)
+            assert (result.exit_code, "fetch.min.bytes" in result.stderr) == (2, True), (command, options)
+        without = CliRunner().invoke(kbatch, command)
+        assert (without.exit_code, "--bootstrap-server" in without.stderr) == (2, True)
 
 
 def test_closed_pipe_and_ctrl_c_end_quietly(broker: Broker) -> None:
@@ -150,6 +189,7 @@ def test_topics_and_offsets_are_listed(broker: Broker) -> None:
     assert found == [
         {"topic": "empty", "partitions": 2, "offsets": 0},
         {"topic": TOPIC, "partitions": 3, "offsets": 30},
+        {"topic": "messages", "partitions": 1, "offsets": 1},
     ]
     lines = run(broker, "offsets", TOPIC, "--at", "1970-01-01T00:00:15Z", "--json").stdout.splitlines()
     assert [json.loads(line) for line in lines] == [

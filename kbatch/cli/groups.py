@@ -1,0 +1,287 @@
+"""`kbatch groups`: consumer groups, how far they are behind, and where they go on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kbatch.cli.options import client_options, open_reader
+from kbatch.cli.places import HELP, Place, PlaceType, resolve
+from kbatch.errors import GroupIdNotFoundError
+from kbatch.records import GroupDescription, GroupMember, GroupOffset, TopicPartition, check_group_id
+
+if TYPE_CHECKING:
+    from kbatch.consumer.topic_reader import TopicReader
+
+JSON = click.option("--json", "as_json", is_flag=True, help="A JSON object a line.")
+# A place for `reset`: no offset.
+NONE = "none"
+FIGURES = ("partition", "committed", "end", "lag", "new")
+# Topics, or some of their partitions: None are all.
+Chosen = dict[str, tuple[int, ...] | None]
+
+
+class _GroupId(click.ParamType[str]):
+    name = "GROUP"
+
+    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> str:
+        try:
+            check_group_id(value)
+        except ValueError as error:
+            self.fail(str(error), param, context)
+        return str(value)
+
+
+@click.group()
+def command() -> None:
+    """List and describe consumer groups, and reset their offsets."""
+
+
+@command.command("list")
+@client_options("consumer")
+@JSON
+def list_groups(settings: dict[str, str], as_json: bool) -> None:
+    """List the groups, with their protocols and states."""
+    with open_reader(settings, "groups") as reader:
+        found = reader.groups.list()
+    if as_json:
+        for each in found:
+            click.echo(json.dumps({"group": each.group_id, "protocol": each.kind, "state": each.state}))
+    else:
+        _print_table(
+            ("group", "protocol", "state"),
+            [(each.group_id, each.kind or each.protocol_type, each.state) for each in found],
+        )
+
+
+@command.command("describe")
+@click.argument("groups", nargs=-1, required=True, type=_GroupId(), metavar="GROUP...")
+@client_options("consumer")
+@JSON
+def describe(groups: tuple[str, ...], settings: dict[str, str], as_json: bool) -> None:
+    """Show the members of each GROUP, what it has committed, and its lag: the offsets that it has not read.
+
+    A partition without a committed offset is shown if a member reads it.
+    """
+    with open_reader(settings, "groups") as reader:
+        for group_id in groups:
+            described = reader.groups.describe(group_id)
+            offsets = reader.groups.offsets(group_id)
+            if as_json:
+                click.echo(json.dumps(_as_json(described, offsets)))
+            else:
+                _print_group(described, offsets)
+
+
+def _owners(described: GroupDescription) -> dict[TopicPartition, GroupMember]:
+    return {place: member for member in described.members for place in member.partitions}
+
+
+def _as_json(described: GroupDescription, offsets: Mapping[TopicPartition, GroupOffset]) -> dict[str, Any]:
+    owners = _owners(described)
+    return {
+        "group": described.group_id,
+        "protocol": described.kind,
+        "state": described.state,
+        "assignor": described.assignor,
+        "lag": sum(found.lag or 0 for found in offsets.values()),
+        "members": [
+            {
+                "member": member.member_id,
+                "client": member.client_id,
+                "host": member.host,
+                "instance": member.group_instance_id,
+            }
+            for member in described.members
+        ],
+        "partitions": [
+            {
+                "topic": place.topic,
+                "partition": place.partition,
+                "committed": found.committed.offset if found is not None else None,
+                "end": found.end if found is not None else None,
+                "lag": found.lag if found is not None else None,
+                "member": owners[place].member_id if place in owners else None,
+            }
+            for place in sorted({*offsets, *owners})
+            for found in [offsets.get(place)]
+        ],
+    }
+
+
+def _print_group(described: GroupDescription, offsets: Mapping[TopicPartition, GroupOffset]) -> None:
+    count = len(described.members)
+    plural = "" if count == 1 else "s"
+    assignor = f", assignor {described.assignor}" if described.assignor else ""
+    lag = sum(found.lag or 0 for found in offsets.values())
+    state = f"{described.state}, {described.kind}{assignor}, {count} member{plural}, lag {lag:,}"
+    click.echo(f"{described.group_id}: {state}")
+    owners = _owners(described)
+    rows = []
+    for place in sorted({*offsets, *owners}):
+        found, owner = offsets.get(place), owners.get(place)
+        figures = (None, None, None) if found is None else (found.committed.offset, found.end, found.lag)
+        names = ("", "") if owner is None else (owner.client_id, owner.host)
+        rows.append((place.topic, place.partition, *figures, *names))
+    _print_table(("topic", "partition", "committed", "end", "lag", "client", "host"), rows)
+
+
+class _Chosen(click.ParamType[tuple[str, tuple[int, ...] | None]]):
+    name = "TOPIC[:PARTITION,...]"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, context: click.Context | None
+    ) -> tuple[str, tuple[int, ...] | None]:
+        topic, colon, listed = value.partition(":")
+        numbers = listed.split(",")
+        if not topic or (colon and not all(each.strip().isdecimal() for each in numbers)):
+            self.fail(f"{value!r} is no topic, or topic and partitions as in orders:0,1", param, context)
+        return topic, tuple(map(int, numbers)) if colon else None
+
+
+class _Target(PlaceType):
+    """A place, or NONE."""
+
+    def convert(self, value: object, param: click.Parameter | None, context: click.Context | None) -> Place:
+        return NONE if value == NONE else super().convert(value, param, context)
+
+
+@command.command("reset")
+@click.argument("group", type=_GroupId())
+@click.option(
+    "-t", "--topic", "topics", type=_Chosen(), multiple=True, help="The offsets of these; may be repeated."
+)
+@click.option("--all-topics", is_flag=True, help="All offsets that the group has committed.")
+@click.option("--to", "target", type=_Target(), metavar="PLACE", help=f"{HELP}; none deletes the offsets.")
+@click.option("--shift-by", type=int, metavar="N", help="N offsets on, or back if it is negative.")
+@click.option("--execute/--dry-run", "executes", default=False, help="Do it; the default is a dry run.")
+@client_options("consumer")
+@JSON
+def reset(
+    group: str,
+    topics: Sequence[tuple[str, tuple[int, ...] | None]],
+    all_topics: bool,
+    target: Place | None,
+    shift_by: int | None,
+    executes: bool,
+    settings: dict[str, str],
+    as_json: bool,
+) -> None:
+    """Let GROUP go on at other offsets: show them, and with --execute commit them. It must have no members.
+
+    New offsets lie within the log: one before its beginning or after its end becomes that.
+
+    \b
+      kbatch groups reset billing -b localhost:9092 --all-topics --to 1h
+      kbatch groups reset billing -b localhost:9092 -t orders:0,1 --to 42 --execute
+    """
+    if bool(topics) == all_topics:
+        raise click.UsageError("name topics with --topic, or all of them with --all-topics")
+    if (target is None) == (shift_by is None):
+        raise click.UsageError("say where with --to PLACE or --shift-by N, one of them")
+    with open_reader(settings, "groups") as reader:
+        _check_no_members(reader, group)
+        committed = {place: each.committed.offset for place, each in reader.groups.offsets(group).items()}
+        chosen = _chosen_partitions(reader, group, dict(topics), committed)
+        if target == NONE:
+            chosen = [place for place in chosen if place in committed]
+        new = _new_offsets(reader, chosen, committed, target, shift_by)
+        if executes and target == NONE:
+            reader.groups.delete_offsets(group, chosen)
+        elif executes:
+            found = {place: offset for place, offset in new.items() if offset is not None}
+            reader.groups.commit_offsets(group, found)
+    rows = [(place.topic, place.partition, committed.get(place), new[place]) for place in sorted(new)]
+    _print_changes(rows, as_json)
+    if not executes:
+        click.echo("dry run: nothing has changed; add --execute", err=True)
+
+
+def _check_no_members(reader: TopicReader, group_id: str) -> None:
+    try:
+        described = reader.groups.describe(group_id)
+    except GroupIdNotFoundError:
+        return  # the offsets make it
+    if described.members:
+        clients = ", ".join(sorted({f"{each.client_id} at {each.host}" for each in described.members}))
+        raise click.ClickException(
+            f"group {group_id} is {described.state} and has members, which commit offsets of their own: "
+            f"{clients}; stop them first"
+        )
+
+
+def _chosen_partitions(
+    reader: TopicReader, group_id: str, topics: Chosen, committed: Mapping[TopicPartition, int]
+) -> list[TopicPartition]:
+    if not topics:
+        if not committed:
+            raise click.ClickException(
+                f"group {group_id} has committed no offsets; name topics with --topic to give it some"
+            )
+        return list(committed)
+    found = []
+    for topic, numbers in topics.items():
+        there = reader.partitions(topic)
+        strays = sorted(set(numbers or ()) - set(there))
+        if strays:
+            last = len(there) - 1
+            raise click.UsageError(f"topic {topic} has no partition {strays[0]}; it has 0 to {last}")
+        found += [TopicPartition(topic, each) for each in (there if numbers is None else numbers)]
+    return found
+
+
+def _new_offsets(
+    reader: TopicReader,
+    chosen: Iterable[TopicPartition],
+    committed: Mapping[TopicPartition, int],
+    target: Place | None,
+    shift_by: int | None,
+) -> dict[TopicPartition, int | None]:
+    """Return the new offset of each partition; None deletes it."""
+    if target == NONE:
+        return dict.fromkeys(chosen)
+    by_topic: dict[str, list[int]] = {}
+    for place in chosen:
+        by_topic.setdefault(place.topic, []).append(place.partition)
+    new: dict[TopicPartition, int | None] = {}
+    for topic, numbers in by_topic.items():
+        if target is not None:
+            wanted = resolve(reader, topic, target, numbers)
+        else:
+            by = shift_by or 0
+            wanted = {each: _shifted(TopicPartition(topic, each), committed, by) for each in numbers}
+        first = reader.offsets(topic, "earliest", wanted)
+        last = reader.offsets(topic, "latest", wanted)
+        for number, offset in wanted.items():
+            new[TopicPartition(topic, number)] = min(max(offset, first[number]), last[number])
+    return new
+
+
+def _shifted(place: TopicPartition, committed: Mapping[TopicPartition, int], by: int) -> int:
+    if place not in committed:
+        raise click.UsageError(f"the group has no offset of {place} to shift; set one with --to PLACE")
+    return committed[place] + by
+
+
+def _print_changes(rows: Sequence[tuple[str, int, int | None, int | None]], as_json: bool) -> None:
+    names = ("topic", "partition", "committed", "new")
+    if as_json:
+        for row in rows:
+            click.echo(json.dumps(dict(zip(names, row, strict=True))))
+    else:
+        _print_table(names, rows)
+
+
+def _print_table(names: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Print columns side by side; numbers are at the right, None is a dash."""
+    cells = [list(names), *(["-" if cell is None else str(cell) for cell in row] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    for row in cells:
+        padded = (
+            cell.rjust(width) if name in FIGURES else cell.ljust(width)
+            for cell, width, name in zip(row, widths, names, strict=True)
+        )
+        click.echo("  ".join(padded).rstrip())
