@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
@@ -16,7 +18,12 @@ from kbatch.spark.sink_columns import check_columns
 from kbatch.spark.sink_options import SinkOptions, read_options
 from kbatch.spark.source import FilteringReader, KbatchReader
 from kbatch.spark.source_columns import arrow_schema, sql_schema
-from kbatch.spark.source_options import SourceOptions, read_frame_options, read_source_options
+from kbatch.spark.source_options import (
+    FrameOptions,
+    SourceOptions,
+    read_frame_options,
+    read_source_options,
+)
 from kbatch.spark.versions import needs_pyspark
 
 
@@ -37,8 +44,15 @@ class KbatchDataSource(DataSource):
     def name(cls) -> str:
         return "kbatch"
 
+    @cached_property
+    def _frame(self) -> FrameOptions:
+        """What determines the schema. It is read once, and pickled with this object: the latest schema of a
+        registry may change before the read is planned.
+        """
+        return read_frame_options(self.options)
+
     def schema(self) -> str:
-        return sql_schema(*read_frame_options(self.options))
+        return sql_schema(*self._frame)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         options = self._source_options(schema, streaming=False)
@@ -80,7 +94,7 @@ class KbatchDataSource(DataSource):
         return options
 
     def _source_options(self, schema: StructType, *, streaming: bool) -> SourceOptions:
-        options = read_source_options(self.options, streaming=streaming)
+        options = read_source_options(self.options, streaming=streaming, frame=self._frame)
         if tuple(schema.names) != options.columns:
             raise ValueError(
                 "Kafka source has a fixed schema and cannot be set with a custom one: omit .schema(...), and "

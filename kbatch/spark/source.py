@@ -2,14 +2,13 @@
 
 Theory of operation. `reader` runs in a process of the driver. It checks the options, asks the brokers for
 partitions and offsets, and plans a task for each range of offsets. Its result is pickled to the tasks. A task
-reads its range with the TopicReader of its worker process, which Spark uses for task after task: connections
-and metadata are kept. A retried task reads the same offsets, so it returns the same rows.
+reads its range with a TopicReader that its worker process keeps, see `kept_readers`. A retried task reads the
+same offsets, so it returns the same rows.
 """
 
 from __future__ import annotations
 
-import atexit
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 
 import pyarrow as pa
@@ -27,35 +26,13 @@ from pyspark.sql.datasource import (
 )
 
 from kbatch.consumer.topic_reader import TopicReader
-from kbatch.errors import DataLossError, KafkaError
+from kbatch.errors import DataLossError
 from kbatch.records import TopicPartition
+from kbatch.spark.kept_readers import kept_readers
 from kbatch.spark.schemas import declared_batches
 from kbatch.spark.source_columns import kbatch_columns, spark_columns
 from kbatch.spark.source_offsets import OffsetPlanner, OffsetRange, data_loss, split
 from kbatch.spark.source_options import SourceOptions
-
-_readers: dict[tuple[tuple[str, str], ...], TopicReader] = {}
-
-
-def reader_of(settings: Mapping[str, str]) -> TopicReader:
-    """Return this process's reader with these settings. It stays open for the next task."""
-    key = tuple(sorted(settings.items()))
-    if key not in _readers:
-        _readers[key] = TopicReader({"client.id": "kbatch-spark", **settings})
-    return _readers[key]
-
-
-def drop_reader(settings: Mapping[str, str]) -> None:
-    """Close this process's reader with these settings, after an error that it may not have survived."""
-    found = _readers.pop(tuple(sorted(settings.items())), None)
-    if found is not None:
-        found.close()
-
-
-@atexit.register
-def _close_readers() -> None:
-    while _readers:
-        _readers.popitem()[1].close()
 
 
 def read_range(options: SourceOptions, schema: pa.Schema, task: OffsetRange) -> Iterator[pa.RecordBatch]:
@@ -70,18 +47,13 @@ def read_range(options: SourceOptions, schema: pa.Schema, task: OffsetRange) -> 
     on_data_loss = "raise" if options.fails_on_data_loss else "skip"
     columns = kbatch_columns(schema.names)
     try:
-        reading = reader_of(options.settings).read(
-            ranges, columns=columns, key=key, value=value, on_data_loss=on_data_loss
-        )
-        with reading:  # Spark may want only the first rows
-            for batch in reading:
-                yield from declared_batches(spark_columns(batch, schema), schema)
+        with kept_readers.reader(options.settings) as reader:
+            reading = reader.read(ranges, columns=columns, key=key, value=value, on_data_loss=on_data_loss)
+            with reading:  # Spark may want only the first rows
+                for batch in reading:
+                    yield from declared_batches(spark_columns(batch, schema), schema)
     except DataLossError as error:
-        drop_reader(options.settings)
         raise data_loss(str(error)) from error
-    except KafkaError:
-        drop_reader(options.settings)
-        raise
 
 
 class RangePartition(InputPartition):

@@ -14,7 +14,7 @@ import logging
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from kbatch.config import ConsumerConfig
 from kbatch.errors import ConfigError
@@ -42,14 +42,19 @@ OPTIONS = {
     "maxrecordsperpartition": "the maximum number of offsets in a task",
     "maxoffsetspertrigger": "the maximum number of offsets in a micro-batch",
     "minoffsetspertrigger": "the minimum number of offsets in a micro-batch",
+    "maxbytespertrigger": "about the maximum bytes of record batches in a micro-batch",
     "maxtriggerdelay": "the longest wait for minOffsetsPerTrigger, as in 30s or 15m",
     "includeheaders": "true or false: whether there is a column headers",
     "columns": "the columns to read, separated by commas; others are not decoded",
-    "key.format": "the type of key: binary, string, json, avro and others",
+    "key.format": "the type of key: binary, string, json, avro, protobuf and others",
     "key.schema": "the schema of key.format",
-    "value.format": "the type of value: binary, string, json, avro and others",
+    "key.message": "the protobuf message of keys",
+    "key.subject": "the subject of keys in the schema registry",
+    "value.format": "the type of value: binary, string, json, avro, protobuf and others",
     "value.schema": "the schema of value.format",
-    "schema.registry.url": "a schema registry, for avro in Confluent's wire format",
+    "value.message": "the protobuf message of values",
+    "value.subject": "the subject of values in the schema registry",
+    "schema.registry.url": "a schema registry, for avro and protobuf",
     "on.malformed": "raise or null: what becomes of a key or value that is not of its format",
     "isolation": "read_committed or read_uncommitted; the default is kafka.isolation.level",
     "pushfilters": "true or false: whether filters on topic, partition, offset and timestamp narrow the read",
@@ -60,7 +65,13 @@ OPTIONS = {
     "fetchoffset.retryintervalms": "accepted and without effect: retry.backoff.ms is the interval",
 }
 OF_BATCHES = ("endingoffsets", "endingoffsetsbytimestamp", "endingtimestamp")
-OF_STREAMS = ("maxoffsetspertrigger", "minoffsetspertrigger", "maxtriggerdelay", "commit.group.id")
+OF_STREAMS = (
+    "maxoffsetspertrigger",
+    "minoffsetspertrigger",
+    "maxbytespertrigger",
+    "maxtriggerdelay",
+    "commit.group.id",
+)
 # Names that Spark adds to the options of a stream.
 OF_SPARK = frozenset({"checkpointlocation", "path"})
 # Options of Kafka's consumer that a query must not have, and why.
@@ -120,7 +131,7 @@ class SourceOptions:
     starting, ending : Limit
     fails_on_data_loss, pushes_filters : bool
     min_partitions, max_records_per_partition : int | None
-    max_offsets_per_trigger, min_offsets_per_trigger : int | None
+    max_offsets_per_trigger, min_offsets_per_trigger, max_bytes_per_trigger : int | None
     max_trigger_delay_ms : int
     columns : tuple of str
         The columns of the frame, in order.
@@ -143,6 +154,7 @@ class SourceOptions:
     max_records_per_partition: int | None
     max_offsets_per_trigger: int | None
     min_offsets_per_trigger: int | None
+    max_bytes_per_trigger: int | None
     max_trigger_delay_ms: int
     columns: tuple[str, ...]
     formats: Mapping[str, ColumnFormat]
@@ -150,20 +162,32 @@ class SourceOptions:
     settings: Mapping[str, str]
 
 
-def read_frame_options(options: Mapping[str, str]) -> tuple[tuple[str, ...], dict[str, ColumnFormat]]:
-    """Return the columns of the frame, and the formats of key and value, before it is known what reads it.
+class FrameOptions(NamedTuple):
+    """The columns of a frame in order, and the formats of those of key and value that are not binary."""
+
+    columns: tuple[str, ...]
+    formats: Mapping[str, ColumnFormat]
+
+
+def read_frame_options(options: Mapping[str, str]) -> FrameOptions:
+    """Return what determines the frame's schema, before it is known what reads it.
 
     Raises
     ------
     ValueError
-        One of the options that determine them is invalid.
+        One of the options that determine it is invalid.
+    SchemaRegistryError
+        The registry does not have the schema, or cannot be reached.
     """
     given = {name.lower(): value for name, value in options.items()}
-    return _columns(given), read_formats(given)
+    return FrameOptions(_columns(given), read_formats(given))
 
 
-def read_source_options(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
-    """Read the options of a batch or streaming read.
+def read_source_options(
+    options: Mapping[str, str], *, streaming: bool, frame: FrameOptions | None = None
+) -> SourceOptions:
+    """Read the options of a batch or streaming read. `frame` is what `read_frame_options` has returned for
+    them before.
 
     Raises
     ------
@@ -179,7 +203,7 @@ def read_source_options(options: Mapping[str, str], *, streaming: bool) -> Sourc
     starting = _limit(given, "starting", "latest" if streaming else "earliest")
     ending = _limit(given, "ending", "latest")
     _check_limits(starting, ending, streaming=streaming)
-    columns, formats = read_frame_options(options)
+    columns, formats = read_frame_options(options) if frame is None else frame
     most, least = _number(given, "maxoffsetspertrigger"), _number(given, "minoffsetspertrigger")
     if most is not None and least is not None and least > most:
         raise ValueError(
@@ -198,6 +222,7 @@ def read_source_options(options: Mapping[str, str], *, streaming: bool) -> Sourc
         max_records_per_partition=_number(given, "maxrecordsperpartition"),
         max_offsets_per_trigger=most,
         min_offsets_per_trigger=least,
+        max_bytes_per_trigger=_number(given, "maxbytespertrigger"),
         max_trigger_delay_ms=_delay_ms(given.get("maxtriggerdelay", DEFAULT_TRIGGER_DELAY)),
         columns=columns,
         formats=formats,

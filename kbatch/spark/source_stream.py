@@ -18,15 +18,18 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
+    ReadMaxBytes,
     ReadMaxRows,
     ReadMinRows,
     SupportsTriggerAvailableNow,
 )
 
+from kbatch.config import ConsumerConfig
 from kbatch.consumer.topic_reader import TopicReader
 from kbatch.spark.source import RangePartition, read_range
 from kbatch.spark.source_offsets import OffsetPlanner, Offsets, as_json, limited, ranges_between
 from kbatch.spark.source_options import SourceOptions, partition_offsets
+from kbatch.spark.source_sizes import SAMPLING, MeanSizes
 
 Json = dict[str, dict[str, int]]
 
@@ -52,12 +55,19 @@ class KbatchStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last_trigger = float("-inf")
         self._target: Offsets | None = None  # the end of a query with Trigger.AvailableNow
         self._latest: Offsets = {}
+        self._sizes = MeanSizes()
+
+    def _reader(self) -> TopicReader:
+        """Return the client of this process: a stream reader is pickled without one."""
+        if self._catalog is None:
+            settings = self._options.settings
+            given = ConsumerConfig(settings).given
+            sampling = {name: value for name, value in SAMPLING.items() if name not in given}
+            self._catalog = TopicReader({"client.id": "kbatch-spark-driver", **sampling, **settings})
+        return self._catalog
 
     def _planner(self) -> OffsetPlanner:
-        """Return the planner. Its client lives in this process: a reader is pickled without one."""
-        if self._catalog is None:
-            self._catalog = TopicReader({"client.id": "kbatch-spark-driver", **self._options.settings})
-        return OffsetPlanner(self._catalog, self._options)
+        return OffsetPlanner(self._reader(), self._options)
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_catalog": None}
@@ -68,6 +78,8 @@ class KbatchStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def getDefaultReadLimit(self) -> ReadLimit:
         if (most := self._options.max_offsets_per_trigger) is not None:
             return ReadMaxRows(most)
+        if (most := self._options.max_bytes_per_trigger) is not None:
+            return ReadMaxBytes(most)
         if (least := self._options.min_offsets_per_trigger) is not None:
             return ReadMinRows(least)
         return ReadAllAvailable()
@@ -83,9 +95,18 @@ class KbatchStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin = {**self._earliest_of_new(begin), **begin}
         if self._must_wait(begin):
             return start
-        if (most := self._options.max_offsets_per_trigger) is None:
-            return as_json(self._latest)
-        return as_json(limited(begin, self._latest, most))
+        most = self._most_offsets(begin)
+        return as_json(self._latest if most is None else limited(begin, self._latest, most))
+
+    def _most_offsets(self, begin: Offsets) -> int | None:
+        """Return how many offsets a micro-batch may have by its limits; None for all."""
+        options = self._options
+        limits = [options.max_offsets_per_trigger]
+        if options.max_bytes_per_trigger is not None:
+            limits.append(
+                self._sizes.offsets_within(options.max_bytes_per_trigger, begin, self._latest, self._reader())
+            )
+        return min((each for each in limits if each is not None), default=None)
 
     def _earliest_of_new(self, begin: Offsets) -> Offsets:
         new = self._latest.keys() - begin.keys()
@@ -119,9 +140,7 @@ class KbatchStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def commit(self, end: Json) -> None:
         """Commit the offsets to the group of the option, after Spark has them in its checkpoint."""
         if self._options.commit_group_id is not None:
-            self._planner()
-            assert self._catalog is not None
-            self._catalog.groups.commit_offsets(self._options.commit_group_id, partition_offsets(end))
+            self._reader().groups.commit_offsets(self._options.commit_group_id, partition_offsets(end))
 
     def stop(self) -> None:
         if self._catalog is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 import kbatch
 from tests.spark.sinks import PARTITIONS, FaultySource, Sink, new_sink, numbers, read
+from tests.support.shop import ORDER, SHOP
 
 pytestmark = pytest.mark.spark
 COUNT = 4000
@@ -102,6 +104,24 @@ def test_values_are_typed_in_the_task(spark: SparkSession, sink: Sink) -> None:
         (None, None, None),
         (None, None, None),
     ]
+
+
+def test_messages_are_structs(spark: SparkSession, sink: Sink, tmp_path: Path) -> None:
+    path = tmp_path / "shop.pb"
+    path.write_bytes(SHOP)
+    order = ORDER(id=2**64 - 1, labels={"a": 2**32 - 1}, at={"seconds": 5, "nanos": 999}, took={"seconds": 1})
+    produce(sink, [(0, None, order.SerializeToString()), (0, None, None), (0, None, b"")])
+    options = {"value__format": "protobuf", "value__schema": path, "value__message": "shop.Order"}
+    frame = reading(spark, sink, columns="value", **options)
+    first, second, third = frame.collect()
+    assert first.value.asDict() == {
+        "id": 2**64 - 1,
+        "labels": {"a": 2**32 - 1},
+        "at": datetime.fromtimestamp(5),
+        "took": timedelta(seconds=1),
+    }
+    assert second.value is None
+    assert third.value.asDict() == {"id": 0, "labels": {}, "at": None, "took": None}
 
 
 def test_malformed_value_fails_or_is_null(spark: SparkSession, sink: Sink) -> None:
@@ -225,6 +245,18 @@ def test_stream_reads_what_is_there_in_batches(spark: SparkSession, sink: Sink, 
     run_to_end(streaming(spark, sink, maxOffsetsPerTrigger=300), tmp_path, found)
     assert found.all == list(range(1000))
     assert [len(batch) for batch in found.values] == [300, 300, 300, 100]
+
+
+def test_bytes_bound_a_batch(spark: SparkSession, sink: Sink, tmp_path: Path) -> None:
+    value = b"%%0%dd" % 1000
+    with kbatch.Producer(bootstrap_servers=sink.brokers, batch_size=16384) as producer:
+        for number in range(2000):
+            producer.send(sink.topic, value % number, partition=number % PARTITIONS)
+    found = Batches()
+    run_to_end(streaming(spark, sink, maxBytesPerTrigger=600_000), tmp_path, found)
+    assert found.all == list(range(2000))
+    *whole, last = found.values
+    assert all(500 < len(batch) <= 600 for batch in whole) and len(last) <= 600
 
 
 def test_stream_goes_on_after_a_restart(spark: SparkSession, sink: Sink, tmp_path: Path) -> None:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import base64
+from pathlib import Path
+
+import pyarrow as pa
 import pytest
 
 from kbatch.records import TopicPartition
 from kbatch.spark.source_columns import sql_schema
 from kbatch.spark.source_options import SourceOptions, read_frame_options, read_source_options
+from tests.support.registry import Registry
+from tests.support.shop import FILE, ORDER, SHOP
 
 NEEDED = {"kafka.bootstrap.servers": "a:9092", "subscribe": "t"}
 
@@ -69,6 +75,20 @@ REFUSED = [
     ({"value.format": "xml"}, "must be one of binary, string"),
     ({"value.format": "json"}, "option 'value.schema' is missing"),
     ({"value.schema": "a INT"}, "has no use with value.format=binary"),
+    ({"value.format": "avro"}, "or the option 'schema.registry.url'"),
+    ({"value.format": "avro", "value.schema": "{"}, "option 'value.schema' is no avro schema"),
+    ({"value.format": "protobuf"}, "value.format=protobuf needs a file of protoc"),
+    ({"value.format": "protobuf", "value.schema": "a.pb"}, "'value.message' is missing: name a message"),
+    ({"key.format": "protobuf", "key.schema": "/no", "key.message": "M"}, "'/no' cannot be read: No such"),
+    ({"value.message": "M"}, "option 'value.message' has no use with value.format=binary"),
+    ({"value.subject": "s"}, "option 'value.subject' has no use with value.format=binary"),
+    ({"value.format": "avro", "value.schema": '"int"', "value.subject": "s"}, "no use with value.schema"),
+    (
+        {"subscribe": "t,u", "value.format": "avro", "schema.registry.url": "http://a"},
+        "option 'value.subject' is missing: value.format=avro without value.schema",
+    ),
+    ({"value.format": "avro", "schema.registry.url": "ftp://a"}, "option 'schema.registry.url': url must be"),
+    ({"maxBytesPerTrigger": "1g"}, "maxbytespertrigger must be positive"),
     ({"isolation": "read_committed", "kafka.isolation.level": "read_uncommitted"}, "contradict each other"),
 ]
 
@@ -107,3 +127,40 @@ def test_columns_and_formats_make_the_schema() -> None:
     )
     assert columns == ("value", "offset")
     assert sql_schema(columns, formats) == "`value` STRUCT<id BIGINT, name STRING>, `offset` BIGINT"
+
+
+def test_message_of_a_file_makes_the_schema(tmp_path: Path) -> None:
+    path = tmp_path / "shop.pb"
+    path.write_bytes(SHOP)
+    options = {"value.format": "protobuf", "value.schema": str(path), "value.message": "shop.Order"}
+    columns, formats = read_frame_options({"columns": "value", **options})
+    assert sql_schema(columns, formats) == (
+        "`value` struct<id:decimal(20,0),labels:map<string,bigint>,at:timestamp,took:interval day to second>"
+    )
+    path.unlink()  # tasks have its bytes
+    made = formats["value"].deserializer(pa.null())
+    assert made(pa.array([ORDER(id=3).SerializeToString()])).to_pylist()[0]["id"] == 3
+    path.write_bytes(SHOP[:-1])
+    with pytest.raises(ValueError, match=r"option 'value\.schema' is no protobuf schema: the bytes are no"):
+        read({**options})
+    path.write_bytes(SHOP)
+    with pytest.raises(ValueError, match=r"has no message 'shop\.Parcel'; it has google\..*shop\.Order"):
+        read({**options, "value.message": "shop.Parcel"})
+
+
+def test_latest_schema_of_a_subject_is_used() -> None:
+    with Registry() as registry:
+        registry.add("t-value", base64.b64encode(FILE.SerializeToString()).decode(), "PROTOBUF")
+        registry.add("keys", {"type": "record", "name": "K", "fields": [{"name": "a", "type": "int"}]})
+        columns, formats = read_frame_options(
+            {
+                "columns": "key,value",
+                "subscribe": "t",
+                "value.format": "protobuf",
+                "key.format": "avro",
+                "key.subject": "keys",
+                "schema.registry.url": registry.url,
+            }
+        )
+    assert sql_schema(columns, formats).startswith("`key` struct<a:int>, `value` struct<id:decimal(20,0),")
+    assert formats["value"].message == "shop.Order"
