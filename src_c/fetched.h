@@ -42,7 +42,8 @@ typedef enum {
 enum {
     KB_SMALLEST_LENGTH = 14, /* of any magic (LegacyRecord.RECORD_OVERHEAD_V0) */
     KB_CODECS = 5,
-    KB_ABORT_MARKER = 0 /* org.apache.kafka.common.record.ControlRecordType */
+    KB_ABORT_MARKER = 0, /* org.apache.kafka.common.record.ControlRecordType */
+    KB_MOST_EXPANSION = 32768 /* bytes of a compressed one: 4 make a zstd block of 128 KiB of one byte */
 };
 
 /* Return the producer's place in producer_ids, -1 if it aborted nothing. */
@@ -141,6 +142,15 @@ static inline kb_fetched_status kb_fetched_next(kb_fetched *fetched, kb_fetched_
     if (last >= fetched->next_offset)
         fetched->next_offset = last + 1;
     return KB_FETCHED_BATCH;
+}
+
+/* True if a batch of this size can have as many records as its header claims; `limit`: the decompressed
+ * bytes at most. */
+static inline int kb_fetched_count_fits(const kb_fetched_batch *batch, size_t limit) {
+    size_t size = batch->size - KB_BATCH_HEADER_SIZE;
+    if (batch->header.attributes & KB_CODEC_MASK)
+        size = size > limit / KB_MOST_EXPANSION ? limit : size * KB_MOST_EXPANSION;
+    return (size_t)batch->header.count <= size / KB_MIN_RECORD_BYTES;
 }
 
 /* True if the header says all that is wanted of the records, so that they need not be decompressed. Offsets

@@ -305,5 +305,6 @@ cdef extern from "fetched.h" nogil:
         KB_FETCHED_CORRUPT
 
     kb_fetched_status kb_fetched_next(kb_fetched *fetched, kb_fetched_batch *batch) noexcept
+    bint kb_fetched_count_fits(const kb_fetched_batch *batch, size_t limit) noexcept
     bint kb_fetched_header_suffices(const kb_fetched *fetched, const kb_fetched_batch *batch,
                                     int wanted) noexcept

@@ -39,6 +39,7 @@ from kbatch._native.codec.c cimport (
     kb_codec_status,
     kb_fetched,
     kb_fetched_batch,
+    kb_fetched_count_fits,
     kb_fetched_header_suffices,
     kb_fetched_next,
     kb_fetched_status,
@@ -367,6 +368,9 @@ cdef class FetchedRecords:
         cdef int timestamp_type = header.attributes & KB_LOG_APPEND_TIME != 0
         cdef size_t size
         if kb_fetched_header_suffices(&reading.walk, batch, chunks.chunk.columns.wanted):
+            if not kb_fetched_count_fits(batch, self._limit):
+                reading.fault = COUNT_FAULT
+                return False
             chunks.begin_batch(batch.row_bound, 0, timestamp_type)
             chunks.make_room(NULL, batch.row_bound, reading.rows_to_come, 0)
             chunks.append_range(batch.first_offset, batch.row_bound, header.max_timestamp_ms,

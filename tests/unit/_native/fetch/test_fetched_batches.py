@@ -190,6 +190,19 @@ def test_broken_record_keeps_the_records_before() -> None:
     assert offsets(records) == [0, 1, 2, 3, 4]
 
 
+@pytest.mark.parametrize("columns", [[], ["offset"], ["leader_epoch"]])
+@pytest.mark.parametrize("compression", plain.CODECS)
+def test_impossible_count_makes_no_rows(compression: str, columns: list[str]) -> None:
+    """Its header says all that is wanted, so that the records are not looked at."""
+    count = 2**31 - 1
+    batch = bytearray(plain.encode(ROWS, compression=compression))
+    struct.pack_into(">i", batch, 23, count - 1)  # the last offset
+    struct.pack_into(">i", batch, 57, count)
+    records = fetched(plain.encode(ROWS) + plain.with_crc(bytes(batch)))
+    assert sum(chunk.row_count for chunk in records.decode(columns)) == len(ROWS)
+    assert f"{count} records cannot be in the batch at offset 0" in str(records.fault)
+
+
 def test_broken_headers_before_the_position_are_no_fault() -> None:
     batch = bytearray(plain.encode([(None, b"v", (("name", b"x"),), 1), *ROWS]))
     batch[batch.index(b"name") - 1] = 0x7F  # the size of the header's key
