@@ -14,6 +14,7 @@ import pyarrow as pa
 from kbatch.codec.columns import FETCHED_COLUMNS, fetched_batch, fetched_schema
 from kbatch.column_deserializers import ColumnDeserializer, Where
 from kbatch.consumer.ranges import check_choice
+from kbatch.errors import DeserializationError
 
 if TYPE_CHECKING:
     from kbatch._native.fetch.fetched_batches import FetchedRecords
@@ -81,18 +82,35 @@ class Projection:
                 fields.append(pa.field(field.name + ERROR_SUFFIX, pa.string()))
         return pa.schema(fields)
 
-    def batches(self, records: FetchedRecords) -> list[pa.RecordBatch]:
-        """Decode fetched records. A fault ends them early; `records.fault` has it.
-
-        Raises
-        ------
-        DeserializationError
-            A key or value cannot be deserialized, and its deserializer raises.
+    def batches(self, records: FetchedRecords) -> tuple[list[pa.RecordBatch], Exception | None]:
+        """Decode fetched records. Return the rows, and what ends them early: a fault of the records, or the
+        error of a deserializer. All rows before it are there.
         """
-        return [
-            self._typed(fetched_batch(chunk, records.topic, records.partition, self._fetched), records)
-            for chunk in records.decode(self._decoded, self.layout)
-        ]
+        made: list[pa.RecordBatch] = []
+        for chunk in records.decode(self._decoded, self.layout):
+            batch = fetched_batch(chunk, records.topic, records.partition, self._fetched)
+            try:
+                typed, fault = self._readable(batch, records)
+            except Exception as error:  # of no certain row: a registry that refuses, a user's function
+                return made, error
+            if typed.num_rows:
+                made.append(typed)
+            if fault is not None:
+                return made, fault
+        return made, records.fault
+
+    def _readable(
+        self, batch: pa.RecordBatch, records: FetchedRecords
+    ) -> tuple[pa.RecordBatch, DeserializationError | None]:
+        """Return the rows before the first one that cannot be deserialized, and the error of that."""
+        fault = None
+        while True:
+            try:
+                return self._typed(batch, records), fault
+            except DeserializationError as error:
+                if error.row >= batch.num_rows:
+                    raise
+                fault, batch = error, batch.slice(0, error.row)
 
     @property
     def sample_columns(self) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from operator import index
 from typing import NamedTuple
 
 from kbatch.core.consumer.partition_state import EARLIEST, LATEST, OffsetSpec
-from kbatch.errors import DataLossError, KafkaError, OffsetOutOfRangeError
+from kbatch.errors import DataLossError, OffsetOutOfRangeError
 from kbatch.records import INT32_MAX, INT64_MAX, TopicPartition, check_integer, checked_partition
 
 # A place in the log of every partition, or of each.
@@ -186,13 +186,18 @@ def data_loss(lost: Mapping[TopicPartition, Gaps]) -> DataLossError:
     return error
 
 
-def loss_of(error: KafkaError) -> KafkaError:
-    """Return the error of a partition as a loss of data, if retention was faster than the read."""
-    if type(error) is not OffsetOutOfRangeError:
-        return error
+def loss_of(
+    partition: TopicPartition, error: OffsetOutOfRangeError, gap: tuple[int, int] | None
+) -> DataLossError:
+    """Return the error of a partition whose log no longer has the position as a loss of data.
+
+    `gap` is the first offset that is gone, and the one after the last; None if that is not known.
+    """
     loss = DataLossError(
         f"records are gone that were to be read: {error}; or pass on_data_loss='skip' to go on after them"
     )
+    if gap is not None:
+        loss = data_loss({partition: [gap]})
     loss.__cause__ = error
     return loss
 

@@ -46,7 +46,14 @@ from kbatch.core.client.calls import Call
 from kbatch.core.consumer.calls import OffsetLookup, PartitionCount, TopicNames
 from kbatch.core.consumer.engine import ReadingEngine
 from kbatch.core.consumer.leader_requests import FoundOffset
-from kbatch.core.consumer.partition_state import EARLIEST, LATEST, OffsetSpec, Start
+from kbatch.core.consumer.partition_state import (
+    EARLIEST,
+    LATEST,
+    NO_END,
+    OffsetSpec,
+    Start,
+    after_loss,
+)
 from kbatch.core.consumer.results import Failed, Fetched, Moved, Result
 from kbatch.errors import (
     ConsumerClosedError,
@@ -54,6 +61,7 @@ from kbatch.errors import (
     IllegalStateError,
     KafkaError,
     KafkaTimeoutError,
+    OffsetOutOfRangeError,
 )
 from kbatch.metrics import CONSUMER_METRICS, MetricName
 from kbatch.network import ThreadNetwork
@@ -107,13 +115,13 @@ class Piece(NamedTuple, Generic[Item]):
     ----------
     items : list
     row_count : int
-    fault : KafkaError or None
+    fault : Exception or None
         The reason why the records end early.
     """
 
     items: list[Item]
     row_count: int
-    fault: KafkaError | None
+    fault: Exception | None
 
 
 class _Inbox:
@@ -231,6 +239,7 @@ class Reading(Generic[Item]):
         self._runtime = runtime
         self._report = report
         self._open = set(ranges)
+        self._ends = {each: NO_END if found.end is None else found.end for each, found in ranges.items()}
         self._skips = skips
         self._items: deque[Item] = deque()
         self._fault: BaseException | None = None
@@ -339,7 +348,7 @@ class Reading(Generic[Item]):
         if work.error is not None:
             raise work.error
         if isinstance(result, Failed):
-            raise loss_of(result.error)
+            raise self._failure(result)
         if isinstance(result, Moved):
             self._skip(result)
             return
@@ -348,6 +357,22 @@ class Reading(Generic[Item]):
         self._items.extend(() if piece is None else piece.items)
         self._fault = None if piece is None else piece.fault
         self._advance(result.next_offset - result.from_offset, result.size_bytes, piece)
+
+    def _failure(self, failed: Failed) -> KafkaError:
+        """Return the error of a partition. One whose log no longer has the position is a loss of data, from
+        there to where reading could go on.
+        """
+        partition, error = failed.partition, failed.error
+        if type(error) is not OffsetOutOfRangeError:
+            return error
+        position = error.partitions[partition]
+        call = OffsetLookup({partition: EARLIEST})
+        try:
+            self._runtime.call([call], self._runtime.engine.list_offsets)
+        except KafkaError:  # the loss is what the program has to know
+            return loss_of(partition, error, None)
+        next_offset = after_loss(position, _offset_of(call.answer[partition]), self._ends[partition])
+        return loss_of(partition, error, (position, next_offset) if next_offset > position else None)
 
     def _advance(self, offset_count: int, size_bytes: int, piece: Piece[Item] | None) -> None:
         rows, size, position, total = self.progress
@@ -765,14 +790,14 @@ def _decoded(decode: Callable[[FetchedRecords], Piece[Item]], result: Result) ->
 def _batches_of(
     projection: Projection, batch_rows: int | None, records: FetchedRecords
 ) -> Piece[pa.RecordBatch]:
-    batches = projection.batches(records)
+    batches, fault = projection.batches(records)
     if batch_rows is not None:
         batches = [
             batch.slice(first, batch_rows)
             for batch in batches
             for first in range(0, batch.num_rows, batch_rows)
         ]
-    return Piece(batches, sum(batch.num_rows for batch in batches), records.fault)
+    return Piece(batches, sum(batch.num_rows for batch in batches), fault)
 
 
 def _records_of(records: FetchedRecords) -> Piece[ConsumerRecord]:

@@ -80,7 +80,8 @@ class DataLossError(KafkaError):
     Attributes
     ----------
     lost : Mapping[tuple[str, int], tuple[int, int]]
-        The first offset that is lost and the one after the last, by topic and partition.
+        The first offset that is lost and the one after the last, by topic and partition; empty if the broker
+        did not say what is left.
     """
 
     lost: Mapping[tuple[str, int], tuple[int, int]] = MappingProxyType({})

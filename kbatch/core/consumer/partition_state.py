@@ -258,12 +258,17 @@ class PartitionState:
         return self.end_offset != NO_END
 
     def after_loss(self, offset: int) -> int:
-        """Return the position after a reset to `offset`. A range goes forward only, as no record of it is
-        read twice; one whose rest is gone ends.
-        """
-        if not self.is_bounded:
-            return offset
-        return offset if offset >= self.fetch_offset else self.end_offset
+        """Return the position after a reset to `offset`."""
+        return after_loss(self.fetch_offset, offset, self.end_offset)
+
+
+def after_loss(position: int, offset: int, end_offset: int) -> int:
+    """Return where a partition is read from `position` on, if the log does not have that and reading is reset
+    to `offset`. A range goes forward only, as no record of it is read twice; one whose rest is gone ends.
+    """
+    if end_offset == NO_END:
+        return offset
+    return min(offset, end_offset) if offset >= position else end_offset
 
 
 def reset_of(config: ConsumerConfig) -> Reset:

@@ -193,8 +193,7 @@ class Positions:
     def _move(self, state: PartitionState, offset: int, last_epoch: int, reason: KafkaError) -> None:
         before = state.fetch_offset
         state.move_to(offset, last_epoch)
-        after = min(offset, state.end_offset)
-        self._results.append(Moved(state.partition, state.generation, before, after, reason))
+        self._results.append(Moved(state.partition, state.generation, before, offset, reason))
         self._complete_at_end(state)
 
     def _complete_at_end(self, state: PartitionState) -> None:

@@ -224,8 +224,12 @@ def test_records_deleted_under_a_read_are_a_loss_too(broker: Broker, on_data_los
         delete_records(broker, {0: 150})
         broker.clear_faults()
         if on_data_loss == "raise":
-            with pytest.raises(DataLossError, match=r"orders-0.*on_data_loss='skip'"):
+            message = r"orders-0 from \d+ to 149; .*on_data_loss='skip'"
+            with pytest.raises(DataLossError, match=message) as caught:
                 found.extend(stream)
+            read = [offset for offset, _ in rows(found)[0]]
+            assert read == list(range(len(read)))
+            assert caught.value.lost == {TopicPartition(TOPIC, 0): (len(read), 150)}
             return
         found.extend(stream)
     offsets = [offset for offset, _ in rows(found)[0]]
@@ -277,6 +281,23 @@ def test_what_cannot_be_deserialized_says_where_it_is(broker: Broker) -> None:
     assert [row["offset"] for row in table.to_pylist() if row["value_error"] is not None] == [3]
     assert table["value"].null_count == 1
     assert read(broker, value=Int64(errors="null"))["value"].null_count == 1
+
+
+@pytest.mark.parametrize("bad", [0, 4])
+def test_rows_before_one_that_cannot_be_read_come_first(broker: Broker, bad: int) -> None:
+    """The first such row counts, whatever columns others are in."""
+    with kbatch.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        for number in range(10):
+            key = b"k" * (1 if number == bad else 8)
+            producer.send(TOPIC, b"v" * (1 if number == 7 else 8), key, partition=1)
+    for columns in (["offset", "key", "value"], ["value", "key", "offset"]):
+        found: list[int] = []
+        with pytest.raises(DeserializationError) as caught:
+            for batch in scan(broker, columns=columns, key=Int64(), value=Int64()):
+                assert batch.num_rows
+                found += batch["offset"].to_pylist()
+        assert found == list(range(bad))
+        assert (caught.value.part, caught.value.offset) == ("key", bad)
 
 
 def test_a_type_cannot_be_learnt_from_nothing(broker: Broker) -> None:
