@@ -104,7 +104,7 @@ def await_progress(ledgers: list[Ledger]) -> None:
 # Blocks
 
 
-def _is_java_there() -> bool:
+def is_java_there() -> bool:
     try:
         jars()
     except JavaMissingError:
@@ -144,7 +144,7 @@ def run_block(block: int, rounds: int = BLOCK_CASES, *, verbose: bool = False) -
     started = time.monotonic()
     settings = _settings(rng)
     with ExitStack() as stack:
-        if block % 4 == 3 and _is_java_there():
+        if block % 4 == 3 and is_java_there():
             broker = stack.enter_context(real())
         else:
             directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))

@@ -25,12 +25,16 @@ from tests.fuzz import (
     campaign,
     exits,
     forks,
+    hostile_answers,
     hostile_requests,
     hostile_sasl,
     hostile_tls,
     interrupts,
     producer_faults,
+    reader_faults,
+    stream_memory,
     stress,
+    table_memory,
     transaction_kills,
 )
 from tests.fuzz.campaign import Tally
@@ -83,12 +87,24 @@ CLIENT_SOURCES = (
 SIMULATION_SOURCES = ("kbatch/testing/simulation/*.py", "tests/simulation/*.py")
 BROKER_SOURCES = ("kbatch/testing/*.py", "kbatch/testing/broker/*.py", *PROTOCOL_SOURCES)
 PRODUCER_SOURCES = (*CODEC_SOURCES, *BROKER_SOURCES, *CLIENT_SOURCES)
+READER_SOURCES = (
+    *PRODUCER_SOURCES,
+    *(f"kbatch/{folder}/*.py" for folder in ("column_deserializers", "consumer")),
+)
+MEMORY_SOURCES = (*READER_SOURCES, "tests/fuzz/looped_topic.py", "tests/support/reading_memory.py")
 CAMPAIGNS = {
     "hostile bytes": _campaign_of(
         campaign,
         50,
         *CODEC_SOURCES,
         *(f"tests/fuzz/{name}.py" for name in ("campaign", "mutator", "streams")),
+    ),
+    "hostile answers": _campaign_of(
+        hostile_answers,
+        50,
+        *CODEC_SOURCES,
+        *PROTOCOL_SOURCES,
+        *(f"tests/fuzz/{name}.py" for name in ("campaign", "hostile_answers", "mutator", "streams")),
     ),
     "hostile requests": _campaign_of(
         hostile_requests, 50, *CODEC_SOURCES, *BROKER_SOURCES, "tests/fuzz/*.py"
@@ -116,6 +132,19 @@ CAMPAIGNS = {
         *PRODUCER_SOURCES,
         *(f"tests/integration/{name}.py" for name in ("cutting_proxy", "ledger")),
         "tests/fuzz/producer_faults.py",
+    ),
+    "reader under faults": _campaign_of(
+        reader_faults,
+        20,
+        *READER_SOURCES,
+        "tests/integration/cutting_proxy.py",
+        *(f"tests/fuzz/{name}.py" for name in ("producer_faults", "reader_faults")),
+    ),
+    "streams in bounded memory": _campaign_of(
+        stream_memory, len(stream_memory.BLOCKS), *MEMORY_SOURCES, "tests/fuzz/stream_memory.py"
+    ),
+    "tables in memory": _campaign_of(
+        table_memory, len(table_memory.BLOCKS), *MEMORY_SOURCES, "tests/fuzz/table_memory.py"
     ),
     "exits": _campaign_of(exits, 10, *PRODUCER_SOURCES, "tests/fuzz/exits.py"),
     "forks": _campaign_of(forks, 20, *PRODUCER_SOURCES, "tests/fuzz/forks.py"),

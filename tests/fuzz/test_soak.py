@@ -48,12 +48,16 @@ def test_changed_sources_begin_anew(tried: list[int], monkeypatch: pytest.Monkey
 NOT_RUN = {"kbatch.column_serializers", "kbatch.config", "kbatch.core", "kbatch.network", "kbatch.protocol"}
 RUN_BY = {
     "hostile bytes": ("tests.fuzz.campaign", NOT_RUN),
+    "hostile answers": ("tests.fuzz.hostile_answers", NOT_RUN - {"kbatch.protocol"}),
     "hostile requests": ("tests.fuzz.hostile_requests", NOT_RUN - {"kbatch.protocol"}),
     "hostile sasl": ("tests.fuzz.hostile_sasl", NOT_RUN - {"kbatch.config"}),
     "hostile tls": ("tests.fuzz.hostile_tls", NOT_RUN - {"kbatch.config", "kbatch.network"}),
     "broker killed": ("tests.fuzz.broker_kills", NOT_RUN - {"kbatch.protocol"}),
     "simulation": ("tests.simulation.campaign", set()),
     "producer under faults": ("tests.fuzz.producer_faults", set()),
+    "reader under faults": ("tests.fuzz.reader_faults", set()),
+    "streams in bounded memory": ("tests.fuzz.stream_memory", set()),
+    "tables in memory": ("tests.fuzz.table_memory", set()),
     "exits": ("tests.fuzz.exits", set()),
     "forks": ("tests.fuzz.forks", set()),
     "interrupts": ("tests.fuzz.interrupts", set()),

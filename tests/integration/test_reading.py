@@ -2,57 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
-import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import kbatch
-from kbatch.protocol import messages
 from kbatch.testing import Broker
-from tests import ROOT
-from tests.integration.cutting_proxy import CUTS, STALL, CuttingProxy
+from tests.fuzz import reader_faults
 from tests.oracle.kafka import create_topic
 from tests.support.producing import until
+from tests.support.reading_memory import STREAM_BYTES, TABLE_SHARE, stream_read, table_read
 from tests.support.topics import CODECS, records, rows, send
 
 PARTITIONS = 4
-FETCH = messages.FetchRequest.api_key
-
-
-def value_table(first: int, count: int) -> pa.Table:
-    """Return rows whose value says which they are, over all partitions."""
-    numbers = pa.array(range(first, first + count), pa.int64())
-    return pa.table(
-        {
-            "value": numbers.cast(pa.string()).cast(pa.binary()),
-            "partition": pa.array(
-                [number % PARTITIONS for number in range(first, first + count)], pa.int32()
-            ),
-        }
-    )
-
-
-def fill(servers: str, topic: str, count: int, **keys: Any) -> None:
-    with kbatch.Producer(bootstrap_servers=servers, **keys) as producer:
-        producer.send_table(topic, value_table(0, count), key=None).result()
-
-
-def check_all(table: pa.Table, count: int) -> None:
-    """Check that each value is there once, in order, in its partition."""
-    assert table.num_rows == count
-    for partition in range(PARTITIONS):
-        own = table.filter(pa.compute.equal(table["partition"], partition))
-        expected = pa.array(range(partition, count, PARTITIONS), pa.int64())
-        assert own["value"].cast(pa.string()).cast(pa.int64()).combine_chunks().equals(expected)
-        assert own["offset"].combine_chunks().equals(pa.array(range(own.num_rows), pa.int64()))
 
 
 @pytest.fixture(params=["embedded", pytest.param("kafka", marks=pytest.mark.java)])
@@ -71,28 +39,13 @@ def topic(servers: str) -> str:
     return name
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_cut_and_stalled_connections_lose_nothing(servers: str, topic: str, seed: int) -> None:
-    count = 400_000
-    fill(servers, topic, count, compression_type="lz4")
-    config: dict[str, object] = {
-        "max.partition.fetch.bytes": 20_000,
-        "request.timeout.ms": 700,
-        "fetch.max.wait.ms": 100,
-        "reconnect.backoff.ms": 1,
-        "reconnect.backoff.max.ms": 10,
-        "retry.backoff.ms": 1,
-    }
-    kinds = (*CUTS, STALL)
-    with CuttingProxy(servers, seed, cuts=25, spacing=6, api_key=FETCH, kinds=kinds) as proxy:
-        table = kbatch.read_table(
-            topic,
-            bootstrap_servers=proxy.bootstrap_servers,
-            config=config,
-            columns=["partition", "offset", "value"],
-        )
-        assert sum(proxy.done.values()) >= 15 and STALL in proxy.done
-    check_all(table, count)
+@pytest.mark.parametrize("way", [reader_faults.read_table, reader_faults.read_records])
+def test_cut_and_stalled_connections_lose_nothing(servers: str, way: Callable[[str, str], pa.Table]) -> None:
+    count, topic = 400_000, f"numbered-{uuid.uuid4()}"
+    reader_faults.fill(servers, topic, count, compression_type="lz4")
+    table, cuts = reader_faults.read_through_faults(way, servers, topic, way.__name__, cuts=25)
+    assert sum(cuts.values()) >= 15 and reader_faults.STALL in cuts
+    reader_faults.check_all(table, count)
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -130,42 +83,21 @@ def test_transactions_read_back_by_the_isolation(servers: str, topic: str) -> No
             assert found == expected
 
 
-MEMORY = """
-import json, resource, sys
-import pyarrow as pa
-import kbatch
-servers, topic, how = sys.argv[1:]
-
-def peak():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-kbatch.read_table(topic, end=1, bootstrap_servers=servers)  # imports, threads, arenas
-before = peak()
-rows = size = 0
-if how == "table":
-    table = kbatch.read_table(topic, bootstrap_servers=servers, columns=["offset", "value"])
-    rows, size = table.num_rows, table.nbytes
-else:
-    config = {"kbatch.fetch.buffer.memory": 8 << 20}
-    for batch in kbatch.scan_topic(topic, bootstrap_servers=servers, config=config):
-        rows += batch.num_rows
-        size += batch.nbytes
-print(json.dumps([rows, size, peak() - before]))
-"""
-
-
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads the peak from /proc")
 @pytest.mark.parametrize("how", ["table", "stream"])
 def test_memory_is_bounded(servers: str, topic: str, how: str) -> None:
-    count, value_bytes = 40_000, 10_000
+    count, value_bytes, buffer_bytes = 40_000, 10_000, 8 << 20
     with kbatch.Producer(bootstrap_servers=servers, batch_size=500_000) as producer:
         for number in range(count):
             producer.send(topic, os.urandom(100) * (value_bytes // 100), partition=number % PARTITIONS)
-    command = [sys.executable, "-c", MEMORY, servers, topic, how]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    row_count, size, peak = json.loads(done.stdout)
-    assert row_count == count and size > count * value_bytes
-    assert peak < (1.15 * size if how == "table" else (8 << 20) + (40 << 20))
+    if how == "table":
+        read = table_read(servers, topic)
+        most = TABLE_SHARE * read.size_bytes
+    else:
+        read = stream_read(servers, topic, buffer_bytes=buffer_bytes)
+        most = buffer_bytes + STREAM_BYTES
+    assert read.rows == count and read.size_bytes > count * value_bytes
+    assert read.grown_bytes < most
 
 
 @pytest.mark.java

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import random
-from typing import Any
 
 import pytest
 
-from kbatch._native.fetch.fetch_answer import FetchAnswer, PartitionAnswer, read_fetch_answer
+from kbatch._native.fetch.fetch_answer import read_fetch_answer
 from kbatch.errors import ProtocolError
 from kbatch.protocol import codec
 from kbatch.protocol.messages import FetchResponse
+from tests.oracle.fetch_answers import expected_fields, fields_of
 from tests.oracle.messages import random_message
 from tests.property.test_protocol_properties import SEEDS, mutants
 
@@ -19,51 +19,6 @@ CORRELATION_ID = 77
 
 def frame_of(message: FetchResponse, version: int) -> bytes:
     return b"".join(codec.encode_response(message, version, CORRELATION_ID))[4:]
-
-
-def fields_of(answer: FetchAnswer) -> tuple[Any, ...]:
-    partitions = [partition_fields(partition) for partition in answer.partitions]
-    return (
-        *(answer.correlation_id, answer.throttle_time_ms, answer.error_code, answer.session_id),
-        partitions,
-        answer.node_endpoints,
-    )
-
-
-def partition_fields(partition: PartitionAnswer) -> tuple[Any, ...]:
-    return (
-        *(partition.topic, partition.topic_id, partition.partition, partition.error_code),
-        *(partition.high_watermark, partition.last_stable_offset, partition.log_start_offset),
-        *(partition.diverging_epoch, partition.diverging_end_offset),
-        *(partition.leader_id, partition.leader_epoch, partition.preferred_read_replica),
-        *(partition.aborted, None if partition.records is None else bytes(partition.records)),
-    )
-
-
-def expected_fields(correlation_id: int, message: FetchResponse, version: int) -> tuple[Any, ...]:
-    partitions = [
-        (
-            topic.topic if version <= 12 else None,
-            topic.topic_id if version > 12 else None,
-            *(partition.partition_index, partition.error_code),
-            *(partition.high_watermark, partition.last_stable_offset, partition.log_start_offset),
-            *(partition.diverging_epoch.epoch, partition.diverging_epoch.end_offset),
-            *(partition.current_leader.leader_id, partition.current_leader.leader_epoch),
-            partition.preferred_read_replica,
-            None
-            if partition.aborted_transactions is None
-            else tuple((each.producer_id, each.first_offset) for each in partition.aborted_transactions),
-            None if partition.records is None else bytes(partition.records),
-        )
-        for topic in message.responses
-        for partition in topic.partitions
-    ]
-    endpoints = [(each.node_id, each.host, each.port, each.rack) for each in message.node_endpoints]
-    return (
-        *(correlation_id, message.throttle_time_ms, message.error_code, message.session_id),
-        partitions,
-        endpoints,
-    )
 
 
 @pytest.mark.parametrize("version", FetchResponse.versions)
