@@ -1355,6 +1355,79 @@ class GroupMetadataValue(Message):
     current_state_timestamp: int = -1
     members: list[GroupMetadataValue.MemberMetadata] = ...
 
+class ConsumerGroupMetadataKey(Message):
+    group_id: str = ''
+
+class ConsumerGroupMetadataValue(Message):
+    epoch: int = 0
+    metadata_hash: int = 0
+
+class ConsumerGroupMemberMetadataKey(Message):
+    group_id: str = ''
+    member_id: str = ''
+
+class ConsumerGroupMemberMetadataValue(Message):
+    class ClassicMemberMetadata(Struct):
+        session_timeout_ms: int = 0
+        supported_protocols: list[ConsumerGroupMemberMetadataValue.ClassicProtocol] = ...
+
+    class ClassicProtocol(Struct):
+        name: str = ''
+        metadata: bytes = b''
+
+    instance_id: str | None = ''
+    rack_id: str | None = ''
+    client_id: str = ''
+    client_host: str = ''
+    subscribed_topic_names: list[str] = ...
+    subscribed_topic_regex: str | None = ''
+    rebalance_timeout_ms: int = -1
+    server_assignor: str | None = ''
+    classic_member_metadata: ConsumerGroupMemberMetadataValue.ClassicMemberMetadata | None = ...
+
+class ConsumerGroupTargetAssignmentMetadataKey(Message):
+    group_id: str = ''
+
+class ConsumerGroupTargetAssignmentMetadataValue(Message):
+    assignment_epoch: int = 0
+    assignment_timestamp: int = 0
+
+class ConsumerGroupTargetAssignmentMemberKey(Message):
+    group_id: str = ''
+    member_id: str = ''
+
+class ConsumerGroupTargetAssignmentMemberValue(Message):
+    class TopicPartition(Struct):
+        topic_id: bytes = ...
+        partitions: list[int] = ...
+
+    topic_partitions: list[ConsumerGroupTargetAssignmentMemberValue.TopicPartition] = ...
+
+class ConsumerGroupCurrentMemberAssignmentKey(Message):
+    group_id: str = ''
+    member_id: str = ''
+
+class ConsumerGroupCurrentMemberAssignmentValue(Message):
+    class TopicPartitions(Struct):
+        topic_id: bytes = ...
+        partitions: list[int] = ...
+        assignment_epochs: list[int] | None = ...
+
+    member_epoch: int = 0
+    previous_member_epoch: int = 0
+    state: int = 0
+    assigned_partitions: list[ConsumerGroupCurrentMemberAssignmentValue.TopicPartitions] = ...
+    partitions_pending_revocation: list[ConsumerGroupCurrentMemberAssignmentValue.TopicPartitions] = ...
+
+class ConsumerGroupRegularExpressionKey(Message):
+    group_id: str = ''
+    regular_expression: str = ''
+
+class ConsumerGroupRegularExpressionValue(Message):
+    topics: list[str] = ...
+    version: int = 0
+    timestamp: int = 0
+
 class TransactionLogKey(Message):
     transactional_id: str = ''
 

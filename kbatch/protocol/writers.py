@@ -215,4 +215,5 @@ def _differs(field: Field, source: str) -> str:
         return f"{source} != {field.default!r}"
     if field.is_array or field.struct is None:
         return f"{source} != []"
-    return f"({' or '.join(_differs(inner, f'{source}.{inner.name}') for inner in field.struct.fields)})"
+    differences = [_differs(inner, f"{source}.{inner.name}") for inner in field.struct.fields]
+    return f"({' or '.join([f'{source} is None', *differences] if field.nullable else differences)})"

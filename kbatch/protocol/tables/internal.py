@@ -57,6 +57,71 @@ GroupMetadataValue  record 2  versions 0-4  flexible 4+
         subscription         bytes
         assignment           bytes
 
+ConsumerGroupMetadataKey  record 3  versions 0
+    group_id  string
+
+ConsumerGroupMetadataValue  record 3  versions 0  flexible 0+
+    epoch          int32
+    metadata_hash  int64  tag 0  default 0
+
+ConsumerGroupMemberMetadataKey  record 5  versions 0
+    group_id   string
+    member_id  string
+
+ConsumerGroupMemberMetadataValue  record 5  versions 0  flexible 0+
+    instance_id              string?
+    rack_id                  string?
+    client_id                string
+    client_host              string
+    subscribed_topic_names   []string
+    subscribed_topic_regex   string?
+    rebalance_timeout_ms     int32                                 default -1
+    server_assignor          string?
+    classic_member_metadata  ClassicMemberMetadata?         tag 0
+        session_timeout_ms   int32
+        supported_protocols  []ClassicProtocol
+            name             string
+            metadata         bytes
+
+ConsumerGroupTargetAssignmentMetadataKey  record 6  versions 0
+    group_id  string
+
+ConsumerGroupTargetAssignmentMetadataValue  record 6  versions 0  flexible 0+
+    assignment_epoch      int32
+    assignment_timestamp  int64  tag 0  default 0  ignorable
+
+ConsumerGroupTargetAssignmentMemberKey  record 7  versions 0
+    group_id   string
+    member_id  string
+
+ConsumerGroupTargetAssignmentMemberValue  record 7  versions 0  flexible 0+
+    topic_partitions  []TopicPartition
+        topic_id      uuid
+        partitions    []int32
+
+ConsumerGroupCurrentMemberAssignmentKey  record 8  versions 0
+    group_id   string
+    member_id  string
+
+ConsumerGroupCurrentMemberAssignmentValue  record 8  versions 0  flexible 0+
+    member_epoch                   int32
+    previous_member_epoch          int32
+    state                          int8
+    assigned_partitions            []TopicPartitions
+        topic_id                   uuid
+        partitions                 []int32
+        assignment_epochs          []int32?           tag 0
+    partitions_pending_revocation  []TopicPartitions
+
+ConsumerGroupRegularExpressionKey  record 16  versions 0
+    group_id            string
+    regular_expression  string
+
+ConsumerGroupRegularExpressionValue  record 16  versions 0  flexible 0+
+    topics     []string
+    version    int64
+    timestamp  int64
+
 TransactionLogKey  record 0  versions 0
     transactional_id  string
 

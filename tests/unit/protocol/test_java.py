@@ -13,12 +13,16 @@ from kbatch.protocol import codec, messages
 from kbatch.protocol.structs import Message
 from tests.oracle.java_programs import Program
 from tests.oracle.messages import random_message
-from tests.unit.protocol.test_schema import kafka_jars
+from tests.unit.protocol.test_schema import CONSUMER_GROUP_RECORDS, kafka_jars
 
 pytestmark = pytest.mark.java
 
 SEEDS = range(10)
 PACKAGES = {
+    **dict.fromkeys(
+        (f"ConsumerGroup{what}" for what in CONSUMER_GROUP_RECORDS),
+        "org.apache.kafka.coordinator.group.generated",
+    ),
     "OffsetCommit": "org.apache.kafka.coordinator.group.generated",
     "GroupMetadata": "org.apache.kafka.coordinator.group.generated",
     "TransactionLog": "org.apache.kafka.coordinator.transaction.generated",

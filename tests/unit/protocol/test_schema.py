@@ -68,9 +68,14 @@ APIS = {
     72: "PushTelemetry",
     75: "DescribeTopicPartitions",
 }
+CONSUMER_GROUP_RECORDS = (
+    *("Metadata", "MemberMetadata", "TargetAssignmentMetadata", "TargetAssignmentMember"),
+    *("CurrentMemberAssignment", "RegularExpression"),
+)
 OTHERS = {
     *("RequestHeader", "ResponseHeader", "ConsumerProtocolSubscription", "ConsumerProtocolAssignment"),
     *("OffsetCommitKey", "OffsetCommitValue", "GroupMetadataKey", "GroupMetadataValue"),
+    *(f"ConsumerGroup{what}{part}" for what in CONSUMER_GROUP_RECORDS for part in ("Key", "Value")),
     *("TransactionLogKey", "TransactionLogValue", "ProducerSnapshot"),
     *("EndTxnMarker", "ControlRecordTypeSchema"),
 }
