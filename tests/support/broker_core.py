@@ -86,14 +86,15 @@ class VirtualBroker:
         acls: Acls | None = None,
         access: Iterable[AclBinding] | None = None,
         topics: Iterable[str] = (TOPIC,),
+        now_ms: int = START_MS,
         **options: Any,
     ) -> None:
-        self.now_ms = START_MS
+        self.now_ms = now_ms
         self.state = BrokerState(
             options=Options(**{"internal_topic_partitions": 5, **options}),
             directory=directory,
             rng=random.Random(1),
-            now_ms=START_MS,
+            now_ms=now_ms,
             node_count=nodes,
             acls=acls or Acls(),
             access=access,
@@ -329,6 +330,16 @@ def _create_partitions(broker: VirtualBroker, version: int) -> Message:
     return kind(topics=[kind.CreatePartitionsTopic(name=TOPIC, count=2, assignments=None)])
 
 
+def _consumer_group_heartbeat(broker: VirtualBroker, version: int) -> Message:
+    return messages.ConsumerGroupHeartbeatRequest(
+        group_id=GROUP,
+        member_id="member",
+        rebalance_timeout_ms=60_000,
+        subscribed_topic_names=[TOPIC],
+        topic_partitions=[],
+    )
+
+
 def _offset_delete(broker: VirtualBroker, version: int) -> Message:
     kind = messages.OffsetDeleteRequest
     topic = kind.OffsetDeleteRequestTopic(name=TOPIC, partitions=[kind.OffsetDeleteRequestPartition()])
@@ -376,15 +387,6 @@ def _alter_user_scram_credentials(broker: VirtualBroker, version: int) -> Messag
     return kind(upsertions=[upsertion])
 
 
-# Clients can write these; the broker has no groups of KIP-848 yet, and does not offer them.
-NOT_OFFERED = frozenset(
-    {
-        messages.ConsumerGroupHeartbeatRequest,
-        messages.ConsumerGroupDescribeRequest,
-        messages.DescribeTopicPartitionsRequest,
-    }
-)
-
 SAMPLES: dict[str, Callable[[VirtualBroker, int], Message]] = {
     "Produce": lambda broker, version: produce_request(broker),
     "Fetch": lambda broker, version: fetch_request(broker),
@@ -422,6 +424,11 @@ SAMPLES: dict[str, Callable[[VirtualBroker, int], Message]] = {
     "CreatePartitions": _create_partitions,
     "DeleteGroups": lambda broker, version: messages.DeleteGroupsRequest(groups_names=[GROUP]),
     "OffsetDelete": _offset_delete,
+    "ConsumerGroupHeartbeat": _consumer_group_heartbeat,
+    "ConsumerGroupDescribe": lambda broker, version: messages.ConsumerGroupDescribeRequest(group_ids=[GROUP]),
+    "DescribeTopicPartitions": lambda broker, version: messages.DescribeTopicPartitionsRequest(
+        topics=[messages.DescribeTopicPartitionsRequest.TopicRequest(name=TOPIC)]
+    ),
     "DescribeCluster": lambda broker, version: messages.DescribeClusterRequest(),
     "DescribeProducers": _describe_producers,
     "DescribeTransactions": lambda broker, version: messages.DescribeTransactionsRequest(

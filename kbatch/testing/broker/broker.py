@@ -96,7 +96,16 @@ class Broker:
     producer_snapshot_batches : int
         Number of a producer id's batches that survive a restart: Kafka's 1, or up to 5.
     group_initial_rebalance_delay_ms : int
-        Time that a new group waits for more members; Kafka's default is 3000.
+        Time that a new classic group waits for more members; Kafka's default is 3000.
+    group_max_size, group_consumer_max_size : int
+        Members that a classic group, and one of KIP-848, may have (group.max.size).
+    group_version : 0 or 1
+        The feature level: 1 has the groups of KIP-848, which members join with group.protocol=consumer.
+    group_consumer_heartbeat_interval_ms, group_consumer_session_timeout_ms : int
+        What members of these groups are told to keep. Kafka's default interval is 5000, so that a rebalance
+        takes seconds; here it is 500.
+    group_consumer_assignment_interval_ms : int
+        Least time from one assignment of such a group to the next; Kafka's default is 1000.
     strict_batches : bool
         Also refuse batches that Kafka takes but no correct producer writes.
     min_insync_replicas : int

@@ -19,6 +19,7 @@ from kbatch._native.codec.record import Record as KafkaRecord
 from kbatch.errors import ErrorCode
 from kbatch.testing.broker.broker_error import BrokerError
 from kbatch.testing.broker.cluster import INTERNAL_TOPICS, NO_LEADER, Cluster, ClusterPartition, Topic
+from kbatch.testing.broker.consumer_group_coordinator import ConsumerGroupCoordinator, ConsumerGroupSettings
 from kbatch.testing.broker.coordinator_records import Record, coordinator_partition, key_partition
 from kbatch.testing.broker.group_state import GroupCoordinator
 from kbatch.testing.broker.offsets import OffsetStore
@@ -69,10 +70,24 @@ class Coordinators:
             self._store_offsets,
             state.random_uuid,
             initial_rebalance_delay_ms=options.group_initial_rebalance_delay_ms,
+            max_size=options.group_max_size,
+        )
+        self.consumer_groups = ConsumerGroupCoordinator(
+            self.groups,
+            self._store_offsets,
+            state.random_uuid,
+            state.cluster.topics,
+            ConsumerGroupSettings(
+                heartbeat_interval_ms=options.group_consumer_heartbeat_interval_ms,
+                session_timeout_ms=options.group_consumer_session_timeout_ms,
+                assignment_interval_ms=options.group_consumer_assignment_interval_ms,
+                max_size=options.group_consumer_max_size,
+            ),
         )
         self.offsets = OffsetStore(
             self.groups, self._store_offsets, state.now_ms, partition_count=self._counts[OFFSETS_TOPIC]
         )
+        self._parts = (self.transactions, self.groups, self.consumer_groups, self.offsets)
         self._load()
 
     # Which node coordinates
@@ -206,11 +221,11 @@ class Coordinators:
     # Time
 
     def next_deadline_ms(self) -> int | None:
-        deadlines = [part.next_deadline_ms() for part in (self.transactions, self.groups, self.offsets)]
+        deadlines = [part.next_deadline_ms() for part in self._parts]
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     def handle_timeout(self, now_ms: int) -> None:
-        for part in (self.transactions, self.groups, self.offsets):
+        for part in self._parts:
             part.handle_timeout(now_ms)
 
     # Storage
@@ -243,6 +258,7 @@ class Coordinators:
         if OFFSETS_TOPIC in topics:
             for partition in topics[OFFSETS_TOPIC].partitions:
                 self._load_offsets(partition, now_ms)
+            self.consumer_groups.start_sessions(now_ms)
         if TRANSACTIONS_TOPIC in topics:
             kept = [
                 _stored(record)
@@ -263,6 +279,7 @@ class Coordinators:
                 continue
             records = [_stored(record) for record in batch]
             self.groups.load(records, now_ms)
+            self.consumer_groups.load(records)
             self.offsets.load(records, now_ms, batch.producer_id)
 
 

@@ -8,6 +8,7 @@ from kbatch.errors import ErrorCode
 from kbatch.protocol import messages
 from kbatch.testing.broker.authorizer import CLUSTER_NAME, Operation, ResourceType
 from kbatch.testing.broker.broker_error import BrokerError
+from kbatch.testing.broker.consumer_group_coordinator import GroupClient
 from kbatch.testing.broker.group_messages import JoinGroup, JoinResult, SyncResult
 from kbatch.testing.broker.state import Delayed
 
@@ -142,6 +143,71 @@ def _check_group(state: BrokerState, group_id: str, context: Context) -> None:
     state.coordinators.check_group(group_id, context.node_id)
 
 
+# Consumer groups of KIP-848
+
+
+def consumer_group_heartbeat(
+    state: BrokerState, request: messages.ConsumerGroupHeartbeatRequest, context: Context
+) -> messages.ConsumerGroupHeartbeatResponse:
+    context.check_forced_error()
+    _check_group_version(state)
+    state.authorize(context, Operation.READ, ResourceType.GROUP, request.group_id)
+
+    def sees(topic: str) -> bool:
+        return state.allows(context, Operation.DESCRIBE, ResourceType.TOPIC, topic)
+
+    if not all(map(sees, request.subscribed_topic_names or ())):
+        raise BrokerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    state.coordinators.check_group(request.group_id, context.node_id)
+    client = GroupClient(context.client_id, f"/{context.connection.client_host}", context.version, sees)
+    return state.coordinators.consumer_groups.heartbeat(request, client, context.now_ms)
+
+
+def consumer_group_describe(
+    state: BrokerState, request: messages.ConsumerGroupDescribeRequest, context: Context
+) -> messages.ConsumerGroupDescribeResponse:
+    answer = messages.ConsumerGroupDescribeResponse.DescribedGroup
+    return messages.ConsumerGroupDescribeResponse(
+        groups=[
+            context.fill(answer(group_id=group_id), _describe_consumer_group, state, request, context)
+            for group_id in request.group_ids
+        ]
+    )
+
+
+def _describe_consumer_group(
+    state: BrokerState,
+    request: messages.ConsumerGroupDescribeRequest,
+    context: Context,
+    answer: messages.ConsumerGroupDescribeResponse.DescribedGroup,
+) -> None:
+    _check_group_version(state)
+    state.authorize(context, Operation.DESCRIBE, ResourceType.GROUP, answer.group_id)
+    state.coordinators.check_group(answer.group_id, context.node_id)
+    described = state.coordinators.consumer_groups.describe(answer.group_id)
+    names = {name for member in described.members for name in member.subscribed_topic_names}
+    for member in described.members:
+        for assignment in (member.assignment, member.target_assignment):
+            names.update(topic.topic_name for topic in assignment.topic_partitions)
+    if not all(state.allows(context, Operation.DESCRIBE, ResourceType.TOPIC, name) for name in names):
+        raise BrokerError(
+            ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            "The group has described topic(s) that the client is not authorized to describe.",
+        )
+    answer.group_state, answer.assignor_name = described.group_state, described.assignor_name
+    answer.group_epoch, answer.assignment_epoch = described.group_epoch, described.assignment_epoch
+    answer.members = described.members
+    if request.include_authorized_operations:
+        answer.authorized_operations = state.authorized_operations(
+            context, ResourceType.GROUP, answer.group_id
+        )
+
+
+def _check_group_version(state: BrokerState) -> None:
+    if not state.options.group_version:
+        raise BrokerError(ErrorCode.UNSUPPORTED_VERSION)
+
+
 # Descriptions
 
 
@@ -172,7 +238,7 @@ def _describe_group(
             raise
         answer.group_state = "Dead"
         if context.version >= SAYS_NOT_FOUND:
-            raise BrokerError(error.code, f"Group {answer.group_id} not found.") from error
+            raise
         _add_operations(state, request, context, answer)
         return
     answer.group_state = described.state
@@ -216,7 +282,7 @@ def list_groups(
                 group_id=group.group_id,
                 protocol_type=group.protocol_type,
                 group_state=group.state,
-                group_type="classic",
+                group_type=group.group_type,
             )
             for group in state.coordinators.groups.list_groups(request.states_filter, request.types_filter)
             if state.coordinators.partition_of_group(group.group_id).leader == context.node_id
@@ -250,6 +316,8 @@ HANDLERS = {
     messages.SyncGroupRequest: sync_group,
     messages.HeartbeatRequest: heartbeat,
     messages.LeaveGroupRequest: leave_group,
+    messages.ConsumerGroupHeartbeatRequest: consumer_group_heartbeat,
+    messages.ConsumerGroupDescribeRequest: consumer_group_describe,
     messages.DescribeGroupsRequest: describe_groups,
     messages.ListGroupsRequest: list_groups,
     messages.DeleteGroupsRequest: delete_groups,

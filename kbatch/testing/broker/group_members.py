@@ -19,6 +19,7 @@ from kbatch.protocol import codec, messages
 from kbatch.testing.broker.broker_error import BrokerError
 from kbatch.testing.broker.coordinator_records import Record, decode_record, encode_record
 from kbatch.testing.broker.group_messages import (
+    Commit,
     JoinedMember,
     JoinReply,
     JoinResult,
@@ -91,6 +92,8 @@ class Member:
 
 class Group:
     """One group. Attributes are Kafka's; `pending_joins` are member ids that are not used yet."""
+
+    group_type = "classic"
 
     def __init__(self, group_id: str, now_ms: int) -> None:
         self.group_id = group_id
@@ -201,6 +204,14 @@ class Group:
     def is_empty(self) -> bool:
         return self.state is GroupState.EMPTY
 
+    @property
+    def state_name(self) -> str:
+        return self.state.value
+
+    def tombstones(self) -> list[Record]:
+        """Return the records that delete the group."""
+        return [encode_record(messages.GroupMetadataKey(group=self.group_id), None, 0)]
+
     # Protocols
 
     def supports(self, protocol_type: str, protocols: Sequence[tuple[str, bytes]]) -> bool:
@@ -281,25 +292,26 @@ class Group:
         self.update_subscribed_topics()
         self.move_to(GroupState.COMPLETING_REBALANCE if self.members else GroupState.EMPTY, now_ms)
 
-    def check_offset_commit(
-        self, member_id: str, group_instance_id: str | None, generation_id: int, is_transactional: bool
-    ) -> None:
+    def check_offset_commit(self, commit: Commit) -> None:
         """Check a commit against the group.
 
         Without generation (admin clients, consumers without a group) it is allowed while the group is empty.
         Transactional commits of old clients name neither generation nor member, and are always allowed.
         Raises BrokerError UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS.
         """
-        if generation_id < 0 and self.state is GroupState.EMPTY:
+        if commit.epoch < 0 and self.is_empty:
             return
-        if generation_id >= 0 or member_id or group_instance_id is not None:
-            self.check_member(member_id, group_instance_id)
-            if generation_id != self.generation_id:
+        if commit.epoch >= 0 or commit.member_id or commit.group_instance_id is not None:
+            self.check_member(commit.member_id, commit.group_instance_id)
+            if commit.epoch != self.generation_id:
                 raise BrokerError(ErrorCode.ILLEGAL_GENERATION)
-        elif not is_transactional:
+        elif not commit.is_transactional:
             raise BrokerError(ErrorCode.UNKNOWN_MEMBER_ID)
-        if not is_transactional and self.state is GroupState.COMPLETING_REBALANCE:
+        if not commit.is_transactional and self.state is GroupState.COMPLETING_REBALANCE:
             raise BrokerError(ErrorCode.REBALANCE_IN_PROGRESS)
+
+    def check_offset_fetch(self, member_id: str | None, member_epoch: int) -> None:
+        """Allow it always: members of classic groups do not say who they are."""
 
     def check_offset_delete(self) -> None:
         """Raise BrokerError NON_EMPTY_GROUP if it is unknown which topics the members read."""
@@ -352,10 +364,6 @@ def to_record(group: Group, assignments: Mapping[str, bytes]) -> Record:
         ],
     )
     return encode_record(messages.GroupMetadataKey(group=group.group_id), value, GROUP_METADATA_VERSION)
-
-
-def tombstone(group_id: str) -> Record:
-    return encode_record(messages.GroupMetadataKey(group=group_id), None, 0)
 
 
 def from_record(key: bytes, value: bytes | None, now_ms: int) -> tuple[str, Group | None] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from kbatch.errors import ErrorCode
 
@@ -76,6 +77,36 @@ class MemberDescription:
     client_host: str
     metadata: bytes
     assignment: bytes
+
+
+class Commit(NamedTuple):
+    """A request to commit offsets, for the group to check.
+
+    `epoch` is a generation or a member epoch, -1 for none; `partitions` are (topic id, index).
+    """
+
+    member_id: str
+    group_instance_id: str | None
+    epoch: int
+    is_transactional: bool
+    version: int
+    partitions: tuple[tuple[bytes, int], ...]
+
+    @property
+    def names_nothing(self) -> bool:
+        """True if neither member nor epoch is named: an admin client, a consumer without a group, an old
+        client.
+        """
+        return (self.member_id, self.group_instance_id, self.epoch) == ("", None, -1)
+
+
+class ListedGroup(NamedTuple):
+    """A group for ListGroups."""
+
+    group_id: str
+    protocol_type: str
+    state: str
+    group_type: str
 
 
 @dataclass(slots=True, frozen=True)

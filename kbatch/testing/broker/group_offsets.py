@@ -142,6 +142,7 @@ def txn_offset_commit(
             offsets,
             context.now_ms,
             group_instance_id=request.group_instance_id,
+            version=context.version,
         )
 
     codes = _codes(state, wanted, context, authorize, commit)
@@ -237,7 +238,17 @@ def _fetch_group(
             for topic in group.topics
             for index in topic.partition_indexes
         ]
-    fetched = _by_topic(_fetch(state, group.group_id, partitions, require_stable, context))
+    fetched = _by_topic(
+        _fetch(
+            state,
+            group.group_id,
+            partitions,
+            require_stable,
+            context,
+            member_id=group.member_id,
+            member_epoch=group.member_epoch,
+        )
+    )
     response.topics = [_fetched_topic(state, topic, offsets) for topic, offsets in fetched.items() if topic]
     for topic in group.topics or () if by_id else ():
         if not _name_of(state, topic.topic_id):
@@ -289,11 +300,20 @@ def _fetch(
     partitions: list[TopicPartition] | None,
     require_stable: bool,
     context: Context,
+    *,
+    member_id: str | None = None,
+    member_epoch: int = -1,
 ) -> dict[TopicPartition, FetchedOffset]:
     """Return the offsets that the client may see; a partition that it names and may not see is an error."""
     state.authorize(context, Operation.DESCRIBE, ResourceType.GROUP, group_id)
     state.coordinators.check_group(group_id, context.node_id)
-    fetched = state.coordinators.offsets.fetch(group_id, partitions, require_stable=require_stable)
+    fetched = state.coordinators.offsets.fetch(
+        group_id,
+        partitions,
+        require_stable=require_stable,
+        member_id=member_id,
+        member_epoch=member_epoch,
+    )
     shown = {
         name
         for name, _ in fetched

@@ -15,6 +15,9 @@ A group is stored as a record of __consumer_offsets when it is created, when its
 assignment, when it is empty again, and when a static member returns. If storing fails (BrokerError), a join
 or an assignment fails with it; the other two changes would only be lost by a restart.
 
+Groups of KIP-848 are in the same dict, by the same ids: `consumer_group_coordinator` changes them. An empty
+group of one protocol gives way to a member of the other.
+
 The rules and their order follow GroupMetadataManager.java of Kafka 4.3.1, where it handles a classicGroup.
 """
 
@@ -27,6 +30,7 @@ from typing import Any, Protocol
 
 from kbatch.errors import ErrorCode
 from kbatch.testing.broker.broker_error import BrokerError
+from kbatch.testing.broker.consumer_group import ConsumerGroup
 from kbatch.testing.broker.coordinator_records import Record
 from kbatch.testing.broker.group_members import (
     NEXT_STATES,
@@ -36,13 +40,13 @@ from kbatch.testing.broker.group_members import (
     cancel,
     from_record,
     to_record,
-    tombstone,
 )
 from kbatch.testing.broker.group_messages import (
     GroupDescription,
     JoinGroup,
     JoinReply,
     JoinResult,
+    ListedGroup,
     MemberDescription,
     SyncReply,
     SyncResult,
@@ -55,6 +59,8 @@ MAX_MEMBER_ID_PREFIX = 249
 # JoinGroup versions
 REQUIRES_KNOWN_MEMBER_ID = 4  # KIP-394
 SKIPS_ASSIGNMENT = 9  # KIP-814
+
+AnyGroup = Group | ConsumerGroup
 
 
 class Store(Protocol):
@@ -69,7 +75,9 @@ class Store(Protocol):
 
 
 class GroupCoordinator:
-    """The state machine of all groups.
+    """The state machine of classic groups.
+
+    `groups` has all groups by their ids, also those of KIP-848.
 
     Parameters
     ----------
@@ -97,7 +105,7 @@ class GroupCoordinator:
         self._initial_delay_ms = initial_rebalance_delay_ms
         self._session_timeouts_ms = range(min_session_timeout_ms, max_session_timeout_ms + 1)
         self._max_size = max_size
-        self._groups: dict[str, Group] = {}
+        self.groups: dict[str, AnyGroup] = {}
         self._timers = Timers()
         self._answers: list[tuple[Callable[[Any], None], Any]] = []
 
@@ -167,8 +175,8 @@ class GroupCoordinator:
         BrokerError INVALID_GROUP_ID.
         """
         check_group_id(group_id)
-        group = self.find(group_id)
-        if group is None:
+        group = self.groups.get(group_id)
+        if not isinstance(group, Group):
             return [ErrorCode.UNKNOWN_MEMBER_ID for _ in members]
         codes = [self._leave(group, *member) for member in members]
         if ErrorCode.NONE in codes and group.state is not GroupState.EMPTY:
@@ -179,6 +187,8 @@ class GroupCoordinator:
     def describe(self, group_id: str) -> GroupDescription:
         """Handle DescribeGroups; raise BrokerError GROUP_ID_NOT_FOUND (before version 6, the state Dead)."""
         group = self._existing_group(group_id)
+        if not isinstance(group, Group):
+            raise BrokerError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a classic group.")
         protocol = group.protocol_name if group.state is GroupState.STABLE else None
         return GroupDescription(
             group_id,
@@ -198,49 +208,44 @@ class GroupCoordinator:
             ],
         )
 
-    def list_groups(
-        self, states: Collection[str] = (), types: Collection[str] = ()
-    ) -> list[GroupDescription]:
-        """Handle ListGroups: return the groups of the states and types, whose names may be in any case.
-
-        All groups are of type classic.
-        """
+    def list_groups(self, states: Collection[str] = (), types: Collection[str] = ()) -> list[ListedGroup]:
+        """Handle ListGroups: return the groups of the states and types, whose names may be in any case."""
         wanted_states = {state.strip().lower() for state in states}
-        if types and "classic" not in {each.strip().lower() for each in types}:
-            return []
+        wanted_types = {each.strip().lower() for each in types}
         return [
-            self.describe(group.group_id)
-            for group in self._groups.values()
-            if not states or group.state.value.lower() in wanted_states
+            ListedGroup(group.group_id, group.protocol_type or "", group.state_name, group.group_type)
+            for group in self.groups.values()
+            if not states or group.state_name.lower() in wanted_states
+            if not types or group.group_type in wanted_types
         ]
 
     def check_delete(self, group_id: str) -> None:
         """Raise BrokerError GROUP_ID_NOT_FOUND or NON_EMPTY_GROUP if the group cannot be deleted."""
-        if self._existing_group(group_id).state is not GroupState.EMPTY:
+        if not self._existing_group(group_id).is_empty:
             raise BrokerError(ErrorCode.NON_EMPTY_GROUP)
 
     def delete(self, group_id: str, now_ms: int) -> None:
         """Check the group as `check_delete` does, and delete it. `OffsetStore` deletes the offsets."""
         self.check_delete(group_id)
-        self._store([tombstone(group_id)])
-        self._forget(group_id, now_ms)
+        self._store(self._existing_group(group_id).tombstones())
+        self.forget(group_id, now_ms)
 
     # For OffsetStore
 
     @property
     def group_ids(self) -> list[str]:
-        return list(self._groups)
+        return list(self.groups)
 
-    def find(self, group_id: str) -> Group | None:
-        return self._groups.get(group_id)
+    def find(self, group_id: str) -> AnyGroup | None:
+        return self.groups.get(group_id)
 
-    def simple_group(self, group_id: str, now_ms: int) -> Group:
+    def simple_group(self, group_id: str, now_ms: int) -> AnyGroup:
         """Return the group of a consumer that only keeps its offsets here; create it if there is none."""
-        return self._groups.setdefault(group_id, Group(group_id, now_ms))
+        return self.groups.setdefault(group_id, Group(group_id, now_ms))
 
-    def renew_session(self, group: Group, member_id: str, now_ms: int) -> None:
-        """Renew the session: a commit does so, because members send it instead of heartbeats."""
-        if group.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE):
+    def renew_session(self, group: AnyGroup, member_id: str, now_ms: int) -> None:
+        """Renew the session: a commit does so in a classic group, whose members send it for a heartbeat."""
+        if isinstance(group, Group) and group.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE):
             self._expect_heartbeat(group, group.members[member_id], now_ms)
 
     # Time and restarts
@@ -261,9 +266,10 @@ class GroupCoordinator:
             if (record := from_record(key, value, now_ms)) is None:
                 continue
             group_id, group = record
-            self._forget(group_id, now_ms)
+            if isinstance(self.groups.get(group_id), Group):
+                self.forget(group_id, now_ms)
             if group is not None:
-                self._groups[group_id] = group
+                self.groups[group_id] = group
                 for member in group.members.values():
                     self._expect_heartbeat(group, member, now_ms)
 
@@ -273,11 +279,9 @@ class GroupCoordinator:
         member_id = request.member_id
         try:
             check_group_id(request.group_id)
-            group = self.find(request.group_id)
             if request.session_timeout_ms not in self._session_timeouts_ms:
                 raise BrokerError(ErrorCode.INVALID_SESSION_TIMEOUT)
-            if group is None:
-                group = self._new_group(request, now_ms)
+            group = self._joined_group(request, now_ms)
             if not self._has_room(group, member_id):
                 self._remove(group, member_id)
                 member_id = ""
@@ -291,12 +295,18 @@ class GroupCoordinator:
         except BrokerError as error:
             self._answers.append((reply, JoinResult(error.code, member_id)))
 
-    def _new_group(self, request: JoinGroup, now_ms: int) -> Group:
+    def _joined_group(self, request: JoinGroup, now_ms: int) -> Group:
+        """Return the group that a member joins, new if there is none or an empty one of KIP-848."""
+        old = self.groups.get(request.group_id)
+        if isinstance(old, Group):
+            return old
+        if old is not None and not old.is_empty:
+            raise BrokerError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         if request.member_id:
             raise BrokerError(ErrorCode.UNKNOWN_MEMBER_ID)
         group = Group(request.group_id, now_ms)
-        self._store([to_record(group, {})])
-        self._groups[request.group_id] = group
+        self._store([*(old.tombstones() if old is not None else ()), to_record(group, {})])
+        self.groups[request.group_id] = group
         return group
 
     def _has_room(self, group: Group, member_id: str) -> bool:
@@ -571,21 +581,22 @@ class GroupCoordinator:
         # never 0, so that time advances
         return self._timers.call_at(now_ms + max(delay_ms, 1), lambda later_ms: action(*args, later_ms))
 
-    def _existing_group(self, group_id: str) -> Group:
+    def _existing_group(self, group_id: str) -> AnyGroup:
         if (group := self.find(group_id)) is None:
             raise BrokerError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
         return group
 
     def _active_group(self, group_id: str) -> Group:
         check_group_id(group_id)
-        group = self.find(group_id)
-        if group is None or group.state is GroupState.EMPTY:
+        group = self.groups.get(group_id)
+        if not isinstance(group, Group) or group.is_empty:
             raise BrokerError(ErrorCode.UNKNOWN_MEMBER_ID)
         return group
 
-    def _forget(self, group_id: str, now_ms: int) -> None:
-        group = self._groups.pop(group_id, None)
-        if group is None:
+    def forget(self, group_id: str, now_ms: int) -> None:
+        """Drop a group, which is stored as deleted."""
+        group = self.groups.pop(group_id)
+        if not isinstance(group, Group):
             return
         group.move_to(GroupState.DEAD, now_ms)
         timers = [member.heartbeat_timer for member in group.members.values()]

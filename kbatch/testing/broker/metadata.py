@@ -10,7 +10,7 @@ from kbatch.protocol import messages
 from kbatch.protocol.structs import Message
 from kbatch.testing.broker.authorizer import CLUSTER_NAME, Operation, ResourceType
 from kbatch.testing.broker.broker_error import BrokerError
-from kbatch.testing.broker.cluster import INTERNAL_TOPICS
+from kbatch.testing.broker.cluster import INTERNAL_TOPICS, check_topic_name
 
 if TYPE_CHECKING:
     from kbatch.testing.broker.cluster import ClusterPartition, Node, Topic
@@ -19,9 +19,12 @@ if TYPE_CHECKING:
 GROUP, TRANSACTION = 0, 1
 TAKES_TOPIC_IDS, SAYS_REBOOTSTRAP = 12, 13  # versions of Metadata
 NO_TOPIC_ID = bytes(16)
+MAX_PAGE_PARTITIONS = 2_000  # max.request.partition.size.limit
 BROKERS, CONTROLLERS = 1, 2
 NO_OPERATIONS = -(1 << 31)  # they were not asked for
 CLIENT_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
+# Features and their highest levels; level 0 is not listed as finalized.
+FEATURES = {"group.version": 1, "transaction.version": 2}
 # librdkafka treats a broker without Produce 0 as too new (KAFKA-18659).
 ADVERTISED_PRODUCE_FROM = 0
 
@@ -33,21 +36,21 @@ def api_versions(
     names = (request.client_software_name, request.client_software_version)
     if context.version >= 3 and not all(CLIENT_SOFTWARE.fullmatch(name) for name in names):
         return messages.ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
-    feature = messages.ApiVersionsResponse.FinalizedFeatureKey(
-        name="transaction.version",
-        max_version_level=state.options.transaction_version,
-        min_version_level=state.options.transaction_version,
-    )
     context.connection.session.versions_are_known()
     return messages.ApiVersionsResponse(
         api_keys=[_api_version(kind) for kind in state.answered_requests],
         supported_features=[
-            messages.ApiVersionsResponse.SupportedFeatureKey(
-                name="transaction.version", min_version=0, max_version=2
-            )
+            messages.ApiVersionsResponse.SupportedFeatureKey(name=name, min_version=0, max_version=highest)
+            for name, highest in FEATURES.items()
         ],
         finalized_features_epoch=state.features_epoch,
-        finalized_features=[feature] if state.options.transaction_version else [],
+        finalized_features=[
+            messages.ApiVersionsResponse.FinalizedFeatureKey(
+                name=name, max_version_level=level, min_version_level=level
+            )
+            for name in FEATURES
+            if (level := state.options.feature_level(name))
+        ],
     )
 
 
@@ -198,6 +201,105 @@ def _described_partition(
     )
 
 
+# DescribeTopicPartitions: topics in the order of their names, a page at a time (KIP-966)
+
+
+def describe_topic_partitions(
+    state: BrokerState, request: messages.DescribeTopicPartitionsRequest, context: Context
+) -> messages.DescribeTopicPartitionsResponse:
+    answer = messages.DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic
+    try:
+        context.check_forced_error()
+        first = _checked_cursor(request)
+    except BrokerError as error:  # the request has no error of its own
+        return messages.DescribeTopicPartitionsResponse(
+            topics=[answer(name=topic.name, error_code=error.code) for topic in request.topics]
+        )
+    names = sorted({topic.name for topic in request.topics} or state.cluster.topics)
+    seen: list[str] = []
+    hidden: list[str] = []
+    for name in names:
+        if name >= first[0]:
+            is_seen = state.allows(context, Operation.DESCRIBE, ResourceType.TOPIC, name)
+            (seen if is_seen else hidden).append(name)
+    response = _described_page(state, seen, first, request.response_partition_limit)
+    for topic in response.topics:
+        assert topic.name is not None
+        topic.topic_authorized_operations = state.authorized_operations(
+            context, ResourceType.TOPIC, topic.name
+        )
+    if request.topics:
+        refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        response.topics += [answer(name=name, error_code=refused) for name in hidden]
+    return response
+
+
+def _checked_cursor(request: messages.DescribeTopicPartitionsRequest) -> tuple[str, int]:
+    """Return the topic and partition to begin with."""
+    cursor = request.cursor
+    if cursor is None:
+        return "", 0
+    if request.topics and cursor.topic_name not in {topic.name for topic in request.topics}:
+        raise BrokerError(ErrorCode.INVALID_REQUEST)
+    if cursor.partition_index < 0:
+        raise BrokerError(ErrorCode.INVALID_REQUEST)
+    return cursor.topic_name, cursor.partition_index
+
+
+def _described_page(
+    state: BrokerState, names: list[str], first: tuple[str, int], limit: int
+) -> messages.DescribeTopicPartitionsResponse:
+    """Return the partitions of the topics, up to a limit, and where the next page begins."""
+    answer = messages.DescribeTopicPartitionsResponse
+    response = answer()
+    room = max(min(limit, MAX_PAGE_PARTITIONS), 1)
+    for name in names:
+        start = first[1] if name == first[0] else 0
+        if not room:
+            response.next_cursor = answer.Cursor(topic_name=name, partition_index=0)
+            break
+        described = answer.DescribeTopicPartitionsResponseTopic(name=name)
+        response.topics.append(described)
+        if (topic := state.cluster.topics.get(name)) is None:
+            described.error_code, described.is_internal = _missing_code(name), name in INTERNAL_TOPICS
+            continue
+        described.topic_id, described.is_internal = topic.topic_id, topic.is_internal
+        described.partitions = [
+            _paged_partition(state, partition) for partition in topic.partitions[start : start + room]
+        ]
+        room -= len(described.partitions)
+        if start + len(described.partitions) < len(topic.partitions):
+            index = start + len(described.partitions)
+            response.next_cursor = answer.Cursor(topic_name=name, partition_index=index)
+            break
+    return response
+
+
+def _missing_code(name: str) -> ErrorCode:
+    try:
+        check_topic_name(name)
+    except BrokerError as error:
+        return error.code
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _paged_partition(
+    state: BrokerState, partition: ClusterPartition
+) -> messages.DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponsePartition:
+    described = _described_partition(state, partition)
+    return messages.DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponsePartition(
+        error_code=described.error_code,
+        partition_index=described.partition_index,
+        leader_id=described.leader_id,
+        leader_epoch=described.leader_epoch,
+        replica_nodes=described.replica_nodes,
+        isr_nodes=described.isr_nodes,
+        eligible_leader_replicas=[],
+        last_known_elr=[],
+        offline_replicas=described.offline_replicas,
+    )
+
+
 def describe_cluster(
     state: BrokerState, request: messages.DescribeClusterRequest, context: Context
 ) -> messages.DescribeClusterResponse:
@@ -281,6 +383,7 @@ def _coordinator_node(state: BrokerState, key_type: int, key: str, context: Cont
 HANDLERS = {
     messages.ApiVersionsRequest: api_versions,
     messages.MetadataRequest: metadata,
+    messages.DescribeTopicPartitionsRequest: describe_topic_partitions,
     messages.DescribeClusterRequest: describe_cluster,
     messages.FindCoordinatorRequest: find_coordinator,
 }

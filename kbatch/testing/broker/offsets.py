@@ -28,8 +28,8 @@ from kbatch.testing.broker.coordinator_records import (
     decode_record,
     encode_record,
 )
-from kbatch.testing.broker.group_members import Group
-from kbatch.testing.broker.group_state import GroupCoordinator, Store, check_group_id
+from kbatch.testing.broker.group_messages import Commit
+from kbatch.testing.broker.group_state import AnyGroup, GroupCoordinator, Store, check_group_id
 from kbatch.testing.broker.transaction_metadata import TopicPartition
 
 RETENTION_CHECK_INTERVAL_MS = 600_000
@@ -37,6 +37,8 @@ NO_TOPIC_ID = bytes(16)
 INT64_MAX = 2**63 - 1
 # The first OffsetCommit version with a separate error for a missing group
 SAYS_GROUP_ID_NOT_FOUND = 9
+# The first TxnOffsetCommit version with a member and its generation
+NAMES_MEMBER = 3
 
 
 @dataclass(slots=True, frozen=True)
@@ -121,13 +123,16 @@ class OffsetStore:
         """Handle OffsetCommit: return a code for each partition.
 
         A consumer that chooses its partitions itself has generation -1 and no member, which an empty group
-        allows. `retention_ms` is for versions 2 to 4. Raises BrokerError GROUP_ID_NOT_FOUND (before version 9
-        ILLEGAL_GENERATION), UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS.
+        allows. Members of KIP-848 say their epoch. `retention_ms` is for versions 2 to 4. Raises BrokerError
+        GROUP_ID_NOT_FOUND (before version 9 ILLEGAL_GENERATION), UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID,
+        ILLEGAL_GENERATION, STALE_MEMBER_EPOCH, REBALANCE_IN_PROGRESS, UNSUPPORTED_VERSION.
         """
         is_old = version < SAYS_GROUP_ID_NOT_FOUND
         missing = ErrorCode.ILLEGAL_GENERATION if is_old else ErrorCode.GROUP_ID_NOT_FOUND
         group = self._committing_group(group_id, generation_id, missing, now_ms)
-        group.check_offset_commit(member_id, group_instance_id, generation_id, is_transactional=False)
+        group.check_offset_commit(
+            Commit(member_id, group_instance_id, generation_id, False, version, _ids(offsets))
+        )
         self._groups.renew_session(group, member_id, now_ms)
         expire_ms = -1 if retention_ms == -1 else min(now_ms + retention_ms, INT64_MAX)
         stamped = {
@@ -147,6 +152,7 @@ class OffsetStore:
         now_ms: int,
         *,
         group_instance_id: str | None = None,
+        version: int = NAMES_MEMBER,
     ) -> dict[TopicPartition, ErrorCode]:
         """Handle TxnOffsetCommit: return a code for each partition. Offsets count after
         `complete_transaction`.
@@ -155,7 +161,9 @@ class OffsetStore:
         """
         check_group_id(group_id)
         group = self._committing_group(group_id, generation_id, ErrorCode.ILLEGAL_GENERATION, now_ms)
-        group.check_offset_commit(member_id, group_instance_id, generation_id, is_transactional=True)
+        group.check_offset_commit(
+            Commit(member_id, group_instance_id, generation_id, True, version, _ids(offsets))
+        )
         stamped = {each: replace(offset, commit_timestamp_ms=now_ms) for each, offset in offsets.items()}
         return self._commit(group_id, stamped, now_ms, producer_id, producer_epoch)
 
@@ -180,12 +188,17 @@ class OffsetStore:
         *,
         require_stable: bool = False,
         topic_ids: Mapping[str, bytes] | None = None,
+        member_id: str | None = None,
+        member_epoch: int = -1,
     ) -> dict[TopicPartition, FetchedOffset]:
         """Handle OffsetFetch: return the offsets of these partitions, or of all that have one.
 
         With `require_stable` a pending transactional commit answers UNSTABLE_OFFSET_COMMIT. By the ids given,
-        an offset committed for another topic of the same name does not count.
+        an offset committed for another topic of the same name does not count. Raises BrokerError
+        UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, ILLEGAL_GENERATION if a member of KIP-848 is named wrongly.
         """
+        if (group := self._groups.find(group_id)) is not None:
+            group.check_offset_fetch(member_id, member_epoch)
         committed = self._offsets.get(group_id, {})
         fetched = {}
         for each in list(committed) if partitions is None else partitions:
@@ -268,7 +281,9 @@ class OffsetStore:
 
     # Commits
 
-    def _committing_group(self, group_id: str, generation_id: int, missing: ErrorCode, now_ms: int) -> Group:
+    def _committing_group(
+        self, group_id: str, generation_id: int, missing: ErrorCode, now_ms: int
+    ) -> AnyGroup:
         group = self._groups.find(group_id)
         if group is None and generation_id >= 0:
             raise BrokerError(missing)
@@ -341,7 +356,7 @@ class OffsetStore:
                     yield each
 
     def _is_expired(
-        self, group: Group, partition: TopicPartition, offset: CommittedOffset, now_ms: int
+        self, group: AnyGroup, partition: TopicPartition, offset: CommittedOffset, now_ms: int
     ) -> bool:
         start_ms = group.retention_start_ms(offset.commit_timestamp_ms)
         if start_ms is None or group.is_subscribed_to(partition[0]):
@@ -351,6 +366,10 @@ class OffsetStore:
         if offset.expire_timestamp_ms != -1:
             return now_ms >= offset.expire_timestamp_ms
         return now_ms - start_ms >= self._retention_ms
+
+
+def _ids(offsets: Mapping[TopicPartition, CommittedOffset]) -> tuple[tuple[bytes, int], ...]:
+    return tuple((offset.topic_id, index) for (_, index), offset in offsets.items())
 
 
 def _is_same_topic(committed_id: bytes, topic_id: bytes | None) -> bool:

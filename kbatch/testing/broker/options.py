@@ -16,6 +16,12 @@ LIMITS = {
     "producer_snapshot_batches": (1, 5),
     "min_insync_replicas": (1, INT32_MAX),
     "group_initial_rebalance_delay_ms": (0, INT32_MAX),
+    "group_max_size": (1, INT32_MAX),
+    "group_version": (0, 1),
+    "group_consumer_heartbeat_interval_ms": (1, INT32_MAX),
+    "group_consumer_session_timeout_ms": (1, INT32_MAX),
+    "group_consumer_assignment_interval_ms": (0, INT32_MAX),
+    "group_consumer_max_size": (1, INT32_MAX),
     "internal_topic_partitions": (1, MAX_PARTITIONS),
     "connections_max_reauth_ms": (0, INT32_MAX),
     "connection_failed_authentication_delay_ms": (0, INT32_MAX),
@@ -33,6 +39,12 @@ class Options:
     strict_batches: bool = False
     min_insync_replicas: int = 1
     group_initial_rebalance_delay_ms: int = 0
+    group_max_size: int = INT32_MAX
+    group_version: int = 1
+    group_consumer_heartbeat_interval_ms: int = 500
+    group_consumer_session_timeout_ms: int = 45_000
+    group_consumer_assignment_interval_ms: int = 0
+    group_consumer_max_size: int = INT32_MAX
     internal_topic_partitions: int = 50
     users: Mapping[str, str] | None = None
     listeners: tuple[Listener, ...] = (Listener(),)
@@ -46,6 +58,20 @@ class Options:
             value = getattr(self, name)
             if not isinstance(value, int) or not lowest <= value <= highest:
                 raise ValueError(f"{name} must be {lowest} to {highest}, got {value!r}")
+        interval_ms, session_ms = (
+            self.group_consumer_heartbeat_interval_ms,
+            self.group_consumer_session_timeout_ms,
+        )
+        if interval_ms >= session_ms:
+            raise ValueError(
+                "group_consumer_heartbeat_interval_ms must be less than group_consumer_session_timeout_ms, "
+                f"got {interval_ms} and {session_ms}"
+            )
+
+    def feature_level(self, name: str) -> int:
+        """Return the level of a feature, such as "transaction.version"."""
+        level: int = getattr(self, name.replace(".", "_"))
+        return level
 
     def broker_configs(self) -> dict[str, bool | int]:
         """Return the options that Kafka has too, under its names."""
@@ -57,6 +83,11 @@ class Options:
             "connection.failed.authentication.delay.ms": self.connection_failed_authentication_delay_ms,
             "allow.everyone.if.no.acl.found": self.allow_everyone_if_no_acl_found,
             "group.initial.rebalance.delay.ms": self.group_initial_rebalance_delay_ms,
+            "group.max.size": self.group_max_size,
+            "group.consumer.heartbeat.interval.ms": self.group_consumer_heartbeat_interval_ms,
+            "group.consumer.session.timeout.ms": self.group_consumer_session_timeout_ms,
+            "group.consumer.assignment.interval.ms": self.group_consumer_assignment_interval_ms,
+            "group.consumer.max.size": self.group_consumer_max_size,
             "offsets.topic.num.partitions": self.internal_topic_partitions,
             "transaction.state.log.num.partitions": self.internal_topic_partitions,
         }

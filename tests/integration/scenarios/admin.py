@@ -7,10 +7,10 @@ from kbatch.protocol import codec, messages
 from tests.integration.scenarios.produced_batches import GOOD
 from tests.integration.scenarios.requests import log, produce, produce_request
 from tests.integration.scenarios.wire import Wire, scenario, unknown_topic_id
-from tests.support.broker_core import NOT_OFFERED
 
 TOPIC, BROKER = 2, 4
 # Kafka has these only where a plugin takes what clients push.
+FEATURES = {"group.version", "transaction.version"}
 TELEMETRY = (71, 72)
 # Configs that both brokers have, with the same defaults.
 CONFIGS = (
@@ -309,11 +309,9 @@ def api_versions(wire: Wire) -> None:
         answer = wire.ask(messages.ApiVersionsRequest(**software), version)
         ranges = {row.api_key: (row.min_version, row.max_version) for row in answer.api_keys}
         known = {
-            kind.__name__: ranges.get(key)
-            for key, kind in messages.REQUESTS.items()
-            if key not in TELEMETRY and kind not in NOT_OFFERED
+            kind.__name__: ranges.get(key) for key, kind in messages.REQUESTS.items() if key not in TELEMETRY
         }
-        features = [row for row in answer.finalized_features if row.name == "transaction.version"]
+        features = [row for row in answer.finalized_features if row.name in FEATURES]
         wire.note(f"ApiVersions v{version}", {"ranges": known, "features": features})
 
 

@@ -9,7 +9,9 @@ from typing import Any
 from kbatch.errors import ErrorCode
 from kbatch.protocol import codec, messages
 from kbatch.testing.broker.broker_error import BrokerError
+from kbatch.testing.broker.consumer_group import ConsumerGroup
 from kbatch.testing.broker.coordinator_records import Record
+from kbatch.testing.broker.group_members import Group
 from kbatch.testing.broker.group_messages import JoinGroup, JoinResult, SyncResult
 from kbatch.testing.broker.group_state import GroupCoordinator
 from kbatch.testing.broker.offsets import CommittedOffset, FetchedOffset, OffsetStore
@@ -166,6 +168,13 @@ class Groups:
             self.now_ms = max(deadline_ms, self.now_ms)
             self.coordinator.handle_timeout(self.now_ms)
         self.now_ms = until_ms
+
+    @property
+    def group(self) -> Group | None:
+        """Return group "g" if there is one."""
+        group = self.coordinator.find("g")
+        assert not isinstance(group, ConsumerGroup)
+        return group
 
     @property
     def state(self) -> str:

@@ -13,7 +13,6 @@ from kbatch.testing.broker.group_members import (
     Member,
     from_record,
     to_record,
-    tombstone,
 )
 from tests.unit.testing.broker.consumer_groups import subscription
 
@@ -41,7 +40,7 @@ def test_records_are_byte_for_byte_those_of_kafka() -> None:
     assert value is not None and (key.hex(), value.hex()) == (KEY, STABLE_VALUE)
     key, value = to_record(Group("g", 1_000), {})
     assert value is not None and (key.hex(), value.hex()) == (KEY, EMPTY_VALUE)
-    assert tombstone("g") == (key, None)
+    assert Group("g", 1_000).tombstones() == [(key, None)]
     assert key_partition(key, 50) == coordinator_partition("g", 50)
 
 
@@ -64,7 +63,7 @@ def test_an_empty_group_and_a_deleted_one_are_loaded() -> None:
     loaded = from_record(bytes.fromhex(KEY), bytes.fromhex(EMPTY_VALUE), 5_000)
     assert loaded is not None and loaded[1] is not None
     assert (loaded[1].state, loaded[1].protocol_type, loaded[1].leader_id) == (GroupState.EMPTY, None, None)
-    assert from_record(*tombstone("g"), 5_000) == ("g", None)
+    assert from_record(bytes.fromhex(KEY), None, 5_000) == ("g", None)
 
 
 def test_older_records_have_neither_time_nor_rebalance_timeout() -> None:

@@ -1082,7 +1082,7 @@ class GroupsInAnyOrder(RuleBasedStateMachine):
 
     @invariant()
     def a_stable_group_has_one_leader_who_is_in_it(self) -> None:
-        if not hasattr(self, "groups") or (group := self.groups.coordinator.find("g")) is None:
+        if not hasattr(self, "groups") or (group := self.groups.group) is None:
             return
         if group.state.value == "Stable":
             assert group.leader_id in group.members
@@ -1098,7 +1098,7 @@ class GroupsInAnyOrder(RuleBasedStateMachine):
         if hasattr(self, "groups"):
             self.groups.pass_time(2 * NEW_MEMBER_TIMEOUT_MS)
             assert all(len(reply.results) == 1 for reply in self.replies)
-            group = self.groups.coordinator.find("g")
+            group = self.groups.group
             assert group is None or group.is_empty
             assert self.groups.coordinator.next_deadline_ms() is None
 
