@@ -6,6 +6,9 @@ program takes them out in the same order. So the records of a partition come in 
 and partitions take turns. The engine fetches at most kbatch.fetch.buffer.memory ahead of what the program
 has taken.
 
+Objects need the GIL, so workers would only take it from the program. They are made on its own thread when it
+takes them, LOT_RECORDS at a time, while their bytes are in the processor's cache.
+
 No thread refers to a TopicReader or a Reading, so one that is dropped is collected and ends.
 """
 
@@ -18,14 +21,13 @@ import threading
 import time
 import warnings
 import weakref
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import partial
-from operator import attrgetter
+from operator import attrgetter, length_hint
 from random import Random
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self, SupportsIndex, TypeVar, final
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, Self, SupportsIndex, TypeVar, final
 
 from kbatch._native.io.interrupts import at_once
 from kbatch.config import ConsumerConfig
@@ -84,6 +86,8 @@ _client_numbers = itertools.count(1)
 _open_readers: weakref.WeakSet[TopicReader] = weakref.WeakSet()
 # They keep what `__del__` needs: the finalizers of a collected cycle run in any order, those of files too.
 _open_networks: set[ThreadNetwork] = set()
+# Records that are made at a time.
+LOT_RECORDS = 256
 
 
 class ReadProgress(NamedTuple):
@@ -108,20 +112,66 @@ class ReadProgress(NamedTuple):
     total: int | None
 
 
-class Piece(NamedTuple, Generic[Item]):
-    """The records of an answer, decoded.
+class Piece(Protocol[Item]):
+    """The records of an answer, taken a lot at a time.
 
     Attributes
     ----------
-    items : list
     row_count : int
+        Records that were taken.
+    is_used_up : bool
+        True if all were taken.
     fault : Exception or None
-        The reason why the records end early.
+        Once all were taken, the reason why they end early.
     """
 
-    items: list[Item]
-    row_count: int
-    fault: Exception | None
+    @property
+    def row_count(self) -> int: ...
+    @property
+    def is_used_up(self) -> bool: ...
+    @property
+    def fault(self) -> Exception | None: ...
+    def take(self) -> list[Item]:
+        """Return the next items."""
+        ...
+
+
+@final
+class _Batches:
+    """A piece as record batches, which do not refer to the received bytes unless they are views of them."""
+
+    is_used_up = False
+
+    def __init__(self, batches: list[pa.RecordBatch], fault: Exception | None) -> None:
+        self._batches = batches
+        self.row_count = sum(batch.num_rows for batch in batches)
+        self.fault = fault
+
+    def take(self) -> list[pa.RecordBatch]:
+        self.is_used_up = True
+        return self._batches
+
+
+@final
+class _Records:
+    """A piece as objects, which are made when they are taken."""
+
+    def __init__(self, records: FetchedRecords) -> None:
+        self._records = records
+        self.row_count = 0
+
+    @property
+    def is_used_up(self) -> bool:
+        return self._records.is_used_up
+
+    @property
+    def fault(self) -> Exception | None:
+        return self._records.fault
+
+    def take(self) -> list[ConsumerRecord]:
+        records = self._records.take_records(LOT_RECORDS)
+        self.row_count += len(records)
+        return records
 
 
 class _Inbox:
@@ -225,6 +275,7 @@ class Reading(Generic[Item]):
 
     partition: TopicPartition
     _decoding: Decoding[Result, Piece[Item] | None] | None = None
+    _current: tuple[Fetched, Piece[Item]] | None = None
 
     def __init__(
         self,
@@ -241,7 +292,7 @@ class Reading(Generic[Item]):
         self._open = set(ranges)
         self._ends = {each: NO_END if found.end is None else found.end for each, found in ranges.items()}
         self._skips = skips
-        self._items: deque[Item] = deque()
+        self._items: Iterator[Item] = iter(())
         self._fault: BaseException | None = None
         self._ended_by: BaseException | None = None
         ends = {each: found.end for each, found in ranges.items() if found.end is not None}
@@ -282,11 +333,12 @@ class Reading(Generic[Item]):
         return self._decoding is not None
 
     def __iter__(self) -> Iterator[Item]:
-        items = self._items
+        return itertools.chain.from_iterable(self._lots())  # without a call for each: objects are many
+
+    def _lots(self) -> Iterator[Iterator[Item]]:
         try:
             while self._has_item():
-                while items:  # without a call for each: objects are many
-                    yield items.popleft()
+                yield self._items
         except GeneratorExit:
             raise
         except BaseException as error:
@@ -296,7 +348,7 @@ class Reading(Generic[Item]):
     def __next__(self) -> Item:
         try:
             if self._has_item():
-                return self._items.popleft()
+                return next(self._items)
         except BaseException as error:
             self._end(error)
             raise
@@ -304,13 +356,23 @@ class Reading(Generic[Item]):
 
     def _has_item(self) -> bool:
         """Wait for an item. False at the end."""
-        while not self._items:
+        while not length_hint(self._items):
+            current = self._current
+            if current is not None:
+                self._take_items(*current)
+                continue
             self._check_open()
             if not self._open:
                 self.close()
                 return False
             self._take()
         return True
+
+    def _take_items(self, result: Fetched, piece: Piece[Item]) -> None:
+        self._items = iter(piece.take())
+        if piece.is_used_up:
+            self._current, self._fault = None, piece.fault
+            self._finish(result, piece.row_count)
 
     def _end(self, error: BaseException) -> None:
         self._ended_by = self._ended_by or error
@@ -342,21 +404,40 @@ class Reading(Generic[Item]):
             return
         result, piece = work.piece, work.decoded
         self.partition = result.partition
-        if isinstance(result, Fetched):
-            self._runtime.engine.release(result, 0 if piece is None else piece.row_count)
-            self._runtime.network.wake()
         if work.error is not None:
+            self._release(result, 0)
             raise work.error
         if isinstance(result, Failed):
             raise self._failure(result)
         if isinstance(result, Moved):
             self._skip(result)
-            return
+        elif piece is None:
+            self._finish(result, 0)
+        else:
+            self._current = result, piece
+
+    def _finish(self, result: Fetched, row_count: int) -> None:
+        """Note that all records of a result were taken."""
+        self._release(result, row_count)
         if result.is_last:
             self._open.discard(result.partition)
-        self._items.extend(() if piece is None else piece.items)
-        self._fault = None if piece is None else piece.fault
-        self._advance(result.next_offset - result.from_offset, result.size_bytes, piece)
+        self._advance(result.next_offset - result.from_offset, result.size_bytes, row_count)
+
+    def _release(self, result: Result, row_count: int) -> None:
+        if isinstance(result, Fetched):
+            self._runtime.engine.release(result, row_count)
+            self._runtime.network.wake()
+
+    def _advance(self, offset_count: int, size_bytes: int, row_count: int) -> None:
+        rows, size, position, total = self.progress
+        self.progress = ReadProgress(rows + row_count, size + size_bytes, position + offset_count, total)
+        if self._report is not None:
+            self._report(self.progress)
+
+    def _skip(self, moved: Moved) -> None:
+        if moved.to_offset > moved.from_offset:
+            self.lost.setdefault(moved.partition, []).append((moved.from_offset, moved.to_offset))
+        self._advance(moved.to_offset - moved.from_offset, 0, 0)
 
     def _failure(self, failed: Failed) -> KafkaError:
         """Return the error of a partition. One whose log no longer has the position is a loss of data, from
@@ -373,18 +454,6 @@ class Reading(Generic[Item]):
             return loss_of(partition, error, None)
         next_offset = after_loss(position, _offset_of(call.answer[partition]), self._ends[partition])
         return loss_of(partition, error, (position, next_offset) if next_offset > position else None)
-
-    def _advance(self, offset_count: int, size_bytes: int, piece: Piece[Item] | None) -> None:
-        rows, size, position, total = self.progress
-        row_count = 0 if piece is None else piece.row_count
-        self.progress = ReadProgress(rows + row_count, size + size_bytes, position + offset_count, total)
-        if self._report is not None:
-            self._report(self.progress)
-
-    def _skip(self, moved: Moved) -> None:
-        if moved.to_offset > moved.from_offset:
-            self.lost.setdefault(moved.partition, []).append((moved.from_offset, moved.to_offset))
-        self._advance(moved.to_offset - moved.from_offset, 0, None)
 
     def _await_piece(self, decoding: Decoding[Result, Piece[Item] | None]) -> None:
         runtime = self._runtime
@@ -408,9 +477,13 @@ class Reading(Generic[Item]):
     def close(self) -> None:
         """End the read, without waiting. A second call has no effect. Any thread may call it."""
         decoding, self._decoding = self._decoding, None
+        current, self._current = self._current, None
         if decoding is None or self._runtime.is_forked:
             return
         runtime = self._runtime
+        if current is not None:
+            result, piece = current
+            runtime.engine.release(result, piece.row_count)
         runtime.engine.submit(lambda now_ns: runtime.inbox.end(decoding))
         runtime.engine.stop()
         runtime.inbox.end(decoding)  # also if the network has ended
@@ -670,8 +743,7 @@ class TopicReader:
         """Return an iterator over the records of ranges as objects. Parameters, order and errors are those of
         `read`.
         """
-        # objects need the GIL, so that other threads would only take it from the program
-        return self._start(ranges, _records_of, on_data_loss, progress, threads=0)
+        return self._start(ranges, _Records, on_data_loss, progress, threads=0)
 
     @property
     def groups(self) -> Groups:
@@ -797,12 +869,7 @@ def _batches_of(
             for batch in batches
             for first in range(0, batch.num_rows, batch_rows)
         ]
-    return Piece(batches, sum(batch.num_rows for batch in batches), fault)
-
-
-def _records_of(records: FetchedRecords) -> Piece[ConsumerRecord]:
-    decoded = records.decode_records()
-    return Piece(decoded, len(decoded), records.fault)
+    return _Batches(batches, fault)
 
 
 # Processes

@@ -76,6 +76,15 @@ def object_of(record: Seen) -> ConsumerRecord:
     )
 
 
+def objects_of(records: FetchedRecords) -> list[ConsumerRecord]:
+    """Return all records, taken by a few, so that lots end within batches and with them."""
+    found: list[ConsumerRecord] = []
+    while taken := records.take_records(5):
+        found += taken
+    assert records.is_used_up
+    return found
+
+
 def ranges(log: PartitionLog, seed: int) -> tuple[int, int]:
     rng = random.Random(f"range {seed}")
     offsets = range(log.batches[0].base_offset, log.end_offset + 1)
@@ -106,7 +115,33 @@ def test_objects_are_the_visible_records(committed: bool, seed: int) -> None:
     first, end = ranges(log, seed)
     records = reader(log, first, end, committed=committed)
     visible = log.visible(first, end, committed=committed)
-    assert records.decode_records() == [object_of(record) for record in visible]
+    assert objects_of(records) == [object_of(record) for record in visible]
+    assert (records.fault, records.position) == (None, records.next_offset)
+
+
+@pytest.mark.parametrize("committed", [False, True], ids=["uncommitted", "committed"])
+@deterministic
+@given(SEEDS)
+def test_reading_goes_on_at_the_position_after_any_take(committed: bool, seed: int) -> None:
+    """What is left is what a Fetch from the position has, and lots of any size are the same records."""
+    rng = random.Random(seed)
+    log = random_log(seed)
+    first, end = ranges(log, seed)
+    records = reader(log, first, end, committed=committed)
+    visible = [object_of(record) for record in log.visible(first, end, committed=committed)]
+    found: list[ConsumerRecord] = []
+    while True:
+        count = rng.choice((1, 2, 3, 10, 1000))
+        taken = records.take_records(count)
+        found += taken
+        assert found == visible[: len(found)]
+        assert len(taken) == count or (records.is_used_up and found == visible)
+        position = min(records.position, log.end_offset)
+        if position < end:
+            rest = reader(log, position, end, committed=committed)
+            assert objects_of(rest) == visible[len(found) :]
+        if not taken:
+            break
     assert (records.fault, records.position) == (None, records.next_offset)
 
 
@@ -136,7 +171,7 @@ def test_fetching_by_pieces_reads_all_and_moves(seed: int, committed: bool) -> N
         options: dict[str, Any] = {"aborted": log.aborted(offset), "visible_end": end} if committed else {}
         piece = log.fetched(offset)[:size]
         records = FetchedRecords(piece, topic="orders", partition=3, from_offset=offset, **options)
-        found += records.decode_records()
+        found += objects_of(records)
         assert records.fault is None
         assert (records.needed_bytes > 0) == (records.next_offset == offset)
         assert records.needed_bytes > len(piece) or not records.needed_bytes
@@ -184,7 +219,7 @@ def test_flipped_bits_give_a_fault_or_right_records(seed: int, layout: Layout, c
             assert (row["key"], row["value"], headers) in contents
         assert records.fault is None or "orders-3 at offset" in str(records.fault)
         position = records.position
-        objects = records.decode_records()
+        objects = objects_of(records)
         assert [record.offset for record in objects] == [row["offset"] for row in rows]
         assert records.position == position
 
@@ -201,7 +236,7 @@ def test_mutants_without_checksums_end_in_faults(seed: int) -> None:
         assert records.fault is None or isinstance(records.fault, CorruptRecordError)
         assert table_of(records.decode(ALL, "view"), DECODED) == rows
         assert (str(records.fault), records.position) == (fault, position)
-        objects = records.decode_records()
+        objects = objects_of(records)
         assert [(each.offset, each.key, each.value) for each in objects] == [
             (row["offset"], row["key"], row["value"]) for row in rows
         ]

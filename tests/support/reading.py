@@ -322,7 +322,7 @@ class Reading:
     def _keep(self, fetched: Fetched) -> None:
         assert fetched.records is not None
         rows = self.values.setdefault(fetched.partition, [])
-        for record in fetched.records.decode_records():
+        for record in fetched.records.take_records(fetched.records.row_bound + 1):
             rows.append((record.offset, None if record.value is None else bytes(record.value)))
         assert fetched.records.fault is None or not fetched.is_last
 

@@ -2,7 +2,9 @@
 
 They are read twice. The constructor looks at the headers of batches only: it finds where the next Fetch
 begins, so that it can be sent before anything is decompressed. `decode` does the rest, from the checksum to
-the columns, and holds the GIL at no time; so several partitions decode in parallel.
+the columns, and holds the GIL at no time; so several partitions decode in parallel. `take_records` makes
+objects instead, a few at a time: many thousands of them would not stay in the processor's caches until the
+program has read them.
 """
 
 cimport cython
@@ -84,6 +86,15 @@ cdef enum FaultKind:
     COUNT_FAULT
     RECORD_FAULT
 
+# Where the pass of `take_records` is.
+cdef enum Stage:
+    BEFORE  # not begun
+    PASSED  # after a batch, or before the first
+    FOUND   # at a batch with visible rows
+    OPEN    # in its records
+    STOPPED # at the end, or at a fault that is not explained yet
+    ENDED
+
 # One pass over the batches, and the batch that it is at.
 cdef struct Reading:
     kb_fetched walk
@@ -137,10 +148,13 @@ cdef class FetchedRecords:
     needed_bytes : int
         If not even the first batch is whole, its size: the partition's maximum must be raised to it. Else 0.
     position : int
-        The offset after what `decode` or `decode_records` returned; `from_offset` before.
+        The offset after what `decode` returned, or after what `take_records` has returned so far;
+        `from_offset` before.
     fault : CorruptRecordError or None
         Why reading ended before `next_offset`. The headers show some faults at once. Records before a fault
         are returned.
+    is_used_up : bool
+        True if `take_records` has returned all visible records, or those before a fault.
 
     Raises
     ------
@@ -157,6 +171,9 @@ cdef class FetchedRecords:
     cdef kb_aborted_transaction *_aborted
     cdef bint _check_crcs
     cdef size_t _limit
+    cdef Reading _taking              # the pass of take_records, at `_stage`
+    cdef Stage _stage
+    cdef bint _is_busy                # a thread is in take_records
     cdef readonly str topic
     cdef readonly int32_t partition
     cdef readonly int64_t from_offset
@@ -198,6 +215,7 @@ cdef class FetchedRecords:
         self._scan()
 
     def __dealloc__(self):
+        _end(&self._taking)
         free(self._producer_ids)
         free(self._aborted)
 
@@ -387,35 +405,92 @@ cdef class FetchedRecords:
             return False
         return True
 
-    def decode_records(self):
-        """Decode the visible records into objects: a list of ConsumerRecord.
+    @property
+    def is_used_up(self):
+        return self._stage == ENDED
 
-        Faults are noted as by `decode`.
+    def take_records(self, Py_ssize_t count):
+        """Return the next visible records as objects.
+
+        Batches are decompressed one by one, when their first record is taken, without the GIL. The pass is
+        independent of `decode`, which reads all records in any case.
+
+        Parameters
+        ----------
+        count : int
+            The number of records at most.
+
+        Returns
+        -------
+        list of ConsumerRecord
+            In order; fewer than `count` only at the end or before a fault, then [].
+
+        Raises
+        ------
+        ValueError
+            `count` is below 1.
+        RuntimeError
+            Another thread is taking records.
         """
         cdef list records = []
-        cdef Reading reading
-        cdef bint is_open = True
-        self._begin(&reading)
+        if count < 1:
+            raise ValueError(f"count must be at least 1, got {count}")
+        if self._is_busy:
+            raise RuntimeError(f"another thread is taking records of {self!r}; take them on one thread")
+        self._is_busy = True
         try:
-            while is_open:
-                with nogil:
-                    is_open = self._next(&reading) and self._open(&reading)
-                is_open = is_open and self._append_objects(&reading, records)
-            self._settle(&reading)
+            self._take(records, count)
+        except MemoryError:
+            if not records:  # else those are returned, and the next call tries again
+                raise
         finally:
-            _end(&reading)
+            self.position = self._taking.position
+            self._is_busy = False
         return records
 
-    cdef bint _append_objects(self, Reading *reading, list records) except -1:
-        """Append a batch's visible records. False at a fault."""
+    cdef int _take(self, list records, Py_ssize_t count) except -1:
+        """Append up to `count` records, and pass what is invisible after them."""
+        cdef Reading *reading = &self._taking
+        cdef bint goes_on
+        if self._stage == BEFORE:
+            self._begin(reading)
+            self._stage = PASSED
+        while self._stage != ENDED:
+            if self._stage == PASSED:
+                with nogil:
+                    goes_on = self._next(reading)
+                self._stage = FOUND if goes_on else STOPPED
+            elif self._stage == OPEN:
+                if self._append_objects(reading, records, count):
+                    return 0
+                self._stage = PASSED if reading.fault == NO_FAULT else STOPPED
+            elif self._stage == STOPPED:
+                self._settle(reading)
+                _end(reading)
+                self._stage = ENDED
+            elif len(records) == count:
+                give_up(&reading.scratch)
+                return 0
+            else:
+                with nogil:
+                    goes_on = self._open(reading)
+                self._stage = OPEN if goes_on else STOPPED
+        return 0
+
+    cdef bint _append_objects(self, Reading *reading, list records, Py_ssize_t count) except -1:
+        """Append the batch's visible records until there are `count`. True if it has more; False after the
+        last, or at a fault.
+        """
         cdef kb_records_cursor *cursor = &reading.cursor
         cdef kb_record_view view
         cdef ConsumerRecord record
+        cdef const uint8_t *after
         cdef int64_t offset
         cdef bint is_visible
         memset(&view, 0, sizeof(view))
         while cursor.index < cursor.count:
-            cursor.error = kb_record_get(&cursor.at, cursor.end, &view)
+            after = cursor.at
+            cursor.error = kb_record_get(&after, cursor.end, &view)
             offset = <int64_t>(<uint64_t>cursor.base_offset + <uint64_t><int64_t>view.offset_delta)
             is_visible = cursor.error == KB_RECORD_OK and cursor.first_offset <= offset <= cursor.last_offset
             if is_visible and view.header_count:
@@ -423,8 +498,9 @@ cdef class FetchedRecords:
             if cursor.error != KB_RECORD_OK:
                 reading.fault = RECORD_FAULT
                 return False
-            cursor.index += 1
             if is_visible:
+                if len(records) == count:
+                    return True
                 record = ConsumerRecord.__new__(ConsumerRecord)
                 fill_from_view(record, &reading.batch.header, &view)
                 record.topic = self.topic
@@ -433,11 +509,12 @@ cdef class FetchedRecords:
                 record._is_log_append_time = cursor.log_append_time
                 records.append(record)
                 reading.position = offset + 1
+            cursor.at = after
+            cursor.index += 1
         if cursor.at != cursor.end:
             cursor.error = KB_RECORD_TRAILING
             reading.fault = RECORD_FAULT
-            return False
-        return True
+        return False
 
     cdef int _settle(self, const Reading *reading) except -1:
         self.position = reading.position
@@ -511,6 +588,7 @@ cdef str _hint(const kb_batch_header *header):
 
 cdef void _end(Reading *reading) noexcept:
     free(reading.walk.is_aborting)
+    reading.walk.is_aborting = NULL
     give_up(&reading.scratch)
 
 

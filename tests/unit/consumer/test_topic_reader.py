@@ -14,9 +14,17 @@ import pytest
 
 import kbatch
 from kbatch import TopicPartition, TopicReader
+from kbatch.consumer import topic_reader
 from kbatch.consumer.ranges import Range
-from kbatch.errors import ConsumerClosedError, IllegalStateError, UnknownTopicOrPartitionError
+from kbatch.consumer.topic_reader import ReadProgress
+from kbatch.errors import (
+    ConsumerClosedError,
+    CorruptRecordError,
+    IllegalStateError,
+    UnknownTopicOrPartitionError,
+)
 from kbatch.testing import Broker
+from kbatch.testing.broker.partition import Partition
 from tests.support.producing import SECONDS, until, within
 from tests.support.topics import FIRST_MS, Sent, whole
 from tests.unit.consumer.conftest import own_threads
@@ -38,6 +46,26 @@ def fill(broker: Broker, count: int = COUNT, **keys: Any) -> None:
                 producer.send(
                     TOPIC, b"%d" % number, b"key", partition=partition, timestamp_ms=FIRST_MS + number
                 )
+
+
+def used_bytes(reader: TopicReader) -> int:
+    """Return the bytes of the buffer that are in use."""
+    return reader._runtime.engine._budget.used
+
+
+def bend(broker: Broker, monkeypatch: pytest.MonkeyPatch, offset: int) -> None:
+    """Let the broker answer with a flipped bit in the batches at an offset."""
+    fetch = Partition.fetch
+
+    def bent(log: Partition, *arguments: Any, **keywords: Any) -> Any:
+        fetched = fetch(log, *arguments, **keywords)
+        batches = [bytearray(each) for each in fetched.batches]
+        for batch in batches:
+            if int.from_bytes(batch[:8], "big") == offset:
+                batch[-1] ^= 1
+        return fetched._replace(batches=list(map(bytes, batches)))
+
+    monkeypatch.setattr(Partition, "fetch", bent)
 
 
 ALL = whole(TOPIC, {0: COUNT, 1: COUNT, 2: COUNT})
@@ -224,6 +252,69 @@ def test_a_loop_that_stops_goes_on_where_it_stopped(broker: Broker) -> None:
         found.append(next(reading))
         found.extend(reading)
     assert len({(each.partition, each.offset) for each in found}) == len(found) == 3 * COUNT
+
+
+def test_next_within_a_loop_takes_the_record_after(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where both move on to the next lot."""
+    monkeypatch.setattr(topic_reader, "LOT_RECORDS", 2)
+    fill(broker, 41)
+    ranges = {TopicPartition(TOPIC, 0): (0, 41)}
+    with opened(broker) as reader, reader.read_records(ranges) as reading:
+        found: list[int] = []
+        for record in reading:
+            found.append(record.offset)
+            if record.offset % 3 == 0:
+                found.append(next(reading).offset)
+    assert found == list(range(41))
+
+
+def test_records_are_made_when_they_are_taken(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bytes of an answer are charged to the buffer until its last record was taken."""
+    monkeypatch.setattr(topic_reader, "LOT_RECORDS", 5)
+    fill(broker)
+    progress: list[ReadProgress] = []
+    ranges = {TopicPartition(TOPIC, 0): (0, COUNT)}
+    with opened(broker) as reader:
+        reading = reader.read_records(ranges, progress=progress.append)
+        for _ in range(COUNT - 5):
+            next(reading)
+        assert used_bytes(reader) > 0
+        assert progress == []
+        next(reading)
+        assert [each[0] for each in progress] == [COUNT]
+        until(lambda: used_bytes(reader) == 0)
+        assert len(list(reading)) == 4
+        assert reading.progress == progress[-1]
+
+
+@pytest.mark.parametrize("way", ["closed", "dropped"])
+def test_a_read_that_ends_within_an_answer_releases_it(broker: Broker, way: str) -> None:
+    fill(broker, 2 * topic_reader.LOT_RECORDS)
+    ranges = {TopicPartition(TOPIC, 0): (0, 2 * topic_reader.LOT_RECORDS)}
+    with opened(broker) as reader:
+        reading = reader.read_records(ranges)
+        next(reading)
+        assert used_bytes(reader) > 0
+        if way == "closed":
+            reading.close()
+        else:
+            del reading
+        until(lambda: used_bytes(reader) == 0)
+
+
+def test_records_before_a_corrupt_batch_come_first(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topic_reader, "LOT_RECORDS", 2)
+    fill(broker, batch_size=200)
+    bad = broker.batches(TOPIC, 0)[-1].base_offset
+    bend(broker, monkeypatch, bad)
+    with opened(broker) as reader:
+        reading = reader.read_records({TopicPartition(TOPIC, 0): (0, COUNT)})
+        found: list[int] = []
+        with pytest.raises(CorruptRecordError, match=rf"{TOPIC}-0 at offset {bad}: CRC-32C"):
+            found.extend(record.offset for record in reading)
+        assert found == list(range(bad))
+        with pytest.raises(IllegalStateError, match="has ended before with CorruptRecordError"):
+            next(reading)
 
 
 def test_moving_and_restarting_brokers_lose_nothing(broker: Broker) -> None:

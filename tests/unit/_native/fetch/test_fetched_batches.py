@@ -2,6 +2,7 @@
 
 import struct
 import threading
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
@@ -16,6 +17,7 @@ from tests.oracle import plain, strategies
 ROWS: list[plain.Row] = [(b"k%d" % n, b"value %d" % n, (), 1000 + n) for n in range(10)]
 ABORT = strategies.end_transaction_marker(False, 1)
 COMMIT = strategies.end_transaction_marker(True, 1)
+ENOUGH = 10_000
 
 
 def fetched(data: Any, **options: Any) -> FetchedRecords:
@@ -23,7 +25,7 @@ def fetched(data: Any, **options: Any) -> FetchedRecords:
 
 
 def offsets(records: FetchedRecords) -> list[int]:
-    return [record.offset for record in records.decode_records()]
+    return [record.offset for record in records.take_records(ENOUGH)]
 
 
 def transactional(base_offset: int, producer_id: int, rows: list[plain.Row] = ROWS[:2]) -> bytes:
@@ -122,7 +124,7 @@ def test_cut_off_first_batch_says_its_size(size: int) -> None:
     data = plain.encode(ROWS)
     records = fetched(data[:size])
     assert records.needed_bytes == (len(data) if size >= 12 else 61)
-    assert (records.next_offset, records.fault, records.decode_records()) == (0, None, [])
+    assert (records.next_offset, records.fault, offsets(records)) == (0, None, [])
 
 
 def test_cut_off_tail_is_ignored() -> None:
@@ -256,6 +258,100 @@ def test_unknown_column_and_layout_are_refused() -> None:
         fetched(b"").decode(["value"], "zero-copy")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"columns must be of topic, .* got 'values'"):
         fetched_schema(["values"])
+
+
+# A few records at a time
+
+
+@pytest.mark.parametrize("compression", plain.CODECS)
+def test_records_taken_a_few_at_a_time_move_the_position(compression: str) -> None:
+    data = b"".join(plain.encode(ROWS, base_offset=base, compression=compression) for base in (0, 10, 25))
+    records = fetched(data, from_offset=3)
+    assert (records.position, records.is_used_up) == (3, False)
+    found: list[int] = []
+    while taken := [record.offset for record in records.take_records(4)]:
+        found += taken
+        if len(found) < 27:
+            assert (len(taken), records.is_used_up, records.position) == (4, False, found[-1] + 1)
+    assert found == [*range(3, 20), *range(25, 35)]
+    assert (records.position, records.is_used_up, records.take_records(4)) == (35, True, [])
+
+
+def test_last_record_moves_the_position_past_what_is_invisible() -> None:
+    """So that the lag of a reader that has all records is 0, and the memory can go at once."""
+    data = transactional(0, 7) + marker(2, 7, COMMIT) + transactional(3, 8) + marker(5, 8)
+    records = fetched(data, aborted=[(8, 3)])
+    assert [record.offset for record in records.take_records(1)] == [0]
+    assert (records.position, records.is_used_up) == (1, False)
+    assert [record.offset for record in records.take_records(1)] == [1]
+    assert (records.position, records.is_used_up) == (6, True)
+
+
+def test_end_within_a_batch_ends_the_records() -> None:
+    records = fetched(plain.encode(ROWS, offsets=range(0, 20, 2)), to_offset=7)
+    assert [record.offset for record in records.take_records(4)] == [0, 2, 4, 6]
+    assert (records.position, records.is_used_up) == (7, True)
+
+
+def test_fault_ends_the_records_after_those_before_it() -> None:
+    second = plain.encode(ROWS, base_offset=10)
+    records = fetched(plain.encode(ROWS) + second[:-1] + bytes([second[-1] ^ 1]))
+    assert [record.offset for record in records.take_records(9)] == list(range(9))
+    assert (records.position, records.is_used_up, records.fault) == (9, False, None)
+    assert [record.offset for record in records.take_records(9)] == [9]
+    assert (records.position, records.is_used_up, records.take_records(1)) == (10, True, [])
+    assert "orders-3 at offset 10: CRC-32C is" in str(records.fault)
+
+
+def test_columns_are_all_whatever_was_taken() -> None:
+    records = fetched(plain.encode(ROWS, compression="lz4"))
+    assert len(records.take_records(3)) == 3
+    assert [chunk.row_count for chunk in records.decode(["value"])] == [10]
+    assert [record.offset for record in records.take_records(ENOUGH)] == list(range(3, 10))
+
+
+def test_records_do_not_keep_the_frame() -> None:
+    pool = FramePool()
+    data = plain.encode(ROWS, compression="lz4")
+    frame = pool.take(len(data))
+    memoryview(frame)[:] = data
+    records = fetched(memoryview(frame))
+    del frame
+    found = records.take_records(5)
+    assert pool.used_bytes > 0
+    del records  # in the middle of a batch
+    assert pool.used_bytes == 0
+    assert [(record.key, record.value, record.timestamp_ms) for record in found] == [
+        (key, value, timestamp) for key, value, _, timestamp in ROWS[:5]
+    ]
+
+
+@pytest.mark.parametrize("count", [0, -1])
+def test_taking_less_than_one_record_is_refused(count: int) -> None:
+    with pytest.raises(ValueError, match=f"count must be at least 1, got {count}"):
+        fetched(plain.encode(ROWS)).take_records(count)
+
+
+def test_each_record_goes_to_one_of_the_threads_that_take() -> None:
+    """One that comes while another is in a call is refused, and changes nothing."""
+    data = b"".join(
+        plain.encode(ROWS * 50, base_offset=base, compression="lz4") for base in range(0, 50_000, 500)
+    )
+    records = fetched(data)
+    found: list[int] = []
+
+    def take() -> None:
+        while not records.is_used_up:
+            with suppress(RuntimeError):
+                found.extend(record.offset for record in records.take_records(700))
+
+    threads = [threading.Thread(target=take) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(found) == list(range(50_000))
+    assert (records.fault, records.position) == (None, 50_000)
 
 
 # Columns
