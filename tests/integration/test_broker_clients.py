@@ -5,6 +5,7 @@ import itertools
 import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
@@ -21,6 +22,8 @@ from tests.support.patience import HANG_SECONDS
 TIMEOUT_SECONDS = HANG_SECONDS
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 CREATE_TIME_MS = 1_700_000_000_000
+NEW_PROTOCOL = {"group_protocol": "consumer"}
+JAVA_NEW_PROTOCOL = {"group.protocol": "consumer"}
 _numbers = itertools.count()
 
 
@@ -60,9 +63,9 @@ def librdkafka_consumer(target: str, group: str, **settings: Any) -> Iterator[Co
             "bootstrap.servers": target,
             "group.id": group,
             "auto.offset.reset": "earliest",
-            "heartbeat.interval.ms": 200,
             "fetch.wait.max.ms": 50,
         }
+        | ({} if "group_protocol" in settings else {"heartbeat.interval.ms": 200})
         | {name.replace("_", "."): value for name, value in settings.items()}
     )
     try:
@@ -204,8 +207,17 @@ def test_librdkafka_offsets_of_aborted_transaction_are_dropped(target: str, topi
     assert values_of(target, topic, 1) == ["up to 4"]
 
 
-@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
-def test_librdkafka_group_divides_partitions_and_rebalances(target: str, strategy: str) -> None:
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"partition_assignment_strategy": "range"},
+        {"partition_assignment_strategy": "cooperative-sticky"},
+        {"group_protocol": "consumer"},
+        {"group_protocol": "consumer", "group_remote_assignor": "range"},
+    ],
+    ids=lambda settings: "-".join(settings.values()),
+)
+def test_librdkafka_group_divides_partitions_and_rebalances(target: str, settings: dict[str, str]) -> None:
     topic = new_topic(target, partitions=4)
     group = f"group-{topic}"
     messages: list[Message] = []
@@ -213,9 +225,9 @@ def test_librdkafka_group_divides_partitions_and_rebalances(target: str, strateg
     def assigned(consumer: Consumer) -> set[int]:
         return {partition.partition for partition in consumer.assignment()}
 
-    with librdkafka_consumer(target, group, partition_assignment_strategy=strategy) as stays:
+    with librdkafka_consumer(target, group, **settings) as stays:
         stays.subscribe([topic])
-        with librdkafka_consumer(target, group, partition_assignment_strategy=strategy) as leaves:
+        with librdkafka_consumer(target, group, **settings) as leaves:
             leaves.subscribe([topic])
 
             def divided() -> bool:
@@ -232,17 +244,55 @@ def test_librdkafka_group_divides_partitions_and_rebalances(target: str, strateg
     assert sorted(int(message.value()) for message in messages) == list(range(500))
 
 
-def test_librdkafka_group_goes_on_where_it_committed(target: str, topic: str) -> None:
+@pytest.mark.parametrize("settings", [{}, NEW_PROTOCOL], ids=["classic", "consumer"])
+def test_librdkafka_group_goes_on_where_it_committed(
+    target: str, topic: str, settings: dict[str, str]
+) -> None:
     produce(target, topic, map(str, range(20)))
     messages: list[Message] = []
     for _ in range(2):
-        with librdkafka_consumer(target, f"resume-{topic}", enable_auto_commit=False) as consumer:
+        with librdkafka_consumer(target, f"resume-{topic}", enable_auto_commit=False, **settings) as consumer:
             consumer.subscribe([topic])
             wanted = len(messages) + 1
             while len(messages) < wanted:
                 messages += consumer.consume(1, timeout=0.2)
             consumer.commit(message=messages[-1], asynchronous=False)
     assert [message.value() for message in messages] == [b"0", b"1"]
+
+
+def test_librdkafka_pattern_of_the_new_protocol_finds_new_topics(target: str, topic: str) -> None:
+    pattern = f"^{topic}(-later)?$"
+    messages: list[Message] = []
+    produce(target, topic, ["first"])
+    with librdkafka_consumer(target, f"pattern-{topic}", **NEW_PROTOCOL) as consumer:
+        consumer.subscribe([pattern])
+        within_time(lambda: poll([consumer], messages) == 1)
+        create_topic(target, f"{topic}-later", 1)
+        produce(target, f"{topic}-later", ["second"])
+        within_time(lambda: poll([consumer], messages) == 2)
+    assert [message.value() for message in messages] == [b"first", b"second"]
+
+
+def test_librdkafka_static_member_of_the_new_protocol_comes_back(target: str) -> None:
+    topic = new_topic(target, partitions=4)
+    group = f"static-{topic}"
+
+    def owned(consumer: Consumer) -> set[int]:
+        return {partition.partition for partition in consumer.assignment()}
+
+    with librdkafka_consumer(target, group, **NEW_PROTOCOL, group_instance_id="b") as stays:
+        stays.subscribe([topic])
+        with librdkafka_consumer(target, group, **NEW_PROTOCOL, group_instance_id="a") as leaves:
+            leaves.subscribe([topic])
+            within_time(
+                lambda: not poll([stays, leaves], []) and len(owned(stays)) == len(owned(leaves)) == 2
+            )
+            had = owned(leaves)
+        kept = owned(stays)
+        with librdkafka_consumer(target, group, **NEW_PROTOCOL, group_instance_id="a") as back:
+            back.subscribe([topic])
+            within_time(lambda: not poll([stays, back], []) and owned(back) == had)
+            assert owned(stays) == kept
 
 
 # aiokafka
@@ -396,6 +446,64 @@ def test_java_copies_exactly_once_through_transactions(target: str) -> None:
     assert sorted(record["value"] for record in records) == sorted(expected)
     (offsets,) = java_clients.admin(target, {"call": "listConsumerGroupOffsets", "group": f"copy-{copied}"})
     assert sum(offsets.values()) == 1000
+
+
+@java
+@pytest.mark.java
+@pytest.mark.parametrize("by_pattern", [False, True], ids=["names", "pattern"])
+def test_java_reads_by_the_new_protocol(target: str, by_pattern: bool) -> None:
+    topic = new_topic(target, partitions=3)
+    expected = [str(number) for number in range(300)]
+    produce(target, topic, expected)
+    topics = f"{topic}|nothing" if by_pattern else [topic]
+    names: Any = {"group": f"java-{topic}", "properties": JAVA_NEW_PROTOCOL}
+    records = java_clients.consume(target, topics, max_records=300, **names)
+    assert sorted(record["value"] for record in records) == sorted(expected)
+    (offsets,) = java_clients.admin(target, {"call": "listConsumerGroupOffsets", "group": f"java-{topic}"})
+    assert sum(offsets.values()) == 300
+
+
+@java
+@pytest.mark.java
+def test_java_and_librdkafka_share_a_group_of_the_new_protocol(target: str) -> None:
+    topic = new_topic(target, partitions=6)
+    group = f"shared-{topic}"
+    messages: list[Message] = []
+    with (
+        ThreadPoolExecutor(1) as pool,
+        librdkafka_consumer(target, group, **NEW_PROTOCOL) as consumer,
+    ):
+        consumer.subscribe([topic])
+        within_time(lambda: not poll([consumer], messages) and len(consumer.assignment()) == 6)
+        names: Any = {"group": group, "properties": JAVA_NEW_PROTOCOL, "idle_ms": 5_000}
+        java = pool.submit(java_clients.consume, target, [topic], **names)
+        within_time(lambda: not poll([consumer], messages) and len(consumer.assignment()) == 3)
+        producer = librdkafka_producer(target)
+        for number in range(600):
+            producer.produce(topic, str(number), partition=number % 6)
+        assert producer.flush(TIMEOUT_SECONDS) == 0
+        within_time(lambda: poll([consumer], messages) >= 0 and java.done())
+        theirs = [record["value"] for record in java.result()]
+        ours = [message.value().decode() for message in messages]
+    assert sorted(map(int, ours + theirs)) == list(range(600))
+    assert ours and theirs
+
+
+@java
+@pytest.mark.java
+def test_java_admin_describes_groups_of_the_new_protocol(target: str, topic: str) -> None:
+    group = f"described-{topic}"
+    with librdkafka_consumer(target, group, client_id="member", **NEW_PROTOCOL) as consumer:
+        consumer.subscribe([topic])
+        within_time(lambda: poll([consumer], []) or consumer.assignment())
+        listed, groups = java_clients.admin(
+            target, {"call": "listGroups"}, {"call": "describeConsumerGroups", "groups": [group]}
+        )
+    names = {"group": group, "type": "Consumer", "protocol": "consumer", "state": "Stable"}
+    assert names in listed
+    member = {"client_id": "member", "assignment": [f"{topic}-0"]}
+    described = {"type": "Consumer", "state": "Stable", "assignor": "uniform", "members": [member]}
+    assert groups[group] == described
 
 
 @java

@@ -26,6 +26,7 @@ import org.apache.kafka.clients.admin.UpdateFeaturesOptions;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
+import org.apache.kafka.clients.consumer.SubscriptionPattern;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.IsolationLevel;
@@ -94,7 +95,11 @@ class Consume {
         long wanted = job.get("max_records").asLong();
         long idle = Duration.ofMillis(job.get("idle_ms").asLong()).toNanos();
         try (KafkaConsumer<byte[], byte[]> consumer = Clients.consumer(job)) {
-            consumer.subscribe(Clients.texts(job.get("topics")));
+            if (job.has("pattern")) {
+                consumer.subscribe(new SubscriptionPattern(job.get("pattern").asText()));
+            } else {
+                consumer.subscribe(Clients.texts(job.get("topics")));
+            }
             long last = System.nanoTime();
             for (long count = 0; count < wanted && System.nanoTime() - last < idle; ) {
                 for (ConsumerRecord<byte[], byte[]> record : consumer.poll(Duration.ofMillis(100))) {

@@ -132,7 +132,7 @@ def _console_row(line: str) -> tuple[int, int, str, str]:
 
 def consume(
     bootstrap_servers: str,
-    topics: Sequence[str],
+    topics: Sequence[str] | str,
     *,
     group: str,
     max_records: int = 2**31,
@@ -144,9 +144,11 @@ def consume(
     """Return records read by a group's member, as dicts: topic, partition, offset, timestamp, key, value,
     headers.
 
-    Ends with the `max_records`th record's batch or after `idle_ms` without one. Raises JavaClientError.
+    `topics` are names, or a pattern of RE2. Ends with the `max_records`th record's batch or after `idle_ms`
+    without one. Raises JavaClientError.
     """
-    job: dict[str, Any] = {"topics": topics, "group": group, "max_records": max_records, "idle_ms": idle_ms}
+    job: dict[str, Any] = {"group": group, "max_records": max_records, "idle_ms": idle_ms}
+    job["pattern" if isinstance(topics, str) else "topics"] = topics
     job |= {"isolation.level": isolation_level, "properties": dict(properties or {})}
     return _job("consume", bootstrap_servers, job, limits)
 

@@ -50,6 +50,10 @@ DEFAULTS: Mapping[str, object] = {
     "share.coordinator.state.topic.replication.factor": 1,
     "share.coordinator.state.topic.min.isr": 1,
     "group.initial.rebalance.delay.ms": 0,
+    # Else a rebalance of the new protocol takes two intervals of five seconds.
+    "group.consumer.min.heartbeat.interval.ms": 100,
+    "group.consumer.heartbeat.interval.ms": 500,
+    "group.consumer.assignment.interval.ms": 0,
     # After a kill the controller lets a broker in again only when its old session is over.
     "broker.session.timeout.ms": 1500,
     "broker.heartbeat.interval.ms": 300,

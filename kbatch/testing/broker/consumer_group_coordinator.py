@@ -168,7 +168,7 @@ class ConsumerGroupCoordinator:
                     client_host=member.client_host,
                     subscribed_topic_names=sorted(member.topics),
                     subscribed_topic_regex=member.regex,
-                    assignment=self._described(member.assigned),
+                    assignment=self._described([*member.assigned, *member.revoking]),
                     target_assignment=self._described(group.targets.get(member.member_id, ())),
                     member_type=int(member.classic is None),
                 )
@@ -480,11 +480,11 @@ def _check_join(request: messages.ConsumerGroupHeartbeatRequest) -> None:
 def _check_epoch(member: ConsumerMember, request: messages.ConsumerGroupHeartbeatRequest) -> None:
     """Raise BrokerError FENCED_MEMBER_EPOCH for another epoch than the member's.
 
-    The previous one is right if the answer with the new one may have been lost: the member then has no more
-    than it was assigned.
+    A member may join again at any time: it then has no partitions. The previous epoch is right if the answer
+    with the new one may have been lost: the member then has no more than it was assigned.
     """
     received = request.member_epoch
-    if received == member.epoch:
+    if received in (0, member.epoch):
         return
     owned = None if request.topic_partitions is None else flattened(request.topic_partitions)
     lost_answer = received == member.previous_epoch < member.epoch and owned is not None

@@ -2,6 +2,7 @@
 
 from tests.integration.scenarios import (  # noqa: F401 - they register themselves
     admin,
+    consumer_groups,
     groups,
     produced_batches,
     producer_state,

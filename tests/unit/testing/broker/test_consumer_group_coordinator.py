@@ -219,6 +219,7 @@ def test_epochs_other_than_the_members_are_fenced() -> None:
     for epoch in (1, 3):
         assert member.send(member_epoch=epoch, topic_partitions=[]).error_code == FENCED
     assert member.beat() == NONE, "it is still a member"
+    assert (member.join(), member.epoch, member.indexes) == (NONE, 2, [0, 1, 2, 3]), "it may join again"
     assert member.send(member_id="b").error_code == UNKNOWN
 
 

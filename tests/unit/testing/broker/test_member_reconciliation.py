@@ -167,7 +167,7 @@ class Cluster(RuleBasedStateMachine):
 
     def _join(self, member: Member) -> None:
         code = member.join()
-        assert code in (NONE, ErrorCode.UNRELEASED_INSTANCE_ID, ErrorCode.FENCED_MEMBER_EPOCH)
+        assert code in (NONE, ErrorCode.UNRELEASED_INSTANCE_ID)
         self.beaten_ms[member.member_id] = self.broker.now_ms
         self.kept_ms.pop(member.member_id, None)
 
