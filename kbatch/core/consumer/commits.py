@@ -3,8 +3,8 @@
 Theory of operation. Commits are sent in the order of their calls, one at a time, so that an offset never goes
 back, and calls are done in that order. A call with `retries` is sent again, partition by partition, until
 default.api.timeout.ms; one without is done after the first answer. An answer that says that the member's
-generation is outdated is no failure: the commit waits for the next generation, and is sent again for the
-partitions that the member still owns.
+generation is outdated is no failure: the commit is sent again with the next generation, for the partitions
+that the member still owns.
 
 Look-ups do not wait for each other. A broker that still has open transactions for an offset is asked again
 (UNSTABLE_OFFSET_COMMIT, KIP-447).
@@ -57,8 +57,8 @@ class CommitOffsets(Call):
         The partitions that were not committed, if the call is done with an error that is not a time-out.
     """
 
-    __slots__ = ("awaits_after", "created_ns", "deadline_ns", "failed", "last_error", "offsets", "retries",
-                 "timeout_ms", "unfinished")  # fmt: skip
+    __slots__ = ("created_ns", "deadline_ns", "failed", "last_error", "offsets", "refused_generation",
+                 "retries", "timeout_ms", "unfinished")  # fmt: skip
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class CommitOffsets(Call):
         self.unfinished = dict(offsets)
         self.created_ns = 0
         self.deadline_ns = NEVER_NS
-        self.awaits_after: int | None = None  # the generation that the coordinator has refused
+        self.refused_generation: int | None = None  # in the last answer
         self.last_error: KafkaError | None = None
 
 
@@ -178,7 +178,9 @@ class Commits:
         call.deadline_ns = now_ns + timeout_ms * NS_PER_MS
 
     def _calls(self) -> list[CommitOffsets | CommittedLookup]:
-        return [*self._commits, *self._lookups]
+        """Return the calls that are not done; the first commit may be late, and still in flight."""
+        calls: list[CommitOffsets | CommittedLookup] = [*self._commits, *self._lookups]
+        return [each for each in calls if not each.is_done]
 
     def run(self, now_ns: int) -> None:
         """Send what can be sent now, and finish what is late."""
@@ -194,7 +196,7 @@ class Commits:
         """Return the time of the next `run`, if nothing happens before."""
         deadlines = [each.deadline_ns for each in self._calls()]
         deadlines += [each.pending.deadline_ns for each in self._lookups]
-        if self._commits and not self._awaits_generation(self._commits[0]):
+        if self._commits:
             deadlines.append(self._pending.deadline_ns)
         return min(deadlines, default=NEVER_NS)
 
@@ -231,10 +233,10 @@ class Commits:
         while self._commits and not self._pending.is_in_flight:
             call = self._commits[0]
             if not call.is_done:
-                if self._awaits_generation(call):
-                    return
                 self._drop_lost(call)
                 if call.unfinished:
+                    if self._has_next_generation(call):
+                        self._pending.not_before_ns = 0
                     self._try_send(call, now_ns)
                     if not call.is_done:
                         return
@@ -243,15 +245,10 @@ class Commits:
             self._commits.popleft()
             self._pending = AnyNodeRequest()
 
-    def _awaits_generation(self, call: CommitOffsets) -> bool:
-        """True if the member still has the generation that the coordinator has refused."""
-        membership, refused = self.membership, call.awaits_after
-        return (
-            refused is not None
-            and membership is not None
-            and membership.is_member
-            and membership.identity.generation_id == refused
-        )
+    def _has_next_generation(self, call: CommitOffsets) -> bool:
+        """True if the member has another generation than the one that the coordinator has refused."""
+        member, refused = self.membership, call.refused_generation
+        return refused is not None and member is not None and member.identity.generation_id != refused
 
     def _drop_lost(self, call: CommitOffsets) -> None:
         """Fail what the member may not commit, or not any more: the coordinator does not compare offsets with
@@ -299,8 +296,6 @@ class Commits:
     ) -> None:
         now_ns = response.now_ns
         self._metrics.commit_answered(sent_ns, now_ns)
-        if call.is_done:  # it was late
-            return
         codes = dict.fromkeys(sent, int(ErrorCode.NETWORK_EXCEPTION))  # of what an answer leaves out
         if response.message is not None:
             for topic in response.message.topics:
@@ -312,12 +307,12 @@ class Commits:
         for partition, code in codes.items():
             by_code.setdefault(code, []).append(partition)
         outcomes = set()
-        call.awaits_after = None
+        call.refused_generation = None
         for code, partitions in by_code.items():
             outcomes.add(self._take_code(call, code, sorted(partitions), generation, response.error, now_ns))
         if CommitOutcome.FIND in outcomes:
             self._coordinator.forget()
-        if outcomes & {CommitOutcome.BACK_OFF, CommitOutcome.FIND}:
+        if outcomes & {CommitOutcome.BACK_OFF, CommitOutcome.FIND, CommitOutcome.RENEW}:
             self._coordinator.back_off(self._pending, now_ns)
         self._send_commit(now_ns)
 
@@ -339,7 +334,7 @@ class Commits:
         if outcome in (CommitOutcome.RENEW, CommitOutcome.LOST) and member is not None:
             member.handle_commit_refused(ErrorCode(code), generation, now_ns)
             if outcome is CommitOutcome.RENEW:
-                call.awaits_after = generation
+                call.refused_generation = generation
                 return outcome
         if outcome in (CommitOutcome.RENEW, CommitOutcome.LOST):
             self._fail_lost(call, partitions, self._why_lost(ErrorCode(code)))

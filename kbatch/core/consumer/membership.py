@@ -102,9 +102,11 @@ class Ownership:
 
     @property
     def held(self) -> frozenset[TopicPartition]:
-        """What is owned, and what an open step assigns: the member may commit it."""
+        """What is owned, and what the program is just taking: the member may commit it."""
         step = self._open
-        return self.owned | set(step.partitions) if step and step.kind == "assign" else self.owned
+        if step is not None and step.kind == "assign" and not self._offered:
+            return self.owned | set(step.partitions)
+        return self.owned
 
     @property
     def is_released(self) -> bool:

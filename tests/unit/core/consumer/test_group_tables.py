@@ -1,0 +1,55 @@
+"""The tables of a member's states, of heartbeats' answers and of commits' answers."""
+
+from __future__ import annotations
+
+import pytest
+
+from kbatch.core.consumer import commit_outcome, member_state
+from kbatch.core.consumer.commit_outcome import CommitOutcome
+from kbatch.core.consumer.member_state import BEATING, TRANSITIONS, HeartbeatOutcome, MemberEvent, MemberState
+from kbatch.errors import ROWS, ErrorCode
+
+
+def test_each_state_of_a_member_has_a_row_and_can_be_reached() -> None:
+    assert TRANSITIONS.keys() == set(MemberState)
+    reached = {state for row in TRANSITIONS.values() for state in row.values()}
+    assert reached | {MemberState.UNSUBSCRIBED} == set(MemberState)
+    assert {event for row in TRANSITIONS.values() for event in row} == set(MemberEvent)
+
+
+@pytest.mark.parametrize("state", MemberState, ids=lambda state: state.name)
+def test_member_in_the_group_can_be_fenced_and_refused(state: MemberState) -> None:
+    for event in (MemberEvent.FENCE, MemberEvent.FAIL):
+        assert (event in TRANSITIONS[state]) == (state in BEATING)
+
+
+def test_60_coordinator_is_found_again_or_waited_for() -> None:
+    found = {code for code, outcome in member_state.OUTCOMES.items() if outcome is HeartbeatOutcome.FIND}
+    assert found == {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE}
+    assert member_state.outcome_of(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS) is HeartbeatOutcome.BACK_OFF
+
+
+@pytest.mark.parametrize("code", [*ROWS, 999], ids=str)
+def test_55_every_other_answer_ends_the_membership(code: int) -> None:
+    if code not in member_state.OUTCOMES:
+        assert member_state.outcome_of(code) is HeartbeatOutcome.FAIL
+
+
+def test_commits_have_a_row_for_each_code() -> None:
+    assert commit_outcome.OUTCOMES.keys() == {*ROWS, ErrorCode.NONE}
+    assert commit_outcome.outcome_of(999) is CommitOutcome.FAIL
+
+
+@pytest.mark.parametrize(
+    ("outcome", "codes"),
+    [
+        (CommitOutcome.RENEW, {"STALE_MEMBER_EPOCH", "REBALANCE_IN_PROGRESS", "ILLEGAL_GENERATION"}),
+        (
+            CommitOutcome.LOST,
+            {"UNKNOWN_MEMBER_ID", "FENCED_MEMBER_EPOCH", "FENCED_INSTANCE_ID", "GROUP_ID_NOT_FOUND"},
+        ),
+    ],
+    ids=["renew", "lost"],
+)
+def test_78_refusals_of_a_member_are_told_apart(outcome: CommitOutcome, codes: set[str]) -> None:
+    assert {str(code) for code, each in commit_outcome.OUTCOMES.items() if each is outcome} == codes
