@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, ClassVar
 from kbatch.core.client.any_node_request import AnyNodeRequest
 from kbatch.core.client.backoff import NEVER_NS, NS_PER_MS
 from kbatch.core.client.calls import Call
+from kbatch.core.consumer.classic_membership import ClassicMembership
 from kbatch.core.consumer.commits import CommitOffsets, Commits, CommittedLookup
 from kbatch.core.consumer.consumer_membership import ConsumerMembership
 from kbatch.core.consumer.engine import ReadingEngine
@@ -68,7 +69,10 @@ WANTS_CLASSIC = (
     ErrorCode.GROUP_ID_NOT_FOUND,
     ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
 )
-PROTOCOLS: Mapping[str, Callable[[MemberContext, int], Membership]] = {"consumer": ConsumerMembership}
+PROTOCOLS: Mapping[str, Callable[[MemberContext, int], Membership]] = {
+    "classic": ClassicMembership,
+    "consumer": ConsumerMembership,
+}
 
 
 class GroupEngine(ReadingEngine):
