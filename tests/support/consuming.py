@@ -7,15 +7,21 @@ from contextlib import contextmanager
 
 from confluent_kafka import Consumer
 
-from kbatch.testing import Broker
 from tests.support.producing import until
 
 
 @contextmanager
-def consumer_of(broker: Broker, group_id: str, topic: str) -> Iterator[Consumer]:
+def consumer_of(
+    bootstrap_servers: str, group_id: str, topic: str, protocol: str = "classic"
+) -> Iterator[Consumer]:
     """Let a consumer with the client.id "other" read a topic, once it has its partitions."""
     consumer = Consumer(
-        {"bootstrap.servers": broker.bootstrap_servers, "group.id": group_id, "client.id": "other"}
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "group.id": group_id,
+            "client.id": "other",
+            "group.protocol": protocol,
+        }
     )
     assigned: list[object] = []
     try:

@@ -81,9 +81,11 @@ def test_lag_is_described(broker: Broker, reader: TopicReader) -> None:
     assert second.split() == ["orders", "1", "6", "10", "4"]
 
 
-def test_members_are_described(broker: Broker) -> None:
-    with consumer_of(broker, GROUP, "returns"):
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_members_are_described(broker: Broker, protocol: str) -> None:
+    with consumer_of(broker.bootstrap_servers, GROUP, "returns", protocol):
         (found,) = lines(broker, "describe", GROUP)
+        assert found["protocol"] == protocol
         (member,) = found["members"]
         (partition,) = found["partitions"]
         assert member["client"] == "other"

@@ -27,6 +27,10 @@ TOPICS = {TOPIC: 3, "returns": 1}
 NODES = 2
 FIRST, SECOND, THIRD = (TopicPartition(TOPIC, each) for each in range(3))
 
+BOTH_PROTOCOLS = pytest.mark.parametrize(
+    ("protocol", "assignor"), [("classic", "range"), ("consumer", "uniform")], ids=["classic", "consumer"]
+)
+
 
 @pytest.fixture
 def reader(broker: Broker) -> Iterator[TopicReader]:
@@ -48,16 +52,20 @@ def test_groups_of_all_nodes_are_listed(reader: TopicReader) -> None:
     assert reader.groups.list() == tuple(GroupListing(name, "classic", "Empty", "") for name in names)
 
 
-def test_members_have_their_partitions(broker: Broker, reader: TopicReader) -> None:
-    with consumer_of(broker, GROUP, TOPIC):
+@BOTH_PROTOCOLS
+def test_members_have_their_partitions(
+    broker: Broker, reader: TopicReader, protocol: str, assignor: str
+) -> None:
+    with consumer_of(broker.bootstrap_servers, GROUP, TOPIC, protocol):
         until(lambda: reader.groups.describe(GROUP).state == "Stable")
         described = reader.groups.describe(GROUP)
-        assert (described.group_id, described.kind, described.assignor) == (GROUP, "classic", "range")
+        assert (described.group_id, described.kind, described.assignor) == (GROUP, protocol, assignor)
         (found,) = described.members
         assert (found.client_id, found.group_instance_id) == ("other", None)
         assert found.partitions == (FIRST, SECOND, THIRD)
-        assert reader.groups.list() == (GroupListing(GROUP, "classic", "Stable", "consumer"),)
-    assert reader.groups.describe(GROUP)._replace(assignor="") == (GROUP, "classic", "Empty", "", ())
+        assert reader.groups.list() == (GroupListing(GROUP, protocol, "Stable", "consumer"),)
+    until(lambda: reader.groups.describe(GROUP).state == "Empty")
+    assert reader.groups.describe(GROUP)._replace(assignor="") == (GROUP, protocol, "Empty", "", ())
 
 
 def test_unknown_group_is_an_error_without_offsets(reader: TopicReader) -> None:
@@ -98,8 +106,11 @@ def test_offsets_of_open_transactions_are_not_waited_for(broker: Broker, reader:
     assert reader.groups.offsets(GROUP)[FIRST].committed.offset == 4
 
 
-def test_members_keep_others_from_committing(broker: Broker, reader: TopicReader) -> None:
-    with consumer_of(broker, GROUP, TOPIC):
+@BOTH_PROTOCOLS
+def test_members_keep_others_from_committing(
+    broker: Broker, reader: TopicReader, protocol: str, assignor: str
+) -> None:
+    with consumer_of(broker.bootstrap_servers, GROUP, TOPIC, protocol):
         with pytest.raises(UnknownMemberIdError, match=f"commit_offsets of group {GROUP}, partition {FIRST}"):
             reader.groups.commit_offsets(GROUP, {FIRST: 1})
         with pytest.raises(GroupSubscribedToTopicError, match=f"partition {SECOND}"):
