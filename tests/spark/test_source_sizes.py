@@ -38,9 +38,25 @@ def reader(broker: Broker) -> Iterator[TopicReader]:
         yield opened
 
 
+class CountingReader:
+    """Keeps the ranges and the reads of samples."""
+
+    def __init__(self, reader: TopicReader) -> None:
+        self.reader = reader
+        self.places: list[set[TopicPartition]] = []
+        self.readings: list[Any] = []
+
+    def read(self, ranges: Mapping[TopicPartition, tuple[int, int]], **keywords: Any) -> Any:
+        self.places.append(set(ranges))
+        self.readings.append(self.reader.read(ranges, **keywords))
+        return self.readings[-1]
+
+
 @pytest.mark.parametrize("start", [0, 1, 777])
 def test_sample_has_the_mean_size(reader: TopicReader, start: int) -> None:
-    found = sampled(reader, dict.fromkeys(SIZES, (start, COUNT)))
+    counting: Any = CountingReader(reader)
+    found = sampled(counting, dict.fromkeys(SIZES, (start, COUNT)))
+    assert counting.readings[0].progress.bytes < COUNT * 1000 / 2
     for place, (size, count) in found.items():
         assert SIZES[place] < size / count < SIZES[place] * 1.15
         assert size < 2 * int(SAMPLING["max.partition.fetch.bytes"])
@@ -51,18 +67,6 @@ def test_end_of_a_batch_is_all_that_is_read(reader: TopicReader) -> None:
     ((size, count),) = sampled(reader, {SMALL: (COUNT - 1, COUNT)}).values()
     assert count == 1 and size > SIZES[SMALL]
     assert sampled(reader, {}) == {}
-
-
-class CountingReader:
-    """Counts the reads of samples."""
-
-    def __init__(self, reader: TopicReader) -> None:
-        self.reader = reader
-        self.places: list[set[TopicPartition]] = []
-
-    def read(self, ranges: Mapping[TopicPartition, tuple[int, int]], **keywords: Any) -> Any:
-        self.places.append(set(ranges))
-        return self.reader.read(ranges, **keywords)
 
 
 def test_limit_is_in_offsets_of_the_mean_size(reader: TopicReader) -> None:
@@ -105,4 +109,5 @@ def test_lost_offsets_are_no_part_of_a_sample() -> None:
         done.result()
         with TopicReader(bootstrap_servers=broker.bootstrap_servers) as opened:
             ((size, count),) = sampled(opened, {SMALL: (0, 10)}).values()
+            assert sampled(opened, {SMALL: (0, 5)}) == {}
     assert count == 5 and 500 < size < 1500
