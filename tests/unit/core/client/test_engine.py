@@ -10,7 +10,7 @@ from typing import Any
 from kbatch.config import ClientConfig
 from kbatch.core.client import coordinators
 from kbatch.core.client.actions import Close, Connect, Resolve, Write
-from kbatch.core.client.admin_requests import AdminRequest, CommittedOffsets, GroupIds
+from kbatch.core.client.admin_requests import AdminRequest, CommittedOffsets, GroupListings
 from kbatch.core.client.any_node_request import AnyNodeRequest
 from kbatch.core.client.cluster import TopicUse
 from kbatch.core.client.coordinators import CoordinatorKey
@@ -181,7 +181,7 @@ def test_search_ends_with_its_last_user() -> None:
 def test_a_question_to_a_node_searches_no_coordinator() -> None:
     alone = Alone()
     alone.work()
-    named = [GroupIds(node_id) for node_id in alone.engine.snapshot.nodes]
+    named = [GroupListings(node_id) for node_id in alone.engine.snapshot.nodes]
     alone.ask(*named)
     assert [request.answer for request in named] == [[], []]
     assert alone.asked["FindCoordinator"] == 0
