@@ -183,7 +183,8 @@ class ClientEngine:
         if not self._connections.is_quiet(now_ns):
             self._connections.handle_timeout(now_ns)
             if self._connections.poll_disconnected():
-                self._cluster.request_update(now_ns)
+                if self._follows_cluster(now_ns):
+                    self._cluster.request_update(now_ns)
                 self._note_refusal()
         self._adopt_cluster()
         if not self._cluster.is_calm(now_ns):
@@ -290,6 +291,10 @@ class ClientEngine:
     def _has_work(self, now_ns: int) -> bool:
         """True if `_work` may find something to do."""
         return False
+
+    def _follows_cluster(self, now_ns: int) -> bool:
+        """True if a lost connection is a reason to request metadata, and so to connect again."""
+        return True
 
     def _work_deadline_ns(self, now_ns: int) -> int:
         """Return when `_work` has something to do, if nothing happens before."""

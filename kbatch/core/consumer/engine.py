@@ -288,6 +288,10 @@ class ReadingEngine(ClientEngine):
             self._calls.is_open or self._leader_requests.is_open or bool(self._fetcher.partitions)
         )
 
+    def _follows_cluster(self, now_ns: int) -> bool:
+        # a reader that is kept for later must not log, as long as it lives, that its cluster is gone
+        return bool(self._admin_requests.open) or self._has_work(now_ns)
+
     def _work_deadline_ns(self, now_ns: int) -> int:
         return min(
             self._calls.deadline_ns(), self._leader_requests.deadline_ns(now_ns), self._fetcher.deadline_ns

@@ -1204,3 +1204,25 @@ def test_end_after_the_log_is_no_gap(monkeypatch: pytest.MonkeyPatch) -> None:
     fill(r)
     r.advance(1000)
     assert r.offsets() == [*range(12)] and r.is_complete()
+
+
+def test_idle_reader_does_not_connect_again() -> None:
+    """A reader that is kept for the next task stays quiet when its cluster is gone, and then reads on."""
+    r = Reading(reconnect_backoff_ms=10, reconnect_backoff_max_ms=10)
+    fill(r)
+    r.read(start=Start(0), ends={FIRST: 9})
+    r.engine.stop()
+    r.run()
+    before = len(r.links)
+    r.unreachable = {0, 1}
+    r.cut()
+    r.advance(10_000)
+    assert len(r.links) == before
+    call = r.partition_count(TOPIC)
+    assert call.is_done and call.error is None  # it is known
+    r.read(start=Start(0), ends={FIRST: 9})
+    r.advance(1000)
+    assert len(r.links) > before + 5  # now it is wanted
+    r.unreachable.clear()
+    r.advance(1000)
+    assert r.offsets() == [*range(9), *range(9)]
