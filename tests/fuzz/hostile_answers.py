@@ -54,7 +54,7 @@ COMPARED_EVERY = 200
 # One round of so many is the mutator's; another takes a large original.
 BUILT_EVERY, LARGE_EVERY = 400, 100
 ORIGINALS = 300
-SMALL_BYTES = 1_500
+SMALL_BYTES, LARGE_BYTES = 1_500, 20_000
 TOPIC, TOPIC_ID = "orders", bytes(range(16))
 CORRELATION_ID = 77
 FOREVER = mutator.INT64_MAX
@@ -156,7 +156,7 @@ def originals() -> tuple[list[Original], list[Original]]:
             frame = _frame(random_message(FetchResponse, version, seed), version)
             made.append(Original(version, frame, (), (0, FOREVER)))
     small = [each for each in made if len(each.data) <= SMALL_BYTES]
-    return small, [each for each in made if len(each.data) > SMALL_BYTES]
+    return small, [each for each in made if SMALL_BYTES < len(each.data) <= LARGE_BYTES]
 
 
 # Ways to bend copies
@@ -271,7 +271,7 @@ def double_pieces(original: Original, rng: np.random.Generator) -> Bent:
 
 def _resized(original: Original, rng: np.random.Generator, change: int) -> Bent:
     """Leave bytes out, or write them twice. The length of the batch in which they are is right."""
-    data = np.frombuffer(original.data, np.uint8)
+    data = original.data
     change = max(change, -(len(data) // 2))
     if not original.batches:
         places, spans = rng.integers(0, len(data), ROUND_CASES), original.batches
@@ -285,8 +285,12 @@ def _resized(original: Original, rng: np.random.Generator, change: int) -> Bent:
             (start, size + change),
             *((later + change, each) for later, each in original.batches[chosen + 1 :]),
         )
-    after = np.arange(len(data) + change)
-    copies = data[np.minimum(after - change * (after >= places[:, None]), len(data) - 1)]
+    length = len(data) + change
+    pieces = [
+        (data[:place] + data[max(place - change, 0) :])[:length].ljust(length, b"\0")
+        for place in places.tolist()
+    ]
+    copies = np.frombuffer(b"".join(pieces), np.uint8).reshape(ROUND_CASES, length).copy()
     for (start, size), (_, before) in zip(spans, original.batches, strict=True):
         if size != before:
             copies[:, start + 8 : start + 12] = _be([size - plain.LOG_OVERHEAD], "i")

@@ -3,6 +3,8 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashMap;
+import java.util.HexFormat;
+import java.util.Iterator;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -40,8 +42,8 @@ import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 
 /**
- * Kafka's Java clients as jobs: Clients consume|copy|transact|produce|admin {"bootstrap.servers": ..., ...}. Answers are
- * lines of JSON on stdout; whatever a client logs goes to stderr. The other side is tests/oracle/java_clients.py.
+ * Kafka's Java clients as jobs: Clients consume|read|copy|transact|produce|admin {"bootstrap.servers": ..., ...}. Answers
+ * are lines of JSON on stdout; whatever a client logs goes to stderr. The other side is tests/oracle/java_clients.py.
  */
 public class Clients {
     static final ObjectMapper JSON = new ObjectMapper();
@@ -50,6 +52,7 @@ public class Clients {
         JsonNode job = JSON.readTree(args[1]);
         switch (args[0]) {
             case "consume" -> Consume.run(job);
+            case "read" -> Read.run(job);
             case "copy" -> Copy.run(job);
             case "transact" -> Transact.run(job);
             case "produce" -> Produce.run(job);
@@ -130,6 +133,64 @@ class Consume {
 
     static String text(byte[] bytes) {
         return bytes == null ? null : new String(bytes, StandardCharsets.UTF_8);
+    }
+}
+
+/**
+ * Prints the records of a topic, from its beginning to a position of each partition, under each of the isolation
+ * levels, without a group: [isolation level, partition, offset, timestamp, timestamp type, leader epoch, key, value,
+ * headers], bytes in hex. The job's "ends": {isolation level: {partition: position}}.
+ */
+class Read {
+    static void run(JsonNode job) throws Exception {
+        for (Iterator<String> levels = job.get("ends").fieldNames(); levels.hasNext(); ) {
+            String isolation = levels.next();
+            ByteArrayDeserializer bytes = new ByteArrayDeserializer();
+            Properties properties = Clients.properties(job,
+                "isolation.level", isolation, "auto.offset.reset", "none", "enable.auto.commit", "false");
+            try (KafkaConsumer<byte[], byte[]> consumer = new KafkaConsumer<>(properties, bytes, bytes)) {
+                readAll(consumer, isolation, ends(job.get("topic").asText(), job.get("ends").get(isolation)));
+            }
+        }
+    }
+
+    static Map<TopicPartition, Long> ends(String topic, JsonNode positions) {
+        Map<TopicPartition, Long> ends = new HashMap<>();
+        positions.fields().forEachRemaining(end ->
+            ends.put(new TopicPartition(topic, Integer.parseInt(end.getKey())), end.getValue().asLong()));
+        return ends;
+    }
+
+    static void readAll(KafkaConsumer<byte[], byte[]> consumer, String isolation, Map<TopicPartition, Long> ends)
+            throws Exception {
+        consumer.assign(ends.keySet());
+        consumer.seekToBeginning(ends.keySet());
+        while (ends.entrySet().stream().anyMatch(end -> consumer.position(end.getKey()) < end.getValue())) {
+            for (ConsumerRecord<byte[], byte[]> record : consumer.poll(Duration.ofMillis(100))) {
+                Clients.print(row(record, isolation));
+            }
+        }
+    }
+
+    static List<Object> row(ConsumerRecord<byte[], byte[]> record, String isolation) {
+        List<List<String>> headers = new ArrayList<>();
+        for (Header header : record.headers()) {
+            headers.add(Arrays.asList(hex(header.key().getBytes(StandardCharsets.UTF_8)), hex(header.value())));
+        }
+        return Arrays.asList(
+            isolation,
+            record.partition(),
+            record.offset(),
+            record.timestamp(),
+            record.timestampType().toString(),
+            record.leaderEpoch().orElse(-1),
+            hex(record.key()),
+            hex(record.value()),
+            headers);
+    }
+
+    static String hex(byte[] bytes) {
+        return bytes == null ? null : HexFormat.of().formatHex(bytes);
     }
 }
 

@@ -1,7 +1,7 @@
 """Kafka's own clients and command-line tools as judges, each run a process with a time limit.
 
-`tests/java/Clients.java` is the other side of `consume`, `copy`, `transaction`, `produce` and `admin`;
-ProducerPerformance and ConsoleConsumer are Kafka's, unchanged.
+`tests/java/Clients.java` is the other side of `consume`, `read`, `copy`, `transaction`, `produce` and
+`admin`; ProducerPerformance and ConsoleConsumer are Kafka's, unchanged.
 """
 
 import json
@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from tests.oracle.java_programs import Program
+from tests.oracle.partition_log import Seen
 from tests.support.patience import HANG_SECONDS
 
 TIMEOUT_SECONDS = HANG_SECONDS
@@ -151,6 +152,28 @@ def consume(
     job["pattern" if isinstance(topics, str) else "topics"] = topics
     job |= {"isolation.level": isolation_level, "properties": dict(properties or {})}
     return _job("consume", bootstrap_servers, job, limits)
+
+
+def read(
+    bootstrap_servers: str, topic: str, ends: Mapping[str, Mapping[int, int]], **limits: Any
+) -> dict[str, dict[int, list[Seen]]]:
+    """Return the records of a topic that a consumer without a group sees under each isolation level, by
+    partition: up to these positions by isolation level and partition. Raises JavaClientError.
+    """
+    job = {"topic": topic, "ends": ends}
+    found: dict[str, dict[int, list[Seen]]] = {level: {} for level in ends}
+    for level, partition, offset, timestamp_ms, kind, epoch, key, value, headers in _job(
+        "read", bootstrap_servers, job, limits
+    ):
+        pairs = tuple((bytes.fromhex(name).decode(), _bytes(content)) for name, content in headers)
+        is_append_time = kind == "LogAppendTime"
+        record = Seen(offset, timestamp_ms, is_append_time, _bytes(key), _bytes(value), pairs, epoch)
+        found[level].setdefault(partition, []).append(record)
+    return found
+
+
+def _bytes(text: str | None) -> bytes | None:
+    return None if text is None else bytes.fromhex(text)
 
 
 def copy(

@@ -145,7 +145,7 @@ class RealKafka:
             "advertised.listeners": ",".join(advertised),
             PROTOCOL_MAP: ",".join(mapped),
             "controller.quorum.voters": f"0@{HOST}:{controller_port}",
-            "log.dirs": Path(self._folder.name) / "logs",
+            "log.dirs": self.log_directory,
             "auto.create.topics.enable": str(auto_create_topics).lower(),
         }
         settings |= properties or {}
@@ -165,6 +165,11 @@ class RealKafka:
     def address(self, listener: str) -> str:
         """Return the bootstrap servers of a further listener, by their name, which certificates have."""
         return f"{NAME}:{self._ports[listener]}"
+
+    @property
+    def log_directory(self) -> Path:
+        """Return the folder with a folder for each partition."""
+        return Path(self._folder.name) / "logs"
 
     @property
     def security(self) -> Mapping[str, str]:

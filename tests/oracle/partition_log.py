@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import NamedTuple
 
 from tests.oracle import plain, strategies
@@ -64,6 +65,14 @@ class PartitionLog:
         opened = [each.first_offset for each in self.transactions if each.end_offset is None]
         return min(opened, default=self.end_offset)
 
+    def last_position(self, *, committed: bool) -> int:
+        """Return the position after the last batch that a reader gets. Compaction may have removed others
+        between it and the last stable offset.
+        """
+        end = self.last_stable_offset if committed else self.end_offset
+        read = [each for each in self.batches if each.base_offset < end]
+        return read[-1].last_offset + 1 if read else self.batches[0].base_offset
+
     def fetched(self, offset: int) -> bytes:
         """Return the batches that a Fetch from the offset gets."""
         return b"".join(batch.data for batch in self.batches if batch.last_offset >= offset)
@@ -93,25 +102,43 @@ class PartitionLog:
         ]
 
 
-def random_log(seed: object, *, batches: int = 20, most_rows: int = 6) -> PartitionLog:
-    """Return a log of so many batches, the same for the same seed."""
-    return _Writer(random.Random(f"log {seed}"), most_rows).log(batches)
+def random_log(
+    seed: object, *, batches: int = 20, most_rows: int = 6, leader_epoch: int | None = None
+) -> PartitionLog:
+    """Return a log of so many batches, the same for the same seed: one of fewer batches is its beginning.
+
+    `leader_epoch` is that of all batches; None for several.
+    """
+    return _Writer(random.Random(f"log {seed}"), most_rows, leader_epoch).log(batches)
+
+
+def lay(log: PartitionLog, folder: Path, torn: bytes = b"") -> None:
+    """Write a log into the folder of a partition whose broker does not run, instead of what is there. The
+    broker has to find its indexes and transactions by itself. `torn` is what a writer that died left of a
+    next batch.
+    """
+    for path in (*folder.glob("[0-9]*.*"), *folder.glob("leader-epoch-checkpoint")):
+        path.unlink()
+    segment = folder / f"{log.batches[0].base_offset:020}.log"
+    segment.write_bytes(b"".join(each.data for each in log.batches) + torn)
 
 
 class _Writer:
-    def __init__(self, rng: random.Random, most_rows: int) -> None:
+    def __init__(self, rng: random.Random, most_rows: int, leader_epoch: int | None) -> None:
         self.rng = rng
         self.most_rows = most_rows
+        self.has_epochs = leader_epoch is None
         self.made = PartitionLog()
         self.open: dict[int, Transaction] = {}
         self.offset = rng.choice((0, 5, 2**31, 2**40))
-        self.epoch = rng.choice((-1, 0, 7))
+        epoch = rng.choice((-1, 0, 7))
+        self.epoch = epoch if leader_epoch is None else leader_epoch
         self.compression = rng.choice(plain.CODECS)
 
     def log(self, batches: int) -> PartitionLog:
         for _ in range(batches):
             if self.rng.random() < 0.1:
-                self.epoch += 1
+                self.epoch += self.has_epochs
             if self.open and self.rng.random() < 0.35:
                 self.end_transaction(self.rng.choice(sorted(self.open)))
             else:
@@ -143,7 +170,8 @@ class _Writer:
             self.compression = rng.choice(plain.CODECS)
         data = plain.encode(
             rows,
-            compression=self.compression,
+            # the log cleaner compresses no batch that it has emptied (DefaultRecordBatch.writeEmptyHeader)
+            compression=self.compression if rows else "none",
             base_offset=self.offset,
             offsets=offsets,
             last_offset=last_offset,

@@ -10,6 +10,8 @@ import pyarrow as pa
 
 import kbatch
 from kbatch import TopicPartition
+from kbatch._native.codec.record import ConsumerRecord
+from tests.oracle.partition_log import Seen
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 FIRST_MS = 1_700_000_000_000
@@ -62,6 +64,41 @@ def rows(batches: pa.Table | Iterable[pa.RecordBatch]) -> dict[int, list[tuple[i
         for partition, offset, key, value, headers, time in zip(*columns, times, strict=True):
             pairs = tuple((each["key"], each["value"]) for each in headers)
             found.setdefault(partition, []).append((offset, Sent(key, value, pairs, time)))
+    return found
+
+
+def seen_rows(table: pa.Table) -> dict[int, list[Seen]]:
+    """Return the rows of a table with all columns, by partition."""
+    found: dict[int, list[Seen]] = {}
+    times = table["timestamp"].cast(pa.int64()).to_pylist()  # datetime lacks most of their range
+    for row, time in zip(table.drop_columns(["timestamp"]).to_pylist(), times, strict=True):
+        record = Seen(
+            row["offset"],
+            time,
+            row["timestamp_type"] == "log_append_time",
+            row["key"],
+            row["value"],
+            tuple((each["key"], each["value"]) for each in row["headers"]),
+            row["leader_epoch"],
+        )
+        found.setdefault(row["partition"], []).append(record)
+    return found
+
+
+def seen_records(records: Iterable[ConsumerRecord]) -> dict[int, list[Seen]]:
+    """Return the same of records."""
+    found: dict[int, list[Seen]] = {}
+    for each in records:
+        record = Seen(
+            each.offset,
+            each.timestamp_ms,
+            each.timestamp_type == "log_append_time",
+            each.key,
+            each.value,
+            tuple(each.headers),
+            each.leader_epoch,
+        )
+        found.setdefault(each.partition, []).append(record)
     return found
 
 

@@ -10,7 +10,6 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 import kbatch
@@ -18,6 +17,7 @@ from kbatch import TopicPartition, TopicReader
 from kbatch.testing import Broker
 from kbatch.testing.broker.partition import LATEST, Fetched, FoundOffset, Partition
 from tests.oracle.partition_log import PartitionLog, Seen, random_log
+from tests.support.topics import seen_records, seen_rows
 
 TOPIC = "generated"
 PARTITIONS = 3
@@ -65,23 +65,6 @@ def logs(broker: Broker, request: pytest.FixtureRequest, monkeypatch: pytest.Mon
     return made
 
 
-def seen(table: pa.Table) -> dict[int, list[Seen]]:
-    found: dict[int, list[Seen]] = {}
-    times = table["timestamp"].cast(pa.int64()).to_pylist()
-    for row, time in zip(table.drop_columns(["timestamp"]).to_pylist(), times, strict=True):
-        record = Seen(
-            row["offset"],
-            time,
-            row["timestamp_type"] == "log_append_time",
-            row["key"],
-            row["value"],
-            tuple((each["key"], each["value"]) for each in row["headers"]),
-            row["leader_epoch"],
-        )
-        found.setdefault(row["partition"], []).append(record)
-    return found
-
-
 def expected(
     logs: list[PartitionLog], ranges: dict[TopicPartition, tuple[int, int]], isolation: str
 ) -> dict[int, list[Seen]]:
@@ -113,21 +96,9 @@ def test_every_way_to_read_gives_what_the_oracle_sees(
         records = expected(logs, ranges, isolation)
         for layout in ("copy", "view"):
             table = kbatch.read_table(TOPIC, start=first, end=last, layout=layout, **keys)
-            assert seen(table) == records
+            assert seen_rows(table) == records
         stream = kbatch.scan_topic(TOPIC, start=first, end=last, batch_rows=4, threads=1, **keys)
-        assert seen(stream.read_all()) == records
+        assert seen_rows(stream.read_all()) == records
         with TopicReader(bootstrap_servers=broker.bootstrap_servers, isolation_level=isolation) as reader:
-            objects: dict[int, list[Seen]] = {}
-            for each in reader.read_records(ranges):
-                objects.setdefault(each.partition, []).append(
-                    Seen(
-                        each.offset,
-                        each.timestamp_ms,
-                        each.timestamp_type == "log_append_time",
-                        each.key,
-                        each.value,
-                        tuple(each.headers),
-                        each.leader_epoch,
-                    )
-                )
+            objects = seen_records(reader.read_records(ranges))
             assert objects == records
