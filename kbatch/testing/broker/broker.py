@@ -106,6 +106,9 @@ class Broker:
         takes seconds; here it is 500.
     group_consumer_assignment_interval_ms : int
         Least time from one assignment of such a group to the next; Kafka's default is 1000.
+    group_consumer_migration_policy : str
+        Which groups may change their protocol while they have members: "bidirectional" (Kafka's default),
+        "upgrade", "downgrade" or "disabled".
     strict_batches : bool
         Also refuse batches that Kafka takes but no correct producer writes.
     min_insync_replicas : int

@@ -174,6 +174,9 @@ class ConsumerGroup:
             )
         return member
 
+    def has_classic_members_only(self) -> bool:
+        return bool(self.members) and all(each.classic is not None for each in self.members.values())
+
     def static_member(self, instance_id: str | None) -> ConsumerMember | None:
         if instance_id is None:
             return None
@@ -196,6 +199,20 @@ class ConsumerGroup:
     def is_taken(self, partition: TopicIdPartition) -> bool:
         """True if a member owns the partition, also if it has to give it up."""
         return any(member.owned_since(partition) is not None for member in self.members.values())
+
+    def waits_for_partitions(self, member: ConsumerMember) -> bool:
+        """True if another member still owns partitions of this member's target."""
+        missing = self.targets.get(member.member_id, frozenset()) - member.assigned.keys()
+        return any(self.is_taken(partition) for partition in missing)
+
+    def supports(self, protocol_type: str, protocol_names: Iterable[str]) -> bool:
+        """True if a member of the classic protocol with these can join: one name must be all members'."""
+        shared = [
+            {name for name, _ in each.classic.protocols} for each in self.members.values() if each.classic
+        ]
+        return protocol_type == self.protocol_type and any(
+            all(name in names for names in shared) for name in protocol_names
+        )
 
     @property
     def preferred_assignor(self) -> str | None:

@@ -9,6 +9,10 @@ A member is removed if it leaves, sends no heartbeat for `session_timeout_ms`, o
 rebalance time-out to give up partitions. A static member that is away keeps its partitions until its session
 ends.
 
+A member of the classic protocol may be in such a group: its JoinGroup is what a heartbeat is for others, its
+SyncGroup gets the assignment of that time, and its Heartbeat says when to join again. A group becomes one of
+KIP-848 with the first member of the new protocol, and a classic one again when the last of them is gone.
+
 Patterns are compared with the topics after a heartbeat is answered, as in Kafka, where another thread does
 it. So a new pattern counts from the next heartbeat on. Kafka does it every ten seconds at most; here each
 heartbeat does, and so finds new topics at once.
@@ -23,7 +27,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kbatch.errors import ErrorCode
+from kbatch.errors import ErrorCode, ProtocolError, UnsupportedVersionError
 from kbatch.protocol import messages
 from kbatch.testing.broker.broker_error import BrokerError
 from kbatch.testing.broker.consumer_group import (
@@ -31,6 +35,7 @@ from kbatch.testing.broker.consumer_group import (
     LEAVE_STATIC_EPOCH,
     Assignment,
     Change,
+    ClassicMetadata,
     ConsumerGroup,
     ConsumerMember,
     Draft,
@@ -48,7 +53,14 @@ from kbatch.testing.broker.consumer_group import (
     target_changes,
 )
 from kbatch.testing.broker.group_assignors import ASSIGNORS, TopicIdPartition
-from kbatch.testing.broker.group_members import Group
+from kbatch.testing.broker.group_conversion import (
+    by_ids,
+    to_classic_group,
+    to_consumer_group,
+    write_assignment,
+)
+from kbatch.testing.broker.group_members import CONSUMER_PROTOCOL_TYPE, Group, read_subscription, to_record
+from kbatch.testing.broker.group_messages import JoinResult, SyncResult
 from kbatch.testing.broker.member_reconciliation import Goal, reconcile
 from kbatch.testing.broker.timers import Timer, Timers
 from kbatch.testing.broker.topic_pattern import compiled
@@ -56,10 +68,15 @@ from kbatch.testing.broker.topic_pattern import compiled
 if TYPE_CHECKING:
     from kbatch.testing.broker.cluster import Topic
     from kbatch.testing.broker.coordinator_records import Record
+    from kbatch.testing.broker.group_messages import JoinGroup, JoinReply, SyncReply
     from kbatch.testing.broker.group_state import GroupCoordinator, Store
 
 # The first ConsumerGroupHeartbeat version in which clients make their member ids (KIP-1082)
 REQUIRES_MEMBER_ID = 1
+# The first JoinGroup version in which members learn their id first (KIP-394)
+REQUIRES_KNOWN_MEMBER_ID = 4
+# What a member's time may be limited for
+PURPOSES = ("session", "revocation", "join", "sync")
 NO_TOPICS = ResolvedRegex(frozenset(), 0)
 
 
@@ -79,6 +96,17 @@ class ConsumerGroupSettings(NamedTuple):
     session_timeout_ms: int = 45_000
     assignment_interval_ms: int = 1_000
     max_size: int = 2**31 - 1
+    migration_policy: str = "bidirectional"
+
+    @property
+    def upgrades(self) -> bool:
+        """True if classic groups may become groups of KIP-848."""
+        return self.migration_policy in ("upgrade", "bidirectional")
+
+    @property
+    def downgrades(self) -> bool:
+        """True if groups of KIP-848 may become classic ones."""
+        return self.migration_policy in ("downgrade", "bidirectional")
 
 
 class ConsumerGroupCoordinator:
@@ -116,7 +144,7 @@ class ConsumerGroupCoordinator:
 
     # Requests
 
-    def heartbeat(
+    def consumer_heartbeat(
         self, request: messages.ConsumerGroupHeartbeatRequest, client: GroupClient, now_ms: int
     ) -> messages.ConsumerGroupHeartbeatResponse:
         """Handle ConsumerGroupHeartbeat.
@@ -128,7 +156,7 @@ class ConsumerGroupCoordinator:
         _check(request, client.version)
         if request.member_epoch < 0:
             return self._leave(request, now_ms)
-        draft = self._draft(request.group_id, creates=request.member_epoch == 0, now_ms=now_ms)
+        draft = self._draft(request.group_id, creates=request.member_epoch == 0)
         before = self._sender(draft, request)
         member = _updated(before, request, client)
         subscription_changed = self._update(draft, before, member)
@@ -136,7 +164,7 @@ class ConsumerGroupCoordinator:
         owned = None if request.topic_partitions is None else flattened(request.topic_partitions)
         after = self._reconcile(draft, member, owned, subscription_changed=subscription_changed)
         self._commit(draft, now_ms)
-        self._expect_heartbeat(request.group_id, after.member_id, now_ms)
+        self._expect_heartbeat(request.group_id, after, now_ms)
         if after != member:
             self._expect_revocation(request.group_id, after, now_ms)
         self._resolve_regexes(request.group_id, client, now_ms)
@@ -210,13 +238,156 @@ class ConsumerGroupCoordinator:
         for group_id, group in self._groups.items():
             if isinstance(group, ConsumerGroup):
                 for member in group.members.values():
-                    self._expect_heartbeat(group_id, member.member_id, now_ms)
+                    self._expect_heartbeat(group_id, member, now_ms)
                     self._expect_revocation(group_id, member, now_ms)
+
+    # Members of the classic protocol
+
+    def join(self, request: JoinGroup, reply: JoinReply, now_ms: int) -> None:
+        """Handle JoinGroup: `reply` gets a JoinResult at once, without members, since the broker assigns."""
+        try:
+            result = self._join(request, now_ms)
+        except BrokerError as error:
+            result = JoinResult(error.code, "")
+        reply(result)
+
+    def sync(
+        self,
+        group_id: str,
+        member_id: str,
+        generation_id: int,
+        assignments: Mapping[str, bytes],
+        reply: SyncReply,
+        now_ms: int,
+        *,
+        group_instance_id: str | None = None,
+        protocol_type: str | None = None,
+        protocol_name: str | None = None,
+    ) -> None:
+        """Handle SyncGroup: `reply` gets a SyncResult at once, with what the member owns."""
+        try:
+            group = self._existing(group_id)
+            member, classic = _classic_member(group, member_id, generation_id, group_instance_id)
+            name, metadata = classic.protocols[0]
+            if protocol_type not in (None, CONSUMER_PROTOCOL_TYPE) or protocol_name not in (None, name):
+                raise BrokerError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+            if member.epoch < group.epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
+                self._expect_join(group_id, member, now_ms)
+                raise BrokerError(ErrorCode.REBALANCE_IN_PROGRESS)
+        except BrokerError as error:
+            reply(SyncResult(error.code))
+            return
+        self._cancel(group_id, member_id, "sync")
+        self._expect_heartbeat(group_id, member, now_ms)
+        assignment = write_assignment(metadata, member.assigned, self._topics)
+        reply(SyncResult(ErrorCode.NONE, protocol_type, protocol_name, assignment))
+
+    def heartbeat(
+        self,
+        group_id: str,
+        member_id: str,
+        generation_id: int,
+        now_ms: int,
+        *,
+        group_instance_id: str | None = None,
+    ) -> None:
+        """Handle Heartbeat.
+
+        Raises BrokerError UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS if
+        the member has to join again: for a new epoch, to give up partitions, or to get those that are free.
+        """
+        group = self._existing(group_id)
+        member, _ = _classic_member(group, member_id, generation_id, group_instance_id)
+        self._expect_heartbeat(group_id, member, now_ms)
+        if (
+            member.epoch < group.epoch
+            or member.state is MemberState.UNREVOKED_PARTITIONS
+            or (member.state is MemberState.UNRELEASED_PARTITIONS and not group.waits_for_partitions(member))
+        ):
+            self._expect_join(group_id, member, now_ms)
+            raise BrokerError(ErrorCode.REBALANCE_IN_PROGRESS)
+
+    def leave(self, group_id: str, members: Iterable[tuple[str, str | None]], now_ms: int) -> list[ErrorCode]:
+        """Handle LeaveGroup: return a code for each (member id, group instance id)."""
+        group = self._existing(group_id)
+        codes, leaving = [], {}
+        for member_id, instance_id in members:
+            static = group.static_member(instance_id)
+            try:
+                if not member_id and static is not None:
+                    member_id = static.member_id
+                leaving[member_id] = group.named_member(member_id, instance_id)
+                codes.append(ErrorCode.NONE)
+            except BrokerError as error:
+                codes.append(error.code)
+        if leaving:
+            self._remove(group, leaving.values(), now_ms)
+        return codes
+
+    def _join(self, request: JoinGroup, now_ms: int) -> JoinResult:
+        self._classic.check_join(request)
+        group = self._existing(request.group_id)
+        draft = Draft(group)
+        if self._settings.migration_policy == "disabled":
+            raise BrokerError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        member_id = request.member_id or str(uuid.UUID(bytes=self._random_uuid()))
+        self._check_room(group, member_id)
+        if not group.supports(request.protocol_type, [name for name, _ in request.protocols]):
+            raise BrokerError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        instance_id = request.group_instance_id
+        if not request.member_id and instance_id is None and request.version >= REQUIRES_KNOWN_MEMBER_ID:
+            return JoinResult(ErrorCode.MEMBER_ID_REQUIRED, member_id)
+        if instance_id is None:
+            before = group.members.get(member_id, ConsumerMember(member_id))
+        elif request.member_id:
+            before = group.named_member(member_id, instance_id)
+        else:
+            before = self._joining_static_member(draft, member_id, instance_id, is_classic=True)
+        member, owned = self._joined(before, request)
+        changed = self._update(draft, before, member)
+        old = group.static_member(instance_id)
+        if old is not None and old.classic is None and self._becomes_classic(draft.group):
+            if not changed:
+                member = self._reconcile(draft, member, owned, subscription_changed=False)
+            self._downgrade(group, draft.group, now_ms, rebalances=changed)
+        else:
+            self._update_target(draft, now_ms)
+            member = self._reconcile(draft, member, owned, subscription_changed=changed)
+            self._commit(draft, now_ms)
+            self._cancel(request.group_id, member_id, "join")
+            self._expect_heartbeat(request.group_id, member, now_ms)
+            self._call_after(
+                request.time_to_join_ms, now_ms, (request.group_id, member_id, "sync"), lambda member: True
+            )
+        return JoinResult(
+            ErrorCode.NONE, member_id, member.epoch, CONSUMER_PROTOCOL_TYPE, request.protocols[0][0]
+        )
+
+    def _joined(
+        self, before: ConsumerMember, request: JoinGroup
+    ) -> tuple[ConsumerMember, list[TopicIdPartition]]:
+        """Return the member with what its JoinGroup says, and the partitions that it has."""
+        try:
+            subscription = read_subscription(request.protocols[0][1])
+        except (ProtocolError, UnsupportedVersionError) as error:
+            raise BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from error
+        member = replace(
+            before,
+            instance_id=request.group_instance_id or before.instance_id,
+            rack_id=subscription.rack_id or before.rack_id,
+            client_id=request.client_id,
+            client_host=request.client_host,
+            topics=frozenset(subscription.topics),
+            regex="",
+            rebalance_timeout_ms=request.time_to_join_ms,
+            classic=ClassicMetadata(request.session_timeout_ms, request.protocols),
+        )
+        return member, by_ids(subscription.owned_partitions, self._topics)
 
     # Members
 
-    def _draft(self, group_id: str, *, creates: bool, now_ms: int) -> Draft:
-        """Return a draft of the group, which takes the place of an empty classic one."""
+    def _draft(self, group_id: str, *, creates: bool) -> Draft:
+        """Return a draft of the group, which takes the place of a classic one if a member joins."""
         group = self._groups.get(group_id)
         if isinstance(group, ConsumerGroup):
             return Draft(group)
@@ -224,8 +395,26 @@ class ConsumerGroupCoordinator:
             return Draft(ConsumerGroup(group_id))
         if group is not None and creates and group.is_empty:
             return Draft(ConsumerGroup(group_id), group.tombstones())
+        if group is not None and creates:
+            return self._upgrade(group)
         what = "not found" if group is None else "is not a consumer group"
         raise BrokerError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {what}.")
+
+    def _upgrade(self, group: Group) -> Draft:
+        """Return the draft of a classic group with members, if it can become one of KIP-848."""
+        why = None
+        if not self._settings.upgrades:
+            why = "online upgrade is disabled"
+        elif not group.uses_consumer_protocol:
+            why = "the group does not use the consumer embedded protocol"
+        elif len(group.members) > self._settings.max_size:
+            why = "the group size exceeds the consumer group maximum size"
+        if why is not None:
+            raise BrokerError(
+                ErrorCode.GROUP_ID_NOT_FOUND,
+                f"Cannot upgrade classic group {group.group_id} to consumer group because {why}.",
+            )
+        return to_consumer_group(group, self._topics)
 
     def _existing(self, group_id: str) -> ConsumerGroup:
         group = self._groups.get(group_id)
@@ -238,14 +427,10 @@ class ConsumerGroupCoordinator:
         """Return the member that sends a heartbeat, as it is before that."""
         group = draft.group
         member_id = request.member_id or str(uuid.UUID(bytes=self._random_uuid()))
-        if member_id not in group.members and len(group.members) >= self._settings.max_size:
-            raise BrokerError(
-                ErrorCode.GROUP_MAX_SIZE_REACHED,
-                f"The consumer group has reached its maximum capacity of {self._settings.max_size} members.",
-            )
+        self._check_room(group, member_id)
         joins = request.member_epoch == 0
         if joins and request.instance_id is not None:
-            return self._joining_static_member(draft, member_id, request.instance_id)
+            return self._joining_static_member(draft, member_id, request.instance_id, is_classic=False)
         if joins:
             member = group.members.get(member_id, ConsumerMember(member_id))
         else:
@@ -253,12 +438,22 @@ class ConsumerGroupCoordinator:
         _check_epoch(member, request)
         return member
 
-    def _joining_static_member(self, draft: Draft, member_id: str, instance_id: str) -> ConsumerMember:
+    def _check_room(self, group: ConsumerGroup, member_id: str) -> None:
+        if member_id not in group.members and len(group.members) >= self._settings.max_size:
+            raise BrokerError(
+                ErrorCode.GROUP_MAX_SIZE_REACHED,
+                f"The consumer group has reached its maximum capacity of {self._settings.max_size} members.",
+            )
+
+    def _joining_static_member(
+        self, draft: Draft, member_id: str, instance_id: str, *, is_classic: bool
+    ) -> ConsumerMember:
+        """Return a static member that joins. Between members of KIP-848 the old one must have left."""
         group = draft.group
         old = group.static_member(instance_id)
         if old is None:
             return group.members.get(member_id, ConsumerMember(member_id))
-        if old.classic is None and old.epoch != LEAVE_STATIC_EPOCH:
+        if not is_classic and old.classic is None and old.epoch != LEAVE_STATIC_EPOCH:
             raise BrokerError(
                 ErrorCode.UNRELEASED_INSTANCE_ID,
                 f"Static member {member_id} with instance id {instance_id} cannot join the group because the "
@@ -332,17 +527,34 @@ class ConsumerGroupCoordinator:
             draft.put(current_change(group, replace(member, epoch=LEAVE_STATIC_EPOCH, revoking={})))
             self._commit(draft, now_ms)
         else:
-            self._remove(group, member, now_ms)
+            self._remove(group, [member], now_ms)
         return messages.ConsumerGroupHeartbeatResponse(
             member_id=member.member_id, member_epoch=request.member_epoch
         )
 
-    def _remove(self, group: ConsumerGroup, member: ConsumerMember, now_ms: int) -> None:
+    def _remove(self, group: ConsumerGroup, members: Iterable[ConsumerMember], now_ms: int) -> None:
         draft = Draft(group)
-        draft.put(*member_tombstones(group, member.member_id))
+        for member in members:
+            draft.put(*member_tombstones(group, member.member_id))
+        if self._becomes_classic(draft.group):
+            self._downgrade(group, draft.group, now_ms, rebalances=True)
+            return
         draft.put(*self._unused_regexes(draft.group))
         self._update_epoch(draft, changed=True)
         self._commit(draft, now_ms)
+
+    def _becomes_classic(self, group: ConsumerGroup) -> bool:
+        """True if the group has members of the classic protocol only, and may become a classic group."""
+        has_room = len(group.members) <= self._classic.max_size
+        return self._settings.downgrades and has_room and group.has_classic_members_only()
+
+    def _downgrade(self, old: ConsumerGroup, group: ConsumerGroup, now_ms: int, *, rebalances: bool) -> None:
+        """Hand the members of `group` over to the classic protocol's coordinator."""
+        classic = to_classic_group(group, self._topics, now_ms)
+        self._store([*old.tombstones(), to_record(classic, classic.assignments)])
+        for member_id in old.members:
+            self._cancel_all(old.group_id, member_id)
+        self._classic.adopt(classic, now_ms, rebalances=rebalances)
 
     def _commit(self, draft: Draft, now_ms: int) -> None:
         """Store the draft, and let it count."""
@@ -354,9 +566,12 @@ class ConsumerGroupCoordinator:
             self._classic.forget(group.group_id, now_ms)
         elif old is not None:
             for member_id in old.members.keys() - group.members.keys():
-                for purpose in ("session", "revocation"):
-                    self._cancel(group.group_id, member_id, purpose)
+                self._cancel_all(group.group_id, member_id)
         self._groups[group.group_id] = group
+        if isinstance(old, Group):
+            for member in group.members.values():
+                self._expect_heartbeat(group.group_id, member, now_ms)
+            self._classic.deliver()
 
     # Patterns
 
@@ -383,15 +598,21 @@ class ConsumerGroupCoordinator:
 
     # Timers
 
-    def _expect_heartbeat(self, group_id: str, member_id: str, now_ms: int) -> None:
-        self._call_after(
-            self._settings.session_timeout_ms, now_ms, (group_id, member_id, "session"), lambda member: True
-        )
+    def _expect_heartbeat(self, group_id: str, member: ConsumerMember, now_ms: int) -> None:
+        classic = member.classic
+        timeout_ms = self._settings.session_timeout_ms if classic is None else classic.session_timeout_ms
+        self._call_after(timeout_ms, now_ms, (group_id, member.member_id, "session"), lambda member: True)
+
+    def _expect_join(self, group_id: str, member: ConsumerMember, now_ms: int) -> None:
+        """Give a member of the classic protocol its rebalance time-out to join again."""
+        key = (group_id, member.member_id, "join")
+        if key not in self._running:
+            self._call_after(member.rebalance_timeout_ms, now_ms, key, lambda member: True)
 
     def _expect_revocation(self, group_id: str, member: ConsumerMember, now_ms: int) -> None:
         """Give the member its rebalance time-out to leave the epoch, if it has to give up partitions."""
         key = (group_id, member.member_id, "revocation")
-        if member.state is not MemberState.UNREVOKED_PARTITIONS:
+        if member.state is not MemberState.UNREVOKED_PARTITIONS or member.classic is not None:
             self._cancel(*key)
         else:
             self._call_after(
@@ -414,7 +635,7 @@ class ConsumerGroupCoordinator:
             member = group.members.get(key[1]) if isinstance(group, ConsumerGroup) else None
             if isinstance(group, ConsumerGroup) and member is not None and is_late(member):
                 try:
-                    self._remove(group, member, later_ms)
+                    self._remove(group, [member], later_ms)
                 except BrokerError:  # no leader: the next coordinator starts the time anew
                     self._call_after(delay_ms, later_ms, key, is_late)
 
@@ -423,6 +644,10 @@ class ConsumerGroupCoordinator:
     def _cancel(self, group_id: str, member_id: str, purpose: str) -> None:
         if (timer := self._running.pop((group_id, member_id, purpose), None)) is not None:
             timer.cancel()
+
+    def _cancel_all(self, group_id: str, member_id: str) -> None:
+        for purpose in PURPOSES:
+            self._cancel(group_id, member_id, purpose)
 
     # Answers
 
@@ -496,6 +721,21 @@ def _check_epoch(member: ConsumerMember, request: messages.ConsumerGroupHeartbea
         f"The consumer group member has a {size} member epoch ({received}) than the one known by the group "
         f"coordinator ({member.epoch}). The member must abandon all its partitions and rejoin.",
     )
+
+
+def _classic_member(
+    group: ConsumerGroup, member_id: str, generation_id: int, instance_id: str | None
+) -> tuple[ConsumerMember, ClassicMetadata]:
+    """Return the member of the classic protocol that sends a request of this generation.
+
+    Raises BrokerError UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION.
+    """
+    member = group.named_member(member_id, instance_id)
+    if member.classic is None:
+        raise BrokerError(ErrorCode.UNKNOWN_MEMBER_ID)
+    if generation_id != member.epoch:
+        raise BrokerError(ErrorCode.ILLEGAL_GENERATION)
+    return member, member.classic
 
 
 def _updated(

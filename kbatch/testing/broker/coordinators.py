@@ -19,6 +19,7 @@ from kbatch._native.codec.record import Record as KafkaRecord
 from kbatch.errors import ErrorCode
 from kbatch.testing.broker.broker_error import BrokerError
 from kbatch.testing.broker.cluster import INTERNAL_TOPICS, NO_LEADER, Cluster, ClusterPartition, Topic
+from kbatch.testing.broker.consumer_group import ConsumerGroup
 from kbatch.testing.broker.consumer_group_coordinator import ConsumerGroupCoordinator, ConsumerGroupSettings
 from kbatch.testing.broker.coordinator_records import Record, coordinator_partition, key_partition
 from kbatch.testing.broker.group_state import GroupCoordinator
@@ -82,6 +83,7 @@ class Coordinators:
                 session_timeout_ms=options.group_consumer_session_timeout_ms,
                 assignment_interval_ms=options.group_consumer_assignment_interval_ms,
                 max_size=options.group_consumer_max_size,
+                migration_policy=options.group_consumer_migration_policy,
             ),
         )
         self.offsets = OffsetStore(
@@ -101,6 +103,13 @@ class Coordinators:
     def check_group(self, group_id: str, node_id: int) -> None:
         """Raise BrokerError NOT_COORDINATOR if another node coordinates the group."""
         _check_coordinator(self.partition_of_group(group_id), node_id)
+
+    def members_of(self, group_id: str) -> GroupCoordinator | ConsumerGroupCoordinator:
+        """Return the coordinator of the group's members of the classic protocol."""
+        group = self.groups.find(group_id)
+        if isinstance(group, ConsumerGroup) and not group.is_empty:
+            return self.consumer_groups
+        return self.groups
 
     def check_transaction(self, transactional_id: str, node_id: int) -> None:
         _check_coordinator(self.partition_of_transaction(transactional_id), node_id)

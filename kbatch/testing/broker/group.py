@@ -65,7 +65,7 @@ def join_group(state: BrokerState, request: messages.JoinGroupRequest, context: 
         f"/{context.connection.client_host}",
         context.version,
     )
-    state.coordinators.groups.join(join, reply, context.now_ms)
+    state.coordinators.members_of(request.group_id).join(join, reply, context.now_ms)
     return delayed
 
 
@@ -89,7 +89,7 @@ def sync_group(state: BrokerState, request: messages.SyncGroupRequest, context: 
     except BrokerError as error:
         reply(SyncResult(error.code))
         return delayed
-    state.coordinators.groups.sync(
+    state.coordinators.members_of(request.group_id).sync(
         request.group_id,
         request.member_id,
         request.generation_id,
@@ -107,7 +107,7 @@ def heartbeat(
     state: BrokerState, request: messages.HeartbeatRequest, context: Context
 ) -> messages.HeartbeatResponse:
     _check_group(state, request.group_id, context)
-    state.coordinators.groups.heartbeat(
+    state.coordinators.members_of(request.group_id).heartbeat(
         request.group_id,
         request.member_id,
         request.generation_id,
@@ -124,7 +124,8 @@ def leave_group(
     leaving = [(member.member_id, member.group_instance_id) for member in request.members]
     if context.version < BATCHES_LEAVES:
         leaving = [(request.member_id, None)]
-    codes = state.coordinators.groups.leave(request.group_id, leaving, context.now_ms)
+    members = state.coordinators.members_of(request.group_id)
+    codes = members.leave(request.group_id, leaving, context.now_ms)
     if context.version < BATCHES_LEAVES:
         return messages.LeaveGroupResponse(error_code=codes[0])
     return messages.LeaveGroupResponse(
@@ -160,7 +161,7 @@ def consumer_group_heartbeat(
         raise BrokerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     state.coordinators.check_group(request.group_id, context.node_id)
     client = GroupClient(context.client_id, f"/{context.connection.client_host}", context.version, sees)
-    return state.coordinators.consumer_groups.heartbeat(request, client, context.now_ms)
+    return state.coordinators.consumer_groups.consumer_heartbeat(request, client, context.now_ms)
 
 
 def consumer_group_describe(

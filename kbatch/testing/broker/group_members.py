@@ -9,7 +9,7 @@ ClassicGroupMember of Kafka's group coordinator.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
@@ -253,7 +253,7 @@ class Group:
                 self.subscribed_topics = frozenset(
                     topic
                     for member in self.members.values()
-                    for topic in _subscription(member.metadata(self.protocol_name))
+                    for topic in read_subscription(member.metadata(self.protocol_name)).topics
                 )
 
     # Answers
@@ -334,11 +334,11 @@ def cancel(timer: Timer | None) -> None:
         timer.cancel()
 
 
-def _subscription(metadata: bytes) -> Iterable[str]:
-    """Return the topics of a member; raise ProtocolError, UnsupportedVersionError for other metadata."""
+def read_subscription(metadata: bytes) -> messages.ConsumerProtocolSubscription:
+    """Return what a consumer says; raise ProtocolError, UnsupportedVersionError for other metadata."""
     kind = messages.ConsumerProtocolSubscription
     version = int.from_bytes(metadata[:2], "big", signed=True)
-    return codec.decode(kind, min(version, kind.versions.stop - 1), metadata[2:]).topics
+    return codec.decode(kind, min(version, kind.versions.stop - 1), metadata[2:])
 
 
 def to_record(group: Group, assignments: Mapping[str, bytes]) -> Record:

@@ -104,7 +104,7 @@ class GroupCoordinator:
         self._random_uuid = random_uuid
         self._initial_delay_ms = initial_rebalance_delay_ms
         self._session_timeouts_ms = range(min_session_timeout_ms, max_session_timeout_ms + 1)
-        self._max_size = max_size
+        self.max_size = max_size
         self.groups: dict[str, AnyGroup] = {}
         self._timers = Timers()
         self._answers: list[tuple[Callable[[Any], None], Any]] = []
@@ -114,7 +114,7 @@ class GroupCoordinator:
     def join(self, request: JoinGroup, reply: JoinReply, now_ms: int) -> None:
         """Handle JoinGroup: `reply` gets a JoinResult after all members have joined or the time is over."""
         self._join(request, reply, now_ms)
-        self._deliver()
+        self.deliver()
 
     def sync(
         self,
@@ -145,7 +145,7 @@ class GroupCoordinator:
             self._answers.append((reply, SyncResult(error.code)))
         else:
             self._sync(group, member, assignments, reply, now_ms)
-        self._deliver()
+        self.deliver()
 
     def heartbeat(
         self,
@@ -181,7 +181,7 @@ class GroupCoordinator:
         codes = [self._leave(group, *member) for member in members]
         if ErrorCode.NONE in codes and group.state is not GroupState.EMPTY:
             self._rebalance_or_complete(group, now_ms)
-        self._deliver()
+        self.deliver()
         return codes
 
     def describe(self, group_id: str) -> GroupDescription:
@@ -230,6 +230,42 @@ class GroupCoordinator:
         self._store(self._existing_group(group_id).tombstones())
         self.forget(group_id, now_ms)
 
+    # For ConsumerGroupCoordinator
+
+    def check_join(self, request: JoinGroup) -> None:
+        """Raise BrokerError INVALID_GROUP_ID, INVALID_SESSION_TIMEOUT."""
+        check_group_id(request.group_id)
+        if request.session_timeout_ms not in self._session_timeouts_ms:
+            raise BrokerError(ErrorCode.INVALID_SESSION_TIMEOUT)
+
+    def adopt(self, group: Group, now_ms: int, *, rebalances: bool) -> None:
+        """Take over a stable group that was one of KIP-848, and is stored as a classic one."""
+        self.groups[group.group_id] = group
+        for member in group.members.values():
+            self._expect_heartbeat(group, member, now_ms)
+        if rebalances:
+            self._prepare_rebalance(group, now_ms)
+        self.deliver()
+
+    def forget(self, group_id: str, now_ms: int) -> None:
+        """Drop a group, which is stored as deleted. Members that wait are told to join again."""
+        group = self.groups.pop(group_id)
+        if not isinstance(group, Group):
+            return
+        for member in group.members.values():
+            self._answer_join(member, JoinResult(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
+            self._answer_sync(member, SyncResult(ErrorCode.REBALANCE_IN_PROGRESS))
+        group.move_to(GroupState.DEAD, now_ms)
+        timers = [member.heartbeat_timer for member in group.members.values()]
+        for timer in (*timers, *group.pending_joins.values(), group.join_timer, group.sync_timer):
+            cancel(timer)
+
+    def deliver(self) -> None:
+        """Deliver the answers that are due."""
+        while self._answers:
+            reply, result = self._answers.pop(0)
+            reply(result)
+
     # For OffsetStore
 
     @property
@@ -255,7 +291,7 @@ class GroupCoordinator:
 
     def handle_timeout(self, now_ms: int) -> None:
         self._timers.run(now_ms)
-        self._deliver()
+        self.deliver()
 
     def load(self, records: Iterable[Record], now_ms: int) -> None:
         """Add the stored groups; other kinds of records are skipped.
@@ -278,9 +314,7 @@ class GroupCoordinator:
     def _join(self, request: JoinGroup, reply: JoinReply, now_ms: int) -> None:
         member_id = request.member_id
         try:
-            check_group_id(request.group_id)
-            if request.session_timeout_ms not in self._session_timeouts_ms:
-                raise BrokerError(ErrorCode.INVALID_SESSION_TIMEOUT)
+            self.check_join(request)
             group = self._joined_group(request, now_ms)
             if not self._has_room(group, member_id):
                 self._remove(group, member_id)
@@ -300,8 +334,6 @@ class GroupCoordinator:
         old = self.groups.get(request.group_id)
         if isinstance(old, Group):
             return old
-        if old is not None and not old.is_empty:
-            raise BrokerError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         if request.member_id:
             raise BrokerError(ErrorCode.UNKNOWN_MEMBER_ID)
         group = Group(request.group_id, now_ms)
@@ -319,8 +351,8 @@ class GroupCoordinator:
             return True
         if group.state is GroupState.PREPARING_REBALANCE:
             is_waiting = member is not None and member.join_reply is not None
-            return is_waiting or group.waiting_joins < self._max_size
-        return member is not None or len(group.members) < self._max_size
+            return is_waiting or group.waiting_joins < self.max_size
+        return member is not None or len(group.members) < self.max_size
 
     def _join_new(self, group: Group, request: JoinGroup, reply: JoinReply, now_ms: int) -> None:
         instance_id = request.group_instance_id
@@ -572,11 +604,6 @@ class GroupCoordinator:
         member.sync_reply = None
         return True
 
-    def _deliver(self) -> None:
-        while self._answers:
-            reply, result = self._answers.pop(0)
-            reply(result)
-
     def _call_after(self, delay_ms: int, now_ms: int, action: Callable[..., None], *args: Any) -> Timer:
         # never 0, so that time advances
         return self._timers.call_at(now_ms + max(delay_ms, 1), lambda later_ms: action(*args, later_ms))
@@ -592,16 +619,6 @@ class GroupCoordinator:
         if not isinstance(group, Group) or group.is_empty:
             raise BrokerError(ErrorCode.UNKNOWN_MEMBER_ID)
         return group
-
-    def forget(self, group_id: str, now_ms: int) -> None:
-        """Drop a group, which is stored as deleted."""
-        group = self.groups.pop(group_id)
-        if not isinstance(group, Group):
-            return
-        group.move_to(GroupState.DEAD, now_ms)
-        timers = [member.heartbeat_timer for member in group.members.values()]
-        for timer in (*timers, *group.pending_joins.values(), group.join_timer, group.sync_timer):
-            cancel(timer)
 
 
 def check_group_id(group_id: str) -> None:

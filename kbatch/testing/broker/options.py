@@ -26,6 +26,7 @@ LIMITS = {
     "connections_max_reauth_ms": (0, INT32_MAX),
     "connection_failed_authentication_delay_ms": (0, INT32_MAX),
 }
+MIGRATION_POLICIES = ("disabled", "upgrade", "downgrade", "bidirectional")
 
 
 @dataclass(slots=True, frozen=True)
@@ -45,6 +46,7 @@ class Options:
     group_consumer_session_timeout_ms: int = 45_000
     group_consumer_assignment_interval_ms: int = 0
     group_consumer_max_size: int = INT32_MAX
+    group_consumer_migration_policy: str = "bidirectional"
     internal_topic_partitions: int = 50
     users: Mapping[str, str] | None = None
     listeners: tuple[Listener, ...] = (Listener(),)
@@ -58,6 +60,11 @@ class Options:
             value = getattr(self, name)
             if not isinstance(value, int) or not lowest <= value <= highest:
                 raise ValueError(f"{name} must be {lowest} to {highest}, got {value!r}")
+        if self.group_consumer_migration_policy not in MIGRATION_POLICIES:
+            raise ValueError(
+                f"group_consumer_migration_policy must be one of {', '.join(MIGRATION_POLICIES)}, got "
+                f"{self.group_consumer_migration_policy!r}"
+            )
         interval_ms, session_ms = (
             self.group_consumer_heartbeat_interval_ms,
             self.group_consumer_session_timeout_ms,

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from kbatch.protocol import messages
+from kbatch.protocol import codec, messages
 from tests.integration.scenarios.groups import Member as ClassicMember
 from tests.integration.scenarios.groups import commit_offset, fetch_offsets
 from tests.integration.scenarios.requests import end_txn, init_producer_id
@@ -92,7 +92,7 @@ def describe(wire: Wire, note: str, *group_ids: str, version: int = 1) -> None:
     request = kind(group_ids=list(group_ids or [wire.name]), include_authorized_operations=version > 0)
     answer = wire.ask(request, version)
     for group in answer.groups:
-        group.members.sort(key=lambda member: member.member_id)
+        group.members.sort(key=lambda member: (member.member_type, member.instance_id, member.member_id))
         for member in group.members:
             member.subscribed_topic_names.sort()
     wire.note(f"ConsumerGroupDescribe v{version} {note}", answer)
@@ -413,6 +413,198 @@ def _delete_offsets(wire: Wire, topics: Iterable[str], note: str) -> None:
     partitions = [kind.OffsetDeleteRequestPartition(partition_index=0)]
     named = [kind.OffsetDeleteRequestTopic(name=topic, partitions=partitions) for topic in topics]
     wire.call(kind(group_id=wire.name, topics=named), note=note)
+
+
+class ClassicConsumer:
+    """A member of the scenario's group that uses the classic protocol."""
+
+    def __init__(self, wire: Wire, topic: str, instance_id: str | None = None) -> None:
+        self.wire = wire
+        self.topic = topic
+        self.instance_id = instance_id
+        self.member_id = ""
+        self.generation = -1
+        self.owned: list[int] = []
+
+    def join(self, note: str = "", version: int = 9, **fields: Any) -> Any:
+        kind = messages.JoinGroupRequest
+        protocol = kind.JoinGroupRequestProtocol(name="range", metadata=self._subscription())
+        usual: dict[str, Any] = {
+            "group_id": self.wire.name,
+            "session_timeout_ms": 30_000,
+            "rebalance_timeout_ms": 30_000,
+            "protocol_type": "consumer",
+            "protocols": [protocol],
+            "member_id": self.member_id,
+            "group_instance_id": self.instance_id,
+        }
+        answer = self.wire.call(kind(**usual | fields), version, note=note)
+        self.member_id = answer.member_id or self.member_id
+        self.generation = answer.generation_id
+        return answer
+
+    def new(self) -> None:
+        """Join a group as a new member, with the id that the first answer gives."""
+        if self.instance_id is None:
+            self.join("for an id")
+        self.join("with the id")
+
+    def sync(self, note: str = "", assigned: Iterable[int] = (), **fields: Any) -> Any:
+        """Send SyncGroup, with an assignment for itself if it leads; note what it owns then."""
+        kind = messages.SyncGroupRequest
+        named = messages.ConsumerProtocolAssignment.TopicPartition(topic=self.topic, partitions=[*assigned])
+        assignment = messages.ConsumerProtocolAssignment(assigned_partitions=[named])
+        data = b"\0\3" + b"".join(codec.encode(assignment, 3))
+        entries = [kind.SyncGroupRequestAssignment(member_id=self.member_id, assignment=data)]
+        usual: dict[str, Any] = {
+            "group_id": self.wire.name,
+            "member_id": self.member_id,
+            "generation_id": self.generation,
+            "group_instance_id": self.instance_id,
+            "protocol_type": "consumer",
+            "protocol_name": "range",
+            "assignments": entries if assigned else [],
+        }
+        answer = self.wire.ask(kind(**usual | fields))
+        if not answer.error_code:
+            found = codec.decode(messages.ConsumerProtocolAssignment, 3, answer.assignment[2:])
+            self.owned = [index for each in found.assigned_partitions for index in each.partitions]
+        answer.assignment = b""
+        self.wire.note(f"SyncGroup {note}", {"answer": answer, "owned": self.owned})
+        return answer
+
+    def beat(self, note: str = "", **fields: Any) -> None:
+        usual: dict[str, Any] = {
+            "group_id": self.wire.name,
+            "member_id": self.member_id,
+            "generation_id": self.generation,
+            "group_instance_id": self.instance_id,
+        }
+        self.wire.call(messages.HeartbeatRequest(**usual | fields), note=note)
+
+    def leave(self, note: str = "", **fields: Any) -> None:
+        kind = messages.LeaveGroupRequest
+        identity = {"member_id": self.member_id, "group_instance_id": self.instance_id} | fields
+        members = [kind.MemberIdentity(**identity), kind.MemberIdentity(member_id="stranger")]
+        self.wire.call(kind(group_id=self.wire.name, members=members), note=note)
+
+    def _subscription(self) -> bytes:
+        kind = messages.ConsumerProtocolSubscription
+        owned = [kind.TopicPartition(topic=self.topic, partitions=self.owned)] if self.owned else []
+        subscription = kind(topics=[self.topic], owned_partitions=owned)
+        return b"\0\3" + b"".join(codec.encode(subscription, 3))
+
+
+@scenario
+def classic_group_is_upgraded_and_downgraded(wire: Wire) -> None:
+    topic = known_topic(wire)
+    classic = ClassicConsumer(wire, topic)
+    classic.new()
+    classic.sync(assigned=range(4))
+    commit_offset(wire, topic, 5, ClassicMember(classic.member_id, classic.generation))
+    member = Member(wire, "a", topic)
+    member.join(note="the first of the new protocol")
+    describe(wire, "upgraded")
+    _list(wire, "upgraded")
+    wire.call(messages.DescribeGroupsRequest(groups=[wire.name]), 6)
+    classic.beat("has to join again")
+    classic.sync("instead")
+    commit_offset(wire, topic, 6, ClassicMember(classic.member_id, classic.generation), note="before that")
+    classic.join("has all")
+    classic.sync("less than before")
+    member.beat(note="waits")
+    classic.beat("has to give up partitions")
+    classic.join("gave them up")
+    classic.sync("settled")
+    member.beat(note="gets them")
+    classic.beat("goes on")
+    describe(wire, "shared")
+    commit_offset(wire, topic, 7, ClassicMember(classic.member_id, classic.generation), note="after")
+    commit_offset(wire, topic, 7, ClassicMember(classic.member_id, 1), note="an old generation")
+    member.leave()
+    _list(wire, "downgraded")
+    describe(wire, "downgraded")
+    classic.beat("after the downgrade")
+    classic.join("after the downgrade")
+    classic.sync("leads again", assigned=range(4))
+    fetch_offsets(wire, topic)
+    classic.leave()
+
+
+@scenario
+def classic_members_of_a_consumer_group(wire: Wire) -> None:
+    topic = known_topic(wire)
+    member = Member(wire, "a", topic)
+    member.join()
+    classic = ClassicConsumer(wire, topic)
+    refused: list[dict[str, Any]] = [
+        {"protocol_type": "connect"},
+        {"protocols": []},
+        {"member_id": "stranger", "group_instance_id": "i"},
+        {"session_timeout_ms": 1},
+    ]
+    for fields in refused:
+        ClassicConsumer(wire, topic).join(str(sorted(fields)), **fields)
+    classic.new()
+    kind = messages.JoinGroupRequest
+    other = kind.JoinGroupRequestProtocol(name="other", metadata=classic._subscription())
+    ClassicConsumer(wire, topic).join("another protocol", protocols=[other])
+    classic.sync("nothing is free")
+    member.beat(note="learns")
+    classic.beat("nothing is free yet")
+    member.acknowledge()
+    classic.beat("they are free")
+    classic.sync("has to join first")
+    classic.join("for the rest")
+    classic.sync("has its part")
+    classic.sync("other type", protocol_type="connect")
+    classic.sync("other name", protocol_name="other")
+    classic.sync("other generation", generation_id=9)
+    classic.beat("other generation", generation_id=9)
+    classic.beat("unknown", member_id="stranger")
+    classic.beat("of the new protocol", member_id="a", generation_id=member.epoch)
+    classic.sync("of the new protocol", member_id="a", generation_id=member.epoch)
+    describe(wire, "both")
+    classic.leave()
+    member.beat(note="alone")
+    describe(wire, "alone")
+
+
+@scenario
+def static_members_change_their_protocol(wire: Wire) -> None:
+    topic = known_topic(wire)
+    member = Member(wire, "a", topic, instance_id="one")
+    other = Member(wire, "b", topic, instance_id="two")
+    member.join()
+    other.join()
+    member.beat()
+    member.acknowledge()
+    other.beat()
+    first, second = ClassicConsumer(wire, topic, "one"), ClassicConsumer(wire, topic, "two")
+    first.join("replaces a member")
+    first.sync("has its partitions")
+    member.beat(note="is replaced")
+    _list(wire, "one of each")
+    second.join("replaces the last")
+    second.sync("has its partitions")
+    _list(wire, "downgraded")
+    first.beat("goes on")
+    back = Member(wire, "c", topic, instance_id="one")
+    back.join(note="upgrades again")
+    describe(wire, "upgraded")
+    second.beat("goes on")
+
+
+@scenario
+def classic_group_that_cannot_be_upgraded(wire: Wire) -> None:
+    topic = known_topic(wire)
+    classic = ClassicConsumer(wire, topic)
+    kind = messages.JoinGroupRequest
+    protocol = kind.JoinGroupRequestProtocol(name="default", metadata=b"any")
+    for note in ("for an id", "with the id"):
+        classic.join(note, protocol_type="connect", protocols=[protocol])
+    Member(wire, "a", topic).join(note="no consumers")
+    Member(wire, "a", topic).leave(note="not a consumer group")
 
 
 # DescribeTopicPartitions

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from kbatch.errors import ErrorCode
-from kbatch.protocol import messages
+from kbatch.protocol import codec, messages
 from kbatch.testing.broker.group_assignors import TopicIdPartition
 from tests.support.broker_core import GROUP, TOPIC, VirtualBroker
 
@@ -123,6 +124,84 @@ class Member:
                     for index in topic.partitions
                 )
         return ErrorCode(answer.error_code)
+
+
+class ClassicMember:
+    """A consumer of the classic protocol, which reads one topic."""
+
+    def __init__(
+        self, broker: VirtualBroker, instance_id: str | None = None, *, metadata: bytes | None = None
+    ) -> None:
+        self.broker = broker
+        self.instance_id = instance_id
+        self.member_id = ""
+        self.generation = -1
+        self.owned: list[int] = []
+        self.metadata = metadata
+        self.joining: Any = None
+
+    def join(self, **changes: Any) -> ErrorCode | None:
+        """Send JoinGroup, of a version without the round for an id; None if the answer is not there yet."""
+        kind = messages.JoinGroupRequest
+        metadata = self._subscription() if self.metadata is None else self.metadata
+        request = kind(
+            **{
+                "group_id": GROUP,
+                "session_timeout_ms": 10_000,
+                "rebalance_timeout_ms": 30_000,
+                "protocol_type": "consumer",
+                "member_id": self.member_id,
+                "group_instance_id": self.instance_id,
+                "protocols": [kind.JoinGroupRequestProtocol(name="range", metadata=metadata)],
+                **changes,
+            }
+        )
+        self.joining = self.broker.client().send(request, 5 if self.instance_id else 3)
+        return self.joined() if self.joining.is_there else None
+
+    def joined(self) -> ErrorCode:
+        """Take the answer to JoinGroup."""
+        answer = self.joining.message
+        if not answer.error_code:
+            self.member_id, self.generation = answer.member_id, answer.generation_id
+        return ErrorCode(answer.error_code)
+
+    def sync(self, assigned: Iterable[int] = (), user_data: bytes | None = None) -> ErrorCode:
+        """Send SyncGroup, as the leader with an assignment of its own; take what the answer assigns."""
+        topic = messages.ConsumerProtocolAssignment.TopicPartition(topic=TOPIC, partitions=[*assigned])
+        assignment = messages.ConsumerProtocolAssignment(assigned_partitions=[topic], user_data=user_data)
+        data = b"\0\1" + b"".join(codec.encode(assignment, 1))
+        kind = messages.SyncGroupRequest
+        entries = [kind.SyncGroupRequestAssignment(member_id=self.member_id, assignment=data)]
+        request = kind(**self._ids(), assignments=entries if assigned else [])
+        answer = self.broker.client().ask(request, 3)
+        if not answer.error_code:
+            found = codec.decode(messages.ConsumerProtocolAssignment, 1, answer.assignment[2:])
+            self.owned = [index for each in found.assigned_partitions for index in each.partitions]
+        return ErrorCode(answer.error_code)
+
+    def beat(self) -> ErrorCode:
+        request = messages.HeartbeatRequest(**self._ids())
+        return ErrorCode(self.broker.client().ask(request, 3).error_code)
+
+    def leave(self) -> ErrorCode:
+        kind = messages.LeaveGroupRequest
+        identity = kind.MemberIdentity(member_id=self.member_id, group_instance_id=self.instance_id)
+        (left,) = self.broker.client().ask(kind(group_id=GROUP, members=[identity])).members
+        return ErrorCode(left.error_code)
+
+    def _ids(self) -> dict[str, Any]:
+        return {
+            "group_id": GROUP,
+            "member_id": self.member_id,
+            "generation_id": self.generation,
+            "group_instance_id": self.instance_id,
+        }
+
+    def _subscription(self) -> bytes:
+        kind = messages.ConsumerProtocolSubscription
+        owned = [kind.TopicPartition(topic=TOPIC, partitions=self.owned)] if self.owned else []
+        return b"\0\1" + b"".join(codec.encode(kind(topics=[TOPIC], owned_partitions=owned), 1))
 
 
 def as_owned(partitions: frozenset[TopicIdPartition]) -> list[Any]:
