@@ -277,11 +277,12 @@ LAYERS = (
         "Spark's formats and functions; pyspark is imported here only",
         {
             "arrow_functions column_functions schemas": "encoder and decoder; UDFs; the shapes of rows",
-            "data_source sink sink_stream source source_stream": "the format `kbatch`: writers and readers",
+            "data_source sink sink_stream source source_stream kept_readers": "the format `kbatch`: writers, "
+            "readers",
             "sink_options sink_columns sink_jobs sink_rows": "what the driver checks; tasks and their rows",
-            "source_options source_columns source_offsets source_sizes exactly_once": "**which offsets a "
-            "task reads**, as which columns, how many bytes; **a transaction a task attempt, and the marker "
-            "by which a replay is known**",
+            "source_options source_columns source_formats source_offsets source_sizes exactly_once": "**"
+            "which offsets a task reads**, as which columns, how many bytes; **a transaction a task attempt, "
+            "and the marker by which a replay is known**",
             "segments segment_store committed": "the format `kbatch-segments`",
         },
     ),

@@ -20,7 +20,8 @@ from kbatch.config import ConsumerConfig
 from kbatch.errors import ConfigError
 from kbatch.records import TopicPartition
 from kbatch.spark.kafka_options import KAFKA_PREFIX, kafka_settings
-from kbatch.spark.source_columns import RECORD_COLUMNS, ColumnFormat, read_formats
+from kbatch.spark.source_columns import RECORD_COLUMNS
+from kbatch.spark.source_formats import ColumnFormat, read_formats
 
 logger = logging.getLogger(__name__)
 

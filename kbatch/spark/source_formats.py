@@ -1,0 +1,229 @@
+"""The formats of a read's keys and values: json and others make a typed column of a binary one.
+
+Theory of operation. The driver reads what a format needs: a file of descriptors, the latest schema of a
+registry's subject. From these it makes the type of the column in SQL's notation, from which Spark makes the
+frame's schema. A ColumnFormat is pickled to the tasks, which need no file then, and converts there.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from kbatch.column_deserializers.conversions import in_microseconds, mapped_type
+from kbatch.errors import ConfigError
+
+if TYPE_CHECKING:
+    from kbatch.column_deserializers import ColumnDeserializer
+    from kbatch.schema_registry import SchemaRegistry
+
+# Formats without a schema, and their types in SQL.
+PLAIN_FORMATS: Mapping[str, str] = {
+    "binary": "BINARY",
+    "string": "STRING",
+    "short": "SMALLINT",
+    "int": "INT",
+    "long": "BIGINT",
+    "float": "FLOAT",
+    "double": "DOUBLE",
+}
+FORMATS = (*PLAIN_FORMATS, "json", "avro", "protobuf")
+# Formats whose schema a registry may have.
+REGISTERED = ("avro", "protobuf")
+MALFORMED = ("raise", "null")
+# The options that formats need, for errors.
+NEEDED = {
+    "json": "'id BIGINT, name STRING'",
+    "avro": "the Avro schema as JSON, or the option 'schema.registry.url'",
+    "protobuf": "a file of protoc --include_imports --descriptor_set_out=FILE, or 'schema.registry.url'",
+}
+
+
+@dataclass(frozen=True)
+class ColumnFormat:
+    """The format of key or value.
+
+    Attributes
+    ----------
+    name : str
+        A name in FORMATS.
+    schema : str
+        For json the fields in SQL's notation, for avro the schema as JSON, for protobuf a FileDescriptorSet
+        in base64; "" for other formats.
+    message : str
+        For protobuf the full name of the message.
+    registry_url : str | None
+    on_malformed : str
+        A name in MALFORMED.
+    """
+
+    name: str
+    schema: str
+    message: str
+    registry_url: str | None
+    on_malformed: str
+
+    @property
+    def sql_type(self) -> str:
+        """The type of the column in SQL."""
+        if self.name in PLAIN_FORMATS:
+            return PLAIN_FORMATS[self.name]
+        return f"STRUCT<{self.schema}>" if self.name == "json" else self._sql_type_of_schema()
+
+    def _sql_type_of_schema(self) -> str:
+        from pyspark.sql.pandas.types import from_arrow_type
+
+        kind = self.deserializer(pa.null()).data_type
+        assert kind is not None, "a schema determines the type"
+        return from_arrow_type(spark_type(kind), prefer_timestamp_ntz=False).simpleString()
+
+    def deserializer(self, kind: pa.DataType) -> ColumnDeserializer:
+        """Return what makes a column of binary values; the type `kind` is that of json."""
+        from kbatch import column_deserializers as made
+
+        if self.name == "json":
+            return made.Json(kind, errors=self.on_malformed)
+        if self.name in REGISTERED:
+            registry = None if self.registry_url is None else _registry(self.registry_url)
+            if self.name == "avro":
+                return made.Avro(self.schema, registry=registry, errors=self.on_malformed)
+            return made.Protobuf.from_descriptor_set(
+                b64decode(self.schema), self.message, self.on_malformed, registry=registry
+            )
+        plain: Mapping[str, type[ColumnDeserializer]] = {
+            "string": made.Utf8,
+            "short": made.Int16,
+            "int": made.Int32,
+            "long": made.Int64,
+            "float": made.Float32,
+            "double": made.Float64,
+        }
+        return plain[self.name](errors=self.on_malformed)
+
+
+def _registry(url: str) -> SchemaRegistry:
+    from kbatch.schema_registry import SchemaRegistry
+
+    try:
+        return SchemaRegistry(url)
+    except ConfigError as error:
+        raise ValueError(f"option 'schema.registry.url': {error}") from error
+
+
+def spark_type(kind: pa.DataType) -> pa.DataType:
+    """Return the type in which Spark has the values of an Arrow type: it has no unsigned integers, and times
+    in microseconds.
+    """
+    return mapped_type(kind, _spark_leaf)
+
+
+def _spark_leaf(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_uint64(kind):
+        return pa.decimal128(20, 0)
+    return pa.int64() if pa.types.is_uint32(kind) else in_microseconds(kind)
+
+
+def read_formats(given: Mapping[str, str]) -> dict[str, ColumnFormat]:
+    """Return the formats of key and value that are not binary. What they need of files and of a schema
+    registry is read now.
+
+    Raises
+    ------
+    ValueError
+        A format is unknown, or its schema is missing, superfluous or invalid.
+    SchemaRegistryError
+        The registry does not have the schema, or cannot be reached.
+    """
+    malformed = given.get("on.malformed", "raise").lower()
+    if malformed not in MALFORMED:
+        raise ValueError(f"option 'on.malformed' must be raise or null, got {given['on.malformed']!r}")
+    found = {}
+    for part in ("key", "value"):
+        name = given.get(f"{part}.format", "binary").lower()
+        if name not in FORMATS:
+            raise ValueError(
+                f"option '{part}.format' must be one of {', '.join(FORMATS)}, got {given[f'{part}.format']!r}"
+            )
+        schema, message = _schema_of(part, name, given)
+        if name != "binary":
+            url = given.get("schema.registry.url")
+            found[part] = ColumnFormat(name, schema, message, url, malformed)
+    return found
+
+
+def _schema_of(part: str, name: str, given: Mapping[str, str]) -> tuple[str, str]:
+    """Return the schema of a format and, for protobuf, the name of its message."""
+    schema, message = given.get(f"{part}.schema", "").strip(), given.get(f"{part}.message", "").strip()
+    if schema and name in PLAIN_FORMATS:
+        raise ValueError(f"option '{part}.schema' has no use with {part}.format={name}; omit it")
+    if message and name != "protobuf":
+        raise ValueError(f"option '{part}.message' has no use with {part}.format={name}; omit it")
+    if f"{part}.subject" in given and (schema or name not in REGISTERED):
+        why = f"{part}.schema" if schema else f"{part}.format={name}"
+        raise ValueError(f"option '{part}.subject' has no use with {why}; omit it")
+    if not schema and name not in PLAIN_FORMATS:
+        if name == "json" or "schema.registry.url" not in given:
+            raise ValueError(f"option '{part}.schema' is missing; {part}.format={name} needs {NEEDED[name]}")
+        return _registered(part, name, message, given)
+    if name == "protobuf" and not message:
+        raise ValueError(f"option '{part}.message' is missing: name a message of {schema}, as in shop.Order")
+    try:
+        if name == "avro":
+            from kbatch.column_deserializers import Avro
+
+            Avro(schema)
+        if name == "protobuf":
+            schema = _descriptors(schema, message)
+    except ValueError as error:
+        raise ValueError(f"option '{part}.schema' is no {name} schema: {error}") from error
+    return schema, message
+
+
+def _descriptors(path: str, message: str) -> str:
+    """Return the FileDescriptorSet in a file, which has the message, as base64."""
+    from kbatch.column_deserializers.protobuf_values import descriptor_in
+
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise ValueError(f"the file {path!r} cannot be read: {error.strerror}") from error
+    descriptor_in(data, message)
+    return b64encode(data).decode()
+
+
+def _registered(part: str, name: str, message: str, given: Mapping[str, str]) -> tuple[str, str]:
+    """Return the latest schema of a subject in the registry."""
+    topics = [topic.strip() for topic in given.get("subscribe", "").split(",") if topic.strip()]
+    subject = given.get(f"{part}.subject") or (f"{topics[0]}-{part}" if len(topics) == 1 else None)
+    if subject is None:
+        raise ValueError(
+            f"option '{part}.subject' is missing: {part}.format={name} without {part}.schema needs the "
+            "subject in the schema registry, unless 'subscribe' names one topic"
+        )
+    registry = _registry(given["schema.registry.url"])
+    try:
+        if name == "protobuf":
+            return _registered_message(registry, subject, message)
+        found = registry.get_version(subject)
+        if found.references:
+            raise ValueError(f"it refers to others; write one schema with all types in '{part}.schema'")
+        return found.text, ""
+    except ValueError as error:
+        raise ValueError(f"the schema of subject {subject} cannot be used: {error}") from error
+
+
+def _registered_message(registry: SchemaRegistry, subject: str, message: str) -> tuple[str, str]:
+    from kbatch.column_deserializers.protobuf_values import descriptor_in, descriptor_set, registered_file
+
+    file = registered_file(registry.get_version(subject, format="serialized"), registry)
+    names = [message] if message else [each.full_name for each in file.message_types_by_name.values()]
+    if not names:
+        raise ValueError("it has no message")
+    data = descriptor_set(file)
+    descriptor_in(data, names[0])
+    return b64encode(data).decode(), names[0]
