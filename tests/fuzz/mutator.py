@@ -107,8 +107,7 @@ def taken_apart(rows: list[plain.Row], compression: str, **state: Any) -> Origin
 
 @cache
 def originals(codecs: Sequence[str] = plain.CODECS) -> tuple[list[Original], list[Original]]:
-    """Return batches of each codec: small ones, for speed, and ones that take several blocks of their codec.
-    """
+    """Return batches of each codec: small ones, for speed, and others of several of their codec's blocks."""
     small: list[Original] = []
     large: list[Original] = []
     for compression in codecs:

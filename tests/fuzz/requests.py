@@ -199,8 +199,7 @@ class Persona:
         return self._rng.choice((b"\0\0" + b"".join(codec.encode(subscription, 0)), b"", b"\x7f\xff"))
 
     def records(self, now_ms: int) -> bytes | None:
-        """Return a batch for the topic and partition that were named last: mostly the next of this producer.
-        """
+        """Return a batch for the topic and partition that were named last, mostly this producer's next."""
         rng = self._rng
         if rng.random() < 0.05:
             return next(mutator.mutants(rng.random(), 1)).data

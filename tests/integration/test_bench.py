@@ -50,7 +50,7 @@ PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
 @pytest.fixture(scope="module")
 def secured() -> Iterator[Address]:
-    with Broker(users={"ada": "p,w=\"d"}) as broker:
+    with Broker(users={"ada": 'p,w="d'}) as broker:
         access = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
         access["sasl.jaas.config"] = f'{PLAIN} required username="ada" password="p,w=\\"d";'
         yield Address(broker.bootstrap_servers, security=access)

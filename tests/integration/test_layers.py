@@ -88,8 +88,7 @@ HEAD = re.compile(r"( *)(?:def|cdef|cpdef|async def) (?!class )[^=#]*?(\w+)\(")
 
 
 def cython_functions(text: str) -> Iterator[tuple[str, int]]:
-    """Return the functions of a .pyx file. A function ends with the last line indented deeper than its head.
-    """
+    """Return the functions of a .pyx file. A function ends with the last line deeper than its head."""
     lines = text.splitlines()
     for first, line in enumerate(lines):
         head = HEAD.match(line)

@@ -24,8 +24,7 @@ def check_lengths_and_alignments() -> None:
 
 
 def check_going_on() -> None:
-    """Check that the CRC of a whole is that of its second part, begun at the CRC of its first, for any cut.
-    """
+    """Check that the CRC of a whole is that of its second part, begun at the CRC of its first."""
     rng = random.Random(1)
     for length in [*range(40), 300, 5000, *LANE_EDGES]:
         data = NOISE[:length]

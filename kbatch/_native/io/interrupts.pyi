@@ -7,6 +7,7 @@ P = ParamSpec("P")
 def at_once(
     method: Callable[P, Coroutine[Any, Any, T]], /, *arguments: P.args, **keywords: P.kwargs
 ) -> T: ...
+
 @final
 class NativeEvent:
     def set(self) -> None: ...

@@ -170,9 +170,7 @@ class FetchSessions:
         self._ids = count(now_ms * IDS_PER_MS)
         self._by_node: dict[int, dict[int, FetchSession]] = {}
 
-    def plan(
-        self, node_id: int, request: messages.FetchRequest, version: int, now_ms: int
-    ) -> FetchPlan:
+    def plan(self, node_id: int, request: messages.FetchRequest, version: int, now_ms: int) -> FetchPlan:
         """Return what a request reads, after its changes to a session.
 
         Raises BrokerError for an unknown session, another epoch than the next, or topic ids where the session

@@ -51,8 +51,7 @@ Key = tuple[int, int, int]  # producer id, epoch, base sequence
 
 
 def record_number(record: Record) -> int:
-    """Return the number of a record: each value begins with it; without a value, the key ends with it.
-    """
+    """Return the number of a record: each value begins with it; without a value, the key ends with it."""
     value, key = record.value, record.key
     if value is None:
         assert isinstance(key, bytes)

@@ -235,8 +235,7 @@ def txn_offset_commit_refusals(wire: Wire) -> None:
 
 
 def _prepare(wire: Wire, state: str, version: int) -> tuple[ProducerId, ProducerId]:
-    """Bring a transactional id into `state`; return its producer before and after the end of the transaction.
-    """
+    """Bring a transactional id into `state`; return its producer before and after the transaction's end."""
     topic, producer = wire.topic(), init_producer_id(wire, wire.name)
     if state == "empty":
         return producer, producer

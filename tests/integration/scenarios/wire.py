@@ -292,8 +292,7 @@ def error_codes(answer: Any) -> Iterator[int]:
 
 
 def batch_rows(data: bytes) -> list[dict[str, Any]]:
-    """Return the whole batches of what was fetched. Kafka may cut off the last one, where a limit is reached.
-    """
+    """Return the whole batches of what was fetched. Kafka may cut off the last one, at a limit."""
     whole = 0
     while len(data) - whole >= plain.LOG_OVERHEAD:
         (length,) = struct.unpack_from(">i", data, whole + 8)
