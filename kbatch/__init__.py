@@ -1,4 +1,4 @@
-"""kbatch: a Kafka producer and codec for record batches, with a native core."""
+"""kbatch: a Kafka producer, consumer and codec for record batches, with a native core."""
 
 try:
     from kbatch._native.codec.hashes import (
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from kbatch._native.batch.buffer_pool import Buffer, BufferPool
 from kbatch._native.codec.batch_writer import RecordBatchWriter, encode
 from kbatch._native.codec.estimator import CompressionRatioEstimator
-from kbatch._native.codec.record import Record
+from kbatch._native.codec.record import ConsumerRecord, Record
 from kbatch._native.codec.record_batch import RecordBatch, decode, rebase
 from kbatch.errors import (
     BufferExhaustedError,
@@ -49,7 +49,10 @@ from kbatch.version import VERSION
 if TYPE_CHECKING:
     from kbatch.codec.columns import ArrowEncoder, decode_arrow, encode_arrow
     from kbatch.codec.segments import SegmentWriter, read_segment
+    from kbatch.consumer.event_loop import AsyncConsumer
+    from kbatch.consumer.polled import Polled
     from kbatch.consumer.reading import read_table, scan_topic
+    from kbatch.consumer.threads import Consumer
     from kbatch.consumer.topic_reader import ReadProgress, TopicReader
     from kbatch.producer.event_loop import AsyncProducer
     from kbatch.schema_registry import SchemaRegistry
@@ -58,13 +61,16 @@ __version__ = VERSION
 
 __all__ = [
     "ArrowEncoder",
+    "AsyncConsumer",
     "AsyncProducer",
     "Buffer",
     "BufferExhaustedError",
     "BufferPool",
     "CompressionRatioEstimator",
     "ConfigError",
+    "Consumer",
     "ConsumerGroupMetadata",
+    "ConsumerRecord",
     "CorruptRecordError",
     "Delivery",
     "DeliveryError",
@@ -74,6 +80,7 @@ __all__ = [
     "MetricName",
     "OffsetAndMetadata",
     "PartialSendError",
+    "Polled",
     "Producer",
     "ReadProgress",
     "Record",
@@ -107,7 +114,10 @@ __all__ = [
 # Modules that a Producer does without: asyncio and ssl are 6 MiB, the others 1.
 _AT_FIRST_USE = {
     "ArrowEncoder": "kbatch.codec.columns",
+    "AsyncConsumer": "kbatch.consumer.event_loop",
     "AsyncProducer": "kbatch.producer.event_loop",
+    "Consumer": "kbatch.consumer.threads",
+    "Polled": "kbatch.consumer.polled",
     "ReadProgress": "kbatch.consumer.topic_reader",
     "SegmentWriter": "kbatch.codec.segments",
     "SchemaRegistry": "kbatch.schema_registry",

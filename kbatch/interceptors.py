@@ -6,8 +6,8 @@ An interceptor's exception is logged and costs no record: the record goes on unc
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, final
 
 from kbatch._native.batch.delivery import Acknowledgement
 from kbatch._native.send.send import PendingRecord
@@ -16,13 +16,17 @@ from kbatch.records import ProducerRecord
 
 if TYPE_CHECKING:
     from kbatch._native.batch.delivery import RecordMetadata
+    from kbatch._native.codec.record import ConsumerRecord
     from kbatch._native.send.encoded_batch import PendingBatch
+    from kbatch.records import TopicPartition
 
 logger = logging.getLogger(__name__)
 
+_Kind = TypeVar("_Kind")
+
 
 class Interceptor:
-    """The base class. Every method is optional. Several threads may call them at once."""
+    """The base class of a producer's. Every method is optional. Several threads may call them at once."""
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
         """Return the record to send; `send()` calls this first. Use `record._replace(...)` to change it."""
@@ -60,7 +64,7 @@ class InterceptorChain:
     """
 
     def __init__(self, given: Iterable[object]) -> None:
-        self._interceptors = tuple(map(_instance, given))
+        self._interceptors = tuple(_instance(each, Interceptor) for each in given)
         self._only_records = [
             type(interceptor).__name__
             for interceptor in self._interceptors
@@ -133,10 +137,70 @@ class InterceptorChain:
             _shielded(interceptor, "close", interceptor.close)
 
 
+class ConsumerInterceptor:
+    """The base class of a consumer's. Every method is optional."""
+
+    def on_consume(self, polled: Sequence[ConsumerRecord]) -> None:
+        """See the records that a poll, or the next steps of an iteration, will return."""
+
+    def on_consume_table(self, table: Any) -> None:
+        """See the table that `poll_table` will return, instead of `on_consume`."""
+
+    def on_commit(self, offsets: Mapping[TopicPartition, Any], error: BaseException | None) -> None:
+        """See offsets (OffsetAndMetadata) that were committed, or why they were not."""
+
+    def close(self) -> None:
+        """Clean up; called once, when the consumer has closed."""
+
+
+@final
+class ConsumerInterceptorChain:
+    """All interceptors of a consumer, in the order of interceptor.classes; false if there are none.
+
+    Parameters
+    ----------
+    given : Iterable of ConsumerInterceptor or of its subclasses
+        Classes are instantiated without arguments. Other objects raise ConfigError.
+    """
+
+    def __init__(self, given: Iterable[object]) -> None:
+        self._interceptors = tuple(_instance(each, ConsumerInterceptor) for each in given)
+
+    def __len__(self) -> int:
+        return len(self._interceptors)
+
+    def check_tables(self) -> None:
+        """Raise IllegalStateError if an interceptor handles records only, and would miss those of tables."""
+        names = ", ".join(
+            type(each).__name__
+            for each in self._interceptors
+            if _overrides(each, "on_consume", ConsumerInterceptor)
+            and not _overrides(each, "on_consume_table", ConsumerInterceptor)
+        )
+        if names:
+            raise IllegalStateError(f"{names} sees no tables; define its on_consume_table, or poll records")
+
+    def on_consume(self, polled: Sequence[ConsumerRecord]) -> None:
+        for interceptor in self._interceptors:
+            _shielded(interceptor, "on_consume", interceptor.on_consume, polled)
+
+    def on_consume_table(self, table: Any) -> None:
+        for interceptor in self._interceptors:
+            _shielded(interceptor, "on_consume_table", interceptor.on_consume_table, table)
+
+    def on_commit(self, offsets: Mapping[TopicPartition, Any], error: BaseException | None) -> None:
+        for interceptor in self._interceptors:
+            _shielded(interceptor, "on_commit", interceptor.on_commit, offsets, error)
+
+    def close(self) -> None:
+        for interceptor in self._interceptors:
+            _shielded(interceptor, "close", interceptor.close)
+
+
 _FAILED = object()
 
 
-def _shielded(interceptor: Interceptor, name: str, method: Callable[..., Any], *arguments: object) -> Any:
+def _shielded(interceptor: object, name: str, method: Callable[..., Any], *arguments: object) -> Any:
     try:
         return method(*arguments)
     except Exception:
@@ -144,15 +208,15 @@ def _shielded(interceptor: Interceptor, name: str, method: Callable[..., Any], *
         return _FAILED
 
 
-def _instance(given: object) -> Interceptor:
+def _instance(given: object, kind: type[_Kind]) -> _Kind:
     interceptor = given() if isinstance(given, type) else given
-    if not isinstance(interceptor, Interceptor):
+    if not isinstance(interceptor, kind):
         raise ConfigError(
-            f"interceptor.classes must be subclasses of kbatch.interceptors.Interceptor, or objects of them, "
-            f"got {given!r}"
+            f"interceptor.classes must be subclasses of kbatch.interceptors.{kind.__name__}, or objects of "
+            f"them, got {given!r}"
         )
     return interceptor
 
 
-def _overrides(interceptor: Interceptor, name: str) -> bool:
-    return getattr(type(interceptor), name) is not getattr(Interceptor, name)
+def _overrides(interceptor: object, name: str, kind: type = Interceptor) -> bool:
+    return getattr(type(interceptor), name) is not getattr(kind, name)

@@ -268,7 +268,8 @@ LAYERS = (
     Layer(
         9,
         "consumer/",
-        "topics as tables, streams (`reading`) and ranges (`topic_reader`): no group, no object per record",
+        "Consumer (`threads`), AsyncConsumer (`event_loop`), and what both do (`base`); topics as tables and "
+        "streams (`reading`), ranges (`topic_reader`); `backlog`: **what was fetched and not yet taken**",
     ),
     Layer(10, "testing/simulation/", "the simulator: worlds of virtual time, faults and checks, from a seed"),
     Layer(

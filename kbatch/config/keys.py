@@ -650,7 +650,7 @@ class ConsumerConfig(ClientConfig):
         "Time between heartbeats, for group.protocol=classic. It must be below session.timeout.ms.")
     max_poll_interval_ms: int = key(INT, 300_000, at_least(1), MEDIUM,
         "Time without a poll after which a member leaves the group, and the limit of a rebalance.")
-    max_poll_records: int = key(INT, 500, at_least(1), MEDIUM, "Maximum records of a poll.", NO_GROUPS)
+    max_poll_records: int = key(INT, 500, at_least(1), MEDIUM, "Maximum records of a poll.")
     enable_auto_commit: bool = key(BOOLEAN, True, ANY, MEDIUM,
         "Commit the offsets of records that earlier polls returned: in later polls, when partitions are "
         "revoked, and at the end. Without group.id nothing is committed.")
@@ -668,7 +668,7 @@ class ConsumerConfig(ClientConfig):
     value_deserializer: object = key(OBJECT, None, ANY, HIGH,
         "Converts bytes to values.", NO_DESERIALIZERS)
     interceptor_classes: tuple[object, ...] = key(OBJECTS, "", ANY, LOW,
-        "Classes that see records and commits.", NO_GROUPS)
+        "Subclasses of ConsumerInterceptor (kbatch.interceptors), or objects of them.")
 
 
 def keys_of(kind: type[ClientConfig]) -> Mapping[str, Key]:

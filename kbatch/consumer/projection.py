@@ -82,6 +82,13 @@ class Projection:
                 fields.append(pa.field(field.name + ERROR_SUFFIX, pa.string()))
         return pa.schema(fields)
 
+    def is_same(self, other: Projection) -> bool:
+        """True if both make the same columns."""
+        return self is other or (
+            (self.columns, self.layout) == (other.columns, other.layout)
+            and self.deserializers == other.deserializers
+        )
+
     def batches(self, records: FetchedRecords) -> tuple[list[pa.RecordBatch], Exception | None]:
         """Decode fetched records. Return the rows, and what ends them early: a fault of the records, or the
         error of a deserializer. All rows before it are there.
@@ -139,6 +146,14 @@ class Projection:
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
 
+def table_of(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
+    """Return batches as a table. A deserializer may have learnt its type, and then `schema` has it, only
+    after it made columns of null.
+    """
+    tables = [pa.Table.from_batches([batch]) for batch in batches]
+    return pa.concat_tables([schema.empty_table(), *tables], promote_options="default")
+
+
 def _where(arrays: Mapping[str, pa.Array], topic: str, partition: int | None, part: str) -> Where:
     present = {name: arrays[name] for name in ("offset", "headers", "key", "value") if name in arrays}
     return Where(topic=topic, partition=partition, part=part, **present)
@@ -173,3 +188,7 @@ def _deserializer(name: str, given: object, columns: tuple[str, ...]) -> ColumnD
             f"{name}={type(given).__name__}() needs the column {name!r}, which is not in columns"
         )
     return given
+
+
+# What says where a row ends.
+ENDS = Projection(("offset", "leader_epoch"), "copy", {})

@@ -23,7 +23,7 @@ Places = Place | Mapping[int, Place]
 Gaps = list[tuple[int, int]]
 # What to do when records are gone.
 DATA_LOSS = ("raise", "skip")
-_NAMES = {"earliest": EARLIEST, "latest": LATEST}
+_NAMES = {"earliest": EARLIEST, "latest": LATEST, "beginning": EARLIEST, "end": LATEST}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 

@@ -23,7 +23,8 @@ import pyarrow as pa
 from kbatch.config import ConsumerConfig
 from kbatch.consumer.projection import Projection
 from kbatch.consumer.ranges import Gaps, Places, Range, Ranges, check_choice
-from kbatch.consumer.topic_reader import Reading, ReadProgress, TopicReader, configured
+from kbatch.consumer.runtime import configured
+from kbatch.consumer.topic_reader import DEFAULTS, Reading, ReadProgress, TopicReader
 from kbatch.consumer.topic_stream import TopicStream
 from kbatch.records import TopicPartition, check_integer
 
@@ -250,7 +251,7 @@ def _settings(
         "isolation_level": isolation,
         "kbatch_decode_threads": threads or None,
     }
-    return configured(config, keywords, {"isolation_level": "read_committed"})
+    return configured(config, keywords, {**DEFAULTS, "isolation_level": "read_committed"})
 
 
 def _infer(reader: TopicReader, topic: str, found: Ranges, projection: Projection) -> None:

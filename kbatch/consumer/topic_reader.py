@@ -14,24 +14,20 @@ No thread refers to a TopicReader or a Reading, so one that is dropped is collec
 
 from __future__ import annotations
 
-import atexit
 import itertools
-import os
 import threading
-import time
-import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import partial
-from operator import attrgetter, length_hint
-from random import Random
+from operator import length_hint
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, Self, SupportsIndex, TypeVar, final
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, Self, TypeVar, final
 
 from kbatch._native.io.interrupts import at_once
 from kbatch.config import ConsumerConfig
 from kbatch.consumer.groups import Groups
+from kbatch.consumer.lifetime import ReadingClient
 from kbatch.consumer.ranges import (
     DATA_LOSS,
     Places,
@@ -44,9 +40,8 @@ from kbatch.consumer.ranges import (
     places_of,
     ranges_of,
 )
-from kbatch.core.client.calls import Call
-from kbatch.core.consumer.calls import OffsetLookup, PartitionCount, TopicNames
-from kbatch.core.consumer.engine import ReadingEngine
+from kbatch.consumer.runtime import ReaderRuntime, configured
+from kbatch.core.consumer.calls import OffsetLookup, TopicNames
 from kbatch.core.consumer.leader_requests import FoundOffset
 from kbatch.core.consumer.partition_state import (
     EARLIEST,
@@ -58,18 +53,15 @@ from kbatch.core.consumer.partition_state import (
 )
 from kbatch.core.consumer.results import Failed, Fetched, Moved, Result
 from kbatch.errors import (
-    ConsumerClosedError,
-    ForkedConsumerError,
     IllegalStateError,
     KafkaError,
     KafkaTimeoutError,
     OffsetOutOfRangeError,
 )
-from kbatch.metrics import CONSUMER_METRICS, MetricName
+from kbatch.metrics import MetricName
 from kbatch.network import ThreadNetwork
 from kbatch.network.decoding import Decoding, decoder_count
-from kbatch.network.runtime import ClientRuntime
-from kbatch.records import INT64_MAX, TopicPartition, check_integer, check_text
+from kbatch.records import INT64_MAX, TopicPartition, check_integer
 from kbatch.waiting.threads import ThreadWaiter
 
 if TYPE_CHECKING:
@@ -82,10 +74,8 @@ if TYPE_CHECKING:
 
 Item = TypeVar("Item")
 
-_client_numbers = itertools.count(1)
-_open_readers: weakref.WeakSet[TopicReader] = weakref.WeakSet()
-# They keep what `__del__` needs: the finalizers of a collected cycle run in any order, those of files too.
-_open_networks: set[ThreadNetwork] = set()
+# A reader that looks for a topic must not create it.
+DEFAULTS = {"allow_auto_create_topics": False}
 # Records that are made at a time.
 LOT_RECORDS = 256
 
@@ -177,8 +167,11 @@ class _Records:
 class _Inbox:
     """Takes the engine's results, on the network's thread, to the Decoding of the current Reading.
 
-    `decoding` is None if there is none. Results up to the generation `outdated` belong to earlier reads.
+    `decoding` is None if there is none. Results up to the generation `outdated` belong to earlier reads;
+    `generation`, of the program's thread, is that of the current one.
     """
+
+    generation = 0
 
     def __init__(self, release: Callable[[Fetched], object]) -> None:
         self._release = release
@@ -208,55 +201,6 @@ class _Inbox:
 
 
 @final
-class _ReaderRuntime(ClientRuntime):
-    """The engine and the network of a reader."""
-
-    engine: ReadingEngine
-    network: ThreadNetwork
-    generation = 0  # of the current read
-
-    def __init__(self, config: ConsumerConfig) -> None:
-        super().__init__(config, new_waiter=ThreadWaiter, metrics=CONSUMER_METRICS)
-        self.config = config
-        self.engine = ReadingEngine(
-            config,
-            random=Random(),
-            registry=self.registry,
-            now_ns=self.now_ns(),
-            wall_clock_ms=lambda: time.time_ns() // 1_000_000,
-            on_change=self.changed.notify,
-        )
-        self.inbox = _Inbox(self.engine.release)
-        self.network = ThreadNetwork(
-            self.engine,
-            config=config,
-            deliver=self.inbox.deliver,
-            name=f"kbatch-reader-{config.client_id}",
-            metrics=self.registry,
-        )
-
-    def closed_error(self) -> KafkaError:
-        return ConsumerClosedError("the reader is closed; make another")
-
-    def forked_error(self) -> KafkaError:
-        return ForkedConsumerError(
-            "the reader belongs to the parent process and has no threads in this one; create another in the "
-            "child process"
-        )
-
-    def call(self, calls: Iterable[Call], make: Callable[[Any], object]) -> None:
-        """Make calls of the engine together, and return when all are done. Raise the first error."""
-        self.check_usable()
-        calls = list(calls)
-        for call in calls:
-            make(call)
-        for call in calls:  # the engine ends them after default.api.timeout.ms
-            at_once(self.await_answer, partial(attrgetter("is_done"), call), self.deadline(None), call.name)
-            if call.error is not None:
-                raise call.error
-
-
-@final
 class Reading(Generic[Item]):
     """The records of ranges as they come: an iterator. It ends with the ranges, or when closed or dropped.
 
@@ -279,7 +223,8 @@ class Reading(Generic[Item]):
 
     def __init__(
         self,
-        runtime: _ReaderRuntime,
+        runtime: ReaderRuntime,
+        inbox: _Inbox,
         ranges: Mapping[TopicPartition, Range],
         decode: Callable[[Result], Piece[Item] | None],
         *,
@@ -288,6 +233,7 @@ class Reading(Generic[Item]):
         report: Callable[[ReadProgress], object] | None,
     ) -> None:
         self._runtime = runtime
+        self._inbox = inbox
         self._report = report
         self._open = set(ranges)
         self._ends = {each: NO_END if found.end is None else found.end for each, found in ranges.items()}
@@ -312,15 +258,15 @@ class Reading(Generic[Item]):
         decode: Callable[[Result], Piece[Item] | None],
         threads: int,
     ) -> None:
-        runtime = self._runtime
+        runtime, inbox = self._runtime, self._inbox
         decoding = self._decoding = Decoding(
             decode,
-            name=f"kbatch-decoder-{runtime.network.name.removeprefix('kbatch-reader-')}",
+            name=f"kbatch-decoder-{runtime.config.client_id}",
             threads=threads,
             notify=runtime.changed.notify,
         )
-        runtime.engine.submit(partial(runtime.inbox.begin, decoding, runtime.generation))
-        runtime.generation = runtime.engine.assign(
+        runtime.engine.submit(partial(inbox.begin, decoding, inbox.generation))
+        inbox.generation = runtime.engine.assign(
             {each: Start(found.start) for each, found in ranges.items()},
             ends,
             reset=EARLIEST if self._skips else None,
@@ -447,12 +393,11 @@ class Reading(Generic[Item]):
         if type(error) is not OffsetOutOfRangeError:
             return error
         position = error.partitions[partition]
-        call = OffsetLookup({partition: EARLIEST})
         try:
-            self._runtime.call([call], self._runtime.engine.list_offsets)
+            found = at_once(self._runtime.await_offsets, {partition: EARLIEST})
         except KafkaError:  # the loss is what the program has to know
             return loss_of(partition, error, None)
-        next_offset = after_loss(position, _offset_of(call.answer[partition]), self._ends[partition])
+        next_offset = after_loss(position, _offset_of(found[partition]), self._ends[partition])
         return loss_of(partition, error, (position, next_offset) if next_offset > position else None)
 
     def _await_piece(self, decoding: Decoding[Result, Piece[Item] | None]) -> None:
@@ -480,13 +425,13 @@ class Reading(Generic[Item]):
         current, self._current = self._current, None
         if decoding is None or self._runtime.is_forked:
             return
-        runtime = self._runtime
+        runtime, inbox = self._runtime, self._inbox
         if current is not None:
             result, piece = current
             runtime.engine.release(result, piece.row_count)
-        runtime.engine.submit(lambda now_ns: runtime.inbox.end(decoding))
+        runtime.engine.submit(lambda now_ns: inbox.end(decoding))
         runtime.engine.stop()
-        runtime.inbox.end(decoding)  # also if the network has ended
+        inbox.end(decoding)  # also if the network has ended
         runtime.network.wake()
         runtime.changed.notify()
 
@@ -500,7 +445,7 @@ class Reading(Generic[Item]):
         self.close()
 
 
-class TopicReader:
+class TopicReader(ReadingClient):
     """Reads ranges of topics, without a consumer group: a client for several reads, one after the other.
 
     `kbatch.read_table` and `kbatch.scan_topic` make one for a single read.
@@ -522,23 +467,22 @@ class TopicReader:
         Keys or values are unknown, invalid or contradictory.
     """
 
-    _is_released = True  # until there is something to close
-
     def __init__(
         self, settings: ConsumerConfig | Mapping[str, object] | None = None, /, **keywords: object
     ) -> None:
-        self.config = config = configured(settings, keywords)
-        runtime = self._runtime = _ReaderRuntime(config)
+        self.config = config = configured(settings, keywords, DEFAULTS)
+        runtime = self._runtime = ReaderRuntime(config, "reader", new_waiter=ThreadWaiter)
         self._reading: weakref.ref[Reading[Any]] | None = None
-        runtime.network.start()
-        runtime.is_closed = self._is_released = False
-        _open_networks.add(runtime.network)
-        _open_readers.add(self)
-
-    @property
-    def is_open(self) -> bool:
-        """True until `close`."""
-        return not self._runtime.is_closed
+        self._inbox = _Inbox(runtime.engine.release)
+        network = runtime.network = ThreadNetwork(
+            runtime.engine,
+            config=config,
+            deliver=self._inbox.deliver,
+            name=f"kbatch-reader-{config.client_id}",
+            metrics=runtime.registry,
+        )
+        network.start()
+        self._opened()
 
     # What there is
 
@@ -551,7 +495,7 @@ class TopicReader:
             No answer came within default.api.timeout.ms.
         """
         call = TopicNames()
-        self._runtime.call([call], self._runtime.engine.list_topics)
+        at_once(self._runtime.await_calls, [call], self._runtime.engine.list_topics)
         return sorted(call.answer)
 
     def partitions(self, topic: str) -> list[int]:
@@ -564,10 +508,7 @@ class TopicReader:
         KafkaTimeoutError
             No answer came within default.api.timeout.ms.
         """
-        check_text("topic", topic)
-        call = PartitionCount(topic)
-        self._runtime.call([call], self._runtime.engine.partition_count)
-        return list(range(call.answer))
+        return at_once(self._runtime.await_partitions, topic)
 
     def offsets(
         self, topic: str, spec: Places = "latest", partitions: Iterable[int] | None = None
@@ -664,12 +605,11 @@ class TopicReader:
             )
             for asked in places
         ]
-        self._runtime.call(calls, self._runtime.engine.list_offsets)
+        at_once(self._runtime.await_calls, calls, self._runtime.engine.list_offsets)
         missing = {each for call in calls for each, found in call.answer.items() if found is None}
-        ends = OffsetLookup(dict.fromkeys(missing, LATEST))
-        self._runtime.call([ends], self._runtime.engine.list_offsets)
+        ends = at_once(self._runtime.await_offsets, dict.fromkeys(missing, LATEST))
         offsets = [
-            {each.partition: _offset_of(found or ends.answer[each]) for each, found in call.answer.items()}
+            {each.partition: _offset_of(found or ends[each]) for each, found in call.answer.items()}
             for call in calls
         ]
         return [
@@ -774,6 +714,7 @@ class TopicReader:
             )
         reading = Reading(
             self._runtime,
+            self._inbox,
             checked,
             partial(_decoded, decode),
             threads=threads,
@@ -789,14 +730,11 @@ class TopicReader:
         """End the read and close all connections. A second call has no effect. Any thread may call it."""
         if self._runtime.is_forked or self._is_released:
             return
-        self._is_released = self._runtime.is_closed = True
+        self._runtime.is_closed = True
         current = None if self._reading is None else self._reading()
         if current is not None:
             current.close()
-        self._runtime.changed.notify()
-        self._runtime.network.stop()
-        _open_readers.discard(self)
-        _open_networks.discard(self._runtime.network)
+        self._release()
 
     def __enter__(self) -> Self:
         return self
@@ -806,41 +744,12 @@ class TopicReader:
     ) -> None:
         self.close()
 
-    def __del__(self) -> None:
-        if self._is_released or self._runtime.is_forked:
-            return
-        warnings.warn(f"{self!r} was dropped without close()", ResourceWarning, source=self, stacklevel=2)
+    def _close_at_exit(self) -> None:
+        self.close()
+
+    def _close_elsewhere(self) -> None:
         # the collector may run on any thread, even the network's, which cannot wait for its own end
         threading.Thread(target=self.close, name="kbatch-closer").start()
-
-    def __reduce_ex__(self, protocol: SupportsIndex) -> str:
-        raise TypeError(
-            f"{self!r} cannot be copied or pickled, because its threads and connections cannot; pass its "
-            f"settings on and make another there"
-        )
-
-    def __repr__(self) -> str:
-        state = "forked" if self._runtime.is_forked else "closed" if self._runtime.is_closed else "open"
-        return f"<{type(self).__name__} {self.config.client_id}, {state}>"
-
-
-def configured(
-    settings: ConsumerConfig | Mapping[str, object] | None,
-    keywords: Mapping[str, object],
-    defaults: Mapping[str, object] = {},
-) -> ConsumerConfig:
-    """Return the configuration of a new reader. `defaults` are for keys that are not set."""
-    if isinstance(settings, ConsumerConfig):
-        settings = {name: getattr(settings, name.replace(".", "_")) for name in settings.given}
-    number = next(_client_numbers)
-    made = ConsumerConfig(settings, number, **keywords)
-    # a reader that looks for a topic must not create it
-    unset = {
-        name: value
-        for name, value in {"allow_auto_create_topics": False, **defaults}.items()
-        if name.replace("_", ".") not in made.given
-    }
-    return ConsumerConfig(settings, number, **{**keywords, **unset})
 
 
 def _offset_of(found: FoundOffset | None) -> int:
@@ -870,23 +779,3 @@ def _batches_of(
             for first in range(0, batch.num_rows, batch_rows)
         ]
     return _Batches(batches, fault)
-
-
-# Processes
-
-
-def _close_all() -> None:
-    """Close readers that are still open when the interpreter exits, whose threads it would stop anywhere."""
-    for reader in list(_open_readers):
-        reader.close()
-
-
-def _disown_all() -> None:
-    for reader in list(_open_readers):
-        reader._runtime.is_forked = True
-    _open_readers.clear()
-
-
-atexit.register(_close_all)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_disown_all)

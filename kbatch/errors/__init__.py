@@ -21,6 +21,7 @@ from kbatch.errors.base import (
 from kbatch.errors.client import (
     BufferExhaustedError,
     CommitFailedError,
+    ConcurrentUseError,
     ConfigError,
     ConsumerClosedError,
     DeliveryError,
@@ -198,6 +199,7 @@ __all__ = [
     "ClusterAuthorizationError",
     "CommitFailedError",
     "ConcurrentTransactionsError",
+    "ConcurrentUseError",
     "ConfigError",
     "ConsumerClosedError",
     "ControllerMovedError",

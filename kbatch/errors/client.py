@@ -34,11 +34,19 @@ class ForkedProducerError(IllegalStateError):
 
 
 class ConsumerClosedError(IllegalStateError):
-    """The reader is closed, or was closed while the call waited: create another."""
+    """The consumer or reader is closed, or was closed while the call waited: create another."""
 
 
 class ForkedConsumerError(IllegalStateError):
-    """The reader belongs to the parent of this forked process: create one in the child process."""
+    """The consumer or reader belongs to the parent of this forked process: create one in the child
+    process.
+    """
+
+
+class ConcurrentUseError(IllegalStateError):
+    """Two threads, or two tasks, use a consumer at the same time: the text names both. Give each its own
+    consumer, or let one poll and pass the records on (Kafka's ConcurrentModificationException).
+    """
 
 
 class BufferExhaustedError(KafkaTimeoutError):

@@ -1,9 +1,10 @@
-"""Both producers with one interface, so that one suite runs over both.
+"""Both producers, and both consumers, with one interface, so that one suite runs over both.
 
 A test that asks for the fixture `shell` runs for each of KINDS: `new_producer` makes a Producer, and then an
 OnLoop, which has the methods of a Producer and calls those of an AsyncProducer on an event loop in a thread
-of its own, asyncio's and then uvloop's. Tests of threads, without an event-loop equivalent, are marked
-`threads`. A test that asks for `run` runs a program on either loop. Tests need uvloop and fail without it.
+of its own, asyncio's and then uvloop's. `new_consumer` does the same for consumers. Tests of threads, without
+an event-loop equivalent, are marked `threads`. A test that asks for `run` runs a program on either loop.
+Tests need uvloop and fail without it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import asyncio
 import contextlib
 import importlib
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from functools import partial
 from inspect import iscoroutinefunction
@@ -20,7 +21,7 @@ from typing import Any, Self
 
 import pytest
 
-from kbatch import AsyncProducer, Producer
+from kbatch import AsyncConsumer, AsyncProducer, Consumer, Producer
 from kbatch.network.event_loop import LoopNetwork
 from kbatch.waiting.deadline import Deadline
 from tests.support.patience import HANG_SECONDS
@@ -106,6 +107,11 @@ def new_producer(*settings: Any, **keywords: Any) -> Any:
     return Producer(*settings, **keywords) if _loop is None else OnLoop(_loop, *settings, **keywords)
 
 
+def new_consumer(*settings: Any, **keywords: Any) -> Any:
+    """Make a Consumer, or its stand-in in this test."""
+    return Consumer(*settings, **keywords) if _loop is None else ConsumerOnLoop(_loop, *settings, **keywords)
+
+
 def parametrized(metafunc: pytest.Metafunc) -> None:
     """Parametrize `shell` (for pytest_generate_tests). The loop of a producer makes no difference to other
     clients, so slower tests with those omit uvloop.
@@ -120,9 +126,11 @@ def parametrized(metafunc: pytest.Metafunc) -> None:
 class OnLoop:
     """An AsyncProducer with the methods of a Producer."""
 
+    _kind: type = AsyncProducer
+
     def __init__(self, loop: asyncio.AbstractEventLoop, *settings: Any, **keywords: Any) -> None:
         self._on_loop = loop
-        self._producer = AsyncProducer(*settings, **keywords)
+        self._producer = self._kind(*settings, **keywords)
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._producer, name)
@@ -175,3 +183,22 @@ class OnLoop:
 
     def __repr__(self) -> str:
         return repr(self._producer)
+
+
+class ConsumerOnLoop(OnLoop):
+    """An AsyncConsumer with the methods of a Consumer."""
+
+    _kind = AsyncConsumer
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._records(self._producer.__aiter__())
+
+    def until_end(self) -> Iterator[Any]:
+        return self._records(self._producer.until_end())
+
+    def _records(self, records: AsyncIterator[Any]) -> Iterator[Any]:
+        async def following() -> Any:
+            return await anext(records, None)
+
+        while (record := self._call(following)) is not None:
+            yield record

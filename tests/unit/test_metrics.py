@@ -82,11 +82,14 @@ def test_names_are_unique_and_explained() -> None:
         assert all(metric.doc.endswith(".") and metric.unit for metric in table)
 
 
+OF_POLLS = {"last-poll-seconds-ago", "time-between-poll", "poll-idle-ratio"}
+
+
 def test_connections_of_readers_have_the_metrics_of_producers() -> None:
     def of(table: tuple[Metric, ...], group: str, sensors: set[str]) -> set[str]:
         return {metric.name for metric in table if metric.group == group and metric.sensor in sensors}
 
-    sensors = {metric.sensor for metric in CONSUMER_METRICS}
+    sensors = {metric.sensor for metric in CONSUMER_METRICS} - OF_POLLS
     for theirs, ours in ((PRODUCER, CONSUMER), (NODE, CONSUMER_NODE)):
         assert of(METRICS, theirs, sensors - {"request-latency"}) == of(
             CONSUMER_METRICS, ours, sensors - {"request-latency"}

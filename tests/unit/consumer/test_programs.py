@@ -1,4 +1,4 @@
-"""Readers in programs of their own: interrupted, forked, ended without close()."""
+"""Readers and consumers in programs of their own: interrupted, forked, ended without close()."""
 
 from __future__ import annotations
 
@@ -18,6 +18,22 @@ INTERRUPTED = {
     """,
     "read_table": """
     kbatch.read_table("held", bootstrap_servers=servers)
+    """,
+    "poll": """
+    with kbatch.Consumer(bootstrap_servers=servers) as consumer:
+        consumer.assign([(topic, 0)])
+        consumer.poll()
+    """,
+    "poll_table": """
+    with kbatch.Consumer(bootstrap_servers=servers) as consumer:
+        consumer.assign([(topic, 0)])
+        consumer.poll_table()
+    """,
+    "for record": """
+    with kbatch.Consumer(bootstrap_servers=servers) as consumer:
+        consumer.assign([(topic, 0)])
+        for record in consumer:
+            pass
     """,
     "TopicReader": """
     with kbatch.TopicReader(bootstrap_servers=servers) as reader:
@@ -46,7 +62,7 @@ def say_when_blocked():
             while frame:
                 names.append(frame.f_code.co_name)
                 frame = frame.f_back
-            if names[:1] == ["wait"] and ("_await_piece" in names or "call" in names):
+            if names[:1] == ["wait"] and {"_await_piece", "await_calls", "_await_next"} & set(names):
                 break
             time.sleep(0.001)
         print("blocked", flush=True)
@@ -70,9 +86,12 @@ FORKED = """
 stream = kbatch.scan_topic(topic, bootstrap_servers=servers, end=None)
 reader = kbatch.TopicReader(bootstrap_servers=servers)
 reader.partitions(topic)
+consumer = kbatch.Consumer(bootstrap_servers=servers)
+consumer.assign([(topic, 0)])
 child = os.fork()
 if not child:
-    for use in (reader.topics, lambda: next(stream), lambda: reader.metrics()):
+    uses = reader.topics, lambda: next(stream), reader.metrics, lambda: consumer.poll(0), consumer.metrics
+    for use in uses:
         try:
             use()
         except kbatch.errors.ForkedConsumerError as error:
@@ -81,13 +100,16 @@ if not child:
             os._exit(3)
     reader.close()
     stream.close()
-    del reader, stream
+    consumer.close()
+    del reader, stream, consumer
     assert kbatch.read_table(topic, bootstrap_servers=servers).num_rows == 0
     os._exit(0)
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 assert reader.partitions(topic) == [0]
+assert len(consumer.poll(0)) == 0
 reader.close()
 stream.close()
+consumer.close()
 print("parent reads on")
 """
 
@@ -101,6 +123,8 @@ FORGOTTEN = """
 reader = kbatch.TopicReader(bootstrap_servers=servers)
 stream = kbatch.scan_topic(topic, bootstrap_servers=servers, end=None)
 reader.partitions(topic)
+consumer = kbatch.Consumer(bootstrap_servers=servers)
+consumer.assign([(topic, 0)])
 print("ends")
 """
 

@@ -1,0 +1,610 @@
+"""Backlog: what was fetched and the program does not have yet, and where the program is in each partition.
+
+Theory of operation. The network delivers results to Arrivals. The program's thread sorts them into queues,
+one a partition, and takes records from them: as objects, which it makes itself, or as rows of columns, which
+workers decode. Partitions take turns, an answer each; those that are paused keep what they have. When a piece
+is used up its memory goes back to the engine, which then fetches more.
+
+The program has what lies before `Held.last`, and nothing else says so. Taking sets that after everything
+else is done. So a call that is cancelled or interrupted while it waits or decodes has taken nothing, and the
+next one finds all of it.
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Iterator
+from itertools import chain, count, islice
+from operator import attrgetter
+from typing import TYPE_CHECKING, NamedTuple, final
+
+from kbatch.core.consumer.partition_state import NO_EPOCH, OffsetSpec, Start
+from kbatch.core.consumer.results import Failed, Fetched, Moved, Result
+from kbatch.errors import CorruptRecordError, DeserializationError, KafkaError
+from kbatch.network.decoding import Work
+from kbatch.records import OffsetAndMetadata, TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kbatch._native.codec.record import ConsumerRecord
+    from kbatch._native.fetch.fetched_batches import FetchedRecords
+    from kbatch.consumer.projection import Projection
+    from kbatch.core.consumer.engine import ReadingEngine
+
+logger = logging.getLogger("kbatch.consumer")
+
+Submit = Callable[[Callable[[], object]], object]
+_offset = attrgetter("offset")
+
+
+class LastRead(NamedTuple):
+    """The offset before a position, and the leader epoch of the record there. A ConsumerRecord says both,
+    too.
+    """
+
+    offset: int
+    leader_epoch: int = NO_EPOCH
+
+
+@final
+class Arrivals:
+    """Results that the network has delivered and the program has not sorted yet.
+
+    Parameters
+    ----------
+    notify : callable
+        Called after each delivery.
+    """
+
+    def __init__(self, notify: Callable[[], object]) -> None:
+        self.results: deque[Result] = deque()
+        self._notify = notify
+
+    def deliver(self, results: list[Result]) -> None:
+        """Take results of the engine, on the network's thread."""
+        self.results.extend(results)
+        self._notify()
+
+
+class Decoded(NamedTuple):
+    """A piece as columns.
+
+    Attributes
+    ----------
+    projection : Projection
+    batches : list of pyarrow.RecordBatch
+    row_count : int
+    error : Exception or None
+        The reason why the rows end early.
+    """
+
+    projection: Projection
+    batches: list[pa.RecordBatch]
+    row_count: int
+    error: Exception | None
+
+    @classmethod
+    def of(cls, records: FetchedRecords, projection: Projection) -> Decoded:
+        """Decode the records."""
+        batches, error = projection.batches(records)
+        return cls(projection, batches, sum(batch.num_rows for batch in batches), error)
+
+    def rows(self, first: int, row_count: int) -> list[pa.RecordBatch]:
+        """Return a part of the rows."""
+        found = []
+        for batch in self.batches:
+            if first < batch.num_rows and row_count > 0:
+                found.append(batch.slice(first, row_count))
+                row_count -= found[-1].num_rows
+            first = max(first - batch.num_rows, 0)
+        return found
+
+    def count_within(self, first: int, most_rows: int, most_bytes: int) -> int:
+        """Return the number of rows from `first` on, `most_rows` at most, that are within so many bytes."""
+        low, high = 0, most_rows
+        while low < high:
+            middle = (low + high + 1) // 2
+            if sum(batch.nbytes for batch in self.rows(first, middle)) <= most_bytes:
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
+
+@final
+class Piece:
+    """A result in the queue of its partition. One without records moves the position, or is an error.
+
+    Attributes
+    ----------
+    result : Result
+    records : FetchedRecords or None
+    """
+
+    __slots__ = ("_ahead", "_decoding", "_ends", "_made_count", "_row_count", "records", "result")
+
+    def __init__(self, result: Result) -> None:
+        self.result = result
+        self.records = result.records if isinstance(result, Fetched) else None
+        self._ahead: list[ConsumerRecord] = []
+        self._made_count = 0
+        self._row_count = 0  # that the program has as columns
+        self._decoding: Work[Projection, Decoded] | None = None
+        self._ends: Decoded | None = None
+
+    def is_used_up(self, position: int) -> bool:
+        """True if it is known to have no records from the position on."""
+        if self.records is None:
+            return True
+        decoded = self.decoded
+        if decoded is not None:
+            return self.first_row(position) >= decoded.row_count
+        self._pass(position)
+        return self.records.is_used_up and not self._ahead
+
+    @property
+    def error(self) -> Exception | None:
+        """The reason why it ends early, after it is used up."""
+        if isinstance(self.result, Failed):
+            return self.result.error
+        if self.decoded is not None:
+            return self.decoded.error
+        return None if self.records is None else self.records.fault
+
+    # As objects
+
+    def objects(self, most: int, position: int) -> list[ConsumerRecord]:
+        """Return the next records from the position on; [] if it is used up."""
+        assert self.records is not None
+        self._pass(position)
+        while len(self._ahead) < most and not self.records.is_used_up:
+            before = len(self._ahead)
+            # in one native step: an interrupt must not lose them
+            self._ahead.extend(chain.from_iterable(map(self.records.take_records, (most - before,))))
+            self._made_count += len(self._ahead) - before
+            self._pass(position)
+        return self._ahead[:most]
+
+    def _pass(self, position: int) -> None:
+        """Let objects before the position go, which are the program's."""
+        del self._ahead[: bisect_left(self._ahead, position, key=_offset)]
+
+    # As columns
+
+    @property
+    def is_busy(self) -> bool:
+        """True if a worker decodes it."""
+        return self._decoding is not None and not self._decoding.is_done
+
+    @property
+    def decoded(self) -> Decoded | None:
+        """Its columns; None if there are none. Raise an unexpected error of decoding, once."""
+        work = self._decoding
+        if work is None or not work.is_done:
+            return None
+        if work.error is not None:
+            self._decoding = None
+            raise work.error
+        return work.decoded
+
+    def decode(self, projection: Projection, submit: Submit, notify: Callable[[], object]) -> None:
+        """Begin to decode it, unless that has happened for such a projection."""
+        records, work = self.records, self._decoding
+        if records is None or self.is_busy or (work is not None and work.piece.is_same(projection)):
+            return
+        begun = self._decoding = Work(projection)
+
+        def decode() -> None:
+            begun.do(lambda projection: Decoded.of(records, projection))
+            notify()
+
+        submit(decode)
+
+    def forget_columns(self) -> None:
+        """Let its columns go; errors of deserializers do not concern objects."""
+        if not self.is_busy:
+            self._decoding = None
+
+    def columns(self, projection: Projection) -> Decoded:
+        """Return its columns, which are decoded now if they are not there."""
+        self.decode(projection, lambda decode: decode(), lambda: None)
+        decoded = self.decoded
+        if decoded is None or not decoded.projection.is_same(projection):  # a worker has it for another one
+            assert self.records is not None
+            decoded = Decoded.of(self.records, projection)
+        return decoded
+
+    def first_row(self, position: int) -> int:
+        """Return the number of rows before the position, which the program has."""
+        self._pass(position)
+        return max(self._row_count, self._made_count - len(self._ahead))
+
+    def take_rows(self, end: int) -> None:
+        """Note that the program has the rows before `end`."""
+        self._row_count = end
+
+    def last_of(self, end: int) -> LastRead:
+        """Return where the program is when it has the rows before `end`."""
+        from kbatch.consumer.projection import ENDS  # which takes pyarrow
+
+        result, decoded = self.result, self.decoded
+        assert self.records is not None and isinstance(result, Fetched) and decoded is not None
+        if end == decoded.row_count and decoded.error is None:
+            return LastRead(result.next_offset - 1, self.records.last_epoch)
+        if self._ends is None:
+            self._ends = Decoded.of(self.records, ENDS)
+        (row,) = self._ends.rows(end - 1, 1)
+        return LastRead(*(column[0].as_py() for column in row.columns))
+
+
+@final
+class Held:
+    """A partition that the program reads.
+
+    Attributes
+    ----------
+    partition : TopicPartition
+    generation : int
+        That of its results; those of earlier ones are outdated.
+    start : Start or OffsetSpec or None
+        Where it begins; None until a `seek`, because there is no policy.
+    last : LastRead or ConsumerRecord or None
+        Where the program is; None until the engine has looked up the first position.
+    lot : list of ConsumerRecord or None
+        The records that an iteration gives one by one; another call ends that.
+    is_paused : bool
+    queue : deque of Piece
+    """
+
+    __slots__ = ("generation", "is_paused", "last", "lot", "partition", "queue", "start")
+
+    def __init__(self, partition: TopicPartition, generation: int, start: Start | OffsetSpec | None) -> None:
+        self.partition = partition
+        self.generation = generation
+        self.start = start
+        self.last: LastRead | ConsumerRecord | None = None
+        if isinstance(start, Start):
+            self.last = LastRead(start.offset - 1, start.leader_epoch)
+        self.lot: list[ConsumerRecord] | None = None
+        self.is_paused = False
+        self.queue: deque[Piece] = deque()
+
+    @property
+    def position(self) -> int:
+        """The next offset; 0 if it is not known."""
+        return 0 if self.last is None else self.last.offset + 1
+
+
+class Taken(NamedTuple):
+    """Records that a poll has taken from a piece.
+
+    Attributes
+    ----------
+    partition : TopicPartition
+    piece : Piece
+    first_row : int
+        The number of records in the piece before them.
+    records : list of ConsumerRecord
+    """
+
+    partition: TopicPartition
+    piece: Piece
+    first_row: int
+    records: list[ConsumerRecord]
+
+
+class Limits(NamedTuple):
+    """How much a poll wants and takes: at least and at most so many rows, and bytes of columns."""
+
+    least_rows: int
+    most_rows: int
+    most_bytes: int
+
+
+class Part(NamedTuple):
+    """Rows of a piece, from `first_row` to the one before `end_row`."""
+
+    held: Held
+    piece: Piece
+    first_row: int
+    end_row: int
+
+
+class Plan(NamedTuple):
+    """The rows that a poll can take.
+
+    Attributes
+    ----------
+    parts : list of Part
+    row_count : int
+    is_full : bool
+        True if nothing can be added: a limit is reached, or an error comes next.
+    """
+
+    parts: list[Part]
+    row_count: int
+    is_full: bool
+
+
+@final
+class Backlog:
+    """All partitions of a consumer, with what was fetched.
+
+    Parameters
+    ----------
+    engine : ReadingEngine
+    wake : callable
+        Wakes the owner of the engine.
+    notify : callable
+        Called by workers after a piece is decoded.
+
+    Attributes
+    ----------
+    arrivals : Arrivals
+    held : dict of TopicPartition to Held
+    """
+
+    def __init__(
+        self, engine: ReadingEngine, wake: Callable[[], object], notify: Callable[[], object]
+    ) -> None:
+        self.arrivals = Arrivals(notify)
+        self.held: dict[TopicPartition, Held] = {}
+        self._engine = engine
+        self._wake = wake
+        self._notify = notify
+        self._turns: dict[TopicPartition, Held] = {}  # of those with something in their queues
+        self._moved: dict[TopicPartition, Held] = {}  # since `take_moves`
+
+    def take_moves(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return the positions that have changed since the last call."""
+        moved, self._moved = self._moved, {}
+        return {
+            each: offset_after(held.last)
+            for each, held in moved.items()
+            if held.last is not None and self.held.get(each) is held
+        }
+
+    # Which partitions
+
+    def hold(self, held: Held) -> None:
+        """Read a partition, instead of an earlier state of it."""
+        before = self.held.get(held.partition)
+        self.held[held.partition] = held
+        if before is not None:
+            held.is_paused = before.is_paused
+            self._drop(before)
+
+    def let_go(self, partition: TopicPartition) -> None:
+        """Read a partition no more."""
+        self._drop(self.held.pop(partition))
+
+    def _drop(self, held: Held) -> None:
+        held.lot = None
+        self._turns.pop(held.partition, None)
+        for piece in held.queue:
+            self._release(held, piece)
+        held.queue.clear()
+
+    def _release(self, held: Held, piece: Piece) -> None:
+        if isinstance(piece.result, Fetched):
+            self._engine.release(piece.result, piece.first_row(held.position))
+            self._wake()
+
+    # What arrives
+
+    def sort(self) -> None:
+        """Put what has arrived into the queues. An interrupt in it neither loses nor doubles a result."""
+        results = self.arrivals.results
+        while results:
+            result = results[0]
+            held = self.held.get(result.partition)
+            if held is None or result.generation != held.generation:
+                if isinstance(result, Fetched):
+                    self._engine.release(result)
+            else:
+                if not held.queue or held.queue[-1].result is not result:
+                    self._put(held, result)
+                if held.queue:
+                    self._turns.setdefault(held.partition, held)
+            results.popleft()
+
+    def _put(self, held: Held, result: Result) -> None:
+        if isinstance(result, Moved):
+            logger.warning("%s; reading goes on at offset %d", result.error, result.to_offset)
+            if result.to_offset < result.from_offset and held.queue:
+                self._go_back(held, result)
+                return
+        if isinstance(result, Fetched) and held.last is None:
+            held.last = LastRead(result.from_offset - 1)
+        held.queue.append(Piece(result))
+
+    def _go_back(self, held: Held, moved: Moved) -> None:
+        """Drop what is not in the log any more, from the position on that the reset has found."""
+        last = held.last
+        assert last is not None  # there are results before
+        self._drop(held)
+        if last.offset < moved.to_offset:  # records in between were dropped with the others
+            start = Start(last.offset + 1, last.leader_epoch)
+            held.generation = self._engine.seek(held.partition, start)
+            self._wake()
+        else:
+            held.last = LastRead(moved.to_offset - 1)
+
+    # What there is
+
+    @property
+    def has_next(self) -> bool:
+        """True if `lot` has something to return or raise."""
+        return self._next_held() is not None
+
+    def _next_held(self) -> Held | None:
+        for held in self._turns.values():
+            if not held.is_paused and not held.queue[0].is_busy:
+                return held
+        return None
+
+    def _end_turn(self, held: Held) -> None:
+        if self._turns.pop(held.partition, None) is not None and held.queue:
+            self._turns[held.partition] = held
+
+    def _settle(self, held: Held) -> Exception | None:
+        """Pass what is used up at the head of the queue. Return an error that is there."""
+        while held.queue and held.queue[0].is_used_up(held.position):
+            piece = held.queue[0]
+            if piece.error is not None:
+                return piece.error
+            result = piece.result
+            self._moved[held.partition] = held
+            if isinstance(result, Moved):
+                held.last = LastRead(result.to_offset - 1)
+            elif isinstance(result, Fetched) and result.next_offset > held.position:
+                epoch = NO_EPOCH if held.last is None else held.last.leader_epoch
+                held.last = LastRead(
+                    result.next_offset - 1, epoch if piece.records is None else piece.records.last_epoch
+                )
+            held.queue.popleft()
+            self._release(held, piece)
+            self._end_turn(held)
+        return None
+
+    def _raised(self, held: Held, error: Exception) -> Exception:
+        """Return an error that is raised now. The position stays. What may succeed later is tried again: a
+        failed partition, a deserializer whose registry has refused.
+        """
+        self._end_turn(held)
+        if not isinstance(error, CorruptRecordError | DeserializationError):
+            held.queue[0].forget_columns()
+        if isinstance(held.queue[0].result, Failed):
+            last, start = held.last, held.start
+            if last is not None:
+                start = Start(last.offset + 1, last.leader_epoch)
+            assert start is not None
+            held.queue.clear()
+            self._turns.pop(held.partition)
+            held.generation = self._engine.seek(held.partition, start)
+            self._wake()
+        return error.marked() if isinstance(error, KafkaError) else error
+
+    # Objects
+
+    def lot(self, most: int, *, raises: bool = True) -> tuple[Held, Piece, list[ConsumerRecord]] | None:
+        """Return the next records of the partition whose turn it is; the program has them when `last` is set.
+        None if nothing is there, or instead of raising an error.
+        """
+        while (held := self._next_held()) is not None:
+            held.lot = None
+            held.queue[0].forget_columns()
+            error = self._settle(held)
+            if error is not None:
+                if raises:
+                    raise self._raised(held, error)
+                return None
+            if held.queue and not held.queue[0].is_busy:
+                records = held.queue[0].objects(most, held.position)
+                if records:
+                    return held, held.queue[0], records
+        return None
+
+    def take_records(self, most: int) -> list[Taken]:
+        """Take up to so many records."""
+        taken: list[Taken] = []
+        while most > 0 and (found := self.lot(most, raises=not taken)) is not None:
+            held, piece, records = found
+            taken.append(Taken(held.partition, piece, piece.first_row(held.position), records))
+            held.last = records[-1]
+            self._moved[held.partition] = held
+            self._settle(held)
+            most -= len(records)
+        return taken
+
+    # Columns
+
+    def decode_ahead(
+        self, projection: Projection, limits: Limits, submit: Submit, most_pieces: int | None = None
+    ) -> None:
+        """Begin to decode the pieces that the next poll takes, or the first ones of them."""
+        row_count = byte_count = 0
+        pieces = (piece for _, piece in self._in_turn() if piece.records is not None)
+        for piece in islice(pieces, most_pieces):
+            assert piece.records is not None
+            piece.decode(projection, submit, self._notify)
+            row_count += piece.records.row_bound
+            byte_count += piece.records.byte_count
+            if row_count >= limits.most_rows or byte_count >= limits.most_bytes:
+                break
+
+    def _in_turn(self) -> Iterator[tuple[Held, Piece]]:
+        """Iterate over all pieces in the order in which they are taken."""
+        for place in count():
+            is_over = True
+            for held in self._turns.values():
+                if not held.is_paused and place < len(held.queue):
+                    is_over = False
+                    yield held, held.queue[place]
+            if is_over:
+                return
+
+    def plan(self, projection: Projection, limits: Limits) -> Plan:
+        """Return the rows that can be taken. A piece is cut only if there are too few rows without it."""
+        least_rows, most_rows, most_bytes = limits
+        parts: list[Part] = []
+        row_count = byte_count = 0
+        for held, piece in self._in_turn():
+            if piece.records is None:
+                if isinstance(piece.result, Failed):
+                    return Plan(parts, row_count, True)
+                continue
+            decoded = None if piece.is_busy else piece.decoded
+            if decoded is None or not decoded.projection.is_same(projection):
+                return Plan(parts, row_count, False)
+            first = piece.first_row(held.position)
+            rows, size = decoded.row_count - first, 0
+            if rows > 0:
+                size = sum(batch.nbytes for batch in decoded.rows(first, rows))
+                is_cut = row_count + rows > most_rows or byte_count + size > most_bytes
+                if is_cut and row_count >= least_rows:
+                    return Plan(parts, row_count, True)
+                if is_cut:
+                    rows = min(rows, most_rows - row_count)
+                    rows = max(decoded.count_within(first, rows, most_bytes - byte_count), int(not parts))
+                if rows:
+                    parts.append(Part(held, piece, first, first + rows))
+                row_count, byte_count = row_count + rows, byte_count + size
+                if is_cut:
+                    return Plan(parts, row_count, True)
+            if decoded.error is not None:
+                return Plan(parts, row_count, True)
+        return Plan(parts, row_count, row_count >= most_rows)
+
+    def settle(self, *, raises: bool) -> None:
+        """Pass what has no rows. Raise the error that comes next, if wanted."""
+        for held in list(self._turns.values()):
+            if not (held.is_paused or held.queue[0].is_busy):
+                error = self._settle(held)
+                if error is not None and raises:
+                    raise self._raised(held, error)
+
+    def take_rows(self, plan: Plan) -> list[pa.RecordBatch]:
+        """Take the rows of a plan."""
+        batches: list[pa.RecordBatch] = []
+        ends = []
+        for _, piece, first, end in plan.parts:
+            decoded = piece.decoded
+            assert decoded is not None
+            batches += decoded.rows(first, end - first)
+            ends.append(piece.last_of(end))
+        for (held, piece, _, end), last in zip(plan.parts, ends, strict=True):
+            held.lot = None
+            held.last = last
+            piece.take_rows(end)
+            self._moved[held.partition] = held
+            self._settle(held)
+        return batches
+
+
+def offset_after(last: LastRead | ConsumerRecord) -> OffsetAndMetadata:
+    """Return a position as it is committed."""
+    return OffsetAndMetadata(last.offset + 1, leader_epoch=last.leader_epoch)

@@ -1,0 +1,623 @@
+"""ConsumerBase: what Consumer and AsyncConsumer have in common, which is everything but how they wait.
+
+Theory of operation. The engine fetches ahead of the program; the Backlog has what came, and knows where the
+program is in each partition. A poll waits until something is there, and takes it. All calls that wait are
+coroutines over the Runtime's waiters; the subclasses name them as methods.
+
+One thread, or one task, uses a consumer at a time (SoleUser). Any may call `close`, `metrics` and `lag`.
+
+After org.apache.kafka.clients.consumer.internals.AsyncKafkaConsumer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from kbatch.consumer.backlog import Backlog, Held, LastRead, Limits, Plan, Taken, offset_after
+from kbatch.consumer.lifetime import ReadingClient
+from kbatch.consumer.poll_metrics import PollMetrics
+from kbatch.consumer.polled import Polled
+from kbatch.consumer.ranges import Place, place_of
+from kbatch.core.consumer.calls import TopicNames
+from kbatch.core.consumer.leader_requests import FoundOffset
+from kbatch.core.consumer.partition_state import (
+    EARLIEST,
+    LATEST,
+    NO_END,
+    OffsetSpec,
+    Start,
+    reset_of,
+)
+from kbatch.errors import (
+    IllegalStateError,
+    KafkaError,
+    KafkaTimeoutError,
+    NoOffsetForPartitionError,
+)
+from kbatch.interceptors import ConsumerInterceptorChain
+from kbatch.metrics import MetricName
+from kbatch.network.decoding import decoder_count
+from kbatch.network.workers import Workers
+from kbatch.records import INT64_MAX, OffsetAndMetadata, TopicPartition, check_integer, checked_partition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kbatch._native.codec.record import ConsumerRecord
+    from kbatch.column_deserializers import ColumnDeserializer
+    from kbatch.consumer.projection import Projection
+    from kbatch.consumer.runtime import ReaderRuntime
+    from kbatch.consumer.sole_user import SoleUser
+    from kbatch.core.client.cluster import PartitionMetadata
+    from kbatch.waiting.deadline import Deadline
+
+# Records that an iteration makes at a time, while their bytes are in the processor's cache.
+LOT_RECORDS = 256
+# Pieces for each worker that may be decoded ahead of the program.
+PIECES_AHEAD = 2
+Partitions = Iterable[TopicPartition | tuple[str, int]]
+
+
+class ConsumerBase(ReadingClient):
+    """Base of the consumers, which document parameters, attributes and errors."""
+
+    def __init__(self, runtime: ReaderRuntime, sole_user: SoleUser) -> None:
+        self._runtime = runtime
+        self.config = config = runtime.config
+        self._engine = runtime.engine
+        self._user = sole_user
+        self._backlog = Backlog(runtime.engine, lambda: runtime.network.wake(), runtime.changed.notify)
+        self._interceptors = ConsumerInterceptorChain(config.interceptor_classes)
+        self._decoder_count = config.kbatch_decode_threads or decoder_count()
+        self._decoders = Workers(f"kbatch-decoder-{config.client_id}", self._decoder_count)
+        self._projection: Projection | None = None  # of the last poll_table
+        self._refused: KafkaError | None = None  # the error of a login that was raised
+        self._ends: dict[TopicPartition, int] = {}  # of until_end
+        self._metrics = PollMetrics(runtime.registry)
+
+    @contextmanager
+    def _using(self) -> Iterator[None]:
+        """Refuse other users meanwhile."""
+        self._runtime.check_usable()
+        with self._user:
+            yield
+
+    # Which partitions
+
+    def assign(self, partitions: Partitions | Mapping[TopicPartition, Place]) -> None:
+        """Read these partitions, and no others, without a group that shares them out. Partitions that are
+        read already go on where they are, with what was fetched.
+
+        Parameters
+        ----------
+        partitions : iterable of TopicPartition, or a mapping of them to places
+            A place is as in `seek`. Without one, a partition begins where auto.offset.reset says.
+
+        Raises
+        ------
+        TypeError, ValueError
+            A partition or place is unsuitable.
+        """
+        places = partitions if isinstance(partitions, Mapping) else dict.fromkeys(partitions)
+        starts = {
+            checked_partition(each): None if place is None else _start_of(f"place of {each}", place)
+            for each, place in places.items()
+        }
+        with self._using():
+            held = self._backlog.held
+            if gone := held.keys() - starts.keys():
+                self._engine.remove(gone)
+                for each in gone:
+                    self._backlog.let_go(each)
+            for each, start in starts.items():
+                if start is not None or each not in held:
+                    self._begin(each, self._default_start() if start is None else start)
+            self._runtime.network.wake()
+
+    def _begin(self, partition: TopicPartition, start: Start | OffsetSpec | None) -> None:
+        """Begin to read a partition, or to read it from elsewhere."""
+        before, generation = self._backlog.held.get(partition), 0
+        if start is not None:
+            if before is None or before.start is None:
+                generation = self._engine.add({partition: start})
+                if before is not None and before.is_paused:
+                    self._engine.pause([partition])
+            else:
+                generation = self._engine.seek(partition, start)
+        self._backlog.hold(Held(partition, generation, start))
+
+    def _default_start(self) -> OffsetSpec | None:
+        """Return where auto.offset.reset begins."""
+        policy = reset_of(self.config)
+        if not isinstance(policy, timedelta):
+            return policy
+        start = place_of("auto.offset.reset", policy, datetime.now(UTC))
+        assert isinstance(start, OffsetSpec)
+        return start
+
+    def assignment(self) -> set[TopicPartition]:
+        """Return the partitions that are read."""
+        return set(self._backlog.held)
+
+    def _held_of(self, partition: TopicPartition | tuple[str, int]) -> Held:
+        checked = checked_partition(partition)
+        self._runtime.check_usable()
+        held = self._backlog.held.get(checked)
+        if held is None:
+            raise IllegalStateError(f"{checked} is not assigned to this consumer; assign() it first")
+        return held
+
+    def _chosen(self, partitions: Partitions | None) -> list[Held]:
+        chosen: Collection[Any] = self._backlog.held if partitions is None else list(partitions)
+        return [self._held_of(each) for each in chosen]
+
+    # Where in them
+
+    def seek(self, partition: TopicPartition | tuple[str, int], place: Place | OffsetAndMetadata) -> None:
+        """Go on reading a partition at another place. What was fetched of it is dropped.
+
+        Parameters
+        ----------
+        partition : TopicPartition
+            An assigned one; it may be paused.
+        place : int, OffsetAndMetadata, datetime, timedelta, "beginning" or "end"
+            An offset; one with the leader epoch of the record before it, which detects a truncated log
+            (KIP-320); the first record at or after a time, which must have a time zone, or a while ago, and
+            the end if there is none; an end of the log ("earliest" and "latest" are the same). Under
+            read_committed, the end is the last stable offset.
+
+        Raises
+        ------
+        IllegalStateError
+            The partition is not assigned.
+        TypeError, ValueError
+            The place is unsuitable.
+        """
+        start = _start_of("place", place)
+        with self._using():
+            self._begin(self._held_of(partition).partition, start)
+            self._runtime.network.wake()
+
+    def seek_to_beginning(self, partitions: Partitions | None = None) -> None:
+        """Go on at the beginning of the logs of these partitions; None for all that are assigned."""
+        self._seek_all(partitions, EARLIEST)
+
+    def seek_to_end(self, partitions: Partitions | None = None) -> None:
+        """Go on at the end of the logs of these partitions; None for all that are assigned."""
+        self._seek_all(partitions, LATEST)
+
+    def _seek_all(self, partitions: Partitions | None, spec: OffsetSpec) -> None:
+        with self._using():
+            for held in self._chosen(partitions):
+                self._begin(held.partition, spec)
+            self._runtime.network.wake()
+
+    async def _position(self, partition: TopicPartition | tuple[str, int]) -> int:
+        """Return the offset of the next record of a partition that a poll can return.
+
+        Raises
+        ------
+        IllegalStateError
+            The partition is not assigned.
+        NoOffsetForPartitionError
+            It has no position, and auto.offset.reset=none.
+        KafkaTimeoutError
+            The position was not found within default.api.timeout.ms.
+        """
+        with self._using():
+            held = self._held_of(partition)
+            self._check_starts([held])
+            deadline = self._runtime.deadline(self.config.default_api_timeout_ms / 1000)
+            if not await self._await_next(lambda: self._is_placed(held), deadline):
+                why = self._engine.last_connection_failure or "brokers are slow"
+                raise KafkaTimeoutError(f"position() of {held.partition} timed out: {why}")
+            return held.position
+
+    def _is_placed(self, held: Held) -> bool:
+        """True if the position of a partition is known. Raise if it was not found."""
+        if held.last is None:
+            state = self._engine.reading(held.partition)
+            if state is not None and state.generation == held.generation and state.first_offset >= 0:
+                held.last = LastRead(state.first_offset - 1)
+        if held.last is None:
+            self._backlog.settle(raises=True)
+        return held.last is not None
+
+    async def _lag(self, partition: TopicPartition | tuple[str, int], *, refresh: bool = False) -> int | None:
+        """Return how many offsets a partition's position is from the end of its log: under read_committed,
+        from the last stable offset. Any thread may call it.
+
+        Parameters
+        ----------
+        refresh : bool
+            Ask the broker, instead of using what its last answer said.
+
+        Returns
+        -------
+        int or None
+            None if no answer has come yet.
+        """
+        held = self._held_of(partition)
+        if refresh:
+            end = (await self._end_offsets([held.partition]))[held.partition]
+        else:
+            state = self._engine.reading(held.partition)
+            if state is None or state.generation != held.generation:
+                return None
+            committed = self.config.isolation_level == "read_committed"
+            end = state.last_stable_offset if committed else state.high_watermark
+        return None if held.last is None or end < 0 else max(end - held.position, 0)
+
+    # Whether they are read
+
+    def pause(self, partitions: Partitions | None = None) -> None:
+        """Return no records of these partitions from polls until `resume`; None for all that are assigned.
+        What was fetched is kept.
+        """
+        self._set_paused(partitions, self._engine.pause, is_paused=True)
+
+    def resume(self, partitions: Partitions | None = None) -> None:
+        """Return records of these partitions again; None for all that are assigned."""
+        self._set_paused(partitions, self._engine.resume, is_paused=False)
+
+    def _set_paused(
+        self,
+        partitions: Partitions | None,
+        command: Callable[[Collection[TopicPartition]], object],
+        *,
+        is_paused: bool,
+    ) -> None:
+        with self._using():
+            chosen = self._chosen(partitions)
+            for held in chosen:
+                held.is_paused, held.lot = is_paused, None
+            command([held.partition for held in chosen])
+            self._runtime.network.wake()
+
+    def paused(self) -> set[TopicPartition]:
+        """Return the partitions that are paused."""
+        return {each for each, held in self._backlog.held.items() if held.is_paused}
+
+    # Polls
+
+    async def _poll(self, timeout: float | None = None, max_records: int | None = None) -> Polled:
+        """Return the next records as soon as there are some.
+
+        Parameters
+        ----------
+        timeout : float or None
+            Seconds to wait for the first record; 0 returns what is there, None waits as long as it takes.
+        max_records : int or None
+            Maximum number of records; None is max.poll.records.
+
+        Returns
+        -------
+        Polled
+            A sequence of ConsumerRecord. It is empty if the time-out came first.
+
+        Raises
+        ------
+        IllegalStateError
+            No partition is assigned.
+        NoOffsetForPartitionError
+            Partitions have no position, and auto.offset.reset=none.
+        OffsetOutOfRangeError, LogTruncationError
+            The log does not have a position, and auto.offset.reset=none.
+        CorruptRecordError
+            A batch is invalid. The position stays before it; `seek` goes on after it.
+        TopicAuthorizationError, UnknownTopicOrPartitionError, ...
+            A partition cannot be read. Each poll tries again.
+        AuthenticationError
+            A login failed; raised once for each.
+        ConcurrentUseError
+            Another thread or task uses the consumer.
+        ConsumerClosedError
+            The consumer is closed, or was closed while the call waited.
+        """
+        most = self.config.max_poll_records if max_records is None else max_records
+        check_integer("max_records", most, 1, INT64_MAX)
+        with self._polling():
+            deadline = self._runtime.deadline(timeout)
+            backlog = self._backlog
+            while await self._await_next(lambda: backlog.has_next, deadline):
+                if taken := backlog.take_records(most):
+                    polled = Polled(taken, backlog.take_moves())
+                    self._interceptors.on_consume(polled)
+                    return polled
+            return Polled([], backlog.take_moves())
+
+    async def _poll_table(
+        self,
+        timeout: float | None = None,
+        max_rows: int = 100_000,
+        min_rows: int = 1,
+        *,
+        max_bytes: int | None = None,
+        linger: float = 0.0,
+        columns: Iterable[str] | None = None,
+        key: ColumnDeserializer | None = None,
+        value: ColumnDeserializer | None = None,
+        layout: str = "copy",
+    ) -> pa.Table:
+        """Return the next records as a table, a row for each, without a Python object per record. Workers
+        decode the columns, and what follows while the program uses the table. It needs pyarrow.
+
+        Parameters
+        ----------
+        timeout : float or None
+            Seconds to wait for `min_rows`; 0 returns what is there, None waits as long as it takes.
+        max_rows, min_rows : int
+            Maximum number of rows, and the number to wait for. The records of one answer stay together if
+            there are `min_rows` without them.
+        max_bytes : int or None
+            Maximum bytes of the columns. A single larger row comes alone.
+        linger : float
+            Seconds to wait for more rows, up to a maximum, after there are `min_rows`.
+        columns, key, value, layout
+            As in `read_table`. What is decoded ahead is of use to the next call only if that has the same
+            ones: keep the deserializers.
+
+        Returns
+        -------
+        pyarrow.Table
+            Rows of a partition are in the order of offsets. It has fewer than `min_rows`, perhaps none, if
+            the time-out came first.
+
+        Raises
+        ------
+        DeserializationError
+            A key or value cannot be deserialized, and its deserializer raises. The records before it were
+            returned; the position stays before it, and `seek` goes on after it.
+        KafkaError
+            As in `poll`.
+        """
+        from kbatch.consumer.projection import Projection, table_of  # which take pyarrow
+
+        check_integer("max_rows", max_rows, 1, INT64_MAX)
+        check_integer("min_rows", min_rows, 1, max_rows)
+        if max_bytes is not None:
+            check_integer("max_bytes", max_bytes, 1, INT64_MAX)
+        limits = Limits(min_rows, max_rows, INT64_MAX if max_bytes is None else max_bytes)
+        projection = Projection(columns, layout, {"key": key, "value": value})
+        self._interceptors.check_tables()
+        with self._polling():
+            before, self._projection = self._projection, projection
+            plan = await self._await_rows(projection, limits, self._runtime.deadline(timeout), linger)
+            batches = self._backlog.take_rows(plan)
+            if not batches:
+                self._backlog.settle(raises=True)
+            if before is not None and before.is_same(projection):
+                pieces = PIECES_AHEAD * self._decoder_count
+                self._backlog.decode_ahead(projection, limits, self._decoders.submit, pieces)
+            table = table_of(batches, projection.schema)
+            self._interceptors.on_consume_table(table)
+            return table
+
+    async def _await_rows(
+        self, projection: Projection, limits: Limits, deadline: Deadline, linger: float
+    ) -> Plan:
+        """Return the rows to take when there are enough, or at the deadline."""
+        backlog, plan = self._backlog, Plan([], 0, False)
+
+        def has_rows(wanted: int) -> bool:
+            nonlocal plan
+            backlog.decode_ahead(projection, limits, self._decoders.submit)
+            backlog.settle(raises=False)
+            plan = backlog.plan(projection, limits)
+            return plan.is_full or plan.row_count >= wanted
+
+        if await self._await_next(lambda: has_rows(limits.least_rows), deadline) and linger:
+            await self._await_next(lambda: has_rows(limits.most_rows), deadline.within(linger))
+        return plan
+
+    @contextmanager
+    def _polling(self, *, is_bounded: bool = False) -> Iterator[None]:
+        """Begin and end a poll."""
+        runtime = self._runtime
+        with self._using():
+            if not self._backlog.held:
+                raise IllegalStateError("the consumer has no partitions to poll; assign() some first")
+            self._check_starts(self._backlog.held.values())
+            if not is_bounded:
+                self._open_ends()
+            self._metrics.begin(runtime.now_ns())
+            try:
+                self._backlog.sort()
+                yield
+            finally:
+                self._metrics.end(runtime.now_ns())
+
+    def _check_starts(self, chosen: Iterable[Held]) -> None:
+        """Raise if partitions have no position, and no policy says where to begin."""
+        missing = sorted(held.partition for held in chosen if held.start is None)
+        if missing:
+            error = NoOffsetForPartitionError(
+                f"auto.offset.reset=none, and there is no position for {', '.join(map(str, missing))}; "
+                f"seek() to one, or set auto.offset.reset"
+            )
+            error.partitions = tuple(missing)
+            raise error
+
+    async def _await_next(self, is_there: Callable[[], bool], deadline: Deadline) -> bool:
+        """Return True once `is_there()` is true, which is called after each arrival; False at the deadline.
+        Raise if the consumer fails, and the error of a failed login once.
+        """
+        runtime = self._runtime
+
+        def look() -> bool:
+            self._backlog.sort()
+            if is_there():
+                return True
+            runtime.check_usable()
+            refused, self._refused = self._refused, self._engine.authentication_error
+            runtime.check_login(refused)
+            return False
+
+        if await runtime.await_until(look, deadline):
+            return True
+        if not deadline.is_over:
+            raise IllegalStateError("the network of the consumer has ended; make another consumer")
+        return False
+
+    # Iteration
+
+    async def _next_lot(self, *, is_bounded: bool = False) -> tuple[Held, list[ConsumerRecord]] | None:
+        """Return records for an iteration to give one by one: `last` of the partition is set to each, and
+        `lot` says whether it goes on. None at the ends of the logs, if `is_bounded`.
+        """
+        timeout = self.config.default_api_timeout_ms / 1000 if is_bounded else None
+        with self._polling(is_bounded=is_bounded):
+            deadline, backlog = self._runtime.deadline(timeout), self._backlog
+            while (found := backlog.lot(LOT_RECORDS)) is None:
+                if is_bounded and not (left := self._before_ends()):
+                    return None
+                if not await self._await_next(lambda: backlog.has_next, deadline):
+                    why = self._engine.last_connection_failure or "brokers are slow"
+                    raise KafkaTimeoutError(
+                        f"no records of {', '.join(map(str, left))} came within "
+                        f"default.api.timeout.ms={self.config.default_api_timeout_ms}: {why}"
+                    )
+            held, piece, records = found
+            if self._interceptors:
+                taken = Taken(held.partition, piece, piece.first_row(held.position), records)
+                offsets = {held.partition: offset_after(records[-1])}
+                self._interceptors.on_consume(Polled([taken], offsets))
+            held.lot = records
+            return held, records
+
+    async def _begin_until_end(self) -> None:
+        """Find the ends of the logs, and read up to them."""
+        with self._polling():
+            chosen = [each for each, held in self._backlog.held.items() if not held.is_paused]
+            self._ends = await self._end_offsets(chosen)
+            for each, end in self._ends.items():
+                self._set_end(each, end)
+            self._runtime.network.wake()
+
+    def _before_ends(self) -> list[TopicPartition]:
+        """Return the partitions whose ends are not reached, without those that are paused or gone."""
+        held = self._backlog.held
+        return [
+            each
+            for each, end in self._ends.items()
+            if each in held and not held[each].is_paused and held[each].position < end
+        ]
+
+    def _open_ends(self) -> None:
+        """Read on after the ends of `until_end`."""
+        ends, self._ends = self._ends, {}
+        for each in ends.keys() & self._backlog.held.keys():
+            self._set_end(each, NO_END)
+        if ends:
+            self._runtime.network.wake()
+
+    def _set_end(self, partition: TopicPartition, end_offset: int) -> None:
+        held = self._backlog.held[partition]
+        start = held.start if held.last is None else Start(held.position, held.last.leader_epoch)
+        assert start is not None
+        generation = self._engine.seek(partition, start, end_offset)
+        self._backlog.hold(Held(partition, generation, start))
+
+    # What brokers know
+
+    async def _topics(self) -> list[str]:
+        """Return the names of all topics that this client may see, in order.
+
+        Raises
+        ------
+        KafkaTimeoutError
+            No answer came within default.api.timeout.ms.
+        """
+        call = TopicNames()
+        await self._runtime.await_calls([call], self._engine.list_topics)
+        return sorted(call.answer)
+
+    async def _partitions_for(self, topic: str) -> tuple[PartitionMetadata, ...]:
+        """Return the partitions of a topic, in order.
+
+        Raises
+        ------
+        UnknownTopicOrPartitionError, TopicAuthorizationError, InvalidTopicError
+            The topic cannot be read.
+        KafkaTimeoutError
+            No answer came within default.api.timeout.ms.
+        """
+        while True:
+            await self._runtime.await_partitions(topic)
+            if (metadata := self._engine.snapshot.topics.get(topic)) is not None:
+                return metadata.partitions
+
+    async def _beginning_offsets(self, partitions: Partitions) -> dict[TopicPartition, int]:
+        """Return the first offset of each partition's log. KafkaError as in `offsets_for_times`."""
+        return await self._offsets_at(EARLIEST, partitions)
+
+    async def _end_offsets(self, partitions: Partitions) -> dict[TopicPartition, int]:
+        """Return the offset after the last record of each partition; under read_committed, the last stable
+        offset. KafkaError as in `offsets_for_times`.
+        """
+        return await self._offsets_at(LATEST, partitions)
+
+    async def _offsets_at(self, spec: OffsetSpec, partitions: Partitions) -> dict[TopicPartition, int]:
+        specs = dict.fromkeys(map(checked_partition, partitions), spec)
+        found = await self._runtime.await_offsets(specs)
+        return {each: at.offset for each, at in found.items() if at is not None}  # every log has ends
+
+    async def _offsets_for_times(
+        self, times: Mapping[TopicPartition, datetime | timedelta | int]
+    ) -> dict[TopicPartition, FoundOffset | None]:
+        """Return the first record of each partition at a time or later.
+
+        Parameters
+        ----------
+        times : mapping of TopicPartition to datetime, timedelta or int
+            A time, with its time zone; a while ago; or milliseconds since the Unix epoch.
+
+        Returns
+        -------
+        dict of TopicPartition to FoundOffset or None
+            Its `offset`, `timestamp_ms` and `leader_epoch` (-1 if unknown); None if there is no such record.
+
+        Raises
+        ------
+        UnknownTopicOrPartitionError, TopicAuthorizationError
+            A partition cannot be read.
+        KafkaTimeoutError
+            No answer came within default.api.timeout.ms.
+        """
+        specs = {}
+        for each, time in times.items():
+            checked = checked_partition(each)
+            found = place_of(f"time of {checked}", time, datetime.now(UTC))
+            specs[checked] = OffsetSpec(found) if isinstance(found, int) else found
+            if specs[checked].timestamp_ms < 0:
+                raise ValueError(f"time of {checked} must be a time, got {time!r}; call end_offsets()")
+        return await self._runtime.await_offsets(specs)
+
+    def metrics(self) -> dict[MetricName, float]:
+        """Return every metric, under the names of Kafka's Java consumer (docs/metrics.md). Any thread may
+        call it.
+        """
+        self._runtime.check_not_forked()
+        return self._runtime.registry.snapshot(self._runtime.now_ns() // 1_000_000)
+
+    # Its end
+
+    def _end(self) -> None:
+        """Close the consumer to all calls, and end its connections and threads."""
+        self._runtime.is_closed = True
+        for held in list(self._backlog.held.values()):
+            held.lot = None
+        self._release()
+        self._decoders.stop()
+        self._interceptors.close()
+
+
+def _start_of(name: str, place: object) -> Start | OffsetSpec:
+    """Return a place as where the engine begins."""
+    if isinstance(place, OffsetAndMetadata):
+        return Start(place.offset, place.leader_epoch)
+    found = place_of(name, place, datetime.now(UTC))
+    return Start(found) if isinstance(found, int) else found

@@ -1,0 +1,87 @@
+"""Polled: what a poll has returned, as records and as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, final, overload
+
+from kbatch.records import OffsetAndMetadata, TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kbatch._native.codec.record import ConsumerRecord
+    from kbatch.column_deserializers import ColumnDeserializer
+    from kbatch.consumer.backlog import Taken
+
+
+@final
+class Polled(Sequence["ConsumerRecord"]):
+    """The records of a poll: a sequence, in the order of the offsets of each partition. It is empty, and
+    false, if the time-out came first.
+
+    A Polled keeps the received bytes of its records, from which `table` makes columns. Records that you keep
+    by themselves do not.
+
+    Attributes
+    ----------
+    offsets : Mapping[TopicPartition, OffsetAndMetadata]
+        The offsets to commit after these records, for every partition that this poll has moved.
+    """
+
+    def __init__(self, taken: Iterable[Taken], offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        self._taken = tuple(taken)
+        self._records = [record for each in self._taken for record in each.records]
+        self.offsets = offsets
+
+    def partitions(self) -> list[TopicPartition]:
+        """Return the partitions that the records are from."""
+        return list(dict.fromkeys(each.partition for each in self._taken))
+
+    def records(self, partition: TopicPartition | tuple[str, int]) -> list[ConsumerRecord]:
+        """Return the records of one partition."""
+        return [record for each in self._taken if each.partition == partition for record in each.records]
+
+    def table(
+        self,
+        columns: Iterable[str] | None = None,
+        *,
+        key: ColumnDeserializer | None = None,
+        value: ColumnDeserializer | None = None,
+        layout: str = "copy",
+    ) -> pa.Table:
+        """Return the records as columns, a row for each, in order. It needs pyarrow.
+
+        Parameters, columns, types and errors are those of `read_table`.
+        """
+        from kbatch.consumer.projection import Projection, table_of  # which take pyarrow
+
+        projection = Projection(columns, layout, {"key": key, "value": value})
+        batches: list[pa.RecordBatch] = []
+        for _, piece, first_row, records in self._taken:
+            decoded = piece.columns(projection)
+            found = decoded.rows(first_row, len(records))
+            if decoded.error is not None and sum(batch.num_rows for batch in found) < len(records):
+                raise decoded.error
+            batches += found
+        return table_of(batches, projection.schema)
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Return the records as an Arrow stream with all columns, for pyarrow, polars, pandas and duckdb."""
+        return self.table().__arrow_c_stream__(requested_schema)
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def __iter__(self) -> Iterator[ConsumerRecord]:
+        return iter(self._records)
+
+    @overload
+    def __getitem__(self, index: int) -> ConsumerRecord: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[ConsumerRecord]: ...
+    def __getitem__(self, index: int | slice) -> ConsumerRecord | list[ConsumerRecord]:
+        return self._records[index]
+
+    def __repr__(self) -> str:
+        return f"<Polled: {len(self)} records of {', '.join(map(str, self.partitions())) or 'no partition'}>"

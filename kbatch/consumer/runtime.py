@@ -1,0 +1,117 @@
+"""ReaderRuntime: what the calls of every client that reads share, its engine and how they wait for it.
+
+A TopicReader, a Consumer and an AsyncConsumer each own one, and give it the network that drives the engine.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+import weakref
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from operator import attrgetter
+from random import Random
+from typing import TYPE_CHECKING, Any, final
+
+from kbatch.config import ConsumerConfig
+from kbatch.core.client.calls import Call
+from kbatch.core.consumer.calls import OffsetLookup, PartitionCount
+from kbatch.core.consumer.engine import ReadingEngine
+from kbatch.core.consumer.leader_requests import FoundOffset
+from kbatch.core.consumer.partition_state import OffsetSpec
+from kbatch.errors import ConsumerClosedError, ForkedConsumerError, KafkaError
+from kbatch.metrics import CONSUMER_METRICS
+from kbatch.network.runtime import ClientRuntime
+from kbatch.records import TopicPartition, check_text
+
+if TYPE_CHECKING:
+    from kbatch.waiting.protocols import Waiter
+
+_client_numbers = itertools.count(1)
+
+
+@final
+class ReaderRuntime(ClientRuntime):
+    """The engine of a client that reads.
+
+    Parameters
+    ----------
+    config : ConsumerConfig
+    noun : str
+        What errors call the client.
+    new_waiter, check_caller
+        Parameters of ClientRuntime.
+    """
+
+    engine: ReadingEngine
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        noun: str,
+        *,
+        new_waiter: Callable[[], Waiter],
+        check_caller: weakref.WeakMethod[Callable[[], object]] | None = None,
+    ) -> None:
+        super().__init__(config, new_waiter=new_waiter, check_caller=check_caller, metrics=CONSUMER_METRICS)
+        self.config = config
+        self._noun = noun
+        self.engine = ReadingEngine(
+            config,
+            random=Random(),
+            registry=self.registry,
+            now_ns=self.now_ns(),
+            wall_clock_ms=lambda: time.time_ns() // 1_000_000,
+            on_change=self.changed.notify,
+        )
+
+    def closed_error(self) -> KafkaError:
+        return ConsumerClosedError(f"the {self._noun} is closed; make another")
+
+    def forked_error(self) -> KafkaError:
+        return ForkedConsumerError(
+            f"the {self._noun} belongs to the parent process and has no threads in this one; create another "
+            f"in the child process"
+        )
+
+    async def await_calls(self, calls: Iterable[Call], make: Callable[[Any], object]) -> None:
+        """Make calls of the engine together, and return when all are done. Raise the first error."""
+        self.check_usable()
+        calls = list(calls)
+        for call in calls:
+            make(call)
+        for call in calls:  # the engine ends them after default.api.timeout.ms
+            is_done = partial(attrgetter("is_done"), call)
+            await self.await_answer(is_done, self.deadline(None), call.name)
+            if call.error is not None:
+                raise call.error
+
+    async def await_partitions(self, topic: str) -> list[int]:
+        """Return the partitions of a topic, in order."""
+        check_text("topic", topic)
+        call = PartitionCount(topic)
+        await self.await_calls([call], self.engine.partition_count)
+        return list(range(call.answer))
+
+    async def await_offsets(
+        self, specs: Mapping[TopicPartition, OffsetSpec]
+    ) -> dict[TopicPartition, FoundOffset | None]:
+        """Return the offsets at times or ends of logs; None where no record is as late."""
+        call = OffsetLookup(specs)
+        await self.await_calls([call], self.engine.list_offsets)
+        return call.answer
+
+
+def configured(
+    settings: ConsumerConfig | Mapping[str, object] | None,
+    keywords: Mapping[str, object],
+    defaults: Mapping[str, object] = {},
+) -> ConsumerConfig:
+    """Return the configuration of a new client. `defaults` are for keys that are not set."""
+    if isinstance(settings, ConsumerConfig):
+        settings = {name: getattr(settings, name.replace(".", "_")) for name in settings.given}
+    number = next(_client_numbers)
+    made = ConsumerConfig(settings, number, **keywords)
+    unset = {name: value for name, value in defaults.items() if name.replace("_", ".") not in made.given}
+    return ConsumerConfig(settings, number, **{**keywords, **unset}) if unset else made

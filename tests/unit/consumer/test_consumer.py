@@ -1,0 +1,464 @@
+"""Consumer and AsyncConsumer: polls, iteration, positions, pauses; partitions are assigned by hand.
+
+The numbers are those of the behaviours of a consumer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import kbatch
+from kbatch import OffsetAndMetadata, TopicPartition
+from kbatch.column_deserializers import Int64, Utf8
+from kbatch.errors import (
+    DeserializationError,
+    IllegalStateError,
+    KafkaTimeoutError,
+    NoOffsetForPartitionError,
+    OffsetOutOfRangeError,
+    TopicAuthorizationError,
+    UnknownTopicOrPartitionError,
+)
+from kbatch.testing import Broker
+from tests.support.polling import FIRST, PLACES, SECOND, THIRD, TOPIC, consuming, fill, offsets, polled
+from tests.support.producing import SECONDS, until, within
+from tests.support.shells import new_consumer
+from tests.support.topics import FIRST_MS
+
+pytestmark = pytest.mark.usefixtures("shell")
+
+TOPICS = {TOPIC: 3, "returns": 1}
+NODES = 2
+COUNT = 40
+ALL = {partition: list(range(COUNT)) for partition in range(3)}
+
+
+# 85: polls
+
+
+def test_85_poll_returns_at_the_first_data(broker: Broker) -> None:
+    fill(broker)
+    with consuming(broker) as consumer:
+        found = polled(consumer, 3 * COUNT)
+        assert offsets(found) == ALL
+        assert {(each.topic, each.key, bytes(each.value)) for each in found} == {
+            (TOPIC, b"key", b"%d" % number) for number in range(COUNT)
+        }
+        nothing = consumer.poll(0)
+        assert (len(nothing), list(nothing), bool(nothing)) == (0, [], False)
+        waiting = within(lambda: consumer.poll())
+        fill(broker, 1, partitions=[1], start=COUNT)
+        assert [each.offset for each in waiting.result(SECONDS)] == [COUNT]
+
+
+def test_85_max_poll_records_limits_a_poll(broker: Broker) -> None:
+    fill(broker)
+    with consuming(broker, max_poll_records=7) as consumer:
+        found: list[Any] = []
+        while len(found) < 3 * COUNT:
+            each = consumer.poll(max_records=3 if len(found) % 2 else None)
+            assert 0 < len(each) <= 7
+            found += each
+        assert offsets(found) == ALL
+
+
+def test_85_partitions_take_turns(broker: Broker) -> None:
+    fill(broker, batch_size=100)
+    with consuming(broker, max_partition_fetch_bytes=200) as consumer:
+        seen: list[int] = []
+        while len(set(seen)) < 3:
+            seen += [each.partition for each in consumer.poll(max_records=5)]
+        assert len(seen) < 3 * COUNT  # none waited until another was read to its end
+
+
+def test_85_a_table_waits_for_rows_and_stops_at_limits(broker: Broker) -> None:
+    fill(broker)
+    with consuming(broker, FIRST) as consumer:
+        table = consumer.poll_table(min_rows=5, max_rows=5, columns=["offset", "value"])
+        assert table.to_pydict() == {"offset": [0, 1, 2, 3, 4], "value": [b"%d" % n for n in range(5)]}
+        assert consumer.position(FIRST) == 5
+        assert consumer.poll_table(max_rows=3, columns=["value"])["value"].to_pylist() == [b"5", b"6", b"7"]
+        assert consumer.position(FIRST) == 8
+        one = consumer.poll_table(max_bytes=1, columns=["offset"])
+        assert one["offset"].to_pylist() == [8]
+        some = consumer.poll_table(max_bytes=24, columns=["offset"])
+        assert some["offset"].to_pylist() == [9, 10, 11]
+        rest = consumer.poll_table(linger=0.01, columns=["offset"])
+        assert rest["offset"].to_pylist() == list(range(12, COUNT))
+        few = consumer.poll_table(0.01, min_rows=9, columns=["offset"])
+        assert few.num_rows == 0 and few.schema.names == ["offset"]
+
+
+def test_85_a_table_lingers_for_more_rows(broker: Broker) -> None:
+    with consuming(broker) as consumer:
+        fill(broker, 1, partitions=[0])
+        waiting = within(lambda: consumer.poll_table(linger=SECONDS, max_rows=3, columns=["partition"]))
+        fill(broker, 1, partitions=[1])
+        fill(broker, 1, partitions=[2])
+        assert sorted(waiting.result(SECONDS)["partition"].to_pylist()) == [0, 1, 2]
+
+
+def test_records_and_tables_take_turns_in_one_batch(broker: Broker) -> None:
+    fill(broker)
+    with consuming(broker, FIRST) as consumer:
+        found: list[int] = []
+        for step in range(8):
+            if step % 3 == 2:
+                found += consumer.poll_table(max_rows=5, columns=["offset"])["offset"].to_pylist()
+            elif step % 3 == 1:
+                found += [next(iter(consumer)).offset for _ in range(5)]
+            else:
+                found += [each.offset for each in consumer.poll(max_records=5)]
+            assert consumer.position(FIRST) == len(found)
+        assert found == list(range(COUNT))
+
+
+def test_11_a_table_of_what_was_polled_has_its_records(broker: Broker) -> None:
+    fill(broker, compression_type="zstd")
+    with consuming(broker) as consumer:
+        for _ in range(4):
+            part = consumer.poll(max_records=11)
+            rows = part.table(["partition", "offset", "key", "value"]).to_pylist()
+            assert rows == [
+                {"partition": r.partition, "offset": r.offset, "key": r.key, "value": r.value} for r in part
+            ]
+            assert pa.table(part).num_rows == len(part)
+            assert part.table(["value"], value=Utf8())["value"].to_pylist() == [
+                bytes(each.value).decode() for each in part
+            ]
+            assert [each for place in part.partitions() for each in part.records(place)] == list(part)
+            assert part[0] in part and part[1:3] == list(part)[1:3] and part.records(("none", 0)) == []
+            assert part.offsets == {
+                place: OffsetAndMetadata(part.records(place)[-1].offset + 1, leader_epoch=0)
+                for place in part.partitions()
+            }
+
+
+def test_a_poll_needs_partitions(broker: Broker) -> None:
+    with new_consumer(bootstrap_servers=broker.bootstrap_servers) as consumer:
+        with pytest.raises(IllegalStateError, match=r"has no partitions to poll; assign\(\) some first"):
+            consumer.poll(0)
+        with pytest.raises(ValueError, match="max_records must be 1 to"):
+            consumer.poll(0, max_records=0)
+        with pytest.raises(ValueError, match="min_rows must be 1 to 5, got 6"):
+            consumer.poll_table(0, max_rows=5, min_rows=6)
+        with pytest.raises(TypeError, match="a partition must be a TopicPartition"):
+            consumer.assign([TOPIC])
+
+
+# 86: iteration
+
+
+def test_86_iteration_never_ends_and_can_stop_anywhere(broker: Broker) -> None:
+    fill(broker)
+    with consuming(broker) as consumer:
+        found = []
+        for record in consumer:
+            found.append(record)
+            place = TopicPartition(TOPIC, record.partition)
+            assert consumer.position(place) == record.offset + 1
+            if len(found) == 50:
+                break
+        found += polled(consumer, 3 * COUNT - 50)
+        assert offsets(found) == ALL
+        waiting = within(lambda: next(iter(consumer)))
+        fill(broker, 1, partitions=[2], start=COUNT)
+        assert waiting.result(SECONDS).offset == COUNT
+
+
+def test_86_until_end_ends_where_the_log_ended(broker: Broker) -> None:
+    fill(broker)
+    with consuming(broker, max_partition_fetch_bytes=500) as consumer:
+        found = []
+        for record in consumer.until_end():
+            if not found:
+                fill(broker, 5, start=COUNT)  # which are after the end
+            found.append(record)
+        assert offsets(found) == ALL
+        assert list(offsets(polled(consumer, 15)).values()) == [list(range(COUNT, COUNT + 5))] * 3
+        assert list(consumer.until_end()) == []
+
+
+def test_86_until_end_passes_aborted_and_open_transactions(broker: Broker) -> None:
+    keys: dict[str, Any] = {"bootstrap_servers": broker.bootstrap_servers, "linger_ms": 0}
+    with (
+        kbatch.Producer(transactional_id="a", **keys) as aborting,
+        kbatch.Producer(transactional_id="b", **keys) as open_one,
+        consuming(broker, isolation_level="read_committed") as consumer,
+    ):
+        for producer in (aborting, open_one):
+            producer.init_transactions()
+            producer.begin_transaction()
+        aborting.send(TOPIC, b"aborted", partition=0).result()
+        aborting.send(TOPIC, b"aborted", partition=1).result()
+        aborting.abort_transaction()
+        fill(broker, 1, partitions=[0])
+        open_one.send(TOPIC, b"open", partition=0).result()
+        fill(broker, 1, partitions=[0])
+        assert [each.value for each in consumer.until_end()] == [b"0"]
+        assert (consumer.position(FIRST), consumer.lag(FIRST)) == (3, 0)
+        assert (consumer.position(SECOND), consumer.lag(SECOND)) == (2, 0)
+        open_one.commit_transaction()
+        assert [each.value for each in consumer.until_end()] == [b"open", b"0"]
+
+
+def test_a_paused_partition_does_not_hold_until_end_up(broker: Broker) -> None:
+    fill(broker)
+    with consuming(broker) as consumer:
+        consumer.pause([SECOND])
+        assert offsets(consumer.until_end()) == {0: ALL[0], 2: ALL[2]}
+        consumer.resume()
+        assert offsets(consumer.until_end()) == {1: ALL[1]}
+
+
+def test_until_end_says_if_nothing_comes(broker: Broker) -> None:
+    fill(broker)
+    broker.delay("Fetch", SECONDS)
+    late = pytest.raises(KafkaTimeoutError, match=r"came within default\.api\.timeout\.ms=1000")
+    with consuming(broker, default_api_timeout_ms=1000) as consumer, late:
+        list(consumer.until_end())
+
+
+# 34: seek
+
+
+@pytest.mark.parametrize(
+    ("place", "expected"),
+    [
+        (17, 17),
+        (datetime.fromtimestamp((FIRST_MS + 7) / 1000, UTC), 7),
+        (datetime.fromtimestamp(FIRST_MS / 1000 + 3600, UTC), COUNT),
+        (timedelta(0), COUNT),
+        (timedelta(days=36500), 0),
+        ("beginning", 0),
+        ("end", COUNT),
+        (OffsetAndMetadata(21, leader_epoch=0), 21),
+    ],
+    ids=["offset", "time", "late", "now", "age", "beginning", "end", "epoch"],
+)
+def test_34_seek_works_before_the_first_poll(broker: Broker, place: Any, expected: int) -> None:
+    fill(broker)
+    with consuming(broker, SECOND, THIRD) as consumer:
+        consumer.pause([SECOND])
+        consumer.seek(SECOND, place)
+        assert consumer.position(SECOND) == expected
+        consumer.resume([SECOND])
+        if expected < COUNT:
+            found = offsets(polled(consumer, 2 * COUNT - expected))
+            assert found == {1: list(range(expected, COUNT)), 2: list(range(COUNT))}
+
+
+def test_34_seek_drops_what_was_fetched_of_its_partition_only(broker: Broker) -> None:
+    fill(broker)
+    with consuming(broker) as consumer:
+        first = polled(consumer, 10, max_records=10)
+        consumer.seek(FIRST, 35)
+        found = offsets([*first, *polled(consumer, 2 * COUNT + 5 - (10 if first[0].partition else 0))])
+        assert found[first[0].partition][:10] == list(range(10))
+        assert found[0][-5:] == [35, 36, 37, 38, 39]
+        assert found[2][-COUNT:] == list(range(COUNT))
+
+
+def test_34_seek_to_beginning_and_end_take_all_partitions(broker: Broker) -> None:
+    fill(broker)
+    with consuming(broker) as consumer:
+        consumer.seek_to_end()
+        assert [consumer.position(each) for each in PLACES] == [COUNT] * 3
+        consumer.seek_to_beginning([THIRD])
+        assert offsets(polled(consumer, COUNT)) == {2: ALL[2]}
+        with pytest.raises(IllegalStateError, match="orders-9 is not assigned to this consumer"):
+            consumer.seek(TopicPartition(TOPIC, 9), 3)
+        with pytest.raises(ValueError, match="place must be 'earliest', 'latest', an offset"):
+            consumer.seek(FIRST, "start")
+
+
+def test_a_seek_inside_a_loop_moves_it(broker: Broker) -> None:
+    fill(broker)
+    with consuming(broker, FIRST) as consumer:
+        found = []
+        for record in consumer:
+            found.append(record.offset)
+            if record.offset == 4 and len(found) < 6:
+                consumer.seek(FIRST, 2)
+            if record.offset == COUNT - 1:
+                break
+        assert found == [0, 1, 2, 3, 4, *range(2, COUNT)]
+
+
+def test_37_a_missing_position_is_an_error_without_a_policy(broker: Broker) -> None:
+    fill(broker)
+    with consuming(broker, auto_offset_reset="none") as consumer:
+        with pytest.raises(NoOffsetForPartitionError, match=r"orders-0, orders-1, orders-2; seek\(\)") as no:
+            consumer.poll()
+        assert no.value.partitions == tuple(PLACES)
+        with pytest.raises(NoOffsetForPartitionError):
+            consumer.position(FIRST)
+        consumer.assign({SECOND: COUNT + 5})
+        for _ in range(2):  # each poll tries again
+            with pytest.raises(OffsetOutOfRangeError, match="orders-1: the log does not have offset 45"):
+                consumer.poll()
+        consumer.seek(SECOND, COUNT - 1)
+        assert offsets(polled(consumer, 1)) == {1: [COUNT - 1]}
+
+
+# 36: pause and resume
+
+
+def test_36_pause_keeps_what_was_fetched(broker: Broker) -> None:
+    fill(broker)
+    with consuming(broker) as consumer:
+        consumer.poll_table(min_rows=3 * COUNT, columns=["offset"])
+        fill(broker, start=COUNT)
+        first = consumer.poll(max_records=1)
+        until(lambda: consumer._runtime.engine._budget.used > 0)
+        until(lambda: consumer.lag(SECOND) == COUNT - (first[0].partition == 1))
+        consumer.pause([SECOND])
+        assert consumer.paused() == {SECOND}
+        rest = 3 * COUNT - 1 - COUNT + (first[0].partition == 1)
+        others = polled(consumer, rest)
+        assert {each.partition for each in others} <= {0, 2} and not consumer.poll(0.05)
+        consumer.resume([SECOND])
+        assert not consumer.paused()
+        found = offsets([*first, *others, *polled(consumer, 3 * COUNT - 1 - rest)])
+        assert found == {each: list(range(COUNT, 2 * COUNT)) for each in range(3)}
+
+
+def test_36_pause_inside_a_loop_stops_its_partition(broker: Broker) -> None:
+    fill(broker)
+    with consuming(broker) as consumer:
+        found = []
+        for record in consumer:
+            found.append(record)
+            if len(found) == 5:
+                stopped = TopicPartition(TOPIC, record.partition)
+                consumer.pause([stopped])
+            if len(found) == 2 * COUNT + 5:
+                break
+        assert offsets(found)[stopped.partition] == [0, 1, 2, 3, 4]
+        consumer.resume()
+        assert offsets([*found, *polled(consumer, COUNT - 5)]) == ALL
+
+
+# 39, 40: offsets and lags
+
+
+def test_39_offsets_are_looked_up_by_time_and_ends(broker: Broker) -> None:
+    fill(broker)
+    with consuming(broker) as consumer:
+        assert consumer.beginning_offsets(PLACES) == dict.fromkeys(PLACES, 0)
+        assert consumer.end_offsets([FIRST]) == {FIRST: COUNT}
+        at = datetime.fromtimestamp((FIRST_MS + 7) / 1000, UTC)
+        found = consumer.offsets_for_times({FIRST: at, SECOND: FIRST_MS + 9, THIRD: FIRST_MS + COUNT})
+        assert (found[FIRST].offset, found[FIRST].timestamp_ms) == (7, FIRST_MS + 7)
+        assert found[SECOND].offset == 9 and found[THIRD] is None
+        assert consumer.topics() == [TOPIC, "returns"]
+        assert [each.leader in (0, 1) for each in consumer.partitions_for(TOPIC)] == [True] * 3
+        with pytest.raises(UnknownTopicOrPartitionError):
+            consumer.partitions_for("nowhere")
+        with pytest.raises(ValueError, match="time of orders-0 must be a time, got 'end'"):
+            consumer.offsets_for_times({FIRST: "end"})
+
+
+def test_38_the_end_of_committed_records_is_the_stable_offset(broker: Broker) -> None:
+    fill(broker, 3, partitions=[0])
+    with kbatch.Producer(bootstrap_servers=broker.bootstrap_servers, transactional_id="a") as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send(TOPIC, b"open", partition=0).result()
+        with consuming(broker, FIRST, isolation_level="read_committed") as consumer:
+            assert consumer.end_offsets([FIRST]) == {FIRST: 3}
+            consumer.seek(FIRST, "end")
+            assert consumer.position(FIRST) == 3
+        producer.abort_transaction()
+
+
+def test_40_lag_is_known_without_a_request(broker: Broker) -> None:
+    fill(broker)
+    with consuming(broker, FIRST) as consumer:
+        consumer.poll(max_records=10)
+        asked = len(broker.requests("ListOffsets"))
+        assert within(lambda: consumer.lag(FIRST)).result() == COUNT - 10
+        assert len(broker.requests("ListOffsets")) == asked
+        assert consumer.lag(FIRST, refresh=True) == COUNT - 10
+        assert len(broker.requests("ListOffsets")) == asked + 1
+        consumer.seek(FIRST, 3)
+        assert consumer.lag(FIRST, refresh=True) == COUNT - 3
+    with consuming(broker, FIRST) as consumer:
+        broker.delay("ListOffsets", SECONDS)
+        consumer.seek(FIRST, "end")
+        assert consumer.lag(FIRST) is None
+
+
+# Which partitions
+
+
+def test_assign_keeps_partitions_that_stay(broker: Broker) -> None:
+    fill(broker)
+    with consuming(broker, FIRST, SECOND) as consumer:
+        first = consumer.poll(max_records=4)
+        stays = first.partitions()[0]
+        consumer.assign([stays, THIRD])
+        assert consumer.assignment() == {stays, THIRD}
+        found = offsets([*first, *polled(consumer, 2 * COUNT - 4)])
+        assert found == {stays.partition: ALL[0], 2: ALL[2]}
+        consumer.assign([])
+        assert consumer.assignment() == set()
+
+
+# Errors of partitions
+
+
+def test_an_unreadable_partition_is_an_error_of_each_poll(broker: Broker) -> None:
+    fill(broker, 3, partitions=[0])
+    broker.fail_next("ListOffsets", "TOPIC_AUTHORIZATION_FAILED", times=3)
+    with consuming(broker, FIRST) as consumer:
+        with pytest.raises(TopicAuthorizationError, match="orders"):
+            consumer.position(FIRST)
+        for _ in range(2):
+            with pytest.raises(TopicAuthorizationError, match="orders"):
+                consumer.poll()
+        assert offsets(polled(consumer, 3)) == {0: [0, 1, 2]}
+
+
+def test_failures_of_one_partition_do_not_hold_up_others(broker: Broker) -> None:
+    fill(broker)
+    with consuming(broker, auto_offset_reset="none") as consumer:
+        consumer.assign({FIRST: 0, SECOND: COUNT + 1, THIRD: 0})
+        found: list[Any] = []
+        while len(found) < 2 * COUNT:
+            with contextlib.suppress(OffsetOutOfRangeError):
+                found += consumer.poll(max_records=3)
+        assert offsets(found) == {0: ALL[0], 2: ALL[2]}
+
+
+def test_90_a_bad_value_stops_its_partition_before_it(broker: Broker) -> None:
+    with kbatch.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        for number in range(6):
+            value = b"bad" if number == 3 else number.to_bytes(8, "big")
+            producer.send(TOPIC, value, partition=0)
+    with consuming(broker, FIRST) as consumer:
+        keys: dict[str, Any] = {"columns": ["offset", "value"], "value": Int64()}
+        assert consumer.poll_table(**keys)["value"].to_pylist() == [0, 1, 2]
+        for _ in range(2):
+            with pytest.raises(DeserializationError) as error:
+                consumer.poll_table(**keys)
+            assert (error.value.partition, error.value.offset, error.value.value) == (0, 3, b"bad")
+            assert consumer.position(FIRST) == 3
+        consumer.seek(FIRST, 4)
+        assert consumer.poll_table(**keys)["value"].to_pylist() == [4, 5]
+        consumer.seek(FIRST, 0)
+        null = consumer.poll_table(columns=["value"], value=Int64(errors="null"))
+        assert null["value"].to_pylist() == [0, 1, 2, None, 4, 5]
+
+
+def test_a_bad_value_is_of_no_concern_to_records(broker: Broker) -> None:
+    fill(broker, 3, partitions=[0])
+    with consuming(broker, FIRST) as consumer:
+        with pytest.raises(DeserializationError):
+            consumer.poll_table(columns=["value"], value=Int64())
+        assert [each.value for each in consumer.poll()] == [b"0", b"1", b"2"]
