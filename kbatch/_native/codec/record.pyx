@@ -124,8 +124,8 @@ cdef class ConsumerRecord(Record):
                 f"timestamp_type={self.timestamp_type!r})")
 
 
-# Cython reads a field that is an object by a function. The interpreter reads a member of a type without a call,
-# which counts where a program reads the key and the value of each of millions of records.
+# Cython reads a field that is an object by a function. The interpreter reads a member of a type without a
+# call, which counts where a program reads the key and the value of each of millions of records.
 cdef PyMemberDef[4] members
 
 
