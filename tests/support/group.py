@@ -7,7 +7,9 @@ an acknowledgement. A test sets the targets, and makes it refuse, forget or move
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterable, Mapping
+from itertools import count
 from typing import Any
 
 from kbatch.core.client.calls import Call
@@ -19,7 +21,7 @@ from kbatch.errors import ErrorCode
 from kbatch.metrics import CONSUMER_METRICS, COORDINATOR_METRICS, MetricsRegistry
 from kbatch.protocol import messages
 from kbatch.records import OffsetAndMetadata, TopicPartition
-from tests.support.broker_core import START_MS, TOPIC
+from tests.support.broker_core import START_MS, TOPIC, VirtualBroker
 from tests.support.reading import MS, Reading
 
 GROUP = "g"
@@ -225,7 +227,7 @@ class GroupReading(Reading):
             self.config,
             random=random.Random(seed),
             registry=self.registry,
-            now_ns=0,
+            now_ns=self.now_ns,
             wall_clock_ms=lambda: START_MS + self.now_ns // MS,
             on_change=self._changed,
         )
@@ -299,3 +301,89 @@ class GroupReading(Reading):
         self.engine.committed(call)
         self.run()
         return call
+
+
+class Members:
+    """Members of one group, and an embedded cluster that coordinates it, in virtual time.
+
+    Parameters
+    ----------
+    partitions : int
+    **options
+        Of the brokers.
+
+    Attributes
+    ----------
+    living : list of GroupReading
+        The members that run; others have stopped without a word.
+    """
+
+    def __init__(self, partitions: int, **options: Any) -> None:
+        self.broker = VirtualBroker(topics=(), **options)
+        self.broker.state.cluster.create_topic(TOPIC, partitions)
+        self.partitions = {TopicPartition(TOPIC, number) for number in range(partitions)}
+        self.living: list[GroupReading] = []
+        self._seeds = count(1)
+
+    @property
+    def now_ms(self) -> int:
+        return self.broker.now_ms - START_MS
+
+    def add(self, *, subscribes: bool = True, **settings: Any) -> GroupReading:
+        """Add a member, which subscribes."""
+        member = GroupReading(broker=self.broker, has_script=False, seed=next(self._seeds), **settings)
+        self.living.append(member)
+        if subscribes:
+            member.engine.subscribe(Subscription(frozenset([TOPIC])))
+        self.run()
+        return member
+
+    def kill(self, member: GroupReading) -> None:
+        """Stop a member without a word, as a crash does."""
+        self.living.remove(member)
+        for link in member.links.values():
+            link.is_open = False
+
+    def run(self) -> None:
+        """Let all work until only time helps."""
+        for member in self.living:
+            member.run()
+        while busy := [member for member in self.living if member.is_busy]:
+            for member in busy:
+                member.run()
+
+    def advance(self, duration_ms: int) -> None:
+        """Let time pass, deadline by deadline."""
+        end_ms = self.now_ms + duration_ms
+        self.run()
+        while True:
+            due_ns = min((each.engine.deadline_ns(each.now_ns) for each in self.living), default=end_ms * MS)
+            broker_ms = self.broker.core.next_deadline_ms()
+            due_ms = min(-(-due_ns // MS), end_ms, end_ms if broker_ms is None else broker_ms - START_MS)
+            now_ms = max(self.now_ms, due_ms)
+            self._set_time(now_ms if due_ms < end_ms else end_ms)
+            if due_ms >= end_ms:
+                return
+
+    def _set_time(self, now_ms: int) -> None:
+        self.broker.now_ms = START_MS + now_ms
+        for member in self.living:
+            member.now_ns = max(member.now_ns, now_ms * MS)
+        self.broker.core.handle_timeout(self.broker.now_ms)
+        self.run()
+
+    def live(self, duration_ms: int, every_ms: int = 100) -> None:
+        """Let all members poll again and again."""
+        for _ in range(max(duration_ms // every_ms, 1)):
+            self.advance(every_ms)
+            for member in list(self.living):
+                member.poll()
+            self.run()
+
+    def owned(self) -> list[frozenset[TopicPartition]]:
+        return [member.engine.owned for member in self.living]
+
+    def check_owners(self) -> None:
+        """Check that no partition has two owners."""
+        counts = Counter(partition for owned in self.owned() for partition in owned)
+        assert not [partition for partition, number in counts.items() if number > 1]

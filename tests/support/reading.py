@@ -54,6 +54,8 @@ class Reading:
         Ranges of versions that brokers offer, by API, instead of their own.
     keeps : bool
         True to keep records until `release_all`.
+    broker : VirtualBroker | None
+        A cluster that there is already.
     **settings
         Of ConsumerConfig.
 
@@ -75,12 +77,14 @@ class Reading:
         versions: Mapping[int, tuple[int, int]] | None = None,
         keeps: bool = False,
         seed: int = 1,
+        broker: VirtualBroker | None = None,
         **settings: Any,
     ) -> None:
-        self.now_ns = 0
-        self.broker = VirtualBroker(nodes, topics=())
+        self.broker = VirtualBroker(nodes, topics=()) if broker is None else broker
+        self.now_ns = (self.broker.now_ms - START_MS) * MS
         self.cluster = self.broker.state.cluster
-        self.cluster.create_topic(TOPIC, partitions)
+        if TOPIC not in self.cluster.topics:
+            self.cluster.create_topic(TOPIC, partitions)
         self.faults = self.broker.core.faults
         self.keeps = keeps
         settings.setdefault("bootstrap_servers", "a:9092")
@@ -103,7 +107,7 @@ class Reading:
             self.config,
             random=random.Random(seed),
             registry=self.registry,
-            now_ns=0,
+            now_ns=self.now_ns,
             wall_clock_ms=lambda: START_MS + self.now_ns // MS,
             on_change=self._changed,
         )
@@ -211,6 +215,11 @@ class Reading:
             if not is_busy:
                 return
         raise AssertionError("there is no end of work although no time passes")
+
+    @property
+    def is_busy(self) -> bool:
+        """True if `run` has something to do, since a broker has answered."""
+        return bool(self._due)
 
     def advance(self, duration_ms: int) -> None:
         """Let time pass, deadline by deadline."""
