@@ -23,7 +23,7 @@ from kbatch.protocol import messages
 from kbatch.records import TopicPartition
 from tests.support.broker_core import TOPIC
 from tests.support.classic_group import PARTITIONS, ClassicGroup, ClassicMember
-from tests.support.reading import FIRST
+from tests.support.reading import FIRST, MS
 
 EAGER, COOPERATIVE = "range", "cooperative-sticky"
 STRATEGIES = (EAGER, "roundrobin", "sticky", COOPERATIVE)
@@ -247,6 +247,18 @@ def test_C67_commit_within_a_rebalance_has_the_next_generation() -> None:
                 assert call.error is None or number not in member.owned
 
 
+def test_assignment_that_the_program_has_not_seen_is_withdrawn() -> None:
+    group = ClassicGroup(1, partition_assignment_strategy=EAGER)
+    group.first.subscribe()
+    group.advance(5_000)
+    assert group.first.engine.rebalance is not None
+    group.add().subscribe()
+    group.advance(HEARTBEAT_MS)
+    group.live(4_000)
+    assert group.first.callbacks == [("assign", partitions(*group.first.owned))]
+    assert len(group.first.owned) == 3
+
+
 # Leaders
 
 
@@ -280,6 +292,7 @@ def test_leader_waits_for_metadata_of_topics_of_others() -> None:
     group.live(8000)
     assert {each.topic for each in second.engine.owned} == {TOPIC, "other"}
     assert len(group.first.engine.owned) + len(second.engine.owned) == PARTITIONS + 2
+    assert second.generation == 2  # one for each that joined
 
 
 def test_topic_that_is_not_there_delays_no_assignment() -> None:
@@ -404,6 +417,7 @@ def test_C66_static_leader_notices_changes_after_it_came_back() -> None:
     new.subscribe()
     group.live(2000)
     assert (new.generation, new.owned) == (generation, set(range(PARTITIONS)))
+    assert new.requests("SyncGroup")[-1].assignments == []  # KIP-814
     new.cluster.create_partitions(TOPIC, 8)
     group.live(20_000)
     assert new.owned == set(range(8))
@@ -481,6 +495,17 @@ def test_coordinator_is_found_again_at_once(api: str, code: str) -> None:
     assert group.first.seen("lost") == []
 
 
+def test_only_the_first_search_for_a_coordinator_is_at_once() -> None:
+    group = group_of(1)
+    beats = len(group.first.requests("Heartbeat"))
+    group.first.faults.fail_next("Heartbeat", "NOT_COORDINATOR", 3)
+    due_ms = (group.first.engine.deadline_ns(group.now_ns) - group.now_ns) // MS
+    group.advance(due_ms)
+    assert len(group.first.requests("Heartbeat")) == beats + 2
+    group.advance(HEARTBEAT_MS - 500)
+    assert len(group.first.requests("Heartbeat")) == beats + 4
+
+
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("api", ["JoinGroup", "SyncGroup", "Heartbeat"])
 def test_lost_answers_cost_no_partition(api: str, when: str) -> None:
@@ -554,6 +579,16 @@ def test_commit_refused_in_a_rebalance_is_sent_again() -> None:
     group.live(8000)
     assert call.is_done and call.error is None
     assert joins(group.first)[-1].reason == "the group is rebalancing"
+
+
+def test_refused_commit_of_an_old_generation_is_ignored() -> None:
+    group = group_of(1)
+    membership, now_ns = group.first.engine._membership, group.now_ns
+    assert membership is not None
+    for code in (ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID):
+        membership.handle_commit_refused(code, group.first.generation - 1, now_ns)
+    group.live(1000)
+    assert (group.first.callbacks, group.first.owned) == ([], set(range(PARTITIONS)))
 
 
 # Subscriptions
@@ -637,6 +672,26 @@ def test_member_leaves_although_it_is_joining(after_ms: int) -> None:
     group.advance(after_ms)
     assert leave(group, group.first).is_done
     assert group.describe().members == []
+
+
+@pytest.mark.parametrize("requires_id", [True, False])
+def test_member_leaves_before_it_knows_its_id(requires_id: bool) -> None:
+    versions = {} if requires_id else {messages.JoinGroupRequest.api_key: (0, 3)}
+    group = ClassicGroup(versions=versions)
+    group.first.faults.delay("JoinGroup", 2)
+    group.first.subscribe()
+    group.advance(100)
+    call = leave(group, group.first)
+    assert not call.is_done
+    group.live(8_000)
+    assert call.is_done
+    (left,) = group.first.requests("LeaveGroup")
+    assert left.members[0].member_id
+    assert group.describe().members == []
+    group.first.faults.delay("JoinGroup", 0)
+    group.add().subscribe()
+    group.live(8_000)  # without waiting for the one that has left
+    assert group.members[1].owned == set(range(PARTITIONS))
 
 
 def test_member_leaves_amid_a_rebalance_that_others_delay() -> None:
