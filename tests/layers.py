@@ -201,9 +201,8 @@ LAYERS = (
             "requests; the states of a node, as a table; versions; the login",
             "cluster coordinators": "topics, leaders, nodes, and when metadata are due; coordinators of "
             "groups and transactional.ids",
-            "any_node_request admin_requests calls": "requests that any node can answer; requests "
-            "about groups; calls of users",
-            "backoff connection_metrics": "waits that double; metrics of connections",
+            "any_node_request admin_requests calls backoff connection_metrics": "requests that any node can "
+            "answer; requests about groups; calls of users; waits that double; metrics of connections",
         },
     ),
     Layer(7, "tracing", "an interceptor for OpenTelemetry"),
@@ -217,6 +216,10 @@ LAYERS = (
             "partitions, and in how much memory**; each error code and what follows, as a table",
             "positions partition_state leader_requests": "where reading goes on if the log does not have a "
             "position; the states of a partition, as a table; ListOffsets, OffsetForLeaderEpoch",
+            "group_engine membership consumer_membership classic_membership member_state commits": "**what a "
+            "member of a group does next**, by KIP-848 and by the classic protocol; commits",
+            "assignors java_order consumer_protocol": "**which member gets which partitions** in a classic "
+            "group, as Java decides it; the bytes that members exchange",
         },
     ),
     Layer(
@@ -228,8 +231,8 @@ LAYERS = (
             "sender produce_attempt actions": "batches to brokers, answers to batches",
             "outcome": "**where a retry is decided**: each error code and what follows, as a table",
             "idempotence": "sequences, and what an answer to one batch says about the others",
-            "transactions transactional_sequences": "calls and operations; sequences in a transaction",
-            "transaction_states transaction_requests": "states and answers of transactions, as tables",
+            "transactions transactional_sequences transaction_states transaction_requests": "calls and "
+            "operations; sequences in a transaction; states and answers of transactions, as tables",
         },
     ),
     Layer(
