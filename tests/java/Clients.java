@@ -1,7 +1,13 @@
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
+import java.io.PrintStream;
+import java.io.PrintWriter;
+import java.io.StringWriter;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.Collections;
 import java.util.HashMap;
 import java.util.HexFormat;
 import java.util.Iterator;
@@ -42,27 +48,48 @@ import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 
 /**
- * Kafka's Java clients as jobs: Clients consume|read|copy|transact|produce|admin {"bootstrap.servers": ..., ...}. Answers
- * are lines of JSON on stdout; whatever a client logs goes to stderr. The other side is tests/oracle/java_clients.py.
+ * Kafka's Java clients as jobs, one after the other: a line of JSON on stdin is a job, {"command":
+ * consume|read|copy|transact|produce|admin, "bootstrap.servers": ..., ...}. On stdout a line each says
+ * {"answer": ...}, and the last one of a job {"end": true} or {"failure": a stack trace}. Whatever a client logs
+ * goes to stderr. Ends when stdin does. The other side is tests/oracle/java_clients.py.
  */
 public class Clients {
     static final ObjectMapper JSON = new ObjectMapper();
+    static final BufferedReader IN = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+    static final PrintStream OUT = new PrintStream(System.out, true, StandardCharsets.UTF_8);
 
     public static void main(String[] args) throws Exception {
-        JsonNode job = JSON.readTree(args[1]);
-        switch (args[0]) {
+        System.setOut(System.err); // a logger's line must not land between two answers
+        for (String line = IN.readLine(); line != null; line = IN.readLine()) {
+            try {
+                run(JSON.readTree(line));
+                say("end", true);
+            } catch (Exception failure) {
+                StringWriter trace = new StringWriter();
+                failure.printStackTrace(new PrintWriter(trace));
+                say("failure", trace.toString());
+            }
+        }
+    }
+
+    static void run(JsonNode job) throws Exception {
+        switch (job.get("command").asText()) {
             case "consume" -> Consume.run(job);
             case "read" -> Read.run(job);
             case "copy" -> Copy.run(job);
             case "transact" -> Transact.run(job);
             case "produce" -> Produce.run(job);
             case "admin" -> AdminCalls.run(job);
-            default -> throw new IllegalArgumentException("no command " + args[0]);
+            default -> throw new IllegalArgumentException("no command " + job.get("command"));
         }
     }
 
     static void print(Object answer) throws Exception {
-        System.out.println(JSON.writeValueAsString(answer));
+        say("answer", answer);
+    }
+
+    static void say(String what, Object value) throws Exception {
+        OUT.println(JSON.writeValueAsString(Collections.singletonMap(what, value)));
     }
 
     /** The job's "properties" over the given ones. */
@@ -288,7 +315,7 @@ class Transact {
             byte[] value = job.get("value").asText().getBytes(StandardCharsets.UTF_8);
             producer.send(new ProducerRecord<>(job.get("topic").asText(), value)).get();
             Clients.print("open");
-            System.in.read();
+            Clients.IN.readLine();
             try {
                 producer.commitTransaction();
                 Clients.print("committed");

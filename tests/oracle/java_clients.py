@@ -1,16 +1,20 @@
-"""Kafka's own clients and command-line tools as judges, each run a process with a time limit.
+"""Kafka's own clients and command-line tools as judges, with time limits.
 
 `tests/java/Clients.java` is the other side of `consume`, `read`, `copy`, `transaction`, `produce` and
-`admin`; ProducerPerformance and ConsoleConsumer are Kafka's, unchanged.
+`admin`: its processes are kept for the next job, because the start of one takes longer than most jobs do.
+ProducerPerformance and ConsoleConsumer are Kafka's, unchanged, each run a process.
 """
 
+import atexit
+import contextlib
 import json
 import re
 import subprocess
+import tempfile
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from tests.oracle.java_programs import Program
 from tests.oracle.partition_log import Seen
@@ -199,41 +203,27 @@ def copy(
     return counts
 
 
-@contextmanager
+@contextlib.contextmanager
 def transaction(
     bootstrap_servers: str, topic: str, value: str, *, transactional_id: str
 ) -> Iterator[Callable[[], str]]:
     """Yield a transaction of the Java producer's, which is open, with a record, while the context is entered.
 
     What is given ends it: "committed", or the class of the exception that the commit raised. The process is
-    killed where it was not called.
+    killed if it was not called.
     """
-    job = {"bootstrap.servers": bootstrap_servers, "topic": topic, "value": value}
-    arguments = ["transact", json.dumps(job | {"transactional_id": transactional_id})]
-    prepared = Program("Clients", arguments, archive="Clients-transact", java_options=JAVA_OPTIONS)
-    process = subprocess.Popen(
-        prepared.command, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    assert process.stdout is not None
-    watchdog = threading.Timer(TIMEOUT_SECONDS, process.kill)
-    watchdog.start()
+    job = {"topic": topic, "value": value, "transactional_id": transactional_id}
+    with _clients() as clients:
+        answers = clients.answers("transact", bootstrap_servers, job)
+        if next(answers) != "open":
+            raise JavaClientError("the transaction is not open")
 
-    def commit() -> str:
-        output, complaints = process.communicate("\n")
-        if process.returncode:
-            raise JavaClientError(f"Clients-transact failed: {complaints[-STDERR_TAIL_CHARACTERS:]}")
-        return str(json.loads(output))
+        def commit() -> str:
+            clients.write("")
+            (answer,) = answers
+            return str(answer)
 
-    try:
-        if process.stdout.readline() != '"open"\n':
-            raise JavaClientError(f"no transaction: {process.communicate()[1][-STDERR_TAIL_CHARACTERS:]}")
         yield commit
-    finally:
-        watchdog.cancel()
-        if process.poll() is None:
-            process.kill()
-            process.communicate()
-        prepared.ended(properly=process.returncode == 0)
 
 
 def admin(
@@ -277,6 +267,97 @@ def produce(
 def _job(
     command: str, bootstrap_servers: str, job: Mapping[str, Any], limits: Mapping[str, Any]
 ) -> list[Any]:
-    arguments = [command, json.dumps({"bootstrap.servers": bootstrap_servers} | dict(job))]
-    output = run("Clients", arguments, archive=f"Clients-{command}", **limits)
-    return [json.loads(line) for line in output.splitlines()]
+    with _clients(**limits) as clients:
+        return list(clients.answers(command, bootstrap_servers, job))
+
+
+class Clients:
+    """A process of tests/java/Clients.java, which does one job at a time."""
+
+    def __init__(self, java_options: Sequence[str]) -> None:
+        self._program = Program("Clients", archive="Clients", java_options=(*JAVA_OPTIONS, *java_options))
+        self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
+        self._process = subprocess.Popen(
+            self._program.command,
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._stderr,
+        )
+        self._is_busy = False
+
+    @property
+    def is_free(self) -> bool:
+        """True if it can do another job. The first process ends after its job, to write its archive."""
+        return not self._is_busy and not self._program.recording and self._process.poll() is None
+
+    def answers(self, command: str, bootstrap_servers: str, job: Mapping[str, Any]) -> Iterator[Any]:
+        """Do a job, and yield its answers as they come. Raises JavaClientError."""
+        self._is_busy = True
+        self.write(json.dumps({"command": command, "bootstrap.servers": bootstrap_servers, **job}))
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            said = json.loads(line)
+            if "answer" in said:
+                yield said["answer"]
+                continue
+            self._is_busy = False
+            if "failure" in said:
+                raise JavaClientError(f"{command} failed: {said['failure'][-STDERR_TAIL_CHARACTERS:]}")
+            return
+        raise self._death(command)
+
+    def write(self, line: str) -> None:
+        """Write a line to its stdin; the answers say so if it has ended."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):
+            self._process.stdin.write(line + "\n")
+            self._process.stdin.flush()
+
+    def _death(self, command: str) -> JavaClientError:
+        status = self._process.wait()
+        self._stderr.seek(0)
+        tail = self._stderr.read().decode(errors="replace")[-STDERR_TAIL_CHARACTERS:]
+        return JavaClientError(f"{command} ended with status {status} (-9: it took too long): {tail}")
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def close(self) -> None:
+        """End the process, by force if a job is not done."""
+        if self._is_busy:
+            self.kill()
+        with contextlib.suppress(OSError):  # of a process that has ended
+            self._process.communicate()
+        self._program.ended(properly=self._process.wait() == 0)
+        self._stderr.close()
+
+
+# Processes without a job, by their Java options.
+_free: defaultdict[tuple[str, ...], list[Clients]] = defaultdict(list)
+
+
+@contextlib.contextmanager
+def _clients(
+    *, java_options: Sequence[str] = (), timeout_seconds: float = TIMEOUT_SECONDS
+) -> Iterator[Clients]:
+    """Lend a process for a job; it is killed after the time limit."""
+    free = _free[tuple(java_options)]
+    clients = free.pop() if free else Clients(java_options)
+    watchdog = threading.Timer(timeout_seconds, clients.kill)
+    watchdog.start()
+    try:
+        yield clients
+    finally:
+        watchdog.cancel()
+        if clients.is_free:
+            free.append(clients)
+        else:
+            clients.close()
+
+
+@atexit.register
+def _close_free() -> None:
+    for free in _free.values():
+        while free:
+            free.pop().close()
