@@ -290,6 +290,7 @@ def described(brokers: str, ids: list[str], topic: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.java
+@pytest.mark.threads
 def test_T07_the_clusters_version_changes_while_a_producer_lives(java_jars: None) -> None:
     with RealKafka(transaction_version=1) as broker:
         servers = broker.bootstrap_servers

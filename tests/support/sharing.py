@@ -33,8 +33,10 @@ SERVICES = {
             "broker_clients",
             "broker_scenarios",
             "column_serializers_integration",
+            "examples",
             "forgetful_brokers",
             "producer_integration",
+            "reading",
             "real_kafka",
             "transactions_real",
         )
