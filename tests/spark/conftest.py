@@ -39,6 +39,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .appName("kbatch tests")
         .config("spark.driver.extraJavaOptions", " ".join(java_options))
         .config("spark.local.dir", str(scratch))
+        .config("spark.python.daemon.module", "tests.spark.worker_daemon")
         .config("spark.network.timeout", "3600s")  # a machine that slept or is busy has lost no executor
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.shuffle.partitions", "2")

@@ -45,6 +45,7 @@ def session(master: str, **configuration: object) -> SparkSession:
     builder = SparkSession.builder.master(master).config("spark.ui.enabled", "false")
     builder = builder.config("spark.ui.showConsoleProgress", "false")
     builder = builder.config("spark.driver.extraJavaOptions", " ".join(SHORT_LIVED))
+    builder = builder.config("spark.python.daemon.module", "tests.spark.worker_daemon")
     builder = builder.config("spark.network.timeout", "3600s")
     for name, value in configuration.items():
         builder = builder.config(name.replace("_", "."), str(value))
