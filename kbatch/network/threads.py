@@ -162,7 +162,7 @@ class ThreadNetwork(EngineDriver):
         """Hand received bytes to the engine, if there are any."""
         data = channel.receive(self._space if channel.space is None else channel.space)
         if data:
-            channel.space = self._engine.handle_bytes(channel.connection_id, data, time.monotonic_ns())
+            channel.expect(self._engine.handle_bytes(channel.connection_id, data, time.monotonic_ns()))
 
     def _written(self, channel: Channel, written_bytes: int) -> None:
         if written_bytes:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import selectors
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -13,9 +15,11 @@ import pytest
 
 from kbatch.core.client.actions import Close, Connect, Resolve
 from kbatch.errors import KafkaError, NetworkError
+from kbatch.network.channels import PlainChannel
 from kbatch.protocol import codec, messages
 from kbatch.testing import Broker
 from tests.support.accumulating import data_of, is_whole
+from tests.support.producing import within
 from tests.unit.network.networking import (
     SECONDS,
     SENDER,
@@ -96,6 +100,37 @@ def test_answers_of_all_sizes_come_whole_and_large_ones_in_place() -> None:
         frames = engine.read_frames()
         peer.sendall(framed(frames))
         engine.check_frames(frames)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="other systems wake for every byte")
+def test_few_bytes_of_a_large_answer_do_not_wake_its_reader() -> None:
+    """But its last bytes do, those of the next answer, and the end of the connection."""
+    with listening() as listener, socket.create_connection(listener.getsockname()) as receiving:
+        receiving.setblocking(False)
+        peer, _ = listener.accept()
+        channel = PlainChannel(1, "the peer", receiving)
+        space = memoryview(bytearray(2_500_000))
+        channel.expect(space)
+        with peer, selectors.DefaultSelector() as selector:
+            selector.register(channel, selectors.EVENT_READ)
+            peer.sendall(b"few")
+            assert selector.select(0) == []
+            sending = within(lambda: peer.sendall(bytes(len(space) - 3)))
+            left = space
+            while left:
+                assert selector.select(SECONDS)
+                left = left[len(channel.receive(left)) :]
+                channel.expect(left if left else None)
+            sending.result(SECONDS)
+            assert bytes(space[:4]) == b"few\0"
+            peer.sendall(b"?")
+            assert selector.select(SECONDS)
+            assert bytes(channel.receive(space)) == b"?"
+            channel.expect(space)
+            peer.shutdown(socket.SHUT_WR)
+            assert selector.select(SECONDS)
+            assert not channel.receive(space)
+            assert "the broker closed the connection to the peer" in str(channel.ended)
 
 
 def connected_socket(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> socket.socket:
