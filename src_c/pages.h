@@ -12,12 +12,12 @@
 #include <stdint.h>
 #include <stdlib.h>
 
+enum { KB_HUGE_PAGE_BYTES = 1 << 21 };
+
 #ifdef __linux__
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
-
-enum { KB_HUGE_PAGE_BYTES = 1 << 21 };
 
 static inline int kb_pages_are_mapped(size_t size) {
     return size >= KB_HUGE_PAGE_BYTES;

@@ -25,8 +25,8 @@ from kbatch.errors import KafkaError, NetworkError
 Buffer = bytes | memoryview
 
 _IOV_MAX = os.sysconf("SC_IOV_MAX") if hasattr(os, "sysconf") else 16
-# The bytes of a large answer for which its reader is woken. Each time costs a round of the loop and a switch of
-# threads, some 30 us; to receive this much takes 100.
+# The bytes of a large answer for which its reader is woken. Each time costs a round of the loop and a switch
+# of threads, some 30 us; to receive this much takes 100.
 _LOW_WATER_BYTES = 1 << 20
 # Linux still wakes a reader whose window is full. On other systems this is not known.
 _HAS_LOW_WATER = sys.platform.startswith("linux")

@@ -18,14 +18,19 @@ from kbatch._native.codec.lock cimport (
 from kbatch._native.codec.views cimport fill_view
 
 cdef extern from "pages.h" nogil:
+    int KB_HUGE_PAGE_BYTES
     bint kb_pages_resize(void **data, size_t *size, size_t wanted)
     void kb_pages_free(void *data, size_t size)
+    void kb_pages_make_small(void *data, size_t size)
 
 cdef enum:
     CLASSES = 9  # 256 KiB, 512 KiB, ..., 64 MiB; larger frames are not kept
     SPARES = 64  # of a class, at most
 
 cdef size_t SMALLEST_BLOCK = 262144
+# A broker often sends as many bytes of records as it was asked for, which is a power of two. The fields beside
+# them have room in the same block, on small pages: few of those are used.
+cdef size_t FIELD_BYTES = 65536
 
 cdef struct Spares:
     int count
@@ -35,9 +40,13 @@ cdef struct Spares:
 cdef int _class_of(size_t size) noexcept nogil:
     """Return the number of the smallest class with room for `size` bytes, CLASSES if there is none."""
     cdef int number = 0
-    while number < CLASSES and size > SMALLEST_BLOCK << number:
+    while number < CLASSES and size > _block_bytes(number):
         number += 1
     return number
+
+
+cdef inline size_t _block_bytes(int number) noexcept nogil:
+    return (SMALLEST_BLOCK << number) + FIELD_BYTES
 
 
 @cython.final
@@ -73,7 +82,7 @@ cdef class FramePool:
         cdef int number, i
         for number in range(CLASSES):
             for i in range(self._spares[number].count):
-                kb_pages_free(self._spares[number].blocks[i], SMALLEST_BLOCK << number)
+                kb_pages_free(self._spares[number].blocks[i], _block_bytes(number))
         kb_lock_destroy(&self._lock)
 
     @property
@@ -93,7 +102,7 @@ cdef class FramePool:
         """
         cdef Frame frame
         cdef int number = _class_of(size)
-        cdef size_t capacity = SMALLEST_BLOCK << number if number < CLASSES else size
+        cdef size_t capacity = _block_bytes(number) if number < CLASSES else size
         if size < 0:
             raise ValueError(f"size must not be negative, got {size}")
         frame = Frame.__new__(Frame)
@@ -102,6 +111,8 @@ cdef class FramePool:
             if not kb_pages_resize(&frame._data, &frame._capacity, capacity):
                 self._count_used(-<Py_ssize_t>capacity)
                 raise MemoryError(f"no memory for a frame of {size} bytes")
+            if number < CLASSES and SMALLEST_BLOCK << number >= <size_t>KB_HUGE_PAGE_BYTES:
+                kb_pages_make_small(<uint8_t *>frame._data + (SMALLEST_BLOCK << number), FIELD_BYTES)
         frame._pool = self
         frame._capacity = capacity
         frame._size = size

@@ -7,13 +7,17 @@ import pytest
 from kbatch._native.fetch.frames import Frame, FramePool
 
 KIB, MIB = 1 << 10, 1 << 20
+# The room of a block for what an answer has beside the records.
+FIELDS = 64 * KIB
+SMALLEST = 256 * KIB + FIELDS
 
 
 @pytest.mark.parametrize(
     ("size", "block"),
     [
-        *((0, 256 * KIB), (1, 256 * KIB), (256 * KIB, 256 * KIB), (256 * KIB + 1, 512 * KIB)),
-        *((MIB + 1, 2 * MIB), (64 * MIB, 64 * MIB), (64 * MIB + 1, 64 * MIB + 1)),
+        *((0, SMALLEST), (1, SMALLEST), (SMALLEST, SMALLEST), (SMALLEST + 1, 512 * KIB + FIELDS)),
+        *((MIB, MIB + FIELDS), (4 * MIB + 300, 4 * MIB + FIELDS), (4 * MIB + FIELDS, 4 * MIB + FIELDS)),
+        *((64 * MIB, 64 * MIB + FIELDS), (65 * MIB, 65 * MIB)),
     ],
 )
 def test_frame_has_its_size_and_the_block_its_class(size: int, block: int) -> None:
@@ -38,22 +42,22 @@ def test_block_is_reused_after_the_last_view() -> None:
     piece = view[2:4]
     del frame, view
     other = pool.take(100)
-    assert pool.used_bytes == 512 * KIB
+    assert pool.used_bytes == 2 * SMALLEST
     assert bytes(piece) == b"rs"
     del other
-    assert (pool.used_bytes, pool.spare_bytes) == (256 * KIB, 256 * KIB)
+    assert (pool.used_bytes, pool.spare_bytes) == (SMALLEST, SMALLEST)
     del piece
-    assert (pool.used_bytes, pool.spare_bytes) == (0, 512 * KIB)
+    assert (pool.used_bytes, pool.spare_bytes) == (0, 2 * SMALLEST)
     again = pool.take(5)
     assert bytes(again) == b"first"
-    assert pool.spare_bytes == 256 * KIB
+    assert pool.spare_bytes == SMALLEST
 
 
 def test_spare_bytes_are_bounded() -> None:
     pool = FramePool(spare_bytes=MIB)
-    frames = [pool.take(512 * KIB) for _ in range(4)]
+    frames = [pool.take(SMALLEST) for _ in range(4)]
     frames.clear()
-    assert (pool.used_bytes, pool.spare_bytes) == (0, MIB)
+    assert (pool.used_bytes, pool.spare_bytes) == (0, 3 * SMALLEST)
 
 
 def test_frames_outlive_their_pool() -> None:
