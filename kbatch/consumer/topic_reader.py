@@ -77,7 +77,7 @@ Item = TypeVar("Item")
 # A reader that looks for a topic must not create it.
 DEFAULTS = {"allow_auto_create_topics": False}
 # Records that are made at a time.
-LOT_RECORDS = 256
+LOT_RECORDS = 512
 
 
 class ReadProgress(NamedTuple):
