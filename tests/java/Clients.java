@@ -42,6 +42,7 @@ import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.PartitionInfo;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.config.ConfigResource;
+import org.apache.kafka.common.errors.RebalanceInProgressException;
 import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.security.token.delegation.DelegationToken;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
@@ -137,7 +138,11 @@ class Consume {
                     count++;
                     last = System.nanoTime();
                 }
-                consumer.commitSync();
+                try {
+                    consumer.commitSync();
+                } catch (RebalanceInProgressException rebalance) {
+                    // the next poll completes it, and then all is committed that was read before
+                }
             }
         }
     }

@@ -1,0 +1,123 @@
+"""Classic groups of kbatch's, Java's and librdkafka's members, on the embedded and on a real broker."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+
+import pytest
+from confluent_kafka import Consumer, Message
+
+from tests.integration.test_broker_clients import (
+    librdkafka_consumer,
+    new_topic,
+    poll,
+    produce,
+    within_time,
+)
+from tests.oracle import java_clients
+from tests.support.group_program import GroupProgram
+
+PARTITIONS, RECORDS = 8, 1000
+JAVA_IDLE_MS = 6_000
+JAVA_STRATEGIES = {"range": "RangeAssignor", "cooperative-sticky": "CooperativeStickyAssignor"}
+
+
+class MixedGroup:
+    """A group in which members of three clients read one topic."""
+
+    def __init__(self, target: str, strategy: str) -> None:
+        self.target, self.strategy = target, strategy
+        self.topic = new_topic(target, PARTITIONS)
+        self.group = f"mixed-{self.topic}"
+        self.ours: list[GroupProgram] = []
+        self.theirs: list[Consumer] = []
+        self.messages: list[Message] = []
+        self.java: Future[list[dict[str, object]]] | None = None
+        self._stack = ExitStack()
+        self._pool = self._stack.enter_context(ThreadPoolExecutor(1))
+
+    def close(self) -> None:
+        self._stack.close()
+
+    def add(self, kind: str) -> None:
+        """Add a member of a client, and wait until the group has divided the partitions anew."""
+        if kind == "kbatch":
+            settings = {"bootstrap_servers": self.target, "group_id": self.group, "group_protocol": "classic"}
+            member = GroupProgram(self.topic, **settings, partition_assignment_strategy=self.strategy)
+            self.ours.append(self._stack.enter_context(member))
+        elif kind == "librdkafka":
+            theirs = librdkafka_consumer(self.target, self.group, partition_assignment_strategy=self.strategy)
+            self.theirs.append(self._stack.enter_context(theirs))
+            self.theirs[-1].subscribe([self.topic])
+        else:
+            strategy = f"org.apache.kafka.clients.consumer.{JAVA_STRATEGIES[self.strategy]}"
+            self.java = self._pool.submit(
+                java_clients.consume,
+                self.target,
+                [self.topic],
+                group=self.group,
+                idle_ms=JAVA_IDLE_MS,
+                properties={"partition.assignment.strategy": strategy, "heartbeat.interval.ms": "200"},
+            )
+
+    def live(self) -> None:
+        for each in self.ours:
+            each.poll()
+        poll(self.theirs, self.messages)
+
+    def owned(self) -> list[set[int]]:
+        """Return the partitions of members of kbatch and librdkafka."""
+        ours = [each.owned for each in self.ours]
+        return ours + [{part.partition for part in each.assignment()} for each in self.theirs]
+
+    def is_divided(self, members: int) -> bool:
+        """True if each of as many members has its share, as far as can be seen."""
+        self.live()
+        share = PARTITIONS // members
+        return all(len(each) == share for each in self.owned())
+
+
+@pytest.fixture
+def mixed(target: str, request: pytest.FixtureRequest) -> Iterator[MixedGroup]:
+    group = MixedGroup(target, request.param)
+    yield group
+    group.close()
+
+
+@pytest.mark.java
+@pytest.mark.parametrize(
+    ("mixed", "order"),
+    [
+        ("cooperative-sticky", ("kbatch", "java", "librdkafka", "kbatch")),
+        ("range", ("java", "kbatch", "librdkafka", "kbatch")),
+        ("cooperative-sticky", ("librdkafka", "kbatch", "java", "kbatch")),
+    ],
+    indirect=["mixed"],
+    ids=["kbatch-leads", "java-leads", "librdkafka-leads"],
+)
+def test_C68_members_of_three_clients_lose_and_double_nothing(
+    mixed: MixedGroup, order: tuple[str, ...]
+) -> None:
+    produce(mixed.target, mixed.topic, map(str, range(RECORDS)))
+    for count, kind in enumerate(order, 1):
+        mixed.add(kind)
+        if count in (1, 2, 4) and (mixed.ours or mixed.theirs):
+            within_time(lambda count=count: mixed.is_divided(count))  # type: ignore[misc]
+    produce(mixed.target, mixed.topic, map(str, range(RECORDS, 2 * RECORDS)))
+    assert mixed.java is not None
+    within_time(lambda: mixed.live() or mixed.java.done())  # type: ignore[union-attr, func-returns-value]
+    by_java = [str(row["value"]) for row in mixed.java.result()]
+
+    def values() -> list[str]:
+        mixed.live()
+        ours = [(value or b"").decode() for each in mixed.ours for _, _, value in each.got]
+        return [*ours, *(message.value().decode() for message in mixed.messages), *by_java]
+
+    within_time(lambda: len(values()) >= 2 * RECORDS)
+    produce(mixed.target, mixed.topic, map(str, range(2 * RECORDS, 3 * RECORDS)))  # without Java's
+    within_time(lambda: len(values()) >= 3 * RECORDS)
+    assert Counter(values()) == Counter(map(str, range(3 * RECORDS)))
+    assert by_java and mixed.messages and all(each.got for each in mixed.ours)
