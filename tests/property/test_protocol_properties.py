@@ -39,7 +39,11 @@ ALL_KINDS = pytest.mark.parametrize("kind", messages.MESSAGES.values(), ids=lamb
 NOT_IN_KIO = {
     *("OffsetCommitKey", "OffsetCommitValue", "GroupMetadataKey", "GroupMetadataValue"),
     *("TransactionLogKey", "TransactionLogValue", "ProducerSnapshot"),
-    *(name for name in messages.MESSAGES if name.startswith("ConsumerGroup") and name.endswith(("Key", "Value"))),
+    *(
+        name
+        for name in messages.MESSAGES
+        if name.startswith("ConsumerGroup") and name.endswith(("Key", "Value"))
+    ),
 }
 # kio has objects for these where Kafka has integers: codes it knows, times that are none before 1970 and that
 # it reads by way of floats, which are a microsecond off in later centuries.
@@ -50,9 +54,7 @@ KIO_LIMITS = {
     "transaction_start_time_ms": (0, 2 * 10**12),
     "retention_time_ms": (-(10**12), 10**12),
     "session_lifetime_ms": (-(10**12), 10**12),
-    **dict.fromkeys(
-        ("max_lifetime_ms", "renew_period_ms", "expiry_time_period_ms"), (-(10**12), 10**12)
-    ),
+    **dict.fromkeys(("max_lifetime_ms", "renew_period_ms", "expiry_time_period_ms"), (-(10**12), 10**12)),
     **dict.fromkeys(
         ("issue_timestamp_ms", "expiry_timestamp_ms", "max_timestamp_ms", "max_timestamp"), (0, 2 * 10**12)
     ),
