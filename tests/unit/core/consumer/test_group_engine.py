@@ -34,7 +34,7 @@ def make(*, records: int = 5, **settings: Any) -> GroupReading:
     ("policy", "expected"),
     [("earliest", [0, 1, 2, 3, 4]), ("latest", []), ("by_duration:PT1H", [0, 1, 2, 3, 4])],
 )
-def test_33_partition_begins_at_its_committed_offset_or_by_policy(policy: str, expected: list[int]) -> None:
+def test_33_partition_begins_at_committed_offset_or_by_policy(policy: str, expected: list[int]) -> None:
     r = make(auto_offset_reset=policy)
     r.coordinator.committed = {A: OffsetAndMetadata(3)}
     r.join(A, B)
@@ -44,7 +44,7 @@ def test_33_partition_begins_at_its_committed_offset_or_by_policy(policy: str, e
     assert not r.errors and not r.moves
 
 
-def test_33_without_a_policy_all_partitions_without_an_offset_are_named() -> None:
+def test_33_all_partitions_without_offset_and_policy_are_named() -> None:
     r = make(auto_offset_reset="none")
     r.coordinator.committed = {B: OffsetAndMetadata(3)}
     r.join(A, B, C)
@@ -151,7 +151,7 @@ def test_36_pause_survives_a_rebalance_that_keeps_the_partition() -> None:
 
 
 @pytest.mark.parametrize("version", [18, 11])
-def test_41_committed_offset_is_compared_with_the_log_before_it_is_read(version: int) -> None:
+def test_41_committed_offset_is_compared_with_the_log_first(version: int) -> None:
     """Its epoch says that the log was another one: that is a truncation, not an offset out of range."""
     r = make(auto_offset_reset="none", nodes=2, versions={messages.FetchRequest.api_key: (4, version)})
     r.move_leader(1, A)
@@ -227,7 +227,7 @@ def classic(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"group_version": 1, "has_api": False}, True),
     ],
 )
-def test_61_auto_is_the_consumer_protocol_where_the_cluster_has_it(
+def test_61_auto_is_the_consumer_protocol_where_it_is_offered(
     offered: dict[str, Any], is_classic: bool
 ) -> None:
     r = make(group_protocol="auto")
@@ -238,7 +238,7 @@ def test_61_auto_is_the_consumer_protocol_where_the_cluster_has_it(
 
 
 @pytest.mark.parametrize("code", ["UNSUPPORTED_VERSION", "GROUP_ID_NOT_FOUND"])
-def test_61_auto_goes_on_with_the_classic_protocol_if_it_is_refused(code: str) -> None:
+def test_61_auto_goes_on_with_classic_if_it_is_refused(code: str) -> None:
     r = make(group_protocol="auto")
     offer(r, group_version=1)
     r.coordinator.refusals = [ErrorCode[code]]
@@ -249,7 +249,7 @@ def test_61_auto_goes_on_with_the_classic_protocol_if_it_is_refused(code: str) -
     assert r.engine.membership_error is None and r.engine.owned == {A}
 
 
-def test_61_auto_keeps_the_consumer_protocol_after_other_refusals() -> None:
+def test_61_auto_keeps_the_protocol_after_other_refusals() -> None:
     r = make(group_protocol="auto")
     offer(r, group_version=1)
     r.coordinator.refusals = [ErrorCode.GROUP_MAX_SIZE_REACHED]
@@ -310,7 +310,7 @@ def test_40_lag_is_what_the_last_fetch_said() -> None:
     assert len(r.requests("Fetch")) == fetches
 
 
-def test_40_lag_under_read_committed_ends_at_the_last_stable_offset() -> None:
+def test_40_lag_of_read_committed_ends_at_last_stable_offset() -> None:
     r = make(isolation_level="read_committed")
     r.put(b"open", producer_id=7)
     r.put(b"after")

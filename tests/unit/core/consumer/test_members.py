@@ -162,7 +162,7 @@ def test_77_commit_over_a_rebalance_is_kept() -> None:
     assert [call.error for call in calls] == [None, None]
 
 
-def test_80_commit_of_assigned_partitions_is_refused_while_there_are_members() -> None:
+def test_80_commit_without_membership_is_refused_beside_members() -> None:
     group = Members(1)
     alone = group.add(subscribes=False)
     assert alone.commit({A: 1}).error is None
@@ -174,7 +174,7 @@ def test_80_commit_of_assigned_partitions_is_refused_while_there_are_members() -
     assert member.committed(A).answer[A].offset == 1
 
 
-def test_53_partition_stays_with_its_owner_until_the_callback_has_run() -> None:
+def test_53_partition_stays_with_its_owner_until_callback_ran() -> None:
     group = Members(2)
     first = group.add()
     group.live(10_000)

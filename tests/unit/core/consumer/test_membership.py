@@ -103,7 +103,7 @@ def test_loss_is_neither_withdrawn_nor_repeated() -> None:
     assert ownership.is_released
 
 
-def test_79_assigned_partitions_may_be_committed_in_their_callback() -> None:
+def test_79_partitions_may_be_committed_in_their_callback() -> None:
     ownership = make()
     ownership.assign([A])
     assert not ownership.held
@@ -120,7 +120,7 @@ ACTIONS = ("assign", "revoke", "lose", "withdraw", "take", "finish")
 
 
 @given(st.lists(st.tuples(st.sampled_from(ACTIONS), st.frozensets(st.sampled_from([A, B, C])))))
-def test_52_callbacks_see_each_partition_assigned_and_given_up_once(
+def test_52_callbacks_see_each_partition_come_and_go_once(
     script: list[tuple[str, frozenset[TopicPartition]]],
 ) -> None:
     ownership = make()
