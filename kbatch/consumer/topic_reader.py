@@ -53,6 +53,7 @@ from kbatch.core.consumer.partition_state import (
 )
 from kbatch.core.consumer.results import Failed, Fetched, Moved, Result
 from kbatch.errors import (
+    ConfigError,
     IllegalStateError,
     KafkaError,
     KafkaTimeoutError,
@@ -76,6 +77,23 @@ Item = TypeVar("Item")
 
 # A reader that looks for a topic must not create it.
 DEFAULTS = {"allow_auto_create_topics": False}
+# Keys that a reader would ignore.
+GROUP_KEYS = frozenset(
+    {
+        "auto.commit.interval.ms",
+        "enable.auto.commit",
+        "exclude.internal.topics",
+        "group.id",
+        "group.instance.id",
+        "group.protocol",
+        "group.remote.assignor",
+        "heartbeat.interval.ms",
+        "max.poll.interval.ms",
+        "max.poll.records",
+        "partition.assignment.strategy",
+        "session.timeout.ms",
+    }
+)
 # Records that are made at a time.
 LOT_RECORDS = 512
 
@@ -471,6 +489,11 @@ class TopicReader(ReadingClient):
         self, settings: ConsumerConfig | Mapping[str, object] | None = None, /, **keywords: object
     ) -> None:
         self.config = config = configured(settings, keywords, DEFAULTS)
+        if of_groups := sorted(config.given & GROUP_KEYS):
+            raise ConfigError(
+                f"{', '.join(of_groups)} must not be set for a reader, which has no group; omit it, or use "
+                "kbatch.Consumer"
+            )
         runtime = self._runtime = ReaderRuntime(config, "reader", new_waiter=ThreadWaiter)
         self._reading: weakref.ref[Reading[Any]] | None = None
         self._inbox = _Inbox(runtime.engine.release)

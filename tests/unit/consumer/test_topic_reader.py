@@ -14,10 +14,12 @@ import pytest
 
 import kbatch
 from kbatch import TopicPartition, TopicReader
+from kbatch.config import CONSUMER_KEYS
 from kbatch.consumer import topic_reader
 from kbatch.consumer.ranges import Range
-from kbatch.consumer.topic_reader import ReadProgress
+from kbatch.consumer.topic_reader import GROUP_KEYS, ReadProgress
 from kbatch.errors import (
+    ConfigError,
     ConsumerClosedError,
     CorruptRecordError,
     IllegalStateError,
@@ -340,3 +342,14 @@ def test_moving_and_restarting_brokers_lose_nothing(broker: Broker) -> None:
             if number % 40 == 27:
                 broker.start_node(1)
     assert found == {partition: list(range(300)) for partition in range(3)}
+
+
+@pytest.mark.parametrize("name", sorted(GROUP_KEYS))
+def test_keys_of_groups_are_refused(name: str) -> None:
+    settings = {"bootstrap.servers": "a:9092", name: CONSUMER_KEYS[name].initial}
+    if settings[name] in (None, "auto"):
+        settings[name] = "consumer"
+    if name == "enable.auto.commit":
+        settings[name] = False
+    with pytest.raises(ConfigError, match=f"{name} must not be set for a reader.*use kbatch.Consumer"):
+        TopicReader(settings)
