@@ -21,7 +21,8 @@ help:
 	@echo "               KAFKA=host:port takes a Kafka of yours instead of the embedded broker"
 	@echo "make test      all tests (some 10 minutes on two cores)"
 	@echo "make simulate  the producer in 1,000 worlds of virtual time and faults (SEEDS=0:1000)"
-	@echo "make soak      the long campaigns in full, resumable; results go to docs/soak.md"
+	@echo "make soak      the long campaigns in full, resumable, and properties with 1,000 examples; results"
+	@echo "               go to docs/soak.md"
 	@echo "make sanitize  the native modules under AddressSanitizer and UndefinedBehaviorSanitizer"
 	@echo "make bench     kbatch beside its peers; results go to docs/benchmarks/ and docs/costs.md"
 	@echo "               (BENCH='throughput latency --quick': some of the groups, and few records)"
@@ -61,6 +62,8 @@ soak: .venv/ready .venv/jvm
 	$(BIN)/python -m tests.fuzz.soak
 	KBATCH_LONG=1 $(BIN)/python -m pytest tests/spark/test_spark_programs.py tests/spark/test_wheel.py \
 		tests/integration/test_package.py
+	KBATCH_EXAMPLES=1000 $(BIN)/python -m pytest -n 4 --dist loadfile tests/property tests/unit/sasl \
+		tests/integration/test_any_configuration.py
 
 sanitize: .venv/ready
 	.ci/sanitize

@@ -15,8 +15,8 @@ import pytest
 import kbatch
 from tests.fuzz import campaign, mutator, streams
 from tests.oracle import plain
+from tests.support.effort import MUTANTS
 
-MUTANTS = int(os.environ.get("KBATCH_FUZZ_MUTANTS", 100_000))
 ROWS: list[plain.Row] = [(b"key", b"value", (("h", b"x"),), 1000 + number) for number in range(5)]
 CODECS = plain.CODECS[1:]
 

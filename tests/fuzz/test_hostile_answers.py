@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import itertools
-import os
 
 import pytest
 
 from tests.fuzz import campaign, hostile_answers
 from tests.fuzz.hostile_answers import Bent, Original
-
-CASES = int(os.environ.get("KBATCH_FUZZ_MUTANTS", 100_000))
+from tests.support.effort import MUTANTS
 
 
 def test_no_answer_is_anything_but_read_or_refused() -> None:
     """KBATCH_FUZZ_MUTANTS says how many."""
-    outcomes = campaign.run_block_apart(0, CASES, hostile_answers.__name__).outcomes
-    assert sum(outcomes.values()) >= CASES // hostile_answers.ROUND_CASES * hostile_answers.ROUND_CASES
+    outcomes = campaign.run_block_apart(0, MUTANTS, hostile_answers.__name__).outcomes
+    assert sum(outcomes.values()) >= MUTANTS // hostile_answers.ROUND_CASES * hostile_answers.ROUND_CASES
     # it must reach all of them: what no reader looks at proves little
     for outcome in ("left to the codec", "corrupt", "records", "no records"):
-        assert outcomes[outcome] > CASES // 100, outcomes
+        assert outcomes[outcome] > MUTANTS // 100, outcomes
 
 
 def test_cases_depend_on_the_block_alone() -> None:

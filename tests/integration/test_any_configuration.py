@@ -6,7 +6,6 @@ waits. So no other round of the sender hides that it sleeps while there is somet
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -18,11 +17,11 @@ import kbatch
 from kbatch import Producer
 from kbatch.testing import Broker
 from kbatch.testing.simulation.options import CODECS
+from tests.support.effort import EXAMPLES
 from tests.support.producing import SECONDS, SECONDS_MS, producing
 
 pytestmark = pytest.mark.usefixtures("shell")
 
-SEEDS = int(os.environ.get("KBATCH_EXAMPLES", 100))
 TOPICS = ("t", "u")
 
 
@@ -93,7 +92,7 @@ CALLS: tuple[Callable[[Application, int], list[Any]], ...] = (
 )
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("seed", range(EXAMPLES))
 def test_everything_is_delivered_by_itself(seed: int) -> None:
     choices = random.Random(seed)
     partitions, nodes = choices.choice((1, 2, 4, 7, 16)), choices.choice((1, 1, 3))

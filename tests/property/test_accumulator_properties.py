@@ -4,7 +4,6 @@ properties of every batch that it seals and splits.
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 from hypothesis import given, settings
@@ -38,8 +37,8 @@ from tests.support.accumulating import (
     records_of,
     values_of,
 )
+from tests.support.effort import EXAMPLES
 
-EXAMPLES = int(os.environ.get("KBATCH_EXAMPLES", 60))
 deterministic = settings(derandomize=True, deadline=None, database=None, max_examples=EXAMPLES)
 PARTITIONS = 3
 BATCH_SIZE = 700

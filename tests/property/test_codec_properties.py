@@ -13,8 +13,8 @@ import kbatch
 from tests import ROOT
 from tests.oracle import ours, plain, strategies
 from tests.property import crc_laws
+from tests.support.effort import EXAMPLES
 
-EXAMPLES = int(os.environ.get("KBATCH_EXAMPLES", 60))
 deterministic = settings(derandomize=True, deadline=None, database=None, max_examples=EXAMPLES)
 # Where an example is large, or is tried for each of many types.
 few = settings(deterministic, max_examples=1 + EXAMPLES // 6)

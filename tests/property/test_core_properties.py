@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 from hypothesis import given, settings
@@ -14,9 +13,9 @@ from kbatch.core.client.connections import Request, Response
 from kbatch.metrics import MetricsRegistry
 from kbatch.protocol import codec, messages
 from tests.support.core_shell import MS, Peer, Shell, address, versions_answer
+from tests.support.effort import EXAMPLES
 from tests.unit.core.client import test_cluster
 
-EXAMPLES = int(os.environ.get("KBATCH_EXAMPLES", 60))
 MAX_IN_FLIGHT = 3
 PLACES = [Node(node_id, host, 9092, None) for node_id in (1, 2) for host in ("x", "y")]
 ANSWERS = {18: versions_answer(), 3: messages.MetadataResponse(), 0: messages.ProduceResponse()}

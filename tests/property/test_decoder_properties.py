@@ -1,7 +1,6 @@
 """Properties of the decoders: any bytes are read as the codecs' packages read them, or refused like there."""
 
 import gzip
-import os
 import struct
 from collections.abc import Callable
 from functools import partial
@@ -16,8 +15,8 @@ from hypothesis import strategies as st
 from kbatch import CorruptRecordError
 from kbatch._native.codec import libraries
 from kbatch._native.codec.compression import codec_names, compress, decompress
+from tests.support.effort import EXAMPLES
 
-EXAMPLES = int(os.environ.get("KBATCH_EXAMPLES", 60))
 deterministic = settings(derandomize=True, deadline=None, database=None, max_examples=3 * EXAMPLES)
 CODECS = codec_names[1:]
 XERIAL = b"\x82SNAPPY\0" + struct.pack(">ii", 1, 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from operator import attrgetter
 from random import Random
@@ -15,8 +14,8 @@ from kbatch.core.client.connections import Request, Response
 from kbatch.errors import AuthenticationError, KafkaError, NetworkError
 from kbatch.protocol import codec, messages
 from tests.support.core_shell import MS, NEVER, PLAIN, Peer, Shell, address, versions_answer
+from tests.support.effort import EXAMPLES
 
-EXAMPLES = int(os.environ.get("KBATCH_EXAMPLES", 60))
 STEPS = 800
 HANDSHAKE, AUTHENTICATE, PRODUCE = 17, 36, 0
 TOKENS = (AuthenticationError("no"), NetworkError("no KDC"))

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
-import os
 import random
 import re
 import tracemalloc
@@ -28,8 +27,8 @@ from kbatch.protocol import codec, messages
 from kbatch.protocol.schema import Field
 from kbatch.protocol.structs import Message
 from tests.oracle.messages import random_message
+from tests.support.effort import EXAMPLES
 
-EXAMPLES = int(os.environ.get("KBATCH_EXAMPLES", 60))
 # Messages of each version, there and back; and mutants of each version.
 SEEDS = range(max(2, EXAMPLES // 6))
 MUTANTS = EXAMPLES

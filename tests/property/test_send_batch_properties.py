@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import pytest
@@ -17,10 +16,10 @@ from kbatch.errors import ErrorCode, RecordTooLargeError
 from tests.oracle import strategies
 from tests.property.test_accumulator_properties import Accumulator, len_while_held
 from tests.support.accumulating import is_whole
+from tests.support.effort import EXAMPLES
 from tests.support.sending import OK, OUT_OF_ORDER, Sending
 
 BATCH_BYTES = 1280  # what a batch is charged beside its bytes
-EXAMPLES = int(os.environ.get("KBATCH_EXAMPLES", 60))
 
 
 class WithBatches(Accumulator):

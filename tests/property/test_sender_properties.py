@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -11,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kbatch.errors import ErrorCode, KafkaError, PrecedingRecordFailedError
+from tests.support.effort import EXAMPLES
 from tests.support.links import Link
 from tests.support.sending import MS, NEVER, OK, Sending
 
-EXAMPLES = int(os.environ.get("KBATCH_EXAMPLES", 200))
 PARTITIONS = 6
 THROTTLED_MS = 700
 
@@ -25,7 +24,7 @@ records = st.lists(
 )
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=4 * EXAMPLES, deadline=None)
 @given(
     records=records,
     later=st.just([]) | records,
@@ -107,7 +106,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=4 * EXAMPLES, deadline=None)
 @given(
     steps=steps,
     max_in_flight=st.integers(1, 5),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 from hypothesis import given, settings
@@ -10,9 +9,9 @@ from hypothesis import strategies as st
 
 from kbatch.core.producer.idempotence import Idempotence
 from kbatch.errors import ErrorCode
+from tests.support.effort import EXAMPLES
 from tests.support.sending import OK, Reply, Sending
 
-EXAMPLES = int(os.environ.get("KBATCH_EXAMPLES", 200))
 PARTITIONS = 3
 REFUSALS = [
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -81,7 +80,7 @@ def take(s: Sending, step: tuple[Any, ...], number: int) -> None:
         s.answer(**{batch.name: where[1][batch.partition] for batch in asked.batches})
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=4 * EXAMPLES, deadline=None)
 @given(steps=steps, max_in_flight=st.integers(1, 5), first_sequence=st.sampled_from([0, 2**31 - 3]))
 def test_a_whole_request_is_what_its_batches_are(
     steps: list[tuple[Any, ...]], max_in_flight: int, first_sequence: int

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import os
 
 import pytest
 from hypothesis import given, settings
@@ -15,9 +14,9 @@ from kbatch.errors import AuthenticationError, SaslAuthenticationError
 from kbatch.sasl import scram
 from kbatch.sasl.scram import SaltedPasswords, Scram, ScramExchange
 from tests.oracle.scram import ScramServer
+from tests.support.effort import EXAMPLES
 from tests.unit.sasl.secrecy import failing
 
-EXAMPLES = int(os.environ.get("KBATCH_EXAMPLES", 100))
 SECRET = "pencil-of-alice"
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40)
 
@@ -51,7 +50,7 @@ def test_the_examples_of_the_rfcs(example: tuple[str, ...]) -> None:
     assert exchange.step(verdict.encode()) is None
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=2 * EXAMPLES, deadline=None)
 @given(name=st.sampled_from(sorted(scram.HASHES)), user=TEXTS, password=TEXTS, salt=st.binary(min_size=1))
 def test_any_user_logs_in_with_any_password_and_with_no_other(
     name: str, user: str, password: str, salt: bytes

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import threading
 import time
 from collections.abc import Callable
@@ -17,10 +16,10 @@ from kbatch.errors import AuthenticationError, NetworkError
 from kbatch.sasl.exchange import NEVER
 from kbatch.sasl.token_login import LoginPolicy, TokenLogin, policy_of, refresh_at
 from kbatch.sasl.tokens import Token
+from tests.support.effort import EXAMPLES
 from tests.support.patience import HANG_SECONDS
 from tests.unit.sasl.secrecy import failing
 
-EXAMPLES = int(os.environ.get("KBATCH_EXAMPLES", 200))
 SECRET = "s3cret-token"
 START = 1_800_000_000.0
 SECOND = 10**9
@@ -47,7 +46,7 @@ def by_java(policy: LoginPolicy, now: float, expires_at: float, chance: float) -
     return proposed
 
 
-@settings(max_examples=EXAMPLES)
+@settings(max_examples=4 * EXAMPLES)
 @given(policy=policies, life=st.floats(0, 1e7), chance=st.floats(0, 1))
 def test_a_token_is_refreshed_when_java_does(policy: LoginPolicy, life: float, chance: float) -> None:
     due = refresh_at(policy, START, START + life, chance)

@@ -1,0 +1,8 @@
+"""How much the tests try: the one place. `make soak` tries the same properties harder."""
+
+import os
+
+# By this the number of examples of every property is multiplied: 1,000 in `make soak`, 10 under sanitizers.
+EXAMPLES = int(os.environ.get("KBATCH_EXAMPLES", 30))
+# Hostile batches and answers: one block of the campaigns, of which `make soak` runs fifty and more.
+MUTANTS = int(os.environ.get("KBATCH_FUZZ_MUTANTS", 20_000))
