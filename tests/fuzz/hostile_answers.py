@@ -59,6 +59,8 @@ TOPIC, TOPIC_ID = "orders", bytes(range(16))
 CORRELATION_ID = 77
 FOREVER = mutator.INT64_MAX
 DECODED = tuple(name for name in FETCHED_COLUMNS if name not in ("topic", "partition"))
+# Columns for which the headers of batches can suffice.
+IN_HEADERS = ("offset", "timestamp_type", "leader_epoch")
 COMPARED = ("offset", "key", "value", "headers", "leader_epoch")
 
 Bytes = npt.NDArray[np.uint8]
@@ -253,6 +255,17 @@ def bend_headers(original: Original, rng: np.random.Generator) -> Bent:
     return Bent(copies, original.batches)
 
 
+def claim_counts(original: Original, rng: np.random.Generator) -> Bent:
+    """Let a batch claim records that it cannot have, in a header without a contradiction."""
+    copies = _copies(original)
+    if original.batches:
+        start, _ = original.batches[rng.integers(len(original.batches))]
+        counts = [int(count) for count in rng.integers(1, 2 ** rng.integers(1, 32, ROUND_CASES))]
+        _lay(copies, np.full(ROUND_CASES, start + 23), _be([count - 1 for count in counts], "i"))
+        _lay(copies, np.full(ROUND_CASES, start + 57), _be(counts, "i"))
+    return Bent(copies, original.batches)
+
+
 def move_pieces(original: Original, rng: np.random.Generator) -> Bent:
     """Write bytes from elsewhere in the copy over others."""
     copies = _copies(original)
@@ -311,6 +324,7 @@ WAYS: dict[Callable[[Original, np.random.Generator], Bent], int] = {
     lay_integers: 15,
     lay_varints: 15,
     bend_headers: 15,
+    claim_counts: 8,
     move_pieces: 8,
     drop_pieces: 6,
     double_pieces: 6,
@@ -361,13 +375,14 @@ def rounds(block: object, count: int) -> Iterator[Round]:
 def _how(original: Original, rng: np.random.Generator) -> How:
     first, end = original.offsets
     middle = first + (end - first) // 2
-    chosen = tuple(name for name in DECODED if rng.random() < 0.5)
+    names = (DECODED, IN_HEADERS)[rng.integers(2)]
+    chosen = tuple(name for name in names if rng.random() < 0.5)
     return How(
         committed=rng.random() < 0.5,
         from_offset=int(rng.choice([first, first, first, middle, 0])),
         to_offset=(FOREVER, end, middle)[rng.choice((0, 0, 1, 2))],
         check_crcs=rng.random() < 0.4,
-        columns=chosen if rng.random() < 0.5 else DECODED,
+        columns=chosen if rng.random() < 0.7 else DECODED,
         layout=("copy", "view", None)[rng.integers(3)],
         lot=int(rng.choice((1, 2, 1000))),
     )
