@@ -13,6 +13,7 @@ from benchmarks import (
     broker,
     checksum,
     column_json,
+    consumer,
     costs,
     decode,
     encode_objects,
@@ -81,6 +82,7 @@ def main() -> None:
     groups = {
         **CONTESTS,
         **{name: local(questions, peers) for name, questions in LOCAL.items()},
+        "consumer": consumer.questions,
         "pressure": pressure.questions,
         "read": read.questions,
         "scaling": scaling.questions,

@@ -28,6 +28,7 @@ BATCH_BYTES = 128 << 10
 WARM_UP_ROUNDS = 2
 TABLE, STREAM, OBJECTS = "kbatch read_table", "kbatch scan_topic", "kbatch records"
 CONFLUENT, TUNED = "confluent-kafka", "confluent-kafka, tuned"
+CLIENTS = (TABLE, STREAM, OBJECTS, CONFLUENT, TUNED, "aiokafka", "kafka-python")
 CODECS = ("none", "lz4")
 # The most of warm Java's CPU a record, by codec; and of its time, and of confluent-kafka's CPU.
 TABLE_CPU: Mapping[str, float] = {"none": 0.35, "lz4": 0.5}
@@ -65,12 +66,12 @@ class Topic:
         self._admin.delete_topics([self.name])[self.name].result()
 
 
-def _readers() -> list[str]:
+def _readers(names: Sequence[str]) -> list[str]:
     """Return the readers that can run here; print the others to stderr."""
-    for name, reader in READERS.items():
-        if find_spec(reader.needs) is None:
-            print(f"{name} does not take part: no module {reader.needs!r}", file=sys.stderr)
-    return [name for name, reader in READERS.items() if find_spec(reader.needs)] + able([JAVA])
+    for name in names:
+        if find_spec(READERS[name].needs) is None:
+            print(f"{name} does not take part: no module {READERS[name].needs!r}", file=sys.stderr)
+    return [name for name in names if find_spec(READERS[name].needs)] + able([JAVA])
 
 
 def _job(topic: Topic, name: str, *, verifies: bool) -> dict[str, object]:
@@ -95,26 +96,28 @@ def _check(name: str, topic: Topic, job: Mapping[str, object], answer: Answer) -
         raise ContestError(f"{name} read other records than were sent")
 
 
-def _answers(plan: Plan, records: int) -> dict[tuple[str, str], list[Answer]]:
-    """Return the answers of each reader for each codec, in turns."""
-    answers: dict[tuple[str, str], list[Answer]] = {}
+def answers(
+    plan: Plan, records: int, names: Sequence[str], rounds: int
+) -> dict[tuple[str, str], list[Answer]]:
+    """Return the answers of these readers and of Java for each codec, in turns."""
+    found: dict[tuple[str, str], list[Answer]] = {}
     with ExitStack() as stack:
         broker = stack.enter_context(plan.cluster())
         topics = {
             codec: stack.enter_context(Topic(broker.bootstrap_servers, codec, records)) for codec in CODECS
         }
-        drivers = stack.enter_context(drivers_of(_readers()))
-        for number in range(-WARM_UP_ROUNDS, plan.rounds_of(ROUNDS)):
+        drivers = stack.enter_context(drivers_of(_readers(names)))
+        for number in range(-WARM_UP_ROUNDS, plan.rounds_of(rounds)):
             for driver, (codec, topic) in itertools.product(drivers, topics.items()):
                 job = _job(topic, driver.name, verifies=number == -WARM_UP_ROUNDS)
                 answer = driver.ask(job)
                 _check(driver.name, topic, job, answer)
                 if number >= 0:
-                    answers.setdefault((codec, driver.name), []).append(answer)
-    return answers
+                    found.setdefault((codec, driver.name), []).append(answer)
+    return found
 
 
-def _contenders(
+def contenders(
     answers: Mapping[tuple[str, str], Sequence[Answer]], codec: str, figure: str
 ) -> list[Contender]:
     return [
@@ -129,21 +132,26 @@ def _contenders(
     ]
 
 
-def questions(plan: Plan) -> Iterator[Question]:
-    records = plan.records_of(RECORDS) // 1000 * 1000
-    answers = _answers(plan, records)
-    shares = ", ".join(f"{name} {reader.share:g}" for name, reader in READERS.items() if reader.share < 1)
-    setting = (
+def setting_of(records: int, names: Sequence[str]) -> str:
+    """Describe what these readers read, and how it is checked."""
+    shares = ", ".join(f"{name} {READERS[name].share:g}" for name in names if READERS[name].share < 1)
+    return (
         f"{records:,} records of 16-byte keys and 100-byte JSON values in batches of up to 128 KiB, "
         f"{PARTITIONS} partitions, a real Kafka. Each client reads from the beginning with its own defaults, "
         f"by a new connection each round ({shares} of the records, at least). In a round before, each hashes "
         f"all keys and values, which must be those that were sent. {listed({'check.crcs': True})}."
     )
+
+
+def questions(plan: Plan) -> Iterator[Question]:
+    records = plan.records_of(RECORDS) // 1000 * 1000
+    found = answers(plan, records, CLIENTS, ROUNDS)
+    setting = setting_of(records, CLIENTS)
     for codec in CODECS:
         yield Question(
             pages.READING.format(codec),
             f"{setting} The client's process, user and kernel.",
-            _contenders(answers, codec, "cpu_ns"),
+            contenders(found, codec, "cpu_ns"),
             [
                 *(
                     Claim(name, JAVA, TABLE_CPU[codec], f"{name}: {TABLE_CPU[codec]} x Java's, or less")
@@ -163,7 +171,7 @@ def questions(plan: Plan) -> Iterator[Question]:
         yield Question(
             f"Time to read a record, {codec}",
             "The same rounds, from opening the client to the last record.",
-            _contenders(answers, codec, "elapsed_ns"),
+            contenders(found, codec, "elapsed_ns"),
             [
                 Claim(TABLE, JAVA, TABLE_TIME, "tables: 1.7 x Java's records/s"),
                 Claim(STREAM, JAVA, TABLE_TIME, "record batches: 1.7 x Java's records/s"),

@@ -3,6 +3,7 @@ import java.io.IOException;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.lang.management.ManagementFactory;
+import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -66,6 +67,10 @@ public class Driver {
         }
         if (job.get("job").asText().equals("read")) {
             read(job);
+            return answer;
+        }
+        if (job.get("job").asText().equals("follow")) {
+            follow(job);
             return answer;
         }
         try (KafkaProducer<byte[], byte[]> producer = new KafkaProducer<>(settings(job), bytes, bytes)) {
@@ -165,6 +170,39 @@ public class Driver {
         answer.put("delivered", count);
         answer.put("size", size);
         answer.put("digest", Long.toUnsignedString(digest));
+    }
+
+    /** Note when each stamped record comes, as followers.py does. */
+    void follow(JsonNode job) throws Exception {
+        ByteArrayDeserializer bytes = new ByteArrayDeserializer();
+        long[] delays = new long[records];
+        int missing = records;
+        int repeated = 0;
+        try (KafkaConsumer<byte[], byte[]> consumer = new KafkaConsumer<>(settings(job), bytes, bytes)) {
+            List<TopicPartition> partitions = new ArrayList<>();
+            for (int i = 0; i < job.get("starts").size(); i++) {
+                partitions.add(new TopicPartition(topic, i));
+            }
+            consumer.assign(partitions);
+            for (int i = 0; i < partitions.size(); i++) {
+                consumer.seek(partitions.get(i), job.get("starts").get(i).asLong());
+            }
+            while (missing > 0) {
+                for (ConsumerRecord<byte[], byte[]> record : consumer.poll(Duration.ofSeconds(1))) {
+                    long now = System.nanoTime();
+                    ByteBuffer stamp = ByteBuffer.wrap(record.value());
+                    int number = (int) stamp.getLong();
+                    if (delays[number] != 0) {
+                        repeated++;
+                        continue;
+                    }
+                    delays[number] = now - stamp.getLong();
+                    missing--;
+                }
+            }
+        }
+        answer.put("delays_ns", delays);
+        answer.put("repeated", repeated);
     }
 
     static long crc(byte[] data) {

@@ -16,6 +16,7 @@ from typing import Any
 from kbatch.bench import crowds
 from kbatch.bench.clients import Client, Kbatch, KbatchTable
 from kbatch.bench.contestants import CONTESTANTS
+from kbatch.bench.followers import FOLLOWERS, Delays
 from kbatch.bench.probes import (
     GilWaits,
     Profile,
@@ -186,6 +187,14 @@ def read(name: str, job: Job) -> Answer:
     return meter.read() | {"delivered": count, "digest": digest}
 
 
+def follow(name: str, job: Job) -> Answer:
+    """Follow the topic from "starts" up to "records" records, and return the delay of each by its number."""
+    delays = Delays(job["records"])
+    meter = Meter()
+    FOLLOWERS[name].follow(job["settings"], job["topic"], job["starts"], delays.note)
+    return meter.read() | {"delays_ns": delays.delays_ns, "repeated": delays.repeated}
+
+
 def compute() -> Callable[[], None]:
     """Start a thread that computes in Python, and return a function that ends it."""
     is_over = False
@@ -211,6 +220,7 @@ JOBS: dict[str, Callable[[str, Job], Answer]] = {
     "transact": transact,
     "crowd": crowd,
     "read": read,
+    "follow": follow,
 }
 
 

@@ -64,6 +64,44 @@ def _kbatch_records(settings: Settings, topic: str, partitions: int, records: in
             yield len(found), lambda keys=keys, values=values: (keys, values)
 
 
+def _consumer(
+    pieces: Callable[[Any, int], Iterator[tuple[int, Callable[[], Any]]]],
+) -> Callable[..., Iterator[Any]]:
+    """Return a reader of a Consumer with assigned partitions; `pieces(consumer, records)` reads on."""
+
+    def read(settings: Settings, topic: str, partitions: int, records: int) -> Iterator[Any]:
+        from kbatch.consumer.threads import Consumer
+        from kbatch.records import TopicPartition
+
+        with Consumer(dict(settings)) as consumer:
+            consumer.assign({TopicPartition(topic, number): "beginning" for number in range(partitions)})
+            while records > 0:
+                for count, contents in pieces(consumer, records):
+                    records -= count
+                    yield count, contents
+
+    return read
+
+
+def _iterated(consumer: Any, records: int) -> Iterator[Any]:
+    reading = iter(consumer)
+    while records > 0 and (found := list(islice(reading, min(CHUNK_RECORDS, records)))):
+        keys, values = [record.key for record in found], [record.value for record in found]
+        records -= len(found)
+        yield len(found), lambda keys=keys, values=values: (keys, values)
+
+
+def _polled(consumer: Any, records: int) -> Iterator[Any]:
+    found = consumer.poll(1.0, max_records=CHUNK_RECORDS)
+    keys, values = [record.key for record in found], [record.value for record in found]
+    yield len(found), lambda: (keys, values)
+
+
+def _polled_tables(consumer: Any, records: int) -> Iterator[Any]:
+    table = consumer.poll_table(1.0, columns=["key", "value"])
+    yield table.num_rows, lambda: (table["key"].to_pylist(), table["value"].to_pylist())
+
+
 def _confluent(tuned: Mapping[str, object]) -> Callable[..., Iterator[Any]]:
     def read(settings: Settings, topic: str, partitions: int, records: int) -> Iterator[Any]:
         from confluent_kafka import Consumer, Message, TopicPartition
@@ -124,6 +162,9 @@ READERS: dict[str, Reader] = {
     "kbatch read_table": Reader(_kbatch_table, "pyarrow", 1.0, "one table of key and value"),
     "kbatch scan_topic": Reader(_kbatch_stream, "pyarrow", 1.0, "record batches of key and value"),
     "kbatch records": Reader(_kbatch_records, "kbatch", 1.0, "Record objects, key and value read"),
+    "kbatch Consumer": Reader(_consumer(_iterated), "kbatch", 1.0, "for record in consumer"),
+    "kbatch Consumer, poll": Reader(_consumer(_polled), "kbatch", 1.0, "poll(max_records=1000)"),
+    "kbatch Consumer, poll_table": Reader(_consumer(_polled_tables), "pyarrow", 1.0, "key and value"),
     "confluent-kafka": Reader(_confluent({}), "confluent_kafka", 0.2, "consume(1000), its defaults"),
     "confluent-kafka, tuned": Reader(
         _confluent({"fetch.queue.backoff.ms": 10}),
