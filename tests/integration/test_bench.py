@@ -15,6 +15,7 @@ import kbatch
 from kbatch.bench.cluster import Address, embedded
 from kbatch.bench.contest import SETTINGS, Contest, Driver, able
 from kbatch.bench.contestants import CONTESTANTS, JAVA
+from kbatch.bench.followers import FOLLOWERS, STAMP
 from kbatch.bench.log_reader import READERS, WrongLogError
 from kbatch.bench.work import FIRST_ROW, Row, Work
 from kbatch.cli.commands import kbatch as command_line
@@ -147,6 +148,19 @@ def test_offsets_that_a_table_reports_are_compared_with_the_log(cluster: Address
         contest.ask(driver, "load", RECORDS, SETTINGS, reported=True)
         with pytest.raises(WrongLogError, match="do not lie at the offsets"):
             contest.ask(stale, "load", RECORDS, SETTINGS, reported=True)
+
+
+@pytest.mark.parametrize("name", FOLLOWERS)
+def test_follower_begins_at_starts_and_counts_repeated_records(cluster: Address, name: str) -> None:
+    settings, topic = {"bootstrap.servers": cluster.bootstrap_servers}, f"follow-{name.replace(' ', '-')}"
+    with kbatch.Producer(settings) as producer:
+        for number in (1, 0, 0, 1):  # the first is before the start
+            producer.send(topic, STAMP.pack(number, 1), partition=0).result(60)
+    job = {"job": "follow", "topic": topic, "starts": [1], "records": 2, "settings": settings}
+    with Driver(name) as driver:
+        answer = driver.ask(job)
+    assert answer["repeated"] == 1
+    assert min(answer["delays_ns"]) > 0
 
 
 def test_rows_of_one_process_run() -> None:
