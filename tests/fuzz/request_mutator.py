@@ -93,10 +93,10 @@ def _value(field: Field, value: object, version: int, is_flexible: bool) -> Iter
             yield from _value(field.element, element, version, is_flexible)
     elif isinstance(value, Struct):
         if version in field.nullable:
-            yield Piece("b", b"\1")
+            yield Piece("b", b"\1", is_length=True)  # the marker of a struct that may be null
         yield from _struct(value, version, is_flexible)
     elif value is None and field.struct and not field.is_array:
-        yield Piece("b", b"\xff")
+        yield Piece("b", b"\xff", is_length=True)
     elif value is None or isinstance(value, str | bytes):
         content = value.encode() if isinstance(value, str) else value
         if field.type == "uuid":

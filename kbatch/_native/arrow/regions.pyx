@@ -50,7 +50,7 @@ cdef size_t ALIGNMENT = 64
 cdef size_t LEAST_ROOM = 256 << 10
 # Small pages for as many bytes take about this long. A huge page takes longer if the host of a virtual
 # machine took it back while it was free; then the next regions have small pages. They are few: a single slow
-# page says little of the next, and small pages cost five times as much as huge ones that the host still gives.
+# page says little of the next, and small pages cost five times as much as huge ones that the host kept.
 cdef int64_t SLOW_PAGE_NS = 1000000
 cdef int SMALL_REGIONS = 8
 # Unused regions that are kept for the next chunk.

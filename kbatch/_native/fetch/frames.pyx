@@ -28,8 +28,8 @@ cdef enum:
     SPARES = 64  # of a class, at most
 
 cdef size_t SMALLEST_BLOCK = 262144
-# A broker often sends as many bytes of records as it was asked for, which is a power of two. The fields beside
-# them have room in the same block, on small pages: few of those are used.
+# A broker often sends as many bytes of records as it was asked for, which is a power of two. The fields
+# beside them have room in the same block, on small pages: few of those are used.
 cdef size_t FIELD_BYTES = 65536
 
 cdef struct Spares:

@@ -55,7 +55,7 @@ def test_a_place_is_an_offset_or_what_finds_one(place: Any, expected: Any) -> No
 @pytest.mark.parametrize(
     ("place", "kind", "text"),
     [
-        ("beginning", ValueError, "start must be 'earliest', 'latest', .* got 'beginning'"),
+        ("middle", ValueError, "start must be 'earliest', 'latest', .* got 'middle'"),
         (-1, ValueError, "start must be 0 to .* got -1"),
         (2**63, ValueError, "start must be 0 to"),
         (1.5, TypeError, "start must be 'earliest', .* got float"),
