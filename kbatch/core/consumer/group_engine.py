@@ -218,7 +218,7 @@ class GroupEngine(ReadingEngine):
         InvalidGroupIdError without group.id.
         """
         self._check_group(call.name)
-        self.call(call, partial(self._make, self._commits.commit))
+        self.call(call, partial(self._make, self._begin_commit))
 
     def committed(self, call: CommittedLookup) -> None:
         """Let the next `run` begin the call. Raise InvalidGroupIdError without group.id."""
@@ -418,6 +418,20 @@ class GroupEngine(ReadingEngine):
             self._membership.acknowledge(step, now_ns)
 
     # Committed offsets
+
+    def _begin_commit(self, call: CommitOffsets, now_ns: int) -> None:
+        """Begin a commit. Offsets after the end of a log, as far as that is known, are probably mistakes: the
+        next reader of the group would have a position out of range.
+        """
+        ends = {each: state.high_watermark for each, state in self._fetcher.partitions.items()}
+        too_high = [
+            f"{partition} at {each.offset}, although its log ended at {ends[partition]} when last read"
+            for partition, each in call.offsets.items()
+            if 0 <= ends.get(partition, -1) < each.offset
+        ]
+        if too_high:
+            logger.warning("group %s: commits %s", self._config.group_id, "; ".join(too_high))
+        self._commits.commit(call, now_ns)
 
     def _look_up_committed(self, state: PartitionState, now_ns: int) -> None:
         state.transition(FetchEvent.LOOK_UP)
