@@ -140,6 +140,9 @@ class InterceptorChain:
 class ConsumerInterceptor:
     """The base class of a consumer's. Every method is optional."""
 
+    def on_poll(self) -> None:
+        """Notice that a poll begins to wait, or the next step of an iteration."""
+
     def on_consume(self, polled: Sequence[ConsumerRecord]) -> None:
         """See the records that a poll, or the next steps of an iteration, will return."""
 
@@ -179,6 +182,10 @@ class ConsumerInterceptorChain:
         )
         if names:
             raise IllegalStateError(f"{names} sees no tables; define its on_consume_table, or poll records")
+
+    def on_poll(self) -> None:
+        for interceptor in self._interceptors:
+            _shielded(interceptor, "on_poll", interceptor.on_poll)
 
     def on_consume(self, polled: Sequence[ConsumerRecord]) -> None:
         for interceptor in self._interceptors:

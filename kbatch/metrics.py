@@ -574,14 +574,19 @@ which feeds all metrics that name it. Metrics of level DEBUG need `metrics.recor
 Prometheus reads them through a collector when it scrapes (`pip install 'kbatch[prometheus]'`):
 
 ```python
-from kbatch.prometheus import ProducerCollector
+from kbatch.prometheus import ConsumerCollector, ProducerCollector
 
 prometheus_client.REGISTRY.register(ProducerCollector(producer))
+prometheus_client.REGISTRY.register(ConsumerCollector(consumer))
 ```
 
 `record-send-total` is then the counter `kafka_producer_record_send_total{client_id="..."}`. A topic's is
 `kafka_producer_topic_record_send_total`, with the label `topic`. Those of nodes begin with
 `kafka_producer_node_` and have the label `node_id`. All metrics but totals are gauges.
+
+Of a consumer, or a reader, the lag of a partition is `kafka_consumer_fetch_manager_partition_records_lag`,
+with the labels `topic` and `partition`. Groups begin with `kafka_consumer_`, `kafka_consumer_node_`,
+`kafka_consumer_fetch_manager_` (`topic_` and `partition_` follow) and `kafka_consumer_coordinator_`.
 
 `python -m kbatch.metrics > docs/metrics.md` writes this page.
 """

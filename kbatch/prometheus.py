@@ -1,13 +1,29 @@
-"""ProducerCollector: metrics of producers for Prometheus; needs `kbatch[prometheus]`.
+"""ProducerCollector and ConsumerCollector: metrics for Prometheus; needs `kbatch[prometheus]`.
 
 Metrics are read when Prometheus scrapes, and cost nothing in between. Totals are counters, the rest gauges;
 docs/metrics.md has their names.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Protocol, final
+from typing import ClassVar, Protocol, final
 
-from kbatch.metrics import COUNT, METRICS, NODE, PRODUCER, TOPIC, Kind, Metric, MetricName
+from kbatch.metrics import (
+    CONSUMER,
+    CONSUMER_METRICS,
+    CONSUMER_NODE,
+    COORDINATOR,
+    COORDINATOR_METRICS,
+    COUNT,
+    FETCH,
+    METRICS,
+    NODE,
+    PRODUCER,
+    TOPIC,
+    Kind,
+    Metric,
+    MetricName,
+    Scope,
+)
 
 try:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -15,19 +31,24 @@ try:
 except ImportError as error:
     raise ImportError(f"kbatch.prometheus needs {error.name}; pip install 'kbatch[prometheus]'") from error
 
-__all__ = ["ProducerCollector"]
+__all__ = ["ConsumerCollector", "ProducerCollector"]
 
+# What names of a group's metrics begin with, after the client.
 _PREFIXES = {
-    PRODUCER: "kafka_producer",
-    TOPIC: "kafka_producer_topic",
-    NODE: "kafka_producer_node",
-    COUNT: "kafka_producer_metrics",
+    PRODUCER: "",
+    TOPIC: "_topic",
+    NODE: "_node",
+    CONSUMER: "",
+    CONSUMER_NODE: "_node",
+    FETCH: "_fetch_manager",
+    COORDINATOR: "_coordinator",
+    COUNT: "_metrics",
 }
-_LABELS = {
-    PRODUCER: ("client_id",),
-    TOPIC: ("client_id", "topic"),
-    NODE: ("client_id", "node_id"),
-    COUNT: ("client_id",),
+_TAGS = {
+    Scope.CLIENT: ("client-id",),
+    Scope.TOPIC: ("client-id", "topic"),
+    Scope.PARTITION: ("client-id", "topic", "partition"),
+    Scope.NODE: ("client-id", "node-id"),
 }
 _COUNTERS = (Kind.TOTAL, Kind.OCCURRENCE_TOTAL)
 
@@ -35,13 +56,52 @@ Family = CounterMetricFamily | GaugeMetricFamily
 
 
 class Measured(Protocol):
-    """A Producer, an AsyncProducer."""
+    """A client with metrics."""
 
     def metrics(self) -> Mapping[MetricName, float]: ...
 
 
+class _ClientCollector(Collector):
+    """A collector of the clients of one kind.
+
+    Attributes
+    ----------
+    kind : str
+        What names begin with.
+    table : tuple of Metric
+    """
+
+    kind: ClassVar[str]
+    table: ClassVar[tuple[Metric, ...]]
+
+    def __init__(self, *clients: Measured) -> None:
+        self._clients = clients
+
+    def describe(self) -> Iterable[Family]:
+        """Yield the names, so that the registry can detect duplicates."""
+        return map(self._family, self.table)
+
+    def collect(self) -> Iterable[Family]:
+        """Yield all current metrics of the clients."""
+        families = {
+            (metric.group, metric.name, _TAGS[metric.scope]): self._family(metric) for metric in self.table
+        }
+        for client in self._clients:
+            for name, value in client.metrics().items():
+                tags, values = zip(*name.tags, strict=True)
+                families[name.group, name.name, tags].add_metric(values, value)
+        return families.values()
+
+    def _family(self, metric: Metric) -> Family:
+        kind = CounterMetricFamily if metric.kind in _COUNTERS else GaugeMetricFamily
+        about = "" if metric.group != FETCH or metric.scope is Scope.CLIENT else f"_{metric.scope}"
+        name = f"{self.kind}{_PREFIXES[metric.group]}{about}_{metric.name}".replace("-", "_")
+        labels = [tag.replace("-", "_") for tag in _TAGS[metric.scope]]
+        return kind(name, f"{metric.doc} Unit: {metric.unit}.", labels=labels)
+
+
 @final
-class ProducerCollector(Collector):
+class ProducerCollector(_ClientCollector):
     """A collector for `prometheus_client.REGISTRY.register(ProducerCollector(producer))`, until `unregister`.
 
     Parameters
@@ -50,23 +110,19 @@ class ProducerCollector(Collector):
         Producers with different client.id. The collector keeps them while it is registered.
     """
 
-    def __init__(self, *producers: Measured) -> None:
-        self._producers = producers
-
-    def describe(self) -> Iterable[Family]:
-        """Yield the names, so that the registry can detect duplicates."""
-        return map(_family, METRICS)
-
-    def collect(self) -> Iterable[Family]:
-        """Yield all current metrics of the producers."""
-        families = {(metric.group, metric.name): _family(metric) for metric in METRICS}
-        for producer in self._producers:
-            for name, value in producer.metrics().items():
-                families[name.group, name.name].add_metric([tag for _, tag in name.tags], value)
-        return families.values()
+    kind = "kafka_producer"
+    table = METRICS
 
 
-def _family(metric: Metric) -> Family:
-    kind = CounterMetricFamily if metric.kind in _COUNTERS else GaugeMetricFamily
-    name = f"{_PREFIXES[metric.group]}_{metric.name}".replace("-", "_")
-    return kind(name, f"{metric.doc} Unit: {metric.unit}.", labels=_LABELS[metric.group])
+@final
+class ConsumerCollector(_ClientCollector):
+    """A collector for `prometheus_client.REGISTRY.register(ConsumerCollector(consumer))`, until `unregister`.
+
+    Parameters
+    ----------
+    consumers : Consumer, AsyncConsumer or TopicReader
+        Consumers with different client.id. The collector keeps them while it is registered.
+    """
+
+    kind = "kafka_consumer"
+    table = (*CONSUMER_METRICS, *COORDINATOR_METRICS)

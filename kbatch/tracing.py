@@ -1,21 +1,32 @@
-"""TracingInterceptor: OpenTelemetry's trace context in every record; needs `kbatch[opentelemetry]`.
+"""OpenTelemetry's traces, from producers to consumers; needs `kbatch[opentelemetry]`.
 
 `Producer(interceptor_classes=[TracingInterceptor])` makes a span of each `send()`, under the current one, and
 puts its context into the record's headers (W3C's `traceparent`, or another format that the program
-propagates), for consumers to continue. Names follow OpenTelemetry's conventions for messaging.
+propagates). A ConsumerTracingInterceptor makes a span of each poll, and its `process` one of what the program
+does with a record, which continues the record's trace. Names follow OpenTelemetry's conventions for
+messaging.
 """
 
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice
 from typing import Any, final
 
-from kbatch.interceptors import Interceptor
+from kbatch._native.codec.record import ConsumerRecord
+from kbatch.interceptors import ConsumerInterceptor, Interceptor
 from kbatch.records import ProducerRecord
 
 try:
     from opentelemetry import propagate, trace
+    from opentelemetry.context import Context
 except ImportError as error:
     raise ImportError(f"kbatch.tracing needs {error.name}; pip install 'kbatch[opentelemetry]'") from error
 
-__all__ = ["TracingInterceptor"]
+__all__ = ["ConsumerTracingInterceptor", "TracingInterceptor"]
+
+# OpenTelemetry's SDK keeps no more links of a span by default.
+MOST_LINKS = 128
 
 
 @final
@@ -52,3 +63,123 @@ class TracingInterceptor(Interceptor):
 
     def on_send_table(self, topic: str | None, table: Any) -> Any:
         return table
+
+
+@final
+class ConsumerTracingInterceptor(ConsumerInterceptor):
+    """Traces polls, and what the program does with records. Give each consumer its own::
+
+        tracing = ConsumerTracingInterceptor(group_id="billing")
+        with Consumer(interceptor_classes=[tracing], ...) as consumer:
+            for record in consumer:
+                with tracing.process(record):
+                    ...
+
+    A poll without records has no span. The span of one with records is linked to the spans that sent them,
+    128 at most; that of a table is not.
+
+    Parameters
+    ----------
+    client_id, group_id : str
+        The spans' `messaging.client.id` and `messaging.consumer.group.name`, if any.
+    """
+
+    def __init__(self, client_id: str = "", group_id: str = "") -> None:
+        self._tracer = trace.get_tracer("kbatch")
+        self._attributes: dict[str, str | int] = {"messaging.system": "kafka"}
+        if client_id:
+            self._attributes["messaging.client.id"] = client_id
+        if group_id:
+            self._attributes["messaging.consumer.group.name"] = group_id
+        self._began_ns = 0
+
+    def on_poll(self) -> None:
+        self._began_ns = time.time_ns()
+
+    def on_consume(self, polled: Sequence[ConsumerRecord]) -> None:
+        if polled:
+            self._end_poll(_common(polled), len(polled), _links(polled))
+
+    def on_consume_table(self, table: Any) -> None:
+        if table.num_rows:
+            self._end_poll({}, table.num_rows, [])
+
+    def _end_poll(self, common: dict[str, str | int], count: int, links: list[trace.Link]) -> None:
+        attributes = self._attributes | common | {"messaging.batch.message_count": count}
+        attributes |= {"messaging.operation.name": "poll", "messaging.operation.type": "receive"}
+        self._tracer.start_span(
+            _name("poll", common),
+            kind=trace.SpanKind.CLIENT,
+            attributes=attributes,
+            links=links,
+            start_time=self._began_ns or None,
+        ).end()
+
+    @contextmanager
+    def process(self, records: ConsumerRecord | Sequence[ConsumerRecord]) -> Iterator[trace.Span]:
+        """Make a span of what is done inside a `with`, and make it the current one.
+
+        Parameters
+        ----------
+        records : ConsumerRecord, or a sequence of it such as Polled
+            The span of one record is a child of the span that sent it. That of several is a child of the
+            current span, and linked to the spans that sent them.
+        """
+        attributes = self._attributes | {
+            "messaging.operation.name": "process",
+            "messaging.operation.type": "process",
+        }
+        parent, links = None, list[trace.Link]()
+        if isinstance(records, ConsumerRecord):
+            common = _common([records])
+            attributes |= {"messaging.kafka.offset": records.offset}
+            if _sender_of(found := _context_of(records)).is_valid:
+                parent = found
+        else:
+            common, links = _common(records), _links(records)
+            attributes |= {"messaging.batch.message_count": len(records)}
+        with self._tracer.start_as_current_span(
+            _name("process", common),
+            context=parent,
+            kind=trace.SpanKind.CONSUMER,
+            attributes=attributes | common,
+            links=links,
+        ) as span:
+            try:
+                yield span
+            except BaseException as error:
+                span.set_attribute("error.type", type(error).__qualname__)
+                raise
+
+
+def _name(operation: str, common: dict[str, str | int]) -> str:
+    topic = common.get("messaging.destination.name")
+    return operation if topic is None else f"{operation} {topic}"
+
+
+def _common(records: Sequence[ConsumerRecord]) -> dict[str, str | int]:
+    """Return the attributes of a topic and a partition that all records are of."""
+    topics = {record.topic for record in records}
+    partitions = {record.partition for record in records}
+    found: dict[str, str | int] = {}
+    if len(topics) == 1:
+        found["messaging.destination.name"] = topics.pop()
+        if len(partitions) == 1:
+            found["messaging.destination.partition.id"] = str(partitions.pop())
+    return found
+
+
+def _context_of(record: ConsumerRecord) -> Context:
+    """Return the context in the record's headers; an empty one if there is none."""
+    carrier = {name: bytes(value).decode("latin-1") for name, value in record.headers if value is not None}
+    return propagate.extract(carrier, Context())
+
+
+def _sender_of(context: Context) -> trace.SpanContext:
+    return trace.get_current_span(context).get_span_context()
+
+
+def _links(records: Iterable[ConsumerRecord]) -> list[trace.Link]:
+    """Return links to the spans that sent the records."""
+    senders = (_sender_of(_context_of(record)) for record in records if record.headers)
+    return list(islice((trace.Link(sender) for sender in senders if sender.is_valid), MOST_LINKS))

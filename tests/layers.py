@@ -205,7 +205,7 @@ LAYERS = (
             "answer; requests about groups; calls of users; waits that double; metrics of connections",
         },
     ),
-    Layer(7, "tracing", "an interceptor for OpenTelemetry"),
+    Layer(7, "tracing", "interceptors for OpenTelemetry"),
     Layer(
         7,
         "core/consumer/",

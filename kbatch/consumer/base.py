@@ -424,6 +424,8 @@ class ConsumerBase(ReadingClient):
             if not is_bounded:
                 self._open_ends()
             self._metrics.begin(runtime.now_ns())
+            if self._interceptors:
+                self._interceptors.on_poll()
             try:
                 self._backlog.sort()
                 yield

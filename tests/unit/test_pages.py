@@ -5,10 +5,15 @@ from __future__ import annotations
 import re
 
 import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from kbatch import errors
 from kbatch.config import KEYS
 from kbatch.metrics import METRICS
+from kbatch.testing import Broker
 from tests import ROOT
 from tests.support.sending import Sending
 
@@ -54,3 +59,18 @@ def test_the_links_of_a_page_lead_somewhere(page: str) -> None:
     for target, heading in re.findall(r"\]\(([\w.]+)(?:#([\w-]+))?\)", (DOCS / page).read_text()):
         headings = re.findall(r"^#+ (.+)$", (DOCS / target).read_text(), re.MULTILINE)
         assert not heading or heading in {name.lower().replace(" ", "-") for name in headings}
+
+
+def test_the_example_of_traces_runs_as_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+    provider, exporter = TracerProvider(), InMemorySpanExporter()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    monkeypatch.setattr(trace, "get_tracer", provider.get_tracer)
+    (code,) = re.findall(
+        r"^```python\n(.*?Tracing.*?)^```", (DOCS / "troubleshooting.md").read_text(), re.M | re.S
+    )
+    with Broker({"orders": 1}) as broker:
+        exec(code.replace("localhost:9092", broker.bootstrap_servers), {})
+    sent, polled, processed = exporter.get_finished_spans()
+    assert processed.parent is not None and processed.parent.span_id == sent.context.span_id
+    assert processed.attributes is not None and processed.attributes["price"] == 6
+    assert [link.context.span_id for link in polled.links] == [sent.context.span_id]

@@ -1,4 +1,4 @@
-"""ProducerCollector, read by Prometheus' own client."""
+"""ProducerCollector and ConsumerCollector, read by Prometheus' own client."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from kbatch.metrics import METRICS, Kind
-from kbatch.prometheus import ProducerCollector
+from kbatch.metrics import CONSUMER_METRICS, COORDINATOR_METRICS, METRICS, Kind
+from kbatch.prometheus import ConsumerCollector, ProducerCollector
 from kbatch.testing import Broker
-from tests.support.producing import SECONDS, TOPIC, producing
+from tests.support import polling
+from tests.support.polling import consuming, polled
+from tests.support.producing import SECONDS, TOPIC, producing, until
 
 pytestmark = pytest.mark.usefixtures("shell")
 
@@ -63,6 +65,33 @@ def test_producers_share_a_collector_and_unmeasured_is_nan() -> None:
             registry.register(ProducerCollector(a))
         registry.unregister(collector)
         assert registry.get_sample_value(sent, {"client_id": "a"}) is None
+
+
+def test_R94_prometheus_reads_what_the_consumer_measures() -> None:
+    with Broker({polling.TOPIC: 3}) as broker, consuming(broker, client_id="one") as consumer:
+        registry = CollectorRegistry()
+        registry.register(ConsumerCollector(consumer))
+        polling.fill(broker, 5, partitions=[1])
+        polled(consumer, 5)
+        consumer.poll(0)
+        one = {"client_id": "one"}
+        topic = one | {"topic": polling.TOPIC}
+        until(lambda: value(registry, "fetch_manager_records_consumed_total", one) == 5)
+        assert value(registry, "fetch_manager_topic_records_consumed_total", topic) == 5
+        assert value(registry, "fetch_manager_partition_records_lag", topic | {"partition": "1"}) == 0
+        assert value(registry, "fetch_manager_partition_records_lead", topic | {"partition": "1"}) == 5
+        assert value(registry, "last_poll_seconds_ago", one) >= 0
+        assert value(registry, "node_request_total", one | {"node_id": "node-0"}) >= 1
+        found = list(text_string_to_metric_families(generate_latest(registry).decode()))
+        assert sum(len(family.samples) for family in found) == len(consumer.metrics())
+        assert len({family.name for family in found}) == len((*CONSUMER_METRICS, *COORDINATOR_METRICS))
+        with pytest.raises(ValueError, match="Duplicated timeseries"):
+            registry.register(ConsumerCollector(consumer))
+
+
+def value(registry: CollectorRegistry, name: str, labels: dict[str, str]) -> float:
+    found = registry.get_sample_value(f"kafka_consumer_{name}", labels)
+    return -1 if found is None else found
 
 
 @pytest.mark.threads
