@@ -119,7 +119,7 @@ def test_javas_consumer_sees_what_the_logs_were_made_of(
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("isolation", ISOLATIONS)
-def test_each_way_to_read_sees_what_javas_consumer_sees(
+def test_R01_each_way_to_read_sees_what_javas_consumer_sees(
     laid: Laid,
     judged: dict[str, dict[int, list[Seen]]],
     isolation: str,

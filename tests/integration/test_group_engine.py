@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -126,7 +127,7 @@ def settle(members: list[Live], *sizes: int) -> None:
     until(is_settled)
 
 
-def test_52_members_share_leave_and_go_on_where_others_were(topic: str, make: Callable[..., Live]) -> None:
+def test_R52_members_share_leave_and_go_on_where_others_were(topic: str, make: Callable[..., Live]) -> None:
     first = make(topic)
     first.subscribe(topic)
     settle([first], 4)
@@ -147,7 +148,7 @@ def test_52_members_share_leave_and_go_on_where_others_were(topic: str, make: Ca
     second.leave()
 
 
-def test_55_56_static_members_keep_their_places(topic: str, make: Callable[..., Live]) -> None:
+def test_R55_R56_static_members_keep_their_places(topic: str, make: Callable[..., Live]) -> None:
     first = make(topic, group_instance_id="one")
     first.subscribe(topic)
     settle([first], 4)
@@ -162,7 +163,7 @@ def test_55_56_static_members_keep_their_places(topic: str, make: Callable[..., 
     again.leave(leave=True)
 
 
-def test_55_refusals_have_the_brokers_words(topic: str, make: Callable[..., Live]) -> None:
+def test_R55_refusals_have_the_brokers_words(topic: str, make: Callable[..., Live]) -> None:
     member = make(topic, group_remote_assignor="mine")
     member.subscribe(topic)
     until(lambda: member.engine.membership_error is not None)
@@ -173,14 +174,14 @@ def test_55_refusals_have_the_brokers_words(topic: str, make: Callable[..., Live
     assert isinstance(wrong.engine.membership_error, errors.InvalidRegularExpressionError)
 
 
-def test_59_pattern_is_matched_by_the_broker(topic: str, make: Callable[..., Live]) -> None:
+def test_R59_pattern_is_matched_by_the_broker(topic: str, make: Callable[..., Live]) -> None:
     member = make(topic)
     member.subscribe(topic, pattern=f"{topic[:-2]}..")
     settle([member], 4)
     member.leave()
 
 
-def test_61_auto_has_the_consumer_protocol(topic: str, make: Callable[..., Live]) -> None:
+def test_R61_auto_has_the_consumer_protocol(topic: str, make: Callable[..., Live]) -> None:
     member = make(topic, group_protocol="auto")
     member.subscribe(topic)
     settle([member], 4)
@@ -188,7 +189,7 @@ def test_61_auto_has_the_consumer_protocol(topic: str, make: Callable[..., Live]
     member.leave()
 
 
-def test_54_unknown_members_join_again(topic: str, make: Callable[..., Live]) -> None:
+def test_R54_unknown_members_join_again(topic: str, make: Callable[..., Live]) -> None:
     """A member that leaves under another's id removes it, as an operator can."""
     first = make(topic)
     first.subscribe(topic)
@@ -205,7 +206,7 @@ def test_54_unknown_members_join_again(topic: str, make: Callable[..., Live]) ->
     first.leave()
 
 
-def test_80_group_with_members_refuses_commits_of_others(topic: str, make: Callable[..., Live]) -> None:
+def test_R80_group_with_members_refuses_commits_of_others(topic: str, make: Callable[..., Live]) -> None:
     alone, a = make(topic), TopicPartition(topic, 0)
     alone.engine.assign({a: COMMITTED})
     assert alone.commit({a: OffsetAndMetadata(3)}).error is None
@@ -218,7 +219,7 @@ def test_80_group_with_members_refuses_commits_of_others(topic: str, make: Calla
     member.leave()
 
 
-def test_83_pending_offsets_of_a_transaction_are_waited_out(
+def test_R83_pending_offsets_of_a_transaction_are_waited_out(
     topic: str, make: Callable[..., Live], target: str
 ) -> None:
     member, a = make(topic), TopicPartition(topic, 0)
@@ -236,4 +237,27 @@ def test_83_pending_offsets_of_a_transaction_are_waited_out(
         producer.commit_transaction()
         until(lambda: call.is_done)
     assert call.answer[a].offset == 5
+    member.leave()
+
+
+def compute(seconds: float) -> None:
+    """Use the interpreter without a pause."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        sum(range(1000))
+
+
+def test_R71_heartbeats_go_on_while_the_program_computes(topic: str, make: Callable[..., Live]) -> None:
+    session_ms = 6000  # Kafka's least
+    member = make(topic, group_protocol="classic", session_timeout_ms=session_ms, heartbeat_interval_ms=1500)
+    member.subscribe(topic)
+    settle([member], 4)
+    before = member.engine.group_metadata
+    seconds = session_ms / 1000 + 2
+    other = threading.Thread(target=compute, args=(seconds,))
+    other.start()
+    compute(seconds)
+    other.join()
+    assert member.commit({TopicPartition(topic, 0): OffsetAndMetadata(1)}).error is None
+    assert member.engine.group_metadata == before and len(member.callbacks) == 1
     member.leave()

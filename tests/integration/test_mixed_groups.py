@@ -1,16 +1,19 @@
-"""Classic groups of kbatch's, Java's and librdkafka's members, on the embedded and on a real broker."""
+"""Groups of kbatch's, Java's and librdkafka's members, on the embedded and on a real broker."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
+from typing import NamedTuple
 
 import pytest
 from confluent_kafka import Consumer, Message
 
 from tests.integration.test_broker_clients import (
+    JAVA_NEW_PROTOCOL,
+    NEW_PROTOCOL,
     librdkafka_consumer,
     new_topic,
     poll,
@@ -22,14 +25,49 @@ from tests.support.group_program import GroupProgram
 
 PARTITIONS, RECORDS = 8, 1000
 JAVA_IDLE_MS = 6_000
-JAVA_STRATEGIES = {"range": "RangeAssignor", "cooperative-sticky": "CooperativeStickyAssignor"}
+ASSIGNORS = "org.apache.kafka.clients.consumer."
+
+
+class Way(NamedTuple):
+    """How a group shares out: settings of the members of each client."""
+
+    kbatch: Mapping[str, object]
+    librdkafka: Mapping[str, str]
+    java: Mapping[str, str]
+
+
+def classic(kbatch: str, librdkafka: str, java: str) -> Way:
+    """Return the classic protocol with these assignors."""
+    return Way(
+        {
+            "group_protocol": "classic",
+            "partition_assignment_strategy": kbatch,
+            "heartbeat_interval_ms": 200,
+        },
+        {"partition_assignment_strategy": librdkafka},
+        {
+            "partition.assignment.strategy": ",".join(ASSIGNORS + name for name in java.split(",")),
+            "heartbeat.interval.ms": "200",
+        },
+    )
+
+
+WAYS = {
+    "range": classic("range", "range", "RangeAssignor"),
+    "cooperative": classic("cooperative-sticky", "cooperative-sticky", "CooperativeStickyAssignor"),
+    # all have range, and some could do more
+    "mixed": classic(
+        "cooperative-sticky,range", "range,roundrobin", "RangeAssignor,CooperativeStickyAssignor"
+    ),
+    "consumer": Way({"group_protocol": "consumer"}, NEW_PROTOCOL, JAVA_NEW_PROTOCOL),
+}
 
 
 class MixedGroup:
     """A group in which members of three clients read one topic."""
 
-    def __init__(self, target: str, strategy: str) -> None:
-        self.target, self.strategy = target, strategy
+    def __init__(self, target: str, way: Way) -> None:
+        self.target, self.way = target, way
         self.topic = new_topic(target, PARTITIONS)
         self.group = f"mixed-{self.topic}"
         self.ours: list[GroupProgram] = []
@@ -45,22 +83,20 @@ class MixedGroup:
     def add(self, kind: str) -> None:
         """Add a member of a client, and wait until the group has divided the partitions anew."""
         if kind == "kbatch":
-            settings = {"bootstrap_servers": self.target, "group_id": self.group, "group_protocol": "classic"}
-            member = GroupProgram(self.topic, **settings, partition_assignment_strategy=self.strategy)
-            self.ours.append(self._stack.enter_context(member))
+            keys = {"bootstrap_servers": self.target, "group_id": self.group, **self.way.kbatch}
+            self.ours.append(self._stack.enter_context(GroupProgram(self.topic, **keys)))
         elif kind == "librdkafka":
-            theirs = librdkafka_consumer(self.target, self.group, partition_assignment_strategy=self.strategy)
+            theirs = librdkafka_consumer(self.target, self.group, **self.way.librdkafka)
             self.theirs.append(self._stack.enter_context(theirs))
             self.theirs[-1].subscribe([self.topic])
         else:
-            strategy = f"org.apache.kafka.clients.consumer.{JAVA_STRATEGIES[self.strategy]}"
             self.java = self._pool.submit(
                 java_clients.consume,
                 self.target,
                 [self.topic],
                 group=self.group,
                 idle_ms=JAVA_IDLE_MS,
-                properties={"partition.assignment.strategy": strategy, "heartbeat.interval.ms": "200"},
+                properties=dict(self.way.java),
             )
 
     def live(self) -> None:
@@ -82,7 +118,7 @@ class MixedGroup:
 
 @pytest.fixture
 def mixed(target: str, request: pytest.FixtureRequest) -> Iterator[MixedGroup]:
-    group = MixedGroup(target, request.param)
+    group = MixedGroup(target, WAYS[request.param])
     yield group
     group.close()
 
@@ -91,14 +127,16 @@ def mixed(target: str, request: pytest.FixtureRequest) -> Iterator[MixedGroup]:
 @pytest.mark.parametrize(
     ("mixed", "order"),
     [
-        ("cooperative-sticky", ("kbatch", "java", "librdkafka", "kbatch")),
+        ("cooperative", ("kbatch", "java", "librdkafka", "kbatch")),
         ("range", ("java", "kbatch", "librdkafka", "kbatch")),
-        ("cooperative-sticky", ("librdkafka", "kbatch", "java", "kbatch")),
+        ("cooperative", ("librdkafka", "kbatch", "java", "kbatch")),
+        ("mixed", ("kbatch", "librdkafka", "java", "kbatch")),
+        ("consumer", ("kbatch", "java", "librdkafka", "kbatch")),
     ],
     indirect=["mixed"],
-    ids=["kbatch-leads", "java-leads", "librdkafka-leads"],
+    ids=["kbatch-leads", "java-leads", "librdkafka-leads", "mixed-assignors", "new-protocol"],
 )
-def test_C68_members_of_three_clients_lose_and_double_nothing(
+def test_R68_members_of_three_clients_lose_and_double_nothing(
     mixed: MixedGroup, order: tuple[str, ...]
 ) -> None:
     produce(mixed.target, mixed.topic, map(str, range(RECORDS)))

@@ -49,7 +49,7 @@ def test_cut_and_stalled_connections_lose_nothing(servers: str, way: Callable[[s
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_every_codec_reads_back_as_it_was_sent(servers: str, topic: str, codec: str) -> None:
+def test_R07_every_codec_reads_back_as_it_was_sent(servers: str, topic: str, codec: str) -> None:
     rng = random.Random(codec)
     sent = {partition: records(rng, 500) for partition in range(PARTITIONS)}
     with kbatch.Producer(bootstrap_servers=servers, compression_type=codec, batch_size=4000) as producer:
@@ -61,7 +61,7 @@ def test_every_codec_reads_back_as_it_was_sent(servers: str, topic: str, codec: 
     assert rows(kbatch.scan_topic(topic, bootstrap_servers=servers, batch_rows=33)) == expected
 
 
-def test_transactions_read_back_by_the_isolation(servers: str, topic: str) -> None:
+def test_R47_transactions_read_back_by_the_isolation(servers: str, topic: str) -> None:
     rng = random.Random(7)
     committed: dict[int, list[Any]] = {}
     every: dict[int, list[Any]] = {}
@@ -85,7 +85,7 @@ def test_transactions_read_back_by_the_isolation(servers: str, topic: str) -> No
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads the peak from /proc")
 @pytest.mark.parametrize("how", ["table", "stream"])
-def test_memory_is_bounded(servers: str, topic: str, how: str) -> None:
+def test_R28_memory_is_bounded(servers: str, topic: str, how: str) -> None:
     count, value_bytes, buffer_bytes = 40_000, 10_000, 8 << 20
     with kbatch.Producer(bootstrap_servers=servers, batch_size=500_000) as producer:
         for number in range(count):
@@ -101,7 +101,7 @@ def test_memory_is_bounded(servers: str, topic: str, how: str) -> None:
 
 
 @pytest.mark.java
-def test_a_compacted_topic_reads_with_its_gaps(real_kafka: Any) -> None:
+def test_R87_a_compacted_topic_reads_with_its_gaps(real_kafka: Any) -> None:
     """Read while the cleaner works, until it has removed records; the last value of each key always comes."""
     servers, topic = real_kafka.bootstrap_servers, f"compacted-{uuid.uuid4()}"
     configs = {"cleanup.policy": "compact", "segment.ms": "100", "min.cleanable.dirty.ratio": "0.01"}

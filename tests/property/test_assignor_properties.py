@@ -43,7 +43,7 @@ def assign(name: str, group: DrawnGroup) -> Assignment:
 
 @pytest.mark.java
 @pytest.mark.parametrize("name", NAMES)
-def test_C62_assignments_equal_java_byte_for_byte(name: str, java: JavaAssignors) -> None:
+def test_R62_assignments_equal_java_byte_for_byte(name: str, java: JavaAssignors) -> None:
     for seed in range(GROUPS):
         group = draw_group(seed, name)
         topics = {topic: [sorted(racks) for racks in each] for topic, each in group.topics.items()}
@@ -60,7 +60,7 @@ def test_C62_assignments_equal_java_byte_for_byte(name: str, java: JavaAssignors
 
 @pytest.mark.java
 @pytest.mark.parametrize("name", NAMES)
-def test_C62_subscriptions_equal_java_byte_for_byte(name: str, java: JavaAssignors) -> None:
+def test_R62_subscriptions_equal_java_byte_for_byte(name: str, java: JavaAssignors) -> None:
     for seed in range(100):
         group = draw_group(seed, name)
         for member, each in list(assign(name, group).items())[:3]:
@@ -117,7 +117,7 @@ def rejoined(name: str, group: DrawnGroup, assignment: Assignment, generation: i
 
 @pytest.mark.parametrize("name", STICKY)
 @given(seed=st.integers(0, 2**32))
-def test_C63_rebalances_settle_and_then_change_nothing(name: str, seed: int) -> None:
+def test_R63_rebalances_settle_and_then_change_nothing(name: str, seed: int) -> None:
     # with racks Java's assignors, and so these, may go round
     group = draw_group(seed, name)
     group = DrawnGroup(
@@ -138,7 +138,7 @@ def test_C63_rebalances_settle_and_then_change_nothing(name: str, seed: int) -> 
 
 
 @given(seed=st.integers(0, 2**32))
-def test_C63_no_partition_moves_while_it_is_owned(seed: int) -> None:
+def test_R63_no_partition_moves_while_it_is_owned(seed: int) -> None:
     group = draw_group(seed, "cooperative-sticky")
     owner = {partition: member for member, each in group.members.items() for partition in each.owned}
     claims = Counter(partition for each in group.members.values() for partition in each.owned)

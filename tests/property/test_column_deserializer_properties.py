@@ -99,7 +99,7 @@ kinds = st.recursive(
 
 
 @given(data=st.data(), columns=st.lists(kinds | st.sampled_from(SCALARS + OTHERS), min_size=1, max_size=3))
-def test_json_comes_back(data: st.DataObject, columns: list[Kind]) -> None:
+def test_R91_json_comes_back(data: st.DataObject, columns: list[Kind]) -> None:
     rows = data.draw(st.integers(0, 6))
     arrays = [
         pa.array(data.draw(st.lists(st.none() | contents, min_size=rows, max_size=rows)), kind)
@@ -188,7 +188,7 @@ def test_json_is_one_value_a_row(data: st.DataObject, parts: list[bytes]) -> Non
 @given(
     st.lists(st.none() | st.text()), st.lists(st.none() | st.integers(-(2**31), 2**31 - 1)), st.integers(0, 3)
 )
-def test_plain_values_come_back(texts: list[str | None], numbers: list[int | None], first: int) -> None:
+def test_R91_plain_values_come_back(texts: list[str | None], numbers: list[int | None], first: int) -> None:
     for kind in (pa.string(), pa.large_string(), pa.string_view()):
         column = pa.array(texts, kind).slice(first)
         data = there.Utf8("c")(pa.RecordBatch.from_pydict({"c": column}))
@@ -252,7 +252,7 @@ def _avro_nested(inner: Any) -> Any:
 
 
 @given(data=st.data())
-def test_avro_comes_back(data: st.DataObject) -> None:
+def test_R91_avro_comes_back(data: st.DataObject) -> None:
     inner = st.sampled_from(AVRO)
     fields = data.draw(st.lists(inner.flatmap(_avro_nested) | inner, min_size=1, max_size=4))
     schema = {

@@ -94,7 +94,7 @@ def streams(draw: st.DrawFn, codec: str) -> tuple[bytes, bytes]:
 @pytest.mark.parametrize("codec", CODECS)
 @deterministic
 @given(st.data())
-def test_streams_of_several_parts_are_read(codec: str, data: st.DataObject) -> None:
+def test_R07_streams_of_several_parts_are_read(codec: str, data: st.DataObject) -> None:
     plain, packed = data.draw(streams(codec))
     assert decompress(packed, codec) == plain
     assert decompress(packed, codec, len(plain)) == plain

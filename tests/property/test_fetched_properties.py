@@ -96,7 +96,7 @@ def ranges(log: PartitionLog, seed: int) -> tuple[int, int]:
 @pytest.mark.parametrize("committed", [False, True], ids=["uncommitted", "committed"])
 @deterministic
 @given(SEEDS)
-def test_columns_are_the_visible_records(layout: Layout, committed: bool, seed: int) -> None:
+def test_R11_columns_are_the_visible_records(layout: Layout, committed: bool, seed: int) -> None:
     log = random_log(seed)
     first, end = ranges(log, seed)
     records = reader(log, first, end, committed=committed)
@@ -110,7 +110,7 @@ def test_columns_are_the_visible_records(layout: Layout, committed: bool, seed: 
 @pytest.mark.parametrize("committed", [False, True], ids=["uncommitted", "committed"])
 @deterministic
 @given(SEEDS)
-def test_objects_are_the_visible_records(committed: bool, seed: int) -> None:
+def test_R11_objects_are_the_visible_records(committed: bool, seed: int) -> None:
     log = random_log(seed)
     first, end = ranges(log, seed)
     records = reader(log, first, end, committed=committed)
@@ -147,7 +147,7 @@ def test_reading_goes_on_at_the_position_after_any_take(committed: bool, seed: i
 
 @deterministic
 @given(SEEDS, st.sets(st.sampled_from(DECODED)), st.sampled_from(LAYOUTS))
-def test_fewer_columns_are_those_of_all(seed: int, columns: set[str], layout: Layout) -> None:
+def test_R12_fewer_columns_are_those_of_all(seed: int, columns: set[str], layout: Layout) -> None:
     log = random_log(seed)
     first, end = ranges(log, seed)
     chosen = [name for name in DECODED if name in columns]

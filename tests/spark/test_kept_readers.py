@@ -29,7 +29,7 @@ def timers() -> list[threading.Thread]:
     return [each for each in threading.enumerate() if isinstance(each, threading.Timer)]
 
 
-def test_reader_is_lent_again(broker: Broker) -> None:
+def test_R104_reader_is_lent_again(broker: Broker) -> None:
     kept = KeptReaders(LONG)
     with kept.reader(settings_for(broker)) as first:
         assert first.partitions("t") == [0]

@@ -136,7 +136,7 @@ def test_malformed_value_fails_or_is_null(spark: SparkSession, sink: Sink) -> No
     ("options", "tasks"),
     [({}, PARTITIONS), ({"minPartitions": 9}, 8), ({"maxRecordsPerPartition": 100}, 40)],
 )
-def test_ranges_are_split_into_tasks(
+def test_R98_ranges_are_split_into_tasks(
     spark: SparkSession, sink: Sink, options: dict[str, object], tasks: int
 ) -> None:
     produce(sink, [(number % PARTITIONS, None, b"%d" % number) for number in range(COUNT)])
@@ -161,7 +161,7 @@ def test_offsets_and_times_bound_a_read(spark: SparkSession, sink: Sink) -> None
     assert between(startingTimestamp=9_001, startingOffsetsByTimestampStrategy="latest") == []
 
 
-def test_filters_narrow_the_ranges(spark: SparkSession, sink: Sink) -> None:
+def test_R99_filters_narrow_the_ranges(spark: SparkSession, sink: Sink) -> None:
     produce(sink, [(number % PARTITIONS, None, b"%d" % number) for number in range(COUNT)])
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     try:
@@ -176,7 +176,7 @@ def test_filters_narrow_the_ranges(spark: SparkSession, sink: Sink) -> None:
         spark.conf.unset("spark.sql.python.filterPushdown.enabled")
 
 
-def test_aborted_records_are_left_out(spark: SparkSession, sink: Sink) -> None:
+def test_R102_aborted_records_are_left_out(spark: SparkSession, sink: Sink) -> None:
     with kbatch.Producer(bootstrap_servers=sink.brokers, transactional_id=sink.topic) as producer:
         producer.init_transactions()
         for number in range(6):
@@ -239,7 +239,7 @@ class Batches:
         return sorted(value for batch in self.values for value in batch)
 
 
-def test_stream_reads_what_is_there_in_batches(spark: SparkSession, sink: Sink, tmp_path: Path) -> None:
+def test_R100_stream_reads_what_is_there_in_batches(spark: SparkSession, sink: Sink, tmp_path: Path) -> None:
     produce(sink, [(number % PARTITIONS, None, b"%d" % number) for number in range(1000)])
     found = Batches()
     run_to_end(streaming(spark, sink, maxOffsetsPerTrigger=300), tmp_path, found)
@@ -247,7 +247,7 @@ def test_stream_reads_what_is_there_in_batches(spark: SparkSession, sink: Sink, 
     assert [len(batch) for batch in found.values] == [300, 300, 300, 100]
 
 
-def test_bytes_bound_a_batch(spark: SparkSession, sink: Sink, tmp_path: Path) -> None:
+def test_R100_bytes_bound_a_batch(spark: SparkSession, sink: Sink, tmp_path: Path) -> None:
     value = b"%%0%dd" % 1000
     with kbatch.Producer(bootstrap_servers=sink.brokers, batch_size=16384) as producer:
         for number in range(2000):
@@ -271,7 +271,7 @@ def test_stream_goes_on_after_a_restart(spark: SparkSession, sink: Sink, tmp_pat
     assert offsets == {sink.topic: {str(each): 75 for each in range(PARTITIONS)}}
 
 
-def test_new_partitions_are_read_from_their_beginning(
+def test_R100_new_partitions_are_read_from_their_beginning(
     spark: SparkSession, sink: Sink, tmp_path: Path
 ) -> None:
     found = Batches()
@@ -284,7 +284,7 @@ def test_new_partitions_are_read_from_their_beginning(
     assert found.values == [[0], [1, 2]]
 
 
-def test_offsets_are_committed_for_tools(spark: SparkSession, sink: Sink, tmp_path: Path) -> None:
+def test_R103_offsets_are_committed_for_tools(spark: SparkSession, sink: Sink, tmp_path: Path) -> None:
     produce(sink, [(0, None, b"%d" % number) for number in range(10)])
     group = f"lag.{sink.topic}"
     for _ in range(2):  # Spark commits a batch to its source when it plans the next one

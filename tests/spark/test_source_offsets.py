@@ -122,7 +122,7 @@ RANGES = st.lists(
 
 
 @given(RANGES, st.none() | st.integers(1, 40), st.none() | st.integers(1, 300))
-def test_split_covers_each_offset_once(
+def test_R98_split_covers_each_offset_once(
     ranges: list[OffsetRange], least: int | None, most: int | None
 ) -> None:
     tasks = split(ranges, least, most)
@@ -174,7 +174,7 @@ def test_new_partition_begins_at_its_earliest_offset() -> None:
         ({"t": [(0, 3)]}, at(t0=4), at(t0=3), "changed from 4 to 3"),
     ],
 )
-def test_data_loss_fails_unless_allowed(
+def test_R100_data_loss_fails_unless_allowed(
     logs: dict[str, list[tuple[int, int]]],
     start: dict[TopicPartition, int],
     end: dict[TopicPartition, int],

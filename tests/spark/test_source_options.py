@@ -24,7 +24,7 @@ def read(given: dict[str, str | None], *, streaming: bool = False) -> SourceOpti
     )
 
 
-def test_defaults_are_those_of_spark() -> None:
+def test_R97_defaults_are_those_of_spark() -> None:
     batch, stream = read({}), read({}, streaming=True)
     assert (batch.starting.kind, batch.ending.kind) == ("earliest", "latest")
     assert stream.starting.kind == "latest"
@@ -94,7 +94,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("given", "text"), REFUSED, ids=[text[:40] for _, text in REFUSED])
-def test_wrong_option_is_refused(given: dict[str, str | None], text: str) -> None:
+def test_R97_wrong_option_is_refused(given: dict[str, str | None], text: str) -> None:
     with pytest.raises(ValueError, match=text):
         read(given)
 

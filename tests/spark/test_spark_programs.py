@@ -46,7 +46,7 @@ def test_sparks_own_sink_writes_the_same(embedded_bootstrap_servers: str) -> Non
 
 
 @pytest.mark.java
-def test_sparks_own_source_reads_the_same(embedded_bootstrap_servers: str, tmp_path: Path) -> None:
+def test_R101_sparks_own_source_reads_the_same(embedded_bootstrap_servers: str, tmp_path: Path) -> None:
     """Each row, and the offsets of a checkpoint, in both directions."""
     sink = new_sink(embedded_bootstrap_servers)
     jars = _sparks_jars()

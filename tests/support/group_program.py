@@ -38,7 +38,7 @@ class GroupProgram:
     """
 
     def __init__(self, topic: str, **settings: Any) -> None:
-        config = ConsumerConfig(**{"auto_offset_reset": "earliest", "heartbeat_interval_ms": 200, **settings})
+        config = ConsumerConfig(**{"auto_offset_reset": "earliest", **settings})
         registry = MetricsRegistry("member", metrics=(*CONSUMER_METRICS, *COORDINATOR_METRICS))
         self.engine = GroupEngine(
             config,

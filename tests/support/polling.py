@@ -6,9 +6,12 @@ import contextlib
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import pytest
+
 import kbatch
 from kbatch import TopicPartition
 from kbatch.testing import Broker
+from kbatch.testing.broker.partition import Partition
 from tests.support.patience import HANG_MS
 from tests.support.shells import new_consumer
 from tests.support.topics import FIRST_MS
@@ -59,3 +62,18 @@ def polled(consumer: Any, count: int, **keys: Any) -> list[Any]:
         found += consumer.poll(**keys)
     assert len(found) == count
     return found
+
+
+def bend(monkeypatch: pytest.MonkeyPatch, offset: int) -> None:
+    """Let brokers answer with a flipped bit in the batches at an offset."""
+    fetch = Partition.fetch
+
+    def bent(log: Partition, *arguments: Any, **keywords: Any) -> Any:
+        fetched = fetch(log, *arguments, **keywords)
+        batches = [bytearray(each) for each in fetched.batches]
+        for batch in batches:
+            if int.from_bytes(batch[:8], "big") == offset:
+                batch[-1] ^= 1
+        return fetched._replace(batches=list(map(bytes, batches)))
+
+    monkeypatch.setattr(Partition, "fetch", bent)

@@ -98,7 +98,7 @@ def test_threads_share_one_request_for_an_id(registry: Registry) -> None:
     assert len(registry.requests) == 1
 
 
-def test_unknown_id_is_requested_once(registry: Registry) -> None:
+def test_R92_unknown_id_is_requested_once(registry: Registry) -> None:
     client = registry.client()
     for _ in range(3):
         with pytest.raises(SchemaRegistryError, match=r"/schemas/ids/7 .* 404: 40403 Schema 7 not") as raised:

@@ -67,7 +67,7 @@ THIRD = record(("price", "double"), ("id", "int"), ("more", {"type": "array", "i
 
 
 @pytest.mark.parametrize("piece", [7, base.PIECE_ROWS])
-def test_schemas_of_one_column_are_resolved_in_order(
+def test_R92_schemas_of_one_column_are_resolved_in_order(
     registry: Registry, piece: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(base, "PIECE_ROWS", piece)
@@ -151,7 +151,7 @@ def test_unreachable_registry_is_no_error_of_a_value(registry: Registry) -> None
 
 
 @pytest.mark.parametrize("piece", [2, base.PIECE_ROWS])
-def test_ids_in_headers(registry: Registry, piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_R92_ids_in_headers(registry: Registry, piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(base, "PIECE_ROWS", piece)
     number = registry.add("a", FIRST)
     guid = b"\1" + registry.guid(number).bytes

@@ -115,7 +115,7 @@ def test_nothing_is_committed_without_a_group() -> None:
         ({"group_protocol": "Consumer"}, "consumer"),
     ],
 )
-def test_61_key_of_one_protocol_chooses_it(settings: dict[str, object], chosen: str) -> None:
+def test_R61_key_of_one_protocol_chooses_it(settings: dict[str, object], chosen: str) -> None:
     assert config(**settings).group_protocol == chosen
 
 

@@ -16,6 +16,7 @@ import kbatch
 from kbatch import OffsetAndMetadata, TopicPartition
 from kbatch.column_deserializers import Int64, Utf8
 from kbatch.errors import (
+    CorruptRecordError,
     DeserializationError,
     IllegalStateError,
     KafkaTimeoutError,
@@ -25,7 +26,7 @@ from kbatch.errors import (
     UnknownTopicOrPartitionError,
 )
 from kbatch.testing import Broker
-from tests.support.polling import FIRST, PLACES, SECOND, THIRD, TOPIC, consuming, fill, offsets, polled
+from tests.support.polling import FIRST, PLACES, SECOND, THIRD, TOPIC, bend, consuming, fill, offsets, polled
 from tests.support.producing import SECONDS, until, within
 from tests.support.shells import new_consumer
 from tests.support.topics import FIRST_MS
@@ -41,7 +42,7 @@ ALL = {partition: list(range(COUNT)) for partition in range(3)}
 # 85: polls
 
 
-def test_85_poll_returns_at_the_first_data(broker: Broker) -> None:
+def test_R85_poll_returns_at_the_first_data(broker: Broker) -> None:
     fill(broker)
     with consuming(broker) as consumer:
         found = polled(consumer, 3 * COUNT)
@@ -56,7 +57,7 @@ def test_85_poll_returns_at_the_first_data(broker: Broker) -> None:
         assert [each.offset for each in waiting.result(SECONDS)] == [COUNT]
 
 
-def test_85_max_poll_records_limits_a_poll(broker: Broker) -> None:
+def test_R85_max_poll_records_limits_a_poll(broker: Broker) -> None:
     fill(broker)
     with consuming(broker, max_poll_records=7) as consumer:
         found: list[Any] = []
@@ -67,7 +68,7 @@ def test_85_max_poll_records_limits_a_poll(broker: Broker) -> None:
         assert offsets(found) == ALL
 
 
-def test_85_partitions_take_turns(broker: Broker) -> None:
+def test_R85_partitions_take_turns(broker: Broker) -> None:
     fill(broker, batch_size=100)
     with consuming(broker, max_partition_fetch_bytes=200) as consumer:
         seen: list[int] = []
@@ -76,7 +77,7 @@ def test_85_partitions_take_turns(broker: Broker) -> None:
         assert len(seen) < 3 * COUNT  # none waited until another was read to its end
 
 
-def test_85_a_table_waits_for_rows_and_stops_at_limits(broker: Broker) -> None:
+def test_R85_a_table_waits_for_rows_and_stops_at_limits(broker: Broker) -> None:
     fill(broker)
     with consuming(broker, FIRST) as consumer:
         table = consumer.poll_table(min_rows=5, max_rows=5, columns=["offset", "value"])
@@ -94,7 +95,7 @@ def test_85_a_table_waits_for_rows_and_stops_at_limits(broker: Broker) -> None:
         assert few.num_rows == 0 and few.schema.names == ["offset"]
 
 
-def test_85_a_table_lingers_for_more_rows(broker: Broker) -> None:
+def test_R85_a_table_lingers_for_more_rows(broker: Broker) -> None:
     with consuming(broker) as consumer:
         fill(broker, 1, partitions=[0])
         waiting = within(lambda: consumer.poll_table(linger=SECONDS, max_rows=3, columns=["partition"]))
@@ -118,7 +119,7 @@ def test_records_and_tables_take_turns_in_one_batch(broker: Broker) -> None:
         assert found == list(range(COUNT))
 
 
-def test_11_a_table_of_what_was_polled_has_its_records(broker: Broker) -> None:
+def test_R11_a_table_of_what_was_polled_has_its_records(broker: Broker) -> None:
     fill(broker, compression_type="zstd")
     with consuming(broker) as consumer:
         for _ in range(4):
@@ -154,7 +155,7 @@ def test_a_poll_needs_partitions(broker: Broker) -> None:
 # 86: iteration
 
 
-def test_86_iteration_never_ends_and_can_stop_anywhere(broker: Broker) -> None:
+def test_R86_iteration_never_ends_and_can_stop_anywhere(broker: Broker) -> None:
     fill(broker)
     with consuming(broker) as consumer:
         found = []
@@ -171,7 +172,7 @@ def test_86_iteration_never_ends_and_can_stop_anywhere(broker: Broker) -> None:
         assert waiting.result(SECONDS).offset == COUNT
 
 
-def test_86_until_end_ends_where_the_log_ended(broker: Broker) -> None:
+def test_R86_until_end_ends_where_the_log_ended(broker: Broker) -> None:
     fill(broker)
     with consuming(broker, max_partition_fetch_bytes=500) as consumer:
         found = []
@@ -184,7 +185,7 @@ def test_86_until_end_ends_where_the_log_ended(broker: Broker) -> None:
         assert list(consumer.until_end()) == []
 
 
-def test_86_until_end_passes_aborted_and_open_transactions(broker: Broker) -> None:
+def test_R86_until_end_passes_aborted_and_open_transactions(broker: Broker) -> None:
     keys: dict[str, Any] = {"bootstrap_servers": broker.bootstrap_servers, "linger_ms": 0}
     with (
         kbatch.Producer(transactional_id="a", **keys) as aborting,
@@ -241,7 +242,7 @@ def test_until_end_says_if_nothing_comes(broker: Broker) -> None:
     ],
     ids=["offset", "time", "late", "now", "age", "beginning", "end", "epoch"],
 )
-def test_34_seek_works_before_the_first_poll(broker: Broker, place: Any, expected: int) -> None:
+def test_R34_seek_works_before_the_first_poll(broker: Broker, place: Any, expected: int) -> None:
     fill(broker)
     with consuming(broker, SECOND, THIRD) as consumer:
         consumer.pause([SECOND])
@@ -253,7 +254,7 @@ def test_34_seek_works_before_the_first_poll(broker: Broker, place: Any, expecte
             assert found == {1: list(range(expected, COUNT)), 2: list(range(COUNT))}
 
 
-def test_34_seek_drops_what_was_fetched_of_its_partition_only(broker: Broker) -> None:
+def test_R34_seek_drops_what_was_fetched_of_its_partition_only(broker: Broker) -> None:
     fill(broker)
     with consuming(broker) as consumer:
         first = polled(consumer, 10, max_records=10)
@@ -264,7 +265,7 @@ def test_34_seek_drops_what_was_fetched_of_its_partition_only(broker: Broker) ->
         assert found[2][-COUNT:] == list(range(COUNT))
 
 
-def test_34_seek_to_beginning_and_end_take_all_partitions(broker: Broker) -> None:
+def test_R34_seek_to_beginning_and_end_take_all_partitions(broker: Broker) -> None:
     fill(broker)
     with consuming(broker) as consumer:
         consumer.seek_to_end()
@@ -290,7 +291,7 @@ def test_a_seek_inside_a_loop_moves_it(broker: Broker) -> None:
         assert found == [0, 1, 2, 3, 4, *range(2, COUNT)]
 
 
-def test_37_a_missing_position_is_an_error_without_a_policy(broker: Broker) -> None:
+def test_R37_a_missing_position_is_an_error_without_a_policy(broker: Broker) -> None:
     fill(broker)
     with consuming(broker, auto_offset_reset="none") as consumer:
         with pytest.raises(NoOffsetForPartitionError, match=r"orders-0, orders-1, orders-2; seek\(\)") as no:
@@ -309,7 +310,7 @@ def test_37_a_missing_position_is_an_error_without_a_policy(broker: Broker) -> N
 # 36: pause and resume
 
 
-def test_36_pause_keeps_what_was_fetched(broker: Broker) -> None:
+def test_R36_pause_keeps_what_was_fetched(broker: Broker) -> None:
     fill(broker)
     with consuming(broker) as consumer:
         consumer.poll_table(min_rows=3 * COUNT, columns=["offset"])
@@ -328,7 +329,7 @@ def test_36_pause_keeps_what_was_fetched(broker: Broker) -> None:
         assert found == {each: list(range(COUNT, 2 * COUNT)) for each in range(3)}
 
 
-def test_36_pause_inside_a_loop_stops_its_partition(broker: Broker) -> None:
+def test_R36_pause_inside_a_loop_stops_its_partition(broker: Broker) -> None:
     fill(broker)
     with consuming(broker) as consumer:
         found = []
@@ -347,7 +348,7 @@ def test_36_pause_inside_a_loop_stops_its_partition(broker: Broker) -> None:
 # 39, 40: offsets and lags
 
 
-def test_39_offsets_are_looked_up_by_time_and_ends(broker: Broker) -> None:
+def test_R39_offsets_are_looked_up_by_time_and_ends(broker: Broker) -> None:
     fill(broker)
     with consuming(broker) as consumer:
         assert consumer.beginning_offsets(PLACES) == dict.fromkeys(PLACES, 0)
@@ -364,7 +365,7 @@ def test_39_offsets_are_looked_up_by_time_and_ends(broker: Broker) -> None:
             consumer.offsets_for_times({FIRST: "end"})
 
 
-def test_38_the_end_of_committed_records_is_the_stable_offset(broker: Broker) -> None:
+def test_R38_the_end_of_committed_records_is_the_stable_offset(broker: Broker) -> None:
     fill(broker, 3, partitions=[0])
     with kbatch.Producer(bootstrap_servers=broker.bootstrap_servers, transactional_id="a") as producer:
         producer.init_transactions()
@@ -377,7 +378,7 @@ def test_38_the_end_of_committed_records_is_the_stable_offset(broker: Broker) ->
         producer.abort_transaction()
 
 
-def test_40_lag_is_known_without_a_request(broker: Broker) -> None:
+def test_R40_lag_is_known_without_a_request(broker: Broker) -> None:
     fill(broker)
     with consuming(broker, FIRST) as consumer:
         consumer.poll(max_records=10)
@@ -413,7 +414,7 @@ def test_assign_keeps_partitions_that_stay(broker: Broker) -> None:
 # Errors of partitions
 
 
-def test_an_unreadable_partition_is_an_error_of_each_poll(broker: Broker) -> None:
+def test_R26_an_unreadable_partition_is_an_error_of_each_poll(broker: Broker) -> None:
     fill(broker, 3, partitions=[0])
     broker.fail_next("ListOffsets", "TOPIC_AUTHORIZATION_FAILED", times=3)
     with consuming(broker, FIRST) as consumer:
@@ -436,7 +437,57 @@ def test_failures_of_one_partition_do_not_hold_up_others(broker: Broker) -> None
         assert offsets(found) == {0: ALL[0], 2: ALL[2]}
 
 
-def test_90_a_bad_value_stops_its_partition_before_it(broker: Broker) -> None:
+@pytest.mark.parametrize("taken", [5, 30])
+def test_R46_replaced_records_are_not_handed_out(broker: Broker, taken: int) -> None:
+    """The new leader has less than what was fetched, and then other records."""
+    fill(broker, partitions=[0], batch_size=1, linger_ms=0)
+    with consuming(broker, FIRST) as consumer:
+        found = polled(consumer, taken, max_records=1)
+        until(lambda: consumer._engine.reading(FIRST).fetch_offset == COUNT)
+
+        def truncate(core: Any) -> None:
+            log = core.state.cluster.partition(*FIRST).log
+            log.truncate_to(20, FIRST_MS)
+            core.state.move_leader(*FIRST, 1)
+
+        broker._call(truncate)
+        fill(broker, 30, partitions=[0], start=1000)
+        until(lambda: consumer._engine.reading(FIRST).fetch_offset == 50)
+        first = min(taken, 20)
+        found = [*found[:first], *polled(consumer, 50 - first)]
+        assert [each.offset for each in found] == list(range(50))
+        assert [int(each.value) for each in found] == [*range(20), *range(1000, 1030)]
+
+
+@pytest.mark.parametrize("way", ["poll", "poll_table", "iterate"])
+def test_R06_seek_goes_on_after_a_corrupt_batch(
+    broker: Broker, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(broker, 9, partitions=[0], batch_size=1, linger_ms=0)
+    bend(monkeypatch, 4)
+
+    def read(consumer: Any) -> list[int]:
+        if way == "poll":
+            return [each.offset for each in consumer.poll()]
+        if way == "iterate":
+            return [next(iter(consumer)).offset]
+        return consumer.poll_table(columns=["offset"])["offset"].to_pylist()  # type: ignore[no-any-return]
+
+    with consuming(broker, FIRST) as consumer:
+        found: list[int] = []
+        while len(found) < 4:
+            found += read(consumer)
+        for _ in range(2):
+            with pytest.raises(CorruptRecordError, match=r"orders-0 at offset 4.*seek to offset 5 to skip"):
+                read(consumer)
+            assert consumer.position(FIRST) == 4
+        consumer.seek(FIRST, 5)
+        while len(found) < 8:
+            found += read(consumer)
+        assert found == [0, 1, 2, 3, 5, 6, 7, 8]
+
+
+def test_R90_a_bad_value_stops_its_partition_before_it(broker: Broker) -> None:
     with kbatch.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
         for number in range(6):
             value = b"bad" if number == 3 else number.to_bytes(8, "big")

@@ -38,7 +38,7 @@ def is_polling(consumer: Any) -> bool:
 # 72: its end
 
 
-def test_72_close_ends_a_poll_that_waits(broker: Broker, shell: str) -> None:
+def test_R72_close_ends_a_poll_that_waits(broker: Broker, shell: str) -> None:
     with consuming(broker) as consumer:
         for wait in (lambda: consumer.poll(), lambda: next(iter(consumer))):
             if not consumer.is_open:
@@ -61,7 +61,7 @@ def test_72_close_ends_a_poll_that_waits(broker: Broker, shell: str) -> None:
 
 
 @pytest.mark.threads
-def test_72_a_dropped_consumer_warns_and_ends(broker: Broker) -> None:
+def test_R72_a_dropped_consumer_warns_and_ends(broker: Broker) -> None:
     fill(broker, 3)
     consumer = kbatch.Consumer(bootstrap_servers=broker.bootstrap_servers, auto_offset_reset="earliest")
     consumer.assign(PLACES)
@@ -80,7 +80,7 @@ def test_a_consumer_cannot_be_copied(broker: Broker) -> None:
                 copied(consumer)
 
 
-def test_72_a_consumer_that_its_loop_leaves_warns_and_ends(broker: Broker, run: Runner) -> None:
+def test_R72_a_consumer_that_its_loop_leaves_warns_and_ends(broker: Broker, run: Runner) -> None:
     async def program() -> None:
         consumer = kbatch.AsyncConsumer(bootstrap_servers=broker.bootstrap_servers)
         consumer.assign(PLACES)
@@ -115,7 +115,7 @@ async def closed_twice(consumer: kbatch.AsyncConsumer) -> None:
 
 
 @pytest.mark.threads
-def test_73_a_second_thread_is_refused_by_name(broker: Broker) -> None:
+def test_R73_a_second_thread_is_refused_by_name(broker: Broker) -> None:
     with consuming(broker) as consumer:
         waiting = within(consumer.poll)
         until(lambda: is_polling(consumer))
@@ -129,7 +129,7 @@ def test_73_a_second_thread_is_refused_by_name(broker: Broker) -> None:
         assert not consumer.poll(0)  # its turn
 
 
-def test_73_a_second_task_is_refused_by_name(broker: Broker, run: Runner) -> None:
+def test_R73_a_second_task_is_refused_by_name(broker: Broker, run: Runner) -> None:
     async def program() -> None:
         async with kbatch.AsyncConsumer(bootstrap_servers=broker.bootstrap_servers) as consumer:
             consumer.assign(PLACES)
@@ -170,7 +170,7 @@ def test_a_user_that_was_interrupted_while_leaving_comes_again() -> None:
 
 
 @pytest.mark.parametrize("kind", ["poll", "poll_table", "async for"])
-def test_95_a_cancelled_poll_loses_nothing(broker: Broker, run: Runner, kind: str) -> None:
+def test_R95_a_cancelled_poll_loses_nothing(broker: Broker, run: Runner, kind: str) -> None:
     async def taken(consumer: kbatch.AsyncConsumer) -> list[tuple[int, int]]:
         if kind == "poll":
             return [(each.partition, each.offset) for each in await consumer.poll(max_records=7)]
@@ -233,7 +233,7 @@ class RecordsOnly(ConsumerInterceptor):
         pass
 
 
-def test_93_interceptors_see_what_is_polled_in_order(
+def test_R93_interceptors_see_what_is_polled_in_order(
     broker: Broker, shell: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     fill(broker, 4, partitions=[0])
@@ -248,7 +248,7 @@ def test_93_interceptors_see_what_is_polled_in_order(
     assert "Failing.on_consume failed and is skipped" in caplog.text
 
 
-def test_93_interceptors_see_tables(broker: Broker, shell: str) -> None:
+def test_R93_interceptors_see_tables(broker: Broker, shell: str) -> None:
     fill(broker, 4, partitions=[0])
     seen = Seen()
     with consuming(broker, FIRST, interceptor_classes=[seen]) as consumer:
@@ -261,7 +261,7 @@ def test_93_interceptors_see_tables(broker: Broker, shell: str) -> None:
 # 94: metrics
 
 
-def test_94_polls_are_measured(broker: Broker, shell: str) -> None:
+def test_R94_polls_are_measured(broker: Broker, shell: str) -> None:
     def value(name: str) -> float:
         (found,) = (each for key, each in consumer.metrics().items() if key.name == name)
         return found
@@ -286,7 +286,7 @@ def totals(consumer: Any) -> float:
     return found
 
 
-def test_memory_goes_back_when_records_are_taken_or_dropped(broker: Broker, shell: str) -> None:
+def test_R31_memory_goes_back_when_records_are_taken_or_dropped(broker: Broker, shell: str) -> None:
     fill(broker, 2000, partitions=[0, 1])
     with consuming(broker) as consumer:
         consumer.poll(max_records=5)

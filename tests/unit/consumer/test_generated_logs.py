@@ -77,7 +77,7 @@ def expected(
 
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
 @pytest.mark.parametrize("logs", SEEDS, indirect=True)
-def test_every_way_to_read_gives_what_the_oracle_sees(
+def test_R01_every_way_to_read_gives_what_the_oracle_sees(
     broker: Broker, logs: list[PartitionLog], isolation: str
 ) -> None:
     keys: dict[str, Any] = {"bootstrap_servers": broker.bootstrap_servers, "isolation": isolation}

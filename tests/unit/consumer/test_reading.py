@@ -64,7 +64,7 @@ def sent_rows(sent: dict[int, list[Sent]]) -> dict[int, list[tuple[int, Sent]]]:
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("layout", ["copy", "view"])
-def test_a_table_has_the_records_that_were_sent(broker: Broker, codec: str, layout: str) -> None:
+def test_R14_a_table_has_the_records_that_were_sent(broker: Broker, codec: str, layout: str) -> None:
     sent = produce(broker, 300, compression_type=codec, batch_size=2000)
     table = read(broker, layout=layout)
     assert rows(table) == sent_rows(sent)
@@ -75,7 +75,7 @@ def test_a_table_has_the_records_that_were_sent(broker: Broker, codec: str, layo
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
-def test_the_table_is_the_same_for_all_numbers_of_threads(broker: Broker, threads: int) -> None:
+def test_R88_the_table_is_the_same_for_all_numbers_of_threads(broker: Broker, threads: int) -> None:
     produce(broker, 500, compression_type="lz4", batch_size=1000)
     config = {"max.partition.fetch.bytes": 3000}
     assert read(broker, config=config, threads=threads) == read(broker)
@@ -97,7 +97,7 @@ def test_only_the_wanted_columns_come_in_their_order(broker: Broker) -> None:
     assert scan(broker, columns=["offset"]).schema == pa.schema([("offset", pa.int64())])
 
 
-def test_times_of_the_broker_have_their_type(broker: Broker) -> None:
+def test_R09_times_of_the_broker_have_their_type(broker: Broker) -> None:
     broker.create_topic("times", **{"message.timestamp.type": "LogAppendTime"})
     with kbatch.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
         producer.send("times", b"value", timestamp_ms=FIRST_MS)
@@ -158,7 +158,7 @@ def test_without_isolation_only_committed_records_come(broker: Broker) -> None:
 # Ranges
 
 
-def test_a_range_is_exact_by_offset(broker: Broker) -> None:
+def test_R87_a_range_is_exact_by_offset(broker: Broker) -> None:
     sent = produce(broker, 50, batch_size=500, compression_type="gzip")
     expected = sent_rows(sent)
     assert rows(read(broker, start=17, end=33)) == {each: part[17:33] for each, part in expected.items()}
@@ -167,7 +167,7 @@ def test_a_range_is_exact_by_offset(broker: Broker) -> None:
     assert read(broker, start=50).num_rows == 0
 
 
-def test_a_range_is_exact_by_time(broker: Broker) -> None:
+def test_R87_a_range_is_exact_by_time(broker: Broker) -> None:
     sent = produce(broker, 50, batch_size=500)
     first, last = (datetime.fromtimestamp((FIRST_MS + number) / 1000, UTC) for number in (10, 20))
     expected = {each: part[10:20] for each, part in sent_rows(sent).items()}
@@ -176,7 +176,7 @@ def test_a_range_is_exact_by_time(broker: Broker) -> None:
     assert read(broker, start=timedelta(days=36500)).num_rows == 150
 
 
-def test_the_end_is_fixed_when_the_call_begins(broker: Broker) -> None:
+def test_R87_the_end_is_fixed_when_the_call_begins(broker: Broker) -> None:
     produce(broker, 20)
     stream = scan(broker)
     produce(broker, 5)
@@ -197,7 +197,7 @@ def test_a_stream_without_end_waits_for_records(broker: Broker) -> None:
     ]
 
 
-def test_deleted_records_raise_or_are_skipped(broker: Broker) -> None:
+def test_R89_deleted_records_raise_or_are_skipped(broker: Broker) -> None:
     sent = produce(broker, 30)
     delete_records(broker, {0: 10, 1: 30})
     expected = {0: sent_rows(sent)[0][10:], 2: sent_rows(sent)[2]}
@@ -269,7 +269,7 @@ def test_deserializers_make_typed_columns(broker: Broker) -> None:
     assert sum(batch.num_rows for batch in stream) == 20
 
 
-def test_what_cannot_be_deserialized_says_where_it_is(broker: Broker) -> None:
+def test_R90_what_cannot_be_deserialized_says_where_it_is(broker: Broker) -> None:
     with kbatch.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
         for number in range(5):
             producer.send(TOPIC, b"x" * (1 if number == 3 else 8), partition=1)
@@ -378,7 +378,7 @@ def test_a_config_is_a_dict_or_a_configuration(broker: Broker) -> None:
         read(broker, config=config)
 
 
-def test_a_corrupt_batch_says_where_it_is(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_R06_a_corrupt_batch_says_where_it_is(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     produce(broker, 30, batch_size=200)
     broken = broker.batches(TOPIC, 1)[2].base_offset
     fetch = Partition.fetch

@@ -26,7 +26,7 @@ from kbatch.errors import (
     UnknownTopicOrPartitionError,
 )
 from kbatch.testing import Broker
-from kbatch.testing.broker.partition import Partition
+from tests.support.polling import bend
 from tests.support.producing import SECONDS, until, within
 from tests.support.topics import FIRST_MS, Sent, whole
 from tests.unit.consumer.conftest import own_threads
@@ -53,21 +53,6 @@ def fill(broker: Broker, count: int = COUNT, **keys: Any) -> None:
 def used_bytes(reader: TopicReader) -> int:
     """Return the bytes of the buffer that are in use."""
     return reader._runtime.engine._budget.used
-
-
-def bend(broker: Broker, monkeypatch: pytest.MonkeyPatch, offset: int) -> None:
-    """Let the broker answer with a flipped bit in the batches at an offset."""
-    fetch = Partition.fetch
-
-    def bent(log: Partition, *arguments: Any, **keywords: Any) -> Any:
-        fetched = fetch(log, *arguments, **keywords)
-        batches = [bytearray(each) for each in fetched.batches]
-        for batch in batches:
-            if int.from_bytes(batch[:8], "big") == offset:
-                batch[-1] ^= 1
-        return fetched._replace(batches=list(map(bytes, batches)))
-
-    monkeypatch.setattr(Partition, "fetch", bent)
 
 
 ALL = whole(TOPIC, {0: COUNT, 1: COUNT, 2: COUNT})
@@ -308,7 +293,7 @@ def test_records_before_a_corrupt_batch_come_first(broker: Broker, monkeypatch: 
     monkeypatch.setattr(topic_reader, "LOT_RECORDS", 2)
     fill(broker, batch_size=200)
     bad = broker.batches(TOPIC, 0)[-1].base_offset
-    bend(broker, monkeypatch, bad)
+    bend(monkeypatch, bad)
     with opened(broker) as reader:
         reading = reader.read_records({TopicPartition(TOPIC, 0): (0, COUNT)})
         found: list[int] = []

@@ -65,7 +65,7 @@ def test_pieces_come_out_in_the_order_they_went_in(threads: int) -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_few_pieces_are_decoded_ahead_of_the_reader(threads: int) -> None:
+def test_R29_few_pieces_are_decoded_ahead_of_the_reader(threads: int) -> None:
     begun: SimpleQueue[int] = SimpleQueue()
     with decoding(begun.put, threads) as made:
         for number in range(50):

@@ -41,7 +41,7 @@ def marker(base_offset: int, producer_id: int, row: plain.Row = ABORT) -> bytes:
 # Transactions
 
 
-def test_several_aborts_of_one_producer_in_an_answer() -> None:
+def test_R48_several_aborts_of_one_producer_in_an_answer() -> None:
     data = transactional(0, 7) + marker(2, 7) + transactional(3, 7) + marker(5, 7) + transactional(6, 7)
     data += marker(8, 7, COMMIT)
     records = fetched(data, aborted=[(7, 3), (7, 0)])
@@ -49,17 +49,17 @@ def test_several_aborts_of_one_producer_in_an_answer() -> None:
     assert (records.next_offset, records.row_bound) == (9, 2)
 
 
-def test_answer_that_begins_at_a_marker() -> None:
+def test_R48_answer_that_begins_at_a_marker() -> None:
     assert offsets(fetched(marker(5, 7) + transactional(6, 7), from_offset=5, aborted=[(7, 0)])) == [6, 7]
 
 
-def test_abort_marker_without_an_entry_hides_nothing() -> None:
+def test_R48_abort_marker_without_an_entry_hides_nothing() -> None:
     assert offsets(fetched(transactional(0, 7) + marker(2, 7) + transactional(3, 7), aborted=[])) == [
         *(0, 1, 3, 4)
     ]
 
 
-def test_marker_in_the_last_batch_moves_the_position() -> None:
+def test_R02_R48_marker_in_the_last_batch_moves_the_position() -> None:
     records = fetched(transactional(0, 7) + marker(2, 7), aborted=[(7, 0)])
     assert (offsets(records), records.next_offset, records.position) == ([], 3, 3)
 
@@ -80,7 +80,7 @@ def test_empty_control_batch_ends_nothing() -> None:
     assert offsets(fetched(transactional(0, 7) + empty + transactional(3, 7), aborted=[(7, 0)])) == []
 
 
-def test_uncommitted_sees_all_but_markers() -> None:
+def test_R02_uncommitted_sees_all_but_markers() -> None:
     assert offsets(fetched(transactional(0, 7) + marker(2, 7) + transactional(3, 7))) == [0, 1, 3, 4]
 
 
@@ -94,13 +94,13 @@ def test_unreadable_marker_of_an_aborter_is_a_fault() -> None:
 # Positions
 
 
-def test_empty_batch_moves_the_position() -> None:
+def test_R03_empty_batch_moves_the_position() -> None:
     records = fetched(plain.encode([], base_offset=4, last_offset=9), from_offset=4)
     assert (records.next_offset, records.row_bound, records.decode(["value"])) == (10, 0, [])
 
 
 @pytest.mark.parametrize("compression", plain.CODECS)
-def test_batch_that_begins_before_the_position(compression: str) -> None:
+def test_R04_batch_that_begins_before_the_position(compression: str) -> None:
     data = plain.encode(ROWS, compression=compression)
     records = fetched(data, from_offset=4, to_offset=8)
     assert offsets(records) == [4, 5, 6, 7]
@@ -120,14 +120,14 @@ def test_last_stable_offset_is_no_end() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 11, 12, 60, 61, 100])
-def test_cut_off_first_batch_says_its_size(size: int) -> None:
+def test_R05_cut_off_first_batch_says_its_size(size: int) -> None:
     data = plain.encode(ROWS)
     records = fetched(data[:size])
     assert records.needed_bytes == (len(data) if size >= 12 else 61)
     assert (records.next_offset, records.fault, offsets(records)) == (0, None, [])
 
 
-def test_cut_off_tail_is_ignored() -> None:
+def test_R05_cut_off_tail_is_ignored() -> None:
     data = plain.encode(ROWS) + plain.encode(ROWS, base_offset=10)
     records = fetched(data[:-1])
     assert (records.needed_bytes, records.next_offset, len(offsets(records))) == (0, 10, 10)
@@ -141,7 +141,7 @@ def test_no_records_need_nothing() -> None:
 # Faults
 
 
-def test_bad_checksum_keeps_what_is_before() -> None:
+def test_R06_bad_checksum_keeps_what_is_before() -> None:
     second = plain.encode(ROWS, base_offset=10)
     data = plain.encode(ROWS) + second[:-1] + bytes([second[-1] ^ 1])
     records = fetched(data)
@@ -163,7 +163,7 @@ def test_batch_bent_into_a_marker_is_not_skipped(field: int) -> None:
     assert fetched(bytes(batch), check_crcs=False).next_offset == 10
 
 
-def test_bad_checksum_is_read_without_checks() -> None:
+def test_R06_bad_checksum_is_read_without_checks() -> None:
     data = plain.encode(ROWS)
     records = fetched(data[:-1] + bytes([data[-1] ^ 1]), check_crcs=False)
     records.decode(["offset"])
@@ -171,7 +171,7 @@ def test_bad_checksum_is_read_without_checks() -> None:
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_old_message_set_is_a_fault_that_says_so(magic: int) -> None:
+def test_R08_old_message_set_is_a_fault_that_says_so(magic: int) -> None:
     old = plain.encode(ROWS, base_offset=10)
     old = old[:16] + bytes([magic]) + old[17:]
     records = fetched(plain.encode(ROWS) + old)
@@ -229,7 +229,7 @@ def test_broken_stream_names_the_codec(compression: str) -> None:
 
 @pytest.mark.parametrize("compression", plain.CODECS[1:])
 @pytest.mark.parametrize("layout", ["copy", "view"])
-def test_decompressed_size_is_bounded(compression: str, layout: Any) -> None:
+def test_R07_decompressed_size_is_bounded(compression: str, layout: Any) -> None:
     batch = plain.encode([(None, bytes(100_000), (), 0)], compression=compression)
     records = fetched(batch, max_decompressed_bytes=99_999)
     assert records.decode(["value"], layout) == []
@@ -277,7 +277,7 @@ def test_records_taken_a_few_at_a_time_move_the_position(compression: str) -> No
     assert (records.position, records.is_used_up, records.take_records(4)) == (35, True, [])
 
 
-def test_last_record_moves_the_position_past_what_is_invisible() -> None:
+def test_R49_last_record_moves_the_position_past_the_invisible() -> None:
     """So that the lag of a reader that has all records is 0, and the memory can go at once."""
     data = transactional(0, 7) + marker(2, 7, COMMIT) + transactional(3, 8) + marker(5, 8)
     records = fetched(data, aborted=[(8, 3)])
@@ -357,7 +357,7 @@ def test_each_record_goes_to_one_of_the_threads_that_take() -> None:
 # Columns
 
 
-def test_headers_of_batches_suffice_for_counts_and_offsets() -> None:
+def test_R12_headers_of_batches_suffice_for_counts_and_offsets() -> None:
     """The records are bytes that no codec can read."""
     batch = plain.encode(ROWS, compression="zstd", base_offset=5)
     batch = plain.with_crc(batch[:61] + bytes(len(batch) - 61))
@@ -379,14 +379,14 @@ def test_count_of_a_compacted_batch_is_its_headers() -> None:
     assert records.fault is not None
 
 
-def test_log_append_time_needs_no_records() -> None:
+def test_R09_log_append_time_needs_no_records() -> None:
     batch = plain.encode(ROWS, compression="zstd", log_append_time_ms=77)
     (chunk,) = fetched(plain.with_crc(batch[:61] + bytes(len(batch) - 61))).decode(["timestamp"])
     times = fetched_batch(chunk, "orders", 3, ["timestamp"]).column(0)
     assert times.cast(pa.int64()).to_pylist() == [77] * 10
 
 
-def test_chunks_have_one_timestamp_type() -> None:
+def test_R13_chunks_have_one_timestamp_type() -> None:
     data = b"".join(
         plain.encode(ROWS[:2], base_offset=base, log_append_time_ms=stamp)
         for base, stamp in ((0, None), (2, None), (4, 9), (6, None))
@@ -400,7 +400,7 @@ def test_chunks_have_one_timestamp_type() -> None:
 
 @pytest.mark.parametrize("compression", ["none", "lz4"])
 @pytest.mark.parametrize("layout", ["copy", "view"])
-def test_large_chunks_are_split(compression: str, layout: Any) -> None:
+def test_R13_large_chunks_are_split(compression: str, layout: Any) -> None:
     row: plain.Row = (b"key", b"\x5a" * 1_000_000, (("h", b"x"),), 1)
     data = b"".join(kbatch.encode([row] * 6, base_offset=n * 6, compression=compression) for n in range(8))
     chunks = fetched(data).decode(FETCHED_COLUMNS[2:], layout)
@@ -411,7 +411,7 @@ def test_large_chunks_are_split(compression: str, layout: Any) -> None:
     assert set(table["value"].to_pylist()) == {row[1]}
 
 
-def test_views_keep_the_frame_and_only_they() -> None:
+def test_R14_views_keep_the_frame_and_only_they() -> None:
     pool = FramePool()
     batch = plain.encode([(None, b"long enough for a view", (), 1)] * 3)
     frame = pool.take(len(batch))

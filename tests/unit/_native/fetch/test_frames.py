@@ -34,7 +34,7 @@ def test_frame_has_its_size_and_the_block_its_class(size: int, block: int) -> No
     assert pool.spare_bytes == (block if block <= 32 * MIB else 0)
 
 
-def test_block_is_reused_after_the_last_view() -> None:
+def test_R31_block_is_reused_after_the_last_view() -> None:
     pool = FramePool()
     frame = pool.take(100)
     view = memoryview(frame)

@@ -76,7 +76,7 @@ def test_member_without_topics_gets_nothing(name: str) -> None:
 # Claims
 
 
-def test_C63_zombies_claim_is_ignored() -> None:
+def test_R63_zombies_claim_is_ignored() -> None:
     zombie = member("t", had=parts("t", 0, 1, 2, 3), generation=4, name="cooperative-sticky")
     a = member("t", had=parts("t", 0, 1), generation=5, name="cooperative-sticky")
     b = member("t", had=parts("t", 2, 3), generation=5, name="cooperative-sticky")

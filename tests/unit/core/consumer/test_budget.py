@@ -15,7 +15,7 @@ def test_reservation_is_refused_above_the_limit() -> None:
     assert budget.reserve(40)
 
 
-def test_what_is_larger_than_the_limit_passes_alone() -> None:
+def test_R28_what_is_larger_than_the_limit_passes_alone() -> None:
     budget = Budget(100)
     assert budget.reserve(500)
     assert not budget.reserve(1)

@@ -85,7 +85,7 @@ def leave(group: ClassicGroup, member: ClassicMember, leave: bool | None = None)
 
 
 @pytest.mark.parametrize("version", range(10))
-def test_C62_member_joins_by_each_version(version: int) -> None:
+def test_R62_member_joins_by_each_version(version: int) -> None:
     versions = {kind.api_key: (0, min(version, kind.versions[-1])) for kind in APIS}
     group = ClassicGroup(2, versions=versions)
     group.join()
@@ -95,7 +95,7 @@ def test_C62_member_joins_by_each_version(version: int) -> None:
     assert group.members[1].owned == set(range(PARTITIONS))
 
 
-def test_C62_member_gets_its_id_before_it_joins() -> None:
+def test_R62_member_gets_its_id_before_it_joins() -> None:
     group = group_of(1, client_rack="r", session_timeout_ms=9_000, max_poll_interval_ms=20_000)
     first, second = joins(group.first)
     assert first.member_id == ""
@@ -115,8 +115,27 @@ def test_members_choose_what_all_of_them_have() -> None:
     assert group.owned() in ([{0, 2, 4}, {1, 3, 5}], [{1, 3, 5}, {0, 2, 4}])
 
 
+def test_R63_R64_group_goes_over_to_cooperative_members() -> None:
+    """By two rounds of restarts (KIP-429): members of both kinds are in it meanwhile."""
+    group = group_of(2, "range")
+    both, last = "cooperative-sticky,range", "cooperative-sticky"
+    protocols = []
+    for strategy in (both, both, last, last):
+        leave(group, group.members.pop(0))
+        group.add(partition_assignment_strategy=strategy).subscribe()
+        group.live(12_000)
+        assert sorted(map(len, group.owned())) == [3, 3]
+        assert set().union(*group.owned()) == set(range(PARTITIONS))
+        protocols.append(group.describe().protocol)
+    assert protocols == ["range", *["cooperative-sticky"] * 3]
+    group.forget_callbacks()
+    group.add(partition_assignment_strategy=last).subscribe()
+    group.live(12_000)
+    assert [len(each.seen("revoke")[0]) for each in group.members[:2]] == [1, 1]  # only what moves
+
+
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_C62_members_share_partitions_as_they_come_and_go(strategy: str) -> None:
+def test_R62_members_share_partitions_as_they_come_and_go(strategy: str) -> None:
     group = group_of(1, strategy)
     assert group.owned() == [set(range(PARTITIONS))]
     for _ in range(2):
@@ -152,7 +171,7 @@ def test_session_that_brokers_refuse_is_named() -> None:
 
 
 @pytest.mark.parametrize("strategy", [EAGER, "roundrobin", "sticky"])
-def test_C64_eager_member_revokes_all_before_it_joins(strategy: str) -> None:
+def test_R64_eager_member_revokes_all_before_it_joins(strategy: str) -> None:
     group = group_of(1, strategy)
     before = len(joins(group.first))
     group.add().subscribe()
@@ -169,7 +188,7 @@ def test_C64_eager_member_revokes_all_before_it_joins(strategy: str) -> None:
     assert decode_subscription(mine[-1].protocols[0].metadata).owned == ()
 
 
-def test_C63_cooperative_member_gives_up_what_moves_only() -> None:
+def test_R63_cooperative_member_gives_up_what_moves_only() -> None:
     group = group_of(1)
     second = group.add()
     second.subscribe()
@@ -184,7 +203,7 @@ def test_C63_cooperative_member_gives_up_what_moves_only() -> None:
     assert second.generation == generation
 
 
-def test_C63_claims_have_the_generation_in_which_they_were_got() -> None:
+def test_R63_claims_have_the_generation_in_which_they_were_got() -> None:
     group = group_of(2)
     generation = group.first.generation
     third = group.add()
@@ -201,7 +220,7 @@ def test_C63_claims_have_the_generation_in_which_they_were_got() -> None:
     assert [len(each.owned) for each in rejoined] == [3, 2]
 
 
-def test_C63_zombie_gets_nothing_of_what_it_claims() -> None:
+def test_R63_zombie_gets_nothing_of_what_it_claims() -> None:
     group = group_of(2)
     zombie, other = group.members
     group.members.remove(zombie)  # its process stands still
@@ -218,7 +237,7 @@ def test_C63_zombie_gets_nothing_of_what_it_claims() -> None:
     assert [len(each) for each in group.owned()] == [3, 3]
 
 
-def test_C67_member_reads_on_until_it_polls_in_a_rebalance() -> None:
+def test_R67_member_reads_on_until_it_polls_in_a_rebalance() -> None:
     group = group_of(1, EAGER)
     group.add().subscribe()
     group.advance(HEARTBEAT_MS)
@@ -232,7 +251,7 @@ def test_C67_member_reads_on_until_it_polls_in_a_rebalance() -> None:
     assert group.first.committed(FIRST).answer[FIRST].offset == 1
 
 
-def test_C67_commit_within_a_rebalance_has_the_next_generation() -> None:
+def test_R67_commit_within_a_rebalance_has_the_next_generation() -> None:
     group = group_of(2)
     third = group.add()
     third.subscribe()
@@ -262,7 +281,7 @@ def test_assignment_that_the_program_has_not_seen_is_withdrawn() -> None:
 # Leaders
 
 
-def test_C65_next_member_leads_after_the_leader_has_died() -> None:
+def test_R65_next_member_leads_after_the_leader_has_died() -> None:
     group = group_of(2)
     third = group.add()
     leader_id = group.describe().members[0].member_id
@@ -385,7 +404,7 @@ def test_assignment_of_other_topics_is_not_taken() -> None:
 # Static members
 
 
-def test_C66_static_member_comes_back_without_a_rebalance() -> None:
+def test_R66_static_member_comes_back_without_a_rebalance() -> None:
     group = ClassicGroup(1, group_instance_id="i0")
     group.add(group_instance_id="i1")
     group.join()
@@ -407,7 +426,7 @@ def test_C66_static_member_comes_back_without_a_rebalance() -> None:
     assert not group.first.requests("LeaveGroup")
 
 
-def test_C66_static_leader_notices_changes_after_it_came_back() -> None:
+def test_R66_static_leader_notices_changes_after_it_came_back() -> None:
     group = ClassicGroup(1, group_instance_id="i", metadata_max_age_ms=5_000)
     group.join()
     generation = group.first.generation
@@ -423,7 +442,7 @@ def test_C66_static_leader_notices_changes_after_it_came_back() -> None:
     assert new.owned == set(range(8))
 
 
-def test_C66_second_consumer_with_the_name_fences_the_first() -> None:
+def test_R66_second_consumer_with_the_name_fences_the_first() -> None:
     group = group_of(1, group_instance_id="i")
     second = group.add()
     second.subscribe()
@@ -561,7 +580,7 @@ def test_every_state_can_be_entered_and_left() -> None:
 
 
 @pytest.mark.parametrize("code", ["ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID"])
-def test_C78_refused_commit_says_that_the_membership_is_over(code: str) -> None:
+def test_R78_refused_commit_says_that_the_membership_is_over(code: str) -> None:
     group = group_of(1)
     group.first.faults.fail_next("OffsetCommit", code, 1)
     call = group.first.begin_commit({FIRST: 1})
@@ -607,7 +626,7 @@ def test_other_topics_are_joined_for() -> None:
     assert joins(group.first)[-1].reason
 
 
-def test_C59_pattern_is_matched_by_the_member() -> None:
+def test_R59_pattern_is_matched_by_the_member() -> None:
     group = ClassicGroup(2, metadata_max_age_ms=5_000)
     group.first.cluster.create_topic("events-2", 2)
     group.first.cluster.create_topic("more-events", 2)
@@ -655,7 +674,7 @@ def test_leaving_member_gives_up_all_and_says_why(strategy: str) -> None:
     (None, None, True), (None, True, True), (None, False, False),
     ("i", None, False), ("i", True, True), ("i", False, False),
 ])  # fmt: skip
-def test_C56_close_chooses_whether_the_member_leaves(
+def test_R56_close_chooses_whether_the_member_leaves(
     instance_id: str | None, choice: bool | None, leaves: bool
 ) -> None:
     group = group_of(1, group_instance_id=instance_id)
@@ -714,7 +733,7 @@ def test_member_is_out_although_the_coordinator_is_silent() -> None:
 
 
 @pytest.mark.parametrize("instance_id", [None, "i"])
-def test_C69_member_that_does_not_poll_leaves_and_joins_again(instance_id: str | None) -> None:
+def test_R69_member_that_does_not_poll_leaves_and_joins_again(instance_id: str | None) -> None:
     group = group_of(2, max_poll_interval_ms=10_000)
     late = group.add(group_instance_id=instance_id)
     late.subscribe()
@@ -739,7 +758,7 @@ def test_C69_member_that_does_not_poll_leaves_and_joins_again(instance_id: str |
 
 @settings(max_examples=60)
 @given(seed=st.integers(0, 2**32), strategy=st.sampled_from(STRATEGIES))
-def test_C62_group_settles_after_any_faults(seed: int, strategy: str) -> None:
+def test_R62_group_settles_after_any_faults(seed: int, strategy: str) -> None:
     rng = random.Random(seed)
     group = ClassicGroup(
         rng.randint(1, 3),

@@ -54,7 +54,7 @@ def refuse_partitions(r: GroupReading, codes: dict[TopicPartition, list[str]]) -
 # What is sent
 
 
-def test_75_commit_says_the_member_and_the_leader_epochs() -> None:
+def test_R75_commit_says_the_member_and_the_leader_epochs() -> None:
     r = member(group_instance_id="one")
     call = r.commit({B: OffsetAndMetadata(7, "note", 3), A: 5})
     assert call.is_done and call.error is None and not call.failed
@@ -69,16 +69,26 @@ def test_75_commit_says_the_member_and_the_leader_epochs() -> None:
     assert r.coordinator.committed == {A: OffsetAndMetadata(5), B: OffsetAndMetadata(7, "note", 3)}
 
 
-def test_84_offsets_after_the_log_are_committed_as_given() -> None:
+def test_R84_offsets_after_the_log_are_committed_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     r = member()
-    assert r.commit({A: 10**12}).error is None
-    assert r.coordinator.committed[A].offset == 10**12
+    r.put(b"a", b"b")
+    r.advance(1000)
+    assert r.commit({A: 2, B: 0}).error is None
+    assert not caplog.records
+    assert r.commit({A: 3, B: 10**12}).error is None
+    assert (r.coordinator.committed[A].offset, r.coordinator.committed[B].offset) == (3, 10**12)
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert record.getMessage() == (
+        f"group g: commits {A} at 3, although its log ended at 2 when last read; "
+        f"{B} at 1000000000000, although its log ended at 0 when last read"
+    )
 
 
 # Order
 
 
-def test_76_commits_are_sent_one_at_a_time_and_done_in_order() -> None:
+def test_R76_commits_are_sent_one_at_a_time_and_done_in_order() -> None:
     r = member()
     r.faults.delay("OffsetCommit", 1)
     calls = [r.begin_commit({A: offset}, retries=offset == 3) for offset in (1, 2, 3)]
@@ -91,7 +101,7 @@ def test_76_commits_are_sent_one_at_a_time_and_done_in_order() -> None:
     assert r.coordinator.committed[A].offset == 3
 
 
-def test_76_empty_commit_is_done_after_all_earlier_ones() -> None:
+def test_R76_empty_commit_is_done_after_all_earlier_ones() -> None:
     r = member()
     r.faults.delay("OffsetCommit", 1)
     first = r.begin_commit({A: 1}, retries=False)
@@ -103,7 +113,7 @@ def test_76_empty_commit_is_done_after_all_earlier_ones() -> None:
     assert len(r.coordinator.commits) == 1
 
 
-def test_76_commit_with_retries_is_sent_until_it_succeeds() -> None:
+def test_R76_commit_with_retries_is_sent_until_it_succeeds() -> None:
     r = member()
     r.coordinator.commit_refusals = [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] * 3
     call = r.begin_commit({A: 1})
@@ -118,7 +128,7 @@ def test_76_commit_with_retries_is_sent_until_it_succeeds() -> None:
 @pytest.mark.parametrize(
     "code", ["COORDINATOR_LOAD_IN_PROGRESS", "NOT_COORDINATOR", "UNKNOWN_TOPIC_OR_PARTITION"]
 )
-def test_76_commit_without_retries_is_done_after_one_answer(code: str) -> None:
+def test_R76_commit_without_retries_is_done_after_one_answer(code: str) -> None:
     r = member()
     r.coordinator.commit_refusals = [ErrorCode[code]]
     call = r.commit({A: 1}, retries=False)
@@ -129,7 +139,7 @@ def test_76_commit_without_retries_is_done_after_one_answer(code: str) -> None:
     assert again.is_done and again.error is None, "the next one has no back-off"
 
 
-def test_76_commit_ends_after_default_api_timeout() -> None:
+def test_R76_commit_ends_after_default_api_timeout() -> None:
     r = member(default_api_timeout_ms=7000)
     r.coordinator.commit_refusals = [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] * 1000
     call, short = r.begin_commit({A: 1}), r.begin_commit({A: 2}, timeout_ms=1000)
@@ -143,7 +153,7 @@ def test_76_commit_ends_after_default_api_timeout() -> None:
     assert isinstance(call.error.__cause__, errors.CoordinatorLoadInProgressError)
 
 
-def test_76_late_answer_does_not_disturb_the_next_commit() -> None:
+def test_R76_late_answer_does_not_disturb_the_next_commit() -> None:
     r = member()
     r.faults.delay("OffsetCommit", 3)
     late = r.commit({A: 1}, timeout_ms=1000)
@@ -157,7 +167,7 @@ def test_76_late_answer_does_not_disturb_the_next_commit() -> None:
     assert r.coordinator.committed[A].offset == 2
 
 
-def test_76_moved_coordinator_is_found_again() -> None:
+def test_R76_moved_coordinator_is_found_again() -> None:
     r = member()
     r.coordinator.commit_refusals = [ErrorCode.NOT_COORDINATOR]
     finds = len(r.requests("FindCoordinator"))
@@ -167,7 +177,7 @@ def test_76_moved_coordinator_is_found_again() -> None:
     assert len(r.requests("FindCoordinator")) == finds + 1
 
 
-def test_76_lost_answer_is_repeated() -> None:
+def test_R76_lost_answer_is_repeated() -> None:
     r = member()
     r.faults.drop_connection("OffsetCommit", "after", 1)
     call = r.commit({A: 1})
@@ -190,7 +200,7 @@ def test_commit_repeats_only_the_partitions_that_failed() -> None:
     assert sent == [[0, 1], [1]]
 
 
-def test_82_metadata_that_is_too_large_names_the_partition() -> None:
+def test_R82_metadata_that_is_too_large_names_the_partition() -> None:
     r = member()
     refuse_partitions(r, {B: ["OFFSET_METADATA_TOO_LARGE"]})
     call = r.commit({A: 1, B: OffsetAndMetadata(2, "x" * 5000)})
@@ -223,7 +233,7 @@ def test_commit_with_several_errors_names_them_all() -> None:
 # Generations
 
 
-def test_77_outdated_epoch_is_repeated_with_the_next_one() -> None:
+def test_R77_outdated_epoch_is_repeated_with_the_next_one() -> None:
     r = member()
     r.coordinator.give(A, B, C)
     r.coordinator.commit_refusals = [ErrorCode.STALE_MEMBER_EPOCH]
@@ -234,7 +244,7 @@ def test_77_outdated_epoch_is_repeated_with_the_next_one() -> None:
     assert r.coordinator.committed[A].offset == 1
 
 
-def test_77_outdated_epoch_of_a_lost_partition_fails() -> None:
+def test_R77_outdated_epoch_of_a_lost_partition_fails() -> None:
     r = member()
     r.coordinator.give(B)
     r.coordinator.commit_refusals = [ErrorCode.STALE_MEMBER_EPOCH] * 3
@@ -245,7 +255,7 @@ def test_77_outdated_epoch_of_a_lost_partition_fails() -> None:
     assert r.coordinator.committed == {B: OffsetAndMetadata(2)}
 
 
-def test_77_async_commit_survives_an_outdated_epoch_too() -> None:
+def test_R77_async_commit_survives_an_outdated_epoch_too() -> None:
     r = member()
     r.coordinator.give(A, B, C)
     r.coordinator.commit_refusals = [ErrorCode.STALE_MEMBER_EPOCH]
@@ -253,7 +263,7 @@ def test_77_async_commit_survives_an_outdated_epoch_too() -> None:
 
 
 @pytest.mark.parametrize("code", ["UNKNOWN_MEMBER_ID", "FENCED_INSTANCE_ID", "GROUP_ID_NOT_FOUND"])
-def test_78_commit_of_a_lost_member_fails_and_reading_goes_on(code: str) -> None:
+def test_R78_commit_of_a_lost_member_fails_and_reading_goes_on(code: str) -> None:
     r = member()
     r.coordinator.commit_refusals = [ErrorCode[code]]
     r.coordinator.refusals = [ErrorCode.UNKNOWN_MEMBER_ID]
@@ -265,7 +275,7 @@ def test_78_commit_of_a_lost_member_fails_and_reading_goes_on(code: str) -> None
     assert r.commit({A: 1}).error is None
 
 
-def test_78_partition_of_another_member_is_not_committed() -> None:
+def test_R78_partition_of_another_member_is_not_committed() -> None:
     """The coordinator would accept it, and the new owner would read again what it has read."""
     r = member(A, B)
     r.coordinator.give(B)
@@ -275,7 +285,7 @@ def test_78_partition_of_another_member_is_not_committed() -> None:
     assert r.coordinator.committed == {B: OffsetAndMetadata(1)}
 
 
-def test_78_commit_before_the_first_assignment_fails() -> None:
+def test_R78_commit_before_the_first_assignment_fails() -> None:
     r = GroupReading()
     r.coordinator.refusals = [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] * 100
     r.subscribe()
@@ -284,7 +294,7 @@ def test_78_commit_before_the_first_assignment_fails() -> None:
     assert not r.coordinator.commits
 
 
-def test_79_partition_that_is_being_revoked_can_be_committed() -> None:
+def test_R79_partition_that_is_being_revoked_can_be_committed() -> None:
     r = member()
     r.coordinator.give(B)
     r.advance(INTERVAL_MS)
@@ -300,7 +310,7 @@ def test_79_partition_that_is_being_revoked_can_be_committed() -> None:
 # Without a membership
 
 
-def test_80_assigned_partitions_are_committed_without_a_member() -> None:
+def test_R80_assigned_partitions_are_committed_without_a_member() -> None:
     r = alone()
     assert r.commit({A: 3}).error is None
     (request,) = r.coordinator.commits
@@ -308,7 +318,7 @@ def test_80_assigned_partitions_are_committed_without_a_member() -> None:
     assert r.coordinator.committed[A].offset == 3
 
 
-def test_80_group_with_members_refuses_it() -> None:
+def test_R80_group_with_members_refuses_it() -> None:
     r = alone()
     r.coordinator.commit_refusals = [ErrorCode.UNKNOWN_MEMBER_ID]
     call = r.commit({A: 3})
@@ -354,7 +364,7 @@ def test_committed_offsets_are_looked_up() -> None:
     assert r.committed().answer == {}
 
 
-def test_83_open_transaction_is_waited_out() -> None:
+def test_R83_open_transaction_is_waited_out() -> None:
     r = member()
     r.coordinator.committed = {A: OffsetAndMetadata(5), B: OffsetAndMetadata(6)}
     r.coordinator.unstable = {B}
@@ -369,7 +379,7 @@ def test_83_open_transaction_is_waited_out() -> None:
     assert all(request.require_stable for request in r.requests("OffsetFetch"))
 
 
-def test_83_look_up_ends_after_its_time_out() -> None:
+def test_R83_look_up_ends_after_its_time_out() -> None:
     r = member()
     r.coordinator.unstable = {A}
     call = r.committed(A, timeout_ms=3000)
@@ -424,7 +434,7 @@ CODES = [
     st.lists(st.sampled_from(CODES), max_size=10),
     st.lists(st.sampled_from(["before", "after"]), max_size=2),
 )
-def test_76_whatever_is_refused_offsets_never_go_back(
+def test_R76_whatever_is_refused_offsets_never_go_back(
     commits: list[tuple[bool, int]], refusals: list[str | None], drops: list[str]
 ) -> None:
     r = member()

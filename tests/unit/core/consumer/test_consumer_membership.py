@@ -45,7 +45,7 @@ FULL = {"rebalance_timeout_ms", "subscribed_topic_names", "topic_partitions"}
 # Joining
 
 
-def test_50_join_says_everything_later_heartbeats_what_changed() -> None:
+def test_R50_join_says_everything_later_heartbeats_what_changed() -> None:
     r = make(client_rack="east", group_remote_assignor="range", group_instance_id="one")
     r.coordinator.give(A)
     r.subscribe()
@@ -61,7 +61,7 @@ def test_50_join_says_everything_later_heartbeats_what_changed() -> None:
     assert {each.instance_id for each in later} == {"one"}
 
 
-def test_50_member_id_is_a_uuid_for_the_consumers_life() -> None:
+def test_R50_member_id_is_a_uuid_for_the_consumers_life() -> None:
     r = make()
     r.join(A)
     first = r.engine.group_metadata.member_id
@@ -76,7 +76,7 @@ def test_50_member_id_is_a_uuid_for_the_consumers_life() -> None:
 
 
 @pytest.mark.parametrize("code", ["NOT_COORDINATOR", "COORDINATOR_LOAD_IN_PROGRESS"])
-def test_50_heartbeat_after_an_error_says_everything(code: str) -> None:
+def test_R50_heartbeat_after_an_error_says_everything(code: str) -> None:
     r = make()
     r.join(A, B)
     r.coordinator.refusals = [ErrorCode[code]]
@@ -86,7 +86,7 @@ def test_50_heartbeat_after_an_error_says_everything(code: str) -> None:
     assert r.coordinator._owned(repeated) == {A, B}
 
 
-def test_50_lost_answer_is_survived_with_everything_said_again() -> None:
+def test_R50_lost_answer_is_survived_with_everything_said_again() -> None:
     r = make()
     r.join(A, B)
     r.coordinator.give(A)  # the answer with it is lost
@@ -98,7 +98,7 @@ def test_50_lost_answer_is_survived_with_everything_said_again() -> None:
     assert r.coordinator.may_own == {A}
 
 
-def test_50_new_subscription_is_said_at_once() -> None:
+def test_R50_new_subscription_is_said_at_once() -> None:
     r = make()
     r.cluster.create_topic("other", 1)
     r.join(A)
@@ -111,7 +111,7 @@ def test_50_new_subscription_is_said_at_once() -> None:
 # Heartbeats
 
 
-def test_51_heartbeats_go_on_while_the_program_computes() -> None:
+def test_R51_heartbeats_go_on_while_the_program_computes() -> None:
     r = make()
     r.join(A)
     r.advance(10 * INTERVAL_MS)  # without a poll
@@ -123,7 +123,7 @@ def test_51_heartbeats_go_on_while_the_program_computes() -> None:
     assert r.coordinator.times_ms[-1] >= r.now_ns // MS - INTERVAL_MS
 
 
-def test_51_heartbeats_do_not_wait_behind_other_requests() -> None:
+def test_R51_heartbeats_do_not_wait_behind_other_requests() -> None:
     r = make()
     r.join(A)
     r.faults.delay("ListOffsets", 20)
@@ -134,7 +134,7 @@ def test_51_heartbeats_do_not_wait_behind_other_requests() -> None:
     assert len(lanes) == 3
 
 
-def test_57_unsettled_member_asks_five_times_as_often() -> None:
+def test_R57_unsettled_member_asks_five_times_as_often() -> None:
     r = make()
     r.subscribe()  # others have the partitions
     r.live(4 * INTERVAL_MS)
@@ -150,7 +150,7 @@ def test_57_unsettled_member_asks_five_times_as_often() -> None:
     assert 10 <= len(r.coordinator.times_ms) <= 14, "a change unsettles it again, for two intervals"
 
 
-def test_57_members_that_join_get_partitions_soon() -> None:
+def test_R57_members_that_join_get_partitions_soon() -> None:
     r = make()
     r.subscribe()
     r.live(1100)
@@ -162,7 +162,7 @@ def test_57_members_that_join_get_partitions_soon() -> None:
 # Reconciling
 
 
-def test_52_revoked_partitions_are_given_up_before_others_come() -> None:
+def test_R52_revoked_partitions_are_given_up_before_others_come() -> None:
     r = make()
     r.put(b"a", partition=A)
     r.put(b"c", partition=C)
@@ -179,7 +179,7 @@ def test_52_revoked_partitions_are_given_up_before_others_come() -> None:
     assert r.engine.reading(A) is None
 
 
-def test_52_nothing_is_acknowledged_before_the_callback_has_run() -> None:
+def test_R52_nothing_is_acknowledged_before_the_callback_has_run() -> None:
     r = make()
     r.join(A, B)
     r.coordinator.give(A)
@@ -193,7 +193,7 @@ def test_52_nothing_is_acknowledged_before_the_callback_has_run() -> None:
     assert r.coordinator.may_own == {A}
 
 
-def test_52_target_without_a_change_is_acknowledged_too() -> None:
+def test_R52_target_without_a_change_is_acknowledged_too() -> None:
     """The coordinator may wait for it: the member may not have got what it is to give up."""
     r = make()
     r.join(A)
@@ -206,14 +206,14 @@ def test_52_target_without_a_change_is_acknowledged_too() -> None:
     assert r.callbacks in ([], [("assign", {B}), ("revoke", {B})])
 
 
-def test_52_first_assignment_is_announced_although_it_is_empty() -> None:
+def test_R52_first_assignment_is_announced_although_it_is_empty() -> None:
     r = make()
     r.subscribe()
     r.live(2 * INTERVAL_MS)
     assert r.callbacks == [("assign", set())]
 
 
-def test_52_topic_that_was_created_again_is_revoked_and_assigned() -> None:
+def test_R52_topic_created_again_is_revoked_and_assigned() -> None:
     r = make()
     r.join(A)
     old = r.broker.topic_id()
@@ -226,7 +226,7 @@ def test_52_topic_that_was_created_again_is_revoked_and_assigned() -> None:
     assert r.broker.topic_id() != old
 
 
-def test_58_topic_without_a_name_waits_and_the_rest_goes_on() -> None:
+def test_R58_topic_without_a_name_waits_and_the_rest_goes_on() -> None:
     r = make()
     r.cluster.create_topic("late", 1)
     late = TopicPartition("late", 0)
@@ -265,7 +265,7 @@ def _by_id(r: GroupReading, request: Any) -> Any:
     )
 
 
-def test_59_pattern_goes_to_the_broker() -> None:
+def test_R59_pattern_goes_to_the_broker() -> None:
     r = make()
     r.faults.intercept("Metadata", lambda request: _by_id(r, request))
     r.coordinator.give(A)
@@ -280,7 +280,7 @@ def test_59_pattern_goes_to_the_broker() -> None:
     assert (change.subscribed_topic_names, change.subscribed_topic_regex) == ([TOPIC], "")
 
 
-def test_59_pattern_needs_the_second_version() -> None:
+def test_R59_pattern_needs_the_second_version() -> None:
     r = make(versions={68: (0, 0)})
     r.subscribe(pattern="ev.*")
     r.live(1000)
@@ -293,7 +293,7 @@ def test_59_pattern_needs_the_second_version() -> None:
 
 
 @pytest.mark.parametrize("code", ["FENCED_MEMBER_EPOCH", "UNKNOWN_MEMBER_ID"])
-def test_54_fenced_member_loses_everything_and_joins_again(code: str) -> None:
+def test_R54_fenced_member_loses_everything_and_joins_again(code: str) -> None:
     r = make()
     r.join(A, B)
     r.coordinator.refusals = [ErrorCode[code]]
@@ -311,7 +311,7 @@ def test_54_fenced_member_loses_everything_and_joins_again(code: str) -> None:
     assert r.callbacks == [("lost", {A, B}), ("assign", {A, B})]
 
 
-def test_54_fenced_while_its_program_revokes() -> None:
+def test_R54_fenced_while_its_program_revokes() -> None:
     r = make()
     r.join(A, B)
     r.coordinator.give(B)
@@ -339,7 +339,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("code", REFUSED)
-def test_55_refused_member_has_the_brokers_words_and_can_recover(code: str) -> None:
+def test_R55_refused_member_has_the_brokers_words_and_recovers(code: str) -> None:
     r = make()
     r.join(A)
     changes = r.change_count
@@ -359,7 +359,7 @@ def test_55_refused_member_has_the_brokers_words_and_can_recover(code: str) -> N
     assert r.callbacks == [("lost", {A}), ("assign", {A})]
 
 
-def test_55_recovery_waits_until_the_program_knows_of_the_loss() -> None:
+def test_R55_recovery_waits_until_the_program_knows_of_the_loss() -> None:
     r = make()
     r.join(A)
     r.coordinator.refusals = [ErrorCode.UNRELEASED_INSTANCE_ID]
@@ -371,7 +371,7 @@ def test_55_recovery_waits_until_the_program_knows_of_the_loss() -> None:
     assert r.callbacks == [("lost", {A}), ("assign", {A})]
 
 
-def test_55_group_that_may_not_be_found_ends_the_membership() -> None:
+def test_R55_group_that_may_not_be_found_ends_the_membership() -> None:
     r = make()
     r.faults.intercept("FindCoordinator", lambda request: ErrorCode.GROUP_AUTHORIZATION_FAILED)
     r.subscribe()
@@ -379,7 +379,7 @@ def test_55_group_that_may_not_be_found_ends_the_membership() -> None:
     assert isinstance(r.engine.membership_error, errors.GroupAuthorizationError)
 
 
-def test_60_coordinator_is_found_again_without_a_pause() -> None:
+def test_R60_coordinator_is_found_again_without_a_pause() -> None:
     r = make()
     r.join(A)
     finds = len(r.requests("FindCoordinator"))
@@ -391,7 +391,7 @@ def test_60_coordinator_is_found_again_without_a_pause() -> None:
     assert r.engine.owned == {A}
 
 
-def test_60_coordinators_that_refuse_for_long_are_not_flooded() -> None:
+def test_R60_coordinators_that_refuse_for_long_are_not_flooded() -> None:
     r = make()
     r.join(A)
     r.coordinator.refusals = [ErrorCode.NOT_COORDINATOR] * 1000
@@ -399,7 +399,7 @@ def test_60_coordinators_that_refuse_for_long_are_not_flooded() -> None:
     assert len(r.coordinator.heartbeats) < 20
 
 
-def test_60_loading_coordinator_is_waited_for() -> None:
+def test_R60_loading_coordinator_is_waited_for() -> None:
     r = make(retry_backoff_ms=500, retry_backoff_max_ms=500)
     r.join(A)
     r.coordinator.refusals = [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
@@ -422,7 +422,7 @@ def test_60_loading_coordinator_is_waited_for() -> None:
         ("one", True, -1),
     ],
 )
-def test_56_member_leaves_as_it_is_told(
+def test_R56_member_leaves_as_it_is_told(
     instance_id: str | None, leave: bool | None, epoch: int | None
 ) -> None:
     r = make(group_instance_id=instance_id)
@@ -437,7 +437,7 @@ def test_56_member_leaves_as_it_is_told(
     assert r.engine.reading(A) is None
 
 
-def test_56_leave_waits_for_the_program_and_its_commits() -> None:
+def test_R56_leave_waits_for_the_program_and_its_commits() -> None:
     r = make()
     r.join(A)
     call = Call("close")
@@ -455,7 +455,7 @@ def test_56_leave_waits_for_the_program_and_its_commits() -> None:
     assert r.coordinator.committed[A].offset == 7
 
 
-def test_56_leaving_is_not_held_up_by_a_missing_coordinator() -> None:
+def test_R56_leaving_is_not_held_up_by_a_missing_coordinator() -> None:
     r = make()
     r.join(A)
     r.unreachable = {0}
@@ -467,14 +467,14 @@ def test_56_leaving_is_not_held_up_by_a_missing_coordinator() -> None:
     assert call.is_done
 
 
-def test_56_without_a_membership_it_is_done_at_once() -> None:
+def test_R56_without_a_membership_it_is_done_at_once() -> None:
     r = make()
     assert r.leave().is_done
     r.subscribe()
     assert r.leave().is_done
 
 
-def test_56_member_fenced_while_leaving_has_lost_everything() -> None:
+def test_R56_member_fenced_while_leaving_has_lost_everything() -> None:
     r = make()
     r.join(A)
     r.coordinator.refusals = [ErrorCode.FENCED_MEMBER_EPOCH]
@@ -487,7 +487,7 @@ def test_56_member_fenced_while_leaving_has_lost_everything() -> None:
     assert all(each.member_epoch > 0 for each in r.coordinator.heartbeats)
 
 
-def test_56_member_joins_again_after_it_has_left() -> None:
+def test_R56_member_joins_again_after_it_has_left() -> None:
     r = make()
     r.cluster.create_topic("other", 1)
     r.join(A)
@@ -501,7 +501,7 @@ def test_56_member_joins_again_after_it_has_left() -> None:
     assert (leaving.member_epoch, join.member_epoch, join.subscribed_topic_names) == (-1, 0, ["other"])
 
 
-def test_56_leave_withdraws_what_the_program_has_not_taken() -> None:
+def test_R56_leave_withdraws_what_the_program_has_not_taken() -> None:
     r = make()
     r.join(A)
     r.coordinator.give(A, B)
@@ -514,7 +514,7 @@ def test_56_leave_withdraws_what_the_program_has_not_taken() -> None:
 # Liveness
 
 
-def test_69_member_that_does_not_poll_leaves_and_comes_back() -> None:
+def test_R69_member_that_does_not_poll_leaves_and_comes_back() -> None:
     r = make(max_poll_interval_ms=20_000)
     r.put(b"a")
     r.join(A)
@@ -535,7 +535,7 @@ def test_69_member_that_does_not_poll_leaves_and_comes_back() -> None:
     assert not r.engine.note_poll(r.now_ns)
 
 
-def test_69_text_says_by_how_much(caplog: pytest.LogCaptureFixture) -> None:
+def test_R69_text_says_by_how_much(caplog: pytest.LogCaptureFixture) -> None:
     r = make(max_poll_interval_ms=20_000)
     r.join(A)
     r.advance(50_000)
@@ -544,14 +544,14 @@ def test_69_text_says_by_how_much(caplog: pytest.LogCaptureFixture) -> None:
     assert "did not poll for 50.0 s, 30" in text and "max.poll.interval.ms=20000" in text
 
 
-def test_69_static_member_keeps_its_place() -> None:
+def test_R69_static_member_keeps_its_place() -> None:
     r = make(max_poll_interval_ms=20_000, group_instance_id="one")
     r.join(A)
     r.advance(21_000)
     assert r.coordinator.heartbeats[-1].member_epoch == -2
 
 
-def test_69_member_that_polls_again_does_not_await_its_leave() -> None:
+def test_R69_member_that_polls_again_does_not_await_its_leave() -> None:
     r = make(max_poll_interval_ms=20_000)
     r.join(A)
     r.faults.delay("ConsumerGroupHeartbeat", 10)
@@ -561,7 +561,7 @@ def test_69_member_that_polls_again_does_not_await_its_leave() -> None:
     assert r.callbacks == [("lost", {A}), ("assign", {A})]
 
 
-def test_69_answer_to_an_earlier_membership_does_not_count() -> None:
+def test_R69_answer_to_an_earlier_membership_does_not_count() -> None:
     r = make(max_poll_interval_ms=20_000)
     r.join(A)
     r.faults.delay("ConsumerGroupHeartbeat", 6)
@@ -571,7 +571,7 @@ def test_69_answer_to_an_earlier_membership_does_not_count() -> None:
     assert r.engine.membership_error is None and r.engine.rebalance is not None
 
 
-def test_70_poll_that_waits_counts_as_polling() -> None:
+def test_R70_poll_that_waits_counts_as_polling() -> None:
     r = make(max_poll_interval_ms=20_000)
     r.join(A)
     r.live(60_000, every_ms=500)
@@ -587,7 +587,7 @@ def metric(r: GroupReading, name: str) -> float:
     return r.registry.snapshot(r.now_ns // MS)[key]
 
 
-def test_94_coordinators_metrics_have_javas_names() -> None:
+def test_R94_coordinators_metrics_have_javas_names() -> None:
     r = make()
     assert metric(r, "last-heartbeat-seconds-ago") == metric(r, "last-rebalance-seconds-ago") == -1
     r.join(A, B)
@@ -630,7 +630,7 @@ EVENTS = st.one_of(
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(EVENTS, max_size=25))
-def test_53_member_never_reads_what_was_given_to_others(
+def test_R53_member_never_reads_what_was_given_to_others(
     script: list[tuple[str, Any]],
 ) -> None:
     """Whatever comes in which order, it reads only what the coordinator counts as its own or has taken away

@@ -11,7 +11,7 @@ def test_every_code_has_an_outcome() -> None:
     assert outcome_of(999) is FetchOutcome.RETRY
 
 
-def test_codes_that_java_retries_with_metadata() -> None:
+def test_R26_codes_that_java_retries_with_metadata() -> None:
     """FetchCollector.handleInitializeErrors."""
     retried = {
         ErrorCode.NOT_LEADER_OR_FOLLOWER,

@@ -81,7 +81,7 @@ def test_epoch_after_the_last_is_one() -> None:
 
 
 @given(st.lists(st.tuples(st.dictionaries(st.integers(0, 3), st.integers(0, 3)), st.booleans()), max_size=12))
-def test_broker_always_knows_what_is_wanted(steps: list[tuple[dict[int, int], bool]]) -> None:
+def test_R18_broker_always_knows_what_is_wanted(steps: list[tuple[dict[int, int], bool]]) -> None:
     """A broker that does what requests say has exactly the partitions that are wanted."""
     session = FetchSession()
     known: dict[TopicPartition, Wanted] = {}

@@ -34,7 +34,7 @@ def make(*, records: int = 5, **settings: Any) -> GroupReading:
     ("policy", "expected"),
     [("earliest", [0, 1, 2, 3, 4]), ("latest", []), ("by_duration:PT1H", [0, 1, 2, 3, 4])],
 )
-def test_33_partition_begins_at_committed_offset_or_by_policy(policy: str, expected: list[int]) -> None:
+def test_R33_partition_begins_at_committed_offset_or_by_policy(policy: str, expected: list[int]) -> None:
     r = make(auto_offset_reset=policy)
     r.coordinator.committed = {A: OffsetAndMetadata(3)}
     r.join(A, B)
@@ -44,7 +44,7 @@ def test_33_partition_begins_at_committed_offset_or_by_policy(policy: str, expec
     assert not r.errors and not r.moves
 
 
-def test_33_all_partitions_without_offset_and_policy_are_named() -> None:
+def test_R33_all_partitions_without_offset_and_policy_are_named() -> None:
     r = make(auto_offset_reset="none")
     r.coordinator.committed = {B: OffsetAndMetadata(3)}
     r.join(A, B, C)
@@ -59,7 +59,7 @@ def test_33_all_partitions_without_offset_and_policy_are_named() -> None:
     assert r.offsets(A) == [0, 1, 2, 3, 4]
 
 
-def test_33_assigned_partitions_begin_at_committed_offsets_too() -> None:
+def test_R33_assigned_partitions_begin_at_committed_offsets_too() -> None:
     r = make()
     r.coordinator.committed = {A: OffsetAndMetadata(2)}
     r.read(A, B, start=COMMITTED)
@@ -68,7 +68,7 @@ def test_33_assigned_partitions_begin_at_committed_offsets_too() -> None:
     assert len(r.requests("OffsetFetch")) == 1, "one request for all"
 
 
-def test_33_without_a_group_only_the_policy_counts() -> None:
+def test_R33_without_a_group_only_the_policy_counts() -> None:
     r = make(group_id=None)
     r.read(A, start=COMMITTED)
     r.advance(1000)
@@ -76,7 +76,7 @@ def test_33_without_a_group_only_the_policy_counts() -> None:
     assert not r.requests("OffsetFetch")
 
 
-def test_33_position_is_that_of_the_end_of_open_transactions() -> None:
+def test_R33_position_is_that_of_the_end_of_open_transactions() -> None:
     r = make()
     r.coordinator.committed = {A: OffsetAndMetadata(2)}
     r.coordinator.unstable = {A}
@@ -91,7 +91,7 @@ def test_33_position_is_that_of_the_end_of_open_transactions() -> None:
     assert r.offsets(A) == [4]
 
 
-def test_33_refused_look_up_fails_the_partition() -> None:
+def test_R33_refused_look_up_fails_the_partition() -> None:
     r = make()
     r.faults.intercept("OffsetFetch", lambda request: ErrorCode.GROUP_AUTHORIZATION_FAILED)
     r.join(A)
@@ -100,7 +100,7 @@ def test_33_refused_look_up_fails_the_partition() -> None:
     assert isinstance(error, errors.GroupAuthorizationError)
 
 
-def test_34_callback_may_seek_and_pause() -> None:
+def test_R34_callback_may_seek_and_pause() -> None:
     r = make()
     r.coordinator.committed = {A: OffsetAndMetadata(1), B: OffsetAndMetadata(1)}
     r.coordinator.give(A, B, C)
@@ -123,7 +123,7 @@ def test_34_callback_may_seek_and_pause() -> None:
     assert r.offsets(B) == [1, 2, 3, 4]
 
 
-def test_34_seek_wins_over_a_look_up_that_is_under_way() -> None:
+def test_R34_seek_wins_over_a_look_up_that_is_under_way() -> None:
     r = make()
     r.coordinator.committed = {A: OffsetAndMetadata(1)}
     r.faults.delay("OffsetFetch", 1)
@@ -134,7 +134,7 @@ def test_34_seek_wins_over_a_look_up_that_is_under_way() -> None:
     assert not [each for each in r.results if isinstance(each, Failed)]
 
 
-def test_36_pause_survives_a_rebalance_that_keeps_the_partition() -> None:
+def test_R36_pause_survives_a_rebalance_that_keeps_the_partition() -> None:
     r = make()
     r.join(A)
     r.live(500)
@@ -151,7 +151,7 @@ def test_36_pause_survives_a_rebalance_that_keeps_the_partition() -> None:
 
 
 @pytest.mark.parametrize("version", [18, 11])
-def test_41_committed_offset_is_compared_with_the_log_first(version: int) -> None:
+def test_R41_committed_offset_is_compared_with_the_log_first(version: int) -> None:
     """Its epoch says that the log was another one: that is a truncation, not an offset out of range."""
     r = make(auto_offset_reset="none", nodes=2, versions={messages.FetchRequest.api_key: (4, version)})
     r.move_leader(1, A)
@@ -167,7 +167,7 @@ def test_41_committed_offset_is_compared_with_the_log_first(version: int) -> Non
     assert log.log_end_offset == 6
 
 
-def test_41_newer_epoch_than_the_metadata_refreshes_them() -> None:
+def test_R41_newer_epoch_than_the_metadata_refreshes_them() -> None:
     r = make()
     r.live(100)
     count = len(r.requests("Metadata"))
@@ -227,7 +227,7 @@ def classic(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"group_version": 1, "has_api": False}, True),
     ],
 )
-def test_61_auto_is_the_consumer_protocol_where_it_is_offered(
+def test_R61_auto_is_the_consumer_protocol_where_it_is_offered(
     offered: dict[str, Any], is_classic: bool
 ) -> None:
     r = make(group_protocol="auto")
@@ -238,7 +238,7 @@ def test_61_auto_is_the_consumer_protocol_where_it_is_offered(
 
 
 @pytest.mark.parametrize("code", ["UNSUPPORTED_VERSION", "GROUP_ID_NOT_FOUND"])
-def test_61_auto_goes_on_with_classic_if_it_is_refused(code: str) -> None:
+def test_R61_auto_goes_on_with_classic_if_it_is_refused(code: str) -> None:
     r = make(group_protocol="auto")
     offer(r, group_version=1)
     r.coordinator.refusals = [ErrorCode[code]]
@@ -249,7 +249,7 @@ def test_61_auto_goes_on_with_classic_if_it_is_refused(code: str) -> None:
     assert r.engine.membership_error is None and r.engine.owned == {A}
 
 
-def test_61_auto_keeps_the_protocol_after_other_refusals() -> None:
+def test_R61_auto_keeps_the_protocol_after_other_refusals() -> None:
     r = make(group_protocol="auto")
     offer(r, group_version=1)
     r.coordinator.refusals = [ErrorCode.GROUP_MAX_SIZE_REACHED]
@@ -258,7 +258,7 @@ def test_61_auto_keeps_the_protocol_after_other_refusals() -> None:
     assert isinstance(r.engine.membership_error, errors.GroupMaxSizeReachedError)
 
 
-def test_61_chosen_protocol_is_not_replaced() -> None:
+def test_R61_chosen_protocol_is_not_replaced() -> None:
     r = make()
     r.coordinator.refusals = [ErrorCode.UNSUPPORTED_VERSION]
     r.subscribe()
@@ -267,14 +267,14 @@ def test_61_chosen_protocol_is_not_replaced() -> None:
     assert "set group.protocol=classic, or upgrade" in str(r.engine.membership_error)
 
 
-def test_61_chosen_protocol_that_brokers_lack_is_an_error() -> None:
+def test_R61_chosen_protocol_that_brokers_lack_is_an_error() -> None:
     r = GroupReading(versions={68: (0, -1)})
     r.subscribe()
     r.live(1000)
     assert isinstance(r.engine.membership_error, errors.UnsupportedVersionError)
 
 
-def test_61_leaving_ends_the_search_for_a_protocol() -> None:
+def test_R61_leaving_ends_the_search_for_a_protocol() -> None:
     r = make(group_protocol="auto")
     r.unreachable = {0}
     r.subscribe()
@@ -288,7 +288,7 @@ def test_61_leaving_ends_the_search_for_a_protocol() -> None:
 # Reads by other threads
 
 
-def test_81_group_metadata_is_that_of_the_member() -> None:
+def test_R81_group_metadata_is_that_of_the_member() -> None:
     r = make(group_instance_id="one")
     outside = ConsumerGroupMetadata(GROUP, group_instance_id="one")
     assert r.engine.group_metadata == outside
@@ -300,7 +300,7 @@ def test_81_group_metadata_is_that_of_the_member() -> None:
     assert r.engine.group_metadata == outside
 
 
-def test_40_lag_is_what_the_last_fetch_said() -> None:
+def test_R40_lag_is_what_the_last_fetch_said() -> None:
     r = make()
     r.join(A)
     assert r.engine.lag(B, 0) is None
@@ -310,7 +310,7 @@ def test_40_lag_is_what_the_last_fetch_said() -> None:
     assert len(r.requests("Fetch")) == fetches
 
 
-def test_40_lag_of_read_committed_ends_at_last_stable_offset() -> None:
+def test_R40_lag_of_read_committed_ends_at_last_stable_offset() -> None:
     r = make(isolation_level="read_committed")
     r.put(b"open", producer_id=7)
     r.put(b"after")

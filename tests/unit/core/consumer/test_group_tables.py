@@ -23,14 +23,14 @@ def test_member_in_the_group_can_be_fenced_and_refused(state: MemberState) -> No
         assert (event in TRANSITIONS[state]) == (state in BEATING)
 
 
-def test_60_coordinator_is_found_again_or_waited_for() -> None:
+def test_R60_coordinator_is_found_again_or_waited_for() -> None:
     found = {code for code, outcome in member_state.OUTCOMES.items() if outcome is HeartbeatOutcome.FIND}
     assert found == {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE}
     assert member_state.outcome_of(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS) is HeartbeatOutcome.BACK_OFF
 
 
 @pytest.mark.parametrize("code", [*ROWS, 999], ids=str)
-def test_55_every_other_answer_ends_the_membership(code: int) -> None:
+def test_R55_every_other_answer_ends_the_membership(code: int) -> None:
     if code not in member_state.OUTCOMES:
         assert member_state.outcome_of(code) is HeartbeatOutcome.FAIL
 
@@ -51,5 +51,5 @@ def test_commits_have_a_row_for_each_code() -> None:
     ],
     ids=["renew", "lost"],
 )
-def test_78_refusals_of_a_member_are_told_apart(outcome: CommitOutcome, codes: set[str]) -> None:
+def test_R78_refusals_of_a_member_are_told_apart(outcome: CommitOutcome, codes: set[str]) -> None:
     assert {str(code) for code, each in commit_outcome.OUTCOMES.items() if each is outcome} == codes

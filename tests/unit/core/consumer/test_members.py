@@ -18,7 +18,7 @@ from tests.support.group import GroupReading, Members
 A, B, C, D = (TopicPartition(TOPIC, number) for number in range(4))
 
 
-def test_52_members_share_the_partitions_evenly() -> None:
+def test_R52_members_share_the_partitions_evenly() -> None:
     group = Members(4)
     first = group.add()
     group.live(1000)
@@ -36,7 +36,7 @@ def test_52_members_share_the_partitions_evenly() -> None:
     assert first.engine.owned == group.partitions
 
 
-def test_57_member_that_waits_for_partitions_gets_them_soon() -> None:
+def test_R57_member_that_waits_for_partitions_gets_them_soon() -> None:
     group = Members(2)
     first = group.add()
     group.live(20_000)
@@ -51,7 +51,7 @@ def test_57_member_that_waits_for_partitions_gets_them_soon() -> None:
     assert group.now_ms - began_ms <= 5000 + 1000 + 300
 
 
-def test_54_member_that_dies_is_replaced_after_its_session() -> None:
+def test_R54_member_that_dies_is_replaced_after_its_session() -> None:
     group = Members(2)
     first, second = group.add(), group.add()
     group.live(10_000)
@@ -63,7 +63,7 @@ def test_54_member_that_dies_is_replaced_after_its_session() -> None:
     assert second.engine.owned == {A, B}
 
 
-def test_54_member_that_was_away_learns_that_it_is_fenced() -> None:
+def test_R54_member_that_was_away_learns_that_it_is_fenced() -> None:
     group = Members(2)
     first, second = group.add(), group.add()
     group.live(10_000)
@@ -79,7 +79,7 @@ def test_54_member_that_was_away_learns_that_it_is_fenced() -> None:
     group.check_owners()
 
 
-def test_66_static_member_comes_back_to_its_partitions() -> None:
+def test_R66_static_member_comes_back_to_its_partitions() -> None:
     group = Members(2)
     first, second = group.add(group_instance_id="one"), group.add(group_instance_id="two")
     group.live(10_000)
@@ -94,7 +94,7 @@ def test_66_static_member_comes_back_to_its_partitions() -> None:
     assert not second.callbacks
 
 
-def test_55_second_member_of_an_instance_is_refused() -> None:
+def test_R55_second_member_of_an_instance_is_refused() -> None:
     group = Members(2)
     group.add(group_instance_id="one")
     group.live(2000)
@@ -103,7 +103,7 @@ def test_55_second_member_of_an_instance_is_refused() -> None:
     assert isinstance(second.engine.membership_error, errors.UnreleasedInstanceIdError)
 
 
-def test_55_unknown_assignor_is_refused() -> None:
+def test_R55_unknown_assignor_is_refused() -> None:
     group = Members(2)
     member = group.add(group_remote_assignor="mine")
     group.live(1000)
@@ -111,7 +111,7 @@ def test_55_unknown_assignor_is_refused() -> None:
     assert "uniform" in str(member.engine.membership_error)
 
 
-def test_59_pattern_finds_topics_and_new_ones() -> None:
+def test_R59_pattern_finds_topics_and_new_ones() -> None:
     group = Members(2)
     member = group.add(subscribes=False, metadata_max_age_ms=60_000)
     member.engine.subscribe(Subscription(pattern="events|later-.*"))
@@ -122,7 +122,7 @@ def test_59_pattern_finds_topics_and_new_ones() -> None:
     assert member.engine.owned == {A, B, TopicPartition("later-1", 0)}
 
 
-def test_59_invalid_pattern_is_refused() -> None:
+def test_R59_invalid_pattern_is_refused() -> None:
     group = Members(1)
     member = group.add(subscribes=False)
     member.engine.subscribe(Subscription(pattern="(events"))
@@ -130,7 +130,7 @@ def test_59_invalid_pattern_is_refused() -> None:
     assert isinstance(member.engine.membership_error, errors.InvalidRegularExpressionError)
 
 
-def test_61_auto_is_the_consumer_protocol_here() -> None:
+def test_R61_auto_is_the_consumer_protocol_here() -> None:
     group = Members(1)
     member = group.add(group_protocol="auto")
     group.live(1000)
@@ -138,7 +138,7 @@ def test_61_auto_is_the_consumer_protocol_here() -> None:
     assert member.engine.owned == {A}
 
 
-def test_76_commits_of_members_are_kept_for_the_next_owner() -> None:
+def test_R76_commits_of_members_are_kept_for_the_next_owner() -> None:
     group = Members(1)
     first = group.add()
     first.put(b"a", b"b", b"c")
@@ -151,7 +151,7 @@ def test_76_commits_of_members_are_kept_for_the_next_owner() -> None:
     assert second.offsets(A) == [2]
 
 
-def test_77_commit_over_a_rebalance_is_kept() -> None:
+def test_R77_commit_over_a_rebalance_is_kept() -> None:
     group = Members(2)
     first = group.add()
     group.live(2000)
@@ -162,7 +162,7 @@ def test_77_commit_over_a_rebalance_is_kept() -> None:
     assert [call.error for call in calls] == [None, None]
 
 
-def test_80_commit_without_membership_is_refused_beside_members() -> None:
+def test_R80_commit_without_membership_is_refused_beside_members() -> None:
     group = Members(1)
     alone = group.add(subscribes=False)
     assert alone.commit({A: 1}).error is None
@@ -174,7 +174,7 @@ def test_80_commit_without_membership_is_refused_beside_members() -> None:
     assert member.committed(A).answer[A].offset == 1
 
 
-def test_53_partition_stays_with_its_owner_until_callback_ran() -> None:
+def test_R53_partition_stays_with_its_owner_until_callback_ran() -> None:
     group = Members(2)
     first = group.add()
     group.live(10_000)
@@ -208,7 +208,7 @@ STEPS = st.one_of(
 
 @settings(max_examples=25, deadline=None)
 @given(st.lists(STEPS, max_size=20))
-def test_53_no_partition_ever_has_two_owners(script: list[tuple[str, Any]]) -> None:
+def test_R53_no_partition_ever_has_two_owners(script: list[tuple[str, Any]]) -> None:
     """Members come, go, die, lose answers and connections, and are slow in their callbacks. A session never
     ends before its member knows, as all that live send heartbeats.
     """

@@ -26,7 +26,7 @@ def do(ownership: Ownership) -> Rebalance:
     return step
 
 
-def test_52_step_is_effective_after_the_program_did_it() -> None:
+def test_R52_step_is_effective_after_the_program_did_it() -> None:
     ownership = make()
     ownership.assign([B, A])
     assert ownership.offered == Rebalance("assign", (A, B), 1)
@@ -49,7 +49,7 @@ def test_program_hears_of_a_step() -> None:
     assert heard == [Rebalance("assign", (A,), 1)]
 
 
-def test_54_step_that_was_not_taken_is_withdrawn_by_a_loss() -> None:
+def test_R54_step_that_was_not_taken_is_withdrawn_by_a_loss() -> None:
     ownership = make()
     ownership.assign([A])
     do(ownership)
@@ -62,7 +62,7 @@ def test_54_step_that_was_not_taken_is_withdrawn_by_a_loss() -> None:
 @pytest.mark.parametrize(
     ("kind", "partitions", "lost"), [("assign", [B], (A, B)), ("revoke", [A], ()), ("assign", [], (A,))]
 )
-def test_54_step_that_was_taken_comes_before_the_loss(
+def test_R54_step_that_was_taken_comes_before_the_loss(
     kind: str, partitions: list[TopicPartition], lost: tuple[TopicPartition, ...]
 ) -> None:
     ownership = make()
@@ -103,7 +103,7 @@ def test_loss_is_neither_withdrawn_nor_repeated() -> None:
     assert ownership.is_released
 
 
-def test_79_partitions_may_be_committed_in_their_callback() -> None:
+def test_R79_partitions_may_be_committed_in_their_callback() -> None:
     ownership = make()
     ownership.assign([A])
     assert not ownership.held
@@ -120,7 +120,7 @@ ACTIONS = ("assign", "revoke", "lose", "withdraw", "take", "finish")
 
 
 @given(st.lists(st.tuples(st.sampled_from(ACTIONS), st.frozensets(st.sampled_from([A, B, C])))))
-def test_52_callbacks_see_each_partition_come_and_go_once(
+def test_R52_callbacks_see_each_partition_come_and_go_once(
     script: list[tuple[str, frozenset[TopicPartition]]],
 ) -> None:
     ownership = make()

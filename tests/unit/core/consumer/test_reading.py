@@ -51,7 +51,7 @@ def fetches(r: Reading) -> list[Any]:
 
 
 @pytest.mark.parametrize("version", messages.FetchRequest.versions)
-def test_log_is_read_to_its_end_and_on(version: int) -> None:
+def test_R01_R21_log_is_read_to_its_end_and_on(version: int) -> None:
     r = Reading(versions={FETCH_API: (4, version)})
     fill(r, 5, size=3)
     r.read()
@@ -81,7 +81,7 @@ def test_empty_range_is_complete_at_once() -> None:
     assert fetches(r) == []
 
 
-def test_range_ends_although_its_last_offsets_are_markers() -> None:
+def test_R02_range_ends_although_its_last_offsets_are_markers() -> None:
     r = Reading(**COMMITTED)
     r.put(b"a", b"b", producer_id=7)
     r.end_transaction(7, commit=True)
@@ -92,7 +92,7 @@ def test_range_ends_although_its_last_offsets_are_markers() -> None:
     assert r.is_complete()
 
 
-def test_range_ends_in_an_aborted_tail() -> None:
+def test_R49_range_ends_in_an_aborted_tail() -> None:
     r = Reading(**COMMITTED)
     r.put(b"a")
     r.put(b"b", b"c", producer_id=7)
@@ -125,7 +125,7 @@ def test_range_ends_in_a_gap_before_an_open_transaction(start: int) -> None:
     assert r.is_complete()
 
 
-def test_read_committed_waits_for_open_transactions() -> None:
+def test_R47_read_committed_waits_for_open_transactions() -> None:
     r = Reading(**COMMITTED)
     r.put(b"a")
     r.put(b"b", producer_id=7)
@@ -201,7 +201,7 @@ def test_records_of_many_batches_come_in_several_answers() -> None:
     assert len(fetches(r)) >= 10
 
 
-def test_batch_above_every_limit_comes_alone() -> None:
+def test_R05_R10_batch_above_every_limit_comes_alone() -> None:
     r = Reading(max_partition_fetch_bytes=100, fetch_max_bytes=100)
     r.put(b"x" * 5_000_000)
     r.put(b"y")
@@ -210,7 +210,7 @@ def test_batch_above_every_limit_comes_alone() -> None:
 
 
 @pytest.mark.parametrize("version", [18, 6])  # with and without sessions
-def test_partitions_take_turns_if_answers_are_full(version: int) -> None:
+def test_R18_partitions_take_turns_if_answers_are_full(version: int) -> None:
     r = Reading(
         partitions=4,
         versions={FETCH_API: (4, version)},
@@ -232,7 +232,20 @@ def test_partitions_take_turns_if_answers_are_full(version: int) -> None:
 # One Fetch a node, sessions
 
 
-def test_node_has_one_fetch_in_flight_on_its_own_connection() -> None:
+def test_R16_next_fetch_goes_out_before_records_are_decoded() -> None:
+    r = Reading(max_partition_fetch_bytes=200)
+    fill(r, 20, size=3)
+    taken: list[Any] = []
+    r._keep = taken.append  # type: ignore[method-assign]
+    r.read(start=Start(0))
+    assert len(taken) > 1 and len(fetches(r)) == len(taken) + 1
+    for fetched, request in zip(taken, fetches(r), strict=False):
+        assert fetched.records.position == fetched.from_offset  # nothing was taken of it
+        assert request.topics[0].partitions[0].fetch_offset == fetched.from_offset
+    assert [each.offset for fetched in taken for each in fetched.records.take_records(1000)] == [*range(60)]
+
+
+def test_R15_R17_node_has_one_fetch_on_its_own_connection() -> None:
     r = Reading(partitions=3)
     r.read(*partitions_of(3))
     assert len(fetches(r)) == 1  # which waits for records
@@ -241,7 +254,7 @@ def test_node_has_one_fetch_in_flight_on_its_own_connection() -> None:
     assert len(fetches(r)) == 1
 
 
-def test_next_fetch_names_only_what_has_changed() -> None:
+def test_R18_R42_next_fetch_names_only_what_has_changed() -> None:
     r = Reading(partitions=3)
     three = partitions_of(3)
     fill(r, 1, partition=three[1])
@@ -257,7 +270,7 @@ def test_next_fetch_names_only_what_has_changed() -> None:
 @pytest.mark.parametrize(
     "code", ["FETCH_SESSION_ID_NOT_FOUND", "INVALID_FETCH_SESSION_EPOCH", "FETCH_SESSION_TOPIC_ID_ERROR"]
 )
-def test_session_error_loses_and_doubles_nothing(code: str) -> None:
+def test_R19_session_error_loses_and_doubles_nothing(code: str) -> None:
     r = Reading(partitions=2, max_partition_fetch_bytes=500)
     two = partitions_of(2)
     for partition in two:
@@ -279,7 +292,7 @@ def test_stop_closes_sessions_of_idle_nodes() -> None:
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_lost_answers_lose_and_double_nothing(when: str) -> None:
+def test_R19_lost_answers_lose_and_double_nothing(when: str) -> None:
     r = Reading(max_partition_fetch_bytes=500)
     fill(r, 50)
     for times in (1, 2, 3):
@@ -293,7 +306,7 @@ def test_lost_answers_lose_and_double_nothing(when: str) -> None:
 # Leaders
 
 
-def test_new_leader_is_asked_without_metadata() -> None:
+def test_R24_new_leader_is_asked_without_metadata() -> None:
     """KIP-951: the answer names it."""
     r = Reading(nodes=3)
     fill(r, 1)
@@ -347,7 +360,7 @@ def test_answer_of_an_old_leader_does_not_count() -> None:
         "UNKNOWN_TOPIC_OR_PARTITION",
     ],
 )
-def test_passing_error_backs_off_its_partition_only(code: str) -> None:
+def test_R23_R26_passing_error_backs_off_its_partition_only(code: str) -> None:
     r = Reading(partitions=2)
     first, second = partitions_of(2)
     fill(r, 3, partition=first)
@@ -379,7 +392,7 @@ def test_passing_error_backs_off_its_partition_only(code: str) -> None:
     assert not r.errors
 
 
-def test_preferred_replica_is_read_until_it_fails() -> None:
+def test_R25_preferred_replica_is_read_until_it_fails() -> None:
     """KIP-392: with client.rack, a leader may name a replica."""
     r = Reading(nodes=2, client_rack="east")
     fill(r, 2)
@@ -408,7 +421,7 @@ def test_preferred_replica_is_read_until_it_fails() -> None:
     assert not r.moves and not r.errors
 
 
-def test_replica_is_left_after_metadata_max_age() -> None:
+def test_R25_replica_is_left_after_metadata_max_age() -> None:
     r = Reading(nodes=2, client_rack="east", metadata_max_age_ms=3000)
     fill(r, 1)
     nodes: list[int] = []
@@ -449,7 +462,7 @@ def test_out_of_range_fails_without_a_policy() -> None:
 
 
 @pytest.mark.parametrize(("policy", "offsets"), [("earliest", [*range(4, 10)]), ("latest", [])])
-def test_out_of_range_follows_the_policy(policy: str, offsets: list[int]) -> None:
+def test_R37_out_of_range_follows_the_policy(policy: str, offsets: list[int]) -> None:
     r = Reading(auto_offset_reset=policy)
     fill(r)
     r.log().delete_records_before(4)
@@ -461,7 +474,7 @@ def test_out_of_range_follows_the_policy(policy: str, offsets: list[int]) -> Non
     assert isinstance(moved.error, errors.OffsetOutOfRangeError)
 
 
-def test_reset_by_duration_goes_back_from_now() -> None:
+def test_R33_reset_by_duration_goes_back_from_now() -> None:
     r = Reading()
     fill(r, 5)
     r.advance(60_000)
@@ -510,7 +523,7 @@ def truncated(r: Reading, offset: int) -> None:
 
 
 @pytest.mark.parametrize("version", [18, 12, 11])
-def test_truncation_fails_without_a_policy(version: int) -> None:
+def test_R43_R44_R45_truncation_fails_without_a_policy(version: int) -> None:
     r = Reading(nodes=2, versions={FETCH_API: (4, version)})
     fill(r)
     r.read()
@@ -524,7 +537,7 @@ def test_truncation_fails_without_a_policy(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [18, 12, 11])
-def test_truncation_goes_back_with_a_policy(version: int) -> None:
+def test_R44_R45_truncation_goes_back_with_a_policy(version: int) -> None:
     r = Reading(nodes=2, versions={FETCH_API: (4, version)}, auto_offset_reset="latest")
     fill(r)
     r.read()
@@ -548,7 +561,7 @@ def test_truncation_is_found_although_the_log_has_grown_again() -> None:
     assert r.values[FIRST][10:] == [(number, f"new {number}".encode()) for number in range(6, 15)]
 
 
-def test_same_log_under_a_new_leader_is_no_truncation() -> None:
+def test_R43_same_log_under_a_new_leader_is_no_truncation() -> None:
     r = Reading(nodes=2, versions={FETCH_API: (4, 11)})
     fill(r)
     r.read()
@@ -560,7 +573,7 @@ def test_same_log_under_a_new_leader_is_no_truncation() -> None:
     assert not r.moves
 
 
-def test_start_with_an_epoch_is_checked_before_reading() -> None:
+def test_R35_start_with_an_epoch_is_checked_before_reading() -> None:
     r = Reading(nodes=2)
     fill(r)
     truncated(r, 6)
@@ -596,7 +609,7 @@ def test_position_is_not_compared_again_without_a_new_leader() -> None:
 # Topics
 
 
-def test_topic_created_again_is_another_topic() -> None:
+def test_R22_topic_created_again_is_another_topic() -> None:
     r = Reading(metadata_max_age_ms=1000)
     fill(r, 20)
     r.read()
@@ -609,7 +622,7 @@ def test_topic_created_again_is_another_topic() -> None:
     assert r.offsets() == [*range(20)]
 
 
-def test_topic_created_again_follows_the_policy() -> None:
+def test_R22_topic_created_again_follows_the_policy() -> None:
     r = Reading(auto_offset_reset="earliest", metadata_max_age_ms=1000)
     fill(r, 20)
     r.read()
@@ -641,7 +654,7 @@ def test_missing_partition_fails_with_their_number(start: Start | OffsetSpec) ->
     assert f"'{TOPIC}' has 2 partitions, 0 to 1, but not 5" in str(error)
 
 
-def test_refused_topic_fails_after_the_data_of_others() -> None:
+def test_R26_refused_topic_fails_after_the_data_of_others() -> None:
     r = Reading()
     other = TopicPartition("other", 0)
     r.cluster.create_topic("other", 1)
@@ -705,7 +718,7 @@ def test_broker_without_an_end_of_the_log() -> None:
 # Memory
 
 
-def test_nothing_is_fetched_above_the_memory() -> None:
+def test_R28_R32_nothing_is_fetched_above_the_memory() -> None:
     r = Reading(kbatch_fetch_buffer_memory=1 << 20, keeps=True)
     for _ in range(200):
         r.put(b"x" * 20_000)
@@ -736,7 +749,7 @@ def test_many_partitions_share_the_memory() -> None:
     assert all(r.offsets(partition) == [0, 1] for partition in eight)
 
 
-def test_slow_partition_does_not_stop_the_others() -> None:
+def test_R15_slow_partition_does_not_stop_the_others() -> None:
     r = Reading(
         partitions=2, kbatch_fetch_buffer_memory=1 << 20, max_partition_fetch_bytes=100_000, keeps=True
     )
@@ -754,7 +767,7 @@ def test_slow_partition_does_not_stop_the_others() -> None:
     assert len(r.offsets(slow)) < 100
 
 
-def test_metadata_and_lookups_go_on_without_memory() -> None:
+def test_R30_metadata_and_lookups_go_on_without_memory() -> None:
     r = Reading(kbatch_fetch_buffer_memory=1 << 20, keeps=True)
     for _ in range(100):
         r.put(b"x" * 20_000)
@@ -799,7 +812,7 @@ def test_seek_drops_what_was_asked_for_before() -> None:
     assert {each.generation for each in r.results} == {generation}
 
 
-def test_answer_that_comes_after_a_seek_does_not_count() -> None:
+def test_R20_answer_that_comes_after_a_seek_does_not_count() -> None:
     r = Reading()
     fill(r)
     r.faults.delay("Fetch", 1)
@@ -810,7 +823,7 @@ def test_answer_that_comes_after_a_seek_does_not_count() -> None:
     assert r.offsets() == [8, 9]
 
 
-def test_lookup_that_ends_after_a_seek_does_not_count() -> None:
+def test_R20_lookup_that_ends_after_a_seek_does_not_count() -> None:
     r = Reading()
     fill(r)
     r.faults.delay("ListOffsets", 1)
@@ -907,7 +920,7 @@ def test_assign_replaces_the_partitions() -> None:
 # Throttling, faults of the connection
 
 
-def test_throttled_node_is_not_asked_before_time() -> None:
+def test_R27_throttled_node_is_not_asked_before_time() -> None:
     r = Reading(nodes=2, partitions=2)
     slow, quick = partitions_of(2)
     r.read(slow, quick)
@@ -963,7 +976,7 @@ def test_defect_fails_partitions_and_calls() -> None:
 # Calls
 
 
-def test_offsets_are_found_by_one_request_a_leader() -> None:
+def test_R39_offsets_are_found_by_one_request_a_leader() -> None:
     r = Reading(nodes=3, partitions=9)
     nine = partitions_of(9)
     for number, partition in enumerate(nine):
@@ -981,7 +994,7 @@ def test_time_after_all_records_has_no_offset() -> None:
     assert done(r.found(specs)) == {FIRST: None}
 
 
-def test_end_under_read_committed_is_the_last_stable_offset() -> None:
+def test_R38_end_under_read_committed_is_the_last_stable_offset() -> None:
     for isolation, end in (("read_committed", 1), ("read_uncommitted", 3)):
         r = Reading(isolation_level=isolation)
         r.put(b"a")
@@ -1073,7 +1086,7 @@ FAULTS = ("cut", "drop", "move", "error", "session", "none")
 
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 2**32), version=st.sampled_from([18, 15, 12, 11, 6, 4]))
-def test_each_record_comes_once_and_in_order_under_faults(seed: int, version: int) -> None:
+def test_R01_R21_each_record_comes_once_in_order_under_faults(seed: int, version: int) -> None:
     choices = random.Random(seed)
     r = Reading(
         nodes=3,
