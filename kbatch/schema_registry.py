@@ -3,12 +3,13 @@
 Confluent's registry, Karapace, Redpanda and Apicurio (its ccompat API) speak it. Serializers and
 deserializers take a SchemaRegistry as `registry=`.
 
-Theory of operation. An id, a GUID and a version of a subject never change their schema, so each is asked for
-once in the life of a SchemaRegistry, whichever threads want it: the first asks, the others wait for its
-answer. That an id is unknown is believed for `MISSING_SECONDS`. The latest version is never kept.
+Theory of operation. An id, a GUID and a version of a subject never change their schema. So each is requested
+once in the life of a SchemaRegistry, whichever threads want it; later ones wait for the first one's answer.
+That an id is unknown is believed for `MISSING_SECONDS`. The latest version is never kept.
 
 A request goes to the URL that answered last. On a failure that may pass (no connection, no answer in time, a
-5xx status) it goes to the next one at once, and after all of them again, after a wait that doubles.
+5xx status) it goes to the next one at once. After all of them, it goes round again, after a wait that
+doubles.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Contestants that follow a topic record by record: the job `follow` of driver.py.
 
 Each record's value begins with its number and with the time at which it was sent, as two big-endian 64-bit
-integers; the time is of CLOCK_MONOTONIC in nanoseconds, which all processes of a machine share.
+integers. The time is of CLOCK_MONOTONIC in nanoseconds, which all processes of a machine share.
 """
 
 from __future__ import annotations

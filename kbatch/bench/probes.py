@@ -205,10 +205,11 @@ class SenderStages:
 
 
 class GilWaits:
-    """Count how often a producer's sender waits for the GIL around a system call that never blocks, whether
-    the call releases the GIL or the GIL is taken away: a call that took longer than half a switch interval.
-    Waits for sockets (sleeps) may end in such a wait too, which cannot be separated from the sleep; they are
-    counted apart. Once a process.
+    """Count how often a producer's sender waits for the GIL around a system call that never blocks.
+
+    The call releases the GIL, or the GIL is taken away; either way it takes longer than half a switch
+    interval. Waits for sockets (sleeps) may end in such a wait too, which cannot be separated from the sleep;
+    they are counted apart. Once a process.
     """
 
     def __init__(self, producer: Producer) -> None:

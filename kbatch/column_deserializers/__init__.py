@@ -7,9 +7,9 @@ value of a tombstone, stays null.
     records = kbatch.decode_arrow(batches)
     orders = deserialize(records, key=Utf8(), value=Json(schema))
 
-`errors=` says what becomes of a value that cannot be deserialized: "raise" (DeserializationError names the
-record), "null", "column" (a second column has the reasons), or a function of (bytes, error) that returns the
-value.
+`errors=` says what becomes of a value that cannot be deserialized: "raise", "null", "column", or a function
+of (bytes, error) that returns the value. A DeserializationError names the record; "column" adds a second
+column, with the reasons.
 """
 
 from kbatch.column_deserializers.avro_values import Avro

@@ -86,7 +86,6 @@ NO_JKS = "Python reads PEM, and PKCS12 if kbatch[pkcs12] is installed, but not J
 NO_JAVA_LOGIN = "it is a Java class: sasl.oauthbearer.token takes a callable that returns a token"
 NO_KINIT = "tickets are got and renewed by the Kerberos library, from sasl.kerberos.keytab or its cache"
 FOR_BROKERS = "Brokers check tokens with it. A client accepts it without effect, as Java's does"
-NO_GROUPS = "there are no consumer groups yet: kbatch reads the partitions that it is told to"
 NO_SHARE_GROUPS = "there are no share groups (KIP-932) yet: a Consumer joins a consumer group"
 NO_DESERIALIZERS = "records are read as bytes: kbatch.column_deserializers converts whole columns"
 NO_TWO_PHASE = "two-phase commit (KIP-939) is not implemented yet"
@@ -517,11 +516,11 @@ class ProducerConfig(ClientConfig):
         "resume(). With the last two no record passes a failed one.", origin="kbatch")
     kbatch_sequence_gap: str = key(STRING, "fail", one_of("fail", "resend"), LOW,
         "What to do with a batch that may be in the log, if later batches do not prove it: fail it, or "
-        "send it again under a new epoch as Java does, which can duplicate its records.", origin="kbatch")
+        "resend it under a new epoch. Java resends, which can duplicate records.", origin="kbatch")
     kbatch_sequence_idle_ms: int = key(LONG, 60_000, between(0, LONGEST_IDLE_MS), LOW,
         "Brokers forget the sequences of a producer that is idle for long. If the last batch that a "
-        "partition acknowledged was sent longer ago than this, the next one travels alone, which costs a "
-        "round trip, and its success proves nothing about earlier ones. Keep this well below the brokers' "
+        "partition acknowledged was sent longer ago than this, the next one travels alone. That costs a "
+        "round trip, and its success proves nothing about earlier batches. Keep this well below the brokers' "
         "producer.id.expiration.ms, which is a day by default.", origin="kbatch")
 
     # Partitions, serialization, interceptors
@@ -621,8 +620,8 @@ class ConsumerConfig(ClientConfig):
     allow_auto_create_topics: bool = key(BOOLEAN, True, ANY, MEDIUM,
         "Let brokers create a missing topic that is asked for, if their auto.create.topics.enable allows it.")
     auto_offset_reset: str = key(STRING, "latest", OFFSET_RESET, MEDIUM,
-        "Where to go on if the log does not have the position: at its beginning (earliest) or end (latest), "
-        "at the first record of the last while (by_duration:PT1H, KIP-1106), or nowhere (none).")
+        "Where to go on if the log does not have the position: at its beginning (earliest), at its end "
+        "(latest), or nowhere (none). by_duration:PT1H goes to the first record of the last hour (KIP-1106).")
     default_api_timeout_ms: int = key(INT, 60_000, at_least(0), MEDIUM,
         "Time for a call about topics or offsets.")
 

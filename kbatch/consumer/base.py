@@ -165,8 +165,8 @@ class ConsumerBase(ReadingClient):
             An assigned one; it may be paused.
         place : int, OffsetAndMetadata, datetime, timedelta, "beginning" or "end"
             An offset; one with the leader epoch of the record before it, which detects a truncated log
-            (KIP-320); the first record at or after a time, which must have a time zone, or a while ago, and
-            the end if there is none; an end of the log ("earliest" and "latest" are the same). Under
+            (KIP-320); or an end of the log ("earliest" and "latest" are the same). A time, which must have a
+            time zone, or a while ago: the first record from then on, and the end if there is none. Under
             read_committed, the end is the last stable offset.
 
         Raises

@@ -1,8 +1,8 @@
 """ReadingClient: how a client that reads ends, also if it was dropped, forked or forgotten.
 
 No thread and no event loop refers to a client itself. So one that is dropped without close() is finalized
-(`__del__`), warns with a ResourceWarning, and closes; so does one that is still open when the interpreter
-exits, whose threads it would stop anywhere. In a forked child the client belongs to the parent process, and
+(`__del__`), warns with a ResourceWarning, and closes. So does one that is still open when the interpreter
+exits, which would stop its threads anywhere. In a forked child the client belongs to the parent process, and
 its methods raise ForkedConsumerError.
 """
 

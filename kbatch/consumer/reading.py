@@ -6,7 +6,7 @@ end, so the table does not depend on the order in which brokers answer or thread
 batches as they come, and keeps no more than the buffers of the reader.
 
 A deserializer whose type depends on the data sees the first values of the ranges before the read begins, in
-the order of partitions and offsets: so it is the same in every read of the same records.
+the order of partitions and offsets. So it is the same in every read of the same records.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ def read_table(
     ----------
     topic : str
     start, end : "earliest", "latest", int, datetime, timedelta, or a mapping of partitions to these
-        The first record, and the one after the last: an offset; the first record at or after a time, which
-        must have a time zone; or one a while ago. The end is fixed when the call begins: records that come
+        The first record, and the one after the last. A time, which must have a time zone, or a while ago
+        means the first record from then on. The end is fixed when the call begins: records that come
         later are not in the table. "latest" is the end of the log, under read_committed that of the last
         finished transaction.
     partitions : iterable of int or None

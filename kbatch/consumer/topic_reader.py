@@ -542,9 +542,9 @@ class TopicReader(ReadingClient):
         ----------
         topic : str
         spec : "earliest", "latest", datetime, timedelta, int, or a mapping of partitions to these
-            The first offset of the log; the one after its last record (under isolation.level=read_committed
-            after the last stable one); that of the first record at or after a time, or a while ago, and the
-            end of the log if there is none; or the number itself.
+            The first offset of the log; the one after its last record; or the number itself. Under
+            isolation.level=read_committed "latest" is the last stable offset. A time or a while ago means the
+            first record from then on, and the end of the log if there is none.
         partitions : iterable of int or None
             None for all.
 

@@ -19,8 +19,8 @@ class CorruptRecordError(RetriableError, ValueError, code=2):
     transit, and is sent again.
 
     Readers raise it too: for a bad CRC, an impossible length or count, a truncated or over-long varint, a
-    header key that is not UTF-8, an unknown codec, or a compressed stream that is broken, ends early or grows
-    beyond the limit.
+    header key that is not UTF-8, or an unknown codec. They also raise it for a compressed stream that is
+    broken, ends early or grows beyond the limit.
     """
 
 

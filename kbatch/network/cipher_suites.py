@@ -1,8 +1,8 @@
 """Cipher suites by IANA's names, which Java uses, and OpenSSL's names for them.
 
-The table has the suites up to TLS 1.2 of the IANA registry "TLS Cipher Suites" that OpenSSL has as well, but
-none with pre-shared keys or SRP, for which the configuration has no secrets, and none without encryption or
-authentication. OpenSSL's names come from the library in use, by the suites' numbers.
+The table has the suites up to TLS 1.2 of the IANA registry "TLS Cipher Suites" that OpenSSL has as well. It
+omits those with pre-shared keys or SRP, for which the configuration has no secrets, and those without
+encryption or authentication. OpenSSL's names come from the library in use, by the suites' numbers.
 """
 
 import ssl

@@ -2,8 +2,8 @@
 
 Theory of operation. The network's thread puts pieces in (`put`), and the reader takes them out in the same
 order (`take`), decoded. A worker takes a token before it takes a piece. So the first pieces have the tokens,
-whichever worker is slow, and at most as many pieces as there are tokens are decoded and not yet taken; the
-others wait as they came, compressed. The reader gives a token back with each piece that it takes.
+whichever worker is slow. At most as many pieces as there are tokens are decoded and not yet taken; the others
+wait as they came, compressed. The reader gives a token back with each piece that it takes.
 
 Native code decodes a piece without the GIL, so the workers run beside each other, the network and the reader.
 The queues are native, too: no signal handler can come between two of their steps.

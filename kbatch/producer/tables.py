@@ -123,7 +123,7 @@ class TableSending:
         -------
         TableDelivery
             Its result is a TableReport. If accepting stops after some rows were accepted, the report has the
-            others as failed, and `report.stopped` is the reason; like all failures that are never checked,
+            others as failed, and `report.stopped` is the reason. Like all failures that are never checked,
             they make the next flush raise. The rest of a stream, which may be endless, is then read for a
             fifth of a second to count its rows; rows that come later are in no report.
 

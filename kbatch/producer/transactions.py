@@ -1,9 +1,9 @@
 """TransactionCalls: the transactions of a producer with a transactional.id; a part of the producer.
 
 Theory of operation. Each method gives the engine a `Call` and waits for it. A call that times out, or whose
-wait is cancelled or interrupted, goes on: the same method waits for it again, and the others raise until its
-outcome was returned or raised, because neither an abort nor another transaction may follow a commit with an
-unknown outcome. So a method forgets its call in its last line, after all that it awaits.
+wait is cancelled or interrupted, goes on. The same method waits for it again, and the others raise until its
+outcome was returned or raised: neither an abort nor another transaction may follow a commit with an unknown
+outcome. So a method forgets its call in its last line, after all that it awaits.
 
 This module decides whether `send` may append directly: from begin_transaction() until the transaction ends,
 or can only be aborted.

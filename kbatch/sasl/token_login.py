@@ -84,8 +84,8 @@ def refresh_at(policy: LoginPolicy, now: float, expires_at: float, chance: float
 class TokenLogin:
     """The token that all connections of a client use, and the attempts to get one.
 
-    After a failure, `token` raises the same error without another attempt until the wait is over: a client
-    with a hundred brokers does not ask a provider a hundred times that a secret is wrong.
+    After a failure, `token` raises the same error without another attempt until the wait is over. So a client
+    with a hundred brokers does not send a wrong secret to a provider a hundred times.
 
     Parameters
     ----------

@@ -254,9 +254,10 @@ class Connections:
         return NEVER_NS if state is None else state.delay_ns(self._max_in_flight, now_ns)
 
     def least_loaded(self, now_ns: int) -> int | None:
-        """Return the node for a request that any node answers: a ready one with the fewest requests in
-        flight; or one that is on the way there; or the one with the oldest attempt that is not backed off.
-        None means wait.
+        """Return the node for a request that any node answers; None means wait.
+
+        It is a ready one with the fewest requests in flight. If none is ready, it is one that connects, or
+        else the one with the oldest attempt that is not backed off.
         """
         found = least_loaded(self._candidates, self._max_in_flight, self._random, now_ns)
         return None if found is None else found.node.node_id

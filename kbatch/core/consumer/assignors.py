@@ -16,9 +16,9 @@ later generation; in the same generation to neither.
 
 Members with a client.rack prefer partitions with a replica there, as far as shares stay even (KIP-881).
 
-Three differences from Java's sticky assignors, on purpose: claims of partitions that do not exist any more
-are ignored (Java's leader fails then), a partition does not move back to a member that no longer subscribes
-to its topic, and a member that subscribes to nothing gets nothing, whatever the order of members.
+Three differences from Java's sticky assignors are on purpose. Claims of partitions that do not exist any more
+are ignored; Java's leader fails then. A partition does not move back to a member that no longer subscribes to
+its topic. A member that subscribes to nothing gets nothing, whatever the order of members.
 
 After org.apache.kafka.clients.consumer.RangeAssignor, RoundRobinAssignor, StickyAssignor,
 CooperativeStickyAssignor and internals.AbstractStickyAssignor.

@@ -246,7 +246,7 @@ class ClassicMembership:
         self.deadline_ns = now_ns
         if self._config.group_instance_id is None:
             self._begin_leave("the program has not polled for max.poll.interval.ms", now_ns)
-        self._lose(_Member(), EXPIRED, now_ns)
+        self._lose_generation(_Member(), EXPIRED, now_ns)
 
     def rejoin(self, now_ns: int) -> None:
         if self._state is EXPIRED:
@@ -328,7 +328,7 @@ class ClassicMembership:
             self._ownership.withdraw()
             self._move(PREPARING)
 
-    def _lose(self, member: _Member, state: ClassicState, now_ns: int) -> None:
+    def _lose_generation(self, member: _Member, state: ClassicState, now_ns: int) -> None:
         """Lose the generation and all partitions, and go on as this member."""
         self._member = member
         self.identity = self._no_identity()
@@ -346,7 +346,7 @@ class ClassicMembership:
         self.deadline_ns = now_ns
         if self._config.group_instance_id is None and self._state is not LEAVING:
             self._begin_leave(f"it fails: {error}", now_ns)
-        self._lose(_Member(), LEAVING if self._state is LEAVING else FAILED, now_ns)
+        self._lose_generation(_Member(), LEAVING if self._state is LEAVING else FAILED, now_ns)
 
     # Topics
 
@@ -702,7 +702,7 @@ class ClassicMembership:
             self._reason = f"{request} was refused: {code.name}"
             member_id = self._member.member_id if outcome is RESET else ""
             state = LEAVING if self._state is LEAVING else JOINING
-            self._lose(_Member(member_id), state, now_ns)
+            self._lose_generation(_Member(member_id), state, now_ns)
         else:
             self._fail(self._error(request, code), now_ns)
 

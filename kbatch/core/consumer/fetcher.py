@@ -268,7 +268,7 @@ class Fetcher:
         self._budget.release(attempt.reserved_bytes)
         if answer is None:
             assert response.error is not None
-            self._lose(attempt, response.error)
+            self._fail_attempt(attempt, response.error)
         else:
             self._metrics.answered(attempt, answer, now_ns)
             if answer.error_code:
@@ -280,7 +280,7 @@ class Fetcher:
             if state.in_flight is attempt:
                 state.in_flight = None
 
-    def _lose(self, attempt: FetchAttempt, error: KafkaError) -> None:
+    def _fail_attempt(self, attempt: FetchAttempt, error: KafkaError) -> None:
         """After a lost answer: the next request is complete, and goes to the leader."""
         attempt.session.end()
         for state in attempt.partitions.values():

@@ -1,8 +1,8 @@
 """Requests about partitions that their leaders answer: ListOffsets and OffsetForLeaderEpoch.
 
 Theory of operation. Each LeaderRequest is about one partition. All that are due for the same leader travel in
-one message per kind, and each is finished or tried again by itself: an error of one partition does not hold
-up the others. A partition whose leader is unknown waits for metadata.
+one message per kind. Each is finished or tried again by itself: an error of one partition does not hold up
+the others. A partition whose leader is unknown waits for metadata.
 
 After org.apache.kafka.clients.consumer.internals.OffsetsRequestManager; KIP-79, KIP-320.
 """

@@ -1,9 +1,9 @@
 """Positions: where a partition is read from, and what happens if the log does not have that any more.
 
 Theory of operation. A partition begins at an offset, or at one that ListOffsets finds. Later its position may
-turn out to be missing: before the beginning of the log or after its end (OFFSET_OUT_OF_RANGE), in a part of
-the log that an unclean election has replaced (a diverging epoch, KIP-320), or in a topic that was deleted and
-created again. Then the reset policy finds another position, and the program gets a `Moved`; without a policy
+turn out to be missing. It is before the beginning of the log or after its end (OFFSET_OUT_OF_RANGE), or in a
+part that an unclean election has replaced (a diverging epoch, KIP-320). Or the topic was deleted and created
+again. Then the reset policy finds another position, and the program gets a `Moved`; without a policy
 the partition fails with the error.
 
 Brokers compare epochs in each Fetch from version 12 on (KIP-595). Older ones are asked by

@@ -51,8 +51,8 @@ With batches A before B, the fate of A is:
 - A transactional producer obeys the same rules. A failed batch aborts its transaction, and the next epoch
   ends the gap (TransactionalSequences).
 
-Java is weaker in three points: it renumbers batches that may be in the log; after a leader change it allows
-ten unanswered batches of a partition, of which brokers remember five; it sends several batches to a leader
+Java is weaker in three points. It renumbers batches that may be in the log. After a leader change it allows
+ten unanswered batches of a partition, of which brokers remember five. It sends several batches to a leader
 that may have forgotten the producer. kbatch.sequence.gap=resend renumbers as Java does.
 
 After org.apache.kafka.clients.producer.internals.TransactionManager and TxnPartitionMap; KIP-98, KIP-360.

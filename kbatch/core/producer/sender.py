@@ -7,7 +7,7 @@ answer; `Idempotence` decides about the other batches of the partition. Each acc
 failed, once.
 
 A batch that fails while its request is in flight, because it expired or was aborted, keeps its place in the
-partition until the answer, which still says whether its sequence was used.
+partition until the answer. The answer still says whether its sequence was used.
 
 A batch that may be in the log is `possibly_persisted`: one of its requests was at least partly written, and
 got no answer or an ambiguous error. Once true, this stays true.

@@ -1,7 +1,7 @@
 """A consumer group of KIP-848: its members, what they own, and what each is to own.
 
 Theory of operation. Every part of the state is the value of a record in __consumer_offsets, and `apply` is
-the one way to change it: requests apply the records that they are about to store, and a restart applies the
+the one way to change it. Requests apply the records that they are about to store, and a restart applies the
 stored ones. A `Draft` collects the records of one request over a copy of the group, so that a request which
 fails changes nothing. Members are immutable.
 

@@ -9,7 +9,7 @@ A member is removed if it leaves, sends no heartbeat for `session_timeout_ms`, o
 rebalance time-out to give up partitions. A static member that is away keeps its partitions until its session
 ends.
 
-A member of the classic protocol may be in such a group: its JoinGroup is what a heartbeat is for others, its
+A member of the classic protocol may be in such a group. Its JoinGroup is what a heartbeat is for others, its
 SyncGroup gets the assignment of that time, and its Heartbeat says when to join again. A group becomes one of
 KIP-848 with the first member of the new protocol, and a classic one again when the last of them is gone.
 
@@ -293,8 +293,8 @@ class ConsumerGroupCoordinator:
     ) -> None:
         """Handle Heartbeat.
 
-        Raises BrokerError UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS if
-        the member has to join again: for a new epoch, to give up partitions, or to get those that are free.
+        Raises BrokerError UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS.
+        With the last one the member joins again, for a new epoch, to give up partitions, or to get free ones.
         """
         group = self._existing(group_id)
         member, _ = _classic_member(group, member_id, generation_id, group_instance_id)

@@ -1,9 +1,9 @@
 """ProducerStateTable: a partition's state of its producers, by producer id.
 
-Theory of operation. For each producer id the table keeps its epoch, its last five batches (by sequences,
-offsets and timestamp), the epoch of the coordinator that ended its last transaction, and the first offset of
-its open transaction. A batch is first looked up among the five: a producer that sends it again gets the first
-answer, and nothing is appended. Then it is checked (`check_batch`), appended to the log, and noted
+Theory of operation. For each producer id the table keeps its epoch, and its last five batches by sequences,
+offsets and timestamp. It keeps the epoch of the coordinator that ended its last transaction, and the first
+offset of its open one. A batch is first looked up among the five: a producer that sends it again gets the
+first answer, and nothing is appended. Then it is checked (`check_batch`), appended to the log, and noted
 (`add_batch`). The first offset of the oldest open transaction is the first unstable offset: readers of
 committed data stop there. A marker ends a transaction; aborted ones go into an index for readers. A
 transaction still counts as unstable until its marker is below the high watermark.

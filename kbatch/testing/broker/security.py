@@ -1,7 +1,7 @@
 """Authentication by SASL: the handshake, the exchange, sessions and their renewal (KIP-152, KIP-368).
 
 Theory of operation. Each connection has a `Session`. `admit` decides about every request before its handler
-runs, as Kafka's SaslServerAuthenticator and SocketServer do: on a SASL listener the login comes first, a
+runs, as Kafka's SaslServerAuthenticator and SocketServer do. On a SASL listener the login comes first. A
 request in the middle of one is error 34, and a request after the session's end closes the connection. A login
 that fails is answered after connection.failed.authentication.delay.ms, and then the connection is closed. On
 a listener without SASL both requests are error 34.

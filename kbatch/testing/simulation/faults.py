@@ -2,9 +2,9 @@
 
 Theory of operation. Until the world is healed, `for_request` draws the fate of each request and of each
 breaking link. Each kind of cluster fault happens at random times (`begin`) and ends by itself or by `heal`.
-After that nothing fails any more. The faults are those that a real cluster may inflict on a correct producer:
-an answer that says that nothing was appended is true; a partition forgets producers only if nothing of them
-is in flight; replicated records are lost in unclean elections only.
+After that nothing fails any more. The faults are those that a real cluster may inflict on a correct producer.
+An answer that says that nothing was appended is true. A partition forgets producers only if nothing of them
+is in flight. Replicated records are lost in unclean elections only.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Theory of operation. A Program is the application of a transactional.id: it makes a producer, makes
 transactions with it, and makes another if it has lost it. It loses it by a fatal error, by its own death at
-any moment, or because it is declared dead: then a Ghost continues with the old producer, in the same
-transaction, while the Program has a new one.
+any moment, or because it is declared dead. In the last case a Ghost continues with the old producer, in the
+same transaction, while the Program has a new one.
 """
 
 from __future__ import annotations

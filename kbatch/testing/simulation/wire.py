@@ -2,8 +2,8 @@
 
 Theory of operation. The network reports to the Wire each request when the producer hands it over, each
 answer before the producer gets it, and the end of each connection. The Wire keeps unanswered requests by
-connection and by partition, and notes for each batch where its records were sent, under which sequence, with
-which bytes, and whether an attempt may have been appended.
+connection and by partition. It notes for each batch where its records were sent, under which sequence and
+with which bytes, and whether an attempt may have been appended.
 
 An attempt may have been appended if any of its bytes reached the socket and it got no answer, or one that
 leaves it open. Such a batch must keep its sequence and its bytes for good.

@@ -1,8 +1,8 @@
 """World: a producer, its application, a network and brokers, in one thread, in virtual time, from one seed.
 
 Theory of operation. Everything that happens is an event of the Schedule; all chance comes from the seed, so
-that a seed is a world and replays exactly. First there are faults; then all is healed, and everything that
-was accepted must be done within delivery.timeout.ms, and new records must get through; at last the logs are
+that a seed is a world and replays exactly. First there are faults. Then all is healed: everything that
+was accepted must be done within delivery.timeout.ms, and new records must get through. At last the logs are
 compared with the outcomes that the application got. A broken promise raises a Violation at once.
 """
 

@@ -64,7 +64,7 @@ def test_R02_R48_marker_in_the_last_batch_moves_the_position() -> None:
     assert (offsets(records), records.next_offset, records.position) == ([], 3, 3)
 
 
-def test_other_producers_and_plain_batches_of_an_aborter_are_seen() -> None:
+def test_others_and_plain_batches_of_an_aborter_are_seen() -> None:
     """An idempotent producer's batch has a producer id, but is in no transaction."""
     data = transactional(0, 7) + transactional(2, 8) + plain.encode(ROWS[:1], base_offset=4, producer_id=7)
     assert offsets(fetched(data, aborted=[(7, 0)])) == [2, 3, 4]

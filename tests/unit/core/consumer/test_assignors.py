@@ -88,7 +88,7 @@ def test_R63_zombies_claim_is_ignored() -> None:
     ]
 
 
-def test_partition_claimed_twice_in_a_generation_is_taken_from_both() -> None:
+def test_partition_claimed_twice_in_a_generation_leaves_both() -> None:
     a = member("t", had=parts("t", 0, 1), generation=5, name="cooperative-sticky")
     b = member("t", had=parts("t", 1), generation=5, name="cooperative-sticky")
     found = assign("cooperative-sticky", {"t": 2}, a=a, b=b)

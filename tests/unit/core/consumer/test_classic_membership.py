@@ -175,7 +175,7 @@ def test_R64_eager_member_revokes_all_before_it_joins(strategy: str) -> None:
     group = group_of(1, strategy)
     before = len(joins(group.first))
     group.add().subscribe()
-    group.advance(HEARTBEAT_MS)  # nobody polls
+    group.advance(HEARTBEAT_MS)  # the program does not poll
     assert group.first.engine.rebalance is not None
     assert len(joins(group.first)) == before + 2  # the other's
     group.live(4000)
@@ -536,7 +536,7 @@ def test_lost_answers_cost_no_partition(api: str, when: str) -> None:
     assert all(member.seen("lost") == [] for member in group.members)
 
 
-def test_coordinator_that_is_silent_is_left_before_the_session_ends() -> None:
+def test_silent_coordinator_is_left_before_the_session_ends() -> None:
     group = group_of(1, session_timeout_ms=10_000)
     group.first.faults.delay("Heartbeat", 60)
     group.advance(9_000)
@@ -640,7 +640,7 @@ def test_R59_pattern_is_matched_by_the_member() -> None:
 
 
 @pytest.mark.parametrize("excludes", [True, False])
-def test_pattern_matches_internal_topics_if_they_are_not_excluded(excludes: bool) -> None:
+def test_pattern_matches_internal_topics_unless_excluded(excludes: bool) -> None:
     group = ClassicGroup(exclude_internal_topics=excludes)
     group.join(pattern="__consumer.*")
     assert bool(group.first.engine.owned) != excludes

@@ -84,7 +84,7 @@ def test_restarted_broker_knows_members_of_both_protocols(tmp_path: Path) -> Non
     assert (classic.join(), classic.sync(range(4))) == (NONE, NONE)
 
 
-def test_classic_member_leaves_its_partitions_to_the_new_protocol() -> None:
+def test_classic_member_leaves_partitions_to_the_new_protocol() -> None:
     broker = cluster()
     classic, member = shared(broker)
     assert classic.leave() == NONE

@@ -354,7 +354,7 @@ def test_token_is_no_password_without_its_extension(broker: VirtualBroker) -> No
     assert refused.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
 
 
-def test_tokens_are_renewed_described_and_expired_by_their_owner_and_renewers(broker: VirtualBroker) -> None:
+def test_owner_and_renewers_renew_describe_and_expire_tokens(broker: VirtualBroker) -> None:
     renewer = messages.CreateDelegationTokenRequest.CreatableRenewers(
         principal_type="User", principal_name="bob"
     )
