@@ -1,7 +1,7 @@
 """Record batch v2 in plain Python: slow, short and obviously right. It judges the native codec.
 
-It follows Kafka's message format page (KIP-98, KIP-82, KIP-534) and imports nothing of kbatch. Compression is
-left to the codec packages in their simplest use.
+It follows Kafka's message format page (KIP-98, KIP-82, KIP-534) and imports nothing of kbatch. Codecs and the
+checksum are those of packages, in their simplest use.
 """
 
 import gzip
@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import cramjam
 import lz4.frame
 import zstandard
+from crc32c import crc32c
 
 Headers = Sequence[tuple[str, bytes | None]]
 Row = tuple[bytes | None, bytes | None, Headers, int]  # key, value, headers, timestamp_ms
@@ -58,27 +59,7 @@ class Batch(NamedTuple):
     records: list[Record]
 
 
-# Checksum and key hash
-
-
-def _crc_table() -> list[int]:
-    table = []
-    for index in range(256):
-        crc = index
-        for _ in range(8):
-            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)  # Castagnoli's polynomial, reflected
-        table.append(crc)
-    return table
-
-
-_CRC_TABLE = _crc_table()
-
-
-def crc32c(data: bytes, value: int = 0) -> int:
-    crc = value ^ 0xFFFFFFFF
-    for byte in data:
-        crc = crc >> 8 ^ _CRC_TABLE[(crc ^ byte) & 0xFF]
-    return crc ^ 0xFFFFFFFF
+# Key hash
 
 
 def murmur2(key: bytes) -> int:
