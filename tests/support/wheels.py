@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -44,10 +45,19 @@ def run(*command: str | Path, cwd: Path, variables: Mapping[str, str] | None = N
 def build(folder: Path) -> tuple[Path, Path]:
     """Build the source distribution of this tree, and the wheel from it. The tree is copied with what native
     builds left in it: tests in other processes build as well.
+
+    C that Cython made of the same sources in place is used again.
     """
     tree = shutil.copytree(ROOT, folder / "tree", ignore=shutil.ignore_patterns(*BESIDE))
-    run(sys.executable, "-m", "build", "--outdir", folder, tree, cwd=folder)
-    (sdist,), (wheel,) = folder.glob("*.tar.gz"), folder.glob("*.whl")
+    run(sys.executable, "-m", "build", "--sdist", "--outdir", folder, tree, cwd=folder)
+    (sdist,) = folder.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        archive.extractall(folder, filter="data")
+    sources = folder / sdist.name.removesuffix(".tar.gz")
+    for translated in (tree / "kbatch" / "_native").rglob("*.c"):
+        shutil.copy2(translated, sources / translated.relative_to(tree))
+    run(sys.executable, "-m", "build", "--wheel", "--outdir", folder, sources, cwd=folder)
+    (wheel,) = folder.glob("*.whl")
     return sdist, wheel
 
 
