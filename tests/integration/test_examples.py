@@ -61,6 +61,9 @@ def test_the_flights_go_through_spark_and_the_embedded_broker() -> None:
 
 
 @pytest.mark.java
+@pytest.mark.skipif(
+    os.environ.get("KBATCH_LONG") != "1", reason="starts two JVMs again: make soak, or KBATCH_LONG=1"
+)
 def test_the_flights_go_through_spark_and_a_real_kafka(real_kafka: Any) -> None:
     check_flights(real_kafka.bootstrap_servers, f"Kafka at {real_kafka.bootstrap_servers}")
 
