@@ -1,10 +1,11 @@
 """Kafka's jars, and the programs of tests/java, compiled once into a jar in the cache.
 
 Jars come from Maven once, into `$KBATCH_CACHE` (or ~/.cache/kbatch). A class-data archive (JEP 350) of what a
-program loaded may be kept beside the jar: it halves the start of a JVM. The first run that ends well writes
-it. A JVM that cannot use an archive runs without.
+program loaded may be kept beside the jar: it halves the start of a JVM. Of several processes one writes it,
+with its first run that ends well. A JVM that cannot use an archive runs without.
 """
 
+import fcntl
 import hashlib
 import os
 import platform
@@ -15,6 +16,7 @@ import tempfile
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from typing import IO
 
 SOURCES = Path(__file__).parents[1] / "java"
 # The version of the real Kafka, unless a test needs an older one.
@@ -74,10 +76,17 @@ def _check_java() -> None:
     for tool in ("java", "javac"):
         if shutil.which(tool) is None:
             raise JavaMissingError(f"no `{tool}` on PATH: install a JDK {MINIMAL_JAVA} or newer")
-    banner = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False).stderr
-    version = re.search(r'version "(?:1\.)?(\d+)', banner)
+    version = re.search(r'version "(?:1\.)?(\d+)', _banner())
     if version is None or int(version[1]) < MINIMAL_JAVA:
-        raise JavaMissingError(f"a JDK {MINIMAL_JAVA} or newer is needed; `java` says: {banner.strip()}")
+        raise JavaMissingError(f"a JDK {MINIMAL_JAVA} or newer is needed; `java` says: {_banner().strip()}")
+
+
+@cache
+def _banner() -> str:
+    """Return what `java -version` prints, without the options of the environment, which it would name."""
+    environment = {name: value for name, value in os.environ.items() if name != "JDK_JAVA_OPTIONS"}
+    command = ["java", "-version"]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False).stderr
 
 
 def _fetch_jars(folder: Path, project: str, kafka_version: str) -> None:
@@ -87,6 +96,7 @@ def _fetch_jars(folder: Path, project: str, kafka_version: str) -> None:
     command = [maven, "-q", "-B", "-f", str(SOURCES / project), "dependency:copy-dependencies"]
     done = subprocess.run(
         [*command, f"-DoutputDirectory={folder}", f"-Dkafka.version={kafka_version}"],
+        env={"MAVEN_OPTS": " ".join(SHORT_LIVED), **os.environ},
         capture_output=True,
         text=True,
         check=False,
@@ -105,8 +115,7 @@ def _folder(kafka_version: str) -> Path:
     """
     programs = PROGRAMS if kafka_version == KAFKA_VERSION else OLDER_PROGRAMS
     sources = [SOURCES / f"{program}.java" for program in programs]
-    banner = subprocess.run(["java", "-version"], capture_output=True, check=False).stderr
-    contents = [banner, platform.machine().encode(), *(source.read_bytes() for source in sources)]
+    contents = [_banner().encode(), platform.machine().encode(), *(source.read_bytes() for source in sources)]
     contents += sorted(jar.name.encode() for jar in jars(kafka_version).iterdir())
     folder = jars(kafka_version).parent / f"programs-{hashlib.sha256(b'|'.join(contents)).hexdigest()[:16]}"
     if folder.is_dir():
@@ -114,7 +123,8 @@ def _folder(kafka_version: str) -> Path:
     with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
         made, classes = Path(scratch) / "made", Path(scratch) / "classes"
         made.mkdir()
-        _run(["javac", "-cp", f"{jars(kafka_version)}/*", "-d", str(classes), *map(str, sources)])
+        options = [f"-J{option}" for option in SHORT_LIVED]
+        _run(["javac", *options, "-cp", f"{jars(kafka_version)}/*", "-d", str(classes), *map(str, sources)])
         _run(["jar", "--create", "--file", str(made / "programs.jar"), "-C", str(classes), "."])
         try:
             made.rename(folder)
@@ -134,7 +144,10 @@ def _run(command: Sequence[str]) -> None:
 
 
 class Program:
-    """One run of a program: `command` starts it; with an `archive`, `ended` is to be called after its end."""
+    """One run of a program: `command` starts it; with an `archive`, `ended` is to be called after its end.
+
+    `records` lets it write a missing archive.
+    """
 
     def __init__(
         self,
@@ -142,23 +155,47 @@ class Program:
         arguments: Sequence[str] = (),
         *,
         archive: str | None = None,
+        records: bool = True,
         java_options: Sequence[str] = (),
         kafka_version: str = KAFKA_VERSION,
     ) -> None:
         folder = _folder(kafka_version)
         self.command = ["java", *JVM_OPTIONS]
         self._archive = folder / f"{archive}.jsa"
-        self._recording = self._archive.with_suffix(f".{os.getpid()}")
-        self.recording = archive is not None and not self._archive.exists()
-        if self.recording:
-            self.command.append(f"-XX:ArchiveClassesAtExit={self._recording}")
-        elif archive is not None:
+        self._recording = self._archive.with_suffix(".recording")
+        self._lock: IO[str] | None = None
+        is_there = self._archive.exists()
+        if archive is not None and records and not is_there:
+            self._lock = _locked(self._archive.with_suffix(".lock"))
+        if is_there:
             self.command.append(f"-XX:SharedArchiveFile={self._archive}")
+        elif self.recording:
+            self.command.append(f"-XX:ArchiveClassesAtExit={self._recording}")
         class_path = f"{folder / 'programs.jar'}:{jars(kafka_version)}/*"
         self.command += [*java_options, "-cp", class_path, name, *arguments]
 
+    @property
+    def recording(self) -> bool:
+        """True if this run writes the archive, when it ends."""
+        return self._lock is not None
+
     def ended(self, *, properly: bool) -> None:
         """Put the archive in place, and remove what a killed JVM left of it."""
+        if self._lock is None:
+            return
         if properly and self._recording.exists():
             self._recording.replace(self._archive)
         self._recording.unlink(missing_ok=True)
+        self._lock.close()
+        self._lock = None
+
+
+def _locked(path: Path) -> IO[str] | None:
+    """Return a file that this process has locked until it is closed; None if another process has."""
+    file = path.open("w")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        return None
+    return file
