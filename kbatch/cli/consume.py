@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from itertools import chain
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -21,12 +22,13 @@ from kbatch.cli.conditions import ConditionError, columns_of, condition_of
 from kbatch.cli.options import client_options, names, open_reader
 from kbatch.cli.places import HELP as PLACE_HELP
 from kbatch.cli.places import Place, PlaceType, resolve
-from kbatch.errors import ConfigError
+from kbatch.errors import ConfigError, DeserializationError
 from kbatch.records import TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from kbatch.column_deserializers.base import Errors
     from kbatch.consumer.topic_reader import TopicReader
     from kbatch.schema_registry import SchemaRegistry
 
@@ -47,6 +49,13 @@ INTERRUPTED_STATUS = 130
 @click.option("-f", "--format", "form", type=click.Choice(FORMATS), help="Else by FILE's suffix, else json.")
 @click.option("--key", "key_kind", type=click.Choice(KINDS), default="text", show_default=True)
 @click.option("--value", "value_kind", type=click.Choice(KINDS), default="text", show_default=True)
+@click.option(
+    "--malformed",
+    type=click.Choice(("fail", "null")),
+    default="fail",
+    show_default=True,
+    help="What becomes of a key or value that is not of its type.",
+)
 @click.option("--schema-registry", metavar="URL", help="Where avro and protobuf find schemas by their ids.")
 @click.option(
     "--descriptor-set",
@@ -81,7 +90,8 @@ def command(
     Keys and values are text by default, and bytes that are no UTF-8 become {"base64": ...}. Without --follow
     the command ends where the topic ended when it began.
 
-    \b Exit status: 0 the end is reached; 1 it is not, with the reason; 2 the call is wrong.
+    \b Exit status: 0 the end is reached; 1 it is not, with the reason; 2 the call is wrong. A file of -o is
+    complete also then, with the records before.
 
     \b
       kbatch consume orders -b localhost:9092 --from 1h
@@ -98,7 +108,9 @@ def command(
     try:
         with open_reader(settings, "consume") as reader:
             ranges = _ranges(reader, topic, start, end, partitions, follows=options["follow"])
-            _write(reader, ranges, chosen, deserializers, form, output, options)
+            _write(reader, topic, ranges, chosen, deserializers, form, output, options)
+    except DeserializationError as error:
+        raise click.ClickException(f"{error}; --malformed null goes on") from error
     except KeyboardInterrupt:
         raise click.exceptions.Exit(INTERRUPTED_STATUS) from None
 
@@ -163,25 +175,26 @@ def _deserializer(part: str, options: dict[str, Any]) -> Any:
     from kbatch import column_deserializers as made
 
     kind = options[f"{part}_kind"]
+    errors: Errors = "raise" if options["malformed"] == "fail" else "null"
     if options[f"{part}_message"] is not None and kind != "protobuf":
         raise click.UsageError(f"--{part}-message needs --{part} protobuf")
     match kind:
         case "text" | "bytes":  # the outputs show bytes that are no text, too
             return None
         case "json":
-            return made.Json(infer=1000)
+            return made.Json(infer=1000, errors=errors)
         case "avro":
             registry = _registry(options)
             if registry is None:
                 raise click.UsageError("avro needs --schema-registry URL")
-            return made.Avro(registry=registry)
+            return made.Avro(registry=registry, errors=errors)
         case "protobuf":
-            return _protobuf(part, options)
+            return _protobuf(part, options, errors)
     plain = {"int32": made.Int32, "int64": made.Int64, "float32": made.Float32, "float64": made.Float64}
-    return plain[kind]()
+    return plain[kind](errors=errors)
 
 
-def _protobuf(part: str, options: dict[str, Any]) -> Any:
+def _protobuf(part: str, options: dict[str, Any], errors: Errors) -> Any:
     """Return the deserializer of messages, by a file of descriptors, a registry, or both."""
     from kbatch.column_deserializers import Protobuf
 
@@ -194,8 +207,8 @@ def _protobuf(part: str, options: dict[str, Any]) -> Any:
         )
     try:
         if path is None:
-            return Protobuf(registry=registry)
-        return Protobuf.from_descriptor_set(path.read_bytes(), name, registry=registry)
+            return Protobuf(registry=registry, errors=errors)
+        return Protobuf.from_descriptor_set(path.read_bytes(), name, registry=registry, errors=errors)
     except (ImportError, ValueError) as error:
         raise click.UsageError(str(error)) from error
 
@@ -212,6 +225,7 @@ def _registry(options: dict[str, Any]) -> SchemaRegistry | None:
 
 def _write(
     reader: TopicReader,
+    topic: str,
     ranges: dict[TopicPartition, tuple[int, int | None]],
     columns: tuple[str, ...],
     deserializers: dict[str, Any],
@@ -220,23 +234,27 @@ def _write(
     options: dict[str, Any],
 ) -> None:
     """Read the ranges, and write what is wanted of them."""
+    from kbatch.consumer.projection import Projection
+    from kbatch.consumer.reading import infer_types
+
     where: str | None = options["where"]
     needed = () if where is None else tuple(columns_of(where) & {*COLUMNS})
     if options["count"]:
         columns = ()
     read = tuple(dict.fromkeys((*columns, *needed, "partition", "offset")))
-    batches = reader.read(
-        ranges,
-        columns=read,
-        **{part: each for part, each in deserializers.items() if part in read},
-    )
+    used = {part: each for part, each in deserializers.items() if part in read}
+    projection = Projection(read, "copy", used)
+    infer_types(reader, topic, ranges, projection)
+    batches = reader.read(ranges, columns=read, **used)
     with _Bar(ranges, options["progress"]) as bar:
         passing = _passing(bar.over(batches), where, options["max_records"])
         if options["count"]:
             click.echo(sum(batch.num_rows for batch in passing))
             return
         selected = (batch.select(list(columns)) for batch in passing)
-        _put(selected, form, path)
+        # --follow does not wait for the first values, which may have a type
+        is_known = not (options["follow"] and projection.missing_types)
+        _put(selected, [projection.schema.field(name) for name in columns] if is_known else None, form, path)
 
 
 def _passing(
@@ -265,19 +283,24 @@ def _passing(
             return
 
 
-def _put(batches: Iterator[pa.RecordBatch], form: str, path: Path | None) -> None:
-    """Write batches in a format; a file gets its name when it is complete."""
+def _put(
+    batches: Iterator[pa.RecordBatch], fields: list[pa.Field] | None, form: str, path: Path | None
+) -> None:
+    """Write batches in a format. What was written is a whole file, even if an error or Ctrl-C ends it."""
+    import pyarrow as pa
+
     from kbatch.cli.outputs import OUTPUTS
 
+    schema = None if fields is None else pa.schema(fields)
+    if schema is None:
+        first = next(batches)
+        batches, schema = chain([first], batches), first.schema
     with ExitStack() as opened:
         file: IO[bytes] = sys.stdout.buffer if path is None else opened.enter_context(path.open("wb"))
-        output = None
+        output = OUTPUTS[form](file, schema)
+        opened.callback(output.close)
         for batch in batches:
-            if output is None:
-                output = OUTPUTS[form](file, batch.schema)
             output.write(batch)
-        if output is not None:
-            output.close()
 
 
 class _Bar:

@@ -120,7 +120,7 @@ def read_table(
     settings = _settings(config, bootstrap_servers, isolation, threads)
     with TopicReader(settings) as reader:
         found = reader.ranges(topic, start=start, end=end, partitions=partitions, on_data_loss=on_data_loss)
-        _infer(reader, topic, found, projection)
+        infer_types(reader, topic, found.ranges, projection)
         batches: dict[TopicPartition, list[pa.RecordBatch]] = {each: [] for each in found.ranges}
         with reader.read(
             found.ranges,
@@ -185,7 +185,7 @@ def scan_topic(
     reader = TopicReader(_settings(config, bootstrap_servers, isolation, threads))
     try:
         found = reader.ranges(topic, start=start, end=end, partitions=partitions, on_data_loss=on_data_loss)
-        _infer(reader, topic, found, projection)
+        infer_types(reader, topic, found.ranges, projection)
         if end is None and projection.missing_types:
             name = projection.missing_types[0]
             raise ValueError(
@@ -254,17 +254,22 @@ def _settings(
     return configured(config, keywords, {**DEFAULTS, "isolation_level": "read_committed"})
 
 
-def _infer(reader: TopicReader, topic: str, found: Ranges, projection: Projection) -> None:
-    """Let deserializers learn their types from the first records."""
+def infer_types(
+    reader: TopicReader,
+    topic: str,
+    ranges: Mapping[TopicPartition, tuple[int, int | None]],
+    projection: Projection,
+) -> None:
+    """Let deserializers that have no type yet learn it from the first records of the ranges, if any."""
     names = projection.missing_types
     if not names:
         return
     wanted = max(projection.deserializers[name].sample_rows for name in names)
     columns = projection.sample_columns
-    ends = reader.offsets(topic, "latest", [each.partition for each in found.ranges])
+    ends = reader.offsets(topic, "latest", [each.partition for each in ranges])
     batches: list[pa.RecordBatch] = []
     row_count = 0
-    for each, (start, end) in found.ranges.items():
+    for each, (start, end) in ranges.items():
         sampled = Range(start, max(start, ends[each.partition]) if end is None else end)
         with reader.read({each: sampled}, columns=columns) as reading:
             for batch in reading:

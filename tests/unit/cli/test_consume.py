@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from kbatch import Producer
+from kbatch.cli import consume
 from kbatch.cli.commands import kbatch
 from kbatch.testing import Broker
 from tests import ROOT
@@ -112,6 +114,25 @@ def test_file_has_the_format_of_its_suffix(broker: Broker, tmp_path: Path) -> No
 def test_empty_topic_has_no_records(broker: Broker, tmp_path: Path) -> None:
     assert consumed(broker, topic="empty") == []
     assert run(broker, "consume", "empty", "--count").stdout == "0\n"
+    path = tmp_path / "empty.parquet"
+    assert run(broker, "consume", "empty", "--value", "json", "-o", path).exit_code == 0
+    assert pq.read_table(path).num_rows == 0
+    assert run(broker, "consume", "empty", "-f", "csv", "--columns", "key,offset").stdout == "key,offset\n"
+
+
+def test_file_is_whole_although_the_read_fails(tmp_path: Path) -> None:
+    path = tmp_path / "values.parquet"
+    options = ["--value", "json", "--columns", "value,offset"]
+    with Broker({"values": 1}) as broker:
+        with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+            for value in (b'{"a": 1}', b'{"a": 2}', b"no json", b'{"a": 4}'):
+                producer.send("values", value)
+        failed = run(broker, "consume", "values", *options, "-o", path)
+        rows = consumed(broker, *options, "--malformed", "null", topic="values")
+    assert failed.exit_code == 1
+    assert re.search(r"offset 2 cannot be deserialized.*; --malformed null goes on", failed.stderr)
+    assert pq.read_table(path)["offset"].to_pylist() == [0, 1]
+    assert [row["value"] for row in rows] == [{"a": 1}, {"a": 2}, None, {"a": 4}]
 
 
 WRONG = [
@@ -182,6 +203,21 @@ def test_closed_pipe_and_ctrl_c_end_quietly(broker: Broker) -> None:
         assert process.stderr is not None
         assert process.stderr.read() == b""
         assert process.wait() == 130
+
+
+def test_ctrl_c_leaves_a_whole_file(broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    over = consume._Bar.over
+
+    def interrupted(bar: Any, batches: Any) -> Iterator[Any]:
+        for batch in over(bar, batches):
+            yield batch
+            if bar._rows == len(VALUES):
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr(consume._Bar, "over", interrupted)
+    path = tmp_path / "followed.parquet"
+    assert run(broker, "consume", TOPIC, "--follow", "--from", "earliest", "-o", path).exit_code == 130
+    assert pq.read_table(path).num_rows == len(VALUES)
 
 
 def test_topics_and_offsets_are_listed(broker: Broker) -> None:
