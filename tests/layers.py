@@ -272,7 +272,8 @@ LAYERS = (
         9,
         "consumer/",
         "Consumer (`threads`), AsyncConsumer (`event_loop`), and what both do (`base`); topics as tables and "
-        "streams (`reading`), ranges (`topic_reader`); `backlog`: **what was fetched and not yet taken**",
+        "streams (`reading`), ranges (`topic_reader`); `backlog`: **what was fetched and not yet taken**; "
+        "`group_member`: **when callbacks of a rebalance run, and what is committed**",
     ),
     Layer(10, "testing/simulation/", "the simulator: worlds of virtual time, faults and checks, from a seed"),
     Layer(

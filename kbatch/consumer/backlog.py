@@ -20,7 +20,7 @@ from itertools import chain, count, islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple, final
 
-from kbatch.core.consumer.partition_state import NO_EPOCH, OffsetSpec, Start
+from kbatch.core.consumer.partition_state import NO_EPOCH, GroupStart, OffsetSpec, Start
 from kbatch.core.consumer.results import Failed, Fetched, Moved, Result
 from kbatch.errors import CorruptRecordError, DeserializationError, KafkaError
 from kbatch.network.decoding import Work
@@ -249,8 +249,8 @@ class Held:
     partition : TopicPartition
     generation : int
         That of its results; those of earlier ones are outdated.
-    start : Start or OffsetSpec or None
-        Where it begins; None until a `seek`, because there is no policy.
+    start : Start or OffsetSpec or COMMITTED
+        Where it begins.
     last : LastRead or ConsumerRecord or None
         Where the program is; None until the engine has looked up the first position.
     lot : list of ConsumerRecord or None
@@ -261,7 +261,9 @@ class Held:
 
     __slots__ = ("generation", "is_paused", "last", "lot", "partition", "queue", "start")
 
-    def __init__(self, partition: TopicPartition, generation: int, start: Start | OffsetSpec | None) -> None:
+    def __init__(
+        self, partition: TopicPartition, generation: int, start: Start | OffsetSpec | GroupStart
+    ) -> None:
         self.partition = partition
         self.generation = generation
         self.start = start
@@ -357,6 +359,8 @@ class Backlog:
         self._notify = notify
         self._turns: dict[TopicPartition, Held] = {}  # of those with something in their queues
         self._moved: dict[TopicPartition, Held] = {}  # since `take_moves`
+        self._before: dict[Held, LastRead | ConsumerRecord | None] = {}  # the last delivery
+        self._is_iterating = False  # in that
 
     def take_moves(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """Return the positions that have changed since the last call."""
@@ -366,6 +370,48 @@ class Backlog:
             for each, held in moved.items()
             if held.last is not None and self.held.get(each) is held
         }
+
+    # Positions
+
+    def place(self, held: Held) -> bool:
+        """True if the position of a partition is known; at first the engine finds it."""
+        if held.last is None:
+            state = self._engine.reading(held.partition)
+            if state is not None and state.generation == held.generation and state.first_offset >= 0:
+                first, epoch = state.first_offset, state.last_epoch
+                held.last = LastRead(first - 1, epoch if state.fetch_offset == first else NO_EPOCH)
+        return held.last is not None
+
+    def positions(self, *, with_last: bool = True) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return the known positions, as they are committed; without what `note_poll` was not called after,
+        unless `with_last`.
+        """
+        found = {}
+        for each, held in self.held.items():
+            if self.place(held) and held.last is not None:
+                last = held.last
+                if not with_last and held in self._before:
+                    before = self._before[held]
+                    is_in_hand = self._is_iterating and last is not before
+                    last = LastRead(last.offset - 1) if is_in_hand or before is None else before
+                found[each] = offset_after(last)
+        return found
+
+    def note_poll(self) -> None:
+        """Note that the program is done with what was delivered."""
+        self._before.clear()
+        self._is_iterating = False
+
+    def iterate(self, held: Held, records: list[ConsumerRecord]) -> None:
+        """Note that an iteration gives these records one by one."""
+        self._before[held] = held.last
+        self._is_iterating = True
+        held.lot = records
+
+    def end_lots(self) -> None:
+        """Let an iteration poll again after the record that the program has. Any thread may call it."""
+        for held in list(self.held.values()):
+            held.lot = None
 
     # Which partitions
 
@@ -481,7 +527,6 @@ class Backlog:
             last, start = held.last, held.start
             if last is not None:
                 start = Start(last.offset + 1, last.leader_epoch)
-            assert start is not None
             held.queue.clear()
             self._turns.pop(held.partition)
             held.generation = self._engine.seek(held.partition, start)
@@ -514,6 +559,7 @@ class Backlog:
         while most > 0 and (found := self.lot(most, raises=not taken)) is not None:
             held, piece, records = found
             taken.append(Taken(held.partition, piece, piece.first_row(held.position), records))
+            self._before.setdefault(held, held.last)
             held.last = records[-1]
             self._moved[held.partition] = held
             self._settle(held)
@@ -598,6 +644,7 @@ class Backlog:
             ends.append(piece.last_of(end))
         for (held, piece, _, end), last in zip(plan.parts, ends, strict=True):
             held.lot = None
+            self._before.setdefault(held, held.last)
             held.last = last
             piece.take_rows(end)
             self._moved[held.partition] = held

@@ -1,8 +1,9 @@
 """ConsumerBase: what Consumer and AsyncConsumer have in common, which is everything but how they wait.
 
 Theory of operation. The engine fetches ahead of the program; the Backlog has what came, and knows where the
-program is in each partition. A poll waits until something is there, and takes it. All calls that wait are
-coroutines over the Runtime's waiters; the subclasses name them as methods.
+program is in each partition. A poll waits until something is there, and takes it. Before that, it does what
+the group asks of the program (GroupMember). All calls that wait are coroutines over the Runtime's waiters;
+the subclasses name them as methods.
 
 One thread, or one task, uses a consumer at a time (SoleUser). Any may call `close`, `metrics` and `lag`.
 
@@ -16,27 +17,25 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from kbatch.consumer.backlog import Backlog, Held, LastRead, Limits, Plan, Taken, offset_after
+from kbatch.consumer.backlog import Backlog, Held, Limits, Plan, Taken, offset_after
+from kbatch.consumer.group_member import GroupMember, Partitions
 from kbatch.consumer.lifetime import ReadingClient
 from kbatch.consumer.poll_metrics import PollMetrics
 from kbatch.consumer.polled import Polled
 from kbatch.consumer.ranges import Place, place_of
 from kbatch.core.consumer.calls import TopicNames
+from kbatch.core.consumer.group_engine import GroupEngine
 from kbatch.core.consumer.leader_requests import FoundOffset
 from kbatch.core.consumer.partition_state import (
+    COMMITTED,
     EARLIEST,
     LATEST,
     NO_END,
+    GroupStart,
     OffsetSpec,
     Start,
-    reset_of,
 )
-from kbatch.errors import (
-    IllegalStateError,
-    KafkaError,
-    KafkaTimeoutError,
-    NoOffsetForPartitionError,
-)
+from kbatch.errors import IllegalStateError, KafkaError, KafkaTimeoutError
 from kbatch.interceptors import ConsumerInterceptorChain
 from kbatch.metrics import MetricName
 from kbatch.network.decoding import decoder_count
@@ -58,32 +57,31 @@ if TYPE_CHECKING:
 LOT_RECORDS = 256
 # Pieces for each worker that may be decoded ahead of the program.
 PIECES_AHEAD = 2
-Partitions = Iterable[TopicPartition | tuple[str, int]]
+# The time that close() has for its group; and if the program has dropped or forgotten the consumer.
+CLOSE_SECONDS, EXIT_SECONDS = 30.0, 5.0
 
 
 class ConsumerBase(ReadingClient):
     """Base of the consumers, which document parameters, attributes and errors."""
 
-    def __init__(self, runtime: ReaderRuntime, sole_user: SoleUser) -> None:
+    def __init__(
+        self, runtime: ReaderRuntime, user: SoleUser, new_task: Callable[[Any], Any] | None = None
+    ) -> None:
+        assert isinstance(runtime.engine, GroupEngine)
         self._runtime = runtime
         self.config = config = runtime.config
         self._engine = runtime.engine
-        self._user = sole_user
+        self._user = user
         self._backlog = Backlog(runtime.engine, lambda: runtime.network.wake(), runtime.changed.notify)
+        runtime.on_change = self._backlog.end_lots
         self._interceptors = ConsumerInterceptorChain(config.interceptor_classes)
+        self._member = GroupMember(runtime, self._backlog, user, self._interceptors, new_task)
         self._decoder_count = config.kbatch_decode_threads or decoder_count()
         self._decoders = Workers(f"kbatch-decoder-{config.client_id}", self._decoder_count)
         self._projection: Projection | None = None  # of the last poll_table
         self._refused: KafkaError | None = None  # the error of a login that was raised
         self._ends: dict[TopicPartition, int] = {}  # of until_end
         self._metrics = PollMetrics(runtime.registry)
-
-    @contextmanager
-    def _using(self) -> Iterator[None]:
-        """Refuse other users meanwhile."""
-        self._runtime.check_usable()
-        with self._user:
-            yield
 
     # Which partitions
 
@@ -94,10 +92,13 @@ class ConsumerBase(ReadingClient):
         Parameters
         ----------
         partitions : iterable of TopicPartition, or a mapping of them to places
-            A place is as in `seek`. Without one, a partition begins where auto.offset.reset says.
+            A place is as in `seek`. Without one, a partition begins at the offset that the group has
+            committed, or else where auto.offset.reset says.
 
         Raises
         ------
+        IllegalStateError
+            A group assigns the partitions, since `subscribe`.
         TypeError, ValueError
             A partition or place is unsuitable.
         """
@@ -106,7 +107,12 @@ class ConsumerBase(ReadingClient):
             checked_partition(each): None if place is None else _start_of(f"place of {each}", place)
             for each, place in places.items()
         }
-        with self._using():
+        with self._user:
+            if self._member.is_subscribed:
+                raise IllegalStateError(
+                    "assign() after subscribe(): the group assigns the partitions; call unsubscribe() first, "
+                    "or use two consumers"
+                )
             held = self._backlog.held
             if gone := held.keys() - starts.keys():
                 self._engine.remove(gone)
@@ -114,29 +120,16 @@ class ConsumerBase(ReadingClient):
                     self._backlog.let_go(each)
             for each, start in starts.items():
                 if start is not None or each not in held:
-                    self._begin(each, self._default_start() if start is None else start)
+                    self._begin(each, COMMITTED if start is None else start)
             self._runtime.network.wake()
 
-    def _begin(self, partition: TopicPartition, start: Start | OffsetSpec | None) -> None:
+    def _begin(self, partition: TopicPartition, start: Start | OffsetSpec | GroupStart) -> None:
         """Begin to read a partition, or to read it from elsewhere."""
-        before, generation = self._backlog.held.get(partition), 0
-        if start is not None:
-            if before is None or before.start is None:
-                generation = self._engine.add({partition: start})
-                if before is not None and before.is_paused:
-                    self._engine.pause([partition])
-            else:
-                generation = self._engine.seek(partition, start)
+        if partition in self._backlog.held:
+            generation = self._engine.seek(partition, start)
+        else:
+            generation = self._engine.add({partition: start})
         self._backlog.hold(Held(partition, generation, start))
-
-    def _default_start(self) -> OffsetSpec | None:
-        """Return where auto.offset.reset begins."""
-        policy = reset_of(self.config)
-        if not isinstance(policy, timedelta):
-            return policy
-        start = place_of("auto.offset.reset", policy, datetime.now(UTC))
-        assert isinstance(start, OffsetSpec)
-        return start
 
     def assignment(self) -> set[TopicPartition]:
         """Return the partitions that are read."""
@@ -144,10 +137,10 @@ class ConsumerBase(ReadingClient):
 
     def _held_of(self, partition: TopicPartition | tuple[str, int]) -> Held:
         checked = checked_partition(partition)
-        self._runtime.check_usable()
         held = self._backlog.held.get(checked)
         if held is None:
-            raise IllegalStateError(f"{checked} is not assigned to this consumer; assign() it first")
+            remedy = "poll() until it is" if self._member.is_subscribed else "assign() it first"
+            raise IllegalStateError(f"{checked} is not assigned to this consumer; {remedy}")
         return held
 
     def _chosen(self, partitions: Partitions | None) -> list[Held]:
@@ -177,7 +170,7 @@ class ConsumerBase(ReadingClient):
             The place is unsuitable.
         """
         start = _start_of("place", place)
-        with self._using():
+        with self._user:
             self._begin(self._held_of(partition).partition, start)
             self._runtime.network.wake()
 
@@ -190,7 +183,7 @@ class ConsumerBase(ReadingClient):
         self._seek_all(partitions, LATEST)
 
     def _seek_all(self, partitions: Partitions | None, spec: OffsetSpec) -> None:
-        with self._using():
+        with self._user:
             for held in self._chosen(partitions):
                 self._begin(held.partition, spec)
             self._runtime.network.wake()
@@ -207,9 +200,11 @@ class ConsumerBase(ReadingClient):
         KafkaTimeoutError
             The position was not found within default.api.timeout.ms.
         """
-        with self._using():
+        with self._user:
             held = self._held_of(partition)
-            self._check_starts([held])
+            if self._user.is_in_callback:
+                self._engine.place(held.partition)
+                self._runtime.network.wake()
             deadline = self._runtime.deadline(self.config.default_api_timeout_ms / 1000)
             if not await self._await_next(lambda: self._is_placed(held), deadline):
                 why = self._engine.last_connection_failure or "brokers are slow"
@@ -218,11 +213,7 @@ class ConsumerBase(ReadingClient):
 
     def _is_placed(self, held: Held) -> bool:
         """True if the position of a partition is known. Raise if it was not found."""
-        if held.last is None:
-            state = self._engine.reading(held.partition)
-            if state is not None and state.generation == held.generation and state.first_offset >= 0:
-                held.last = LastRead(state.first_offset - 1)
-        if held.last is None:
+        if not self._backlog.place(held):
             self._backlog.settle(raises=True)
         return held.last is not None
 
@@ -240,6 +231,7 @@ class ConsumerBase(ReadingClient):
         int or None
             None if no answer has come yet.
         """
+        self._runtime.check_usable()
         held = self._held_of(partition)
         if refresh:
             end = (await self._end_offsets([held.partition]))[held.partition]
@@ -270,7 +262,7 @@ class ConsumerBase(ReadingClient):
         *,
         is_paused: bool,
     ) -> None:
-        with self._using():
+        with self._user:
             chosen = self._chosen(partitions)
             for held in chosen:
                 held.is_paused, held.lot = is_paused, None
@@ -301,7 +293,9 @@ class ConsumerBase(ReadingClient):
         Raises
         ------
         IllegalStateError
-            No partition is assigned.
+            There is no subscription, and no partition is assigned.
+        GroupAuthorizationError, FencedInstanceIdError, UnsupportedAssignorError, ...
+            The membership has ended, with the broker's words; `subscribe` begins another.
         NoOffsetForPartitionError
             Partitions have no position, and auto.offset.reset=none.
         OffsetOutOfRangeError, LogTruncationError
@@ -322,7 +316,7 @@ class ConsumerBase(ReadingClient):
         with self._polling():
             deadline = self._runtime.deadline(timeout)
             backlog = self._backlog
-            while await self._await_next(lambda: backlog.has_next, deadline):
+            while await self._await_polled(lambda: backlog.has_next, deadline):
                 if taken := backlog.take_records(most):
                     polled = Polled(taken, backlog.take_moves())
                     self._interceptors.on_consume(polled)
@@ -409,20 +403,29 @@ class ConsumerBase(ReadingClient):
             plan = backlog.plan(projection, limits)
             return plan.is_full or plan.row_count >= wanted
 
-        if await self._await_next(lambda: has_rows(limits.least_rows), deadline) and linger:
-            await self._await_next(lambda: has_rows(limits.most_rows), deadline.within(linger))
+        if not await self._await_polled(lambda: has_rows(limits.least_rows), deadline):
+            if self._member.has_work:  # what was planned may be revoked
+                return Plan([], 0, False)
+            has_rows(limits.least_rows)
+        elif linger:
+            await self._await_next(
+                lambda: has_rows(limits.most_rows), deadline.within(linger), self._member.note_poll
+            )
         return plan
 
     @contextmanager
     def _polling(self, *, is_bounded: bool = False) -> Iterator[None]:
         """Begin and end a poll."""
         runtime = self._runtime
-        with self._using():
-            if not self._backlog.held:
-                raise IllegalStateError("the consumer has no partitions to poll; assign() some first")
-            self._check_starts(self._backlog.held.values())
+        with self._user:
+            self._user.refuse_callbacks("poll")
+            if not self._backlog.held and not self._member.is_subscribed:
+                raise IllegalStateError(
+                    "the consumer has no partitions to poll; subscribe() to topics, or assign() some first"
+                )
             if not is_bounded:
                 self._open_ends()
+            self._backlog.note_poll()
             self._metrics.begin(runtime.now_ns())
             if self._interceptors:
                 self._interceptors.on_poll()
@@ -432,22 +435,24 @@ class ConsumerBase(ReadingClient):
             finally:
                 self._metrics.end(runtime.now_ns())
 
-    def _check_starts(self, chosen: Iterable[Held]) -> None:
-        """Raise if partitions have no position, and no policy says where to begin."""
-        missing = sorted(held.partition for held in chosen if held.start is None)
-        if missing:
-            error = NoOffsetForPartitionError(
-                f"auto.offset.reset=none, and there is no position for {', '.join(map(str, missing))}; "
-                f"seek() to one, or set auto.offset.reset"
-            )
-            error.partitions = tuple(missing)
-            raise error
+    async def _await_polled(self, is_there: Callable[[], bool], deadline: Deadline) -> bool:
+        """Wait as `_await_next` does, and do what the group asks of the program."""
+        member = self._member
+        while True:
+            if not await self._await_next(lambda: member.has_work or is_there(), deadline, member.note_poll):
+                return False
+            if not member.has_work:
+                return True
+            if not await member.attend(deadline):
+                return False
 
-    async def _await_next(self, is_there: Callable[[], bool], deadline: Deadline) -> bool:
+    async def _await_next(
+        self, is_there: Callable[[], bool], deadline: Deadline, note: Callable[[], object] = lambda: None
+    ) -> bool:
         """Return True once `is_there()` is true, which is called after each arrival; False at the deadline.
-        Raise if the consumer fails, and the error of a failed login once.
+        Raise if the consumer fails, and the error of a failed login once. `note()` is called now and then.
         """
-        runtime = self._runtime
+        runtime, member = self._runtime, self._member
 
         def look() -> bool:
             self._backlog.sort()
@@ -456,9 +461,10 @@ class ConsumerBase(ReadingClient):
             runtime.check_usable()
             refused, self._refused = self._refused, self._engine.authentication_error
             runtime.check_login(refused)
+            member.check_topics()
             return False
 
-        if await runtime.await_until(look, deadline):
+        if await runtime.await_until(look, deadline, request=note, look_seconds=member.note_seconds):
             return True
         if not deadline.is_over:
             raise IllegalStateError("the network of the consumer has ended; make another consumer")
@@ -473,10 +479,18 @@ class ConsumerBase(ReadingClient):
         timeout = self.config.default_api_timeout_ms / 1000 if is_bounded else None
         with self._polling(is_bounded=is_bounded):
             deadline, backlog = self._runtime.deadline(timeout), self._backlog
-            while (found := backlog.lot(LOT_RECORDS)) is None:
-                if is_bounded and not (left := self._before_ends()):
-                    return None
-                if not await self._await_next(lambda: backlog.has_next, deadline):
+
+            def has_next() -> bool:
+                return backlog.has_next or (is_bounded and not self._before_ends())
+
+            found = None
+            while found is None:
+                if await self._await_polled(has_next, deadline):
+                    found = backlog.lot(min(LOT_RECORDS, self.config.max_poll_records))
+                    if found is None and is_bounded and not self._before_ends():
+                        return None
+                else:
+                    left = self._before_ends()
                     why = self._engine.last_connection_failure or "brokers are slow"
                     raise KafkaTimeoutError(
                         f"no records of {', '.join(map(str, left))} came within "
@@ -487,17 +501,30 @@ class ConsumerBase(ReadingClient):
                 taken = Taken(held.partition, piece, piece.first_row(held.position), records)
                 offsets = {held.partition: offset_after(records[-1])}
                 self._interceptors.on_consume(Polled([taken], offsets))
-            held.lot = records
+            backlog.iterate(held, records)
             return held, records
 
     async def _begin_until_end(self) -> None:
         """Find the ends of the logs, and read up to them."""
         with self._polling():
+            if self._member.is_subscribed:
+                await self._await_assignment()
             chosen = [each for each, held in self._backlog.held.items() if not held.is_paused]
             self._ends = await self._end_offsets(chosen)
             for each, end in self._ends.items():
                 self._set_end(each, end)
             self._runtime.network.wake()
+
+    async def _await_assignment(self) -> None:
+        """Wait until the group has assigned partitions, perhaps none."""
+        timeout_ms, member = self.config.default_api_timeout_ms, self._member
+        deadline = self._runtime.deadline(timeout_ms / 1000)
+        if not await self._await_polled(lambda: member.is_assigned, deadline):
+            raise KafkaTimeoutError(
+                f"group {self.config.group_id} has assigned no partitions within "
+                f"default.api.timeout.ms={timeout_ms}: "
+                f"{self._engine.last_connection_failure or 'its coordinator is slow'}"
+            )
 
     def _before_ends(self) -> list[TopicPartition]:
         """Return the partitions whose ends are not reached, without those that are paused or gone."""
@@ -519,7 +546,6 @@ class ConsumerBase(ReadingClient):
     def _set_end(self, partition: TopicPartition, end_offset: int) -> None:
         held = self._backlog.held[partition]
         start = held.start if held.last is None else Start(held.position, held.last.leader_epoch)
-        assert start is not None
         generation = self._engine.seek(partition, start, end_offset)
         self._backlog.hold(Held(partition, generation, start))
 
@@ -606,6 +632,26 @@ class ConsumerBase(ReadingClient):
         return self._runtime.registry.snapshot(self._runtime.now_ns() // 1_000_000)
 
     # Its end
+
+    async def _close(
+        self, leave: bool | None, timeout: float | None, *, is_failing: bool = False, calls_back: bool = True
+    ) -> None:
+        """Close the consumer to all calls, wait for the one that goes on, leave the group, and end. The
+        parameters are those of GroupMember.end.
+        """
+        runtime = self._runtime
+        deadline = runtime.deadline(timeout)
+        if runtime.is_forked or self._is_released or runtime.is_closed:
+            return
+        runtime.is_closed = True
+        runtime.changed.notify()
+        try:
+            has_group = self.config.group_id is not None and self._engine.fatal_error is None
+            if has_group and await runtime.await_until(lambda: self._user.is_free, deadline):
+                with self._user.calling_back():
+                    await self._member.end(leave, deadline, is_failing=is_failing, calls_back=calls_back)
+        finally:
+            self._end()
 
     def _end(self) -> None:
         """Close the consumer to all calls, and end its connections and threads."""

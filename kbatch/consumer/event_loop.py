@@ -24,12 +24,13 @@ from typing import TYPE_CHECKING, Any, Self
 
 from kbatch._native.io.interrupts import at_once
 from kbatch.config import ConsumerConfig
-from kbatch.consumer.base import ConsumerBase
+from kbatch.consumer.base import CLOSE_SECONDS, EXIT_SECONDS, ConsumerBase
+from kbatch.consumer.group_member import GroupMember
 from kbatch.consumer.runtime import ReaderRuntime, configured
-from kbatch.consumer.sole_user import SoleUser
 from kbatch.errors import IllegalStateError
 from kbatch.network.event_loop import LoopNetwork
 from kbatch.waiting.event_loop import TaskWaiter
+from kbatch.waiting.methods import awaited, plain
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,12 +41,18 @@ if TYPE_CHECKING:
 
 # The time to say goodbye to brokers.
 _END_SECONDS = 2.0
+# Tasks that close dropped consumers; the loop itself refers to them weakly.
+_closing: set[asyncio.Task[None]] = set()
 
 
 class AsyncConsumer(ConsumerBase):
     """Reads records from Kafka on an asyncio event loop: Consumer's methods, awaited. Those that never wait
-    are plain: `assign`, `assignment`, `seek`, `seek_to_beginning`, `seek_to_end`, `pause`, `resume`,
-    `paused`, `metrics`. One task uses it at a time.
+    are plain: `subscribe`, `subscription`, `assign`, `assignment`, `seek`, `seek_to_beginning`,
+    `seek_to_end`, `pause`, `resume`, `paused`, `commit_async`, `group_metadata`, `alive`, `metrics`. One task
+    uses it at a time.
+
+    Callbacks of `subscribe` may be coroutine functions, which polls await. They run in a task of their own,
+    so the cancellation of a poll does not reach them: the next poll goes on waiting for them.
 
     It may be created anywhere, and belongs to the loop on which it is first used. `async for` gives record
     after record, and never ends.
@@ -76,8 +83,9 @@ class AsyncConsumer(ConsumerBase):
             "consumer",
             new_waiter=TaskWaiter,
             check_caller=weakref.WeakMethod(self._check_loop),
+            has_group=True,
         )
-        super().__init__(runtime, SoleUser(_current, _name_of))
+        super().__init__(runtime, runtime.sole_user(_current, _name_of), asyncio.ensure_future)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._farewell: AsyncGenerator[None, None] | None = None
         self._is_farewell = False  # True if the end of the loop closes it
@@ -126,6 +134,14 @@ class AsyncConsumer(ConsumerBase):
             layout=layout,
         )
 
+    subscribe = plain(GroupMember.subscribe, "_member")
+    subscription = plain(GroupMember.subscription, "_member")
+    unsubscribe = awaited(GroupMember.unsubscribe, "_member")
+    commit = awaited(GroupMember.commit, "_member")
+    commit_async = plain(GroupMember.commit_async, "_member")
+    committed = awaited(GroupMember.committed, "_member")
+    group_metadata = plain(GroupMember.group_metadata, "_member")
+    alive = plain(GroupMember.alive, "_member")
     position = ConsumerBase._position
     lag = ConsumerBase._lag
     topics = ConsumerBase._topics
@@ -191,22 +207,25 @@ class AsyncConsumer(ConsumerBase):
 
     # Its end
 
-    async def close(self) -> None:
-        """End all connections and threads; a poll that waits raises ConsumerClosedError. A second call has no
-        effect.
-        """
-        if self._runtime.is_forked or self._is_released:
-            return
-        self._close_now()
-        if self._loop is not None and not self._loop.is_closed():
-            self._runtime.check_here()
-            await self._network.ended(self._runtime.deadline(_END_SECONDS))
+    async def close(self, leave: bool | None = None, timeout: float | None = CLOSE_SECONDS) -> None:
+        """Commit, leave the group, and end all connections and threads; like Consumer.close."""
+        self._user.refuse_callbacks("close")
+        await self._close_on_loop(leave, timeout)
 
-    def _close_now(self) -> None:
-        """Close without waiting."""
+    async def _close_on_loop(self, leave: bool | None, timeout: float | None, **rest: bool) -> None:
         if self._runtime.is_forked or self._is_released:
             return
-        self._end()
+        if self._loop is None or self._loop.is_closed():
+            self._end()
+            return
+        self._runtime.check_here()
+        await self._close(leave, timeout, **rest)
+        await self._network.ended(self._runtime.deadline(_END_SECONDS))
+
+    def _end(self) -> None:
+        if self._runtime.is_forked or self._is_released:
+            return
+        super()._end()
         farewell, self._farewell = self._farewell, None
         if farewell is not None and not self._is_farewell:
             at_once(farewell.aclose)
@@ -218,21 +237,29 @@ class AsyncConsumer(ConsumerBase):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        await self.close()
+        await self._close_on_loop(None, CLOSE_SECONDS, is_failing=kind is not None)
 
     def _close_at_exit(self) -> None:
-        self._close_now()
+        self._end()  # no loop runs any more
 
     def _close_elsewhere(self) -> None:
-        if self._loop is None or self._loop.is_closed():
-            self._close_now()
+        loop = self._loop
+        if loop is None or loop.is_closed():
+            self._end()
         else:
-            self._loop.call_soon_threadsafe(self._close_now)
+            loop.call_soon_threadsafe(self._begin_to_close, loop)
+
+    def _begin_to_close(self, loop: asyncio.AbstractEventLoop) -> None:
+        closing = self._close_on_loop(None, EXIT_SECONDS, is_failing=True, calls_back=False)
+        task = loop.create_task(closing)
+        _closing.add(task)
+        task.add_done_callback(_closing.discard)
 
 
 def _current() -> Any:
-    """Return the task that runs; in a callback of the loop, the loop."""
-    return asyncio.current_task() or asyncio.get_running_loop()
+    """Return the task that runs; in a callback of the loop, the loop; None without a loop."""
+    loop = asyncio._get_running_loop()
+    return None if loop is None else asyncio.current_task(loop) or loop
 
 
 def _name_of(user: Any) -> str:

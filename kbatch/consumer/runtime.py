@@ -15,13 +15,15 @@ from random import Random
 from typing import TYPE_CHECKING, Any, final
 
 from kbatch.config import ConsumerConfig
+from kbatch.consumer.sole_user import SoleUser
 from kbatch.core.client.calls import Call
 from kbatch.core.consumer.calls import OffsetLookup, PartitionCount
 from kbatch.core.consumer.engine import ReadingEngine
+from kbatch.core.consumer.group_engine import GroupEngine
 from kbatch.core.consumer.leader_requests import FoundOffset
 from kbatch.core.consumer.partition_state import OffsetSpec
 from kbatch.errors import ConsumerClosedError, ForkedConsumerError, KafkaError
-from kbatch.metrics import CONSUMER_METRICS
+from kbatch.metrics import CONSUMER_METRICS, COORDINATOR_METRICS
 from kbatch.network.runtime import ClientRuntime
 from kbatch.records import TopicPartition, check_text
 
@@ -42,6 +44,13 @@ class ReaderRuntime(ClientRuntime):
         What errors call the client.
     new_waiter, check_caller
         Parameters of ClientRuntime.
+    has_group : bool
+        True for a GroupEngine.
+
+    Attributes
+    ----------
+    on_change : callable
+        Called after each change of the engine, before waiting callers are.
     """
 
     engine: ReadingEngine
@@ -53,18 +62,34 @@ class ReaderRuntime(ClientRuntime):
         *,
         new_waiter: Callable[[], Waiter],
         check_caller: weakref.WeakMethod[Callable[[], object]] | None = None,
+        has_group: bool = False,
     ) -> None:
-        super().__init__(config, new_waiter=new_waiter, check_caller=check_caller, metrics=CONSUMER_METRICS)
+        metrics = (*CONSUMER_METRICS, *COORDINATOR_METRICS) if has_group else CONSUMER_METRICS
+        super().__init__(config, new_waiter=new_waiter, check_caller=check_caller, metrics=metrics)
         self.config = config
         self._noun = noun
-        self.engine = ReadingEngine(
+        self.on_change: Callable[[], object] = lambda: None
+        engine = GroupEngine if has_group else ReadingEngine
+        self.engine = engine(
             config,
             random=Random(),
             registry=self.registry,
             now_ns=self.now_ns(),
             wall_clock_ms=lambda: time.time_ns() // 1_000_000,
-            on_change=self.changed.notify,
+            on_change=self._note_change,
         )
+
+    def _note_change(self) -> None:
+        self.on_change()
+        self.changed.notify()
+
+    def sole_user(self, current: Callable[[], Any], name_of: Callable[[Any], str]) -> SoleUser:
+        """Return what lets one thread or task use the client at a time."""
+        return SoleUser(current, name_of, check=self.check_usable, left=self._note_free)
+
+    def _note_free(self) -> None:
+        if self.is_closed:  # close() waits for the last user
+            self.changed.notify()
 
     def closed_error(self) -> KafkaError:
         return ConsumerClosedError(f"the {self._noun} is closed; make another")

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Self
 
 from kbatch._native.io.interrupts import at_once
 from kbatch.config import ConsumerConfig
-from kbatch.consumer.base import ConsumerBase
+from kbatch.consumer.base import CLOSE_SECONDS, EXIT_SECONDS, ConsumerBase
+from kbatch.consumer.group_member import GroupMember
 from kbatch.consumer.runtime import ReaderRuntime, configured
-from kbatch.consumer.sole_user import SoleUser
 from kbatch.network import ThreadNetwork
-from kbatch.waiting.methods import blocking
+from kbatch.waiting.methods import blocking, plain
 from kbatch.waiting.threads import ThreadWaiter
 
 if TYPE_CHECKING:
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 
 class Consumer(ConsumerBase):
-    """Reads records from Kafka. One thread uses it at a time; any thread may close it.
+    """Reads records from Kafka, as a member of a group or alone. One thread uses it at a time; any thread may
+    close it.
 
     Iterating over it gives record after record, and never ends.
 
@@ -53,8 +54,8 @@ class Consumer(ConsumerBase):
         self, settings: ConsumerConfig | Mapping[str, object] | None = None, /, **keywords: object
     ) -> None:
         config = configured(settings, keywords)
-        runtime = ReaderRuntime(config, "consumer", new_waiter=ThreadWaiter)
-        super().__init__(runtime, SoleUser(threading.current_thread, lambda thread: thread.name))
+        runtime = ReaderRuntime(config, "consumer", new_waiter=ThreadWaiter, has_group=True)
+        super().__init__(runtime, runtime.sole_user(threading.current_thread, lambda thread: thread.name))
         network = runtime.network = ThreadNetwork(
             runtime.engine,
             config=config,
@@ -65,6 +66,14 @@ class Consumer(ConsumerBase):
         network.start()
         self._opened()
 
+    subscribe = plain(GroupMember.subscribe, "_member")
+    subscription = plain(GroupMember.subscription, "_member")
+    unsubscribe = blocking(GroupMember.unsubscribe, "_member")
+    commit = blocking(GroupMember.commit, "_member")
+    commit_async = plain(GroupMember.commit_async, "_member")
+    committed = blocking(GroupMember.committed, "_member")
+    group_metadata = plain(GroupMember.group_metadata, "_member")
+    alive = plain(GroupMember.alive, "_member")
     poll = blocking(ConsumerBase._poll)
     poll_table = blocking(ConsumerBase._poll_table)
     position = blocking(ConsumerBase._position)
@@ -104,12 +113,24 @@ class Consumer(ConsumerBase):
 
     # Its end
 
-    def close(self) -> None:
-        """End all connections and threads; a poll that waits raises ConsumerClosedError. A second call has no
-        effect. Any thread may call it.
+    def close(self, leave: bool | None = None, timeout: float | None = CLOSE_SECONDS) -> None:
+        """Commit what was delivered (enable.auto.commit), run the callbacks of a revocation and of commits,
+        leave the group, and end all connections and threads. Any thread may call it; a poll that waits raises
+        ConsumerClosedError first. A second call has no effect.
+
+        Leaving a with block by an exception closes it, too, but does not commit what the last poll has
+        returned, or the record that an iteration has given.
+
+        Parameters
+        ----------
+        leave : bool or None
+            True to leave the group at once, False to keep the place until the session ends (KIP-1092). None
+            is False for members with a group.instance.id, else True.
+        timeout : float or None
+            Seconds for all of it.
         """
-        if not (self._runtime.is_forked or self._is_released):
-            self._end()
+        self._user.refuse_callbacks("close")
+        at_once(self._close, leave, timeout)
 
     def __enter__(self) -> Self:
         return self
@@ -117,11 +138,11 @@ class Consumer(ConsumerBase):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.close()
+        at_once(self._close, None, CLOSE_SECONDS, is_failing=kind is not None)
 
     def _close_at_exit(self) -> None:
-        self.close()
+        at_once(self._close, None, EXIT_SECONDS, is_failing=True, calls_back=False)
 
     def _close_elsewhere(self) -> None:
         # the collector may run on any thread, even the network's, which cannot wait for its own end
-        threading.Thread(target=self.close, name="kbatch-closer").start()
+        threading.Thread(target=self._close_at_exit, name="kbatch-closer").start()

@@ -147,6 +147,7 @@ class ClientRuntime(ABC):
         *,
         request: Callable[[], object] = lambda: None,
         needs_network: bool = True,
+        look_seconds: float = LOOK_SECONDS,
     ) -> bool:
         """Return True once `is_so()` is true; False if the deadline or the end of the network comes first.
         Its exceptions propagate.
@@ -159,7 +160,7 @@ class ClientRuntime(ABC):
         condition : Condition or None
             None for the changes of the engine.
         request : callable
-            Called at first and every LOOK_SECONDS: requests what is waited for.
+            Called at first and every `look_seconds`: requests what is waited for.
         needs_network : bool
             False if `is_so()` becomes true without the network, too.
         """
@@ -168,7 +169,7 @@ class ClientRuntime(ABC):
             request()
             if deadline.is_over or (needs_network and not self.network.is_alive):
                 return bool(is_so())
-            if await changed.wait_until(is_so, deadline.within(LOOK_SECONDS) if needs_network else deadline):
+            if await changed.wait_until(is_so, deadline.within(look_seconds) if needs_network else deadline):
                 return True
 
     async def await_answer(self, is_there: Callable[[], Any], deadline: Deadline, name: str) -> None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kbatch._native.send.accumulator import TRANSACTION_ENDED
 from kbatch.core.client.calls import Call
@@ -30,6 +30,13 @@ if TYPE_CHECKING:
     from kbatch.waiting.deadline import Deadline
 
 logger = logging.getLogger(__name__)
+
+
+class GroupConsumer(Protocol):
+    """A consumer of a group."""
+
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """Return the member with its generation."""
 
 
 class TransactionCalls:
@@ -90,17 +97,17 @@ class TransactionCalls:
     async def send_offsets_to_transaction(
         self,
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
-        group_metadata: ConsumerGroupMetadata | str | bytes,
+        group_metadata: GroupConsumer | ConsumerGroupMetadata | str | bytes,
     ) -> None:
         """Make the offsets of a consumer part of the transaction: they are committed with it.
 
         Parameters
         ----------
         offsets : mapping of TopicPartition to OffsetAndMetadata
-            The offsets of the next records to read.
-        group_metadata : ConsumerGroupMetadata, bytes or str
-            The consumer's, so that its membership is checked (KIP-447); the result of confluent-kafka's
-            consumer_group_metadata() is accepted too. Or the group's id alone.
+            The offsets of the next records to read, such as `polled.offsets`.
+        group_metadata : Consumer, AsyncConsumer, ConsumerGroupMetadata, bytes or str
+            The consumer, or its group_metadata(), so that its membership is checked (KIP-447); the result of
+            confluent-kafka's consumer_group_metadata() is accepted too. Or the group's id alone.
         """
         checked, group = _checked_offsets(offsets), _checked_group(group_metadata)
         await self._run_call(
@@ -264,13 +271,15 @@ def _checked_offsets(offsets: Any) -> dict[TopicPartition, OffsetAndMetadata]:
 
 
 def _checked_group(group: Any) -> ConsumerGroupMetadata:
-    if isinstance(group, str):
+    if callable(of_consumer := getattr(group, "group_metadata", None)):
+        group = of_consumer()
+    elif isinstance(group, str):
         group = ConsumerGroupMetadata(group)
     elif isinstance(group, bytes):
         group = ConsumerGroupMetadata.from_librdkafka(group)
     if not isinstance(group, ConsumerGroupMetadata):
         raise TypeError(
-            f"group_metadata must be a ConsumerGroupMetadata, the result of confluent-kafka's "
+            f"group_metadata must be a consumer, its group_metadata(), the result of confluent-kafka's "
             f"consumer_group_metadata(), or a group id, got {type(group).__name__}"
         )
     if not group.group_id:

@@ -1,4 +1,4 @@
-"""Make methods of coroutines: plain ones for clients whose callers block, or those of a client's parts."""
+"""Make methods of a client: plain ones out of coroutines, for callers that block; and those of its parts."""
 
 from __future__ import annotations
 
@@ -32,6 +32,17 @@ def awaited(method: Method[P, T], part: str) -> Method[P, T]:
     @wraps(method)
     async def call(client: Any, /, *arguments: P.args, **keywords: P.kwargs) -> T:
         return await method(owner(client), *arguments, **keywords)
+
+    return call
+
+
+def plain(method: Callable[Concatenate[Any, P], T], part: str) -> Callable[Concatenate[Any, P], T]:
+    """Return the plain method of the attribute `part`."""
+    owner = _owner_of(part)
+
+    @wraps(method)
+    def call(client: Any, /, *arguments: P.args, **keywords: P.kwargs) -> T:
+        return method(owner(client), *arguments, **keywords)
 
     return call
 

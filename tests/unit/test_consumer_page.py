@@ -10,7 +10,7 @@ import pytest
 import kbatch
 from kbatch import errors
 from kbatch.config import CONSUMER_KEYS
-from kbatch.metrics import CONSUMER_METRICS
+from kbatch.metrics import CONSUMER_METRICS, COORDINATOR_METRICS
 from kbatch.testing import Broker
 from tests import ROOT
 
@@ -18,8 +18,10 @@ PAGE = (ROOT / "docs" / "consumer.md").read_text()
 EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 # A part of what each example prints; the records are those of `fill`.
 EXPECTED = {
-    "iteration": "1 1 b'd' b'last'\n",
+    "iteration": " 1 b'",
     "until_end": "4\n",
+    "callbacks": "got [0, 1]\nTrue\ngave up [0, 1]\n",
+    "commit": "[True",
     "poll": "True\n",
     "poll_table": "['1', '2', '3', 'last']\n",
     "seek": "1 {TopicPartition(topic='orders', partition=0): 2} 1\n{1}\n",
@@ -49,10 +51,11 @@ def test_the_page_names_what_there_is() -> None:
     named = {each for each in quoted if re.fullmatch(r"\w+Error", each)}
     assert named <= set(errors.__all__) and named
     metrics = {each for each in quoted if re.fullmatch(r"[a-z]+(-[a-z]+)+", each)}
-    assert metrics <= {metric.name for metric in CONSUMER_METRICS} and metrics
+    assert metrics <= {metric.name for metric in (*CONSUMER_METRICS, *COORDINATOR_METRICS)} and metrics
     methods = {each.partition("(")[0] for each in quoted if re.fullmatch(r"[a-z_]+(\(.*\))?", each)}
     known = {*dir(kbatch.Consumer), *dir(kbatch.Polled), *dir(kbatch.interceptors.ConsumerInterceptor)}
-    arguments = {"min_rows", "linger", "max_rows", "max_bytes", "columns", "key", "value"}
+    arguments = {"min_rows", "linger", "max_rows", "max_bytes", "columns", "key", "value", "timeout"}
+    arguments |= {"on_assigned", "on_revoked", "on_lost", "f"}
     assert methods <= known | arguments | {"read_table", "offsets"}
     for target in re.findall(r"\]\((\w+\.md)", PAGE):
         assert (ROOT / "docs" / target).exists()

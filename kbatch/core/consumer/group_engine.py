@@ -137,6 +137,8 @@ class GroupEngine(ReadingEngine):
         self._leave_calls: list[Call] = []
         # liveness
         self._poll_interval_ns = config.max_poll_interval_ms * NS_PER_MS
+        self._reminder_ns = _reminder_ms(config) * NS_PER_MS
+        self._reminded_ns = now_ns  # the poll after which the program was reminded to poll again
         self._polled_ns = now_ns
         self._expired_ns: int | None = None  # when the member has left because of it
 
@@ -213,6 +215,16 @@ class GroupEngine(ReadingEngine):
         """Let the next `run` go on, since the program has done the step."""
         self.submit(partial(self._finish_rebalance, rebalance))
 
+    def place(self, partition: TopicPartition) -> None:
+        """Find the position of a partition while its assignment is not finished, for callbacks."""
+
+        def place(now_ns: int) -> None:
+            state = self._fetcher.partitions.get(partition)
+            if state is not None and state.state is FetchState.NEW:
+                self._look_up_committed(state, now_ns)
+
+        self.submit(place)
+
     def commit(self, call: CommitOffsets) -> None:
         """Let the next `run` begin the call. Commits are sent, and done, in the order of these calls. Raise
         InvalidGroupIdError without group.id.
@@ -276,17 +288,18 @@ class GroupEngine(ReadingEngine):
                 self._send_lookup(now_ns)
             if self._commits.is_open:
                 self._commits.run(now_ns)
+            self._remind(now_ns)
         super()._work(now_ns)
 
     def _has_work(self, now_ns: int) -> bool:
         is_member = self._membership is not None or self._subscription is not None
-        has_calls = self._commits.is_open or bool(self._leave_calls)
+        has_calls = self._commits.is_open or bool(self._leave_calls) or now_ns >= self._due_reminder_ns()
         return super()._has_work(now_ns) or (self._fatal_error is None and (is_member or has_calls))
 
     def _work_deadline_ns(self, now_ns: int) -> int:
         deadlines = [super()._work_deadline_ns(now_ns)]
         if self._fatal_error is None:
-            deadlines.append(self._commits.deadline_ns())
+            deadlines += [self._commits.deadline_ns(), self._due_reminder_ns()]
             if self._membership is not None:
                 deadlines += [self._membership.deadline_ns, self._expiry_ns()]
             elif self._subscription is not None and self._membership_error is None:
@@ -373,6 +386,16 @@ class GroupEngine(ReadingEngine):
 
     # Liveness
 
+    def _due_reminder_ns(self) -> int:
+        is_due = self._config.group_id is not None and self._reminded_ns != self._polled_ns
+        return self._polled_ns + self._reminder_ns if is_due else NEVER_NS
+
+    def _remind(self, now_ns: int) -> None:
+        """Let a program that iterates over records know that it should poll, once after each poll."""
+        if now_ns >= self._due_reminder_ns():
+            self._reminded_ns = self._polled_ns
+            self._on_change()
+
     def _expiry_ns(self) -> int:
         """Return the time at which the member leaves unless the program polls."""
         return NEVER_NS if self._expired_ns is not None else self._polled_ns + self._poll_interval_ns
@@ -453,9 +476,11 @@ class GroupEngine(ReadingEngine):
                 each.partition for each in waiting if each.partition not in call.answer and each.reset is None
             )
         )
+        group_id = self._config.group_id
+        reason = "there is no group.id" if group_id is None else f"group {group_id} has no committed offset"
         missing = NoOffsetForPartitionError(
-            f"{', '.join(map(str, without))}: the group {self._config.group_id} has no committed offset, and "
-            "auto.offset.reset=none; seek, or set auto.offset.reset to earliest, latest or by_duration"
+            f"{', '.join(map(str, without))}: {reason}, and auto.offset.reset=none; seek() to a position, or "
+            "set auto.offset.reset to earliest, latest or by_duration"
         )
         missing.partitions = without
         for state in waiting:
@@ -473,6 +498,16 @@ class GroupEngine(ReadingEngine):
             else:
                 self._positions.begin(state, state.reset, now_ns)
         self._on_change()
+
+
+def _reminder_ms(config: ConsumerConfig) -> int:
+    """Return how long after a poll the program is reminded to poll again: in time for max.poll.interval.ms,
+    and for commits.
+    """
+    in_time_ms = config.max_poll_interval_ms // 2
+    return (
+        min(in_time_ms, max(config.auto_commit_interval_ms, 100)) if config.enable_auto_commit else in_time_ms
+    )
 
 
 def _new_member_id(random: Random) -> str:

@@ -149,10 +149,13 @@ def test_R73_a_second_task_is_refused_by_name(broker: Broker, run: Runner) -> No
 def test_callbacks_may_use_what_their_poll_uses() -> None:
     user = SoleUser(threading.current_thread, lambda thread: thread.name)
     with user:
-        user.is_calling_back = True
-        with user:
-            pass
-        user.is_calling_back = False
+        with user.calling_back():
+            with user:
+                pass
+            with user.calling_back():
+                pass
+            with pytest.raises(IllegalStateError, match=r"poll\(\) must not be called in a callback"):
+                user.refuse_callbacks("poll")
         with pytest.raises(ConcurrentUseError):
             within(user.__enter__).result(SECONDS)
     within(lambda: user.__enter__() or user.__exit__()).result(SECONDS)

@@ -1,0 +1,637 @@
+"""GroupMember: what a consumer does as a member of its group: its subscription, rebalances and commits.
+
+Theory of operation. The engine keeps the membership alive, and offers steps of rebalances; the program's
+thread takes them, in polls. A step to give up partitions first commits what was delivered, if
+enable.auto.commit is on, then runs the callback, and only then the partitions are let go. What a step waits
+for, the commit or a callback that is a coroutine, goes on if the poll is cancelled, interrupted or over; the
+next poll takes the step up where it was. While a step is open nothing is delivered.
+
+Automatic commits are Java's: at the beginning of a poll, what earlier polls have delivered is committed, at
+most once in auto.commit.interval.ms. What the last poll has returned is committed by the next one, or by
+`close`.
+
+After org.apache.kafka.clients.consumer.internals.ConsumerCoordinator and AsyncKafkaConsumer.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from inspect import iscoroutine, iscoroutinefunction
+from typing import TYPE_CHECKING, Any, final
+
+from kbatch._native.codec.record import ConsumerRecord
+from kbatch.consumer.backlog import Backlog, Held
+from kbatch.consumer.polled import Polled
+from kbatch.core.client.backoff import NS_PER_MS
+from kbatch.core.client.calls import Call
+from kbatch.core.consumer.commits import CommitOffsets, CommittedLookup
+from kbatch.core.consumer.group_engine import GroupEngine
+from kbatch.core.consumer.partition_state import COMMITTED
+from kbatch.core.consumer.subscription import Subscription
+from kbatch.errors import IllegalStateError, InvalidTopicError, KafkaTimeoutError, TopicAuthorizationError
+from kbatch.records import (
+    INT64_MAX,
+    ConsumerGroupMetadata,
+    OffsetAndMetadata,
+    TopicPartition,
+    check_integer,
+    check_text,
+    checked_partition,
+)
+
+if TYPE_CHECKING:
+    from kbatch.consumer.runtime import ReaderRuntime
+    from kbatch.consumer.sole_user import SoleUser
+    from kbatch.core.consumer.membership import Rebalance
+    from kbatch.interceptors import ConsumerInterceptorChain
+    from kbatch.waiting.deadline import Deadline
+
+logger = logging.getLogger("kbatch.consumer")
+
+Partitions = Iterable[TopicPartition | tuple[str, int]]
+OnRebalance = Callable[[list[TopicPartition]], Awaitable[object] | object]
+OnCommit = Callable[[dict[TopicPartition, OffsetAndMetadata], BaseException | None], object]
+# What `commit` takes: what a poll has returned, records, or offsets.
+Committable = (
+    Polled | ConsumerRecord | Iterable[ConsumerRecord] | Mapping[TopicPartition, int | OffsetAndMetadata]
+)
+# A poll that waits counts as polling: it is noted as often in max.poll.interval.ms.
+NOTES_PER_INTERVAL = 4
+
+
+class Listener:
+    """The callbacks of a subscription; None does nothing.
+
+    Parameters
+    ----------
+    on_assigned, on_revoked, on_lost : callable or None
+        Without `on_lost`, partitions that are lost are passed to `on_revoked`.
+    """
+
+    def __init__(
+        self,
+        on_assigned: OnRebalance | None = None,
+        on_revoked: OnRebalance | None = None,
+        on_lost: OnRebalance | None = None,
+    ) -> None:
+        self._callbacks = {
+            "assign": on_assigned,
+            "revoke": on_revoked,
+            "lost": on_revoked if on_lost is None else on_lost,
+        }
+
+    def of(self, kind: str) -> OnRebalance | None:
+        """Return the callback for a kind of step."""
+        return self._callbacks[kind]
+
+
+@final
+class Step:
+    """A step of a rebalance that the program has taken.
+
+    Attributes
+    ----------
+    rebalance : Rebalance
+    listener : Listener
+    is_begun : bool
+    commit : CommitOffsets or None
+    is_called : bool
+        True if the callback has begun.
+    task : asyncio.Task or None
+        The callback, if it is a coroutine.
+    """
+
+    def __init__(self, rebalance: Rebalance, listener: Listener) -> None:
+        self.rebalance = rebalance
+        self.listener = listener
+        self.is_begun = False
+        self.commit: CommitOffsets | None = None
+        self.is_called = False
+        self.task: Any = None
+
+
+@final
+class GroupMember:
+    """The part of a consumer that belongs to a group. Without group.id its methods raise InvalidGroupIdError.
+
+    Parameters
+    ----------
+    runtime : ReaderRuntime
+    backlog : Backlog
+    user : SoleUser
+    interceptors : ConsumerInterceptorChain
+    new_task : callable or None
+        Begins a task for a coroutine; None if callbacks must be plain.
+
+    Attributes
+    ----------
+    wanted : Subscription or None
+    is_assigned : bool
+        True if the group has assigned partitions since the last `subscribe`, perhaps none.
+    note_seconds : float
+        How often a poll that waits is noted.
+    """
+
+    def __init__(
+        self,
+        runtime: ReaderRuntime,
+        backlog: Backlog,
+        user: SoleUser,
+        interceptors: ConsumerInterceptorChain,
+        new_task: Callable[[Any], Any] | None,
+    ) -> None:
+        engine, config = runtime.engine, runtime.config
+        assert isinstance(engine, GroupEngine)
+        self._runtime = runtime
+        self._engine = engine
+        self._backlog = backlog
+        self._user = user
+        self._interceptors = interceptors
+        self._new_task = new_task
+        self.wanted: Subscription | None = None
+        self.is_assigned = False
+        self._listener = Listener()
+        self._step: Step | None = None
+        self._leave_call: Call | None = None
+        self._is_failing = False
+        self._identity: ConsumerGroupMetadata | None = None  # as of the last poll
+        self._async_commits: deque[tuple[CommitOffsets, OnCommit | None]] = deque()
+        self._commits_itself = config.enable_auto_commit
+        self._commit_interval_ns = config.auto_commit_interval_ms * NS_PER_MS
+        self._commit_due_ns = runtime.now_ns() + self._commit_interval_ns
+        self._auto_commit: CommitOffsets | None = None
+        self.note_seconds = config.max_poll_interval_ms / 1000 / NOTES_PER_INTERVAL
+
+    # Subscription
+
+    def subscribe(
+        self,
+        topics: Iterable[str] | str,
+        *,
+        on_assigned: OnRebalance | None = None,
+        on_revoked: OnRebalance | None = None,
+        on_lost: OnRebalance | None = None,
+    ) -> None:
+        """Read these topics as a member of the group, which shares their partitions out. Another call
+        replaces the topics and the callbacks. Polls do the rest: they run the callbacks, and raise errors.
+
+        Parameters
+        ----------
+        topics : iterable of str, or str
+            Names, or one pattern that begins with "^". A pattern is in the syntax of RE2 and matches whole
+            names; by the classic protocol, in that of Python's `re`.
+        on_assigned : callable or None
+            Called with a list of partitions that were added. It may `seek` and `pause` them.
+        on_revoked : callable or None
+            Called with a list of partitions that are given up, after what was delivered of them is committed
+            (enable.auto.commit). It may still `commit` their offsets.
+        on_lost : callable or None
+            Called instead with partitions that the group has given to others already: nothing of them can
+            be committed. The default is `on_revoked`.
+
+            Callbacks run in polls, `unsubscribe` and `close`, which raise their exceptions after the step is
+            done. An AsyncConsumer's may be coroutine functions.
+
+        Raises
+        ------
+        IllegalStateError
+            Partitions are assigned by `assign`.
+        InvalidGroupIdError
+            group.id is not set.
+        TypeError, ValueError
+            Topics or callbacks are unsuitable.
+        """
+        subscription = _subscription_of(topics)
+        callbacks = {"on_assigned": on_assigned, "on_revoked": on_revoked, "on_lost": on_lost}
+        for name, callback in callbacks.items():
+            self._check_callback(name, callback)
+        with self._user:
+            if self._backlog.held and not self.is_subscribed:
+                raise IllegalStateError(
+                    "subscribe() after assign(): a group cannot share out what the program assigns; call "
+                    "unsubscribe() first, or use two consumers"
+                )
+            self._engine.subscribe(subscription)
+            self.wanted, self._listener = subscription, Listener(**callbacks)
+            self.is_assigned = False
+            self._leave_call = None
+            self._runtime.network.wake()
+
+    def subscription(self) -> set[str] | str:
+        """Return the topics that are subscribed to, or the pattern; an empty set without a subscription."""
+        if self.wanted is None:
+            return set()
+        return set(self.wanted.topics) if self.wanted.pattern is None else self.wanted.pattern
+
+    async def unsubscribe(self) -> None:
+        """Give up all partitions, and leave the group; or, after `assign`, read nothing more. Callbacks run,
+        and what was delivered is committed, as in a revocation.
+
+        Raises
+        ------
+        KafkaTimeoutError
+            It took longer than default.api.timeout.ms. It goes on; call it again.
+        """
+        with self._user:
+            self._user.refuse_callbacks("unsubscribe")
+            if not self.is_subscribed:
+                self._engine.remove(list(self._backlog.held))
+                self._let_go(list(self._backlog.held))
+                self._runtime.network.wake()
+                return
+            seconds = self._runtime.config.default_api_timeout_ms / 1000
+            if not await self._leave("unsubscribe", None, self._runtime.deadline(seconds)):
+                why = self._engine.last_connection_failure or "its coordinator is slow"
+                raise KafkaTimeoutError(f"unsubscribe() timed out after {seconds} s: {why}; call it again")
+
+    @property
+    def is_subscribed(self) -> bool:
+        """True if a group assigns the partitions, or still has to take them back."""
+        return self.wanted is not None or self._leave_call is not None
+
+    async def _leave(self, name: str, leave: bool | None, deadline: Deadline) -> bool:
+        """Leave the group. Return False at the deadline. Raise the first exception of callbacks at last."""
+        call = self._leave_call
+        if call is None:
+            call = self._leave_call = Call(name)
+            self._engine.leave(call, leave)
+        self.wanted = None
+        self._runtime.network.wake()
+        failure: Exception | None = None
+        while not call.is_done:
+            is_going_on = await self._runtime.await_until(lambda: call.is_done or self._has_step, deadline)
+            try:
+                if not is_going_on or not await self._do_steps(deadline):
+                    break
+            except Exception as error:
+                failure = failure or error
+        if call.is_done:
+            self._leave_call = None
+        if failure is not None:
+            raise failure
+        return call.is_done
+
+    def check_topics(self) -> None:
+        """Raise if a topic that is subscribed to cannot be read."""
+        for topic in () if self.wanted is None else self.wanted.topics:
+            error = self._engine.topic_error(topic)
+            if isinstance(error, TopicAuthorizationError | InvalidTopicError):
+                raise error.marked()
+
+    def _check_callback(self, name: str, callback: object) -> None:
+        if callback is not None and not callable(callback):
+            raise TypeError(f"{name} must be callable or None, got {type(callback).__name__}")
+        if self._new_task is None and iscoroutinefunction(callback):
+            raise TypeError(
+                f"{name} must not be a coroutine function; give a plain one, or use AsyncConsumer"
+            )
+
+    # Commits
+
+    async def commit(self, offsets: Committable | None = None, *, timeout: float | None = None) -> None:
+        """Commit offsets for the group, and return after all earlier commits are done, too.
+
+        Parameters
+        ----------
+        offsets : Polled, ConsumerRecord, iterable of ConsumerRecord, or mapping of TopicPartition to offset
+            What a poll has returned, or some records: the offsets after them are committed. A mapping has the
+            next offset to read of each partition, as int or OffsetAndMetadata. None commits everything that
+            was delivered.
+        timeout : float or None
+            Seconds; None is default.api.timeout.ms.
+
+        Raises
+        ------
+        CommitFailedError
+            The group has given `partitions` to others; poll again, and go on.
+        InvalidGroupIdError
+            group.id is not set.
+        OffsetMetadataTooLargeError, GroupAuthorizationError, TopicAuthorizationError
+            The coordinator refuses the offsets.
+        KafkaTimeoutError
+            It is unknown whether they were committed.
+        """
+        with self._user:
+            call = CommitOffsets(self._offsets_of(offsets), timeout_ms=self._milliseconds(timeout))
+            self._engine.commit(call)
+            await self._await_call(call)
+            self.run_commit_callbacks()
+            self._interceptors.on_commit(call.offsets, call.error)
+            if call.error is not None:
+                raise call.error
+
+    def commit_async(self, offsets: Committable | None = None, on_commit: OnCommit | None = None) -> None:
+        """Begin to commit offsets, without waiting, and without another attempt if that fails.
+
+        Parameters
+        ----------
+        offsets
+            As in `commit`.
+        on_commit : callable or None
+            Called by a later poll, `commit` or `close` with the offsets, a dict of OffsetAndMetadata, and the
+            error or None; callbacks come in the order of these calls. Without one, failures are logged.
+        """
+        if on_commit is not None and (not callable(on_commit) or iscoroutinefunction(on_commit)):
+            raise TypeError(f"on_commit must be a plain callable or None, got {on_commit!r}")
+        with self._user:
+            self._commit_async(CommitOffsets(self._offsets_of(offsets), retries=False), on_commit)
+
+    def _commit_async(self, call: CommitOffsets, on_commit: OnCommit | None) -> None:
+        self._engine.commit(call)
+        self._async_commits.append((call, on_commit))
+        self._runtime.network.wake()
+
+    async def committed(
+        self, partitions: Partitions, *, timeout: float | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """Return what the group has committed for partitions; None for those without. Offsets of open
+        transactions are waited for.
+
+        Raises
+        ------
+        InvalidGroupIdError, GroupAuthorizationError, TopicAuthorizationError
+            group.id is not set, or an ACL is missing.
+        KafkaTimeoutError
+            No answer came within `timeout` seconds, or default.api.timeout.ms.
+        """
+        chosen = [checked_partition(each) for each in partitions]
+        with self._user:
+            call = CommittedLookup(chosen, timeout_ms=self._milliseconds(timeout))
+            self._engine.committed(call)
+            await self._await_call(call)
+            if call.error is not None:
+                raise call.error
+            return {each: call.answer.get(each) for each in chosen}
+
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """Return the member with its generation, for `send_offsets_to_transaction` of a producer. Any thread
+        may call it.
+
+        If the group has removed the member since the last poll, it is the member as it was, so that the
+        coordinator refuses its offsets.
+        """
+        identity = self._engine.group_metadata
+        is_removed = identity.generation_id < 0 and self.wanted is not None
+        return self._identity if is_removed and self._identity is not None else identity
+
+    def alive(self) -> None:
+        """Count as a poll for max.poll.interval.ms, without delivering records: for work that takes long.
+        Any thread may call it.
+        """
+        runtime = self._runtime
+        runtime.check_not_forked()
+        if runtime.is_closed:
+            raise runtime.closed_error()
+        if self._engine.note_poll(runtime.now_ns()):
+            runtime.network.wake()
+
+    def _milliseconds(self, timeout: float | None) -> int | None:
+        self._runtime.deadline(timeout)  # raises unless it is a number
+        return None if timeout is None else int(timeout * 1000)
+
+    async def _await_call(self, call: CommitOffsets | CommittedLookup) -> None:
+        """Wait for a call, which the engine ends at its deadline; a callback of close() may do so, too."""
+        runtime = self._runtime
+        if not runtime.is_closed:
+            await runtime.await_answer(lambda: call.is_done, runtime.deadline(None), call.name)
+            return
+        runtime.network.wake()
+        if not await runtime.await_until(lambda: call.is_done, runtime.deadline(None)):
+            raise runtime.closed_error()
+
+    def _offsets_of(self, given: Any) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return what `commit` is to commit."""
+        if given is None:
+            return self._backlog.positions()
+        if isinstance(given, Polled):
+            return dict(given.offsets)
+        if isinstance(given, Mapping):
+            checked = {checked_partition(each): offset for each, offset in given.items()}
+            return {each: self._offset_of(each, offset) for each, offset in checked.items()}
+        found: dict[TopicPartition, OffsetAndMetadata] = {}
+        records = (given,) if isinstance(given, ConsumerRecord) else given
+        for each in records if isinstance(records, Iterable) else (records,):
+            if not isinstance(each, ConsumerRecord):
+                raise TypeError(
+                    "offsets must be the result of a poll, records, or a mapping of TopicPartition to "
+                    f"offset, got {type(each).__name__}"
+                )
+            partition = TopicPartition(each.topic, each.partition)
+            if partition not in found or found[partition].offset <= each.offset:
+                found[partition] = OffsetAndMetadata(each.offset + 1, leader_epoch=each.leader_epoch)
+        return found
+
+    def _offset_of(self, partition: TopicPartition, offset: object) -> OffsetAndMetadata:
+        """Return an offset that the program names, with the leader epoch if it is known."""
+        if isinstance(offset, OffsetAndMetadata):
+            return offset
+        check_integer(f"offset of {partition}", offset, 0, INT64_MAX)
+        assert isinstance(offset, int)
+        held = self._backlog.held.get(partition)
+        if held is not None and held.last is not None and held.position == offset:
+            return OffsetAndMetadata(offset, leader_epoch=held.last.leader_epoch)
+        return OffsetAndMetadata(offset)
+
+    def run_commit_callbacks(self) -> None:
+        """Report asynchronous commits that are done, in order."""
+        while self._async_commits and self._async_commits[0][0].is_done:
+            call, on_commit = self._async_commits.popleft()
+            self._interceptors.on_commit(call.offsets, call.error)
+            if on_commit is not None:
+                with self._user.calling_back():
+                    on_commit(dict(call.offsets), call.error)
+            elif call.error is not None:
+                logger.warning("a commit failed: %s", call.error)
+
+    # Polls
+
+    def note_poll(self) -> None:
+        """Note that the program polls, and commit what earlier polls have delivered if that is due."""
+        now_ns = self._runtime.now_ns()
+        if self._engine.note_poll(now_ns):
+            self._runtime.network.wake()
+        if self.wanted is not None and self._engine.group_metadata.generation_id >= 0:
+            self._identity = self._engine.group_metadata
+        if self._commits_itself and now_ns >= self._commit_due_ns and not self.has_work:
+            self._commit_due_ns = now_ns + self._commit_interval_ns
+            positions = self._backlog.positions()
+            if positions and (self._auto_commit is None or self._auto_commit.is_done):
+                self._auto_commit = CommitOffsets(positions, retries=False)
+                self._commit_async(self._auto_commit, None)
+
+    @property
+    def has_work(self) -> bool:
+        """True if the program has to `attend` to something before records are delivered."""
+        commits = self._async_commits
+        return (
+            self._has_step
+            or self._engine.membership_error is not None
+            or (bool(commits) and commits[0][0].is_done)
+        )
+
+    @property
+    def _has_step(self) -> bool:
+        return self._step is not None or self._engine.rebalance is not None
+
+    async def attend(self, deadline: Deadline) -> bool:
+        """Run callbacks, and do steps of a rebalance. Return False if the deadline came before they were
+        done. Raise the error that has ended the membership.
+        """
+        self.run_commit_callbacks()
+        if not await self._do_steps(deadline):
+            return False
+        error = self._engine.membership_error
+        if error is not None and not self._has_step:
+            raise error.marked()
+        return True
+
+    # Steps of a rebalance
+
+    async def _do_steps(self, deadline: Deadline) -> bool:
+        while self._has_step:
+            if not await self._do_step(deadline):
+                return False
+        return True
+
+    async def _do_step(self, deadline: Deadline) -> bool:
+        """Do the next step, or what is left of it. Return False at the deadline."""
+        step = self._step
+        if step is None:
+            rebalance = self._engine.take_rebalance()
+            if rebalance is None:
+                return True
+            step = self._step = Step(rebalance, self._listener)
+        self._begin(step)
+        commit = step.commit
+        if commit is not None:
+            if not await self._runtime.await_until(lambda: commit.is_done, deadline):
+                return False
+            step.commit = None
+            self._interceptors.on_commit(commit.offsets, commit.error)
+            if commit.error is not None:
+                logger.warning("the commit before partitions are given up failed: %s", commit.error)
+        self._call_back(step)
+        if step.task is not None:
+            if not await self._runtime.await_until(step.task.done, deadline):
+                return False
+            self._finish(step)
+            step.task.result()
+        self._finish(step)
+        return True
+
+    def _begin(self, step: Step) -> None:
+        """Hold what is assigned; begin to commit what is revoked."""
+        if step.is_begun:
+            return
+        kind, partitions, number = step.rebalance
+        if kind == "assign":
+            for each in partitions:
+                if each not in self._backlog.held:
+                    self._backlog.hold(Held(each, number, COMMITTED))
+        elif kind == "revoke" and self._commits_itself and step.commit is None:
+            self._begin_last_commit(step, partitions)
+        step.is_begun = True
+
+    def _begin_last_commit(self, step: Step, partitions: Iterable[TopicPartition]) -> None:
+        positions = self._backlog.positions(with_last=not self._is_failing)
+        offsets = {each: positions[each] for each in partitions if each in positions}
+        if offsets:
+            step.commit = CommitOffsets(offsets)
+            self._engine.commit(step.commit)
+            self._runtime.network.wake()
+
+    def _call_back(self, step: Step) -> None:
+        """Begin the callback, once. If it raises, the step is finished."""
+        callback = step.listener.of(step.rebalance.kind)
+        if step.is_called or callback is None:
+            return
+        step.is_called = True
+        try:
+            with self._user.calling_back():
+                result = callback(list(step.rebalance.partitions))
+        except BaseException:
+            self._finish(step)
+            raise
+        if iscoroutine(result) and self._new_task is not None:
+            step.task = self._new_task(result)
+            step.task.add_done_callback(self._callback_ended)
+            self._user.caller_back = step.task
+
+    def _callback_ended(self, task: object) -> None:
+        self._user.caller_back = None
+        self._runtime.changed.notify()
+
+    def _finish(self, step: Step) -> None:
+        """Let the membership go on; a second call has no effect."""
+        if self._step is step:
+            self.is_assigned = step.rebalance.kind == "assign"
+            if not self.is_assigned:
+                self._let_go(step.rebalance.partitions)
+            if step.rebalance.kind == "lost":
+                self._identity = None
+            self._engine.finish_rebalance(step.rebalance)
+            self._runtime.network.wake()
+            self._step = None
+
+    def _let_go(self, partitions: Iterable[TopicPartition]) -> None:
+        for each in partitions:
+            if each in self._backlog.held:
+                self._backlog.let_go(each)
+
+    # The end
+
+    async def end(
+        self, leave: bool | None, deadline: Deadline, *, is_failing: bool, calls_back: bool
+    ) -> None:
+        """Commit what was delivered, run callbacks, and leave the group, until the deadline at most.
+
+        Parameters
+        ----------
+        leave : bool or None
+            As in GroupEngine.leave.
+        deadline : Deadline
+        is_failing : bool
+            True if the program may not have processed what the last poll has returned: then
+            enable.auto.commit leaves that out.
+        calls_back : bool
+            False to run no callbacks.
+        """
+        self._is_failing = is_failing
+        if not calls_back:
+            self._listener = Listener()
+            self._async_commits = deque((call, None) for call, _ in self._async_commits)
+        try:
+            if self.is_subscribed:
+                await self._leave("close", leave, deadline)
+            elif self._commits_itself and (positions := self._backlog.positions(with_last=not is_failing)):
+                self._commit_async(CommitOffsets(positions), None)
+        finally:
+            commits = self._async_commits
+            if commits and await self._runtime.await_until(lambda: commits[-1][0].is_done, deadline):
+                self.run_commit_callbacks()
+
+
+def _subscription_of(topics: Any) -> Subscription:
+    """Return names of topics, or a pattern, as a Subscription."""
+    if isinstance(topics, str):
+        if not topics.startswith("^"):
+            raise TypeError(
+                f"topics must be a list of names, or a pattern that begins with ^, got {topics!r}; "
+                f"subscribe([{topics!r}])"
+            )
+        check_text("pattern", topics)
+        return Subscription(pattern=topics)
+    names = frozenset(topics)
+    if not names:
+        raise ValueError("topics must not be empty; call unsubscribe() to leave the group")
+    for each in names:
+        check_text("topic", each)
+        if each.startswith("^"):
+            raise ValueError(
+                f"topics must be names, got {each!r}; a pattern comes alone: subscribe({each!r})"
+            )
+        if not each:
+            raise ValueError("topics must be names, got an empty one")
+    return Subscription(names)
