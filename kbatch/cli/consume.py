@@ -19,6 +19,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from kbatch.cli.conditions import HELP as CONDITION_HELP
 from kbatch.cli.conditions import ConditionError, columns_of, condition_of
+from kbatch.cli.members import Member, open_member
 from kbatch.cli.options import client_options, names, open_reader
 from kbatch.cli.places import HELP as PLACE_HELP
 from kbatch.cli.places import Place, PlaceType, resolve
@@ -45,6 +46,13 @@ INTERRUPTED_STATUS = 130
 @click.option("--to", "end", type=PlaceType(), metavar="PLACE", help="Where to end; the default is latest.")
 @click.option("-p", "--partition", "partitions", metavar="NUMBER,...", callback=names, help="Only these.")
 @click.option("--follow", is_flag=True, help="Go on for ever; starts at latest unless --from is given.")
+@click.option(
+    "-g",
+    "--group",
+    metavar="NAME",
+    help="Read as a member of this group, and commit what is written; --from earliest or latest is for "
+    "partitions without a commit.",
+)
 @click.option("-n", "--max-records", type=click.IntRange(min=1), help="End after this many records.")
 @click.option("-f", "--format", "form", type=click.Choice(FORMATS), help="Else by FILE's suffix, else json.")
 @click.option("--key", "key_kind", type=click.Choice(KINDS), default="text", show_default=True)
@@ -97,15 +105,23 @@ def command(
       kbatch consume orders -b localhost:9092 --from 1h
       kbatch consume orders -b localhost:9092 --value json --where "value.price > 100" -o large.parquet
       kbatch consume orders -b localhost:9092 --follow --format raw | grep -i error
+      kbatch consume orders -b localhost:9092 --group audit --follow -f raw >> orders.txt
     """
     if options["follow"] and end is not None:
         raise click.UsageError("--follow and --to exclude each other; omit one")
+    if options["group"] is not None:
+        _check_group(start, end, partitions)
     form = _format(form, output)
     settings.setdefault("isolation.level", "read_uncommitted" if options["uncommitted"] else "read_committed")
     chosen = _columns(columns, form)
     deserializers = {part: _deserializer(part, options) for part in ("key", "value")}
     start = start if start is not None else ("latest" if options["follow"] else "earliest")
     try:
+        if options["group"] is not None:
+            with open_member(settings, options["group"], start) as consumer:
+                member = Member(consumer, topic, follows=options["follow"], most=options["max_records"])
+                _write_of_group(member, chosen, deserializers, form, output, options)
+            return
         with open_reader(settings, "consume") as reader:
             ranges = _ranges(reader, topic, start, end, partitions, follows=options["follow"])
             _write(reader, topic, ranges, chosen, deserializers, form, output, options)
@@ -113,6 +129,13 @@ def command(
         raise click.ClickException(f"{error}; --malformed null goes on") from error
     except KeyboardInterrupt:
         raise click.exceptions.Exit(INTERRUPTED_STATUS) from None
+
+
+def _check_group(start: Place | None, end: Place | None, partitions: tuple[str, ...] | None) -> None:
+    if start not in (None, "earliest", "latest"):
+        raise click.UsageError("--group reads on where the group is: --from must be earliest or latest")
+    if end is not None or partitions is not None:
+        raise click.UsageError("--group reads to the end of what it is assigned: omit --to and --partition")
 
 
 def _format(form: str | None, output: Path | None) -> str:
@@ -257,6 +280,36 @@ def _write(
         _put(selected, [projection.schema.field(name) for name in columns] if is_known else None, form, path)
 
 
+def _write_of_group(
+    member: Member,
+    columns: tuple[str, ...],
+    deserializers: dict[str, Any],
+    form: str,
+    path: Path | None,
+    options: dict[str, Any],
+) -> None:
+    """Write what the group has not read yet, and commit it after that."""
+    from kbatch.consumer.projection import Projection
+
+    where: str | None = options["where"]
+    needed = () if where is None else tuple(columns_of(where) & {*COLUMNS})
+    if options["count"]:
+        columns = ()
+    read = tuple(dict.fromkeys((*columns, *needed, "offset")))
+    used = {part: each for part, each in deserializers.items() if part in read}
+    # a file is complete at its end only
+    batches = member.batches(commits=path is None, columns=read, **used)
+    passing = member.counted(_passing(batches, where, options["max_records"]))
+    if options["count"]:
+        click.echo(sum(batch.num_rows for batch in passing))
+    else:
+        projection = Projection(read, "copy", used)
+        fields = [projection.schema.field(name) for name in columns]
+        selected = (batch.select(list(columns)) for batch in passing)
+        _put(selected, None if projection.missing_types else fields, form, path)
+    member.commit()
+
+
 def _passing(
     batches: Iterator[pa.RecordBatch], where: str | None, most: int | None
 ) -> Iterator[pa.RecordBatch]:
@@ -293,7 +346,9 @@ def _put(
 
     schema = None if fields is None else pa.schema(fields)
     if schema is None:
-        first = next(batches)
+        first = next(batches, None)
+        if first is None:
+            return
         batches, schema = chain([first], batches), first.schema
     with ExitStack() as opened:
         file: IO[bytes] = sys.stdout.buffer if path is None else opened.enter_context(path.open("wb"))

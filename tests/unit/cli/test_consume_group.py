@@ -1,0 +1,96 @@
+"""`kbatch consume --group`: it goes on where the group is, and commits what it has written."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from kbatch import Producer, TopicReader
+from kbatch.testing import Broker
+from tests.support.producing import until
+from tests.unit.cli.test_consume import consumed, run, start
+
+TOPIC, GROUP = "events", "audit"
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with Broker({TOPIC: 3}, group_initial_rebalance_delay_ms=0) as running:
+        send(running, range(30))
+        yield running
+
+
+def send(broker: Broker, numbers: range) -> None:
+    with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        for number in numbers:
+            producer.send(TOPIC, b'{"id": %d}' % number, partition=number % 3)
+
+
+def ids(rows: list[dict[str, Any]]) -> list[int]:
+    return sorted(json.loads(row["value"])["id"] for row in rows)
+
+
+def committed(broker: Broker) -> int:
+    with TopicReader(bootstrap_servers=broker.bootstrap_servers) as reader:
+        return sum(each.committed.offset for each in reader.groups.offsets(GROUP).values())
+
+
+def test_each_call_goes_on_where_the_last_has_ended(broker: Broker) -> None:
+    assert ids(consumed(broker, "--group", GROUP)) == list(range(30))
+    assert committed(broker) == 30
+    assert consumed(broker, "-g", GROUP) == []
+    send(broker, range(30, 36))
+    assert ids(consumed(broker, "-g", GROUP)) == list(range(30, 36))
+
+
+def test_a_number_of_records_commits_no_more(broker: Broker) -> None:
+    first = ids(consumed(broker, "-g", GROUP, "-n", "7"))
+    assert (len(first), committed(broker)) == (7, 7)
+    rest = ids(consumed(broker, "-g", GROUP))
+    assert sorted(first + rest) == list(range(30))
+
+
+def test_what_conditions_leave_out_counts_as_read(broker: Broker) -> None:
+    options = ("-g", GROUP, "--value", "json", "--where", "value.id >= 27")
+    assert len(consumed(broker, *options)) == 3
+    assert committed(broker) == 30
+    assert run(broker, "consume", TOPIC, "-g", GROUP, "--count").stdout == "0\n"
+
+
+def test_a_file_is_committed_when_it_is_complete(broker: Broker, tmp_path: Path) -> None:
+    path = tmp_path / "events.parquet"
+    result = run(broker, "consume", TOPIC, "-g", GROUP, "-o", path)
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert pq.read_table(path).num_rows == committed(broker) == 30
+
+
+def test_following_ends_by_ctrl_c_with_what_was_written_committed(broker: Broker) -> None:
+    process = start(broker, "consume", TOPIC, "-g", GROUP, "--follow", "--from", "earliest", "-f", "raw")
+    assert process.stdout is not None
+    lines = [process.stdout.readline() for _ in range(30)]
+    assert sorted(json.loads(line)["id"] for line in lines) == list(range(30))
+    until(lambda: committed(broker) == 30)
+    process.send_signal(signal.SIGINT)
+    _, text = process.communicate()
+    assert (process.returncode, text) == (130, b"")
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (("--to", "latest"), "omit --to and --partition"),
+        (("-p", "1"), "omit --to and --partition"),
+        (("--from", "5"), "--from must be earliest or latest"),
+        (("-X", "group.protocol=best"), "group.protocol must be"),
+    ],
+)
+def test_what_a_group_decides_is_refused(broker: Broker, options: tuple[str, ...], text: str) -> None:
+    result = run(broker, "consume", TOPIC, "-g", GROUP, *options)
+    assert result.exit_code == 2
+    assert text in result.output
