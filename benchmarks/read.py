@@ -35,6 +35,13 @@ TABLE_CPU: Mapping[str, float] = {"none": 0.35, "lz4": 0.5}
 TABLE_TIME, TABLE_CPU_OF_CONFLUENT = 1 / 1.7, 0.12
 OBJECTS_CPU, OBJECTS_CPU_OF_CONFLUENT = 0.75, 0.2
 
+BOUNDS = """\
+What bounds a table: it keeps all columns, in memory that the kernel clears first. About half of \
+`read_table`'s time is the kernel's, most of it for these pages; `scan_topic` makes the same columns in \
+memory that it used before. Huge pages for large columns, and blocks kept for the next call, are in use; \
+views (`layout="view"`) save the copy, but keep all received bytes. The rest is the checksum, the copy of \
+keys and values, and the socket."""
+
 
 class Topic:
     """A new topic with records to read, and the hash of all of them. Leaving the context deletes it."""
@@ -167,6 +174,7 @@ def questions(plan: Plan) -> Iterator[Question]:
             "ns of CPU a record",
             in_turns=True,
             speaks_of_speed=False,
+            after_tables=BOUNDS,
         )
         yield Question(
             f"Time to read a record, {codec}",
