@@ -44,6 +44,7 @@ from kbatch.core.consumer.consumer_protocol import (
     encode_subscription,
 )
 from kbatch.core.consumer.group_coordinator import GROUP_LANE
+from kbatch.core.consumer.membership import HeartbeatClock
 from kbatch.errors import (
     ROWS,
     ErrorCode,
@@ -168,6 +169,7 @@ class ClassicMembership:
         self._ownership = context.ownership
         self._metrics = context.metrics
         self._assignors: tuple[Assignor, ...] = assignors_of(config.partition_assignment_strategy)
+        self._clock = HeartbeatClock(config.heartbeat_interval_ms * NS_PER_MS)
         self._is_cooperative = all(each.is_cooperative for each in self._assignors)
         self._state = JOINING
         self._member = _Member()
@@ -516,7 +518,8 @@ class ClassicMembership:
         self._member = _Member(answer.member_id, answer.generation_id)
         self._protocol = answer.protocol_name or ""
         self._heartbeat = AnyNodeRequest(GROUP_LANE)
-        self._heartbeat_ns = now_ns + self._config.heartbeat_interval_ms * NS_PER_MS
+        self._clock.unsettle(now_ns)
+        self._heartbeat_ns = self._clock.after(now_ns, self._member.member_id)
         self._assignments = {}
         self._members = {}
         self._skips_assignment = answer.skip_assignment
@@ -643,7 +646,7 @@ class ClassicMembership:
             timeout_ns=timeout_ms * NS_PER_MS,
         )
         if is_sent:
-            self._heartbeat_ns = now_ns + self._config.heartbeat_interval_ms * NS_PER_MS
+            self._heartbeat_ns = self._clock.after(now_ns, self._member.member_id)
             self._metrics.heartbeat_sent(now_ns)
 
     def _heartbeat_request(self, version: int) -> Message:

@@ -34,6 +34,7 @@ from kbatch.core.consumer.member_state import (
     MemberState,
     outcome_of,
 )
+from kbatch.core.consumer.membership import HeartbeatClock
 from kbatch.errors import (
     ErrorCode,
     IllegalStateError,
@@ -54,8 +55,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 JOINS, LEAVES, LEAVES_FOR_A_WHILE = 0, -1, -2  # epochs
-# Heartbeats of a member whose assignment may change soon, and the intervals for which they are more frequent.
-UNSETTLED_BEATS, UNSETTLED_INTERVALS = 5, 2
 FIRST_VERSION_WITH_PATTERNS = 1
 # What to do about an error that ends the membership, beside the broker's words.
 REMEDIES: Mapping[ErrorCode, str] = {
@@ -109,8 +108,7 @@ class ConsumerMembership:
         self._pending = AnyNodeRequest(GROUP_LANE)
         self._sent: dict[str, Any] = {}
         self._sent_ns = now_ns
-        self._interval_ns = 0
-        self._unsettled_until_ns = 0
+        self._clock = HeartbeatClock()
         self._is_urgent = False
         # the end
         self._leave_epoch: int | None = None  # that is to be sent
@@ -287,7 +285,7 @@ class ConsumerMembership:
     def _hurry(self, now_ns: int) -> None:
         """Let the next heartbeat go out at once, and others soon after it: something has changed."""
         self._is_urgent = True
-        self._unsettled_until_ns = now_ns + UNSETTLED_INTERVALS * self._interval_ns
+        self._clock.unsettle(now_ns)
 
     def _beat(self, now_ns: int) -> None:
         """Send the next heartbeat if it is due."""
@@ -299,7 +297,8 @@ class ConsumerMembership:
         if not is_joining and not self._is_in_group:
             return
         is_now = is_joining or self._is_urgent or self.state is MemberState.ACKNOWLEDGING
-        due_ns = max(0 if is_now else self._due_ns(), self._pending.not_before_ns)
+        due_ns = 0 if is_now else self._clock.after(self._sent_ns, self._member_id)
+        due_ns = max(due_ns, self._pending.not_before_ns)
         if now_ns < due_ns:
             self._wait(due_ns)
             return
@@ -321,12 +320,7 @@ class ConsumerMembership:
         self._sent = {**fields, "owned": owned}
         if self.state is MemberState.ACKNOWLEDGING:
             self._transition(MemberEvent.ACKNOWLEDGE)
-            self._unsettled_until_ns = now_ns + UNSETTLED_INTERVALS * self._interval_ns
-
-    def _due_ns(self) -> int:
-        """Return when the next heartbeat is due without a reason to hurry."""
-        early_ns = self._sent_ns + self._interval_ns // UNSETTLED_BEATS
-        return early_ns if early_ns < self._unsettled_until_ns else self._sent_ns + self._interval_ns
+            self._clock.unsettle(now_ns)
 
     def _fields(self) -> dict[str, Any]:
         """Return the member's part of a heartbeat, which is left out if it was sent before."""
@@ -412,7 +406,7 @@ class ConsumerMembership:
     def _take_answer(self, answer: Any, now_ns: int) -> None:
         """Take a good answer: the epoch, the interval and the target."""
         self._pending.attempts = self._pending.not_before_ns = 0
-        self._interval_ns = max(answer.heartbeat_interval_ms, 1) * NS_PER_MS
+        self._clock.interval_ns = max(answer.heartbeat_interval_ms, 1) * NS_PER_MS
         if answer.member_id:
             self._member_id = answer.member_id
         if answer.member_epoch > 0:
@@ -431,7 +425,7 @@ class ConsumerMembership:
             }
         if target != self._target or self.state is MemberState.JOINING:
             self._target, self._is_target_open = target, True
-            self._unsettled_until_ns = now_ns + UNSETTLED_INTERVALS * self._interval_ns
+            self._clock.unsettle(now_ns)
             self._metrics.rebalance_begun(now_ns)
             self._transition(MemberEvent.TARGET)
 

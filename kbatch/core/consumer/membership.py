@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+from zlib import crc32
 
 from kbatch.records import TopicPartition
 
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
     from kbatch.records import ConsumerGroupMetadata
 
 RebalanceKind = Literal["revoke", "assign", "lost"]
+
+UNSETTLED_BEATS, UNSETTLED_INTERVALS = 5, 2
+
 
 
 class Rebalance(NamedTuple):
@@ -48,6 +52,36 @@ class Rebalance(NamedTuple):
     kind: RebalanceKind
     partitions: tuple[TopicPartition, ...]
     number: int
+
+
+class HeartbeatClock:
+    """When heartbeats are due: five times as often for two intervals after a change, as another may follow.
+
+    The first one after that comes at a point of the interval that depends on the member's id: the members of
+    a group do not keep in step. A session is usually a number of intervals. So that of a dead member would
+    end just after the heartbeats of all others, which would learn of it an interval later.
+
+    Attributes
+    ----------
+    interval_ns : int
+    """
+
+    def __init__(self, interval_ns: int = 0) -> None:
+        self.interval_ns = interval_ns
+        self._unsettled_until_ns = 0
+
+    def unsettle(self, now_ns: int) -> None:
+        """Note a change."""
+        self._unsettled_until_ns = now_ns + UNSETTLED_INTERVALS * self.interval_ns
+
+    def after(self, sent_ns: int, member_id: str) -> int:
+        """Return when the heartbeat after the one that was sent then is due."""
+        early_ns = self.interval_ns // UNSETTLED_BEATS
+        if sent_ns + early_ns < self._unsettled_until_ns:
+            return sent_ns + early_ns
+        if sent_ns < self._unsettled_until_ns:
+            return sent_ns + early_ns + crc32(member_id.encode()) * (self.interval_ns - early_ns) // 2**32
+        return sent_ns + self.interval_ns
 
 
 class Ownership:

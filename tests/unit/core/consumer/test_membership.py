@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbatch.core.consumer.membership import Ownership, Rebalance
+from kbatch.core.consumer.membership import HeartbeatClock, Ownership, Rebalance
 from kbatch.records import TopicPartition
 
 A, B, C = (TopicPartition("t", number) for number in range(3))
@@ -149,3 +149,12 @@ def test_R52_callbacks_see_each_partition_come_and_go_once(
             taken = None
             assert ownership.owned == seen
     assert numbers == sorted(set(numbers))
+
+
+def test_57_members_that_changed_together_do_not_keep_in_step() -> None:
+    clock = HeartbeatClock(1_000)
+    clock.unsettle(0)
+    assert clock.after(1_000, "a") == 1_200, "early, until 2,000"
+    dues = {clock.after(1_900, f"member {number}") for number in range(1_000)}
+    assert 2_100 <= min(dues) < 2_120 and 2_880 < max(dues) <= 2_900
+    assert clock.after(2_100, "a") == 3_100
