@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import sys
 from pathlib import Path
+from typing import Any
 
 sys.path.append(str(Path(__file__).parents[2] / "docs" / "examples"))
 
@@ -23,19 +24,20 @@ class AbortingWorker(example.Worker):
         super().__init__(**given)
         self.rng = random.Random(given["name"])
 
-    def process(self, polled: kbatch.Polled) -> None:
+    def process(self, records: list[Any]) -> None:
         if self.rng.random() < ABORTED_PART:
-            self.abort(polled)
-        super().process(polled)
+            self.abort(records)
+        super().process(records)
 
-    def abort(self, polled: kbatch.Polled) -> None:
+    def abort(self, records: list[Any]) -> None:
         try:
             self.producer.begin_transaction()
-            for record in polled:
-                self.producer.send(self.target, b"aborted", record.key)
+            for record in records:
+                self.producer.send(self.target, b"aborted", record.key())
             if self.rng.random() < 0.5:
                 self.producer.flush()
-            self.producer.send_offsets_to_transaction(polled.offsets, self.consumer)
+            group = self.consumer.consumer_group_metadata()
+            self.producer.send_offsets_to_transaction(example.next_offsets(records), group)
         except kbatch.KafkaError as error:
             if error.fatal:
                 raise

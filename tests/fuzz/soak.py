@@ -25,6 +25,7 @@ from tests.fuzz import (
     campaign,
     exits,
     forks,
+    group_churn,
     hostile_answers,
     hostile_requests,
     hostile_sasl,
@@ -146,6 +147,13 @@ CAMPAIGNS = {
     "tables in memory": _campaign_of(
         table_memory, len(table_memory.BLOCKS), *MEMORY_SOURCES, "tests/fuzz/table_memory.py"
     ),
+    "groups": _campaign_of(
+        group_churn,
+        10,
+        *READER_SOURCES,
+        "tests/integration/cutting_proxy.py",
+        *(f"tests/fuzz/{name}.py" for name in ("group_churn", "group_member")),
+    ),
     "exits": _campaign_of(exits, 10, *PRODUCER_SOURCES, "tests/fuzz/exits.py"),
     "forks": _campaign_of(forks, 20, *PRODUCER_SOURCES, "tests/fuzz/forks.py"),
     "interrupts": _campaign_of(interrupts, 20, *PRODUCER_SOURCES, "tests/fuzz/interrupts.py"),
@@ -153,8 +161,7 @@ CAMPAIGNS = {
     "transactions killed": _campaign_of(
         transaction_kills,
         10,
-        *CODEC_SOURCES,
-        *CLIENT_SOURCES,
+        *READER_SOURCES,
         "docs/examples/consume_transform_produce.py",
         *(f"tests/fuzz/{name}.py" for name in ("aborting_worker", "exactly_once", "transaction_kills")),
     ),

@@ -58,6 +58,7 @@ RUN_BY = {
     "reader under faults": ("tests.fuzz.reader_faults", set()),
     "streams in bounded memory": ("tests.fuzz.stream_memory", set()),
     "tables in memory": ("tests.fuzz.table_memory", set()),
+    "groups": ("tests.fuzz.group_churn", set()),
     "exits": ("tests.fuzz.exits", set()),
     "forks": ("tests.fuzz.forks", set()),
     "interrupts": ("tests.fuzz.interrupts", set()),

@@ -1,9 +1,9 @@
 """A TCP proxy before a Kafka broker, which cuts connections in the middle of the forwarded bytes.
 
 Theory of operation. The proxy listens on as many ports as there are brokers, and reads whole requests and
-answers. Answers to Metadata requests are rewritten to name the proxy, so that clients stay with it. A plan,
-made from a seed, says at which requests of one kind (Produce) a connection is cut, counted over all
-connections, and how:
+answers. Answers that name brokers (NAMING) are rewritten to name the proxy, so that clients stay with it. A
+plan, made from a seed, says at which requests of one kind (Produce), or of any, a connection is cut, counted
+over all connections, and how:
 
     request     the broker never sees the request
     half        it sees the first half of it
@@ -32,7 +32,9 @@ from kbatch.protocol import codec, messages
 HOST = "127.0.0.1"
 CUTS = ("request", "half", "answer", "part")
 STALL = "stall"
-PRODUCE, METADATA = messages.ProduceRequest.api_key, messages.MetadataRequest.api_key
+PRODUCE = messages.ProduceRequest.api_key
+# The requests whose answers have addresses of brokers.
+NAMING = {each.api_key: each for each in (messages.MetadataRequest, messages.FindCoordinatorRequest)}
 
 
 class Refusal(NamedTuple):
@@ -53,8 +55,8 @@ class CuttingProxy:
         The number of connections to cut; None for no limit.
     spacing : int
         The largest number of Produce requests between two cuts.
-    api_key : int
-        The kind of requests at which it cuts.
+    api_key : int or None
+        The kind of requests at which it cuts; None for any kind.
     kinds : tuple of str
         The ways in which it cuts.
     """
@@ -66,7 +68,7 @@ class CuttingProxy:
         *,
         cuts: int | None = None,
         spacing: int = 10,
-        api_key: int = PRODUCE,
+        api_key: int | None = PRODUCE,
         kinds: tuple[str, ...] = CUTS,
     ) -> None:
         self.api_key = api_key
@@ -154,11 +156,15 @@ class CuttingProxy:
         self.done[cut] += 1
         return cut
 
-    def naming_proxy(self, frame: bytes, version: int) -> bytes:
-        """Return a Metadata answer whose brokers are the proxy's ports."""
-        correlation_id, answer = codec.decode_response(messages.MetadataResponse, version, frame)
-        for broker in answer.brokers:
-            broker.port = self._ports[broker.port]
+    def naming_proxy(self, frame: bytes, api_key: int, version: int) -> bytes:
+        """Return an answer of a kind in NAMING whose brokers are the proxy's ports."""
+        correlation_id, answer = codec.decode_response(NAMING[api_key].response, version, frame)
+        if api_key == messages.MetadataRequest.api_key:
+            named = answer.brokers
+        else:
+            named = [answer, *answer.coordinators]
+        for broker in named:
+            broker.port = self._ports.get(broker.port, broker.port)  # an error has none
         return b"".join(codec.encode_response(answer, version, correlation_id))[4:]
 
 
@@ -167,7 +173,7 @@ class _Connection:
 
     def __init__(self, proxy: CuttingProxy) -> None:
         self._proxy = proxy
-        self._versions: dict[int, int] = {}  # of Metadata requests, by correlation id
+        self._naming: dict[int, tuple[int, int]] = {}  # kinds and versions, by correlation id
         self._cuts: dict[int, str] = {}
 
     async def pass_requests(
@@ -185,9 +191,9 @@ class _Connection:
                     client.write(held)
                     held = b""
                 continue
-            if api_key == METADATA:
-                self._versions[correlation_id] = version
-            cut = self._proxy.next_cut() if api_key == self._proxy.api_key else None
+            if api_key in NAMING:
+                self._naming[correlation_id] = api_key, version
+            cut = self._proxy.next_cut() if self._proxy.api_key in (None, api_key) else None
             if cut == "request":
                 return
             size = struct.pack(">i", len(frame))
@@ -206,9 +212,8 @@ class _Connection:
             cut = self._cuts.get(correlation_id)
             if cut == "answer":
                 return
-            version = self._versions.pop(correlation_id, None)
-            if version is not None:
-                frame = self._proxy.naming_proxy(frame, version)
+            if correlation_id in self._naming:
+                frame = self._proxy.naming_proxy(frame, *self._naming.pop(correlation_id))
             data = struct.pack(">i", len(frame)) + frame
             writer.write(data[: len(data) // 2] if cut == STALL else data[:7] if cut else data)
             await writer.drain()

@@ -17,6 +17,7 @@ from tests.fuzz.exactly_once import Task, Worker
 
 KILLS = 4
 PARTITIONS = 3
+RECORDS_OF_A_GROUP = 30_000
 
 
 def test_worker_killed_at_random_writes_each_record_once() -> None:
@@ -41,3 +42,11 @@ def test_worker_killed_at_random_writes_each_record_once() -> None:
 def test_clients_and_a_real_broker_are_killed_in_turn(java_jars: None) -> None:
     tally = campaign.run_block_apart(0, 2, "tests.fuzz.transaction_kills")
     assert tally.outcomes == {"client killed": 1, "broker killed": 1}
+
+
+@pytest.mark.java
+@pytest.mark.parametrize("protocol", ["consumer", "classic"])
+def test_members_of_a_group_come_and_go(protocol: str, java_jars: None) -> None:
+    block = ["consumer", "classic"].index(protocol)
+    tally = campaign.run_block_apart(block, RECORDS_OF_A_GROUP, "tests.fuzz.group_churn")
+    assert tally.outcomes["records"] == RECORDS_OF_A_GROUP

@@ -1,0 +1,242 @@
+"""The campaign of groups: twenty members come, go, die and stand still, and each record comes out once.
+
+Theory of operation. A block is a real Kafka, a proxy before it that cuts connections at requests of any kind
+(cutting_proxy.py), and a group of processes that read the source and write the target in transactions which
+have the group's offsets (group_member.py). Every few moments one of them leaves, is killed, or is stopped for
+longer than its session and continued, and others come. From time to time the broker is killed and started
+again. The source fills meanwhile. At the end all stand still but those that remain, and the target, read at
+read_committed, has each record once and in its order, and the group's lag is 0.
+
+Odd blocks use the classic protocol, the others KIP-848. Kafka sometimes loses markers of a transaction when
+it is killed (transaction_kills.py): if it logged that and a check fails, the block begins anew with another
+Kafka, and the outcomes count it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from contextlib import ExitStack, closing
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+import kbatch
+from kbatch import TopicPartition
+from tests import ROOT
+from tests.fuzz import campaign
+from tests.fuzz.campaign import Tally
+from tests.fuzz.group_member import EAGER, FENCED, GROUP, SESSION_MS, SOURCE, TARGET
+from tests.fuzz.transaction_kills import JAVA_OPTIONS, SKIPPING
+from tests.integration.cutting_proxy import CuttingProxy
+from tests.oracle.kafka import RealKafka, create_topic
+
+BLOCK_CASES = 1_000_000
+MEMBERS = 20
+PARTITIONS = 24
+# The source fills in so many steps, with a change of the members after each. A small block has fewer of both.
+STEPS = 100
+LEAST = 3
+CASES_OF_A_STEP = BLOCK_CASES // STEPS
+STEP_SECONDS = (1.0, 4.0)
+BROKER_KILL_STEPS = 12
+# Longer than a session.
+PAUSE_SECONDS = SESSION_MS / 1_000 * 1.5
+SETTLE_SECONDS = 180.0
+SPACING = 400  # requests between two cuts, at most
+PROPERTIES = {
+    "group.consumer.session.timeout.ms": SESSION_MS,
+    "group.consumer.min.session.timeout.ms": SESSION_MS,
+    "group.consumer.heartbeat.interval.ms": SESSION_MS // 6,
+    "group.consumer.min.heartbeat.interval.ms": SESSION_MS // 6,
+    "group.min.session.timeout.ms": SESSION_MS,
+}
+
+
+class Members:
+    """The processes of the group, `count` of them."""
+
+    def __init__(self, servers: str, protocol: str, rng: random.Random, count: int) -> None:
+        self._servers = servers
+        self._protocol = protocol
+        self._rng = rng
+        self._count = count
+        self._names = 0
+        self._running: list[subprocess.Popen[bytes]] = []
+        self._paused: list[tuple[float, subprocess.Popen[bytes]]] = []
+        self.outcomes: Counter[str] = Counter()
+
+    def start(self) -> None:
+        """Start those that are missing."""
+        while len(self._running) + len(self._paused) < self._count:
+            self._start_one()
+
+    def _start_one(self) -> None:
+        self._names += 1
+        options = {"bootstrap-servers": self._servers, "name": f"member-{self._names}"}
+        options |= {"protocol": self._protocol, "most-records": str(self._rng.choice((50, 500, 2_000)))}
+        given = [text for key, value in options.items() for text in (f"--{key}", value)]
+        self._running.append(
+            subprocess.Popen(
+                [sys.executable, "-m", "tests.fuzz.group_member", *given],
+                cwd=ROOT,
+                env=os.environ | {"PYTHONPATH": str(ROOT)},
+                stderr=subprocess.PIPE,
+            )
+        )
+        self.outcomes["came"] += 1
+
+    def change(self) -> None:
+        """Let one go by some way, and others come; continue who stood still for long enough."""
+        self.check()
+        now = time.monotonic()
+        for due, member in [each for each in self._paused if each[0] <= now]:
+            member.send_signal(signal.SIGCONT)
+            self._paused.remove((due, member))
+            self._running.append(member)
+        if self._running:
+            member = self._running.pop(self._rng.randrange(len(self._running)))
+            self._rng.choice((self._leave, self._kill, self._pause))(member)
+        self.start()
+
+    def check(self) -> None:
+        """Check that those run that should; replace those that were fenced."""
+        for member in [each for each in self._running if each.poll() is not None]:
+            self._running.remove(member)
+            self._ended(member)
+        self.start()
+
+    def settle(self) -> None:
+        """Continue those that stand still."""
+        for _, member in self._paused:
+            member.send_signal(signal.SIGCONT)
+            self._running.append(member)
+        self._paused.clear()
+
+    def end(self) -> None:
+        """Let all leave."""
+        while self._running:
+            self._leave(self._running.pop())
+
+    def close(self) -> None:
+        """Kill what still runs."""
+        for member in [*self._running, *(member for _, member in self._paused)]:
+            member.kill()
+            member.communicate()
+
+    def _leave(self, member: subprocess.Popen[bytes]) -> None:
+        member.terminate()
+        self._ended(member)
+
+    def _ended(self, member: subprocess.Popen[bytes]) -> None:
+        """Check how a member has ended by itself."""
+        _, text = member.communicate(timeout=SETTLE_SECONDS)
+        outcomes = {0: "left", FENCED: "fenced", -signal.SIGTERM: "left before they came"}
+        assert member.returncode in outcomes, f"a member has failed: {text.decode()[-8_000:]}"
+        self.outcomes[outcomes[member.returncode]] += 1
+
+    def _kill(self, member: subprocess.Popen[bytes]) -> None:
+        member.kill()
+        member.communicate()
+        self.outcomes["killed"] += 1
+
+    def _pause(self, member: subprocess.Popen[bytes]) -> None:
+        member.send_signal(signal.SIGSTOP)
+        self._paused.append((time.monotonic() + PAUSE_SECONDS, member))
+        self.outcomes["stood still"] += 1
+
+
+def fill(producer: kbatch.Producer, first: int, count: int) -> None:
+    """Send this many more numbers to the source, in turn to its partitions."""
+    numbers = pa.array(range(first, first + count), pa.int64())
+    partitions = pa.array([number % PARTITIONS for number in range(first, first + count)], pa.int32())
+    rows = pa.table({"value": numbers.cast(pa.string()).cast(pa.binary()), "partition": partitions})
+    producer.send_table(SOURCE, rows, key=None).result()
+
+
+def await_lag_of_zero(servers: str, members: Members) -> None:
+    """Wait until the group has committed the end of the source."""
+    partitions = [TopicPartition(SOURCE, number) for number in range(PARTITIONS)]
+    deadline = time.monotonic() + SETTLE_SECONDS
+    with kbatch.Consumer(bootstrap_servers=servers, group_id=GROUP) as consumer:
+        ends = consumer.end_offsets(partitions)
+        while True:
+            committed = consumer.committed(partitions)
+            offsets = {each: offset.offset for each, offset in committed.items() if offset is not None}
+            if offsets == ends:
+                return
+            members.check()
+            lag = {each: end - offsets.get(each, 0) for each, end in ends.items()}
+            assert time.monotonic() < deadline, f"the group has a lag of {lag}"
+            time.sleep(0.1)
+
+
+def check_each_once(servers: str, count: int) -> None:
+    """Check that the target has each record once, in its order."""
+    table = kbatch.read_table(
+        TARGET, bootstrap_servers=servers, isolation="read_committed", columns=["partition", "value"]
+    )
+    assert table.num_rows == count, (table.num_rows, count)
+    for partition in range(PARTITIONS):
+        own = table.filter(pc.equal(table["partition"], partition))["value"]
+        expected = pa.array(range(partition, count, PARTITIONS), pa.int64())
+        assert own.cast(pa.string()).cast(pa.int64()).combine_chunks().equals(expected), partition
+
+
+def run_block(block: int, cases: int = BLOCK_CASES, *, verbose: bool = False) -> Tally:
+    """Check a block of so many records."""
+    rng = random.Random(f"groups {block}")
+    started = time.monotonic()
+    outcomes: Counter[str] = Counter()
+    while not outcomes["records"]:
+        with RealKafka(PROPERTIES, java_options=JAVA_OPTIONS) as broker:
+            try:
+                outcomes += judge(broker, block, cases, rng, verbose=verbose)
+            except AssertionError:
+                if not broker.has_printed(SKIPPING):
+                    raise
+                outcomes["begun anew, for Kafka had skipped markers"] += 1
+    return Tally(dict(outcomes), time.monotonic() - started, campaign.peak_bytes())
+
+
+def judge(broker: RealKafka, block: int, cases: int, rng: random.Random, *, verbose: bool) -> Counter[str]:
+    """Return what happened; AssertionError on any fault."""
+    size = max(cases // CASES_OF_A_STEP, LEAST)
+    steps = min(STEPS, size)
+    servers = broker.bootstrap_servers
+    for topic in (SOURCE, TARGET):
+        create_topic(servers, topic, PARTITIONS)
+    with ExitStack() as stack:
+        proxy = stack.enter_context(CuttingProxy(servers, block, spacing=SPACING, api_key=None))
+        producer = stack.enter_context(kbatch.Producer(EAGER, bootstrap_servers=servers, acks="all"))
+        protocol = "classic" if block % 2 else "consumer"
+        count = min(MEMBERS, size)
+        members = stack.enter_context(closing(Members(proxy.bootstrap_servers, protocol, rng, count)))
+        members.start()
+        for step in range(steps):
+            first, last = cases * step // steps, cases * (step + 1) // steps
+            fill(producer, first, last - first)
+            time.sleep(rng.uniform(*STEP_SECONDS))
+            members.change()
+            if step % BROKER_KILL_STEPS == BROKER_KILL_STEPS - 1:
+                broker.kill()
+                broker.start()
+                members.outcomes["broker killed"] += 1
+            if verbose:
+                print(step, dict(members.outcomes), dict(proxy.done), flush=True)
+        members.settle()
+        await_lag_of_zero(servers, members)
+        members.end()
+        check_each_once(servers, cases)
+        cuts = sum(proxy.done.values())
+    return members.outcomes + Counter({"records": cases, "connections cut": cuts})
+
+
+if __name__ == "__main__":
+    print(json.dumps(run_block(int(sys.argv[1]), int(sys.argv[2]))))

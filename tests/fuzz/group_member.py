@@ -1,0 +1,115 @@
+"""A member of the group of `group_churn`: it writes what it has read in transactions, until SIGTERM.
+
+Each transaction has the records of a poll and the group's offsets after them. If one took longer than it may,
+the coordinator has aborted it and fenced the producer: the program then ends with status FENCED.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from collections.abc import Callable
+
+import kbatch
+from kbatch.consumer.polled import Polled
+from kbatch.errors import InvalidProducerEpochError, ProducerFencedError
+
+SOURCE, TARGET, GROUP = "source", "target", "members"
+SESSION_MS = 6_000  # the shortest that Kafka allows
+TRANSACTION_MS = 8_000
+POLL_SECONDS = 0.2
+FENCED = 3
+# Quick to come back, and to find that an answer does not come.
+EAGER: dict[str, object] = {
+    "request.timeout.ms": 3_000,
+    "reconnect.backoff.ms": 10,
+    "reconnect.backoff.max.ms": 100,
+    "retry.backoff.ms": 10,
+    "retry.backoff.max.ms": 100,
+}
+
+
+class Member:
+    """A consumer and a producer that commit together."""
+
+    def __init__(self, bootstrap_servers: str, name: str, protocol: str, most_records: int) -> None:
+        group: dict[str, object] = {
+            "bootstrap.servers": bootstrap_servers,
+            "client.id": name,
+            "group.id": GROUP,
+            "group.protocol": protocol,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+            "max.poll.records": most_records,
+            "fetch.max.wait.ms": 100,
+        }
+        if protocol == "classic":
+            group |= {"session.timeout.ms": SESSION_MS, "heartbeat.interval.ms": SESSION_MS // 6}
+            group |= {"partition.assignment.strategy": "cooperative-sticky"}
+        self.consumer = kbatch.Consumer(EAGER | group)
+        self.producer = kbatch.Producer(
+            EAGER
+            | {
+                "bootstrap.servers": bootstrap_servers,
+                "client.id": name,
+                "transactional.id": name,
+                "transaction.timeout.ms": TRANSACTION_MS,
+                "delivery.timeout.ms": TRANSACTION_MS - 1_000,
+            }
+        )
+
+    def run(self, is_over: Callable[[], bool]) -> None:
+        with self.producer, self.consumer:
+            until_known(self.producer.init_transactions)
+            self.consumer.subscribe([SOURCE])
+            while not is_over():
+                if polled := self.consumer.poll(timeout=POLL_SECONDS):
+                    self.process(polled)
+
+    def process(self, polled: Polled) -> None:
+        """Write the records in a transaction; if it can only be aborted, read them again."""
+        try:
+            self.producer.begin_transaction()
+            for record in polled:
+                self.producer.send(TARGET, record.value, partition=record.partition)
+            self.producer.send_offsets_to_transaction(polled.offsets, self.consumer)
+            until_known(self.producer.commit_transaction)
+        except kbatch.KafkaError as error:
+            if error.fatal:
+                raise
+            until_known(self.producer.abort_transaction)
+            self.rewind(polled)
+
+    def rewind(self, polled: Polled) -> None:
+        """Seek to the first of the records, on partitions that are still ours."""
+        for partition in self.consumer.assignment() & set(polled.partitions()):
+            self.consumer.seek(partition, polled.records(partition)[0].offset)
+
+
+def until_known(call: Callable[[], None]) -> None:
+    """Call it again after a time-out: only that tells the transaction's outcome."""
+    while True:
+        try:
+            return call()
+        except kbatch.KafkaTimeoutError:
+            pass
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    for name in ("bootstrap-servers", "name", "protocol"):
+        parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--most-records", type=int, required=True)
+    member = Member(**vars(parser.parse_args()))
+    stopped: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, frame: stopped.append(number))
+    try:
+        member.run(lambda: bool(stopped))
+    except (ProducerFencedError, InvalidProducerEpochError):
+        sys.exit(FENCED)
+
+
+if __name__ == "__main__":
+    main()
