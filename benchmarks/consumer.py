@@ -1,12 +1,16 @@
-"""What does a record cost in a Consumer, beside the consumers of other clients, and how late does it come?"""
+"""What does a record cost in a Consumer, beside those of other clients, how late does it come, and how long
+does a rebalance take?
+"""
 
 from __future__ import annotations
 
+import random
+import socket
 import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from uuid import uuid4
 
@@ -14,6 +18,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from benchmarks import pages, read
+from benchmarks.contest import kafka
 from benchmarks.read import CONFLUENT, OBJECTS_CPU, OBJECTS_CPU_OF_CONFLUENT, TABLE_CPU, TUNED
 from kbatch.bench.contest import Answer, ContestError, Driver, able, drivers_of
 from kbatch.bench.contestants import JAVA
@@ -22,6 +27,7 @@ from kbatch.bench.harness import Claim, Contender, Question
 from kbatch.bench.latency import PERCENTILES, percentile
 from kbatch.bench.plan import Plan
 from kbatch.bench.settings import listed
+from tests.integration.cutting_proxy import CuttingProxy
 
 ITERATED, POLLED, TABLES = "kbatch Consumer", "kbatch Consumer, poll", "kbatch Consumer, poll_table"
 ASYNC, AIOKAFKA = "kbatch AsyncConsumer", "aiokafka"
@@ -33,11 +39,36 @@ LEAD_RECORDS = 1_000
 VALUE_BYTES = 100
 # The defaults of all: an answer comes with the first byte.
 FETCH_SETTINGS = {"fetch.min.bytes": 1, "fetch.max.wait.ms": 500}
+MEMBERS, MEMBERS_PARTITIONS, REBALANCE_ROUNDS = 10, 30, 5
+SESSION_MS, HEARTBEAT_MS = 3_000, 1_000
+# Between a member's coming and another's death: heartbeats are regular, and at any point of their interval.
+REST_SECONDS = (3.0, 4.0)
+# With these the sessions of both protocols are as long.
+SESSIONS = {
+    "group.min.session.timeout.ms": SESSION_MS,
+    "group.consumer.min.session.timeout.ms": SESSION_MS,
+    "group.consumer.session.timeout.ms": SESSION_MS,
+    "group.consumer.min.heartbeat.interval.ms": HEARTBEAT_MS,
+    "group.consumer.heartbeat.interval.ms": HEARTBEAT_MS,
+}
+PROTOCOLS: Mapping[str, Mapping[str, object]] = {
+    "consumer": {},
+    "classic": {
+        "session.timeout.ms": SESSION_MS,
+        "heartbeat.interval.ms": HEARTBEAT_MS,
+        "partition.assignment.strategy": "cooperative-sticky",
+    },
+}
+# Java wants the class.
+JAVA_STRATEGY = {
+    "partition.assignment.strategy": "org.apache.kafka.clients.consumer.CooperativeStickyAssignor"
+}
 
 
 def questions(plan: Plan) -> Iterator[Question]:
     yield from _costs(plan)
     yield _lateness(plan)
+    yield from _rebalances(plan)
 
 
 def _costs(plan: Plan) -> Iterator[Question]:
@@ -174,3 +205,81 @@ def _lateness(plan: Plan) -> Question:
         in_turns=True,
         speaks_of_speed=False,
     )
+
+
+@contextmanager
+def _mortal(bootstrap_servers: str) -> Iterator[dict[str, object]]:
+    """Give servers that a connection to a port ends: the fields of a job."""
+    with socket.create_server(("127.0.0.1", 0)) as death:
+
+        def await_death() -> None:
+            death.accept()[0].close()
+            ending.close()
+
+        with ExitStack() as ending:
+            proxy = ending.enter_context(CuttingProxy(bootstrap_servers, "none", cuts=0))
+            thread = threading.Thread(target=await_death, daemon=True)
+            thread.start()
+            host, port = death.getsockname()
+            yield {"mortal_servers": proxy.bootstrap_servers, "death_host": host, "death_port": port}
+            thread.join()
+
+
+def _settle(
+    driver: Driver, bootstrap_servers: str, topic: str, protocol: str, rest_seconds: float
+) -> Answer:
+    """Let the driver open a group, and have a member join and one die."""
+    settings = {**PROTOCOLS[protocol], "group.protocol": protocol, "bootstrap.servers": bootstrap_servers}
+    if driver.name == JAVA and protocol == "classic":
+        settings |= JAVA_STRATEGY
+    job = {
+        "job": "settle",
+        "topic": topic,
+        "partitions": MEMBERS_PARTITIONS,
+        "members": MEMBERS,
+        "rest_seconds": rest_seconds,
+        "records": 0,
+        "rows": [],
+        "settings": {**settings, "group.id": f"kbatch-bench-{uuid4().hex[:8]}", "enable.auto.commit": False},
+    }
+    with _mortal(bootstrap_servers) as servers:
+        return driver.ask({**job, **servers})
+
+
+def _rebalances(plan: Plan) -> Iterator[Question]:
+    found: dict[tuple[str, str, str], list[float]] = {}
+    events = {"one joins": "joined_ns", "one dies": "died_ns"}
+    with kafka(SESSIONS) as broker, drivers_of([ITERATED, *able([JAVA])]) as drivers:
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
+        topic = "kbatch-bench-members"
+        admin.create_topics([NewTopic(topic, MEMBERS_PARTITIONS)])[topic].result()
+        for number in range(-1, plan.rounds_of(REBALANCE_ROUNDS)):  # the first round warms up
+            rest_seconds = random.uniform(*REST_SECONDS)
+            for protocol in PROTOCOLS:
+                for driver in drivers:
+                    answer = _settle(driver, broker.bootstrap_servers, topic, protocol, rest_seconds)
+                    for event, key in events.items():
+                        if number >= 0:
+                            found.setdefault((protocol, driver.name, event), []).append(answer[key] / 1e6)
+    for protocol, settings in PROTOCOLS.items():
+        yield Question(
+            pages.SETTLED.format(protocol),
+            f"{MEMBERS} members of a group poll a topic of {MEMBERS_PARTITIONS} partitions, each on its own "
+            "thread of one process. Then one more joins, and later one dies: a proxy before it ends. The "
+            "time is until all partitions are owned, each by one member, and every member has some. After a "
+            f"death it contains the session, session.timeout.ms={SESSION_MS}. Heartbeats come every "
+            f"{HEARTBEAT_MS:,} ms"
+            + (f": {listed(settings)}." if settings else ", by the broker's settings."),
+            [
+                Contender(f"{name}, {event}", 1, timings=timings)
+                for (of, name, event), timings in found.items()
+                if of == protocol
+            ],
+            [
+                Claim(f"{ITERATED}, {event}", f"{JAVA}, {event}", 1.0, f"{event}: not above Java's")
+                for event in events
+            ],
+            "ms",
+            in_turns=True,
+            speaks_of_speed=False,
+        )

@@ -15,7 +15,7 @@ QUESTIONS: Mapping[str, str] = {
     "small-batches": "What does a record take in batches of 16 KiB?",
     "uncompressed": "What does a record take without compression?",
     "read": "What does a record take to read, as a row of a table and as an object?",
-    "consumer": "What does a record cost in a Consumer, and how long is it from producer to consumer?",
+    "consumer": "What does a record cost in a Consumer, how late does it come, and how long is a rebalance?",
     "latency": "How long does a record wait for its acknowledgement, at 1,000 records a second?",
     "latency-busy": "How long does it wait if another thread computes in Python?",
     "transactions": "How long does a transaction of 1,000 records take?",
@@ -45,6 +45,7 @@ PACED, BUSY = "Latency of a paced sender", "Latency of a paced sender beside Pyt
 SECURED = "Processor time of a record: TLS + SCRAM-SHA-256 beside plaintext, lz4, batches of 128 KiB"
 READING = "Processor time to read a record, {}"
 CONSUMING = "Processor time of a record in a consumer, {}"
+SETTLED = "Rebalance of 10 members, {} protocol"
 FOLLOWED = "Latency from producer to consumer, at 1,000 records a second"
 SPARK_READING = "Processor time of a row into Spark, {}"
 TRANSACTIONS = "Transactions of 1,000 records, one after the other"

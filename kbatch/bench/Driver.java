@@ -3,6 +3,7 @@ import java.io.IOException;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.lang.management.ManagementFactory;
+import java.net.Socket;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
@@ -10,15 +11,18 @@ import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.HashMap;
+import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Properties;
+import java.util.Set;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.zip.CRC32;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.sun.management.OperatingSystemMXBean;
+import org.apache.kafka.clients.consumer.CloseOptions;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.producer.KafkaProducer;
@@ -71,6 +75,10 @@ public class Driver {
         }
         if (job.get("job").asText().equals("follow")) {
             follow(job);
+            return answer;
+        }
+        if (job.get("job").asText().equals("settle")) {
+            settle(job);
             return answer;
         }
         try (KafkaProducer<byte[], byte[]> producer = new KafkaProducer<>(settings(job), bytes, bytes)) {
@@ -203,6 +211,87 @@ public class Driver {
         }
         answer.put("delays_ns", delays);
         answer.put("repeated", repeated);
+    }
+
+    /** The time until a group has settled after a member more has come, and after one has died: members.py. */
+    void settle(JsonNode job) throws Exception {
+        int partitions = job.get("partitions").asInt();
+        Properties mortalSettings = settings(job);
+        mortalSettings.put("bootstrap.servers", job.get("mortal_servers").asText());
+        Member mortal = new Member(mortalSettings, topic);
+        List<Member> members = new ArrayList<>(List.of(mortal));
+        for (int i = 1; i < job.get("members").asInt(); i++) {
+            members.add(new Member(settings(job), topic));
+        }
+        awaitSettled(members, partitions);
+        long begun = System.nanoTime();
+        members.add(new Member(settings(job), topic));
+        awaitSettled(members, partitions);
+        answer.put("joined_ns", System.nanoTime() - begun);
+        members.remove(mortal);
+        Thread.sleep((long) (job.get("rest_seconds").asDouble() * 1e3));
+        begun = System.nanoTime();
+        new Socket(job.get("death_host").asText(), job.get("death_port").asInt()).close();
+        awaitSettled(members, partitions);
+        answer.put("died_ns", System.nanoTime() - begun);
+        mortal.end(CloseOptions.timeout(Duration.ZERO));
+        for (Member member : members) {
+            member.end(CloseOptions.groupMembershipOperation(CloseOptions.GroupMembershipOperation.LEAVE_GROUP));
+        }
+    }
+
+    static void awaitSettled(List<Member> members, int partitions) throws Exception {
+        long deadline = System.nanoTime() + 120_000_000_000L;
+        while (true) {
+            Set<TopicPartition> all = new HashSet<>();
+            int shown = 0;
+            boolean allHaveSome = true;
+            for (Member member : members) {
+                Set<TopicPartition> own = member.shown;
+                all.addAll(own);
+                shown += own.size();
+                allHaveSome &= !own.isEmpty();
+            }
+            if (allHaveSome && shown == partitions && all.size() == partitions) {
+                return;
+            }
+            if (System.nanoTime() > deadline) {
+                throw new IllegalStateException("the group has not settled: " + shown + " of " + partitions);
+            }
+            Thread.sleep(1);
+        }
+    }
+
+    /** A consumer that polls on a thread of its own, and shows its partitions after each poll. */
+    static class Member extends Thread {
+        final Properties settings;
+        final String topic;
+        volatile Set<TopicPartition> shown = Set.of();
+        volatile CloseOptions ending;
+
+        Member(Properties settings, String topic) {
+            this.settings = settings;
+            this.topic = topic;
+            setDaemon(true);
+            start();
+        }
+
+        @Override
+        public void run() {
+            ByteArrayDeserializer bytes = new ByteArrayDeserializer();
+            KafkaConsumer<byte[], byte[]> consumer = new KafkaConsumer<>(settings, bytes, bytes);
+            consumer.subscribe(List.of(topic));
+            while (ending == null) {
+                consumer.poll(Duration.ofMillis(50));
+                shown = Set.copyOf(consumer.assignment());
+            }
+            consumer.close(ending);
+        }
+
+        void end(CloseOptions how) throws InterruptedException {
+            ending = how;
+            join();
+        }
     }
 
     static long crc(byte[] data) {

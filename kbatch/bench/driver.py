@@ -17,6 +17,7 @@ from kbatch.bench import crowds
 from kbatch.bench.clients import Client, Kbatch, KbatchTable
 from kbatch.bench.contestants import CONTESTANTS
 from kbatch.bench.followers import FOLLOWERS, Delays
+from kbatch.bench.members import settle
 from kbatch.bench.probes import (
     GilWaits,
     Profile,
@@ -221,6 +222,7 @@ JOBS: dict[str, Callable[[str, Job], Answer]] = {
     "crowd": crowd,
     "read": read,
     "follow": follow,
+    "settle": settle,
 }
 
 
