@@ -4,11 +4,12 @@ once.
     python docs/examples/consume_transform_produce.py --bootstrap-servers localhost:9092 \\
         --source orders --target shouted --group shouting --name shouting-1
 
-confluent-kafka reads, kbatch writes. One transaction commits both the written records and the offsets that
-were read, so you may kill the program at any moment and start it again. Consumers of the target with
-isolation.level=read_committed see each record once, and those of a key in order. You may run several
-programs, each under its own name. The name is the transactional.id and the group.instance.id, so a restarted
-program ends what it left open, and gets its partitions back at once.
+One transaction commits both the written records and the offsets that were read, so you may kill the program
+at any moment and start it again. Consumers of the target with isolation.level=read_committed see each record
+once, and those of a key in order. You may run several programs, each under its own name. The name is the
+transactional.id and the group.instance.id, so a restarted program ends what it left open, and gets its
+partitions back at once. That needs the classic protocol of groups: by the other one, the name of a killed
+member is taken until its session ends.
 """
 
 from __future__ import annotations
@@ -18,10 +19,6 @@ import logging
 import signal
 import sys
 from collections.abc import Callable
-from typing import Any
-
-from confluent_kafka import Consumer, KafkaException
-from confluent_kafka import TopicPartition as Position
 
 import kbatch
 
@@ -29,7 +26,6 @@ logger = logging.getLogger(__name__)
 
 MOST_RECORDS = 500  # for a transaction
 WAIT_SECONDS = 0.2
-Place = tuple[str, int]
 
 
 def transform(value: bytes) -> bytes:
@@ -44,60 +40,51 @@ class Worker:
         self.source = source
         self.target = target
         self.producer = kbatch.Producer(bootstrap_servers=bootstrap_servers, transactional_id=name)
-        self.consumer = Consumer(
-            {
-                "bootstrap.servers": bootstrap_servers,
-                "group.id": group,
-                "group.instance.id": name,
-                "auto.offset.reset": "earliest",
-                "enable.auto.commit": False,  # the transaction commits the offsets
-                "isolation.level": "read_committed",
-            }
+        self.consumer = kbatch.Consumer(
+            bootstrap_servers=bootstrap_servers,
+            group_id=group,
+            group_instance_id=name,
+            group_protocol="classic",
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,  # the transaction commits the offsets
+            isolation_level="read_committed",
+            max_poll_records=MOST_RECORDS,
         )
 
     def run(self, is_over: Callable[[], bool]) -> None:
         """Run until `is_over()`. A fatal error is raised: restart the program."""
-        with self.producer:
+        with self.producer, self.consumer:
             until_known(self.producer.init_transactions)  # aborts an open transaction before the first read
             self.consumer.subscribe([self.source])
-            try:
-                while not is_over():
-                    found = self.consumer.consume(MOST_RECORDS, WAIT_SECONDS)
-                    if records := [each for each in found if is_record(each)]:
-                        self.process(records)
-            finally:
-                self.consumer.close()
+            while not is_over():
+                if polled := self.consumer.poll(WAIT_SECONDS):
+                    self.process(polled)
 
-    def process(self, records: list[Any]) -> None:
+    def process(self, polled: kbatch.Polled) -> None:
         """Transform the records in a transaction; if it can only be aborted, read them again."""
         try:
             self.producer.begin_transaction()
-            for record in records:
-                value = record.value()
+            for record in polled:
                 self.producer.send(
                     self.target,
-                    None if value is None else transform(value),
-                    record.key(),
-                    headers=record.headers(),
-                    timestamp_ms=record.timestamp()[1],
+                    None if record.value is None else transform(bytes(record.value)),
+                    record.key,
+                    headers=record.headers,
+                    timestamp_ms=record.timestamp_ms,
                 )
-            group = self.consumer.consumer_group_metadata()
-            self.producer.send_offsets_to_transaction(next_offsets(records), group)
+            self.producer.send_offsets_to_transaction(polled.offsets, self.consumer)
             until_known(self.producer.commit_transaction)
         except kbatch.KafkaError as error:
             if error.fatal:
                 raise
             logger.warning("aborted the transaction; its records are read again: %s", error)
             until_known(self.producer.abort_transaction)
-            self.rewind(records)
+            self.rewind(polled)
 
-    def rewind(self, records: list[Any]) -> None:
+    def rewind(self, polled: kbatch.Polled) -> None:
         """Seek to the first of the records, on partitions that are still ours."""
-        assigned = {(each.topic, each.partition) for each in self.consumer.assignment()}
-        firsts = {place_of(record): record.offset() for record in reversed(records)}
-        for (topic, partition), offset in firsts.items():
-            if (topic, partition) in assigned:
-                self.consumer.seek(Position(topic, partition, offset))
+        for partition in self.consumer.assignment().intersection(polled.partitions()):
+            self.consumer.seek(partition, polled.records(partition)[0].offset)
 
 
 def until_known(call: Callable[[], None]) -> None:
@@ -107,25 +94,6 @@ def until_known(call: Callable[[], None]) -> None:
             return call()
         except kbatch.KafkaTimeoutError as error:
             logger.warning("%s", error)
-
-
-def is_record(message: Any) -> bool:
-    """Return True unless the consumer handles the error itself."""
-    if message.error() is not None:
-        logger.warning("the consumer says: %s", message.error())
-    return message.error() is None
-
-
-def next_offsets(records: list[Any]) -> dict[kbatch.TopicPartition, kbatch.OffsetAndMetadata]:
-    """Return the offsets after the records."""
-    return {
-        kbatch.TopicPartition(*place_of(record)): kbatch.OffsetAndMetadata(record.offset() + 1)
-        for record in records
-    }
-
-
-def place_of(record: Any) -> Place:
-    return record.topic(), record.partition()
 
 
 def main(worker_class: type[Worker] = Worker) -> None:
@@ -138,7 +106,7 @@ def main(worker_class: type[Worker] = Worker) -> None:
         signal.signal(number, lambda number, frame: stopped.append(number))
     try:
         worker.run(lambda: bool(stopped))
-    except (kbatch.KafkaError, KafkaException) as error:
+    except kbatch.KafkaError as error:
         sys.exit(f"{worker.source}: {error}; start the program again, and it goes on where it was")
 
 

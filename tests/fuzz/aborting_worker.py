@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import sys
 from pathlib import Path
-from typing import Any
 
 sys.path.append(str(Path(__file__).parents[2] / "docs" / "examples"))
 
@@ -24,20 +23,19 @@ class AbortingWorker(example.Worker):
         super().__init__(**given)
         self.rng = random.Random(given["name"])
 
-    def process(self, records: list[Any]) -> None:
+    def process(self, polled: kbatch.Polled) -> None:
         if self.rng.random() < ABORTED_PART:
-            self.abort(records)
-        super().process(records)
+            self.abort(polled)
+        super().process(polled)
 
-    def abort(self, records: list[Any]) -> None:
+    def abort(self, polled: kbatch.Polled) -> None:
         try:
             self.producer.begin_transaction()
-            for record in records:
-                self.producer.send(self.target, b"aborted", record.key())
+            for record in polled:
+                self.producer.send(self.target, b"aborted", record.key)
             if self.rng.random() < 0.5:
                 self.producer.flush()
-            group = self.consumer.consumer_group_metadata()
-            self.producer.send_offsets_to_transaction(example.next_offsets(records), group)
+            self.producer.send_offsets_to_transaction(polled.offsets, self.consumer)
         except kbatch.KafkaError as error:
             if error.fatal:
                 raise

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from typing import NamedTuple
 
 import pytest
 from confluent_kafka import Consumer, Message
 
+import kbatch
 from tests.integration.test_broker_clients import (
     JAVA_NEW_PROTOCOL,
     NEW_PROTOCOL,
@@ -21,10 +22,10 @@ from tests.integration.test_broker_clients import (
     within_time,
 )
 from tests.oracle import java_clients
-from tests.support.group_program import GroupProgram
 
 PARTITIONS, RECORDS = 8, 1000
 JAVA_IDLE_MS = 6_000
+SLICE_SECONDS = 0.02
 ASSIGNORS = "org.apache.kafka.clients.consumer."
 
 
@@ -63,6 +64,37 @@ WAYS = {
 }
 
 
+class Member:
+    """A member of kbatch, which commits by itself.
+
+    Attributes
+    ----------
+    got : list of (int, int, bytes | None)
+        The partition, offset and value of each record.
+    """
+
+    def __init__(self, topic: str, **keys: object) -> None:
+        self.got: list[tuple[int, int, bytes | None]] = []
+        self._consumer = kbatch.Consumer(auto_offset_reset="earliest", **keys)
+        self._consumer.subscribe([topic])
+
+    @property
+    def owned(self) -> set[int]:
+        """Return the numbers of its partitions."""
+        return {each.partition for each in self._consumer.assignment()}
+
+    def poll(self) -> None:
+        """Take what is there within a moment."""
+        polled = self._consumer.poll(SLICE_SECONDS)
+        self.got += [
+            (each.partition, each.offset, None if each.value is None else bytes(each.value))
+            for each in polled
+        ]
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
 class MixedGroup:
     """A group in which members of three clients read one topic."""
 
@@ -70,7 +102,7 @@ class MixedGroup:
         self.target, self.way = target, way
         self.topic = new_topic(target, PARTITIONS)
         self.group = f"mixed-{self.topic}"
-        self.ours: list[GroupProgram] = []
+        self.ours: list[Member] = []
         self.theirs: list[Consumer] = []
         self.messages: list[Message] = []
         self.java: Future[list[dict[str, object]]] | None = None
@@ -84,7 +116,7 @@ class MixedGroup:
         """Add a member of a client, and wait until the group has divided the partitions anew."""
         if kind == "kbatch":
             keys = {"bootstrap_servers": self.target, "group_id": self.group, **self.way.kbatch}
-            self.ours.append(self._stack.enter_context(GroupProgram(self.topic, **keys)))
+            self.ours.append(self._stack.enter_context(closing(Member(self.topic, **keys))))
         elif kind == "librdkafka":
             theirs = librdkafka_consumer(self.target, self.group, **self.way.librdkafka)
             self.theirs.append(self._stack.enter_context(theirs))

@@ -161,6 +161,7 @@ _REMEDIES = {
     ErrorCode.INVALID_TOPIC_EXCEPTION: "; names are 1 to 249 of A-Z, a-z, 0-9, '.', '_' and '-', but not '.' "
     "or '..'",
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "; add the ACLs {acl_operations}",
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "; check its name, or create it",
 }
 
 

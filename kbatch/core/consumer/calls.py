@@ -53,7 +53,7 @@ class TopicNames(Call):
     __slots__ = ("answer", "deadline_ns", "last_error", "pending")
 
     def __init__(self) -> None:
-        super().__init__("list_topics")
+        super().__init__("the list of topics")
         self.answer: dict[str, TopicListing] = {}
         self.pending = AnyNodeRequest()
         self.deadline_ns = NEVER_NS
@@ -73,7 +73,7 @@ class PartitionCount(Call):
     __slots__ = ("answer", "deadline_ns", "topic")
 
     def __init__(self, topic: str) -> None:
-        super().__init__("partition_count")
+        super().__init__(f"the partitions of topic {topic}")
         self.topic = topic
         self.answer = 0
         self.deadline_ns = NEVER_NS
@@ -92,7 +92,7 @@ class OffsetLookup(Call):
     __slots__ = ("answer", "requests", "specs")
 
     def __init__(self, specs: Mapping[TopicPartition, OffsetSpec]) -> None:
-        super().__init__("list_offsets")
+        super().__init__("the look-up of offsets")
         self.specs = specs
         self.answer: dict[TopicPartition, FoundOffset | None] = {}
         self.requests: list[OffsetRequest] = []
@@ -199,7 +199,7 @@ class TopicCalls:
         cause = last_error or self._connections.last_failure or self._cluster.last_error
         reason = f"; the last error was: {cause}" if cause is not None else ""
         error = KafkaTimeoutError(
-            f"{call.name} has no answer after default.api.timeout.ms={self._timeout_ms}{reason}"
+            f"{call.name}: no answer after default.api.timeout.ms={self._timeout_ms}{reason}"
         )
         error.__cause__ = cause
         return error
