@@ -151,7 +151,7 @@ def test_R52_callbacks_see_each_partition_come_and_go_once(
     assert numbers == sorted(set(numbers))
 
 
-def test_57_members_that_changed_together_do_not_keep_in_step() -> None:
+def test_R57_members_that_changed_together_keep_no_step() -> None:
     clock = HeartbeatClock(1_000)
     clock.unsettle(0)
     assert clock.after(1_000, "a") == 1_200, "early, until 2,000"
