@@ -195,7 +195,7 @@ def test_wrong_setting_ends_every_command_alike(broker: Broker, tmp_path: Path) 
         assert (without.exit_code, "--bootstrap-server" in without.stderr) == (2, True)
 
 
-def test_closed_pipe_and_ctrl_c_end_quietly(broker: Broker) -> None:
+def test_ctrl_c_ends_the_command_quietly(broker: Broker) -> None:
     with start(broker, "consume", TOPIC, "--follow", "--from", "earliest") as process:
         assert process.stdout is not None
         assert json.loads(process.stdout.readline())["topic"] == TOPIC
@@ -203,6 +203,25 @@ def test_closed_pipe_and_ctrl_c_end_quietly(broker: Broker) -> None:
         assert process.stderr is not None
         assert process.stderr.read() == b""
         assert process.wait() == 130
+
+
+def test_closed_pipe_ends_the_command_quietly() -> None:
+    """As `| head` closes it, while records are still to come."""
+    with Broker({"piped": 1}) as broker, Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        producer.send("piped", b"first").result()
+        with start(broker, "consume", "piped", "--follow", "--from", "earliest") as process:
+            assert process.stdout is not None and process.stderr is not None
+            assert b"first" in process.stdout.readline()
+            process.stdout.close()
+            producer.send("piped", b"second").result()
+            assert process.stderr.read() == b""
+            assert process.wait() == 1
+
+
+def test_progress_bar_is_for_terminals_unless_requested(broker: Broker) -> None:
+    shown = run(broker, "consume", TOPIC, "--count", "--progress")
+    assert shown.stdout == "30\n" and "100% 30 records" in shown.stderr
+    assert run(broker, "consume", TOPIC, "--count").stderr == ""
 
 
 def test_ctrl_c_leaves_a_whole_file(broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
