@@ -1,5 +1,7 @@
-"""The simulator's door: `simulate(seed)` lives through a world of virtual time and faults (simulation/)."""
+"""The simulator's door: worlds of virtual time and faults (simulation/), of producers by `simulate(seed)`, of
+the members of a group by `simulate_readers(seed)`.
+"""
 
-from kbatch.testing.simulation import SimulationError, World, simulate
+from kbatch.testing.simulation import SimulationError, World, simulate, simulate_readers
 
-__all__ = ["SimulationError", "World", "simulate"]
+__all__ = ["SimulationError", "World", "simulate", "simulate_readers"]

@@ -40,6 +40,7 @@ from tests.fuzz import (
 )
 from tests.fuzz.campaign import Tally
 from tests.simulation import campaign as worlds
+from tests.simulation import reader_campaign as reader_worlds
 
 STATE = ROOT / ".soak"
 RESULTS = ROOT / "docs" / "soak.md"
@@ -127,6 +128,7 @@ CAMPAIGNS = {
     ),
     "broker killed": _campaign_of(broker_kills, 20, *CODEC_SOURCES, *BROKER_SOURCES, "tests/fuzz/*.py"),
     "simulation": _campaign_of(worlds, 50, *PRODUCER_SOURCES, *SIMULATION_SOURCES),
+    "simulation of readers": _campaign_of(reader_worlds, 50, *PRODUCER_SOURCES, *SIMULATION_SOURCES),
     "producer under faults": _campaign_of(
         producer_faults,
         40,

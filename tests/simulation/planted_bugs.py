@@ -25,7 +25,7 @@ from kbatch.core.producer.idempotence import MAX_SEQUENCE, Idempotence, Settled,
 from kbatch.core.producer.sender import Sender
 from kbatch.errors import ErrorCode
 from kbatch.protocol import messages
-from kbatch.testing.simulator import SimulationError, simulate
+from kbatch.testing.simulator import SimulationError, simulate, simulate_readers
 from tests import ROOT
 from tests.simulation.planting import BUGS, Bug, planted, plants
 
@@ -721,6 +721,7 @@ def metadata_is_not_asked_for(original: Any) -> Any:
 # Hunting for them; those of tables and transactions come last
 
 from tests.simulation import planted_login_bugs as planted_login_bugs  # noqa: E402
+from tests.simulation import planted_reader_bugs as planted_reader_bugs  # noqa: E402
 from tests.simulation import planted_round_bugs as planted_round_bugs  # noqa: E402
 from tests.simulation import planted_table_bugs as planted_table_bugs  # noqa: E402
 from tests.simulation import planted_transaction_bugs as planted_transaction_bugs  # noqa: E402
@@ -772,6 +773,36 @@ Transaction bugs are hunted only in worlds with transactions.
 `python -m tests.simulation.planted_bugs` writes this page.
 """
 
+READERS = """\
+## Worlds of readers
+
+Would it find a bug in a consumer? `simulate_readers(seed)` makes worlds with seeds of their own
+(`python -m tests.simulation --readers --seed N --verbose`): members of a group, each with the engine and the
+rounds that users' consumers have, a program that polls, and the embedded broker's coordinator. They read what
+producers of transactions write. The group has the consumer protocol (KIP-848), the classic one with any
+assignor, or members of both. Members die, come back, leave and join; processes stop for longer than their
+session; programs do not poll for longer than `max.poll.interval.ms`; the coordinator removes members, moves
+and refuses; leaders move, die and lose what was not replicated; brokers stop and forget fetch sessions;
+connections break, answers are late or lost; topics get partitions. Programs commit in five ways, seek and
+pause.
+
+All the time, these must be true:
+
+- A piece of a partition has the visible records between its offsets, in order: nothing of an aborted
+  transaction, nothing twice, nothing left out. It begins where the last one ended; the first one begins at an
+  offset that the group has committed. So a record comes at most once between a commit and the next start.
+- A committed offset never passes what was read, and goes back only after a seek or a reset, or by a request
+  of a connection that had ended.
+- No two members that the coordinator counts own a partition. Programs see each partition assigned once, and
+  then given up or lost once.
+- Memory stays within `kbatch.fetch.buffer.memory`, and all of it comes back. A node has one Fetch at a time.
+
+Then all is healed. Each partition gets one owner, the lag reaches 0, every committed record was read, and
+nothing moves any more. At last the members leave, and the group is empty.
+
+"""
+HEAD = ("| bug | what it does | seed | message |", "|---|---|---|---|")
+
 
 class Caught(NamedTuple):
     """A seed whose world detects a bug, and its message; -1 if none does."""
@@ -781,10 +812,11 @@ class Caught(NamedTuple):
 
 
 def hunt(bug: Bug, seeds: range) -> Caught:
+    live: Callable[[int], object] = simulate_readers if bug.is_of_readers else simulate
     with planted(bug):
         for seed in filter(bug.may_be_seen, seeds):
             try:
-                simulate(seed)
+                live(seed)
             except SimulationError as error:
                 if isinstance(error.__cause__, PLANTED_BADLY):
                     raise error.__cause__ from None
@@ -801,25 +833,37 @@ def find(name: str, budget: int) -> Caught:
 
 def page(found: dict[str, Caught]) -> str:
     """Return docs/simulation.md."""
+    rows = _rows(found)
     lines = [
         "# Bugs that the simulation detects",
         "",
         INTRODUCTION,
-        "| bug | what it does | seed | message |",
-        "|---|---|---|---|",
+        *HEAD,
+        *(row for name, row in rows.items() if not BUGS[name].is_of_readers),
+        "",
+        READERS,
+        *HEAD,
+        *(row for name, row in rows.items() if BUGS[name].is_of_readers),
     ]
+    return "\n".join(lines) + "\n"
+
+
+def _rows(found: dict[str, Caught]) -> dict[str, str]:
+    """Return the row of each bug."""
+    rows = {}
     for name, (seed, text) in found.items():
         said = re.sub(" at 0x[0-9a-f]+", "", text.splitlines()[0].replace("|", "/") if text else "")
         said = said if len(said) <= 140 else said[:137] + "..."
         cells = (name.replace("_", " "), BUGS[name].doc, str(seed) if seed >= 0 else "-", said)
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+        rows[name] = f"| {' | '.join(cells)} |"
+    return rows
 
 
 def known_seeds() -> dict[str, int]:
     """Return the seed of each bug in docs/simulation.md."""
-    rows = [line.split(" | ") for line in PAGE.read_text().splitlines() if line.startswith("| ")][1:]
-    return {row[0].removeprefix("| ").replace(" ", "_"): int(row[2]) for row in rows if row[2] != "-"}
+    rows = [line.split(" | ") for line in PAGE.read_text().splitlines() if line.startswith("| ")]
+    seeds = {row[0].removeprefix("| ").replace(" ", "_"): row[2] for row in rows}
+    return {name: int(seed) for name, seed in seeds.items() if seed.isdecimal()}
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""Planting of bugs: each temporarily replaces a function of the producer by a worse one."""
+"""Planting of bugs: each temporarily replaces a function of the client by a worse one."""
 
 from __future__ import annotations
 
@@ -12,13 +12,16 @@ from kbatch.testing.simulation.transactional_options import is_transactional
 
 
 class Bug(NamedTuple):
-    """A replacement of `owner.name` by `make(the original)`, in worlds of transactions only, or in any."""
+    """A replacement of `owner.name` by `make(the original)`, in worlds of readers, in those of producers with
+    transactions, or in any of producers.
+    """
 
     owner: Any
     name: str
     make: Callable[[Any], Any]
     doc: str
     is_of_transactions: bool
+    is_of_readers: bool = False
 
     def may_be_seen(self, seed: int) -> bool:
         return is_transactional(seed) or not self.is_of_transactions
@@ -28,13 +31,13 @@ BUGS: dict[str, Bug] = {}
 
 
 def plants(
-    owner: Any, name: str, *, of_transactions: bool = False
+    owner: Any, name: str, *, of_transactions: bool = False, of_readers: bool = False
 ) -> Callable[[Callable[[Any], Any]], Callable[[Any], Any]]:
     """Add a bug: the decorated function gets the original and returns its replacement."""
 
     def add(make: Callable[[Any], Any]) -> Callable[[Any], Any]:
         doc = " ".join((make.__doc__ or "").split())
-        BUGS[make.__name__] = Bug(owner, name, make, doc, of_transactions)
+        BUGS[make.__name__] = Bug(owner, name, make, doc, of_transactions, of_readers)
         return make
 
     return add

@@ -328,7 +328,8 @@ class ConsumerMembership:
         config, pattern = self._context.config, self._subscription.pattern
         had_pattern = bool(self._sent.get("subscribed_topic_regex"))
         by_topic: dict[bytes, list[int]] = {}
-        for each in sorted(self._ownership.owned):
+        # A partition that is left out counts as given up. The program may take an open step at any time.
+        for each in sorted(self._ownership.claimed):
             by_topic.setdefault(self._ids[each], []).append(each.partition)
         return {
             "rack_id": config.client_rack or None,

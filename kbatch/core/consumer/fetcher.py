@@ -404,6 +404,7 @@ class Fetcher:
             from_offset=from_offset,
             next_offset=min(records.next_offset, state.end_offset),
             is_last=is_last,
+            last_epoch=records.last_epoch,
             size_bytes=size_bytes if has_rows else 0,
         )
 

@@ -143,6 +143,12 @@ class Ownership:
         return self.owned
 
     @property
+    def claimed(self) -> frozenset[TopicPartition]:
+        """What is owned, and what an open step adds to it, taken or not: nobody else may get it."""
+        step = self._open
+        return self.owned | set(step.partitions) if step is not None and step.kind == "assign" else self.owned
+
+    @property
     def is_released(self) -> bool:
         """True if nothing is owned, and nothing will be by an open step."""
         return self._open is None and not self.owned

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from kbatch.core.consumer.partition_state import NO_EPOCH
+
 if TYPE_CHECKING:
     from kbatch._native.fetch.fetched_batches import FetchedRecords
     from kbatch.core.consumer.budget import FrameShare
@@ -28,6 +30,9 @@ class Fetched:
         None if there is nothing to read: the last piece of a range may be empty.
     from_offset, next_offset : int
         The position before and after it. All visible records in between are in `records`.
+    last_epoch : int
+        The leader epoch of the last batch in between, which a commit of `next_offset` names; NO_EPOCH. It is
+        known without `records`, too: markers at the beginning of an epoch are read by nobody.
     is_last : bool
         True if the partition has reached its end offset: nothing comes after it.
     size_bytes : int
@@ -47,6 +52,7 @@ class Fetched:
         "generation",
         "high_watermark",
         "is_last",
+        "last_epoch",
         "last_stable_offset",
         "log_start_offset",
         "next_offset",
@@ -65,6 +71,7 @@ class Fetched:
         from_offset: int,
         next_offset: int,
         is_last: bool,
+        last_epoch: int = NO_EPOCH,
         size_bytes: int = 0,
     ) -> None:
         self.partition = state.partition
@@ -72,6 +79,7 @@ class Fetched:
         self.records = records
         self.from_offset = from_offset
         self.next_offset = next_offset
+        self.last_epoch = last_epoch
         self.is_last = is_last
         self.size_bytes = size_bytes
         self.high_watermark = state.high_watermark

@@ -214,6 +214,10 @@ class OffsetStore:
                 fetched[each] = FetchedOffset()
         return fetched
 
+    def committed_of(self, group_id: str) -> Mapping[TopicPartition, tuple[int, CommittedOffset]]:
+        """Return the committed offsets of a group, each with the number of its commit, which grows."""
+        return self._offsets.get(group_id, {})
+
     def delete(
         self, group_id: str, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, ErrorCode]:

@@ -102,6 +102,7 @@ class NodeEnd:
         if faults.drops_before:
             self._drop("cut before the request was done", faults)
             return
+        self._cluster.serving = self.link
         if faults.is_doubled:  # and the client never gets the first answer
             twin = replace(self._connection, session=replace(self._connection.session))
             self._cluster.handle(twin, frame, None)
@@ -188,6 +189,8 @@ class SimulatedCluster:
         Topics that are deleted now.
     lost : list of LostBatch
         The batches that were cut off logs.
+    serving : Link | None
+        The link of the last request.
     """
 
     def __init__(self, world: Ground) -> None:
@@ -199,6 +202,7 @@ class SimulatedCluster:
                 auto_create_topics=False,
                 internal_topic_partitions=1,
                 transaction_version=options.transaction_version,
+                **options.broker,
             ),
             directory=None,
             rng=random.Random(f"broker {world.options.seed}"),
@@ -211,6 +215,7 @@ class SimulatedCluster:
         self.archives: list[Archive] = []
         self.missing: set[str] = set()
         self.lost: list[LostBatch] = []
+        self.serving: Link | None = None
         self._names: dict[bytes, str] = {}
         self._timer: ScheduledAction | None = None
         self._forced_error: Any = None

@@ -32,9 +32,9 @@ from kbatch.testing.simulation.schedule import MS, SECOND, ScheduledAction
 from kbatch.testing.simulation.trace import Violation
 
 if TYPE_CHECKING:
-    from kbatch.core.producer.engine import ProducerEngine
+    from kbatch.network.rounds import DrivenEngine
     from kbatch.sasl import Exchange
-    from kbatch.testing.simulation.surroundings import Host
+    from kbatch.testing.simulation.surroundings import ClientHost
 
 BROKEN_NET = "10.9."  # addresses where no node listens
 IDLE_ROUNDS = 1100  # that the sender may have in a virtual second without anything to do
@@ -43,7 +43,7 @@ IDLE_ROUNDS = 1100  # that the sender may have in a virtual second without anyth
 class Link:
     """One connection. The client's end has `pending` buffers, the node's end `arrived` bytes."""
 
-    def __init__(self, world: Host, connection_id: int, node_id: int) -> None:
+    def __init__(self, world: ClientHost, connection_id: int, node_id: int) -> None:
         self.connection_id = connection_id
         self.node_id = node_id
         self.is_open = True  # for the client
@@ -208,17 +208,21 @@ class Link:
             self._let_go()
             self._world.wire.ended(self.connection_id)
             self._world.trace("connection %d: %s", self.connection_id, error)
-            self._world.engine.handle_closed(self.connection_id, error, self._world.schedule.now_ns)
+            self._world.engine.handle_closed(
+                self.connection_id,
+                error,  # type: ignore[arg-type]
+                self._world.schedule.now_ns,
+            )
 
 
 class Shell(EngineRounds):
-    """The sender's thread of a producer, with its login thread and sealing threads.
+    """The thread of a client, with its login thread and sealing threads.
 
     Its rounds are those of every client of kbatch. The clock, the connections and the threads are the
     world's.
     """
 
-    def __init__(self, world: Host, engine: ProducerEngine) -> None:
+    def __init__(self, world: ClientHost, engine: DrivenEngine) -> None:
         super().__init__(engine, deliver=self._hand_over, clock_ns=lambda: world.schedule.now_ns)
         self._world = world
         self._inbox: deque[Callable[[], object]] = deque()

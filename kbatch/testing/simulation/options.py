@@ -172,6 +172,8 @@ class ClusterOptions:
         The epoch of a new producer id.
     transaction_version : int
         The transaction.version at first.
+    broker : dict of str
+        Other options of the brokers.
     """
 
     node_count: int
@@ -182,6 +184,7 @@ class ClusterOptions:
     first_epoch: int
     chunk_bytes: int
     transaction_version: int = 2
+    broker: dict[str, Any] = field(default_factory=dict)
 
     @property
     def round_trip_ms(self) -> int:

@@ -11,8 +11,9 @@ from kbatch.testing.simulation.schedule import SECOND, Schedule
 from kbatch.testing.simulation.trace import Trace, Violation
 
 if TYPE_CHECKING:
-    from kbatch.config import ProducerConfig
+    from kbatch.config import ClientConfig, ProducerConfig
     from kbatch.core.producer.engine import ProducerEngine
+    from kbatch.network.rounds import DrivenEngine
     from kbatch.testing.simulation.options import WorldOptions
 
 MAX_EVENTS = 300_000
@@ -65,17 +66,21 @@ class Surroundings:
             raise Violation(f"the world does not end: {MAX_EVENTS} events")
 
 
-class Judged(Protocol):
-    """The application, as its producer's network sees it."""
+class Receiver(Protocol):
+    """The application, as its client's network sees it."""
+
+    def note_event(self) -> None:
+        """Note that the client has handled an event."""
+
+    def deliver(self, done: Iterable[Any], /) -> None: ...
+
+
+class Judged(Receiver, Protocol):
+    """The application of a producer."""
 
     def check_partition(self, number: int, topic: str, partition: int) -> None: ...
 
     def is_settled(self, number: int) -> bool: ...
-
-    def note_event(self) -> None:
-        """Note that the producer has handled an event."""
-
-    def deliver(self, done: Iterable[Any], /) -> None: ...
 
     def in_callback(self) -> bool: ...
 
@@ -123,14 +128,18 @@ class Mailbox(Protocol):
     def post(self, function: Callable[[], object], /) -> None: ...
 
 
-class Host(Protocol):
-    """A producer and its surroundings, as its network sees them: a World, or one of several Clients."""
+class ClientHost(Protocol):
+    """A client and its surroundings, as its network sees them."""
 
     options: WorldOptions
     random: random.Random
     schedule: Schedule
-    config: ProducerConfig
-    engine: ProducerEngine
+
+    @property
+    def config(self) -> ClientConfig: ...
+
+    @property
+    def engine(self) -> DrivenEngine: ...
 
     @property
     def cluster(self) -> Nodes: ...
@@ -148,7 +157,20 @@ class Host(Protocol):
     def wire(self) -> Observer: ...
 
     @property
-    def application(self) -> Judged: ...
+    def application(self) -> Receiver: ...
 
     def check_engine(self) -> None:
-        """Check the engine after a round of the sender."""
+        """Check the engine after a round of its owner."""
+
+
+class Host(ClientHost, Protocol):
+    """A producer and its surroundings: a World, or one of several Clients."""
+
+    @property
+    def config(self) -> ProducerConfig: ...
+
+    @property
+    def engine(self) -> ProducerEngine: ...
+
+    @property
+    def application(self) -> Judged: ...

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
 
 from kbatch.testing.simulation import checkers, transaction_checkers
+from kbatch.testing.simulation.group_options import GroupOptions
+from kbatch.testing.simulation.group_world import GroupWorld
 from kbatch.testing.simulation.login_options import with_logins
 from kbatch.testing.simulation.options import WorldOptions, described, with_failing_leaders
 from kbatch.testing.simulation.table_options import with_tables
@@ -13,6 +16,17 @@ from kbatch.testing.simulation.trace import Violation
 from kbatch.testing.simulation.transactional_options import TransactionalOptions, is_transactional
 from kbatch.testing.simulation.transactional_world import TransactionalWorld
 from kbatch.testing.simulation.world import World
+
+_AnyWorld = TypeVar("_AnyWorld", World | TransactionalWorld, GroupWorld)
+_Options = TypeVar("_Options", bound=WorldOptions)
+_Out = TypeVar("_Out", covariant=True)
+_In = TypeVar("_In", contravariant=True)
+
+
+class _Maker(Protocol[_In, _Out]):
+    """Makes a world of its options."""
+
+    def __call__(self, options: _In, *, prints: bool) -> _Out: ...
 
 
 class SimulationError(Exception):
@@ -27,27 +41,43 @@ def simulate(seed: int, *, verbose: bool = False) -> World | TransactionalWorld:
     SimulationError
         The world failed; the cause is the Violation, or the producer's exception.
     """
-    world: World | TransactionalWorld | None = None
     options = WorldOptions.draw(seed)
     options = with_logins(
         TransactionalOptions.of(options)
         if is_transactional(seed)
         else with_tables(with_failing_leaders(options))
     )
+    return _live(options, _described(options), _world, _check, f"--seed {seed}", verbose=verbose)
+
+
+def simulate_readers(seed: int, *, verbose: bool = False) -> GroupWorld:
+    """Run the world of readers of a seed. It has seeds of its own. Raise SimulationError as `simulate`."""
+    options = GroupOptions.draw(seed)
+    check: Callable[[GroupWorld], None] = GroupWorld.check
+    return _live(options, options.described(), GroupWorld, check, f"--readers --seed {seed}", verbose=verbose)
+
+
+def _live(
+    options: _Options,
+    described_options: Sequence[str],
+    make: _Maker[_Options, _AnyWorld],
+    check: Callable[[_AnyWorld], None],
+    replay: str,
+    *,
+    verbose: bool,
+) -> _AnyWorld:
+    world: _AnyWorld | None = None
     if verbose:
-        print("\n".join(_described(options)))
+        print("\n".join(described_options))
     was_collecting = gc.isenabled()
     gc.disable()  # memory must come back without the collector
     try:
-        world = _world(options, prints=verbose)
+        world = make(options, prints=verbose)
         world.run()
-        if isinstance(world, World):
-            checkers.check(world)
-        else:
-            transaction_checkers.check(world)
+        check(world)
     except (Exception, RecursionError) as error:
-        last = world.trace.lines() if world is not None else ()
-        raise SimulationError(_report(seed, error, options, last)) from error
+        last: Sequence[str] = () if world is None else world.trace.lines()
+        raise SimulationError(_report(options.seed, error, [*described_options, *last], replay)) from error
     finally:
         if was_collecting:
             gc.enable()
@@ -60,17 +90,23 @@ def _world(options: WorldOptions, *, prints: bool) -> World | TransactionalWorld
     return World(options, prints=prints)
 
 
+def _check(world: World | TransactionalWorld) -> None:
+    if isinstance(world, World):
+        checkers.check(world)
+    else:
+        transaction_checkers.check(world)
+
+
 def _described(options: WorldOptions) -> Sequence[str]:
     return options.described() if isinstance(options, TransactionalOptions) else described(options)
 
 
-def _report(seed: int, error: BaseException, options: WorldOptions, last: Sequence[str]) -> str:
+def _report(seed: int, error: BaseException, lines: Sequence[str], replay: str) -> str:
     kind = "" if isinstance(error, Violation) else f"{type(error).__name__}: "
     return "\n".join(
         [
             f"seed {seed}: {kind}{error}",
-            *_described(options),
-            *last,
-            f"to see all of it: python -m tests.simulation --seed {seed} --verbose",
+            *lines,
+            f"to see all of it: python -m tests.simulation {replay} --verbose",
         ]
     )

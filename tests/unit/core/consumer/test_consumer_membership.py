@@ -206,6 +206,26 @@ def test_R52_target_without_a_change_is_acknowledged_too() -> None:
     assert r.callbacks in ([], [("assign", {B}), ("revoke", {B})])
 
 
+@pytest.mark.parametrize("is_taken", [False, True])
+def test_R53_full_heartbeat_claims_what_a_step_adds(is_taken: bool) -> None:
+    """What it leaves out would be given to another member, and the program takes it all the same."""
+    r = make()
+    r.join(A)
+    r.coordinator.give(A, B)
+    r.advance(INTERVAL_MS)
+    step = r.take() if is_taken else None
+    r.coordinator.give(A)
+    r.coordinator.refusals = [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
+    r.advance(2 * INTERVAL_MS)
+    assert FULL in map(said, r.coordinator.heartbeats)
+    assert r.coordinator.may_own == {A, B}
+    if step is not None:
+        r.finish(step)
+    r.live(2 * INTERVAL_MS)
+    assert r.callbacks == [("assign", {B}), ("revoke", {B})]
+    assert r.coordinator.may_own == {A} == r.engine.owned
+
+
 def test_R52_first_assignment_is_announced_although_it_is_empty() -> None:
     r = make()
     r.subscribe()

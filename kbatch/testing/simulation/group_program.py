@@ -1,0 +1,434 @@
+"""Program: what a member of a world's group does, poll after poll.
+
+Theory of operation. The program does what a consumer's user and its library do on the user's thread: steps of
+rebalances between two polls, records handed out in order, commits of what was handed out. It keeps a Tenure
+for each partition that it owns, and shows the ledger all that it gets.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING
+
+from kbatch.core.client.calls import Call
+from kbatch.core.consumer.commits import CommitOffsets
+from kbatch.core.consumer.membership import Rebalance
+from kbatch.core.consumer.partition_state import COMMITTED, EARLIEST, OffsetSpec, Start
+from kbatch.core.consumer.results import Failed, Fetched, Moved, Result
+from kbatch.core.consumer.subscription import Subscription
+from kbatch.errors import (
+    CommitFailedError,
+    KafkaTimeoutError,
+    LogTruncationError,
+    NoOffsetForPartitionError,
+    OffsetOutOfRangeError,
+)
+from kbatch.records import OffsetAndMetadata, TopicPartition
+from kbatch.testing.simulation.group_ledger import Piece
+from kbatch.testing.simulation.schedule import MS
+from kbatch.testing.simulation.trace import Violation
+from kbatch.waiting.deadline import Deadline
+from kbatch.waiting.virtual import VirtualWaiter, sleep
+
+if TYPE_CHECKING:
+    from kbatch.testing.simulation.group_stage import Process
+
+
+class Tenure:
+    """A partition that the program owns, from its assignment to its end.
+
+    Attributes
+    ----------
+    generation : int
+        That of the results that count.
+    since_ns : int
+        When its committed offset may have been looked up first.
+    position : int
+        The next offset to hand out; -1 while it is unknown.
+    is_by_seek : bool
+        The program has chosen the position.
+    """
+
+    def __init__(self, partition: TopicPartition, generation: int, since_ns: int) -> None:
+        self.partition = partition
+        self.generation = generation
+        self.since_ns = since_ns
+        self.position = -1
+        self.leader_epoch = -1
+        self.is_by_seek = self.is_held = False
+        self.results: deque[Result] = deque()
+        self.piece: Piece | None = None
+
+    @property
+    def offset(self) -> OffsetAndMetadata:
+        return OffsetAndMetadata(self.position, "", self.leader_epoch)
+
+
+class Program:
+    """The program of a member.
+
+    Attributes
+    ----------
+    tenures : dict of TopicPartition to Tenure
+    is_closing : bool
+        It is to leave the group, and end.
+    frozen_until_ns, stalled_until_ns : int
+        When its process runs again; when it polls again.
+    step_count : int
+        The number of steps of rebalances.
+    """
+
+    def __init__(self, member: Process) -> None:
+        self.member = member
+        self.world, self.engine = member.world, member.engine
+        self.options = member.world.readers
+        self.random = random.Random(f"program {member.options.seed} {member.name}")
+        self.tenures: dict[TopicPartition, Tenure] = {}
+        self.is_closing = False
+        self.frozen_until_ns = self.stalled_until_ns = 0
+        self.step_count = 0
+        self._waiter: VirtualWaiter | None = None
+        self._has_news = False
+        self._given: dict[TopicPartition, OffsetAndMetadata] = {}  # by polls before this one
+        self._commits: list[CommitOffsets] = []
+
+    # Waiting
+
+    def wake(self) -> None:
+        """Let the program look again, if it waits. Any part may call it."""
+        self._has_news = True
+        if self._waiter is not None:
+            self._waiter.set()
+
+    async def _wait(self, longest_ns: int) -> None:
+        """Wait for news, at most so long; and until the process runs."""
+        schedule = self.member.schedule
+        if not self._has_news:
+            self._waiter = waiter = VirtualWaiter(schedule)
+            timer = schedule.after(longest_ns, waiter.set)
+            try:
+                await waiter.wait(Deadline(None))
+            finally:
+                timer.cancel()
+                self._waiter = None
+        self._has_news = False
+        await self._thaw()
+
+    async def _sleep(self, duration_ns: int) -> None:
+        if duration_ns > 0:
+            await sleep(self.member.schedule, duration_ns)
+        await self._thaw()
+
+    async def _thaw(self) -> None:
+        schedule = self.member.schedule
+        while (left_ns := self.frozen_until_ns - schedule.now_ns) > 0:
+            await sleep(schedule, left_ns)
+
+    @property
+    def is_polling(self) -> bool:
+        """True if neither the process nor the program is stopped."""
+        return self.member.schedule.now_ns > max(self.frozen_until_ns, self.stalled_until_ns)
+
+    # Its life
+
+    async def run(self) -> None:
+        self._subscribe()
+        while self.member.is_alive and not self.is_closing:
+            await self._poll()
+            await self._work()
+        if self.member.is_alive:
+            await self._close()
+
+    def _subscribe(self) -> None:
+        self.engine.subscribe(Subscription(frozenset(self.world.topics())))
+        self.member.wake()
+
+    async def _close(self) -> None:
+        if self.options.commit != "last":
+            await self._commit(self._positions())
+        call = Call("close")
+        self.engine.leave(call)
+        self.member.wake()
+        while not call.is_done and self.member.is_alive:
+            await self._do_steps()
+            if not call.is_done:
+                await self._wait(1000 * MS)
+        if not self.member.is_alive:
+            return
+        self.engine.stop()
+        for result in self._take_all():
+            self._release(result, 0)
+        self.member.wake()
+        await self._sleep(30 * MS)
+        if self.member.is_alive:
+            self.member.check_released()
+            self.member.trace("has ended")
+            self.member.end()
+
+    async def _work(self) -> None:
+        """Do what programs do between two polls."""
+        now_ns = self.member.schedule.now_ns
+        if self.stalled_until_ns > now_ns:
+            await self._sleep(self.stalled_until_ns - now_ns)
+        elif self.options.work_ms and self.world.faults.is_active:
+            await self._sleep(int(self.random.random() * self.options.work_ms * MS))
+
+    # Polls
+
+    async def _poll(self) -> None:
+        engine, member = self.engine, self.member
+        if engine.note_poll(member.schedule.now_ns):
+            member.wake()
+        if (error := engine.membership_error) is not None:
+            member.trace("the membership has ended: %r", error)
+            self.world.ledger.outcomes[f"membership ended: {type(error).__name__}"] += 1
+            await self._sleep(200 * MS)
+            if member.is_alive:
+                self._subscribe()
+        await self._do_steps()
+        if not member.is_alive:
+            return
+        if self.options.commit == "auto" and self._given:
+            self._commit_async(self._given)
+        self._given = {}
+        if not self.world.faults.is_active:
+            self._hold([each for each in self.tenures.values() if each.is_held], is_held=False)
+        self._sort_results()
+        count = self._hand_out()
+        if not count:
+            await self._wait(int((0.2 + 0.8 * self.random.random()) * self.options.poll_ms * MS))
+            if member.is_alive and engine.note_poll(member.schedule.now_ns):
+                member.wake()
+            return
+        await self._after_poll()
+
+    async def _after_poll(self) -> None:
+        """Commit, seek and pause, as the world's programs do."""
+        how, positions = self.options.commit, self._positions()
+        is_due = how == "each" or (how == "seldom" and self.random.random() < 0.2)
+        if is_due or not self.world.faults.is_active:
+            await self._commit(positions)
+        elif how == "async":
+            self._commit_async(positions)
+        elif how == "auto":
+            self._given = positions
+        if self.world.faults.is_active and self.member.is_alive:
+            if self.random.random() < self.options.seek:
+                self._seek_somewhere()
+            if self.random.random() < self.options.hold:
+                self._hold_some()
+
+    def _positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        return {each.partition: each.offset for each in self.tenures.values() if each.position >= 0}
+
+    # Results
+
+    def _take_all(self) -> list[Result]:
+        """Return all results that the program has, and forget them."""
+        found = self.member.results[:]
+        for tenure in self.tenures.values():
+            found += tenure.results
+            tenure.results.clear()
+        self.member.results.clear()
+        return found
+
+    def _sort_results(self) -> None:
+        """Put what has come to its partition; outdated results are released unread."""
+        results, self.member.results = self.member.results, []
+        for result in results:
+            tenure = self.tenures.get(result.partition)
+            if tenure is None or tenure.generation != result.generation:
+                if tenure is not None and tenure.generation < result.generation:
+                    raise Violation(f"{result} of generation {result.generation} came early")
+                self._release(result, 0)
+            else:
+                tenure.results.append(result)
+
+    def _release(self, result: Result, count: int) -> None:
+        if isinstance(result, Fetched):
+            self.engine.release(result, count)
+
+    def _hand_out(self) -> int:
+        """Hand out records, and return how many results or records there were."""
+        left = self.options.poll_records
+        count = 0
+        for tenure in list(self.tenures.values()):
+            while tenure.results and left > 0 and not tenure.is_held:
+                result = tenure.results[0]
+                count += 1
+                if isinstance(result, Failed):
+                    tenure.results.popleft()
+                    self._recover(tenure, result)
+                    break
+                if isinstance(result, Moved):
+                    tenure.results.popleft()
+                    self._move(tenure, result)
+                    continue
+                left -= self._read(tenure, result, left)
+        if count:
+            self.member.wake()
+        return count
+
+    def _read(self, tenure: Tenure, fetched: Fetched, limit: int) -> int:
+        """Read up to `limit` records of a piece, and return their number."""
+        partition, ledger, piece = tenure.partition, self.world.ledger, tenure.piece
+        if piece is None:
+            self._check_place(tenure, fetched)
+            piece = tenure.piece = Piece(fetched.from_offset, fetched.next_offset)
+        records = fetched.records
+        rows = [] if records is None else records.take_records(limit)
+        for row in rows:
+            assert isinstance(row.value, bytes)
+            piece.rows.append((row.offset, int.from_bytes(row.value[:4], "big")))
+            tenure.leader_epoch = row.leader_epoch
+        is_whole = records is None or records.is_used_up
+        if rows or is_whole:
+            ledger.get(partition, piece, is_whole=is_whole)
+        if rows:
+            tenure.position = rows[-1].offset + 1
+        if is_whole:
+            tenure.position, tenure.leader_epoch = fetched.next_offset, fetched.last_epoch
+            tenure.piece = None
+            tenure.results.popleft()
+            self._release(fetched, len(piece.rows))
+        ledger.outcomes["records read"] += len(rows)
+        self.member.trace("%s: %d records, up to %d", partition, len(rows), tenure.position)
+        return len(rows)
+
+    def _check_place(self, tenure: Tenure, fetched: Fetched) -> None:
+        """Check that a piece follows the last one, or begins at what the group has committed."""
+        if tenure.position >= 0:
+            if fetched.from_offset != tenure.position:
+                raise Violation(f"{fetched} comes after {tenure.position}")
+        elif not tenure.is_by_seek:
+            self.world.ledger.check_start(tenure.partition, fetched.from_offset, tenure.since_ns)
+
+    def _move(self, tenure: Tenure, moved: Moved) -> None:
+        """Follow a position that the log does not have any more."""
+        self.member.trace("%s moves from %d to %d: %r", *moved[:1], *moved[2:])
+        is_torn = self.world.ledger.log(tenure.partition).is_torn
+        if not is_torn or not isinstance(moved.error, (LogTruncationError, OffsetOutOfRangeError)):
+            raise Violation(f"{moved} although the log has all that it had")
+        self.world.ledger.outcomes["positions moved"] += 1
+        self.world.ledger.rewind(tenure.partition, moved.to_offset)
+        self.world.ledger.reach(tenure.partition, moved.to_offset)
+        tenure.position = moved.to_offset
+        tenure.leader_epoch = -1
+
+    def _recover(self, tenure: Tenure, failed: Failed) -> None:
+        """Go on with a partition that has failed."""
+        self.member.trace("%s has failed: %r", failed.partition, failed.error)
+        self.world.ledger.outcomes[f"failed: {type(failed.error).__name__}"] += 1
+        if tenure.position >= 0:
+            self._seek(tenure, Start(tenure.position))
+        elif isinstance(failed.error, NoOffsetForPartitionError):
+            self._seek(tenure, EARLIEST)
+        else:
+            tenure.generation = self.engine.seek(tenure.partition, COMMITTED)
+            tenure.since_ns = self.member.schedule.now_ns
+            self.member.wake()
+
+    # Seeking and pausing
+
+    def _seek(self, tenure: Tenure, start: Start | OffsetSpec) -> None:
+        ledger = self.world.ledger
+        offset = start.offset if isinstance(start, Start) else 0
+        ledger.rewind(tenure.partition, offset)
+        if isinstance(start, Start):
+            ledger.reach(tenure.partition, offset)
+        tenure.generation = self.engine.seek(tenure.partition, start)
+        tenure.position = start.offset if isinstance(start, Start) else -1
+        tenure.leader_epoch = -1
+        tenure.is_by_seek = True
+        tenure.piece = None
+        for result in tenure.results:
+            self._release(result, 0)
+        tenure.results.clear()
+        self.member.wake()
+
+    def _seek_somewhere(self) -> None:
+        known = [each for each in self.tenures.values() if each.position > 0]
+        if known:
+            tenure = self.random.choice(known)
+            start = self.random.choice((EARLIEST, Start(self.random.randrange(tenure.position + 1))))
+            self.member.trace("seeks %s to %s", tenure.partition, start)
+            self.world.ledger.outcomes["seeks"] += 1
+            self._seek(tenure, start)
+
+    def _hold_some(self) -> None:
+        chosen = [each for each in self.tenures.values() if self.random.random() < 0.5]
+        self._hold([each for each in self.tenures.values() if each.is_held], is_held=False)
+        self._hold(chosen, is_held=True)
+
+    def _hold(self, tenures: Collection[Tenure], *, is_held: bool) -> None:
+        if not tenures:
+            return
+        change = self.engine.pause if is_held else self.engine.resume
+        change([each.partition for each in tenures])
+        for tenure in tenures:
+            tenure.is_held = is_held
+        self.member.wake()
+
+    # Rebalances
+
+    async def _do_steps(self) -> None:
+        while self.member.is_alive and (step := self.engine.take_rebalance()) is not None:
+            self.step_count += 1
+            self.member.trace("%s %s", step.kind, ", ".join(map(str, step.partitions)))
+            self.world.ledger.outcomes[f"step: {step.kind}"] += 1
+            if step.kind == "assign":
+                self._begin(step)
+            else:
+                await self._give_up(step)
+            if not self.member.is_alive:
+                return
+            self.engine.finish_rebalance(step)
+            self.member.wake()
+
+    def _begin(self, step: Rebalance) -> None:
+        known = self.tenures.keys() & set(step.partitions)
+        if known:
+            raise Violation(f"{sorted(known)} are assigned twice")
+        for partition in step.partitions:
+            self.tenures[partition] = Tenure(partition, step.number, self.member.schedule.now_ns)
+        self.world.check_owners()
+
+    async def _give_up(self, step: Rebalance) -> None:
+        unknown = set(step.partitions) - self.tenures.keys()
+        if unknown:
+            raise Violation(f"{sorted(unknown)} are given up, and were not assigned")
+        positions = {
+            each: tenure.offset for each in step.partitions if (tenure := self.tenures[each]).position >= 0
+        }
+        if step.kind == "revoke":
+            await self._commit(positions)
+        for partition in step.partitions:
+            for result in self.tenures.pop(partition).results:
+                self._release(result, 0)
+            self._given.pop(partition, None)
+
+    # Commits
+
+    def _commit_async(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        if offsets:
+            self.engine.commit(CommitOffsets(offsets, retries=False))
+            self.member.wake()
+
+    async def _commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Commit, and wait for it; a failure is no reason to stop."""
+        if not offsets:
+            return
+        call = CommitOffsets(offsets)
+        self.engine.commit(call)
+        self.member.wake()
+        while not call.is_done and self.member.is_alive:
+            await self._wait(1000 * MS)
+            self.engine.note_poll(self.member.schedule.now_ns)
+        if call.is_done:
+            error = call.error
+            if error is not None and not isinstance(error, (CommitFailedError, KafkaTimeoutError)):
+                raise Violation(f"a commit failed: {error!r}")
+            name = "done" if error is None else type(error).__name__
+            self.world.ledger.outcomes[f"commit: {name}"] += 1
