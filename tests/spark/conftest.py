@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 import kbatch.spark
 from tests.oracle.java_programs import SHORT_LIVED
 from tests.spark.sinks import Sink, new_sink
+from tests.spark.spark_programs import PYTHON_PATH
 
 # Without an appender Spark takes its own defaults, and PySpark's gateway gives its level to the root logger.
 QUIET_LOG4J = """
@@ -34,20 +35,21 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     log4j = scratch / "log4j2.properties"
     log4j.write_text(QUIET_LOG4J)
     java_options = (*SHORT_LIVED, f"-Dlog4j2.configurationFile={log4j.as_uri()}")
-    session = (
+    builder = (
         SparkSession.builder.master("local[2,3]")
         .appName("kbatch tests")
         .config("spark.driver.extraJavaOptions", " ".join(java_options))
         .config("spark.local.dir", str(scratch))
-        .config("spark.python.daemon.module", "tests.spark.worker_daemon")
         .config("spark.network.timeout", "3600s")  # a machine that slept or is busy has lost no executor
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
-        .getOrCreate()
     )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", PYTHON_PATH)  # of Spark's workers
+        session = builder.getOrCreate()
     kbatch.spark.register(session)
     yield session
     session.stop()

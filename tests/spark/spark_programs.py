@@ -23,6 +23,8 @@ import kbatch.spark
 from tests import ROOT
 from tests.oracle.java_programs import SHORT_LIVED
 
+# This tree's packages, and what daemons of workers import (sitecustomize.py).
+PYTHON_PATH = os.pathsep.join((str(ROOT / "tests" / "spark" / "preload"), str(ROOT)))
 SECONDS = 900.0
 ROWS = 5000
 POLL_SECONDS = 0.05
@@ -34,7 +36,7 @@ def run(name: str, *arguments: object, environment: dict[str, str] | None = None
     variables = {
         **os.environ,
         "PYSPARK_PYTHON": sys.executable,
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": PYTHON_PATH,
         **(environment or {}),
     }
     done = subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True, timeout=SECONDS)
@@ -45,7 +47,6 @@ def session(master: str, **configuration: object) -> SparkSession:
     builder = SparkSession.builder.master(master).config("spark.ui.enabled", "false")
     builder = builder.config("spark.ui.showConsoleProgress", "false")
     builder = builder.config("spark.driver.extraJavaOptions", " ".join(SHORT_LIVED))
-    builder = builder.config("spark.python.daemon.module", "tests.spark.worker_daemon")
     builder = builder.config("spark.network.timeout", "3600s")
     for name, value in configuration.items():
         builder = builder.config(name.replace("_", "."), str(value))
