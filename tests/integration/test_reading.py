@@ -13,9 +13,11 @@ import pyarrow as pa
 import pytest
 
 import kbatch
+from kbatch.errors import LogTruncationError
 from kbatch.testing import Broker
 from tests.fuzz import reader_faults
 from tests.oracle.kafka import create_topic
+from tests.support.patience import HANG_SECONDS
 from tests.support.producing import until
 from tests.support.reading_memory import STREAM_BYTES, TABLE_SHARE, stream_read, table_read
 from tests.support.topics import CODECS, records, rows, send
@@ -81,6 +83,51 @@ def test_R47_transactions_read_back_by_the_isolation(servers: str, topic: str) -
             table = kbatch.read_table(topic, bootstrap_servers=servers, isolation=isolation)
             found = {partition: [record for _, record in each] for partition, each in rows(table).items()}
             assert found == expected
+
+
+def test_R10_record_above_every_limit_comes(servers: str) -> None:
+    topic = f"large-{uuid.uuid4()}"
+    create_topic(servers, topic, 1, {"max.message.bytes": "3000000"})
+    sent = [os.urandom(2_000_000), b"small", os.urandom(1_000_000)]
+    with kbatch.Producer(bootstrap_servers=servers, max_request_size=3_000_000) as producer:
+        for value in sent:
+            producer.send(topic, value)
+    config: dict[str, object] = {"fetch.max.bytes": 1000, "max.partition.fetch.bytes": 1000}
+    table = kbatch.read_table(topic, bootstrap_servers=servers, config=config)
+    assert table["value"].to_pylist() == sent
+
+
+def test_R35_R44_seek_with_an_epoch_is_compared_with_the_log(servers: str, topic: str) -> None:
+    place = kbatch.TopicPartition(topic, 0)
+    with kbatch.Producer(bootstrap_servers=servers) as producer:
+        for number in range(10):
+            producer.send(topic, b"%d" % number, partition=0)
+    with kbatch.Consumer(bootstrap_servers=servers, auto_offset_reset="none") as consumer:
+        consumer.assign([place])
+        consumer.seek(place, kbatch.OffsetAndMetadata(15, leader_epoch=0))
+        with pytest.raises(LogTruncationError) as caught:
+            consumer.poll(HANG_SECONDS)
+        assert caught.value.divergent_offsets == {place: 10}
+        consumer.seek(place, kbatch.OffsetAndMetadata(5, leader_epoch=0))
+        assert [each.offset for each in consumer.until_end()] == [5, 6, 7, 8, 9]
+
+
+@pytest.mark.parametrize(("isolation", "count"), [("read_committed", 2), ("read_uncommitted", 5)])
+def test_R49_R86_until_end_passes_aborted_tails(servers: str, topic: str, isolation: str, count: int) -> None:
+    places = [kbatch.TopicPartition(topic, number) for number in range(PARTITIONS)]
+    with kbatch.Producer(bootstrap_servers=servers, transactional_id=topic) as producer:
+        producer.init_transactions()
+        for values in ([b"a", b"b"], [b"aborted"] * 3):
+            producer.begin_transaction()
+            for value in values:
+                producer.send(topic, value, partition=1)
+            producer.flush()
+            (producer.commit_transaction if len(values) == 2 else producer.abort_transaction)()
+    keys: dict[str, Any] = {"auto_offset_reset": "earliest", "isolation_level": isolation}
+    with kbatch.Consumer(bootstrap_servers=servers, **keys) as consumer:
+        consumer.assign(places)
+        assert sum(1 for _ in consumer.until_end()) == count
+        assert (consumer.position(places[1]), consumer.lag(places[1])) == (7, 0)  # after the marker
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads the peak from /proc")

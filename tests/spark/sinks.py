@@ -16,11 +16,18 @@ from confluent_kafka import TopicPartition as Place
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+    InputPartition,
+    WriterCommitMessage,
+)
 from pyspark.sql.types import StructType
 
 from kbatch.spark import exactly_once, sink_rows
 from kbatch.spark.data_source import KbatchDataSource
+from kbatch.spark.source_stream import KbatchStreamReader
 from tests.oracle.kafka import create_topic
 
 PARTITIONS = 4
@@ -259,12 +266,52 @@ class FaultyStreamWriter(DataSourceStreamArrowWriter):
         self.real.abort(messages, batchId)
 
 
+class FaultyStreamReader(KbatchStreamReader):
+    """The reader of a stream. The first attempts of tasks without a fault in the sink are killed within
+    their rows, and leave the file `source` in a folder.
+    """
+
+    folder: str
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        assert context is not None
+        for batch in super().read(partition):
+            yield batch
+            if context.attemptNumber() == 0 and context.partitionId() >= len(FAULTS):
+                Path(self.folder, "source").touch()
+                _kill()
+
+
+def killed_transformation(folder: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Return the rows as they are. The second attempt of one task is killed after them, and leaves the file
+    `transformation` (for mapInArrow).
+    """
+    yield from batches
+    context = TaskContext.get()
+    assert context is not None
+    if (context.attemptNumber(), context.partitionId()) == (1, 0):
+        Path(folder, "transformation").touch()
+        _kill()
+
+
 class FaultySource(KbatchDataSource):
     """`kbatch` with an option `fault`."""
 
     @classmethod
     def name(cls) -> str:
         return "kbatch-faulty"
+
+    def schema(self) -> str:
+        return self._real().schema()
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        reader = self._real().streamReader(schema)
+        kind, _, folder = self.options.get("fault", "").partition(" ")
+        if kind == "tasks":
+            reader.__class__ = FaultyStreamReader
+            reader.folder = folder  # type: ignore[attr-defined]
+        return reader
 
     def _real(self) -> KbatchDataSource:
         return KbatchDataSource({k: v for k, v in self.options.items() if k.lower() != "fault"})

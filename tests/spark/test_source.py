@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
 
 import kbatch
-from tests.spark.sinks import PARTITIONS, FaultySource, Sink, new_sink, numbers, read
+from tests.spark.sinks import PARTITIONS, FaultySource, Sink, killed_transformation, new_sink, numbers, read
 from tests.support.shop import ORDER, SHOP
 
 pytestmark = pytest.mark.spark
@@ -36,7 +37,7 @@ def reading(spark: SparkSession, sink: Sink, **options: object) -> DataFrame:
     return spark.read.format("kbatch").options(**texts).load()
 
 
-def streaming(spark: SparkSession, sink: Sink, **options: object) -> DataFrame:
+def streaming(spark: SparkSession, sink: Sink, form: str = "kbatch", **options: object) -> DataFrame:
     given = {
         "kafka.bootstrap.servers": sink.brokers,
         "subscribe": sink.topic,
@@ -44,7 +45,7 @@ def streaming(spark: SparkSession, sink: Sink, **options: object) -> DataFrame:
         **options,
     }
     texts = {name.replace("__", "."): str(value) for name, value in given.items()}
-    return spark.readStream.format("kbatch").options(**texts).load()
+    return spark.readStream.format(form).options(**texts).load()
 
 
 def numbers_of(frame: DataFrame) -> list[int]:
@@ -295,10 +296,10 @@ def test_R103_offsets_are_committed_for_tools(spark: SparkSession, sink: Sink, t
     assert [each.offset for each in found.values()] == [10]
 
 
-def test_pipeline_into_exactly_once_sink_survives_faults(
+def test_R104_pipeline_that_is_killed_at_each_step_is_exact(
     spark: SparkSession, sink: Sink, tmp_path: Path
 ) -> None:
-    """Tasks of the sink fail and are killed at each step: each record is there once, after three restarts."""
+    """Source, transformation and sink fail and are killed in tasks of their own, in three runs."""
     target = new_sink(sink.brokers)
     written = 0
     for _ in range(3):
@@ -306,15 +307,19 @@ def test_pipeline_into_exactly_once_sink_survives_faults(
             sink, [(number % PARTITIONS, None, b"%d" % number) for number in range(written, written + 500)]
         )
         written += 500
-        frame = streaming(spark, sink, columns="key,value", minPartitions=6)
+        keys: dict[str, object] = {"columns": "key,value", "minPartitions": 8, "fault": f"tasks {tmp_path}"}
+        frame = streaming(spark, sink, FaultySource.name(), **keys)
         query = (
-            frame.writeStream.format(FaultySource.name())
+            frame.mapInArrow(partial(killed_transformation, str(tmp_path)), frame.schema)
+            .writeStream.format(FaultySource.name())
             .options(**target.options(delivery="exactly_once", fault="tasks"))
-            .option("checkpointLocation", str(tmp_path))
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
             .trigger(availableNow=True)
             .start()
         )
         query.awaitTermination()
+        for step in ("source", "transformation"):
+            (tmp_path / step).unlink()  # it was killed
     values = sorted(int(found.value or b"-1") for found in read(sink.brokers, target.topic, "read_committed"))
     assert values == list(range(written))
 
