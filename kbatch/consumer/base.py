@@ -641,17 +641,27 @@ class ConsumerBase(ReadingClient):
         """
         runtime = self._runtime
         deadline = runtime.deadline(timeout)
-        if runtime.is_forked or self._is_released or runtime.is_closed:
+        if runtime.is_forked or self._is_released:
             return
+        if runtime.is_closed:
+            if not self._user.is_in_callback:  # another thread or task closes it
+                await runtime.await_until(lambda: self._is_released, deadline, needs_network=False)
+            return
+        self._user.refuse_callbacks("close")
         runtime.is_closed = True
         runtime.changed.notify()
         try:
-            has_group = self.config.group_id is not None and self._engine.fatal_error is None
-            if has_group and await runtime.await_until(lambda: self._user.is_free, deadline):
-                with self._user.calling_back():
-                    await self._member.end(leave, deadline, is_failing=is_failing, calls_back=calls_back)
+            with self._user.calling_back():
+                has_group = self.config.group_id is not None and self._engine.fatal_error is None
+                if has_group and await runtime.await_until(lambda: self._user.is_free, deadline):
+                    await self._end_membership(leave, deadline, is_failing, calls_back)
         finally:
             self._end()
+
+    async def _end_membership(
+        self, leave: bool | None, deadline: Deadline, is_failing: bool, calls_back: bool
+    ) -> None:
+        await self._member.end(leave, deadline, is_failing=is_failing, calls_back=calls_back)
 
     def _end(self) -> None:
         """Close the consumer to all calls, and end its connections and threads."""

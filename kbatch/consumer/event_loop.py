@@ -38,11 +38,13 @@ if TYPE_CHECKING:
     from kbatch._native.codec.record import ConsumerRecord
     from kbatch.column_deserializers import ColumnDeserializer
     from kbatch.consumer.polled import Polled
+    from kbatch.waiting.deadline import Deadline
 
 # The time to say goodbye to brokers.
 _END_SECONDS = 2.0
-# Tasks that close dropped consumers; the loop itself refers to them weakly.
-_closing: set[asyncio.Task[None]] = set()
+# Dropped consumers until they have ended, with the tasks that close them. A task may be cancelled before it
+# has begun; then the end of the loop closes its consumer.
+_dropped: dict[AsyncConsumer, asyncio.Task[None]] = {}
 
 
 class AsyncConsumer(ConsumerBase):
@@ -209,7 +211,6 @@ class AsyncConsumer(ConsumerBase):
 
     async def close(self, leave: bool | None = None, timeout: float | None = CLOSE_SECONDS) -> None:
         """Commit, leave the group, and end all connections and threads; like Consumer.close."""
-        self._user.refuse_callbacks("close")
         await self._close_on_loop(leave, timeout)
 
     async def _close_on_loop(self, leave: bool | None, timeout: float | None, **rest: bool) -> None:
@@ -226,6 +227,7 @@ class AsyncConsumer(ConsumerBase):
         if self._runtime.is_forked or self._is_released:
             return
         super()._end()
+        _dropped.pop(self, None)
         farewell, self._farewell = self._farewell, None
         if farewell is not None and not self._is_farewell:
             at_once(farewell.aclose)
@@ -251,9 +253,18 @@ class AsyncConsumer(ConsumerBase):
 
     def _begin_to_close(self, loop: asyncio.AbstractEventLoop) -> None:
         closing = self._close_on_loop(None, EXIT_SECONDS, is_failing=True, calls_back=False)
-        task = loop.create_task(closing)
-        _closing.add(task)
-        task.add_done_callback(_closing.discard)
+        _dropped[self] = loop.create_task(closing)
+
+    async def _end_membership(
+        self, leave: bool | None, deadline: Deadline, is_failing: bool, calls_back: bool
+    ) -> None:
+        try:
+            await super()._end_membership(leave, deadline, is_failing, calls_back)
+        except asyncio.CancelledError:
+            if calls_back:
+                raise
+            # asyncio.run cancels the task that closes a dropped consumer, and waits for it
+            await super()._end_membership(leave, deadline, is_failing, calls_back)
 
 
 def _current() -> Any:
@@ -276,4 +287,4 @@ async def _until_shutdown(consumer: weakref.ref[AsyncConsumer]) -> AsyncGenerato
             message = f"{found!r} is still open at the end of its loop; close() it"
             warnings.warn(message, ResourceWarning, source=found, stacklevel=2)
             found._is_farewell = True
-            await found.close()
+            await found._close_on_loop(None, EXIT_SECONDS, is_failing=True, calls_back=False)

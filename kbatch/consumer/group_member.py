@@ -152,6 +152,7 @@ class GroupMember:
         self._new_task = new_task
         self.wanted: Subscription | None = None
         self.is_assigned = False
+        self._missing: set[str] = set()  # topics that a warning was about
         self._listener = Listener()
         self._step: Step | None = None
         self._leave_call: Call | None = None
@@ -216,6 +217,7 @@ class GroupMember:
             self._engine.subscribe(subscription)
             self.wanted, self._listener = subscription, Listener(**callbacks)
             self.is_assigned = False
+            self._missing.clear()
             self._leave_call = None
             self._runtime.network.wake()
 
@@ -274,11 +276,14 @@ class GroupMember:
         return call.is_done
 
     def check_topics(self) -> None:
-        """Raise if a topic that is subscribed to cannot be read."""
+        """Raise if a topic that is subscribed to cannot be read; warn once of one that is not there."""
         for topic in () if self.wanted is None else self.wanted.topics:
             error = self._engine.topic_error(topic)
             if isinstance(error, TopicAuthorizationError | InvalidTopicError):
                 raise error.marked()
+            if error is not None and topic not in self._missing:
+                self._missing.add(topic)
+                logger.warning("nothing is read of topic %s so far: %s", topic, error)
 
     def _check_callback(self, name: str, callback: object) -> None:
         if callback is not None and not callable(callback):

@@ -116,7 +116,7 @@ class Consumer(ConsumerBase):
     def close(self, leave: bool | None = None, timeout: float | None = CLOSE_SECONDS) -> None:
         """Commit what was delivered (enable.auto.commit), run the callbacks of a revocation and of commits,
         leave the group, and end all connections and threads. Any thread may call it; a poll that waits raises
-        ConsumerClosedError first. A second call has no effect.
+        ConsumerClosedError first. A second call only waits for the first.
 
         Leaving a with block by an exception closes it, too, but does not commit what the last poll has
         returned, or the record that an iteration has given.
@@ -129,7 +129,6 @@ class Consumer(ConsumerBase):
         timeout : float or None
             Seconds for all of it.
         """
-        self._user.refuse_callbacks("close")
         at_once(self._close, leave, timeout)
 
     def __enter__(self) -> Self:

@@ -166,7 +166,9 @@ class Commits:
     def look_up(
         self, call: CommittedLookup, now_ns: int, then: Callable[[CommittedLookup, int], None] | None = None
     ) -> None:
-        """Begin the call. `then` is called once, with the call, after it is done; it has no deadline then."""
+        """Begin the call. `then` is called with the call after each answer, for what is not in
+        `call.partitions` any more, and after it is done; it has no deadline then.
+        """
         self._begin(call, now_ns)
         if then is not None:
             call.then, call.deadline_ns = then, NEVER_NS
@@ -398,6 +400,8 @@ class Commits:
             if outcome is CommitOutcome.FIND:
                 self._coordinator.forget()
         if call.partitions:
+            if call.then is not None:
+                call.then(call, now_ns)
             self._coordinator.back_off(call.pending, now_ns)
         else:
             self._finish(call, None, now_ns)

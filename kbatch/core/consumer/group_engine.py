@@ -465,12 +465,17 @@ class GroupEngine(ReadingEngine):
         states, self._looking_up = self._looking_up, []
         call = CommittedLookup(state.partition for state in states)
         if self._config.group_id is None:
+            call.partitions.clear()  # which have none
             self._take_committed(states, call, now_ns)
         else:
             self._commits.look_up(call, now_ns, partial(self._take_committed, states))
 
     def _take_committed(self, states: Iterable[PartitionState], call: CommittedLookup, now_ns: int) -> None:
-        waiting = [each for each in states if each.state is FetchState.LOOKING_UP]
+        """Begin to read the partitions that have an answer."""
+        open_ones = call.partitions if call.error is None else ()
+        waiting = [
+            each for each in states if each.state is FetchState.LOOKING_UP and each.partition not in open_ones
+        ]
         without = tuple(
             sorted(
                 each.partition for each in waiting if each.partition not in call.answer and each.reset is None
