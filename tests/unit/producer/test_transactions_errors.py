@@ -31,6 +31,7 @@ from kbatch.errors import (
 from kbatch.testing import Broker
 from tests.oracle import transaction_answers as oracle
 from tests.oracle.transaction_answers import ABORT, AGAIN, BUMP, FATAL, FENCED, FIND, GONE, REJOIN, RETRY
+from tests.support.cases import noted
 from tests.support.patience import HANG_SECONDS
 from tests.support.producing import producing, values, within
 from tests.unit.producer.linked import LinkedBroker, LinkedProducer
@@ -92,11 +93,8 @@ def play(version: int, judge: Callable[..., None], *case: Any) -> None:
     """Judge a case with an engine and a broker that are linked."""
     broker = LinkedBroker(["source"], transaction_version=version)
     producer = LinkedProducer(broker, transactional_id="linked", **SETTINGS)
-    try:
+    with noted(*case):
         judge(broker, producer, *case)
-    except BaseException as error:
-        error.add_note(f"the case: {case}")
-        raise
 
 
 def one_of_each(request_name: str, codes: list[int]) -> list[int]:

@@ -13,6 +13,7 @@ import pytest
 
 from kbatch import errors
 from kbatch.errors import ErrorCode, error_of, row_of
+from tests.support.cases import noted
 from tests.support.sending import OK, PRODUCER_ID, Reply, Sending
 
 # Outcomes of the batch.
@@ -70,17 +71,22 @@ def test_the_table_is_over_every_code() -> None:
     assert {int(code) for code in ErrorCode} - {0} == set(CODES) - UNKNOWN_CODES
 
 
-@pytest.mark.parametrize("code", CODES)
-def test_classes_say_what_may_be_tried_again_and_where(code: int) -> None:
-    kind = type(error_of(code))
-    assert kind.retriable is row_of(code).retriable is (code in RETRIED | RETRIED_ELSEWHERE)
-    assert issubclass(kind, errors.InvalidMetadataError) is expected(code).refreshes
-    assert row_of(code).refresh_metadata is expected(code).refreshes
+def test_classes_say_what_may_be_tried_again_and_where() -> None:
+    for code in CODES:
+        kind = type(error_of(code))
+        assert kind.retriable is row_of(code).retriable is (code in RETRIED | RETRIED_ELSEWHERE), code
+        assert issubclass(kind, errors.InvalidMetadataError) is expected(code).refreshes, code
+        assert row_of(code).refresh_metadata is expected(code).refreshes, code
 
 
-@pytest.mark.parametrize("code", CODES)
 @pytest.mark.parametrize("idempotent", [True, False], ids=["idempotent", "plain"])
-def test_what_a_code_leads_to(code: int, idempotent: bool) -> None:
+def test_what_a_code_leads_to(idempotent: bool) -> None:
+    for code in CODES:
+        with noted(code):
+            check_consequences(code, idempotent)
+
+
+def check_consequences(code: int, idempotent: bool) -> None:
     row = expected(code)
     outcome = row.idempotent if idempotent else row.plain
     s, asked = refused(code, idempotent=idempotent)
@@ -120,14 +126,14 @@ def goes_on(s: Sending, outcome: str, idempotent: bool) -> None:
     assert s.is_whole
 
 
-@pytest.mark.parametrize("code", CODES)
 @pytest.mark.parametrize("idempotent", [True, False], ids=["idempotent", "plain"])
-def test_which_codes_split_a_batch(code: int, idempotent: bool) -> None:
-    s, _ = refused(code, idempotent=idempotent, records=2)
-    sizes = [batch.record_count for batch in s.sent if batch.name in ("b0", "b1")]
-    was_split = sizes[:2] == [2, 1]
-    row = expected(code)
-    assert was_split is ((row.idempotent if idempotent else row.plain) == PARTS)
+def test_which_codes_split_a_batch(idempotent: bool) -> None:
+    for code in CODES:
+        s, _ = refused(code, idempotent=idempotent, records=2)
+        sizes = [batch.record_count for batch in s.sent if batch.name in ("b0", "b1")]
+        was_split = sizes[:2] == [2, 1]
+        row = expected(code)
+        assert was_split is ((row.idempotent if idempotent else row.plain) == PARTS), code
 
 
 @pytest.mark.parametrize("idempotent", [True, False], ids=["idempotent", "plain"])

@@ -30,6 +30,7 @@ from kbatch.testing.broker.transaction_state import (
     RETRY_MS,
     TransactionCoordinator,
 )
+from tests.support.cases import noted
 from tests.unit.testing.broker.transaction_cluster import (
     ABORTABLE,
     COMPLETE_ABORT,
@@ -182,16 +183,17 @@ OPERATIONS: dict[str, tuple[Callable[[Cluster], Any], list[Any]]] = {
         [MAPPING, MAPPING, MAPPING, CONCURRENT, CONCURRENT, MAPPING, MAPPING],
     ),
 }
-CASES = [
-    pytest.param(name, state, outcome, id=f"{name} in {state or 'unknown'}")
-    for name, (_, outcomes) in OPERATIONS.items()
-    for state, outcome in zip([None, *STORED_STATES], outcomes, strict=True)
-]
 
 
 @pytest.mark.parametrize("transaction_version", [1, 2])
-@pytest.mark.parametrize(("name", "state", "outcome"), CASES)
-def test_each_operation_in_each_state(
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_each_operation_in_each_state(name: str, transaction_version: int) -> None:
+    for state, outcome in zip([None, *STORED_STATES], OPERATIONS[name][1], strict=True):
+        with noted(state or "unknown"):
+            check_operation(name, state, outcome, transaction_version)
+
+
+def check_operation(
     name: str, state: TransactionState | None, outcome: Any, transaction_version: int
 ) -> None:
     cluster = Cluster(transaction_version)
