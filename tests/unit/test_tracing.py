@@ -18,7 +18,7 @@ from kbatch.testing import Broker
 from kbatch.tracing import MOST_LINKS, ConsumerTracingInterceptor, TracingInterceptor
 from tests.support import polling
 from tests.support.polling import FIRST, SECOND, consuming, polled
-from tests.support.producing import SECONDS, TOPIC, producing
+from tests.support.producing import SECONDS, TOPIC, producing, until, within
 
 pytestmark = pytest.mark.usefixtures("shell")
 
@@ -110,6 +110,19 @@ def test_a_poll_is_a_span_linked_to_those_that_sent(spans: InMemorySpanExporter)
             "messaging.consumer.group.name": "billing",
             "messaging.destination.name": "orders",
         }
+
+
+@pytest.mark.threads
+def test_the_span_of_a_poll_begins_with_its_wait(spans: InMemorySpanExporter) -> None:
+    tracing = ConsumerTracingInterceptor()
+    with Broker({polling.TOPIC: 3}) as broker, consuming(broker, interceptor_classes=[tracing]) as consumer:
+        waiting = within(consumer.poll)
+        until(lambda: consumer._runtime.changed._waiting)
+        sent_ns = time.time_ns()
+        polling.fill(broker, 1, partitions=[0])
+        assert len(waiting.result(SECONDS)) == 1
+    (span,) = of_polls(spans)
+    assert span.start_time <= sent_ns <= span.end_time
 
 
 def test_what_is_done_with_a_record_continues_its_trace(spans: InMemorySpanExporter) -> None:
