@@ -1,7 +1,7 @@
 """The campaign of reader faults: connections are cut and stall while a topic is read; each record comes once.
 
 Theory of operation. A block is a broker, a proxy before it that cuts connections in the middle of Fetch
-answers, or lets them stall (cutting_proxy.py), and a topic of numbered records, which is read in one of three
+answers, or lets them stall (cutting_proxy.py), and a topic of numbered records, which is read in one of five
 ways. Every fourth block has a real Kafka, if there is one.
 """
 
@@ -83,7 +83,37 @@ def read_records(topic: str, servers: str) -> pa.Table:
     return pa.table(dict(zip(COLUMNS, zip(*rows, strict=True), strict=True)))
 
 
-WAYS: tuple[Callable[[str, str], pa.Table], ...] = (read_table, scan_topic, read_records)
+@contextmanager
+def _consumer(topic: str, servers: str) -> Iterator[kbatch.Consumer]:
+    with kbatch.Consumer(EAGER, bootstrap_servers=servers, auto_offset_reset="earliest") as consumer:
+        consumer.assign([(topic, partition) for partition in range(PARTITIONS)])
+        yield consumer
+
+
+def until_end(topic: str, servers: str) -> pa.Table:
+    with _consumer(topic, servers) as consumer:
+        rows = [(each.partition, each.offset, each.value) for each in consumer.until_end()]
+    return pa.table(dict(zip(COLUMNS, zip(*rows, strict=True), strict=True)))
+
+
+def poll_table(topic: str, servers: str) -> pa.Table:
+    tables: list[pa.Table] = []
+    with _consumer(topic, servers) as consumer:
+        missing = sum(consumer.end_offsets(consumer.assignment()).values())
+        while missing > 0:
+            tables.append(consumer.poll_table(columns=COLUMNS))
+            missing -= tables[-1].num_rows
+    return pa.concat_tables(tables)
+
+
+WAYS: tuple[Callable[[str, str], pa.Table], ...] = (
+    read_table,
+    scan_topic,
+    read_records,
+    until_end,
+    poll_table,
+)
+CODECS = ("lz4", "none", "zstd", "gzip", "snappy")
 
 
 def read_through_faults(
@@ -109,7 +139,7 @@ def run_block(block: int, cases: int = BLOCK_CASES, *, verbose: bool = False) ->
     """Check a block, of so many records."""
     started = time.monotonic()
     way = WAYS[block % len(WAYS)]
-    codec = ("lz4", "none", "zstd", "gzip", "snappy")[block % 5]
+    codec = CODECS[(block + block // len(WAYS)) % len(CODECS)]  # another one for a way each time
     with _broker(block) as servers:
         fill(servers, TOPIC, cases, compression_type=codec)
         table, cuts = read_through_faults(way, servers, TOPIC, block, cuts=None)

@@ -41,7 +41,9 @@ def topic(servers: str) -> str:
     return name
 
 
-@pytest.mark.parametrize("way", [reader_faults.read_table, reader_faults.read_records])
+@pytest.mark.parametrize(
+    "way", [reader_faults.read_table, reader_faults.read_records, reader_faults.poll_table]
+)
 def test_cut_and_stalled_connections_lose_nothing(servers: str, way: Callable[[str, str], pa.Table]) -> None:
     count, topic = 400_000, f"numbered-{uuid.uuid4()}"
     reader_faults.fill(servers, topic, count, compression_type="lz4")
