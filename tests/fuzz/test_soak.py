@@ -54,6 +54,7 @@ RUN_BY = {
     "hostile tls": ("tests.fuzz.hostile_tls", NOT_RUN - {"kbatch.config", "kbatch.network"}),
     "broker killed": ("tests.fuzz.broker_kills", NOT_RUN - {"kbatch.protocol"}),
     "simulation": ("tests.simulation.campaign", set()),
+    "simulation of readers": ("tests.simulation.reader_campaign", set()),
     "producer under faults": ("tests.fuzz.producer_faults", set()),
     "reader under faults": ("tests.fuzz.reader_faults", set()),
     "streams in bounded memory": ("tests.fuzz.stream_memory", set()),
