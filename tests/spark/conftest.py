@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import kbatch.spark
-from tests.oracle.java_programs import SHORT_LIVED
+from tests.oracle.java_programs import SHORT_LIVED, JavaMissingError, spark_kafka_jars
 from tests.spark.sinks import Sink, new_sink
 from tests.spark.spark_programs import PYTHON_PATH
 
@@ -23,6 +23,23 @@ appender.console.name = console
 logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
 logger.gateway.level = off
 """
+
+
+def _jars_of_sparks_connector() -> list[Path]:
+    """Return the jars of Spark's own Kafka connector; none if they cannot be had."""
+    try:
+        return sorted(spark_kafka_jars().glob("*.jar"))
+    except JavaMissingError:
+        if os.environ.get("KBATCH_REQUIRE_JAVA") == "1":
+            raise
+        return []
+
+
+@pytest.fixture(scope="session")
+def sparks_connector() -> None:
+    """Skip the test if the session has no Kafka connector but ours."""
+    if not _jars_of_sparks_connector():
+        pytest.skip("Maven is missing or could not fetch Spark's own connector")
 
 
 @pytest.fixture(scope="session")
@@ -38,6 +55,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     builder = (
         SparkSession.builder.master("local[2,3]")
         .appName("kbatch tests")
+        .config("spark.jars", ",".join(map(str, _jars_of_sparks_connector())))
         .config("spark.driver.extraJavaOptions", " ".join(java_options))
         .config("spark.local.dir", str(scratch))
         .config("spark.network.timeout", "3600s")  # a machine that slept or is busy has lost no executor

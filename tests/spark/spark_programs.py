@@ -55,68 +55,6 @@ def session(master: str, **configuration: object) -> SparkSession:
     return made
 
 
-def beside_sparks_sink(jars: str, brokers: str, *topics: str) -> None:
-    """Write one frame through Spark's sink and ours, each to a separate topic."""
-    spark = session("local[2]", spark_jars=",".join(map(str, Path(jars).glob("*.jar"))))
-    number = f.col("id")
-    header = f.struct(f.lit("number").alias("key"), number.cast("string").cast("binary").alias("value"))
-    frame = spark.range(0, ROWS, 1, 3).select(
-        f.when(number % 5 > 0, f.substring(f.sha2(number.cast("string"), 256), 1, (number % 40).cast("int")))
-        .cast("binary")
-        .alias("key"),
-        f.when(number % 11 > 0, f.repeat(number.cast("string"), 3)).alias("value"),
-        f.when(number % 3 > 0, f.array(header, header)).alias("headers"),
-        f.when((number % 5 == 0) | (number % 2 > 0), (number % 4).cast("int")).alias("partition"),
-    )
-    for format, topic in zip(("kafka", "kbatch"), topics, strict=True):
-        options = {"kafka.bootstrap.servers": brokers, "topic": topic}
-        frame.write.format(format).options(**options).mode("append").save()
-
-
-def beside_sparks_source(jars: str, brokers: str, topic: str, folder: str) -> None:
-    """Read a topic through Spark's source and ours, and let each go on from the other's checkpoint."""
-    spark = session("local[2]", spark_jars=",".join(map(str, Path(jars).glob("*.jar"))))
-    options = {"kafka.bootstrap.servers": brokers, "subscribe": topic, "includeHeaders": "true"}
-
-    def write(first: int) -> None:
-        number = f.col("id")
-        header = f.struct(f.lit("number").alias("key"), number.cast("string").cast("binary").alias("value"))
-        spark.range(first, first + ROWS, 1, 3).select(
-            f.when(number % 5 > 0, number.cast("string")).cast("binary").alias("key"),
-            f.when(number % 11 > 0, f.repeat(number.cast("string"), 3)).alias("value"),
-            f.when(number % 3 > 0, f.array(header, header)).alias("headers"),
-        ).write.format("kbatch").options(**{"kafka.bootstrap.servers": brokers, "topic": topic}).mode(
-            "append"
-        ).save()
-
-    def go_on(format: str) -> int:
-        """Run a query with the checkpoint up to the end, and return its number of rows."""
-        counts: list[int] = []
-        stream = spark.readStream.format(format).options(**options, startingOffsets="earliest").load()
-        query = (
-            stream.writeStream.foreachBatch(lambda frame, number: counts.append(frame.count()))
-            .option("checkpointLocation", folder)
-            .trigger(availableNow=True)
-            .start()
-        )
-        query.awaitTermination()
-        return sum(counts)
-
-    for part, format in enumerate(("kafka", "kbatch", "kafka")):
-        write(part * ROWS)
-        assert (found := go_on(format)) == ROWS, f"{format} read {found} rows of {ROWS}"
-    theirs, ours = (
-        spark.read.format(format).options(**options, minPartitions="7").load()
-        for format in ("kafka", "kbatch")
-    )
-    assert theirs.schema.simpleString() == ours.schema.simpleString()
-    comparable = [  # headers of a record without any are null in Spark's source
-        frame.withColumn("headers", f.coalesce("headers", f.expr("array()"))) for frame in (theirs, ours)
-    ]
-    assert comparable[0].exceptAll(comparable[1]).count() == 0
-    assert theirs.count() == ours.count() == 3 * ROWS
-
-
 def speculation(master: str, folder: str, brokers: str, topic: str, delivery: str) -> None:
     """Stop the last task's first attempt within its rows until another on another host is done."""
     spark = session(
@@ -226,7 +164,7 @@ class StandaloneCluster:
             )
 
 
-PROGRAMS = (beside_sparks_sink, beside_sparks_source, speculation, connect)
+PROGRAMS = (speculation, connect)
 
 if __name__ == "__main__":
     {program.__name__: program for program in PROGRAMS}[sys.argv[1]](*sys.argv[2:])
