@@ -56,17 +56,17 @@ class Arrivals:
     Parameters
     ----------
     notify : callable
-        Called after each delivery.
+        Called after each delivery. Returns True if the program waits.
     """
 
-    def __init__(self, notify: Callable[[], object]) -> None:
+    def __init__(self, notify: Callable[[], bool]) -> None:
         self.results: deque[Result] = deque()
         self._notify = notify
 
-    def deliver(self, results: list[Result]) -> None:
-        """Take results of the engine, on the network's thread."""
+    def deliver(self, results: list[Result]) -> bool:
+        """Take results of the engine, on the network's thread. Return True if the program waits for them."""
         self.results.extend(results)
-        self._notify()
+        return self._notify()
 
 
 class Decoded(NamedTuple):
@@ -350,7 +350,7 @@ class Backlog:
     """
 
     def __init__(
-        self, engine: ReadingEngine, wake: Callable[[], object], notify: Callable[[], object]
+        self, engine: ReadingEngine, wake: Callable[[], object], notify: Callable[[], bool]
     ) -> None:
         self.arrivals = Arrivals(notify)
         self.held: dict[TopicPartition, Held] = {}

@@ -22,11 +22,15 @@ class Condition:
         self._new_waiter = new_waiter
         self._waiting: dict[Waiter, None] = {}  # in order
 
-    def notify(self) -> None:
-        """Make all callers check again, in the order in which they came. Any thread may call it."""
-        for waiter in tuple(self._waiting):
+    def notify(self) -> bool:
+        """Make all callers check again, in the order in which they came. True if there were any. Any thread
+        may call it.
+        """
+        waiting = tuple(self._waiting)
+        for waiter in waiting:
             self._waiting.pop(waiter, None)
             waiter.set()
+        return bool(waiting)
 
     async def wait_until(self, is_so: Callable[[], bool], deadline: Deadline) -> bool:
         """Return True once `is_so()` is true, which is called after every change; False if the deadline comes
