@@ -1,7 +1,7 @@
 """A member of the group of `group_churn`: it writes what it has read in transactions, until SIGTERM.
 
 Each transaction has the records of a poll and the group's offsets after them. If one took longer than it may,
-the coordinator has aborted it and fenced the producer: the program then ends with status FENCED.
+the coordinator has aborted it, and refuses the producer: the program then ends with status FENCED.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import kbatch
 from kbatch.consumer.polled import Polled
-from kbatch.errors import InvalidProducerEpochError, ProducerFencedError
+from kbatch.errors import InvalidProducerEpochError, InvalidTxnStateError, ProducerFencedError
 
 SOURCE, TARGET, GROUP = "source", "target", "members"
 SESSION_MS = 6_000  # the shortest that Kafka allows
@@ -107,8 +107,8 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda number, frame: stopped.append(number))
     try:
         member.run(lambda: bool(stopped))
-    except (ProducerFencedError, InvalidProducerEpochError):
-        sys.exit(FENCED)
+    except (ProducerFencedError, InvalidProducerEpochError, InvalidTxnStateError) as error:
+        sys.exit(FENCED if error.fatal else str(error))
 
 
 if __name__ == "__main__":
