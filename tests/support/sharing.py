@@ -34,6 +34,7 @@ SERVICES = {
             "broker_clients",
             "broker_scenarios",
             "column_serializers_integration",
+            "consumer_groups",
             "examples",
             "forgetful_brokers",
             "producer_integration",
