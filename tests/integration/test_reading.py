@@ -19,7 +19,7 @@ from tests.fuzz import reader_faults
 from tests.oracle.kafka import create_topic
 from tests.support.patience import HANG_SECONDS
 from tests.support.producing import until
-from tests.support.reading_memory import STREAM_BYTES, TABLE_SHARE, stream_read, table_read
+from tests.support.reading_memory import POLL_BYTES, STREAM_BYTES, TABLE_SHARE, stream_read, table_read
 from tests.support.topics import CODECS, records, rows, send
 
 PARTITIONS = 4
@@ -133,7 +133,7 @@ def test_R49_R86_until_end_passes_aborted_tails(servers: str, topic: str, isolat
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads the peak from /proc")
-@pytest.mark.parametrize("how", ["table", "stream"])
+@pytest.mark.parametrize("how", ["table", "stream", "poll"])
 def test_R28_memory_is_bounded(servers: str, topic: str, how: str) -> None:
     count, value_bytes, buffer_bytes = 40_000, 10_000, 8 << 20
     with kbatch.Producer(bootstrap_servers=servers, batch_size=500_000) as producer:
@@ -143,8 +143,8 @@ def test_R28_memory_is_bounded(servers: str, topic: str, how: str) -> None:
         read = table_read(servers, topic)
         most = TABLE_SHARE * read.size_bytes
     else:
-        read = stream_read(servers, topic, buffer_bytes=buffer_bytes)
-        most = buffer_bytes + STREAM_BYTES
+        read = stream_read(servers, topic, how, buffer_bytes=buffer_bytes)
+        most = buffer_bytes + (STREAM_BYTES if how == "stream" else POLL_BYTES)
     assert read.rows == count and read.size_bytes > count * value_bytes
     assert read.grown_bytes < most
 

@@ -13,6 +13,8 @@ from tests import ROOT
 MIB = 1 << 20
 # What a stream may take beside kbatch.fetch.buffer.memory, and a table beside itself.
 STREAM_BYTES = 40 * MIB
+# The same of a consumer's polls: the table that the program has and the next ones keep regions of 8 MiB each.
+POLL_BYTES = STREAM_BYTES + 48 * MIB
 TABLE_SHARE = 1.15
 READER = """
 import json, sys
@@ -26,6 +28,18 @@ def peak():
     return int(status["VmHWM"].split()[0]) << 10
 
 options = {"bootstrap_servers": servers, "columns": columns, "layout": layout}
+config = {"kbatch.fetch.buffer.memory": int(buffer_bytes)}
+
+def polled():
+    keys = {"bootstrap.servers": servers, "auto.offset.reset": "earliest", **config}
+    with kbatch.Consumer(keys) as consumer:
+        consumer.assign([(topic, each) for each in range(len(consumer.partitions_for(topic)))])
+        left = sum(consumer.end_offsets(consumer.assignment()).values())
+        while left > 0:
+            table = consumer.poll_table(columns=columns, layout=layout, max_bytes=4 << 20)
+            left -= table.num_rows
+            yield from (batch for batch in table.to_batches() if batch.num_rows)
+
 kbatch.read_table(topic, end=1, **options)  # imports, threads, arenas
 before = peak()
 rows = size = 0
@@ -33,9 +47,8 @@ if how == "table":
     table = kbatch.read_table(topic, **options)
     rows, size = table.num_rows, table.nbytes
 else:
-    config = {"kbatch.fetch.buffer.memory": int(buffer_bytes)}
     next_offsets = {}
-    for batch in kbatch.scan_topic(topic, config=config, **options):
+    for batch in polled() if how == "poll" else kbatch.scan_topic(topic, config=config, **options):
         partition = batch["partition"][0].as_py()
         first, last = batch["offset"][0].as_py(), batch["offset"][-1].as_py()
         assert first == next_offsets.get(partition, 0) and last - first + 1 == batch.num_rows
@@ -55,9 +68,11 @@ class Measured(NamedTuple):
     peak_bytes: int
 
 
-def stream_read(servers: str, topic: str, *, buffer_bytes: int = 64 * MIB, layout: str = "copy") -> Measured:
-    """Read a topic by `scan_topic`, whose offsets must have no gaps."""
-    return _read(servers, topic, "stream", buffer_bytes, layout, "partition,offset,value")
+def stream_read(
+    servers: str, topic: str, how: str = "stream", *, buffer_bytes: int = 64 * MIB, layout: str = "copy"
+) -> Measured:
+    """Read a topic by `scan_topic`, or by `poll_table` if `how` is "poll". Offsets must have no gaps."""
+    return _read(servers, topic, how, buffer_bytes, layout, "partition,offset,value")
 
 
 def table_read(servers: str, topic: str, *, layout: str = "copy") -> Measured:

@@ -72,7 +72,7 @@ say_when_blocked()
 
 
 @pytest.mark.parametrize("what", INTERRUPTED)
-def test_an_interrupt_ends_a_read_that_waits(broker: Broker, what: str) -> None:
+def test_R72_an_interrupt_ends_a_read_that_waits(broker: Broker, what: str) -> None:
     broker.create_topic("held")
     if what == "read_table":
         broker.fail_next("ListOffsets", "LEADER_NOT_AVAILABLE", times=1_000_000)
@@ -114,7 +114,7 @@ print("parent reads on")
 """
 
 
-def test_a_child_refuses_the_readers_of_its_parent(broker: Broker) -> None:
+def test_R72_a_child_refuses_the_readers_of_its_parent(broker: Broker) -> None:
     output, complaints = ended(program(broker, FORKED, "-W", "error::ResourceWarning"))
     assert (output, complaints) == ("parent reads on\n", "")
 
