@@ -1,7 +1,8 @@
 """Distribution of tests to the processes of a run: a plugin for `pytest -n`, which conftest.py registers.
 
-Files go to processes whole. Those that need the same JVM go to one process, which starts it once. Long tests
-come first, so that no process is left with one at the end.
+Files go to processes whole. Those that need the same JVM go to one process, which starts it once. Those that
+need a real Kafka go to two, because one would end last. Long tests come first, so that no process is left
+with one at the end.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from xdist.scheduler import LoadFileScheduling
 WORTH_COMPILING = 50
 LONG_FIRST = (
     "tests/spark/",
+    "tests/integration/test_examples.py",
+    "tests/integration/test_producer_integration.py",
     "tests/integration/test_package.py",
     "tests/simulation/",
     "tests/integration/",
@@ -28,17 +31,25 @@ LONG_FIRST = (
 SERVICES = {
     "Spark": ("tests/spark/",),
     "secured Kafka": ("tests/integration/security/", "tests/integration/test_broker_security_scenarios.py"),
-    "Kafka": tuple(
+    "Kafka, for clients": tuple(
         f"tests/integration/test_{name}.py"
         for name in (
             "broker_clients",
-            "broker_scenarios",
             "column_serializers_integration",
             "consumer_groups",
             "examples",
+            "group_engine",
+            "groups",
+            "mixed_groups",
+            "reading",
+        )
+    ),
+    "Kafka, for producers": tuple(
+        f"tests/integration/test_{name}.py"
+        for name in (
+            "broker_scenarios",
             "forgetful_brokers",
             "producer_integration",
-            "reading",
             "real_kafka",
             "transactions_real",
         )
