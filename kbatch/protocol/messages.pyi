@@ -923,6 +923,185 @@ class ConsumerGroupDescribeResponse(Message):
     throttle_time_ms: int = 0
     groups: list[ConsumerGroupDescribeResponse.DescribedGroup] = ...
 
+class ShareGroupHeartbeatRequest(Message):
+    response: ClassVar[type[ShareGroupHeartbeatResponse]]
+    group_id: str = ''
+    member_id: str = ''
+    member_epoch: int = 0
+    rack_id: str | None = None
+    subscribed_topic_names: list[str] | None = None
+
+class ShareGroupHeartbeatResponse(Message):
+    class Assignment(Struct):
+        topic_partitions: list[ShareGroupHeartbeatResponse.TopicPartitions] = ...
+
+    class TopicPartitions(Struct):
+        topic_id: bytes = ...
+        partitions: list[int] = ...
+
+    throttle_time_ms: int = 0
+    error_code: int = 0
+    error_message: str | None = None
+    member_id: str | None = None
+    member_epoch: int = 0
+    heartbeat_interval_ms: int = 0
+    assignment: ShareGroupHeartbeatResponse.Assignment | None = None
+
+class ShareGroupDescribeRequest(Message):
+    response: ClassVar[type[ShareGroupDescribeResponse]]
+    group_ids: list[str] = ...
+    include_authorized_operations: bool = False
+
+class ShareGroupDescribeResponse(Message):
+    class DescribedGroup(Struct):
+        error_code: int = 0
+        error_message: str | None = None
+        group_id: str = ''
+        group_state: str = ''
+        group_epoch: int = 0
+        assignment_epoch: int = 0
+        assignor_name: str = ''
+        members: list[ShareGroupDescribeResponse.Member] = ...
+        authorized_operations: int = -2147483648
+
+    class Member(Struct):
+        member_id: str = ''
+        rack_id: str | None = None
+        member_epoch: int = 0
+        client_id: str = ''
+        client_host: str = ''
+        subscribed_topic_names: list[str] = ...
+        assignment: ShareGroupDescribeResponse.Assignment = ...
+
+    class Assignment(Struct):
+        topic_partitions: list[ShareGroupDescribeResponse.TopicPartitions] = ...
+
+    class TopicPartitions(Struct):
+        topic_id: bytes = ...
+        topic_name: str = ''
+        partitions: list[int] = ...
+
+    throttle_time_ms: int = 0
+    groups: list[ShareGroupDescribeResponse.DescribedGroup] = ...
+
+class ShareFetchRequest(Message):
+    response: ClassVar[type[ShareFetchResponse]]
+    class FetchTopic(Struct):
+        topic_id: bytes = ...
+        partitions: list[ShareFetchRequest.FetchPartition] = ...
+
+    class FetchPartition(Struct):
+        partition_index: int = 0
+        acknowledgement_batches: list[ShareFetchRequest.AcknowledgementBatch] = ...
+
+    class AcknowledgementBatch(Struct):
+        first_offset: int = 0
+        last_offset: int = 0
+        acknowledge_types: list[int] = ...
+
+    class ForgottenTopic(Struct):
+        topic_id: bytes = ...
+        partitions: list[int] = ...
+
+    group_id: str | None = None
+    member_id: str | None = ''
+    share_session_epoch: int = 0
+    max_wait_ms: int = 0
+    min_bytes: int = 0
+    max_bytes: int = 2147483647
+    max_records: int = 0
+    batch_size: int = 0
+    share_acquire_mode: int = 0
+    is_renew_ack: bool = False
+    topics: list[ShareFetchRequest.FetchTopic] = ...
+    forgotten_topics_data: list[ShareFetchRequest.ForgottenTopic] = ...
+
+class ShareFetchResponse(Message):
+    class ShareFetchableTopicResponse(Struct):
+        topic_id: bytes = ...
+        partitions: list[ShareFetchResponse.PartitionData] = ...
+
+    class PartitionData(Struct):
+        partition_index: int = 0
+        error_code: int = 0
+        error_message: str | None = None
+        acknowledge_error_code: int = 0
+        acknowledge_error_message: str | None = None
+        current_leader: ShareFetchResponse.LeaderIdAndEpoch = ...
+        records: Records = None
+        acquired_records: list[ShareFetchResponse.AcquiredRecords] = ...
+
+    class LeaderIdAndEpoch(Struct):
+        leader_id: int = 0
+        leader_epoch: int = 0
+
+    class AcquiredRecords(Struct):
+        first_offset: int = 0
+        last_offset: int = 0
+        delivery_count: int = 0
+
+    class NodeEndpoint(Struct):
+        node_id: int = 0
+        host: str = ''
+        port: int = 0
+        rack: str | None = None
+
+    throttle_time_ms: int = 0
+    error_code: int = 0
+    error_message: str | None = None
+    acquisition_lock_timeout_ms: int = 0
+    responses: list[ShareFetchResponse.ShareFetchableTopicResponse] = ...
+    node_endpoints: list[ShareFetchResponse.NodeEndpoint] = ...
+
+class ShareAcknowledgeRequest(Message):
+    response: ClassVar[type[ShareAcknowledgeResponse]]
+    class AcknowledgeTopic(Struct):
+        topic_id: bytes = ...
+        partitions: list[ShareAcknowledgeRequest.AcknowledgePartition] = ...
+
+    class AcknowledgePartition(Struct):
+        partition_index: int = 0
+        acknowledgement_batches: list[ShareAcknowledgeRequest.AcknowledgementBatch] = ...
+
+    class AcknowledgementBatch(Struct):
+        first_offset: int = 0
+        last_offset: int = 0
+        acknowledge_types: list[int] = ...
+
+    group_id: str | None = None
+    member_id: str | None = ''
+    share_session_epoch: int = 0
+    is_renew_ack: bool = False
+    topics: list[ShareAcknowledgeRequest.AcknowledgeTopic] = ...
+
+class ShareAcknowledgeResponse(Message):
+    class ShareAcknowledgeTopicResponse(Struct):
+        topic_id: bytes = ...
+        partitions: list[ShareAcknowledgeResponse.PartitionData] = ...
+
+    class PartitionData(Struct):
+        partition_index: int = 0
+        error_code: int = 0
+        error_message: str | None = None
+        current_leader: ShareAcknowledgeResponse.LeaderIdAndEpoch = ...
+
+    class LeaderIdAndEpoch(Struct):
+        leader_id: int = 0
+        leader_epoch: int = 0
+
+    class NodeEndpoint(Struct):
+        node_id: int = 0
+        host: str = ''
+        port: int = 0
+        rack: str | None = None
+
+    throttle_time_ms: int = 0
+    error_code: int = 0
+    error_message: str | None = None
+    acquisition_lock_timeout_ms: int = 0
+    responses: list[ShareAcknowledgeResponse.ShareAcknowledgeTopicResponse] = ...
+    node_endpoints: list[ShareAcknowledgeResponse.NodeEndpoint] = ...
+
 class CreateTopicsRequest(Message):
     response: ClassVar[type[CreateTopicsResponse]]
     class CreatableTopic(Struct):

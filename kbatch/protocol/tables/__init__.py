@@ -8,6 +8,7 @@ from kbatch.protocol.tables import (
     metadata,
     produce,
     security,
+    share,
     telemetry,
     transactions,
 )
@@ -18,6 +19,7 @@ TABLES = (
     metadata.TABLE,
     transactions.TABLE,
     groups.TABLE,
+    share.TABLE,
     admin.TABLE,
     security.TABLE,
     telemetry.TABLE,

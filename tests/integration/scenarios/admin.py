@@ -12,6 +12,8 @@ TOPIC, BROKER = 2, 4
 # Kafka has these only where a plugin takes what clients push.
 FEATURES = {"group.version", "transaction.version"}
 TELEMETRY = (71, 72)
+# The embedded broker has no share groups.
+SHARE_GROUPS = (76, 77, 78, 79)
 # Configs that both brokers have, with the same defaults.
 CONFIGS = (
     *("cleanup.policy", "compression.type", "max.message.bytes", "segment.bytes"),
@@ -309,7 +311,9 @@ def api_versions(wire: Wire) -> None:
         answer = wire.ask(messages.ApiVersionsRequest(**software), version)
         ranges = {row.api_key: (row.min_version, row.max_version) for row in answer.api_keys}
         known = {
-            kind.__name__: ranges.get(key) for key, kind in messages.REQUESTS.items() if key not in TELEMETRY
+            kind.__name__: ranges.get(key)
+            for key, kind in messages.REQUESTS.items()
+            if key not in (*TELEMETRY, *SHARE_GROUPS)
         }
         features = [row for row in answer.finalized_features if row.name in FEATURES]
         wire.note(f"ApiVersions v{version}", {"ranges": known, "features": features})

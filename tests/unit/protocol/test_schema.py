@@ -67,6 +67,10 @@ APIS = {
     71: "GetTelemetrySubscriptions",
     72: "PushTelemetry",
     75: "DescribeTopicPartitions",
+    76: "ShareGroupHeartbeat",
+    77: "ShareGroupDescribe",
+    78: "ShareFetch",
+    79: "ShareAcknowledge",
 }
 CONSUMER_GROUP_RECORDS = (
     *("Metadata", "MemberMetadata", "TargetAssignmentMetadata", "TargetAssignmentMember"),
