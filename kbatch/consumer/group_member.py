@@ -445,8 +445,7 @@ class GroupMember:
             call, on_commit = self._async_commits.popleft()
             self._interceptors.on_commit(call.offsets, call.error)
             if on_commit is not None:
-                with self._user.calling_back():
-                    on_commit(dict(call.offsets), call.error)
+                self._user.call_back(on_commit, dict(call.offsets), call.error)
             elif call.error is not None:
                 logger.warning("a commit failed: %s", call.error)
 
@@ -504,11 +503,17 @@ class GroupMember:
         """Do the next step, or what is left of it. Return False at the deadline."""
         step = self._step
         if step is None:
-            rebalance = self._engine.take_rebalance()
+            rebalance = self._engine.rebalance
             if rebalance is None:
                 return True
             step = self._step = Step(rebalance, self._listener)
-        self._begin(step)
+        if not step.is_begun:
+            taken = self._engine.take_rebalance(step.rebalance)
+            if taken is None:  # it was withdrawn
+                self._step = None
+                return True
+            step.rebalance = taken
+            self._begin(step)
         commit = step.commit
         if commit is not None:
             if not await self._runtime.await_until(lambda: commit.is_done, deadline):
@@ -528,8 +533,6 @@ class GroupMember:
 
     def _begin(self, step: Step) -> None:
         """Hold what is assigned; begin to commit what is revoked."""
-        if step.is_begun:
-            return
         kind, partitions, number = step.rebalance
         if kind == "assign":
             for each in partitions:
@@ -554,8 +557,7 @@ class GroupMember:
             return
         step.is_called = True
         try:
-            with self._user.calling_back():
-                result = callback(list(step.rebalance.partitions))
+            result = self._user.call_back(callback, list(step.rebalance.partitions))
         except BaseException:
             self._finish(step)
             raise

@@ -127,6 +127,10 @@ class Ownership:
         except IndexError:
             return None
 
+    def is_open(self, step: Rebalance) -> bool:
+        """True if the step is not finished, and not withdrawn."""
+        return self._open is step
+
     # For the engine's owner
 
     @property
