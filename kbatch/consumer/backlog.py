@@ -516,10 +516,7 @@ class Backlog:
             if isinstance(result, Moved):
                 held.last = LastRead(result.to_offset - 1)
             elif isinstance(result, Fetched) and result.next_offset > held.position:
-                epoch = NO_EPOCH if held.last is None else held.last.leader_epoch
-                held.last = LastRead(
-                    result.next_offset - 1, epoch if piece.records is None else piece.records.last_epoch
-                )
+                held.last = LastRead(result.next_offset - 1, result.last_epoch)
             self._release(held, piece)  # first: after an interrupt it is done again
             held.queue.popleft()
             self._end_turn(held)
