@@ -219,6 +219,25 @@ def test_R36_pause_and_position_outlive_a_rebalance(broker: Broker, shell: str, 
         assert [first.position(each) for each in kept] == [COUNT] * len(kept)
 
 
+def test_R94_callbacks_and_commits_are_measured(broker: Broker, shell: str) -> None:
+    def value(name: str) -> float:
+        (found,) = (each for key, each in consumer.metrics().items() if key.name == name)
+        return float(found)
+
+    fill(broker, COUNT)
+    with member(broker) as consumer:
+        consumer.subscribe([TOPIC], **Seen().listener())
+        polled(consumer, 3 * COUNT)
+        assert value("partition-assigned-latency-max") > 0
+        assert value("commit-sync-time-ns-total") == value("committed-time-ns-total") == 0
+        consumer.commit()
+        consumer.committed([FIRST])
+        assert value("commit-sync-time-ns-total") > 0 and value("committed-time-ns-total") > 0
+        assert value("commit-total") == value("rebalance-total") == 1 and value("assigned-partitions") == 3
+        consumer.unsubscribe()
+        assert value("partition-revoked-latency-max") > 0 and value("assigned-partitions") == 0
+
+
 # 55: the end of a membership
 
 
