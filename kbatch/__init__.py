@@ -38,10 +38,12 @@ from kbatch.producer.deliveries import as_completed, wait
 from kbatch.producer.tables import TableDelivery, TableReport
 from kbatch.producer.threads import Producer
 from kbatch.records import (
+    AcknowledgeType,
     ConsumerGroupMetadata,
     Delivery,
     OffsetAndMetadata,
     RecordMetadata,
+    ShareRecord,
     TopicPartition,
 )
 from kbatch.version import VERSION
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
     from kbatch.consumer.event_loop import AsyncConsumer
     from kbatch.consumer.polled import Polled
     from kbatch.consumer.reading import read_table, scan_topic
+    from kbatch.consumer.share import ShareConsumer
     from kbatch.consumer.threads import Consumer
     from kbatch.consumer.topic_reader import ReadProgress, TopicReader
     from kbatch.producer.event_loop import AsyncProducer
@@ -60,6 +63,7 @@ if TYPE_CHECKING:
 __version__ = VERSION
 
 __all__ = [
+    "AcknowledgeType",
     "ArrowEncoder",
     "AsyncConsumer",
     "AsyncProducer",
@@ -89,6 +93,8 @@ __all__ = [
     "RecordMetadata",
     "SchemaRegistry",
     "SegmentWriter",
+    "ShareConsumer",
+    "ShareRecord",
     "TableDelivery",
     "TableReport",
     "TopicPartition",
@@ -121,6 +127,7 @@ _AT_FIRST_USE = {
     "ReadProgress": "kbatch.consumer.topic_reader",
     "SegmentWriter": "kbatch.codec.segments",
     "SchemaRegistry": "kbatch.schema_registry",
+    "ShareConsumer": "kbatch.consumer.share",
     "TopicReader": "kbatch.consumer.topic_reader",
     "column_deserializers": "kbatch.column_deserializers",
     "column_serializers": "kbatch.column_serializers",

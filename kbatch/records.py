@@ -3,6 +3,7 @@
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from operator import index
 from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex
 
@@ -18,6 +19,7 @@ INT64_MAX = 2**63 - 1
 MAX_STRING_BYTES = 2**15 - 1
 
 __all__ = [
+    "AcknowledgeType",
     "ConsumerGroupMetadata",
     "Delivery",
     "GroupDescription",
@@ -28,6 +30,7 @@ __all__ = [
     "ProducerRecord",
     "Record",
     "RecordMetadata",
+    "ShareRecord",
     "TopicPartition",
 ]
 
@@ -261,3 +264,45 @@ class GroupOffset(NamedTuple):
     def lag(self) -> int | None:
         """The number of offsets that the group has still to read; None if the end is unknown."""
         return None if self.end is None else max(self.end - self.committed.offset, 0)
+
+
+class AcknowledgeType(IntEnum):
+    """What a member of a share group says of a record (KIP-932)."""
+
+    ACCEPT = 1
+    """It was processed."""
+    RELEASE = 2
+    """It was not: deliver it again, unless it was delivered as often as the group allows."""
+    REJECT = 3
+    """It cannot be processed: never deliver it again."""
+    RENEW = 4
+    """It takes longer: lock it for another while, and acknowledge it later (KIP-1222)."""
+
+
+class ShareRecord(NamedTuple):
+    """A record that a share group has delivered.
+
+    Attributes
+    ----------
+    topic : str
+    partition : int
+    offset : int
+    key, value : Buffer or None
+    headers : tuple of (str, Buffer or None)
+    timestamp_ms : int or None
+    timestamp_type : "create_time" or "log_append_time"
+    leader_epoch : int
+    delivery_count : int
+        1 for the first delivery.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    key: Any
+    value: Any
+    headers: tuple["Header", ...]
+    timestamp_ms: int | None
+    timestamp_type: str
+    leader_epoch: int
+    delivery_count: int

@@ -216,8 +216,9 @@ LAYERS = (
             "partitions, and in how much memory**; each error code and what follows, as a table",
             "positions partition_state leader_requests": "where reading goes on if the log does not have a "
             "position; the states of a partition, as a table; ListOffsets, OffsetForLeaderEpoch",
-            "group_engine membership consumer_membership classic_membership member_state commits": "**what a "
-            "member of a group does next**, by KIP-848 and by the classic protocol; commits",
+            "group_engine membership consumer_membership classic_membership member_state commits "
+            "share_engine share_membership share_fetcher share_session share_outcome": "**what a member does "
+            "next**, by KIP-848, by the classic protocol, and in a share group (KIP-932); commits",
             "assignors java_order consumer_protocol": "**which member gets which partitions** in a classic "
             "group, as Java decides it; the bytes that members exchange",
         },
@@ -273,7 +274,8 @@ LAYERS = (
         "consumer/",
         "Consumer (`threads`), AsyncConsumer (`event_loop`), and what both do (`base`); topics as tables and "
         "streams (`reading`), ranges (`topic_reader`); `backlog`: **what was fetched and not yet taken**; "
-        "`group_member`: **when callbacks of a rebalance run, and what is committed**",
+        "`group_member`: **when callbacks of a rebalance run, and what is committed**; ShareConsumer "
+        "(`share`), and its records (`acquired`)",
     ),
     Layer(10, "testing/simulation/", "the simulator: worlds of virtual time, faults and checks, from a seed"),
     Layer(

@@ -86,7 +86,6 @@ NO_JKS = "Python reads PEM, and PKCS12 if kbatch[pkcs12] is installed, but not J
 NO_JAVA_LOGIN = "it is a Java class: sasl.oauthbearer.token takes a callable that returns a token"
 NO_KINIT = "tickets are got and renewed by the Kerberos library, from sasl.kerberos.keytab or its cache"
 FOR_BROKERS = "Brokers check tokens with it. A client accepts it without effect, as Java's does"
-NO_SHARE_GROUPS = "there are no share groups (KIP-932) yet: a Consumer joins a consumer group"
 NO_DESERIALIZERS = "records are read as bytes: kbatch.column_deserializers converts whole columns"
 NO_TWO_PHASE = "two-phase commit (KIP-939) is not implemented yet"
 # Half of the brokers' default producer.id.expiration.ms.
@@ -658,10 +657,11 @@ class ConsumerConfig(ClientConfig):
     exclude_internal_topics: bool = key(BOOLEAN, True, ANY, MEDIUM,
         "Leave internal topics out of a pattern's matches, by the classic protocol.")
     share_acknowledgement_mode: str = key(STRING, "implicit", one_of("implicit", "explicit"), MEDIUM,
-        "How records of a share group are acknowledged.", NO_SHARE_GROUPS)
+        "How a ShareConsumer acknowledges records: implicit accepts those of a poll by the next poll or "
+        "commit; explicit expects acknowledge() for each.")
     share_acquire_mode: str = key(STRING, "BATCH_OPTIMIZED",
         one_of("BATCH_OPTIMIZED", "RECORD_LIMIT", fold=str.upper), MEDIUM,
-        "How records of a share group are acquired.", NO_SHARE_GROUPS)
+        "How a ShareConsumer acquires records: in whole batches, or max.poll.records at most (KIP-1206).")
     key_deserializer: object = key(OBJECT, None, ANY, HIGH,
         "Converts bytes to keys.", NO_DESERIALIZERS)
     value_deserializer: object = key(OBJECT, None, ANY, HIGH,

@@ -35,7 +35,7 @@ from kbatch.core.consumer.partition_state import (
     OffsetSpec,
     Start,
 )
-from kbatch.errors import IllegalStateError, KafkaError, KafkaTimeoutError
+from kbatch.errors import ConfigError, IllegalStateError, KafkaError, KafkaTimeoutError
 from kbatch.interceptors import ConsumerInterceptorChain
 from kbatch.metrics import MetricName
 from kbatch.network.decoding import decoder_count
@@ -57,6 +57,7 @@ if TYPE_CHECKING:
 LOT_RECORDS = 256
 # Pieces for each worker that may be decoded ahead of the program.
 PIECES_AHEAD = 2
+SHARE_KEYS = frozenset({"share.acknowledgement.mode", "share.acquire.mode"})
 # The time that close() has for its group; and if the program has dropped or forgotten the consumer.
 CLOSE_SECONDS, EXIT_SECONDS = 30.0, 5.0
 
@@ -70,6 +71,8 @@ class ConsumerBase(ReadingClient):
         assert isinstance(runtime.engine, GroupEngine)
         self._runtime = runtime
         self.config = config = runtime.config
+        for name in config.given & SHARE_KEYS:
+            raise ConfigError(f"{name} is for share groups; leave it out, or make a ShareConsumer")
         self._engine = runtime.engine
         self._user = user
         self._backlog = Backlog(runtime.engine, lambda: runtime.network.wake(), runtime.changed.notify)
@@ -432,9 +435,6 @@ class ConsumerBase(ReadingClient):
             try:
                 self._backlog.sort()
                 yield
-            except BaseException:
-                self._backlog.take_back()
-                raise
             finally:
                 self._metrics.end(runtime.now_ns())
 
@@ -653,13 +653,12 @@ class ConsumerBase(ReadingClient):
         self._user.refuse_callbacks("close")
         runtime.is_closed = True
         runtime.changed.notify()
-        self._user.caller_back = self._user.current
         try:
-            has_group = self.config.group_id is not None and self._engine.fatal_error is None
-            if has_group and await runtime.await_until(lambda: self._user.is_free, deadline):
-                await self._end_membership(leave, deadline, is_failing, calls_back)
+            with self._user.calling_back():
+                has_group = self.config.group_id is not None and self._engine.fatal_error is None
+                if has_group and await runtime.await_until(lambda: self._user.is_free, deadline):
+                    await self._end_membership(leave, deadline, is_failing, calls_back)
         finally:
-            self._user.caller_back = None
             self._end()
 
     async def _end_membership(

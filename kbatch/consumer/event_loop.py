@@ -27,6 +27,7 @@ from kbatch.config import ConsumerConfig
 from kbatch.consumer.base import CLOSE_SECONDS, EXIT_SECONDS, ConsumerBase
 from kbatch.consumer.group_member import GroupMember
 from kbatch.consumer.runtime import ReaderRuntime, configured
+from kbatch.core.consumer.group_engine import GroupEngine
 from kbatch.errors import IllegalStateError
 from kbatch.network.event_loop import LoopNetwork
 from kbatch.waiting.event_loop import TaskWaiter
@@ -85,7 +86,7 @@ class AsyncConsumer(ConsumerBase):
             "consumer",
             new_waiter=TaskWaiter,
             check_caller=weakref.WeakMethod(self._check_loop),
-            has_group=True,
+            engine_type=GroupEngine,
         )
         super().__init__(runtime, runtime.sole_user(_current, _name_of), asyncio.ensure_future)
         self._loop: asyncio.AbstractEventLoop | None = None

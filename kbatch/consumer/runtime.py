@@ -19,7 +19,6 @@ from kbatch.consumer.sole_user import SoleUser
 from kbatch.core.client.calls import Call
 from kbatch.core.consumer.calls import OffsetLookup, PartitionCount
 from kbatch.core.consumer.engine import ReadingEngine
-from kbatch.core.consumer.group_engine import GroupEngine
 from kbatch.core.consumer.leader_requests import FoundOffset
 from kbatch.core.consumer.partition_state import OffsetSpec
 from kbatch.errors import ConsumerClosedError, ForkedConsumerError, KafkaError
@@ -44,8 +43,7 @@ class ReaderRuntime(ClientRuntime):
         What errors call the client.
     new_waiter, check_caller
         Parameters of ClientRuntime.
-    has_group : bool
-        True for a GroupEngine.
+    engine_type : type[ReadingEngine]
 
     Attributes
     ----------
@@ -62,15 +60,15 @@ class ReaderRuntime(ClientRuntime):
         *,
         new_waiter: Callable[[], Waiter],
         check_caller: weakref.WeakMethod[Callable[[], object]] | None = None,
-        has_group: bool = False,
+        engine_type: type[ReadingEngine] = ReadingEngine,
     ) -> None:
+        has_group = engine_type is not ReadingEngine
         metrics = (*CONSUMER_METRICS, *COORDINATOR_METRICS) if has_group else CONSUMER_METRICS
         super().__init__(config, new_waiter=new_waiter, check_caller=check_caller, metrics=metrics)
         self.config = config
         self._noun = noun
         self.on_change: Callable[[], object] = lambda: None
-        engine = GroupEngine if has_group else ReadingEngine
-        self.engine = engine(
+        self.engine = engine_type(
             config,
             random=Random(),
             registry=self.registry,

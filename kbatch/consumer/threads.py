@@ -21,6 +21,7 @@ from kbatch.config import ConsumerConfig
 from kbatch.consumer.base import CLOSE_SECONDS, EXIT_SECONDS, ConsumerBase
 from kbatch.consumer.group_member import GroupMember
 from kbatch.consumer.runtime import ReaderRuntime, configured
+from kbatch.core.consumer.group_engine import GroupEngine
 from kbatch.core.consumer.results import Fetched
 from kbatch.network import ThreadNetwork
 from kbatch.waiting.methods import blocking, plain
@@ -75,7 +76,7 @@ class Consumer(ConsumerBase):
         self, settings: ConsumerConfig | Mapping[str, object] | None = None, /, **keywords: object
     ) -> None:
         config = configured(settings, keywords)
-        runtime = ReaderRuntime(config, "consumer", new_waiter=ThreadWaiter, has_group=True)
+        runtime = ReaderRuntime(config, "consumer", new_waiter=ThreadWaiter, engine_type=GroupEngine)
         super().__init__(runtime, runtime.sole_user(threading.current_thread, lambda thread: thread.name))
         network = runtime.network = ThreadNetwork(
             runtime.engine,

@@ -54,6 +54,11 @@ DEFAULTS: Mapping[str, object] = {
     "group.consumer.min.heartbeat.interval.ms": 100,
     "group.consumer.heartbeat.interval.ms": 500,
     "group.consumer.assignment.interval.ms": 0,
+    "group.share.min.heartbeat.interval.ms": 100,
+    "group.share.heartbeat.interval.ms": 500,
+    "group.share.assignment.interval.ms": 0,
+    # Else a test of the end of locks takes 15 seconds.
+    "group.share.min.record.lock.duration.ms": 1000,
     # After a kill the controller lets a broker in again only when its old session is over.
     "broker.session.timeout.ms": 1500,
     "broker.heartbeat.interval.ms": 300,

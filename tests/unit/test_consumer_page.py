@@ -1,4 +1,6 @@
-"""docs/consumer.md: its examples run as they stand, against a broker of their own."""
+"""docs/consumer.md: its examples run as they stand, against a broker of their own. That of a share group
+needs a real Kafka (tests/integration/test_share_groups.py).
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,11 @@ from kbatch.testing import Broker
 from tests import ROOT
 
 PAGE = (ROOT / "docs" / "consumer.md").read_text()
-EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+EXAMPLES = [
+    code for code in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if "ShareConsumer" not in code
+]
+# Keys of a share group, which brokers have.
+GROUP_KEYS = {"share.auto.offset.reset", "share.record.lock.duration.ms", "share.isolation.level"}
 # A part of what each example prints; the records are those of `fill`.
 EXPECTED = {
     "iteration": " 1 b'",
@@ -47,15 +53,16 @@ def test_examples_run_as_they_stand(name: str, code: str, capsys: pytest.Capture
 def test_the_page_names_what_there_is() -> None:
     quoted = set(re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", PAGE, flags=re.DOTALL)))
     keys = {each.partition("=")[0] for each in quoted if re.fullmatch(r"[a-z]+(\.[a-z]+){1,}(=\w+)?", each)}
-    assert keys - {"kbatch.interceptors"} <= set(CONSUMER_KEYS) and keys
+    assert keys - {"kbatch.interceptors"} <= set(CONSUMER_KEYS) | GROUP_KEYS and keys
     named = {each for each in quoted if re.fullmatch(r"\w+Error", each)}
     assert named <= set(errors.__all__) and named
     metrics = {each for each in quoted if re.fullmatch(r"[a-z]+(-[a-z]+)+", each)}
     assert metrics <= {metric.name for metric in (*CONSUMER_METRICS, *COORDINATOR_METRICS)} and metrics
     methods = {each.partition("(")[0] for each in quoted if re.fullmatch(r"[a-z_]+(\(.*\))?", each)}
-    known = {*dir(kbatch.Consumer), *dir(kbatch.Polled), *dir(kbatch.interceptors.ConsumerInterceptor)}
+    classes = (kbatch.Consumer, kbatch.ShareConsumer, kbatch.Polled, kbatch.interceptors.ConsumerInterceptor)
+    known = {name for each in classes for name in dir(each)}
     arguments = {"min_rows", "linger", "max_rows", "max_bytes", "columns", "key", "value", "timeout"}
-    arguments |= {"on_assigned", "on_revoked", "on_lost", "f"}
+    arguments |= {"on_assigned", "on_revoked", "on_lost", "f", "explicit"}
     assert methods <= known | arguments | {"read_table", "offsets"}
     for target in re.findall(r"\]\((\w+\.md)", PAGE):
         assert (ROOT / "docs" / target).exists()

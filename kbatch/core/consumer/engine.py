@@ -126,6 +126,7 @@ class ReadingEngine(ClientEngine):
         self._positions = Positions(
             self._cluster, self._leader_requests, self._completed, wall_clock_ms, on_change
         )
+        self._frames = FramePool(spare_bytes=self._budget.limit // 4)
         self._fetcher = Fetcher(
             config,
             self._cluster,
@@ -133,7 +134,7 @@ class ReadingEngine(ClientEngine):
             self._backoff,
             self._positions,
             self._budget,
-            FramePool(spare_bytes=self._budget.limit // 4),
+            self._frames,
             self._completed,
             self._metrics,
         )

@@ -119,7 +119,7 @@ class GroupEngine(ReadingEngine):
             self._ownership,
             TopicIds(self._cluster, self._connections, self._backoff),
             metrics,
-            _new_member_id(random),
+            new_member_id(random),
         )
         self._commits = Commits(
             coordinator,
@@ -198,9 +198,8 @@ class GroupEngine(ReadingEngine):
         """The step that waits for the program; `on_change` was called after it came."""
         return self._ownership.offered
 
-    def take_rebalance(self, offered: Rebalance | None = None) -> Rebalance | None:
+    def take_rebalance(self) -> Rebalance | None:
         """Return the step that waits for the program, which then has to do it and call `finish_rebalance`.
-        `offered` is returned again if it was taken already, by a call that was interrupted.
 
         revoke: hand out nothing more of the partitions, commit what was handed out, and run on_revoked.
         assign: results of these partitions have the step's number as their generation; run on_assigned, in
@@ -208,8 +207,6 @@ class GroupEngine(ReadingEngine):
         lost: hand out nothing more, and commit nothing; run on_lost.
         """
         step = self._ownership.take()
-        if step is None and offered is not None and self._ownership.is_open(offered):
-            step = offered
         if step is not None and step.kind == "assign":
             self.submit(partial(self._prepare, step))
         return step
@@ -518,7 +515,7 @@ def _reminder_ms(config: ConsumerConfig) -> int:
     )
 
 
-def _new_member_id(random: Random) -> str:
+def new_member_id(random: Random) -> str:
     """Return a UUID as Kafka writes it; one that begins with a dash would look like an option."""
     while True:
         text = base64.urlsafe_b64encode(random.randbytes(16)).decode().rstrip("=")

@@ -106,14 +106,14 @@ def test_loss_is_neither_withdrawn_nor_repeated() -> None:
 def test_R79_partitions_may_be_committed_in_their_callback() -> None:
     ownership = make()
     ownership.assign([A])
-    assert ownership.tenure(A) is None
+    assert not ownership.held
     step = ownership.take()
-    assert step is not None and ownership.tenure(A) == step.number
+    assert step is not None and ownership.held == {A}
     ownership.finish(step)
     ownership.revoke([A])
-    assert ownership.tenure(A) == step.number
+    assert ownership.held == {A}
     do(ownership)
-    assert ownership.tenure(A) is None
+    assert not ownership.held
 
 
 ACTIONS = ("assign", "revoke", "lose", "withdraw", "take", "finish")

@@ -1,0 +1,262 @@
+"""AcquiredRecords: what a share group has given to a consumer, from its arrival to its acknowledgement.
+
+Theory of operation. The network delivers pieces; each has the records of a partition in one answer. The
+program's thread takes records from them. A record that was taken is *open* until it is acknowledged.
+`collect` returns the acknowledgements that are chosen since the last call. Acquired offsets that have no
+record, such as those of a compacted log, are acknowledged as gaps. A piece whose locks have ended is dropped:
+other members get its records.
+
+After org.apache.kafka.clients.consumer.internals.ShareFetch, ShareInFlightBatch and ShareCompletedFetch.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, final
+
+from kbatch._native.fetch.fetched_batches import FetchedRecords
+from kbatch.core.consumer.share_fetcher import Acquired, ShareFailed
+from kbatch.core.consumer.share_session import AcquiredAt
+from kbatch.errors import IllegalStateError
+from kbatch.records import AcknowledgeType, ShareRecord, TopicPartition
+
+if TYPE_CHECKING:
+    from kbatch._native.codec.record import ConsumerRecord
+    from kbatch.config import ConsumerConfig
+    from kbatch.core.consumer.share_engine import ShareEngine
+
+logger = logging.getLogger("kbatch.consumer")
+
+# The type of acknowledgement of an offset without a record.
+GAP = 0
+# Records that are made of bytes at a time.
+LOT_RECORDS = 256
+
+
+@final
+class _Piece:
+    """The records of a partition in one answer."""
+
+    def __init__(self, acquired: Acquired, config: ConsumerConfig) -> None:
+        self.acquired = acquired
+        self._ranges = deque(acquired.ranges)
+        first, last = acquired.ranges[0][0], acquired.ranges[-1][1]
+        self._next_offset = first
+        self.records: FetchedRecords | None = FetchedRecords(
+            acquired.data,
+            topic=acquired.at.partition.topic,
+            partition=acquired.at.partition.partition,
+            from_offset=first,
+            to_offset=last + 1,
+            check_crcs=config.check_crcs,
+            max_decompressed_bytes=config.kbatch_max_decompressed_bytes,
+        )
+        self._ahead: deque[ConsumerRecord] = deque()
+
+    def take(self, most: int, gaps: list[int]) -> Iterator[ShareRecord]:
+        """Iterate over the next records that are acquired. Add offsets before them without a record to
+        `gaps`.
+        """
+        while most > 0 and self._ranges:
+            if not self._ahead and self.records is not None and not self.records.is_used_up:
+                self._ahead.extend(self.records.take_records(min(most, LOT_RECORDS)))
+            if not self._ahead:
+                if self.records is None or self.records.is_used_up:
+                    return
+                continue
+            record = self._ahead.popleft()
+            count = self._pass(record.offset, gaps)
+            if count:
+                most -= 1
+                yield _share_record(record, count)
+
+    def _pass(self, offset: int, gaps: list[int]) -> int:
+        """Move on after an offset. Return its delivery count; 0 if it is not acquired."""
+        while self._ranges and offset > self._ranges[0][1]:
+            first, last, _ = self._ranges.popleft()
+            gaps += range(max(first, self._next_offset), last + 1)
+        if not self._ranges or offset < self._ranges[0][0]:
+            return 0
+        first, last, count = self._ranges[0]
+        gaps += range(max(first, self._next_offset), offset)
+        self._next_offset = offset + 1
+        if offset == last:
+            self._ranges.popleft()
+        return count
+
+    @property
+    def is_used_up(self) -> bool:
+        """True if it has no records any more."""
+        is_read = self.records is None or self.records.is_used_up
+        return not self._ranges or (is_read and not self._ahead)
+
+    def rest(self) -> list[int]:
+        """Return the acquired offsets that are left."""
+        found: list[int] = []
+        for first, last, _ in self._ranges:
+            found += range(max(first, self._next_offset), last + 1)
+        return found
+
+
+@final
+class AcquiredRecords:
+    """All that is acquired and not acknowledged.
+
+    Parameters
+    ----------
+    engine : ShareEngine
+    config : ConsumerConfig
+    now_ns : callable
+    wake : callable
+        Wakes the owner of the engine.
+
+    Attributes
+    ----------
+    arrivals : deque of Acquired and ShareFailed
+        The network appends to it.
+    """
+
+    def __init__(
+        self,
+        engine: ShareEngine,
+        config: ConsumerConfig,
+        now_ns: Callable[[], int],
+        wake: Callable[[], object],
+    ) -> None:
+        self.arrivals: deque[Acquired | ShareFailed] = deque()
+        self._engine = engine
+        self._config = config
+        self._now_ns = now_ns
+        self._wake = wake
+        self._piece: _Piece | None = None
+        self._open: dict[TopicPartition, dict[int, AcquiredAt]] = {}  # since the last poll, or renewed
+        self._undecided: dict[tuple[TopicPartition, int], None] = {}
+        self._chosen: dict[AcquiredAt, dict[int, int]] = {}
+
+    # Delivery
+
+    @property
+    def has_next(self) -> bool:
+        """True if `take` has something to return or raise."""
+        return self._piece is not None or bool(self.arrivals)
+
+    def take(self, most: int) -> list[ShareRecord]:
+        """Take up to so many records, in the order of arrival. Raise an error that comes first."""
+        taken: list[ShareRecord] = []
+        while len(taken) < most and self._next_piece(raises=not taken):
+            piece = self._piece
+            assert piece is not None
+            at, gaps = piece.acquired.at, list[int]()
+            for record in piece.take(most - len(taken), gaps):
+                taken.append(record)
+                self._open.setdefault(at.partition, {})[record.offset] = at
+                self._undecided[at.partition, record.offset] = None
+            self._choose(at, gaps, GAP)
+            if piece.is_used_up and not self._end_piece(piece, raises=not taken):
+                break
+        return taken
+
+    def _next_piece(self, *, raises: bool) -> bool:
+        """True if there is a piece. An error in its place is raised if wanted."""
+        while self._piece is None and self.arrivals:
+            arrived = self.arrivals[0]
+            if isinstance(arrived, ShareFailed):
+                if not raises:
+                    return False
+                self.arrivals.popleft()
+                raise arrived.error.marked()
+            self._piece = _Piece(arrived, self._config)
+            self.arrivals.popleft()
+        piece = self._piece
+        if piece is not None and self._now_ns() >= piece.acquired.until_ns:
+            logger.warning("locks of records of %s have ended before a poll", piece.acquired.at.partition)
+            self._drop(piece)
+            return self._next_piece(raises=raises)
+        return piece is not None
+
+    def _end_piece(self, piece: _Piece, *, raises: bool) -> bool:
+        """Let go of a piece that is used up. Return False if its error is to be raised later."""
+        fault = None if piece.records is None else piece.records.fault
+        if fault is not None and not raises:
+            return False
+        # what cannot be read by this member can be read by none, as in Java
+        self._choose(piece.acquired.at, piece.rest(), GAP if fault is None else AcknowledgeType.REJECT)
+        self._drop(piece)
+        if fault is not None:
+            raise fault.marked()
+        return True
+
+    def _drop(self, piece: _Piece) -> None:
+        self._piece = piece.records = None
+        self._engine.discard(piece.acquired)
+        self._wake()
+
+    def clear(self) -> None:
+        """Forget everything: the sessions are closed."""
+        if self._piece is not None:
+            self._drop(self._piece)
+        while self.arrivals:
+            arrived = self.arrivals.popleft()
+            if isinstance(arrived, Acquired):
+                self._engine.discard(arrived)
+        self._open.clear()
+        self._undecided.clear()
+        self._chosen.clear()
+
+    # Acknowledgement
+
+    @property
+    def undecided(self) -> list[tuple[TopicPartition, int]]:
+        """What was taken and not acknowledged."""
+        return list(self._undecided)
+
+    def choose(self, partition: TopicPartition, offset: int, kind: AcknowledgeType) -> None:
+        """Acknowledge a record; until it is collected, another call changes that. Raise IllegalStateError if
+        it is not open.
+        """
+        at = self._open.get(partition, {}).get(offset)
+        if at is None:
+            raise IllegalStateError(
+                f"offset {offset} of {partition} is not waiting for an acknowledgement: it was not delivered "
+                "to this consumer, or was acknowledged before"
+            )
+        self._choose(at, [offset], kind)
+        self._undecided.pop((partition, offset), None)
+
+    def accept_all(self) -> None:
+        """Accept everything that was taken and not acknowledged."""
+        for partition, offset in self._undecided:
+            at = self._open[partition][offset]
+            self._chosen.setdefault(at, {})[offset] = AcknowledgeType.ACCEPT
+        self._undecided.clear()
+
+    def _choose(self, at: AcquiredAt, offsets: list[int], kind: int) -> None:
+        if offsets:
+            self._chosen.setdefault(at, {}).update(dict.fromkeys(offsets, int(kind)))
+
+    def collect(self) -> dict[AcquiredAt, dict[int, int]]:
+        """Return the acknowledgements since the last call, to be sent. Renewed records stay open."""
+        chosen, self._chosen = self._chosen, {}
+        for at, types in chosen.items():
+            of_partition = self._open.get(at.partition, {})
+            for offset, kind in types.items():
+                if kind != AcknowledgeType.RENEW:
+                    of_partition.pop(offset, None)
+        return chosen
+
+
+def _share_record(record: ConsumerRecord, count: int) -> ShareRecord:
+    return ShareRecord(
+        record.topic,
+        record.partition,
+        record.offset,
+        record.key,
+        record.value,
+        record.headers,
+        record.timestamp_ms,
+        record.timestamp_type,
+        record.leader_epoch,
+        count,
+    )

@@ -1,0 +1,481 @@
+"""ShareConsumer: records of a share group, each acknowledged by itself; for programs with threads.
+
+Theory of operation. The members of a share group read the same partitions. A broker locks the records that it
+delivers for a while, until they are acknowledged; then it delivers others, or the same ones again. So there
+are no offsets to commit, and more members than partitions are of use.
+
+A poll sends the acknowledgements of what earlier polls have returned, and acquires records only if none are
+left of an earlier answer.
+
+After org.apache.kafka.clients.consumer.KafkaShareConsumer; KIP-932.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from inspect import iscoroutinefunction
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, final
+
+from kbatch._native.io.interrupts import at_once
+from kbatch.config import ConsumerConfig
+from kbatch.consumer.acquired import AcquiredRecords
+from kbatch.consumer.lifetime import ReadingClient
+from kbatch.consumer.poll_metrics import PollMetrics
+from kbatch.consumer.runtime import ReaderRuntime, configured
+from kbatch.core.client.calls import Call
+from kbatch.core.consumer.share_engine import ShareEngine
+from kbatch.core.consumer.share_session import Acknowledge
+from kbatch.errors import (
+    ConfigError,
+    IllegalStateError,
+    InvalidGroupIdError,
+    InvalidTopicError,
+    KafkaError,
+    KafkaTimeoutError,
+    TopicAuthorizationError,
+)
+from kbatch.metrics import MetricName
+from kbatch.network import ThreadNetwork
+from kbatch.records import (
+    INT64_MAX,
+    AcknowledgeType,
+    ShareRecord,
+    TopicPartition,
+    check_integer,
+    check_text,
+)
+from kbatch.waiting.methods import blocking
+from kbatch.waiting.threads import ThreadWaiter
+
+if TYPE_CHECKING:
+    from kbatch.waiting.deadline import Deadline
+
+logger = logging.getLogger("kbatch.consumer")
+
+OnCommit = Callable[[dict[TopicPartition, KafkaError | None]], object]
+CLOSE_SECONDS, EXIT_SECONDS = 30.0, 5.0
+# What brokers decide for a share group, or what it does not have.
+NOT_FOR_SHARE_GROUPS: Mapping[str, str] = {
+    "auto.offset.reset": "set the group's share.auto.offset.reset",
+    "isolation.level": "set the group's share.isolation.level",
+    "session.timeout.ms": "set the group's share.session.timeout.ms",
+    "heartbeat.interval.ms": "set the group's share.heartbeat.interval.ms",
+    "enable.auto.commit": "set share.acknowledgement.mode",
+    "auto.commit.interval.ms": "set share.acknowledgement.mode",
+    "group.instance.id": "leave it out: share groups have no static members",
+    "group.protocol": "leave it out: share groups have one protocol",
+    "group.remote.assignor": "leave it out: share groups have one assignor",
+    "partition.assignment.strategy": "leave it out: share groups have one assignor",
+    "interceptor.classes": "leave it out: a ShareConsumer has no interceptors",
+}
+
+
+@final
+class ShareConsumer(ReadingClient):
+    """Reads records as a member of a share group. One thread uses it at a time; any thread may close it.
+
+    Parameters
+    ----------
+    settings : ConsumerConfig or Mapping[str, object], optional
+        Configuration keys with dots, as docs/configuration.md lists them; group.id is required.
+    **keywords
+        The same keys with underscores.
+
+    Attributes
+    ----------
+    config : ConsumerConfig
+
+    Raises
+    ------
+    ConfigError
+        Keys or values are unknown, invalid, contradictory, or not for share groups.
+    InvalidGroupIdError
+        group.id is not set.
+    """
+
+    def __init__(
+        self, settings: ConsumerConfig | Mapping[str, object] | None = None, /, **keywords: object
+    ) -> None:
+        self.config = config = configured(settings, keywords)
+        _check(config)
+        runtime = ReaderRuntime(config, "consumer", new_waiter=ThreadWaiter, engine_type=ShareEngine)
+        assert isinstance(runtime.engine, ShareEngine)
+        self._runtime = runtime
+        self._engine = runtime.engine
+        self._user = runtime.sole_user(threading.current_thread, lambda thread: thread.name)
+        self._is_explicit = config.share_acknowledgement_mode == "explicit"
+        self._acquired = acquired = AcquiredRecords(
+            runtime.engine, config, runtime.now_ns, lambda: runtime.network.wake()
+        )
+        self._topics: frozenset[str] = frozenset()
+        self._missing: set[str] = set()  # topics that a warning was about
+        self._refused: KafkaError | None = None  # the error of a login that was raised
+        self._calls: deque[tuple[Acknowledge, OnCommit | None]] = deque()
+        self._metrics = PollMetrics(runtime.registry)
+        arrivals, notify = acquired.arrivals, runtime.changed.notify
+
+        def deliver(results: list[Any]) -> None:
+            arrivals.extend(results)
+            notify()
+
+        network = runtime.network = ThreadNetwork(
+            runtime.engine,
+            config=config,
+            deliver=deliver,
+            name=f"kbatch-reader-{config.client_id}",
+            metrics=runtime.registry,
+        )
+        network.start()
+        self._opened()
+
+    # Subscription
+
+    def subscribe(self, topics: Iterable[str]) -> None:
+        """Read these topics as a member of the group. Another call replaces the topics.
+
+        Raises
+        ------
+        TypeError, ValueError
+            Topics are unsuitable. Share groups have no patterns.
+        """
+        names = _names_of(topics)
+        with self._user:
+            self._engine.subscribe(names)
+            self._topics = names
+            self._missing.clear()
+            self._runtime.network.wake()
+
+    def subscription(self) -> set[str]:
+        """Return the topics that are subscribed to."""
+        return set(self._topics)
+
+    async def _unsubscribe(self) -> None:
+        """Leave the group, after what was acknowledged is sent. Brokers deliver all other records again.
+
+        Raises
+        ------
+        KafkaTimeoutError
+            It took longer than default.api.timeout.ms. It goes on.
+        """
+        with self._user:
+            self._user.refuse_callbacks("unsubscribe")
+            if self._topics:
+                seconds = self.config.default_api_timeout_ms / 1000
+                await self._leave("unsubscribe", self._runtime.deadline(seconds), is_failing=False)
+
+    async def _leave(self, name: str, deadline: Deadline, *, is_failing: bool) -> None:
+        if not (self._is_explicit or is_failing):
+            self._acquired.accept_all()
+        self._send(None)
+        call = Call(name)
+        self._engine.leave(call)
+        self._topics = frozenset()
+        self._runtime.network.wake()
+        is_done = await self._runtime.await_until(lambda: call.is_done, deadline)
+        self._acquired.clear()
+        self._run_callbacks()
+        if not is_done and name != "close":
+            why = self._engine.last_connection_failure or "brokers are slow"
+            raise KafkaTimeoutError(f"{name}() timed out: {why}; it goes on")
+
+    # Polls
+
+    async def _poll(self, timeout: float | None = None, max_records: int | None = None) -> list[ShareRecord]:
+        """Acknowledge what earlier polls have returned, and return the next records as soon as there are
+        some. Their locks last for the group's share.record.lock.duration.ms.
+
+        Parameters
+        ----------
+        timeout : float or None
+            Seconds to wait for the first record; 0 returns what is there, None waits as long as it takes.
+        max_records : int or None
+            Maximum number of records; None is max.poll.records.
+
+        Returns
+        -------
+        list of ShareRecord
+            It is empty if the time-out came first.
+
+        Raises
+        ------
+        IllegalStateError
+            There is no subscription; or share.acknowledgement.mode=explicit, and records of an earlier poll
+            are not acknowledged.
+        GroupAuthorizationError, UnsupportedVersionError, ...
+            The membership has ended, with the broker's words; `subscribe` begins another.
+        TopicAuthorizationError, CorruptRecordError, ...
+            A partition cannot be read. Invalid batches are rejected.
+        AuthenticationError
+            A login failed; raised once for each.
+        ConcurrentUseError
+            Another thread uses the consumer.
+        ConsumerClosedError
+            The consumer is closed, or was closed while the call waited.
+        """
+        most = self.config.max_poll_records if max_records is None else max_records
+        check_integer("max_records", most, 1, INT64_MAX)
+        runtime, acquired = self._runtime, self._acquired
+        with self._user:
+            self._user.refuse_callbacks("poll")
+            if not self._topics:
+                raise IllegalStateError("the consumer has no subscription; subscribe() to topics first")
+            self._decide()
+            deadline = runtime.deadline(timeout)
+            self._metrics.begin(runtime.now_ns())
+            try:
+                self._send(None, 0 if acquired.has_next else min(most, 2**31 - 1))
+                while await self._await_arrival(deadline):
+                    if taken := acquired.take(most):
+                        return taken
+                    self._send(None, min(most, 2**31 - 1))
+                return []
+            finally:
+                self._engine.stop_acquiring()
+                runtime.network.wake()
+                self._metrics.end(runtime.now_ns())
+
+    def _decide(self) -> None:
+        """Accept what the last poll has returned, or make sure that the program has acknowledged it."""
+        if not self._is_explicit:
+            self._acquired.accept_all()
+        elif open_ones := self._acquired.undecided:
+            partition, offset = open_ones[0]
+            raise IllegalStateError(
+                f"{len(open_ones)} records of the last poll are not acknowledged, such as offset {offset} of "
+                f"{partition}; acknowledge() each before the next poll (share.acknowledgement.mode=explicit)"
+            )
+
+    async def _await_arrival(self, deadline: Deadline) -> bool:
+        """Return True once there is something to take; False at the deadline."""
+        runtime = self._runtime
+
+        def look() -> bool:
+            self._run_callbacks()
+            if self._acquired.has_next:
+                return True
+            runtime.check_usable()
+            refused, self._refused = self._refused, self._engine.authentication_error
+            runtime.check_login(refused)
+            if (error := self._engine.membership_error) is not None:
+                raise error.marked()
+            self._check_topics()
+            return False
+
+        def note() -> None:
+            self._engine.note_poll(runtime.now_ns())
+
+        if await runtime.await_until(look, deadline, request=note):
+            return True
+        if not deadline.is_over:
+            raise IllegalStateError("the network of the consumer has ended; make another consumer")
+        return False
+
+    def _check_topics(self) -> None:
+        for topic in self._topics:
+            error = self._engine.topic_error(topic)
+            if isinstance(error, TopicAuthorizationError | InvalidTopicError):
+                raise error.marked()
+            if error is not None and topic not in self._missing:
+                self._missing.add(topic)
+                logger.warning("nothing is read of topic %s so far: %s", topic, error)
+
+    # Acknowledgement
+
+    def acknowledge(self, record: ShareRecord, kind: AcknowledgeType | str = AcknowledgeType.ACCEPT) -> None:
+        """Say what has become of a record; the next poll or commit sends it. It needs
+        share.acknowledgement.mode=explicit.
+
+        Parameters
+        ----------
+        record : ShareRecord
+        kind : AcknowledgeType or str
+            ACCEPT, RELEASE (deliver it again), REJECT (never again) or RENEW (lock it for longer, and
+            acknowledge it later). Names in lower case do as well.
+
+        Raises
+        ------
+        IllegalStateError
+            The mode is implicit, or the record does not wait for an acknowledgement.
+        TypeError, ValueError
+            An argument is unsuitable.
+        """
+        chosen = _kind_of(kind)
+        if not isinstance(record, ShareRecord):
+            raise TypeError(f"record must be a ShareRecord of a poll, got {type(record).__name__}")
+        with self._user:
+            if not self._is_explicit:
+                raise IllegalStateError(
+                    "acknowledge() needs share.acknowledgement.mode=explicit; in the mode implicit the next "
+                    "poll or commit accepts all records"
+                )
+            self._acquired.choose(TopicPartition(record.topic, record.partition), record.offset, chosen)
+
+    async def _commit(self, timeout: float | None = None) -> None:
+        """Send acknowledgements, and return when brokers have taken them, and all earlier ones. In the mode
+        implicit all records of the last poll are accepted.
+
+        Parameters
+        ----------
+        timeout : float or None
+            Seconds; None is default.api.timeout.ms.
+
+        Raises
+        ------
+        InvalidRecordStateError, ShareSessionNotFoundError, NotLeaderOrFollowerError, ...
+            The locks of some records have ended, so that they are delivered again, or were. The text names
+            the partition; acknowledgements for others have arrived.
+        KafkaTimeoutError
+            It is unknown whether brokers have taken them.
+        """
+        with self._user:
+            self._user.refuse_callbacks("commit")
+            if not self._is_explicit:
+                self._acquired.accept_all()
+            call = Acknowledge(self._acquired.collect())
+            self._engine.acknowledge(call)
+            seconds = self.config.default_api_timeout_ms / 1000 if timeout is None else timeout
+            earlier = [each for each, _ in self._calls]
+
+            def is_done() -> bool:
+                return call.is_done and all(each.is_done for each in earlier)
+
+            await self._runtime.await_answer(is_done, self._runtime.deadline(seconds), "commit")
+            self._run_callbacks()
+            if call.error is not None:
+                raise call.error
+
+    def commit_async(self, on_commit: OnCommit | None = None) -> None:
+        """Begin to send acknowledgements, without waiting. In the mode implicit all records of the last poll
+        are accepted.
+
+        Parameters
+        ----------
+        on_commit : callable or None
+            Called by a later poll, `commit` or `close` with a dict of each TopicPartition and its error, None
+            if its broker has taken the acknowledgements. Without one, failures are logged.
+        """
+        if on_commit is not None and (not callable(on_commit) or iscoroutinefunction(on_commit)):
+            raise TypeError(f"on_commit must be a plain callable or None, got {on_commit!r}")
+        with self._user:
+            if not self._is_explicit:
+                self._acquired.accept_all()
+            self._send(on_commit)
+
+    def _send(self, on_commit: OnCommit | None, wanted_records: int = 0) -> None:
+        """Send acknowledgements, and acquire records if some are wanted."""
+        call = Acknowledge(self._acquired.collect())
+        if call.parts or on_commit is not None:
+            self._calls.append((call, on_commit))
+        self._engine.acknowledge(call, wanted_records)
+        self._runtime.network.wake()
+
+    def _run_callbacks(self) -> None:
+        """Report what is done, in the order of calls."""
+        while self._calls and self._calls[0][0].is_done:
+            call, on_commit = self._calls.popleft()
+            if on_commit is not None:
+                with self._user.calling_back():
+                    on_commit(dict(call.results))
+            elif call.error is not None:
+                logger.warning("acknowledgements failed: %s", call.error)
+
+    def metrics(self) -> dict[MetricName, float]:
+        """Return every metric, under the names of Kafka's Java consumer (docs/metrics.md). Any thread may
+        call it.
+        """
+        self._runtime.check_not_forked()
+        return self._runtime.registry.snapshot(self._runtime.now_ns() // 1_000_000)
+
+    unsubscribe = blocking(_unsubscribe)
+    poll = blocking(_poll)
+    commit = blocking(_commit)
+
+    # Its end
+
+    def close(self, timeout: float | None = CLOSE_SECONDS) -> None:
+        """Send acknowledgements, as `commit` does, let brokers deliver all other records again, leave the
+        group, and end all connections and threads. Any thread may call it; a poll that waits raises
+        ConsumerClosedError first. A second call only waits for the first.
+
+        Leaving a with block by an exception closes it, too, but does not accept what the last poll has
+        returned.
+
+        Parameters
+        ----------
+        timeout : float or None
+            Seconds for all of it.
+        """
+        at_once(self._close, timeout, is_failing=False)
+
+    async def _close(self, timeout: float | None, *, is_failing: bool) -> None:
+        runtime = self._runtime
+        deadline = runtime.deadline(timeout)
+        if runtime.is_forked or self._is_released:
+            return
+        if runtime.is_closed:
+            if not self._user.is_in_callback:  # another thread closes it
+                await runtime.await_until(lambda: self._is_released, deadline, needs_network=False)
+            return
+        self._user.refuse_callbacks("close")
+        runtime.is_closed = True
+        runtime.changed.notify()
+        try:
+            with self._user.calling_back():
+                is_usable = self._engine.fatal_error is None
+                if is_usable and await runtime.await_until(lambda: self._user.is_free, deadline):
+                    await self._leave("close", deadline, is_failing=is_failing)
+        finally:
+            self._release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        at_once(self._close, CLOSE_SECONDS, is_failing=kind is not None)
+
+    def _close_at_exit(self) -> None:
+        self._calls = deque((call, None) for call, _ in self._calls)
+        at_once(self._close, EXIT_SECONDS, is_failing=True)
+
+    def _close_elsewhere(self) -> None:
+        # the collector may run on any thread, even the network's, which cannot wait for its own end
+        threading.Thread(target=self._close_at_exit, name="kbatch-closer").start()
+
+
+def _check(config: ConsumerConfig) -> None:
+    if config.group_id is None:
+        raise InvalidGroupIdError("a ShareConsumer needs a group; set group.id")
+    for name, remedy in NOT_FOR_SHARE_GROUPS.items():
+        if name in config.given:
+            value = getattr(config, name.replace(".", "_"))
+            raise ConfigError(f"{name}={value} is not for share groups; {remedy}")
+
+
+def _names_of(topics: Any) -> frozenset[str]:
+    if isinstance(topics, str):
+        raise TypeError(f"topics must be a list of names, got {topics!r}; subscribe([{topics!r}])")
+    names = frozenset(topics)
+    if not names:
+        raise ValueError("topics must not be empty; call unsubscribe() to leave the group")
+    for each in names:
+        check_text("topic", each)
+        if not each or each.startswith("^"):
+            raise ValueError(f"topics must be names, got {each!r}; share groups have no patterns")
+    return names
+
+
+def _kind_of(kind: object) -> AcknowledgeType:
+    if isinstance(kind, AcknowledgeType):
+        return kind
+    names = [each.name.lower() for each in AcknowledgeType]
+    if not isinstance(kind, str):
+        raise TypeError(f"kind must be an AcknowledgeType or its name, got {kind!r}")
+    if kind not in names:
+        raise ValueError(f"kind must be one of {', '.join(names)}, got {kind!r}")
+    return AcknowledgeType[kind.upper()]

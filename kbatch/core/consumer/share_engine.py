@@ -1,0 +1,207 @@
+"""ShareEngine: a client that reads as a member of a share group, without sockets, threads and clocks.
+
+Theory of operation. ShareMembership says which partitions are assigned; ShareFetcher acquires their records
+while the program waits for some, and acknowledges them. The program gets Acquired and ShareFailed. Nothing
+has a position here: brokers know which records are delivered, acknowledged or locked.
+
+After org.apache.kafka.clients.consumer.internals.ShareConsumerImpl; KIP-932.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from random import Random
+from typing import TYPE_CHECKING, ClassVar
+
+from kbatch.core.client.backoff import NEVER_NS
+from kbatch.core.consumer.engine import ReadingEngine
+from kbatch.core.consumer.group_coordinator import GROUP_LANE, GroupCoordinator
+from kbatch.core.consumer.group_engine import new_member_id
+from kbatch.core.consumer.group_metrics import GroupMetrics
+from kbatch.core.consumer.share_fetcher import Acquired, ShareFetcher
+from kbatch.core.consumer.share_membership import ShareMembership
+from kbatch.core.consumer.topic_ids import TopicIds
+from kbatch.records import TopicPartition
+
+if TYPE_CHECKING:
+    from kbatch.config import ConsumerConfig
+    from kbatch.core.client.calls import Call
+    from kbatch.core.consumer.share_session import Acknowledge, Key
+    from kbatch.errors import KafkaError
+    from kbatch.metrics import MetricsRegistry
+
+
+class ShareEngine(ReadingEngine):
+    """The engine of a share consumer.
+
+    Parameters
+    ----------
+    config : ConsumerConfig
+        It has a group.id.
+    random, registry, now_ns, wall_clock_ms, on_change
+        Parameters of ReadingEngine; `registry` has COORDINATOR_METRICS too.
+    """
+
+    lane_count: ClassVar[int] = GROUP_LANE + 1
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        *,
+        random: Random,
+        registry: MetricsRegistry,
+        now_ns: int,
+        wall_clock_ms: Callable[[], int],
+        on_change: Callable[[], object] = lambda: None,
+    ) -> None:
+        super().__init__(
+            config,
+            random=random,
+            registry=registry,
+            now_ns=now_ns,
+            wall_clock_ms=wall_clock_ms,
+            on_change=on_change,
+        )
+        coordinator = GroupCoordinator(
+            config.group_id or "", self._connections, self._coordinators, self._backoff
+        )
+        metrics = GroupMetrics(registry, lambda: len(self._acquirer.partitions))
+        self._topic_ids = TopicIds(self._cluster, self._connections, self._backoff)
+        self._member = ShareMembership(config, coordinator, metrics, new_member_id(random))
+        self._acquirer = ShareFetcher(
+            config,
+            self._cluster,
+            self._connections,
+            self._backoff,
+            self._budget,
+            self._frames,
+            member_id=self._member.member_id,
+            results=self._completed,
+            on_change=on_change,
+        )
+        self._leave_calls: list[Call] = []
+        self._is_leaving = False
+        self._unnamed_deadline_ns = NEVER_NS
+
+    # For any thread; the caller wakes the owner
+
+    def subscribe(self, topics: frozenset[str]) -> None:
+        """Join the group, or let it know another subscription. It also recovers from `membership_error`."""
+
+        def subscribe(now_ns: int) -> None:
+            for topic in topics:
+                self._cluster.want(topic, now_ns)
+            self._acquirer.open()
+            self._member.subscribe(topics, now_ns)
+
+        self.submit(subscribe)
+
+    def acknowledge(self, call: Acknowledge, wanted_records: int = 0) -> None:
+        """Acknowledge records, and acquire others if some are wanted: then the program polls."""
+
+        def acknowledge(call: Acknowledge, now_ns: int) -> None:
+            self._make(self._acquirer.acknowledge, call, now_ns)
+            self._acquirer.wanted_records = wanted_records
+
+        self.call(call, acknowledge)
+
+    def note_poll(self, now_ns: int) -> None:
+        """Note that the program polls, or waits in a poll: call it at least once in max.poll.interval.ms."""
+        self._member.note_poll(now_ns)
+
+    def stop_acquiring(self) -> None:
+        """Acquire nothing until the next `acknowledge` that wants records."""
+
+        def stop(now_ns: int) -> None:
+            self._acquirer.wanted_records = 0
+
+        self.submit(stop)
+
+    def discard(self, acquired: Acquired) -> None:
+        """Give back the memory of records."""
+        self.submit(lambda now_ns: acquired.share.release())
+
+    def leave(self, call: Call) -> None:
+        """Send what was acknowledged, let brokers release all other records, and leave the group."""
+
+        def leave(call: Call, now_ns: int) -> None:
+            self._is_leaving = True
+            self._acquirer.close()
+            self._leave_calls.append(call)
+
+        self.call(call, leave)
+
+    @property
+    def membership_error(self) -> KafkaError | None:
+        """The error that has ended the membership. The next poll raises it; `subscribe` recovers."""
+        return self._member.error
+
+    @property
+    def assigned(self) -> frozenset[TopicPartition]:
+        """The partitions that the group has assigned."""
+        return frozenset(self._acquirer.partitions.values())
+
+    # What is to be done
+
+    def fail(self, error: KafkaError) -> None:
+        if self._fatal_error is None:
+            self._acquirer.fail(error)
+            for call in self._leave_calls:
+                call.finish(error)
+            super().fail(error)
+
+    def _work(self, now_ns: int) -> None:
+        super()._work(now_ns)
+        if self._fatal_error is not None:
+            return
+        error = self._member.error
+        if not self._is_leaving:
+            self._name_assignment(now_ns)
+        self._acquirer.run(now_ns)
+        if self._is_leaving and self._acquirer.is_closed:
+            self._is_leaving = False
+            self._member.leave()
+        self._member.run(now_ns)
+        if self._member.error is not error:
+            self._on_change()
+        if self._leave_calls and not self._is_leaving and self._member.is_out:
+            for call in self._leave_calls:
+                call.finish()
+            self._leave_calls.clear()
+            self._on_change()
+
+    def _name_assignment(self, now_ns: int) -> None:
+        """Let the fetcher know the assignment, as far as the names of its topics are known."""
+        self._unnamed_deadline_ns = NEVER_NS
+        partitions: dict[Key, TopicPartition] = {}
+        unnamed = []
+        for topic_id, indexes in self._member.assignment.items():
+            name = self._topic_ids.name_of(topic_id)
+            if name is None:
+                unnamed.append(topic_id)
+            else:
+                partitions.update(((topic_id, each), TopicPartition(name, each)) for each in indexes)
+        self._acquirer.partitions = partitions
+        if unnamed:
+            self._topic_ids.request(unnamed, now_ns)
+            self._unnamed_deadline_ns = self._topic_ids.deadline_ns
+
+    def _has_work(self, now_ns: int) -> bool:
+        is_member = not self._member.is_out or self._is_leaving or bool(self._leave_calls)
+        return super()._has_work(now_ns) or (
+            self._fatal_error is None and (is_member or self._acquirer.is_busy)
+        )
+
+    def _work_deadline_ns(self, now_ns: int) -> int:
+        if self._fatal_error is not None:
+            return super()._work_deadline_ns(now_ns)
+        return min(
+            super()._work_deadline_ns(now_ns),
+            self._member.deadline_ns,
+            self._acquirer.deadline_ns,
+            self._unnamed_deadline_ns,
+        )
+
+    def _topics_in_use(self) -> Iterable[str]:
+        assigned = {each.topic for each in self._acquirer.partitions.values()}
+        return {*super()._topics_in_use(), *self._member.topics, *assigned}

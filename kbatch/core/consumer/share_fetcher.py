@@ -1,0 +1,505 @@
+"""ShareFetcher: acquires records of a share group from brokers, and acknowledges them.
+
+Theory of operation. The engine calls `run` after every possible change. Each node has one session, and at
+most one request of it in flight (FETCH_LANE), since the epochs of requests count up. Records are
+acquired only while the program waits for some (`wanted_records`), because each stays locked for a limited
+time, and other members get none of them meanwhile.
+
+Acknowledgements go to the node that has given the records: with the next ShareFetch if there is one, else by
+ShareAcknowledge. Those that renew locks go by ShareAcknowledge, because a ShareFetch with them acquires
+nothing. If the session has ended, the broker has released the records, and the acknowledgements fail.
+
+After org.apache.kafka.clients.consumer.internals.ShareConsumeRequestManager; KIP-932, KIP-1206 (limits of
+records), KIP-1222 (renewal).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kbatch.core.client.any_node_request import SHORTEST_DELAY_NS
+from kbatch.core.client.api_versions import read_response
+from kbatch.core.client.backoff import NEVER_NS, NS_PER_MS
+from kbatch.core.client.cluster import Node
+from kbatch.core.consumer.budget import Budget, FrameShare
+from kbatch.core.consumer.fetch_outcome import FetchOutcome, outcome_of
+from kbatch.core.consumer.fetcher import FETCH_LANE, MAX_REQUEST_BYTES
+from kbatch.core.consumer.share_outcome import (
+    AcknowledgeOutcome,
+    SessionOutcome,
+    acknowledge_outcome_of,
+    session_outcome_of,
+)
+from kbatch.core.consumer.share_session import (
+    FINAL_EPOCH,
+    Acknowledge,
+    AcquiredAt,
+    Key,
+    Part,
+    ShareSession,
+    ranges,
+)
+from kbatch.errors import (
+    ErrorCode,
+    KafkaError,
+    KafkaTimeoutError,
+    ShareSessionNotFoundError,
+    UnsupportedVersionError,
+    error_of,
+    row_of,
+)
+from kbatch.protocol import messages
+from kbatch.records import AcknowledgeType, TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kbatch._native.fetch.frames import FramePool
+    from kbatch.config import ConsumerConfig
+    from kbatch.core.client.backoff import ExponentialBackoff
+    from kbatch.core.client.cluster import Cluster
+    from kbatch.core.client.connections import Connections, Request, Response
+
+# The first version of ShareFetch and ShareAcknowledge that renews locks.
+FIRST_VERSION_WITH_RENEWAL = 2
+ACQUIRE_MODES = {"BATCH_OPTIMIZED": 0, "RECORD_LIMIT": 1}
+_Fetch, _Acknowledge = messages.ShareFetchRequest, messages.ShareAcknowledgeRequest
+
+
+class Acquired(NamedTuple):
+    """Records of a partition that this member has acquired, not decoded yet.
+
+    Attributes
+    ----------
+    at : AcquiredAt
+    data : memoryview
+        Batches; they may have other records, too.
+    ranges : tuple of (first_offset, last_offset, delivery_count)
+        What is acquired, in order. Offsets without a record are gaps.
+    until_ns : int
+        When the locks end.
+    share : FrameShare
+    """
+
+    at: AcquiredAt
+    data: memoryview
+    ranges: tuple[tuple[int, int, int], ...]
+    until_ns: int
+    share: FrameShare
+
+
+class ShareFailed(NamedTuple):
+    """An error for the program: of a partition that cannot be read, or of a session."""
+
+    error: KafkaError
+
+
+class _Attempt:
+    """A request in flight."""
+
+    def __init__(
+        self, node_id: int, session: ShareSession, parts: list[Part], reserved_bytes: int = 0
+    ) -> None:
+        self.node_id = node_id
+        self.session = session
+        self.parts = parts
+        self.reserved_bytes = reserved_bytes
+        self.frame_bytes = 0
+
+    def read(self, request: Request, frame: bytes | memoryview) -> Any:
+        self.frame_bytes = len(frame)
+        return read_response(request, frame)
+
+
+class ShareFetcher:
+    """The sessions of a member with all nodes.
+
+    Parameters
+    ----------
+    config, cluster, connections, backoff, budget, frames
+        Those of Fetcher.
+    member_id : str
+    results : list
+        Gets Acquired and ShareFailed.
+    on_change : callable
+        Called after a call is done.
+
+    Attributes
+    ----------
+    partitions : dict[Key, TopicPartition]
+        The assignment.
+    wanted_records : int
+        How many records the program waits for; 0 to acquire none.
+    deadline_ns : int
+        The time of the next `run`, if nothing happens before.
+    """
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        cluster: Cluster,
+        connections: Connections,
+        backoff: ExponentialBackoff,
+        budget: Budget,
+        frames: FramePool,
+        *,
+        member_id: str,
+        results: list[Any],
+        on_change: Callable[[], object],
+    ) -> None:
+        self._config = config
+        self._cluster = cluster
+        self._connections = connections
+        self._backoff = backoff
+        self._budget = budget
+        self._frames = frames
+        self._member_id = member_id
+        self._results = results
+        self._on_change = on_change
+        self._sessions: dict[int, ShareSession] = {}
+        self._names: dict[Key, TopicPartition] = {}  # of everything that was ever assigned
+        self._partition_not_before_ns: dict[Key, int] = {}
+        self._attempts: dict[Key, int] = {}
+        self._is_closing = False
+        self.partitions: dict[Key, TopicPartition] = {}
+        self.wanted_records = 0
+        self.deadline_ns = NEVER_NS
+
+    # Calls
+
+    def acknowledge(self, call: Acknowledge, now_ns: int) -> None:
+        """Let the next `run` send acknowledgements."""
+        deadline_ns = now_ns + self._config.default_api_timeout_ms * NS_PER_MS
+        for at, types in call.parts.items():
+            session = self._sessions.setdefault(at.node_id, ShareSession())
+            session.parts.append(Part(call, at, types, deadline_ns))
+        if not call.parts:
+            call.finish()
+            self._on_change()
+
+    @property
+    def is_busy(self) -> bool:
+        """True if requests are in flight, or wait."""
+        return any(each.is_in_flight or each.parts for each in self._sessions.values())
+
+    @property
+    def is_closed(self) -> bool:
+        """True if all sessions are closed, since `close`."""
+        return self._is_closing and not any(
+            each.is_in_flight or each.is_open for each in self._sessions.values()
+        )
+
+    def open(self) -> None:
+        """Acquire records again."""
+        self._is_closing = False
+
+    def close(self) -> None:
+        """Close all sessions, with the acknowledgements that wait: brokers release the other records."""
+        self.partitions = {}
+        self.wanted_records = 0
+        self._is_closing = True
+
+    def fail(self, error: KafkaError) -> None:
+        """Fail all acknowledgements."""
+        for session in self._sessions.values():
+            self._settle(session.parts, error)
+            session.parts = []
+
+    # Requests
+
+    def run(self, now_ns: int) -> None:
+        """Send the requests that are possible now."""
+        self.deadline_ns = NEVER_NS
+        by_node = self._wanted(now_ns)
+        for node_id in {*by_node, *self._sessions}:
+            session = self._sessions.setdefault(node_id, ShareSession())
+            self._expire(session, now_ns)
+            if session.is_in_flight:
+                continue
+            if session.is_open and not self._connections.is_connected(node_id, FETCH_LANE):
+                session.end()
+            if session.parts and not session.is_open:
+                self._settle(session.parts, _released())
+                session.parts = []
+            if self._is_closing and not session.is_open:
+                continue
+            wanted = by_node.get(node_id, frozenset())
+            if session.parts or wanted or self._is_closing:
+                self._request(node_id, session, wanted, len(by_node), now_ns)
+
+    def _look_again(self, when_ns: int) -> None:
+        self.deadline_ns = min(self.deadline_ns, when_ns)
+
+    def _wanted(self, now_ns: int) -> dict[int, frozenset[Key]]:
+        """Return what to acquire from which node."""
+        found: dict[int, set[Key]] = {}
+        if self.wanted_records:
+            self._names.update(self.partitions)
+            for key, partition in self.partitions.items():
+                not_before_ns = self._partition_not_before_ns.get(key, 0)
+                leader, _ = self._cluster.snapshot.leader(*partition)
+                if now_ns < not_before_ns:
+                    self._look_again(not_before_ns)
+                elif leader < 0:
+                    self._cluster.want(partition.topic, now_ns)
+                    self._cluster.request_update(now_ns)
+                else:
+                    found.setdefault(leader, set()).add(key)
+        return {node_id: frozenset(keys) for node_id, keys in found.items()}
+
+    def _expire(self, session: ShareSession, now_ns: int) -> None:
+        """Fail acknowledgements whose time is up."""
+        late = [each for each in session.parts if now_ns >= each.deadline_ns]
+        if late:
+            session.parts = [each for each in session.parts if now_ns < each.deadline_ns]
+            self._settle(late, KafkaTimeoutError("acknowledgements timed out: their broker is out of reach"))
+        for each in session.parts:
+            self._look_again(each.deadline_ns)
+
+    def _request(
+        self, node_id: int, session: ShareSession, wanted: frozenset[Key], node_count: int, now_ns: int
+    ) -> None:
+        connections = self._connections
+        if now_ns < session.not_before_ns:
+            self._look_again(session.not_before_ns)
+            return
+        if not connections.is_ready(node_id, now_ns, FETCH_LANE):
+            connections.connect(node_id, now_ns, FETCH_LANE)
+            delay_ns = connections.delay_ns(node_id, now_ns, FETCH_LANE)
+            if delay_ns != NEVER_NS:
+                self._look_again(now_ns + max(delay_ns, SHORTEST_DELAY_NS))
+            return
+        try:
+            version = connections.version_of(node_id, _Fetch, FETCH_LANE)
+            if (session.parts and not self._may_ride(session.parts, wanted)) or self._is_closing:
+                self._send_acknowledge(node_id, session, version, now_ns)
+            else:
+                self._send_fetch(node_id, session, wanted, node_count, now_ns)
+        except UnsupportedVersionError as error:
+            self._settle(session.parts, error)
+            session.parts = []
+            self._fail_program(error)
+
+    def _may_ride(self, parts: Iterable[Part], wanted: frozenset[Key]) -> bool:
+        """True if a ShareFetch of these partitions may carry the acknowledgements."""
+        return all(each.key in wanted and AcknowledgeType.RENEW not in each.types.values() for each in parts)
+
+    def _send_fetch(
+        self, node_id: int, session: ShareSession, wanted: frozenset[Key], node_count: int, now_ns: int
+    ) -> None:
+        config = self._config
+        size_bytes = min(config.fetch_max_bytes, self._budget.request_bytes(node_count), MAX_REQUEST_BYTES)
+        if not self._budget.reserve(size_bytes):
+            return
+        parts, session.parts = session.parts, []
+        added, forgotten = session.request(wanted)
+        batches = _batches(parts, _Fetch.AcknowledgementBatch)
+        named: dict[Key, list[Any]] = {key: [] for key in added}
+        message = _Fetch(
+            group_id=config.group_id,
+            member_id=self._member_id,
+            share_session_epoch=session.epoch,
+            max_wait_ms=config.fetch_max_wait_ms,
+            min_bytes=config.fetch_min_bytes,
+            max_bytes=size_bytes,
+            max_records=self.wanted_records,
+            batch_size=self.wanted_records,
+            share_acquire_mode=ACQUIRE_MODES[config.share_acquire_mode],
+            topics=_by_topic({**named, **batches}, _Fetch.FetchTopic, _Fetch.FetchPartition),
+            forgotten_topics_data=[
+                _Fetch.ForgottenTopic(topic_id=topic_id, partitions=indexes)
+                for topic_id, indexes in _indexes(forgotten).items()
+            ],
+        )
+        attempt = _Attempt(node_id, session, parts, size_bytes)
+        session.is_in_flight = True
+        self._connections.send(
+            node_id,
+            message,
+            partial(self._take_fetched, attempt),
+            now_ns,
+            lane=FETCH_LANE,
+            memory=self._frames.take,
+            read=attempt.read,
+        )
+
+    def _send_acknowledge(self, node_id: int, session: ShareSession, version: int, now_ns: int) -> None:
+        parts, session.parts = session.parts, []
+        renews = any(AcknowledgeType.RENEW in each.types.values() for each in parts)
+        if renews and version < FIRST_VERSION_WITH_RENEWAL:
+            error = UnsupportedVersionError("brokers before Kafka 4.2 cannot renew locks; use another type")
+            self._settle(parts, error)
+            return
+        batches = _batches(parts, _Acknowledge.AcknowledgementBatch)
+        message = _Acknowledge(
+            group_id=self._config.group_id,
+            member_id=self._member_id,
+            share_session_epoch=FINAL_EPOCH if self._is_closing else session.epoch,
+            is_renew_ack=renews,
+            topics=_by_topic(batches, _Acknowledge.AcknowledgeTopic, _Acknowledge.AcknowledgePartition),
+        )
+        attempt = _Attempt(node_id, session, parts)
+        session.is_in_flight = True
+        handle = partial(self._take_acknowledged, attempt, is_last=self._is_closing)
+        self._connections.send(node_id, message, handle, now_ns, lane=FETCH_LANE)
+
+    # Answers
+
+    def _take_fetched(self, attempt: _Attempt, response: Response) -> None:
+        """Take the answer to a ShareFetch, or its failure."""
+        self._budget.release(attempt.reserved_bytes)
+        answer, now_ns = self._answer_of(attempt, response), response.now_ns
+        if answer is None:
+            return
+        nodes = [Node(each.node_id, each.host, each.port, each.rack) for each in answer.node_endpoints]
+        until_ns = now_ns + answer.acquisition_lock_timeout_ms * NS_PER_MS
+        codes: dict[Key, tuple[int, str | None]] = {}
+        found = []
+        for topic in answer.responses:
+            for part in topic.partitions:
+                key = (topic.topic_id, part.partition_index)
+                codes[key] = (part.acknowledge_error_code, part.acknowledge_error_message)
+                if part.error_code:
+                    self._handle_error(key, part, nodes, now_ns)
+                elif part.acquired_records:
+                    found.append((key, part))
+        self._settle_by(attempt, codes, now_ns)
+        if found:
+            self.wanted_records = 0
+            self._budget.charge(attempt.frame_bytes)
+            share = FrameShare(self._budget, attempt.frame_bytes, len(found))
+            for key, part in found:
+                acquired = tuple(
+                    (a.first_offset, a.last_offset, a.delivery_count) for a in part.acquired_records
+                )
+                at = AcquiredAt(attempt.node_id, key[0], self._names[key])
+                self._attempts.pop(key, None)
+                data = memoryview(part.records or b"")
+                self._results.append(Acquired(at, data, acquired, until_ns, share))
+
+    def _take_acknowledged(self, attempt: _Attempt, response: Response, *, is_last: bool) -> None:
+        """Take the answer to a ShareAcknowledge, or its failure."""
+        answer, now_ns = self._answer_of(attempt, response), response.now_ns
+        if is_last:
+            attempt.session.end()
+        if answer is None:
+            return
+        nodes = [Node(each.node_id, each.host, each.port, each.rack) for each in answer.node_endpoints]
+        codes: dict[Key, tuple[int, str | None]] = {}
+        for topic in answer.responses:
+            for part in topic.partitions:
+                key = (topic.topic_id, part.partition_index)
+                codes[key] = (part.error_code, part.error_message)
+                if part.error_code:
+                    self._note_leader(key, part, nodes, now_ns)
+        self._settle_by(attempt, codes, now_ns)
+
+    def _answer_of(self, attempt: _Attempt, response: Response) -> Any:
+        """Return a good answer. After another the session ends, and the acknowledgements have failed."""
+        session, answer, now_ns = attempt.session, response.message, response.now_ns
+        session.is_in_flight = False
+        if answer is not None and not answer.error_code:
+            session.handle_answer()
+            return answer
+        session.end()
+        if answer is None:
+            assert response.error is not None
+            error = response.error
+            outcome = SessionOutcome.BACK_OFF if error.retriable else SessionOutcome.FAIL
+        else:
+            outcome = session_outcome_of(answer.error_code)
+            error = error_of(answer.error_code, answer.error_message or row_of(answer.error_code).doc)
+        self._settle(attempt.parts, error)
+        if outcome is not SessionOutcome.OPEN_AGAIN or session.attempts:
+            session.not_before_ns = now_ns + self._backoff.delay_ns(session.attempts)
+        session.attempts += 1
+        if outcome is SessionOutcome.FAIL:
+            self._fail_program(error)
+        return None
+
+    def _settle_by(self, attempt: _Attempt, codes: Mapping[Key, tuple[int, str | None]], now_ns: int) -> None:
+        """Note what the answer says about each acknowledgement."""
+        session = attempt.session
+        for part in attempt.parts:
+            code, words = codes.get(part.key, (int(ErrorCode.NONE), None))
+            outcome = acknowledge_outcome_of(code)
+            if outcome is AcknowledgeOutcome.RETRY and session.is_open:
+                session.parts.append(part)
+                session.not_before_ns = now_ns + self._backoff.delay_ns(session.attempts)
+                session.attempts += 1
+            elif outcome is AcknowledgeOutcome.DONE:
+                self._settle([part], None)
+            else:
+                text = f"{part.at.partition}: {words or row_of(code).doc}"
+                self._settle([part], error_of(code, f"{text}; the records are delivered again, or were"))
+
+    def _settle(self, parts: Iterable[Part], error: KafkaError | None) -> None:
+        for each in parts:
+            each.call.settle(each.at.partition, error)
+            self._on_change()
+
+    def _fail_program(self, error: KafkaError) -> None:
+        """Let the program's poll raise the error, after which it asks again."""
+        self.wanted_records = 0
+        self._results.append(ShareFailed(error))
+
+    def _note_leader(self, key: Key, part: Any, nodes: list[Node], now_ns: int) -> bool:
+        """Take the leader that an answer names. Return True if it is news."""
+        partition = self._names.get(key)
+        leader = part.current_leader
+        if (
+            partition is not None
+            and leader.leader_id >= 0
+            and self._cluster.update_leader(*partition, leader.leader_id, leader.leader_epoch, nodes)
+        ):
+            return True
+        self._cluster.request_update(now_ns)
+        return False
+
+    def _handle_error(self, key: Key, part: Any, nodes: list[Node], now_ns: int) -> None:
+        """Take the error of a partition that cannot be read now."""
+        if outcome_of(part.error_code) is FetchOutcome.FAIL:
+            words = part.error_message or row_of(part.error_code).doc
+            self._fail_program(error_of(part.error_code, f"{self._names[key]}: {words}"))
+        elif self._note_leader(key, part, nodes, now_ns):
+            return
+        attempts = self._attempts[key] = self._attempts.get(key, -1) + 1
+        self._partition_not_before_ns[key] = now_ns + self._backoff.delay_ns(attempts)
+
+
+def _released() -> KafkaError:
+    return ShareSessionNotFoundError(
+        "the session with the broker has ended, which has released the records; they are delivered again"
+    )
+
+
+def _batches(parts: Iterable[Part], kind: Callable[..., Any]) -> dict[Key, list[Any]]:
+    """Return acknowledgements as requests name them."""
+    types: dict[Key, dict[int, int]] = {}
+    for part in parts:
+        types.setdefault(part.key, {}).update(part.types)
+    return {
+        key: [
+            kind(first_offset=first, last_offset=last, acknowledge_types=each)
+            for first, last, each in ranges(found)
+        ]
+        for key, found in types.items()
+    }
+
+
+def _by_topic(
+    batches: Mapping[Key, list[Any]], topic_kind: Callable[..., Any], kind: Callable[..., Any]
+) -> list[Any]:
+    topics: dict[bytes, list[Any]] = {}
+    for (topic_id, index), found in sorted(batches.items(), key=lambda item: item[0]):
+        topics.setdefault(topic_id, []).append(kind(partition_index=index, acknowledgement_batches=found))
+    return [topic_kind(topic_id=topic_id, partitions=found) for topic_id, found in topics.items()]
+
+
+def _indexes(keys: Iterable[Key]) -> dict[bytes, list[int]]:
+    topics: dict[bytes, list[int]] = {}
+    for topic_id, index in sorted(keys):
+        topics.setdefault(topic_id, []).append(index)
+    return topics

@@ -1,0 +1,149 @@
+"""ShareSession: what a broker knows of a member of a share group, and acknowledgements on their way to it.
+
+Theory of operation. The first request of a session has the epoch 0 and names all partitions. Later ones count
+the epoch up, and name what is added, forgotten or acknowledged. A broker takes acknowledgements only in an
+open session, which ends with the connection. Records that were acquired in a session are released at its end.
+
+After org.apache.kafka.clients.consumer.internals.ShareSessionHandler; KIP-932.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from kbatch.core.client.calls import Call
+
+if TYPE_CHECKING:
+    from kbatch.errors import KafkaError
+    from kbatch.records import TopicPartition
+
+INITIAL_EPOCH, FINAL_EPOCH, MAX_EPOCH = 0, -1, 2**31 - 1
+# A partition as brokers name it: the topic's id, and its number.
+Key = tuple[bytes, int]
+
+
+class AcquiredAt(NamedTuple):
+    """Where records were acquired.
+
+    Attributes
+    ----------
+    node_id : int
+    topic_id : bytes
+    partition : TopicPartition
+    """
+
+    node_id: int
+    topic_id: bytes
+    partition: TopicPartition
+
+
+class Acknowledge(Call):
+    """Acknowledgements that the program makes together.
+
+    Attributes
+    ----------
+    parts : Mapping[AcquiredAt, Mapping[int, int]]
+        The type of acknowledgement of each offset.
+    results : dict[TopicPartition, KafkaError | None]
+        The outcome of each partition, complete when the call is done.
+    """
+
+    __slots__ = ("_open_count", "parts", "results")
+
+    def __init__(self, parts: Mapping[AcquiredAt, Mapping[int, int]], name: str = "commit") -> None:
+        super().__init__(name)
+        self.parts = parts
+        self.results: dict[TopicPartition, KafkaError | None] = {}
+        self._open_count = len(parts)
+
+    def settle(self, partition: TopicPartition, error: KafkaError | None) -> None:
+        """Note the outcome of one part."""
+        self.results[partition] = self.results.get(partition) or error
+        self._open_count -= 1
+        if self._open_count == 0:
+            self.finish(next(filter(None, self.results.values()), None))
+
+
+class Part(NamedTuple):
+    """A part of a call that waits for its node.
+
+    Attributes
+    ----------
+    call : Acknowledge
+    at : AcquiredAt
+    types : Mapping[int, int]
+    deadline_ns : int
+    """
+
+    call: Acknowledge
+    at: AcquiredAt
+    types: Mapping[int, int]
+    deadline_ns: int
+
+    @property
+    def key(self) -> Key:
+        return self.at.topic_id, self.at.partition.partition
+
+
+class ShareSession:
+    """The session with a node.
+
+    Attributes
+    ----------
+    epoch : int
+        That of the next request.
+    is_in_flight : bool
+    parts : list[Part]
+        Acknowledgements that wait for the next request.
+    attempts, not_before_ns : int
+        Failures in a row, and the time of the next request.
+    """
+
+    def __init__(self) -> None:
+        self.epoch = INITIAL_EPOCH
+        self.is_in_flight = False
+        self.parts: list[Part] = []
+        self.attempts = self.not_before_ns = 0
+        self._known: frozenset[Key] = frozenset()
+
+    @property
+    def is_open(self) -> bool:
+        """True if the broker has the session, as far as is known."""
+        return self.epoch != INITIAL_EPOCH
+
+    def request(self, wanted: frozenset[Key]) -> tuple[frozenset[Key], frozenset[Key]]:
+        """Return what the next request adds and forgets, so that the session has these partitions."""
+        known, self._known = self._known if self.is_open else frozenset(), wanted
+        return wanted - known, known - wanted
+
+    def handle_answer(self) -> None:
+        """Note an answer without an error."""
+        self.epoch = 1 if self.epoch == MAX_EPOCH else self.epoch + 1
+        self.attempts = self.not_before_ns = 0
+
+    def end(self) -> None:
+        """End the session, after an error or a lost answer."""
+        self.epoch = INITIAL_EPOCH
+        self._known = frozenset()
+
+
+def ranges(types: Mapping[int, int]) -> list[tuple[int, int, list[int]]]:
+    """Return offsets with their types as batches: first and last offset, and one type for all if they agree,
+    else one for each.
+    """
+    found: list[tuple[int, int, list[int]]] = []
+    for first, last in _runs(sorted(types)):
+        each = [types[offset] for offset in range(first, last + 1)]
+        found.append((first, last, each[:1] if len(set(each)) == 1 else each))
+    return found
+
+
+def _runs(offsets: Iterable[int]) -> list[tuple[int, int]]:
+    runs: list[tuple[int, int]] = []
+    for offset in offsets:
+        if runs and runs[-1][1] == offset - 1:
+            runs[-1] = (runs[-1][0], offset)
+        else:
+            runs.append((offset, offset))
+    return runs

@@ -1,0 +1,240 @@
+"""ShareConsumer in share groups of a real Kafka: who gets which records, and how often."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kbatch import AcknowledgeType, ShareConsumer, TopicPartition
+from kbatch.errors import IllegalStateError, InvalidRecordStateError, KafkaError
+from tests import ROOT
+from tests.support.patience import HANG_SECONDS
+from tests.support.share_groups import LOCK_MS, new_group, new_topic, offsets, polled, send
+
+if TYPE_CHECKING:
+    from tests.oracle.kafka import RealKafka
+
+pytestmark = pytest.mark.java
+ACCEPT, RELEASE, REJECT, RENEW = AcknowledgeType
+# A member that reads one lot, says so, and then hangs.
+HANGING = """
+import sys, time, kbatch
+consumer = kbatch.ShareConsumer(bootstrap_servers=sys.argv[1], group_id=sys.argv[2])
+consumer.subscribe([sys.argv[3]])
+print(len(consumer.poll(60)), flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture
+def servers(real_kafka: RealKafka) -> str:
+    return real_kafka.bootstrap_servers
+
+
+@pytest.fixture
+def make(servers: str) -> Iterator[Callable[..., ShareConsumer]]:
+    made: list[ShareConsumer] = []
+
+    def make(group: str, topic: str, **settings: Any) -> ShareConsumer:
+        made.append(ShareConsumer(bootstrap_servers=servers, group_id=group, **settings))
+        made[-1].subscribe([topic])
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+def explicit(make: Callable[..., ShareConsumer], group: str, topic: str, **settings: Any) -> ShareConsumer:
+    return make(group, topic, share_acknowledgement_mode="explicit", **settings)
+
+
+def test_two_members_share_a_partition_without_doubles(
+    servers: str, make: Callable[..., ShareConsumer]
+) -> None:
+    group, topic = new_group(servers), new_topic(servers, 40)
+    members = [make(group, topic, max_poll_records=5, share_acquire_mode="RECORD_LIMIT") for _ in range(2)]
+    found: list[list[tuple[int, int]]] = [[], []]
+    while sum(map(len, found)) < 40:
+        for member, of_member in zip(members, found, strict=True):
+            of_member += offsets(member.poll(1))
+    assert all(found), "one member got everything"
+    assert sorted(found[0] + found[1]) == [(offset, 1) for offset in range(40)]
+
+
+def test_records_of_all_partitions_come_with_their_fields(
+    servers: str, make: Callable[..., ShareConsumer]
+) -> None:
+    group, topic = new_group(servers), new_topic(servers, 6, partitions=3)
+    records = polled(make(group, topic), 6)
+    places = {(each.partition, each.offset): bytes(each.value) for each in records}
+    assert places == {(number % 3, number // 3): b"%d" % number for number in range(6)}
+    assert {(each.topic, each.key, each.headers, each.delivery_count) for each in records} == {
+        (topic, None, (), 1)
+    }
+
+
+def test_implicit_mode_accepts_by_the_next_poll_and_by_commit(
+    servers: str, make: Callable[..., ShareConsumer]
+) -> None:
+    group, topic = new_group(servers), new_topic(servers, 3)
+    first = make(group, topic)
+    polled(first, 3)
+    first.commit()
+    send(servers, topic, 1)
+    assert offsets(polled(first, 1)) == [(3, 1)]
+    assert first.poll(0) == []
+    first.close()
+    send(servers, topic, 1)
+    assert offsets(polled(make(group, topic), 1)) == [(4, 1)]
+
+
+def test_release_delivers_again_and_reject_never(servers: str, make: Callable[..., ShareConsumer]) -> None:
+    group, topic = new_group(servers), new_topic(servers, 3)
+    consumer = explicit(make, group, topic)
+    kinds = {0: ACCEPT, 1: RELEASE, 2: REJECT}
+    polled(consumer, 3, lambda record: consumer.acknowledge(record, kinds[record.offset]))
+    consumer.commit()
+    send(servers, topic, 1)
+    again = polled(consumer, 2, consumer.acknowledge)
+    assert sorted(offsets(again)) == [(1, 2), (3, 1)]
+    consumer.commit()
+    send(servers, topic, 1)
+    assert offsets(polled(consumer, 1, consumer.acknowledge)) == [(4, 1)]
+
+
+def test_explicit_mode_refuses_a_poll_with_open_records(
+    servers: str, make: Callable[..., ShareConsumer]
+) -> None:
+    group, topic = new_group(servers), new_topic(servers, 1)
+    consumer = explicit(make, group, topic)
+    (record,) = polled(consumer, 1)
+    with pytest.raises(IllegalStateError, match=f"1 records .* offset 0 of {topic}-0"):
+        consumer.poll(0)
+    consumer.acknowledge(record, "release")
+    consumer.acknowledge(record, "accept")  # changes it, as long as it is not sent
+    consumer.commit()
+    with pytest.raises(IllegalStateError, match=r"offset 0 .* not waiting"):
+        consumer.acknowledge(record)
+
+
+def test_locks_that_end_deliver_again_and_refuse_acknowledgements(
+    servers: str, make: Callable[..., ShareConsumer]
+) -> None:
+    group = new_group(servers, **{"share.record.lock.duration.ms": LOCK_MS})
+    topic = new_topic(servers, 1)
+    slow, other = explicit(make, group, topic), explicit(make, group, topic)
+    (record,) = polled(slow, 1)
+    assert offsets(polled(other, 1, other.acknowledge)) == [(0, 2)]
+    slow.acknowledge(record)
+    with pytest.raises(InvalidRecordStateError, match=f"{topic}-0"):
+        slow.commit()
+    other.commit()
+
+
+def test_renewal_keeps_the_lock(servers: str, make: Callable[..., ShareConsumer]) -> None:
+    group = new_group(servers, **{"share.record.lock.duration.ms": LOCK_MS})
+    topic = new_topic(servers, 1)
+    consumer, other = explicit(make, group, topic), explicit(make, group, topic)
+    (record,) = polled(consumer, 1)
+    for _ in range(6):
+        consumer.acknowledge(record, RENEW)
+        consumer.commit()
+        assert other.poll(LOCK_MS / 3000) == []
+    consumer.acknowledge(record)
+    consumer.commit()
+    send(servers, topic, 1)
+    assert offsets(polled(other, 1, other.acknowledge)) == [(1, 1)]
+
+
+def test_records_of_a_killed_member_come_again(servers: str, make: Callable[..., ShareConsumer]) -> None:
+    group, topic = new_group(servers), new_topic(servers, 3)
+    with subprocess.Popen(
+        [sys.executable, "-c", HANGING, servers, group, topic], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        count = int(process.stdout.readline())
+        os.kill(process.pid, signal.SIGKILL)
+    found = sorted(offsets(polled(make(group, topic), 3)))
+    assert [offset for offset, _ in found] == [0, 1, 2]
+    assert sum(times == 2 for _, times in found) == count
+
+
+def test_close_accepts_and_a_failure_in_with_releases(
+    servers: str, make: Callable[..., ShareConsumer]
+) -> None:
+    group, topic = new_group(servers), new_topic(servers, 1)
+    with (
+        pytest.raises(ZeroDivisionError),
+        ShareConsumer(bootstrap_servers=servers, group_id=group) as consumer,
+    ):
+        consumer.subscribe([topic])
+        polled(consumer, 1)
+        raise ZeroDivisionError
+    with ShareConsumer(bootstrap_servers=servers, group_id=group) as consumer:
+        consumer.subscribe([topic])
+        assert offsets(polled(consumer, 1)) == [(0, 2)]
+    send(servers, topic, 1)
+    assert offsets(polled(make(group, topic), 1)) == [(1, 1)]
+
+
+def test_unsubscribe_leaves_and_subscribe_joins_again(
+    servers: str, make: Callable[..., ShareConsumer]
+) -> None:
+    group, topic = new_group(servers), new_topic(servers, 1)
+    consumer = make(group, topic)
+    polled(consumer, 1)
+    consumer.unsubscribe()
+    assert consumer.subscription() == set()
+    with pytest.raises(IllegalStateError, match="subscribe"):
+        consumer.poll(0)
+    send(servers, topic, 1)
+    consumer.subscribe([topic])
+    assert offsets(polled(consumer, 1)) == [(1, 1)]
+
+
+def test_commit_async_reports_each_partition(servers: str, make: Callable[..., ShareConsumer]) -> None:
+    group, topic = new_group(servers), new_topic(servers, 2, partitions=2)
+    consumer = make(group, topic)
+    polled(consumer, 1)
+    reports: list[dict[TopicPartition, KafkaError | None]] = []
+    consumer.commit_async(reports.append)
+    consumer.commit()
+    assert reports and set(reports[0].values()) == {None}
+    assert reports[0].keys() <= {TopicPartition(topic, 0), TopicPartition(topic, 1)}
+
+
+def test_example_of_the_page_runs_as_it_stands(
+    servers: str, make: Callable[..., ShareConsumer], capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (ROOT / "docs" / "consumer.md").read_text()
+    (code,) = re.findall(r"```python\n([^`]*ShareConsumer[^`]*)```", page)
+    group, topic = new_group(servers), new_topic(servers, 1)
+    code = code.replace("localhost:9092", servers).replace("workers", group).replace("orders", topic)
+    exec(code.replace("timeout=5.0", f"timeout={HANG_SECONDS}"), {})
+    assert capsys.readouterr().out == "b'0' 1\n"
+    send(servers, topic, 1)
+    assert offsets(polled(make(group, topic), 1)) == [(1, 1)]
+
+
+def test_members_survive_a_restart_of_the_broker() -> None:
+    from tests.oracle.kafka import RealKafka
+
+    with RealKafka() as kafka:
+        servers = kafka.bootstrap_servers
+        group, topic = new_group(servers), new_topic(servers, 2)
+        with ShareConsumer(bootstrap_servers=servers, group_id=group) as consumer:
+            consumer.subscribe([topic])
+            polled(consumer, 2)
+            consumer.commit()
+            kafka.restart()
+            send(servers, topic, 1)
+            assert offsets(polled(consumer, 1)) == [(2, 1)]
+            assert consumer.poll(HANG_SECONDS / 100) == []
