@@ -20,7 +20,8 @@ help:
 	@echo "               exactly once though a task and a query are killed on the way;"
 	@echo "               KAFKA=host:port takes a Kafka of yours instead of the embedded broker"
 	@echo "make test      all tests (some 10 minutes on two cores)"
-	@echo "make simulate  the producer in 1,000 worlds of virtual time and faults (SEEDS=0:1000)"
+	@echo "make simulate  the producer, and groups of readers, in 1,000 worlds each of virtual time and faults"
+	@echo "               (SEEDS=0:1000)"
 	@echo "make soak      the long campaigns in full, resumable, and properties with 1,000 examples; results"
 	@echo "               go to docs/soak.md"
 	@echo "make sanitize  the native modules under AddressSanitizer and UndefinedBehaviorSanitizer"
@@ -57,13 +58,14 @@ test: .venv/ready .venv/jvm .venv/kdc
 
 simulate: .venv/ready
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS)
+	$(BIN)/python -m tests.simulation --readers --seeds $(SEEDS)
 
 soak: .venv/ready .venv/jvm
 	$(BIN)/python -m tests.fuzz.soak
 	KBATCH_LONG=1 $(BIN)/python -m pytest tests/spark/test_spark_programs.py tests/spark/test_wheel.py \
 		tests/integration/test_group_engine.py::test_R71_heartbeats_go_on_while_the_program_computes \
 		tests/integration/test_package.py tests/integration/test_examples.py
-	KBATCH_EXAMPLES=1000 $(BIN)/python -m pytest -n 4 --dist loadfile tests/property tests/unit/sasl \
+	KBATCH_EXAMPLES=1000 $(BIN)/python -m pytest -n 4 --dist loadfile tests/property tests/unit/config tests/unit/sasl \
 		tests/integration/test_any_configuration.py
 
 sanitize: .venv/ready

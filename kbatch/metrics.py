@@ -273,6 +273,8 @@ CONSUMER_METRICS: tuple[Metric, ...] = (
     Metric("time-between-poll-max", CONSUMER, "time-between-poll", MAX, "ms", "Longest such time."),
     Metric("poll-idle-ratio-avg", CONSUMER, "poll-idle-ratio", AVG, "1",
            "Time in a poll, divided by the sum of that and the time since the beginning of the poll before."),
+    Metric("commit-sync-time-ns-total", CONSUMER, "commit-sync-time", TOTAL, "ns", "Time spent in commit()."),
+    Metric("committed-time-ns-total", CONSUMER, "committed-time", TOTAL, "ns", "Time spent in committed()."),
     Metric("request-latency-avg", CONSUMER_NODE, "request-latency", AVG, "ms",
            "From the sending of a Fetch to the node's answer.", scope=Scope.NODE),
     Metric("request-latency-max", CONSUMER_NODE, "request-latency", MAX, "ms", "Longest such time.",

@@ -349,9 +349,7 @@ class Backlog:
     held : dict of TopicPartition to Held
     """
 
-    def __init__(
-        self, engine: ReadingEngine, wake: Callable[[], object], notify: Callable[[], bool]
-    ) -> None:
+    def __init__(self, engine: ReadingEngine, wake: Callable[[], object], notify: Callable[[], bool]) -> None:
         self.arrivals = Arrivals(notify)
         self.held: dict[TopicPartition, Held] = {}
         self._engine = engine
@@ -401,6 +399,16 @@ class Backlog:
         """Note that the program is done with what was delivered."""
         self._before.clear()
         self._is_iterating = False
+
+    def take_back(self) -> None:
+        """Read what was delivered again, since the poll that took it was interrupted."""
+        for held, before in list(self._before.items()):
+            is_read = self.held.get(held.partition) is held
+            if is_read and before is not None and held.last is not before:
+                start = Start(before.offset + 1, before.leader_epoch)
+                generation = self._engine.seek(held.partition, start)
+                self.hold(Held(held.partition, generation, start))
+                self._wake()
 
     def iterate(self, held: Held, records: list[ConsumerRecord]) -> None:
         """Note that an iteration gives these records one by one."""
@@ -488,7 +496,8 @@ class Backlog:
 
     def _next_held(self) -> Held | None:
         for held in self._turns.values():
-            if not held.is_paused and not held.queue[0].is_busy:
+            # an interrupt may have left an empty queue in turn
+            if held.queue and not held.is_paused and not held.queue[0].is_busy:
                 return held
         return None
 
@@ -507,12 +516,9 @@ class Backlog:
             if isinstance(result, Moved):
                 held.last = LastRead(result.to_offset - 1)
             elif isinstance(result, Fetched) and result.next_offset > held.position:
-                epoch = NO_EPOCH if held.last is None else held.last.leader_epoch
-                held.last = LastRead(
-                    result.next_offset - 1, epoch if piece.records is None else piece.records.last_epoch
-                )
+                held.last = LastRead(result.next_offset - 1, result.last_epoch)
+            self._release(held, piece)  # first: after an interrupt it is done again
             held.queue.popleft()
-            self._release(held, piece)
             self._end_turn(held)
         return None
 
@@ -628,7 +634,7 @@ class Backlog:
     def settle(self, *, raises: bool) -> None:
         """Pass what has no rows. Raise the error that comes next, if wanted."""
         for held in list(self._turns.values()):
-            if not (held.is_paused or held.queue[0].is_busy):
+            if held.queue and not (held.is_paused or held.queue[0].is_busy):
                 error = self._settle(held)
                 if error is not None and raises:
                     raise self._raised(held, error)

@@ -435,6 +435,9 @@ class ConsumerBase(ReadingClient):
             try:
                 self._backlog.sort()
                 yield
+            except BaseException:
+                self._backlog.take_back()
+                raise
             finally:
                 self._metrics.end(runtime.now_ns())
 
@@ -653,12 +656,13 @@ class ConsumerBase(ReadingClient):
         self._user.refuse_callbacks("close")
         runtime.is_closed = True
         runtime.changed.notify()
+        self._user.caller_back = self._user.current
         try:
-            with self._user.calling_back():
-                has_group = self.config.group_id is not None and self._engine.fatal_error is None
-                if has_group and await runtime.await_until(lambda: self._user.is_free, deadline):
-                    await self._end_membership(leave, deadline, is_failing, calls_back)
+            has_group = self.config.group_id is not None and self._engine.fatal_error is None
+            if has_group and await runtime.await_until(lambda: self._user.is_free, deadline):
+                await self._end_membership(leave, deadline, is_failing, calls_back)
         finally:
+            self._user.caller_back = None
             self._end()
 
     async def _end_membership(

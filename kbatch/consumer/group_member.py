@@ -57,6 +57,11 @@ OnCommit = Callable[[dict[TopicPartition, OffsetAndMetadata], BaseException | No
 Committable = (
     Polled | ConsumerRecord | Iterable[ConsumerRecord] | Mapping[TopicPartition, int | OffsetAndMetadata]
 )
+LATENCIES = {
+    "assign": "partition-assigned-latency",
+    "revoke": "partition-revoked-latency",
+    "lost": "partition-lost-latency",
+}
 # A poll that waits counts as polling: it is noted as often in max.poll.interval.ms.
 NOTES_PER_INTERVAL = 4
 
@@ -97,8 +102,8 @@ class Step:
     listener : Listener
     is_begun : bool
     commit : CommitOffsets or None
-    is_called : bool
-        True if the callback has begun.
+    called_ns : int or None
+        When the callback has begun.
     task : asyncio.Task or None
         The callback, if it is a coroutine.
     """
@@ -108,7 +113,7 @@ class Step:
         self.listener = listener
         self.is_begun = False
         self.commit: CommitOffsets | None = None
-        self.is_called = False
+        self.called_ns: int | None = None
         self.task: Any = None
 
 
@@ -321,7 +326,7 @@ class GroupMember:
         with self._user:
             call = CommitOffsets(self._offsets_of(offsets), timeout_ms=self._milliseconds(timeout))
             self._engine.commit(call)
-            await self._await_call(call)
+            await self._await_call(call, "commit-sync-time")
             self.run_commit_callbacks()
             self._interceptors.on_commit(call.offsets, call.error)
             if call.error is not None:
@@ -365,7 +370,7 @@ class GroupMember:
         with self._user:
             call = CommittedLookup(chosen, timeout_ms=self._milliseconds(timeout))
             self._engine.committed(call)
-            await self._await_call(call)
+            await self._await_call(call, "committed-time")
             if call.error is not None:
                 raise call.error
             return {each: call.answer.get(each) for each in chosen}
@@ -396,15 +401,17 @@ class GroupMember:
         self._runtime.deadline(timeout)  # raises unless it is a number
         return None if timeout is None else int(timeout * 1000)
 
-    async def _await_call(self, call: CommitOffsets | CommittedLookup) -> None:
+    async def _await_call(self, call: CommitOffsets | CommittedLookup, sensor: str) -> None:
         """Wait for a call, which the engine ends at its deadline; a callback of close() may do so, too."""
         runtime = self._runtime
+        begun_ns = runtime.now_ns()
         if not runtime.is_closed:
             await runtime.await_answer(lambda: call.is_done, runtime.deadline(None), call.name)
-            return
-        runtime.network.wake()
-        if not await runtime.await_until(lambda: call.is_done, runtime.deadline(None)):
-            raise runtime.closed_error()
+        else:
+            runtime.network.wake()
+            if not await runtime.await_until(lambda: call.is_done, runtime.deadline(None)):
+                raise runtime.closed_error()
+        runtime.observe(sensor, runtime.now_ns() - begun_ns)
 
     def _offsets_of(self, given: Any) -> dict[TopicPartition, OffsetAndMetadata]:
         """Return what `commit` is to commit."""
@@ -445,8 +452,7 @@ class GroupMember:
             call, on_commit = self._async_commits.popleft()
             self._interceptors.on_commit(call.offsets, call.error)
             if on_commit is not None:
-                with self._user.calling_back():
-                    on_commit(dict(call.offsets), call.error)
+                self._user.call_back(on_commit, dict(call.offsets), call.error)
             elif call.error is not None:
                 logger.warning("a commit failed: %s", call.error)
 
@@ -504,11 +510,17 @@ class GroupMember:
         """Do the next step, or what is left of it. Return False at the deadline."""
         step = self._step
         if step is None:
-            rebalance = self._engine.take_rebalance()
+            rebalance = self._engine.rebalance
             if rebalance is None:
                 return True
             step = self._step = Step(rebalance, self._listener)
-        self._begin(step)
+        if not step.is_begun:
+            taken = self._engine.take_rebalance(step.rebalance)
+            if taken is None:  # it was withdrawn
+                self._step = None
+                return True
+            step.rebalance = taken
+            self._begin(step)
         commit = step.commit
         if commit is not None:
             if not await self._runtime.await_until(lambda: commit.is_done, deadline):
@@ -528,8 +540,6 @@ class GroupMember:
 
     def _begin(self, step: Step) -> None:
         """Hold what is assigned; begin to commit what is revoked."""
-        if step.is_begun:
-            return
         kind, partitions, number = step.rebalance
         if kind == "assign":
             for each in partitions:
@@ -550,12 +560,11 @@ class GroupMember:
     def _call_back(self, step: Step) -> None:
         """Begin the callback, once. If it raises, the step is finished."""
         callback = step.listener.of(step.rebalance.kind)
-        if step.is_called or callback is None:
+        if step.called_ns is not None or callback is None:
             return
-        step.is_called = True
+        step.called_ns = self._runtime.now_ns()
         try:
-            with self._user.calling_back():
-                result = callback(list(step.rebalance.partitions))
+            result = self._user.call_back(callback, list(step.rebalance.partitions))
         except BaseException:
             self._finish(step)
             raise
@@ -576,6 +585,9 @@ class GroupMember:
                 self._let_go(step.rebalance.partitions)
             if step.rebalance.kind == "lost":
                 self._identity = None
+            if step.called_ns is not None:
+                duration_ms = (self._runtime.now_ns() - step.called_ns) / NS_PER_MS
+                self._runtime.observe(LATENCIES[step.rebalance.kind], duration_ms)
             self._engine.finish_rebalance(step.rebalance)
             self._runtime.network.wake()
             self._step = None

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, final
 
 from kbatch.errors import ConcurrentUseError, IllegalStateError
@@ -81,11 +80,16 @@ class SoleUser:
                 f"{name}() must not be called in a callback of the consumer; call it later"
             )
 
-    @contextmanager
-    def calling_back(self) -> Iterator[None]:
-        """Let a callback run on this thread or task."""
-        before, self.caller_back = self.caller_back, self._current()
+    def call_back(self, callback: Callable[..., Any], *arguments: object) -> Any:
+        """Return the result of a callback, which runs on this thread or task."""
+        before = self.caller_back
         try:
-            yield
-        finally:
+            self.caller_back = self._current()
+            return callback(*arguments)
+        finally:  # no signal handler runs between the call and this
             self.caller_back = before
+
+    @property
+    def current(self) -> Any:
+        """The thread or task that calls."""
+        return self._current()

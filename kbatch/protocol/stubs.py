@@ -47,8 +47,9 @@ def _message(kind: type[Message]) -> Iterator[str]:
 
 def _fields(spec: StructSpec, kind: type[Message], indent: str) -> Iterator[str]:
     for field in spec.fields:
-        has_other = field.type == "uuid" or (field.type == "records" and not field.nullable)
-        default = "..." if field.default is ... or has_other else repr(field.default)
+        is_missing = field.default is None and not field.nullable  # it has to be given
+        has_none = field.default is ... or field.type == "uuid" or is_missing
+        default = "..." if has_none else repr(field.default)
         yield f"{indent}{field.name}: {_type(field, kind)} = {default}"
 
 

@@ -9,14 +9,18 @@ from types import SimpleNamespace
 from typing import Any
 
 from kbatch.core.consumer import assignors, commits
-from kbatch.core.consumer.budget import FrameShare
+from kbatch.core.consumer.budget import Budget, FrameShare
 from kbatch.core.consumer.classic_membership import ClassicMembership
+from kbatch.core.consumer.commits import Commits
 from kbatch.core.consumer.consumer_membership import ConsumerMembership
+from kbatch.core.consumer.engine import ReadingEngine
 from kbatch.core.consumer.fetch_session import FetchSession
 from kbatch.core.consumer.fetcher import Fetcher
 from kbatch.core.consumer.group_coordinator import GroupCoordinator
 from kbatch.core.consumer.group_engine import GroupEngine
-from kbatch.core.consumer.membership import Ownership
+from kbatch.core.consumer.leader_requests import LeaderRequests
+from kbatch.core.consumer.membership import HeartbeatClock, Ownership
+from kbatch.core.consumer.positions import Positions
 from tests.simulation.planting import plants as plants_anywhere
 
 plants = partial(plants_anywhere, of_readers=True)
@@ -75,6 +79,41 @@ def the_first_record_of_a_batch_comes_twice(original: Any) -> Any:
     return scan
 
 
+@plants(Fetcher, "_back_off")
+def a_fetch_does_not_back_off(original: Any) -> Any:
+    """A partition is asked for again at once after an error."""
+    return nothing
+
+
+@plants(ReadingEngine, "seek")
+def a_seek_keeps_its_generation(original: Any) -> Any:
+    """What was asked for before a seek cannot be told from what was asked for after it."""
+
+    def seek(self: ReadingEngine, partition: Any, *arguments: Any) -> int:
+        old = self._fetcher.partitions.get(partition)
+        generation: int = original(self, partition, *arguments)
+        if old is None:
+            return generation
+        self.submit(lambda now_ns: setattr(self._fetcher.partitions[partition], "generation", old.generation))
+        return old.generation
+
+    return seek
+
+
+@plants(Fetcher, "_scan")
+def a_piece_of_markers_has_the_epoch_of_before(original: Any) -> Any:
+    """A commit after markers names the leader epoch of the record before, so that the log seems truncated."""
+
+    def scan(self: Fetcher, state: Any, *arguments: Any) -> Any:
+        before = state.last_epoch
+        fetched = original(self, state, *arguments)
+        if fetched is not None and fetched.records is None:
+            fetched.last_epoch = before
+        return fetched
+
+    return scan
+
+
 @plants(Fetcher, "_handle_error")
 def an_error_leaves_a_partition_out(original: Any) -> Any:
     """A partition that was answered with an error is never asked for again."""
@@ -106,21 +145,45 @@ def a_session_does_not_name_new_offsets(original: Any) -> Any:
     return request
 
 
-@plants(Fetcher, "_lose")
+@plants(Fetcher, "_fail_attempt")
 def a_lost_answer_is_forgotten(original: Any) -> Any:
     """The memory that was reserved for a lost answer is not given back."""
 
-    def lose(self: Fetcher, attempt: Any, error: Any) -> None:
+    def fail_attempt(self: Fetcher, attempt: Any, error: Any) -> None:
         self._budget.charge(attempt.reserved_bytes)
         original(self, attempt, error)
 
-    return lose
+    return fail_attempt
+
+
+@plants(Budget, "__init__")
+def the_budget_is_in_kibibytes(original: Any) -> Any:
+    """kbatch.fetch.buffer.memory is taken for kibibytes."""
+    return lambda self, limit: original(self, limit * 1024)
 
 
 @plants(FrameShare, "release")
 def memory_of_answers_is_not_returned(original: Any) -> Any:
     """What was read stays charged."""
     return nothing
+
+
+@plants(Positions, "handle_divergence")
+def a_diverging_epoch_is_ignored(original: Any) -> Any:
+    """A position in a part of the log that was replaced is asked for again and again."""
+    return nothing
+
+
+@plants(Positions, "handle_out_of_range")
+def out_of_range_is_asked_for_again(original: Any) -> Any:
+    """A position that the log does not have any more is not reset."""
+    return nothing
+
+
+@plants(LeaderRequests, "_fail")
+def a_failed_look_up_is_forgotten(original: Any) -> Any:
+    """ListOffsets that failed is not sent again."""
+    return lambda self, request, error, now_ns: setattr(request, "is_done", True)
 
 
 # Positions
@@ -149,6 +212,20 @@ def an_error_means_no_committed_offset(original: Any) -> Any:
     return read_offsets
 
 
+@plants(GroupEngine, "_finish_rebalance")
+def what_was_given_up_is_read_on(original: Any) -> Any:
+    """Partitions that were revoked or lost are fetched as before."""
+
+    def finish(self: GroupEngine, step: Any, now_ns: int) -> None:
+        close, self._close = self._close, nothing  # type: ignore[method-assign]
+        try:
+            original(self, step, now_ns)
+        finally:
+            self._close = close  # type: ignore[method-assign]
+
+    return finish
+
+
 # Commits
 
 
@@ -162,6 +239,12 @@ def commits_are_one_too_far(original: Any) -> Any:
         )
 
     return commit_message
+
+
+@plants(Commits, "_drop_lost")
+def lost_partitions_are_committed(original: Any) -> Any:
+    """Offsets of partitions that the member has lost since are committed with its next generation."""
+    return nothing
 
 
 # Coordinators and steps
@@ -197,10 +280,46 @@ def lost_partitions_stay_with_the_program(original: Any) -> Any:
     return lose
 
 
-@plants(GroupEngine, "_check_polls")
+@plants(Ownership, "finish")
+def a_loss_during_a_step_is_forgotten(original: Any) -> Any:
+    """What is lost while the program does a step stays with it."""
+
+    def finish(self: Ownership, step: Any) -> bool:
+        self._must_lose = False
+        return bool(original(self, step))
+
+    return finish
+
+
+@plants(GroupEngine, "_expiry_ns")
 def a_program_that_does_not_poll_keeps_its_place(original: Any) -> Any:
     """max.poll.interval.ms has no effect."""
-    return nothing
+    return lambda self: 2**62
+
+
+@plants(ConsumerMembership, "_try_again")
+def a_lost_heartbeat_counts_as_sent(original: Any) -> Any:
+    """Fields of a heartbeat that was not answered are not sent again."""
+
+    def try_again(self: ConsumerMembership, outcome: Any, now_ns: int) -> None:
+        sent = dict(self._sent)
+        original(self, outcome, now_ns)
+        self._sent.update(sent)
+
+    return try_again
+
+
+@plants(ConsumerMembership, "_claims")
+def a_heartbeat_leaves_out_what_a_step_adds(original: Any) -> Any:
+    """A complete heartbeat names what the member owns, without what its program is about to take."""
+
+    def claims(self: ConsumerMembership) -> dict[bytes, list[int]]:
+        named: dict[bytes, list[int]] = {}
+        for each in sorted(self._ownership.owned):
+            named.setdefault(self._ids[each], []).append(each.partition)
+        return named
+
+    return claims
 
 
 # Members by KIP-848
@@ -234,10 +353,10 @@ def a_member_leaves_without_a_word(original: Any) -> Any:
     return send_leave
 
 
-@plants(ConsumerMembership, "_due_ns")
+@plants(HeartbeatClock, "after")
 def heartbeats_stop_after_the_target(original: Any) -> Any:
     """A stable member sends a heartbeat only if something has changed."""
-    return lambda self: 2**62
+    return lambda self, sent_ns, member_id: 2**62
 
 
 # Members by the classic protocol
@@ -260,7 +379,7 @@ def cooperative_members_take_what_others_still_have(original: Any) -> Any:
     return lambda *arguments: (original(*arguments)[0], {})
 
 
-@plants(ClassicMembership, "_lose")
+@plants(ClassicMembership, "_lose_generation")
 def a_removed_member_keeps_its_partitions(original: Any) -> Any:
     """A member that the coordinator does not know joins again with what it had."""
 

@@ -83,6 +83,7 @@ def test_names_are_unique_and_explained() -> None:
 
 
 OF_POLLS = {"last-poll-seconds-ago", "time-between-poll", "poll-idle-ratio"}
+OF_POLLS |= {"commit-sync-time", "committed-time"}
 
 
 def test_connections_of_readers_have_the_metrics_of_producers() -> None:

@@ -6,6 +6,7 @@ anything.
 """
 
 cimport cython
+from cpython.exc cimport PyErr_CheckSignals
 
 import threading
 
@@ -57,6 +58,8 @@ cdef class NativeEvent:
 
     def wait(self, timeout=None):
         """True if it has happened within `timeout` seconds (None: no limit)."""
+        # a signal that came before the lock waits does not end the waiting, and its handler has not run
+        PyErr_CheckSignals()
         if not self._has_happened and self._lock.acquire(True, -1 if timeout is None else max(timeout, 0)):
             self._lock.release()
         return self._has_happened

@@ -72,6 +72,8 @@ JOIN_GRACE_MS = 5_000
 # The first versions with a feature.
 JOINS_STATIC = 5
 LEAVES_BY_LIST = 3
+# The reason to join again after a rebalance took partitions from this member.
+GIVEN_UP = "partitions were given up for other members"
 # The coordinator keeps this much of a reason.
 MAX_REASON_CHARACTERS = 255
 
@@ -183,6 +185,7 @@ class ClassicMembership:
         # this rebalance
         self._request = AnyNodeRequest(GROUP_LANE)  # JoinGroup and SyncGroup
         self._reason = ""
+        self._owes_rebalance_of = NO_GENERATION  # the generation after which what it gave up is assigned
         self._protocol = ""  # the name of the group's assignor
         self._assignments: Mapping[str, bytes] = {}
         self._target: frozenset[TopicPartition] | None = None
@@ -298,10 +301,10 @@ class ClassicMembership:
         """Return when to run again. The program's steps, answers and metadata make the engine run anyway."""
         deadlines = [NEVER_NS]
         state, is_idle = self._state, self._ownership.is_idle
-        if self._leaving:
-            deadlines.append(self._leave_request.deadline_ns)
-        if self._leaving or (state is LEAVING and is_idle):
+        if is_idle if state is LEAVING else self._leaving:
             deadlines.append(self._leave_until_ns)
+            if self._leaving:
+                deadlines.append(self._leave_request.deadline_ns)
         if self._listing is not None and state in (JOINING, STABLE):
             deadlines.append(self._listing.deadline_ns)
         if state is SYNCING or (state is JOINING and is_idle and self._knows_topics):
@@ -416,7 +419,8 @@ class ClassicMembership:
             return
         owned = self._ownership.owned
         if revoked := owned - self._target:
-            self._reason = "partitions were given up for other members"
+            self._reason = GIVEN_UP
+            self._owes_rebalance_of = self._member.generation_id
             self._ownership.revoke(revoked)
             return
         added = self._target - owned
@@ -616,7 +620,9 @@ class ClassicMembership:
             self._member.member_id,
             self._config.group_instance_id,
         )
-        self._reason = ""
+        # A static member may have been replaced by itself, without the rebalance that it was to ask for.
+        owes_rebalance = self._owes_rebalance_of == self._member.generation_id
+        self._reason, self._owes_rebalance_of = GIVEN_UP if owes_rebalance else "", NO_GENERATION
         self._move(STABLE)
         strange = {each.topic for each in partitions if not self._wants(each.topic)}
         if strange:

@@ -58,7 +58,7 @@ class CommitOffsets(Call):
     """
 
     __slots__ = ("created_ns", "deadline_ns", "failed", "last_error", "offsets", "refused_generation",
-                 "retries", "timeout_ms", "unfinished")  # fmt: skip
+                 "retries", "tenures", "timeout_ms", "unfinished")  # fmt: skip
 
     def __init__(
         self,
@@ -75,6 +75,7 @@ class CommitOffsets(Call):
         self.unfinished = dict(offsets)
         self.created_ns = 0
         self.deadline_ns = NEVER_NS
+        self.tenures: dict[TopicPartition, int | None] = {}  # of the partitions, when it was made
         self.refused_generation: int | None = None  # in the last answer
         self.last_error: KafkaError | None = None
 
@@ -161,6 +162,7 @@ class Commits:
     def commit(self, call: CommitOffsets, now_ns: int) -> None:
         """Begin the call."""
         self._begin(call, now_ns)
+        call.tenures = {each: self._ownership.tenure(each) for each in call.offsets}
         self._commits.append(call)
 
     def look_up(
@@ -254,11 +256,16 @@ class Commits:
 
     def _drop_lost(self, call: CommitOffsets) -> None:
         """Fail what the member may not commit, or not any more: the coordinator does not compare offsets with
-        assignments, and another member may be ahead of these.
+        assignments, and another member may be ahead of these, although the partition has come back since.
         """
         if self.is_subscribed:
             is_member = self.membership is not None and self.membership.is_member
-            lost = call.unfinished.keys() - (self._ownership.held if is_member else ())
+            tenure, tenures = self._ownership.tenure, call.tenures
+            lost = [
+                each
+                for each in call.unfinished
+                if not is_member or tenures[each] is None or tenure(each) != tenures[each]
+            ]
             if lost:
                 self._fail_lost(call, lost, self.left_reason or "this consumer does not own them")
 

@@ -327,18 +327,24 @@ class ConsumerMembership:
         assert self._subscription is not None
         config, pattern = self._context.config, self._subscription.pattern
         had_pattern = bool(self._sent.get("subscribed_topic_regex"))
-        by_topic: dict[bytes, list[int]] = {}
-        # A partition that is left out counts as given up. The program may take an open step at any time.
-        for each in sorted(self._ownership.claimed):
-            by_topic.setdefault(self._ids[each], []).append(each.partition)
         return {
             "rack_id": config.client_rack or None,
             "rebalance_timeout_ms": config.max_poll_interval_ms,
             "subscribed_topic_names": sorted(self._subscription.topics),
             "subscribed_topic_regex": "" if pattern is None and had_pattern else pattern,
             "server_assignor": config.group_remote_assignor,
-            "topic_partitions": by_topic,
+            "topic_partitions": self._claims(),
         }
+
+    def _claims(self) -> dict[bytes, list[int]]:
+        """Return the partitions that nobody else may get, by topic id: what is owned, what an open step adds,
+        and the rest of the target. The coordinator counts what is left out as given up, and its next target
+        comes too late for a step that the program takes meanwhile.
+        """
+        claims = {topic_id: set(partitions) for topic_id, partitions in self._target.items()}
+        for each in self._ownership.claimed:
+            claims.setdefault(self._ids[each], set()).add(each.partition)
+        return {topic_id: sorted(partitions) for topic_id, partitions in claims.items()}
 
     def _request(self, fields: Mapping[str, Any], version: int) -> Message:
         if version < FIRST_VERSION_WITH_PATTERNS and fields["subscribed_topic_regex"]:

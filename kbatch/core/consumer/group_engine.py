@@ -198,8 +198,9 @@ class GroupEngine(ReadingEngine):
         """The step that waits for the program; `on_change` was called after it came."""
         return self._ownership.offered
 
-    def take_rebalance(self) -> Rebalance | None:
+    def take_rebalance(self, offered: Rebalance | None = None) -> Rebalance | None:
         """Return the step that waits for the program, which then has to do it and call `finish_rebalance`.
+        `offered` is returned again if it was taken already, by a call that was interrupted.
 
         revoke: hand out nothing more of the partitions, commit what was handed out, and run on_revoked.
         assign: results of these partitions have the step's number as their generation; run on_assigned, in
@@ -207,6 +208,8 @@ class GroupEngine(ReadingEngine):
         lost: hand out nothing more, and commit nothing; run on_lost.
         """
         step = self._ownership.take()
+        if step is None and offered is not None and self._ownership.is_open(offered):
+            step = offered
         if step is not None and step.kind == "assign":
             self.submit(partial(self._prepare, step))
         return step

@@ -109,6 +109,7 @@ class Ownership:
         self._offered: deque[Rebalance] = deque()  # at most one; whoever removes it decides about it
         self._open: Rebalance | None = None
         self._must_lose = False
+        self._tenures: dict[TopicPartition, int] = {}
 
     # For the program's thread
 
@@ -127,6 +128,10 @@ class Ownership:
         except IndexError:
             return None
 
+    def is_open(self, step: Rebalance) -> bool:
+        """True if the step is not finished, and not withdrawn."""
+        return self._open is step
+
     # For the engine's owner
 
     @property
@@ -134,13 +139,14 @@ class Ownership:
         """True if all steps are finished."""
         return self._open is None
 
-    @property
-    def held(self) -> frozenset[TopicPartition]:
-        """What is owned, and what the program is just taking: the member may commit it."""
+    def tenure(self, partition: TopicPartition) -> int | None:
+        """Return the number of the step by which the program has got a partition, or is just taking it; None
+        if the member must not commit it. A partition that was lost, and came back, has another one.
+        """
         step = self._open
-        if step is not None and step.kind == "assign" and not self._offered:
-            return self.owned | set(step.partitions)
-        return self.owned
+        if step is not None and step.kind == "assign" and not self._offered and partition in step.partitions:
+            return step.number
+        return self._tenures.get(partition)
 
     @property
     def claimed(self) -> frozenset[TopicPartition]:
@@ -183,8 +189,11 @@ class Ownership:
         self._open = None
         if step.kind == "assign":
             self.owned |= frozenset(step.partitions)
+            self._tenures.update(dict.fromkeys(step.partitions, step.number))
         else:
             self.owned -= frozenset(step.partitions)
+            for partition in step.partitions:
+                self._tenures.pop(partition, None)
         if self._must_lose:
             self._must_lose = False
             self.lose()

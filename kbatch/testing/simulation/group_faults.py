@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from kbatch.errors import ErrorCode
 from kbatch.protocol import codec, messages
+from kbatch.records import TopicPartition
 from kbatch.testing.broker.group_members import Group
 from kbatch.testing.broker.state import Connection
 from kbatch.testing.simulation.fate import Fate
@@ -54,6 +55,7 @@ REFUSALS: Mapping[type[Message], tuple[ErrorCode, ...]] = {
     messages.SyncGroupRequest: (*_ELSEWHERE, ErrorCode.REBALANCE_IN_PROGRESS),
     messages.HeartbeatRequest: (*_ELSEWHERE, ErrorCode.REBALANCE_IN_PROGRESS),
 }
+FETCH = messages.FetchRequest.api_key
 _KEYS = frozenset(kind.api_key for kind in REFUSALS)
 
 
@@ -73,6 +75,8 @@ class GroupFaults(WorldFaults):
 
     def for_request(self, link: Link, frame: bytes) -> Fate:
         fate = super().for_request(link, frame)
+        if fate.api_key == FETCH and self.hidden:
+            fate.error_before = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         is_clear = fate.api_key in _KEYS and not (fate.drops_before or fate.drops_after)
         if is_clear and self._happens(self.world.readers.refused):
             fate.error_before = self._random.choice(self.errors[fate.api_key])
@@ -110,6 +114,15 @@ class GroupFaults(WorldFaults):
         node_id = self._random.randrange(len(cluster.state.cluster.nodes))
         self.world.trace("!! node %d forgets its fetch sessions", node_id)
         cluster.state.fetch_sessions.forget(node_id)
+
+    def _trim(self) -> None:
+        """Delete the beginning of a log, as by retention."""
+        partition = self._any_partition()
+        place = TopicPartition(partition.topic.name, partition.index)
+        offset = self._random.randint(partition.log.log_start_offset, partition.log.high_watermark)
+        self.world.trace("!! %s loses what is before %d", place, offset)
+        self.world.cluster.change(partition.log.delete_records_before, offset)
+        self.world.ledger.log(place).start = partition.log.log_start_offset
 
     # Members
 
@@ -171,4 +184,5 @@ READER_HAPPENINGS: Mapping[str, Callable[[Any], None]] = {
     "join": GroupFaults._join,
     "move_coordinator": GroupFaults._move_coordinator,
     "end_sessions": GroupFaults._end_sessions,
+    "trim": GroupFaults._trim,
 }

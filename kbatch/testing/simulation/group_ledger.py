@@ -57,15 +57,18 @@ class WrittenLog:
 
     Attributes
     ----------
+    start : int
+        The records before were deleted.
     is_torn : bool
         An unclean election has replaced records that readers may have got.
     """
 
-    __slots__ = ("_offsets", "_records", "is_torn")
+    __slots__ = ("_offsets", "_records", "is_torn", "start")
 
     def __init__(self) -> None:
         self._offsets: list[int] = []
         self._records: list[WrittenRecord] = []
+        self.start = 0
         self.is_torn = False
 
     def add(self, offset: int, record: WrittenRecord) -> None:
@@ -188,7 +191,7 @@ class GroupLedger:
         return [
             (partition, offset, number)
             for partition, log in self.logs.items()
-            for offset, number in log.visible(0, END, committed=self._reads_committed)
+            for offset, number in log.visible(log.start, END, committed=self._reads_committed)
             if number not in self.got
         ]
 

@@ -21,6 +21,7 @@ from kbatch.testing.simulation.group_options import SESSION_MS
 from kbatch.testing.simulation.group_program import Program
 from kbatch.testing.simulation.group_wire import GroupWire
 from kbatch.testing.simulation.network import Shell
+from kbatch.testing.simulation.schedule import MS, SECOND
 from kbatch.testing.simulation.trace import Violation
 from kbatch.waiting.virtual import VirtualTask
 
@@ -166,12 +167,21 @@ class Member:
         """Check the engine after a round."""
         if self.engine.fatal_error is not None:
             raise Violation(f"{self.name} gave up: {self.engine.fatal_error!r}")
-        budget = self.engine._budget
-        if not 0 <= budget.used <= budget.limit + self.world.slack_bytes:
-            raise Violation(f"{self.name}: {budget.used} bytes of {budget.limit} are in use")
+        used_bytes, limit_bytes = self.engine._budget.used, self.config.kbatch_fetch_buffer_memory
+        if not 0 <= used_bytes <= limit_bytes + self.world.slack_bytes:
+            raise Violation(f"{self.name}: {used_bytes} bytes of {limit_bytes} are in use")
+        membership, silent_ns = self.engine._membership, self.schedule.now_ns - self.program.polled_ns
+        limit_ns = self.config.max_poll_interval_ms * MS + SECOND
+        if membership is not None and membership.is_member and silent_ns > limit_ns:
+            raise Violation(f"{self.name} is a member, and has not polled for {silent_ns / SECOND} s")
         if self.engine.owned is not self._seen_owned:
             self._seen_owned = self.engine.owned
             self.world.check_owners()
+
+    def check_reading(self) -> None:
+        """Check that nothing is read that it does not own."""
+        if strange := self.engine._fetcher.partitions.keys() - self.engine.owned:
+            raise Violation(f"{self.name} reads {sorted(strange)}, which it does not own")
 
     def check_released(self) -> None:
         """Check that only answers that are awaited have memory."""

@@ -39,6 +39,8 @@ class Readers:
         The largest number of records of a poll.
     poll_ms, work_ms : float
         The longest wait in a poll, and the longest time between two polls.
+    callback_ms : float
+        The longest time of the callbacks of a rebalance.
     seek, hold : float
         The probability that a poll is followed by a seek; by a pause of some partitions.
     crash, close, freeze, stall, fence, join : float
@@ -48,8 +50,9 @@ class Readers:
         The longest time until a dead member comes back.
     frozen_ms : int
         The longest time of a stopped process.
-    move_coordinator, end_sessions : float
-        How often per second the coordinator moves; a node forgets its fetch sessions.
+    move_coordinator, end_sessions, trim : float
+        How often per second the coordinator moves; a node forgets its fetch sessions; the beginning of a log
+        is deleted.
     refused : float
         The probability that a coordinator refuses a request, or a leader a Fetch.
     """
@@ -65,6 +68,7 @@ class Readers:
     poll_records: int
     poll_ms: float
     work_ms: float
+    callback_ms: float
     seek: float
     hold: float
     crash: float
@@ -77,6 +81,7 @@ class Readers:
     frozen_ms: int
     move_coordinator: float
     end_sessions: float
+    trim: float
     refused: float
 
     @classmethod
@@ -92,8 +97,9 @@ class Readers:
             isolation=draw.of("read_committed", "read_committed", "read_uncommitted"),
             commit=draw.of("each", "each", "async", "auto", "seldom", "last"),
             poll_records=draw.of(1, 5, 500),
-            poll_ms=draw.of(50, 300, 1000),
+            poll_ms=draw.of(300, 1000, 3000),
             work_ms=draw.of(0, 5, 100),
+            callback_ms=draw.of(0, 0, 0, 200, 2000),
             seek=draw.rate(0.1, 0.2),
             hold=draw.rate(0.2, 0.2),
             crash=draw.rate(1, 0.3),
@@ -106,6 +112,7 @@ class Readers:
             frozen_ms=draw.of(300, 4000, 12_000),
             move_coordinator=draw.rate(5, 0.3),
             end_sessions=draw.rate(5, 0.3),
+            trim=draw.rate(1, 0.2),
             refused=draw.of(0, 0, 0, 0.05, 0.2),
         )
 
@@ -144,12 +151,13 @@ class Writing:
 
     @classmethod
     def draw(cls, draw: Draw) -> Writing:
+        value_bytes = draw.of(10, 100, 100, 100_000)
         return cls(
             writers=draw.of(1, 1, 2),
             transactions=draw.of(4, 8, 15),
             batches=draw.of(1, 2, 4),
-            records=draw.of(1, 3, 10),
-            value_bytes=draw.of(10, 100, 100, 60_000),
+            records=draw.of(1, 3, 10) if value_bytes < 1000 else 2,
+            value_bytes=value_bytes,
             pause_ms=draw.of(20, 200, 1000),
             plain=draw.of(0, 0.3, 1),
             abort=draw.of(0, 0.2, 0.5),
@@ -246,7 +254,7 @@ def _cluster_faults(draw: Draw, readers: Readers) -> ClusterFaults:
         "break_connections": draw.rate(3, 0.4),
         "hold": draw.rate(1),
         "fail_over": draw.rate(1, 0.2),
-        "elect_unclean": draw.rate(0.5, 0.1),
+        "elect_unclean": draw.rate(1, 0.12),
     }
     return ClusterFaults(**quiet | drawn)
 

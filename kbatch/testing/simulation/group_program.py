@@ -20,10 +20,15 @@ from kbatch.core.consumer.results import Failed, Fetched, Moved, Result
 from kbatch.core.consumer.subscription import Subscription
 from kbatch.errors import (
     CommitFailedError,
+    FencedInstanceIdError,
+    GroupAuthorizationError,
+    GroupIdNotFoundError,
+    InconsistentGroupProtocolError,
     KafkaTimeoutError,
     LogTruncationError,
     NoOffsetForPartitionError,
     OffsetOutOfRangeError,
+    UnreleasedInstanceIdError,
 )
 from kbatch.records import OffsetAndMetadata, TopicPartition
 from kbatch.testing.simulation.group_ledger import Piece
@@ -34,6 +39,18 @@ from kbatch.waiting.virtual import VirtualWaiter, sleep
 
 if TYPE_CHECKING:
     from kbatch.testing.simulation.group_stage import Process
+
+
+# Errors after which a program reads from the beginning: the position is not there, or never was.
+GONE = (NoOffsetForPartitionError, OffsetOutOfRangeError, LogTruncationError)
+# Errors that end a membership, and that a world may cause. A mixed group may have the other protocol.
+REFUSALS = (
+    FencedInstanceIdError,
+    GroupAuthorizationError,
+    GroupIdNotFoundError,
+    InconsistentGroupProtocolError,
+    UnreleasedInstanceIdError,
+)
 
 
 class Tenure:
@@ -76,6 +93,8 @@ class Program:
         It is to leave the group, and end.
     frozen_until_ns, stalled_until_ns : int
         When its process runs again; when it polls again.
+    polled_ns : int
+        When it polled last, or waited in a poll.
     step_count : int
         The number of steps of rebalances.
     """
@@ -88,6 +107,7 @@ class Program:
         self.tenures: dict[TopicPartition, Tenure] = {}
         self.is_closing = False
         self.frozen_until_ns = self.stalled_until_ns = 0
+        self.polled_ns = member.schedule.now_ns
         self.step_count = 0
         self._waiter: VirtualWaiter | None = None
         self._has_news = False
@@ -179,10 +199,11 @@ class Program:
 
     async def _poll(self) -> None:
         engine, member = self.engine, self.member
-        if engine.note_poll(member.schedule.now_ns):
-            member.wake()
+        self._note_poll()
         if (error := engine.membership_error) is not None:
             member.trace("the membership has ended: %r", error)
+            if not isinstance(error, REFUSALS):
+                raise Violation(f"{member.name} is no member any more: {error!r}")
             self.world.ledger.outcomes[f"membership ended: {type(error).__name__}"] += 1
             await self._sleep(200 * MS)
             if member.is_alive:
@@ -198,9 +219,11 @@ class Program:
         self._sort_results()
         count = self._hand_out()
         if not count:
+            if not self.world.faults.is_active:
+                await self._commit(self._uncommitted())
             await self._wait(int((0.2 + 0.8 * self.random.random()) * self.options.poll_ms * MS))
-            if member.is_alive and engine.note_poll(member.schedule.now_ns):
-                member.wake()
+            if member.is_alive:
+                self._note_poll()
             return
         await self._after_poll()
 
@@ -222,6 +245,18 @@ class Program:
 
     def _positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
         return {each.partition: each.offset for each in self.tenures.values() if each.position >= 0}
+
+    def _note_poll(self) -> None:
+        self.polled_ns = self.member.schedule.now_ns
+        if self.engine.note_poll(self.polled_ns):
+            self.member.wake()
+
+    def _uncommitted(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return the positions that the group does not have: commits before were not waited for."""
+        committed = self.world.ledger.committed
+        return {
+            place: offset for place, offset in self._positions().items() if committed(place) != offset.offset
+        }
 
     # Results
 
@@ -308,8 +343,10 @@ class Program:
     def _move(self, tenure: Tenure, moved: Moved) -> None:
         """Follow a position that the log does not have any more."""
         self.member.trace("%s moves from %d to %d: %r", *moved[:1], *moved[2:])
-        is_torn = self.world.ledger.log(tenure.partition).is_torn
-        if not is_torn or not isinstance(moved.error, (LogTruncationError, OffsetOutOfRangeError)):
+        log = self.world.ledger.log(tenure.partition)
+        is_trimmed = moved.from_offset < log.start and isinstance(moved.error, OffsetOutOfRangeError)
+        is_torn = log.is_torn and isinstance(moved.error, (LogTruncationError, OffsetOutOfRangeError))
+        if not (is_torn or is_trimmed):
             raise Violation(f"{moved} although the log has all that it had")
         self.world.ledger.outcomes["positions moved"] += 1
         self.world.ledger.rewind(tenure.partition, moved.to_offset)
@@ -321,10 +358,10 @@ class Program:
         """Go on with a partition that has failed."""
         self.member.trace("%s has failed: %r", failed.partition, failed.error)
         self.world.ledger.outcomes[f"failed: {type(failed.error).__name__}"] += 1
-        if tenure.position >= 0:
-            self._seek(tenure, Start(tenure.position))
-        elif isinstance(failed.error, NoOffsetForPartitionError):
+        if isinstance(failed.error, GONE):
             self._seek(tenure, EARLIEST)
+        elif tenure.position >= 0:
+            self._seek(tenure, Start(tenure.position))
         else:
             tenure.generation = self.engine.seek(tenure.partition, COMMITTED)
             tenure.since_ns = self.member.schedule.now_ns
@@ -382,10 +419,16 @@ class Program:
                 self._begin(step)
             else:
                 await self._give_up(step)
+            await self._call_back()
             if not self.member.is_alive:
                 return
             self.engine.finish_rebalance(step)
             self.member.wake()
+
+    async def _call_back(self) -> None:
+        """Take the time of a callback."""
+        if self.options.callback_ms and self.world.faults.is_active:
+            await self._sleep(int(self.random.random() * self.options.callback_ms * MS))
 
     def _begin(self, step: Rebalance) -> None:
         known = self.tenures.keys() & set(step.partitions)
@@ -425,7 +468,7 @@ class Program:
         self.member.wake()
         while not call.is_done and self.member.is_alive:
             await self._wait(1000 * MS)
-            self.engine.note_poll(self.member.schedule.now_ns)
+            self._note_poll()
         if call.is_done:
             error = call.error
             if error is not None and not isinstance(error, (CommitFailedError, KafkaTimeoutError)):

@@ -157,6 +157,7 @@ class GroupWorld(GroupStage):
                 return f"{member.name} does not poll"
             if not member.is_settled:
                 return f"{member.name} is in a rebalance, or has the error {member.engine.membership_error}"
+            member.check_reading()
             if not self.cluster.counts(*member.identity()):
                 return f"{member.name} is no member"
             if self.cluster.assigned(member.identity()[0]) not in (None, member.engine.owned):

@@ -133,7 +133,12 @@ class Writer:
         first = len(ledger.records)
         size, now_ms = self.options.value_bytes, self.world.cluster.now_ms
         records = [
-            (None, (first + each).to_bytes(4, "big") + bytes(self.random.randrange(size)), (), now_ms)
+            (
+                None,
+                (first + each).to_bytes(4, "big") + self.random.randbytes(self.random.randrange(size)),
+                (),
+                now_ms,
+            )
             for each in range(count)
         ]
         identity = self._identity if transaction is not None else None

@@ -23,6 +23,7 @@ from kbatch.config.values import REQUIRED
 from kbatch.errors import ConfigError, KafkaError
 from tests import ROOT
 from tests.oracle.java_config import NO_DEFAULT, JavaConfigError, ProducerFacts, producer_facts
+from tests.support.effort import EXAMPLES
 
 SERVER = "localhost:9092"
 OURS = {
@@ -567,7 +568,7 @@ SOMETIMES = {
 
 
 @pytest.mark.java
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=10 * EXAMPLES, deadline=None)
 @given(chosen=st.fixed_dictionaries({}, optional={key: st.sampled_from(v) for key, v in SOMETIMES.items()}))
 def test_what_java_takes_is_taken_and_what_it_refuses_is_refused(chosen: dict[str, str]) -> None:
     assert_java_agrees(producer_facts(), with_protocol(*chosen) | chosen)

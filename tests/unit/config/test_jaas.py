@@ -17,6 +17,7 @@ from kbatch.config.jaas import parse, quoted
 from kbatch.config.unsecured import UnsecuredToken
 from kbatch.errors import ConfigError
 from tests.oracle.java_config import JavaConfigError, producer_facts
+from tests.support.effort import EXAMPLES
 
 KAFKA = "org.apache.kafka.common.security"
 PLAIN = f"{KAFKA}.plain.PlainLoginModule"
@@ -162,7 +163,7 @@ def test_a_line_and_a_key_may_not_differ() -> None:
 TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1)
 
 
-@settings(max_examples=300)
+@settings(max_examples=10 * EXAMPLES)
 @given(username=TEXTS, password=TEXTS)
 def test_any_user_name_and_password_survive_their_quotes(username: str, password: str) -> None:
     line = f"{PLAIN} required username={quoted(username)} password={quoted(password)};"
@@ -191,7 +192,7 @@ LINES = st.one_of(
 
 
 @pytest.mark.java
-@settings(max_examples=2000, deadline=None)
+@settings(max_examples=20 * EXAMPLES, deadline=None)
 @given(line=LINES)
 def test_lines_are_read_as_java_reads_them(line: str) -> None:
     try:
@@ -203,7 +204,7 @@ def test_lines_are_read_as_java_reads_them(line: str) -> None:
 
 
 @pytest.mark.java
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=10 * EXAMPLES, deadline=None)
 @given(options=st.dictionaries(st.from_regex(r"[a-z]{1,5}", fullmatch=True), TEXTS, max_size=3))
 def test_quoted_values_are_javas(options: dict[str, str]) -> None:
     line = f"a.Module required {' '.join(f'{name}={quoted(value)}' for name, value in options.items())};"

@@ -12,6 +12,7 @@ from kbatch.config import ProducerConfig, read_properties
 from kbatch.config.properties import parse
 from kbatch.errors import ConfigError
 from tests.oracle.java_config import JavaConfigError, producer_facts
+from tests.support.effort import EXAMPLES
 
 CLIENT = r"""
 # A client.properties as Kafka's documentation shows it.
@@ -80,7 +81,7 @@ def shown(text: str) -> str:
 
 
 @pytest.mark.java
-@settings(max_examples=3000, deadline=None)
+@settings(max_examples=20 * EXAMPLES, deadline=None)
 @given(text=st.lists(st.sampled_from([*SIGNS, *ESCAPES, *LETTERS]), max_size=16).map("".join))
 def test_any_text_is_read_as_java_reads_it(text: str) -> None:
     try:

@@ -146,16 +146,17 @@ def test_R73_a_second_task_is_refused_by_name(broker: Broker, run: Runner) -> No
     run(program())
 
 
+def called_back(user: SoleUser) -> None:
+    with user:
+        user.call_back(lambda: None)
+    with pytest.raises(IllegalStateError, match=r"poll\(\) must not be called in a callback"):
+        user.refuse_callbacks("poll")
+
+
 def test_callbacks_may_use_what_their_poll_uses() -> None:
     user = SoleUser(threading.current_thread, lambda thread: thread.name)
     with user:
-        with user.calling_back():
-            with user:
-                pass
-            with user.calling_back():
-                pass
-            with pytest.raises(IllegalStateError, match=r"poll\(\) must not be called in a callback"):
-                user.refuse_callbacks("poll")
+        user.call_back(called_back, user)
         with pytest.raises(ConcurrentUseError):
             within(user.__enter__).result(SECONDS)
     within(lambda: user.__enter__() or user.__exit__()).result(SECONDS)
@@ -207,6 +208,31 @@ def test_R95_a_cancelled_poll_loses_nothing(broker: Broker, run: Runner, kind: s
 
     fill(broker, batch_size=200)
     run(program())
+
+
+@pytest.mark.threads
+@pytest.mark.parametrize("kind", ["poll", "poll_table"])
+def test_R72_an_interrupt_at_the_end_of_a_poll_loses_nothing(broker: Broker, kind: str) -> None:
+    class Interrupting(ConsumerInterceptor):
+        def on_consume(self, polled: Any) -> None:
+            if is_to_come.pop():
+                raise KeyboardInterrupt
+
+        on_consume_table = on_consume
+
+    def taken() -> list[int]:
+        if kind == "poll":
+            return [each.offset for each in consumer.poll(max_records=5)]
+        return consumer.poll_table(max_rows=5, columns=["offset"])["offset"].to_pylist()  # type: ignore[no-any-return]
+
+    fill(broker, partitions=[0])
+    is_to_come = [False, False, True, False]
+    with consuming(broker, FIRST, interceptor_classes=[Interrupting]) as consumer:
+        found = taken()
+        with pytest.raises(KeyboardInterrupt):
+            taken()
+        found += taken() + taken()
+    assert found == list(range(len(found)))
 
 
 # 93: interceptors

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -218,6 +219,25 @@ def test_R36_pause_and_position_outlive_a_rebalance(broker: Broker, shell: str, 
         assert [first.position(each) for each in kept] == [COUNT] * len(kept)
 
 
+def test_R94_callbacks_and_commits_are_measured(broker: Broker, shell: str) -> None:
+    def value(name: str) -> float:
+        (found,) = (each for key, each in consumer.metrics().items() if key.name == name)
+        return float(found)
+
+    fill(broker, COUNT)
+    with member(broker) as consumer:
+        consumer.subscribe([TOPIC], **Seen().listener())
+        polled(consumer, 3 * COUNT)
+        assert value("partition-assigned-latency-max") > 0
+        assert value("commit-sync-time-ns-total") == value("committed-time-ns-total") == 0
+        consumer.commit()
+        consumer.committed([FIRST])
+        assert value("commit-sync-time-ns-total") > 0 and value("committed-time-ns-total") > 0
+        assert value("commit-total") == value("rebalance-total") == 1 and value("assigned-partitions") == 3
+        consumer.unsubscribe()
+        assert value("partition-revoked-latency-max") > 0 and value("assigned-partitions") == 0
+
+
 # 55: the end of a membership
 
 
@@ -365,6 +385,31 @@ def test_R74_nothing_is_committed_without_the_key(broker: Broker, shell: str) ->
 
 
 # 75, 76: commits
+
+
+def test_R75_commit_after_a_marker_has_its_leader_epoch(broker: Broker, shell: str) -> None:
+    """With the epoch of the record before, the log would seem to be truncated at the marker."""
+
+    def transact(core: Any, *, ends: bool) -> None:
+        led, now_ms = core.state.cluster.partition(*FIRST), core.state.now_ms
+        if ends:
+            led.lead_by(0)
+            led.log.append_marker(7, 0, True, 0, now_ms=now_ms, leader_epoch=led.leader_epoch)
+        else:
+            led.log.append_records(
+                [(b"", b"a")], now_ms=now_ms, leader_epoch=0, producer_id=7, producer_epoch=0
+            )
+        core.state.partition_changed(*FIRST)
+
+    with member(broker, enable_auto_commit=False) as consumer:
+        consumer.subscribe([TOPIC])
+        shared([consumer], [3])
+        broker._call(partial(transact, ends=False))
+        assert offsets(polled(consumer, 1)) == {0: [0]}
+        broker._call(partial(transact, ends=True))
+        until(lambda: not consumer.poll(SLICE_SECONDS) and consumer.position(FIRST) == 2)
+        consumer.commit()
+        assert consumer.committed([FIRST]) == {FIRST: OffsetAndMetadata(2, leader_epoch=1)}
 
 
 def test_R75_every_form_of_commit(broker: Broker, shell: str) -> None:

@@ -401,6 +401,25 @@ def test_assignment_of_other_topics_is_not_taken() -> None:
     assert joins(group.first)[-1].reason.startswith("topics were assigned that are not subscribed to: other")
 
 
+def test_R72_late_join_while_it_gives_up_partitions_is_no_busy_loop() -> None:
+    group = group_of(2)
+    first, third = group.first, group.add()
+    third.subscribe()
+    group.first.faults.delay("JoinGroup", 2)
+    count = len(joins(first))
+    while len(joins(first)) < count + 2:
+        group.live(200)
+    call = Call("close")
+    first.engine.leave(call)
+    group.run()
+    step = first.take()
+    assert step is not None and step.kind == "revoke"
+    group.advance(3_000)  # the answers to JoinGroup come; nothing can be done before the step is
+    first.finish(step)
+    group.live(10_000)
+    assert call.is_done and first.engine.owned == frozenset()
+
+
 # Static members
 
 
@@ -440,6 +459,19 @@ def test_R66_static_leader_notices_changes_after_it_came_back() -> None:
     new.cluster.create_partitions(TOPIC, 8)
     group.live(20_000)
     assert new.owned == set(range(8))
+
+
+def test_R66_static_member_still_gives_up_what_it_lost_before() -> None:
+    """It takes its own place without a rebalance; only it knows that one is due."""
+    group = group_of(1, group_instance_id="i0", max_poll_interval_ms=5_000)
+    second = group.add(group_instance_id="i1")
+    second.subscribe()
+    group.live(4_000, second)
+    assert group.first.engine.rebalance is not None  # it does not poll, and does not give up any
+    group.live(6_000, second)
+    group.live(15_000)
+    assert group.first.seen("lost") == [partitions(*range(PARTITIONS))]
+    assert [len(owned) for owned in group.owned()] == [3, 3]
 
 
 def test_R66_second_consumer_with_the_name_fences_the_first() -> None:

@@ -12,6 +12,7 @@ from kbatch import errors
 from kbatch.core.client.calls import Call
 from kbatch.core.consumer.commits import CommitOffsets
 from kbatch.core.consumer.partition_state import EARLIEST
+from kbatch.core.consumer.subscription import Subscription
 from kbatch.errors import ErrorCode
 from kbatch.protocol import messages
 from kbatch.records import OffsetAndMetadata, TopicPartition
@@ -283,6 +284,23 @@ def test_R78_partition_of_another_member_is_not_committed() -> None:
     call = r.commit({A: 1, B: 1})
     assert isinstance(call.error, errors.CommitFailedError) and call.error.partitions == (A,)
     assert r.coordinator.committed == {B: OffsetAndMetadata(1)}
+
+
+def test_R78_commit_of_a_partition_that_was_lost_and_came_back_fails() -> None:
+    """Another member may have had it meanwhile, and have committed more."""
+    r = member()
+    r.faults.delay("OffsetCommit", 2)
+    first, second = r.begin_commit({A: 1}), r.begin_commit({A: 2})
+    r.run()
+    r.coordinator.refusals = [ErrorCode.UNKNOWN_MEMBER_ID]
+    r.engine.subscribe(Subscription(frozenset([TOPIC, "other"])))  # a heartbeat, at once
+    r.live(1000)
+    assert r.callbacks == [("lost", {A, B}), ("assign", {A, B})]
+    assert not first.is_done
+    r.live(4000)
+    assert first.error is None
+    assert isinstance(second.error, errors.CommitFailedError) and second.error.partitions == (A,)
+    assert r.coordinator.committed == {A: OffsetAndMetadata(1)}
 
 
 def test_R78_commit_before_the_first_assignment_fails() -> None:

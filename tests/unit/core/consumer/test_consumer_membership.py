@@ -267,6 +267,22 @@ def test_R58_topic_without_a_name_waits_and_the_rest_goes_on() -> None:
     assert [set(step[1]) for step in r.callbacks if step[1]]
 
 
+def test_R53_heartbeat_claims_a_topic_whose_name_is_not_known_yet() -> None:
+    """The name may be there before the answer that gives the partition to another member."""
+    r = make()
+    r.cluster.create_topic("late", 1)
+    late = TopicPartition("late", 0)
+    r.faults.intercept(
+        "Metadata", lambda request: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if _asks_by_id(request) else None
+    )
+    r.coordinator.give(A, late)
+    r.subscribe()
+    r.live(INTERVAL_MS)
+    claims = [r.coordinator._owned(each) for each in r.coordinator.heartbeats if each.member_epoch > 0]
+    assert r.engine.owned == {A}
+    assert claims and claims[-1] is None and {A, late} in claims and {A} not in claims
+
+
 def _asks_by_id(request: Any) -> bool:
     return any(topic.name is None for topic in request.topics or ())
 

@@ -106,14 +106,14 @@ def test_loss_is_neither_withdrawn_nor_repeated() -> None:
 def test_R79_partitions_may_be_committed_in_their_callback() -> None:
     ownership = make()
     ownership.assign([A])
-    assert not ownership.held
+    assert ownership.tenure(A) is None
     step = ownership.take()
-    assert step is not None and ownership.held == {A}
+    assert step is not None and ownership.tenure(A) == step.number
     ownership.finish(step)
     ownership.revoke([A])
-    assert ownership.held == {A}
+    assert ownership.tenure(A) == step.number
     do(ownership)
-    assert not ownership.held
+    assert ownership.tenure(A) is None
 
 
 ACTIONS = ("assign", "revoke", "lose", "withdraw", "take", "finish")

@@ -1,0 +1,34 @@
+"""NativeEvent: what signals do to a thread that waits."""
+
+from __future__ import annotations
+
+import ctypes
+import signal
+from functools import partial
+
+import pytest
+
+from kbatch._native.io.interrupts import NativeEvent
+from kbatch.waiting.threads import in_one_step
+
+MOMENT_SECONDS = 0.01
+
+
+def test_signal_that_came_before_the_wait_ends_it() -> None:
+    """Between the interpreter's last look and the wait: nothing would wake the thread for a signal then."""
+    send = ctypes.CDLL(None)["raise"]  # which, unlike Python's, runs no handler
+    waited: list[bool] = []
+    with pytest.raises(KeyboardInterrupt):
+        in_one_step(
+            partial(send, signal.SIGINT),
+            partial(NativeEvent().wait, MOMENT_SECONDS),
+            partial(waited.append, True),
+        )
+    assert waited == []
+
+
+def test_event_that_has_happened_is_not_waited_for() -> None:
+    event = NativeEvent()
+    assert not event.wait(0) and not event.is_set()
+    event.set()
+    assert event.wait() and event.is_set()
