@@ -382,7 +382,8 @@ class ConsumerMembership:
             code, outcome = int(response.error.code or 0), HeartbeatOutcome.BACK_OFF
             self._coordinator.forget()
         else:
-            code, outcome = answer.error_code, outcome_of(answer.error_code)
+            code = answer.error_code
+            outcome = outcome_of(code, is_joining=self.state is MemberState.JOINING)
         if outcome is HeartbeatOutcome.GO_ON:
             self._take_answer(answer, now_ns)
         elif outcome is HeartbeatOutcome.FAIL:

@@ -103,9 +103,15 @@ OUTCOMES: Mapping[ErrorCode, HeartbeatOutcome] = {
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: BACK_OFF,
     ErrorCode.UNKNOWN_MEMBER_ID: REJOIN,
     ErrorCode.FENCED_MEMBER_EPOCH: REJOIN,
+    # The sessions of all members have ended, and with them the group.
+    ErrorCode.GROUP_ID_NOT_FOUND: REJOIN,
 }
+# When a member joins: the members of the group have the classic protocol.
+REFUSE_TO_JOIN = (ErrorCode.GROUP_ID_NOT_FOUND,)
 
 
-def outcome_of(code: int) -> HeartbeatOutcome:
+def outcome_of(code: int, *, is_joining: bool) -> HeartbeatOutcome:
     """Return what to do about the code: all that are not in the table end the membership."""
+    if is_joining and code in REFUSE_TO_JOIN:
+        return FAIL
     return OUTCOMES.get(ErrorCode(code), FAIL)

@@ -204,7 +204,8 @@ class ShareMembership:
             self._coordinator.forget()
             outcome, code = HeartbeatOutcome.BACK_OFF, ErrorCode.NONE
         else:
-            outcome, code = outcome_of(answer.error_code), ErrorCode(answer.error_code)
+            code = ErrorCode(answer.error_code)
+            outcome = outcome_of(code, is_joining=self._epoch == JOINS)
         if outcome is HeartbeatOutcome.GO_ON:
             self._take_answer(answer, now_ns)
         elif outcome is HeartbeatOutcome.FAIL:

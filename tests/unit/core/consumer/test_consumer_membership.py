@@ -328,7 +328,7 @@ def test_R59_pattern_needs_the_second_version() -> None:
 # Fencing and refusals
 
 
-@pytest.mark.parametrize("code", ["FENCED_MEMBER_EPOCH", "UNKNOWN_MEMBER_ID"])
+@pytest.mark.parametrize("code", ["FENCED_MEMBER_EPOCH", "UNKNOWN_MEMBER_ID", "GROUP_ID_NOT_FOUND"])
 def test_R54_fenced_member_loses_everything_and_joins_again(code: str) -> None:
     r = make()
     r.join(A, B)
