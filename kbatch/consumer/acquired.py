@@ -225,11 +225,11 @@ class AcquiredRecords:
         self._choose(at, [offset], kind)
         self._undecided.pop((partition, offset), None)
 
-    def accept_all(self) -> None:
-        """Accept everything that was taken and not acknowledged."""
+    def decide_all(self, kind: AcknowledgeType) -> None:
+        """Acknowledge everything that was taken and not acknowledged."""
         for partition, offset in self._undecided:
             at = self._open[partition][offset]
-            self._chosen.setdefault(at, {})[offset] = AcknowledgeType.ACCEPT
+            self._chosen.setdefault(at, {})[offset] = kind
         self._undecided.clear()
 
     def _choose(self, at: AcquiredAt, offsets: list[int], kind: int) -> None:

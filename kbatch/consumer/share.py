@@ -169,7 +169,7 @@ class ShareConsumer(ReadingClient):
 
     async def _leave(self, name: str, deadline: Deadline, *, is_failing: bool) -> None:
         if not (self._is_explicit or is_failing):
-            self._acquired.accept_all()
+            self._acquired.decide_all(AcknowledgeType.ACCEPT)
         self._send(None)
         call = Call(name)
         self._engine.leave(call)
@@ -233,6 +233,9 @@ class ShareConsumer(ReadingClient):
                         return taken
                     self._send(None, min(most, 2**31 - 1))
                 return []
+            except BaseException:
+                acquired.decide_all(AcknowledgeType.RELEASE)  # the program does not get them
+                raise
             finally:
                 self._engine.stop_acquiring()
                 runtime.network.wake()
@@ -241,7 +244,7 @@ class ShareConsumer(ReadingClient):
     def _decide(self) -> None:
         """Accept what the last poll has returned, or make sure that the program has acknowledged it."""
         if not self._is_explicit:
-            self._acquired.accept_all()
+            self._acquired.decide_all(AcknowledgeType.ACCEPT)
         elif open_ones := self._acquired.undecided:
             partition, offset = open_ones[0]
             raise IllegalStateError(
@@ -334,7 +337,7 @@ class ShareConsumer(ReadingClient):
         with self._user:
             self._user.refuse_callbacks("commit")
             if not self._is_explicit:
-                self._acquired.accept_all()
+                self._acquired.decide_all(AcknowledgeType.ACCEPT)
             call = Acknowledge(self._acquired.collect())
             self._engine.acknowledge(call)
             seconds = self.config.default_api_timeout_ms / 1000 if timeout is None else timeout
@@ -362,7 +365,7 @@ class ShareConsumer(ReadingClient):
             raise TypeError(f"on_commit must be a plain callable or None, got {on_commit!r}")
         with self._user:
             if not self._is_explicit:
-                self._acquired.accept_all()
+                self._acquired.decide_all(AcknowledgeType.ACCEPT)
             self._send(on_commit)
 
     def _send(self, on_commit: OnCommit | None, wanted_records: int = 0) -> None:
@@ -378,8 +381,7 @@ class ShareConsumer(ReadingClient):
         while self._calls and self._calls[0][0].is_done:
             call, on_commit = self._calls.popleft()
             if on_commit is not None:
-                with self._user.calling_back():
-                    on_commit(dict(call.results))
+                self._user.call_back(on_commit, dict(call.results))
             elif call.error is not None:
                 logger.warning("acknowledgements failed: %s", call.error)
 
@@ -423,12 +425,13 @@ class ShareConsumer(ReadingClient):
         self._user.refuse_callbacks("close")
         runtime.is_closed = True
         runtime.changed.notify()
+        self._user.caller_back = self._user.current
         try:
-            with self._user.calling_back():
-                is_usable = self._engine.fatal_error is None
-                if is_usable and await runtime.await_until(lambda: self._user.is_free, deadline):
-                    await self._leave("close", deadline, is_failing=is_failing)
+            is_usable = self._engine.fatal_error is None
+            if is_usable and await runtime.await_until(lambda: self._user.is_free, deadline):
+                await self._leave("close", deadline, is_failing=is_failing)
         finally:
+            self._user.caller_back = None
             self._release()
 
     def __enter__(self) -> Self:

@@ -1,0 +1,235 @@
+"""ShareConsumer: how it is used, ended and misused; records from their arrival to their acknowledgement."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Any, cast
+
+import pytest
+
+import kbatch
+from kbatch import AcknowledgeType, ConsumerRecord, ShareConsumer, ShareRecord
+from kbatch.config import ConsumerConfig
+from kbatch.consumer.acquired import GAP, AcquiredRecords
+from kbatch.consumer.share import NOT_FOR_SHARE_GROUPS
+from kbatch.core.consumer.budget import Budget, FrameShare
+from kbatch.core.consumer.share_engine import ShareEngine
+from kbatch.core.consumer.share_fetcher import Acquired, ShareFailed
+from kbatch.core.consumer.share_session import AcquiredAt
+from kbatch.errors import (
+    ConcurrentUseError,
+    ConfigError,
+    ConsumerClosedError,
+    CorruptRecordError,
+    ForkedConsumerError,
+    IllegalStateError,
+    InvalidGroupIdError,
+    TopicAuthorizationError,
+    UnsupportedVersionError,
+)
+from kbatch.records import TopicPartition
+from kbatch.testing import Broker
+from tests.support.producing import SECONDS, until, within
+from tests.support.sharing_groups import batch_of
+
+PLACE = AcquiredAt(0, bytes(16), TopicPartition("t", 0))
+RECORD = ShareRecord("t", 0, 0, None, b"", (), None, "create_time", -1, 1)
+
+
+def consumer_of(servers: str = "127.0.0.1:1", **settings: Any) -> ShareConsumer:
+    return ShareConsumer(bootstrap_servers=servers, group_id="g", **settings)
+
+
+# Its configuration and arguments
+
+
+def test_consumer_needs_a_group() -> None:
+    with pytest.raises(InvalidGroupIdError, match=r"set group\.id"):
+        ShareConsumer(bootstrap_servers="127.0.0.1:1")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("auto.offset.reset", "earliest"),
+        ("isolation.level", "read_committed"),
+        ("enable.auto.commit", False),
+        ("group.instance.id", "a"),
+        ("group.protocol", "consumer"),
+    ],
+)
+def test_keys_that_brokers_decide_are_refused(key: str, value: object) -> None:
+    with pytest.raises(ConfigError, match=f"{key}={value} is not for share groups") as refused:
+        ShareConsumer({"bootstrap.servers": "127.0.0.1:1", "group.id": "g", key: value})
+    assert NOT_FOR_SHARE_GROUPS[key] in str(refused.value)
+
+
+def test_consumer_of_another_group_refuses_keys_of_share_groups() -> None:
+    with pytest.raises(ConfigError, match=r"share\.acknowledgement\.mode is for share groups"):
+        kbatch.Consumer(bootstrap_servers="127.0.0.1:1", group_id="g", share_acknowledgement_mode="explicit")
+
+
+@pytest.mark.parametrize(
+    ("topics", "error", "words"),
+    [
+        ("orders", TypeError, r"got 'orders'; subscribe\(\['orders'\]\)"),
+        ([], ValueError, r"call unsubscribe\(\)"),
+        (["^a.*"], ValueError, "share groups have no patterns"),
+        ([3], TypeError, "topic must be"),
+    ],
+)
+def test_unsuitable_topics_are_refused(topics: Any, error: type[Exception], words: str) -> None:
+    with consumer_of() as consumer, pytest.raises(error, match=words):
+        consumer.subscribe(topics)
+
+
+def test_unsuitable_acknowledgements_are_refused() -> None:
+    with consumer_of(share_acknowledgement_mode="explicit") as consumer:
+        with pytest.raises(ValueError, match="accept, release, reject, renew, got 'keep'"):
+            consumer.acknowledge(RECORD, "keep")
+        with pytest.raises(TypeError, match="AcknowledgeType or its name, got 1"):
+            consumer.acknowledge(RECORD, cast(Any, 1))
+        with pytest.raises(TypeError, match="must be a ShareRecord of a poll, got ConsumerRecord"):
+            consumer.acknowledge(cast(Any, ConsumerRecord("t", 0)))
+        with pytest.raises(IllegalStateError, match="offset 0 of t-0 is not waiting"):
+            consumer.acknowledge(RECORD)
+        with pytest.raises(TypeError, match="on_commit must be a plain callable"):
+            consumer.commit_async(cast(Any, 3))
+    with consumer_of() as consumer:
+        with pytest.raises(IllegalStateError, match=r"needs share\.acknowledgement\.mode=explicit"):
+            consumer.acknowledge(RECORD)
+        with pytest.raises(IllegalStateError, match=r"subscribe\(\) to topics first"):
+            consumer.poll(0)
+        consumer.subscribe(["t"])
+        with pytest.raises(ValueError, match="max_records"):
+            consumer.poll(0, 0)
+        consumer.commit()  # nothing
+
+
+# Its use
+
+
+def test_brokers_without_share_groups_are_named() -> None:
+    with Broker(topics={"t": 1}) as broker, consumer_of(broker.bootstrap_servers) as consumer:
+        consumer.subscribe(["t"])
+        with pytest.raises(UnsupportedVersionError, match="ShareGroupHeartbeat"):
+            consumer.poll(SECONDS)
+
+
+def test_second_thread_is_refused_and_close_ends_a_poll() -> None:
+    consumer = consumer_of()
+    consumer.subscribe(["t"])
+    waiting = within(consumer.poll)
+    until(lambda: bool(consumer._user._user) and bool(consumer._runtime.changed._waiting))
+    with pytest.raises(ConcurrentUseError, match=threading.current_thread().name):
+        consumer.poll(0)
+    consumer.close()
+    with pytest.raises(ConsumerClosedError, match="make another"):
+        waiting.result(SECONDS)
+    with pytest.raises(ConsumerClosedError):
+        consumer.subscribe(["t"])
+    consumer.close()
+    assert consumer.metrics()
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_child_process_needs_a_consumer_of_its_own() -> None:
+    with consumer_of() as consumer:
+        child = os.fork()
+        if not child:
+            try:
+                consumer.poll(0)
+            except ForkedConsumerError:
+                os._exit(7)
+            os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+
+
+# Records
+
+
+class Program:
+    """A program that takes records, and an engine that only notes what is discarded."""
+
+    def __init__(self) -> None:
+        self.now_ns = 0
+        self.discarded: list[Acquired] = []
+        engine = cast(ShareEngine, self)
+        config = ConsumerConfig(bootstrap_servers="a:1", group_id="g")
+        self.records = AcquiredRecords(engine, config, lambda: self.now_ns, lambda: None)
+
+    def discard(self, acquired: Acquired) -> None:
+        self.discarded.append(acquired)
+
+    def arrive(self, data: bytes, *ranges: tuple[int, int, int], until_ns: int = 1) -> None:
+        share = FrameShare(Budget(1), 1, 1)
+        self.records.arrivals.append(Acquired(PLACE, memoryview(data), ranges, until_ns, share))
+
+    def taken(self, most: int = 100) -> list[tuple[int, int]]:
+        return [(each.offset, each.delivery_count) for each in self.records.take(most)]
+
+    def collected(self) -> dict[int, int]:
+        return self.records.collect().get(PLACE, {})
+
+
+def test_records_are_those_that_are_acquired_with_their_counts() -> None:
+    program = Program()
+    program.arrive(batch_of([3, 4, 5, 6, 7, 8]), (4, 5, 1), (7, 7, 3))
+    assert program.taken(2) == [(4, 1), (5, 1)]
+    assert program.taken() == [(7, 3)]
+    assert len(program.discarded) == 1 and not program.records.has_next
+    program.records.decide_all(AcknowledgeType.ACCEPT)
+    assert program.collected() == {4: 1, 5: 1, 7: 1}
+    assert program.collected() == {}
+
+
+def test_acquired_offsets_without_a_record_are_gaps() -> None:
+    program = Program()
+    program.arrive(batch_of([2, 5]), (0, 3, 1), (4, 8, 2))
+    assert program.taken() == [(2, 1), (5, 2)]
+    program.records.decide_all(AcknowledgeType.ACCEPT)
+    assert program.collected() == {0: GAP, 1: GAP, 2: 1, 3: GAP, 4: GAP, 5: 1, 6: GAP, 7: GAP, 8: GAP}
+
+
+def test_records_whose_locks_have_ended_are_dropped() -> None:
+    program = Program()
+    program.arrive(batch_of([0, 1]), (0, 1, 1))
+    assert program.taken(1) == [(0, 1)]
+    program.arrive(batch_of([2]), (2, 2, 1), until_ns=10)
+    program.now_ns = 5
+    assert program.taken() == [(2, 1)] and len(program.discarded) == 2
+
+
+def test_invalid_batch_is_rejected_after_the_records_before_it() -> None:
+    program = Program()
+    data = bytearray(batch_of([0, 1]))
+    data[-1] ^= 1
+    program.arrive(bytes(data), (0, 1, 1))
+    assert program.taken() == [(0, 1)]
+    with pytest.raises(CorruptRecordError):
+        program.taken()
+    program.records.decide_all(AcknowledgeType.ACCEPT)
+    assert program.collected() == {0: 1, 1: AcknowledgeType.REJECT}
+    assert program.taken() == []
+
+
+def test_error_comes_after_the_records_before_it() -> None:
+    program = Program()
+    program.arrive(batch_of([0]), (0, 0, 1))
+    program.records.arrivals.append(ShareFailed(TopicAuthorizationError("t")))
+    assert program.taken() == [(0, 1)]
+    with pytest.raises(TopicAuthorizationError):
+        program.taken()
+
+
+def test_renewed_records_stay_open_until_another_acknowledgement() -> None:
+    program = Program()
+    program.arrive(batch_of([0]), (0, 0, 1))
+    program.taken()
+    for kind in (AcknowledgeType.RENEW, AcknowledgeType.RENEW, AcknowledgeType.REJECT):
+        program.records.choose(PLACE.partition, 0, kind)
+        assert program.records.undecided == []
+        assert program.collected() == {0: kind}
+    with pytest.raises(IllegalStateError):
+        program.records.choose(PLACE.partition, 0, AcknowledgeType.ACCEPT)
