@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+import confluent_kafka
 import pytest
 
 from kbatch import AcknowledgeType, ShareConsumer, TopicPartition
@@ -67,6 +68,25 @@ def test_two_members_share_a_partition_without_doubles(
             of_member += offsets(member.poll(1))
     assert all(found), "one member got everything"
     assert sorted(found[0] + found[1]) == [(offset, 1) for offset in range(40)]
+
+
+def test_member_of_librdkafka_shares_the_partition(servers: str, make: Callable[..., ShareConsumer]) -> None:
+    group, topic = new_group(servers), new_topic(servers, 40)
+    other = confluent_kafka.ShareConsumer({"bootstrap.servers": servers, "group.id": group})
+    other.subscribe([topic])
+    ours, theirs = list[int](), list[int]()
+    while not theirs:
+        theirs += [each.offset() for each in other.poll(timeout=1.0)]
+    member = make(group, topic, max_poll_records=5, share_acquire_mode="RECORD_LIMIT")
+    sent = 40
+    while not ours or len(ours) + len(theirs) < sent:
+        if len(ours) + len(theirs) == sent:
+            send(servers, topic, 10)
+            sent += 10
+        ours += [each.offset for each in member.poll(1)]
+        theirs += [each.offset() for each in other.poll(timeout=1.0)]
+    other.close()
+    assert sorted(ours + theirs) == list(range(sent))
 
 
 def test_records_of_all_partitions_come_with_their_fields(
