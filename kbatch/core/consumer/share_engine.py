@@ -86,11 +86,15 @@ class ShareEngine(ReadingEngine):
     # For any thread; the caller wakes the owner
 
     def subscribe(self, topics: frozenset[str]) -> None:
-        """Join the group, or let it know another subscription. It also recovers from `membership_error`."""
+        """Join the group, or let it know another subscription. It also recovers from `membership_error`, and
+        ends a `leave` that goes on.
+        """
 
         def subscribe(now_ns: int) -> None:
             for topic in topics:
                 self._cluster.want(topic, now_ns)
+            self._is_leaving = False
+            self._finish_leaving()
             self._acquirer.open()
             self._member.subscribe(topics, now_ns)
 
@@ -165,10 +169,14 @@ class ShareEngine(ReadingEngine):
         if self._member.error is not error:
             self._on_change()
         if self._leave_calls and not self._is_leaving and self._member.is_out:
-            for call in self._leave_calls:
-                call.finish()
-            self._leave_calls.clear()
-            self._on_change()
+            self._finish_leaving()
+
+    def _finish_leaving(self) -> None:
+        """End the calls of `leave`."""
+        for call in self._leave_calls:
+            call.finish()
+        self._leave_calls.clear()
+        self._on_change()
 
     def _name_assignment(self, now_ns: int) -> None:
         """Let the fetcher know the assignment, as far as the names of its topics are known."""

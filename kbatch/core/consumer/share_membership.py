@@ -90,6 +90,7 @@ class ShareMembership:
         self._sent_topics: frozenset[str] | None = None
         self._sent_ns = 0
         self._clock = HeartbeatClock()
+        self._is_new = True  # until an answer to the subscription
 
     def __str__(self) -> str:
         return f"member {self.member_id} of share group {self._coordinator.group_id} in epoch {self._epoch}"
@@ -102,6 +103,7 @@ class ShareMembership:
     def subscribe(self, topics: frozenset[str], now_ns: int) -> None:
         """Join the group, or let it know other topics. It also recovers from `error`."""
         self.topics, self.error = topics, None
+        self._is_new = True
         self._polled_ns = now_ns
 
     def leave(self) -> None:
@@ -148,6 +150,7 @@ class ShareMembership:
         """Be no member any more."""
         self._epoch, self._is_in_group = JOINS, False
         self.assignment = {}
+        self._is_new = True
         self._sent_topics = None
         self._pending = AnyNodeRequest(GROUP_LANE)
 
@@ -233,7 +236,8 @@ class ShareMembership:
             self.assignment = {
                 each.topic_id: frozenset(each.partitions) for each in answer.assignment.topic_partitions
             }
-        if not self.assignment:
+        if self._is_new:  # the coordinator assigns partitions a while later
+            self._is_new = False
             self._clock.unsettle(now_ns)
 
     # The end

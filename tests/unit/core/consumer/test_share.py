@@ -233,7 +233,8 @@ def test_member_that_was_removed_joins_again(code: ErrorCode) -> None:
     r = joined()
     r.beat_codes = [code]
     r.advance(INTERVAL_MS)
-    assert r.requests("ShareGroupHeartbeat")[-1].member_epoch == 0
+    epochs = [each.member_epoch for each in r.requests("ShareGroupHeartbeat")]
+    assert epochs.count(0) == 2 and epochs[-1] == 1
     assert r.engine.assigned == {FIRST} and r.engine.membership_error is None
 
 
@@ -266,6 +267,29 @@ def test_member_leaves_after_its_sessions_are_closed() -> None:
     assert r.engine.assigned == set()
     r.join()
     assert r.engine.assigned == {FIRST}
+
+
+def test_heartbeats_without_an_assignment_slow_down() -> None:
+    r = ShareReading()
+    r.assigned = []
+    r.join()
+    r.advance(4 * INTERVAL_MS)
+    count = len(r.requests("ShareGroupHeartbeat"))
+    r.advance(10 * INTERVAL_MS)
+    assert len(r.requests("ShareGroupHeartbeat")) - count == 10
+
+
+def test_subscription_during_a_leave_that_hangs_joins_again() -> None:
+    r = joined()
+    r.faults.delay("ShareAcknowledge", 10)
+    call = r.leave()
+    assert not call.is_done
+    r.join()
+    assert call.is_done and r.engine.assigned == {FIRST}
+    r.advance(11_000)
+    r.available[FIRST] = [0]
+    r.poll()
+    assert r.acquired and session_epochs(r).count(0) == 2
 
 
 def test_member_without_polls_leaves_and_joins_at_the_next() -> None:
