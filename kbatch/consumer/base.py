@@ -84,6 +84,7 @@ class ConsumerBase(ReadingClient):
         self._projection: Projection | None = None  # of the last poll_table
         self._refused: KafkaError | None = None  # the error of a login that was raised
         self._ends: dict[TopicPartition, int] = {}  # of until_end
+        self._closer: Any = None  # the thread or task that is in close()
         self._metrics = PollMetrics(runtime.registry)
 
     # Which partitions
@@ -543,11 +544,12 @@ class ConsumerBase(ReadingClient):
 
     def _open_ends(self) -> None:
         """Read on after the ends of `until_end`."""
-        ends, self._ends = self._ends, {}
-        for each in ends.keys() & self._backlog.held.keys():
-            self._set_end(each, NO_END)
-        if ends:
-            self._runtime.network.wake()
+        while self._ends:  # one by one, as an interrupt may come
+            each = next(iter(self._ends))
+            if each in self._backlog.held:
+                self._set_end(each, NO_END)
+                self._runtime.network.wake()
+            self._ends.pop(each, None)
 
     def _set_end(self, partition: TopicPartition, end_offset: int) -> None:
         held = self._backlog.held[partition]
@@ -649,21 +651,27 @@ class ConsumerBase(ReadingClient):
         deadline = runtime.deadline(timeout)
         if runtime.is_forked or self._is_released:
             return
+        me = self._user.current
         if runtime.is_closed:
-            if not self._user.is_in_callback:  # another thread or task closes it
+            if self._closer is None:  # an interrupt has ended the first call
+                self._end()
+            elif self._closer is not me:
                 await runtime.await_until(lambda: self._is_released, deadline, needs_network=False)
             return
         self._user.refuse_callbacks("close")
-        runtime.is_closed = True
-        runtime.changed.notify()
-        self._user.caller_back = self._user.current
+        self._closer = self._user.caller_back = me
         try:
+            runtime.is_closed = True
+            runtime.changed.notify()
             has_group = self.config.group_id is not None and self._engine.fatal_error is None
             if has_group and await runtime.await_until(lambda: self._user.is_free, deadline):
                 await self._end_membership(leave, deadline, is_failing, calls_back)
         finally:
             self._user.caller_back = None
-            self._end()
+            try:
+                self._end()
+            finally:
+                self._closer = None
 
     async def _end_membership(
         self, leave: bool | None, deadline: Deadline, is_failing: bool, calls_back: bool

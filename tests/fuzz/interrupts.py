@@ -2,11 +2,12 @@
 
 Theory of operation. A block is an embedded broker, and for each round a producer whose configuration is drawn
 from the block's number. A timer's signal, whose handler raises, comes some microseconds to milliseconds after
-a call has begun, whichever it is: of threads' Producer, of one that is transactional, or of an AsyncProducer,
-whose task asyncio then cancels. (A handler that raises in the event loop's own code makes asyncio itself lose
-what it was about to call.) After some interrupts all must be as if there had been none: flush() settles, a
-record gets through to each partition, no batch is left and all memory has come back. What was accepted is in
-the log, unless its delivery says why not.
+a call has begun, whichever it is: of threads' Producer, of one that is transactional, of an AsyncProducer,
+whose task asyncio then cancels, or of a Consumer in a group. (A handler that raises in the event loop's own
+code makes asyncio itself lose what it was about to call.) After some interrupts all must be as if there had
+been none: flush() settles, a record gets through to each partition, no batch is left and all memory has come
+back. What was accepted is in the log, unless its delivery says why not. A member of a group gets all
+partitions, and reads on in them.
 
 Python itself loses an interrupt that comes in a finalizer or in the callback of a weak reference; another one
 follows. Its import system keeps its lock forever if an interrupt comes while it takes the lock. So each call
@@ -300,6 +301,93 @@ async def _end(producer: kbatch.AsyncProducer) -> None:
     await producer.close(SECONDS)
 
 
+# A member of a group
+
+
+def _settings_of_a_group(broker: Broker, rng: random.Random) -> dict[str, Any]:
+    protocol = rng.choice(("consumer", "classic"))
+    return {
+        "bootstrap_servers": broker.bootstrap_servers,
+        "group_id": f"group {rng.random()}",
+        "group_protocol": protocol,
+        "auto_offset_reset": "earliest",
+        "auto_commit_interval_ms": rng.choice((0, 20)),
+        "max_poll_records": rng.choice((50, 500)),
+        "fetch_max_wait_ms": 10,
+        "retry_backoff_ms": 5,
+        **({"heartbeat_interval_ms": 30} if protocol == "classic" else {}),
+    }
+
+
+def _calls_of_a_member(rng: random.Random, member: kbatch.Consumer) -> list[Callable[[], object]]:
+    partition = kbatch.TopicPartition(TOPIC, 0)
+
+    def iterate() -> None:
+        for _, record in zip(range(20), member.until_end(), strict=False):
+            member.commit(record)
+
+    return [
+        lambda: member.poll(0.01),
+        lambda: member.poll(0.01),
+        lambda: member.poll_table(0.01, columns=["offset"]),
+        iterate,
+        member.commit,
+        member.commit_async,
+        lambda: member.committed([partition]),
+        lambda: member.position(partition),
+        lambda: member.seek(partition, rng.randrange(20)),
+        lambda: member.pause() or member.resume(),  # type: ignore[func-returns-value]
+        lambda: member.subscribe([TOPIC]),
+        member.unsubscribe,
+        member.alive,
+    ]
+
+
+def run_group(broker: Broker, rng: random.Random, outcomes: Counter[str]) -> None:
+    """Interrupt a member while another comes and goes. Then it owns all partitions, and reads on in them."""
+    settings = _settings_of_a_group(broker, rng)
+    member, rival = kbatch.Consumer(**settings), None
+    calls = _calls_of_a_member(rng, member)
+    for _ in range(INTERRUPTS):
+        if rival is None:
+            rival = kbatch.Consumer(**settings)
+            rival.subscribe([TOPIC])
+            rival.poll(0.05)
+        else:
+            rival.close()
+            rival = None
+        member.subscribe([TOPIC])
+        with suppress(Interrupt), interrupted(rng):
+            while True:
+                with suppress(KafkaError):  # what is not assigned
+                    rng.choice(calls)()
+        outcomes["interrupts of a group"] += 1
+    if rival is not None:
+        rival.close()
+    member.subscribe([TOPIC])
+    everything = {kbatch.TopicPartition(TOPIC, partition) for partition in range(PARTITIONS)}
+    end = time.monotonic() + SECONDS
+    while member.assignment() != everything:
+        assert time.monotonic() < end, (settings, member.assignment())
+        member.poll(0.02)
+    member.resume()
+    member.seek_to_end()
+    for each in everything:
+        member.position(each)
+    with kbatch.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        deliveries = [producer.send(TOPIC, b"the last", partition=each.partition) for each in everything]
+    left = {(each.result(0).partition, each.result(0).offset) for each in deliveries}
+    while left:
+        assert time.monotonic() < end, (settings, left)
+        left -= {(each.partition, each.offset) for each in member.poll(0.02)}
+    member.commit()
+    for _ in range(3):
+        with suppress(Interrupt), interrupted(rng):
+            member.close(timeout=SECONDS)
+    member.close(timeout=SECONDS)
+    assert not member.is_open and time.monotonic() < end
+
+
 def import_everything(broker: Broker) -> None:
     """Make each call once, with each codec."""
     for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
@@ -318,6 +406,12 @@ def import_everything(broker: Broker) -> None:
             offsets = {kbatch.TopicPartition(TOPIC, 0): kbatch.OffsetAndMetadata(1)}
             producer.send_offsets_to_transaction(offsets, "group of imports")
             end()
+    for seed in range(2):
+        with kbatch.Consumer(**_settings_of_a_group(broker, random.Random(seed))) as member:
+            member.subscribe([TOPIC])
+            for call in _calls_of_a_member(random.Random(seed), member):
+                with suppress(KafkaError):  # what is not assigned
+                    call()
     asyncio.run(_import_for_a_loop(broker))
 
 
@@ -330,7 +424,13 @@ async def _import_for_a_loop(broker: Broker) -> None:
     await _end(producer)
 
 
-KINDS = (run_threads, run_threads, run_transactions, run_loop)
+KINDS = (run_threads, run_threads, run_transactions, run_loop, run_group)
+
+
+def _broker() -> Broker:
+    return Broker(
+        {TOPIC: PARTITIONS}, group_initial_rebalance_delay_ms=0, group_consumer_heartbeat_interval_ms=50
+    )
 
 
 def run_block(block: int, rounds: int = BLOCK_CASES, *, verbose: bool = False) -> Tally:
@@ -346,7 +446,7 @@ def run_block(block: int, rounds: int = BLOCK_CASES, *, verbose: bool = False) -
     logging.disable(logging.CRITICAL)
     sys.unraisablehook, hook = lambda unraisable: None, sys.unraisablehook
     try:
-        with warnings.catch_warnings(), Broker({TOPIC: PARTITIONS}) as broker:
+        with warnings.catch_warnings(), _broker() as broker:
             warnings.simplefilter("ignore")  # of coroutines that an interrupt kept from being started
             import_everything(broker)
             for number in range(rounds):

@@ -21,11 +21,10 @@ def test_a_producer_under_stress_loses_and_doubles_nothing() -> None:
     assert {"delivered", "cancelled", "committed", "aborted"} <= set(tally.outcomes)
 
 
-def test_interrupts_at_any_moment_leave_a_producer_whole() -> None:
+def test_interrupts_at_any_moment_leave_clients_whole() -> None:
     tally = run_block_apart(0, 40, "tests.fuzz.interrupts")
-    assert {"interrupts of threads", "interrupts of transactions", "interrupts of a loop"} == set(
-        tally.outcomes
-    )
+    kinds = ("threads", "transactions", "a loop", "a group")
+    assert set(tally.outcomes) == {f"interrupts of {kind}" for kind in kinds}
 
 
 def test_records_accepted_before_interpreter_exit_are_sent() -> None:
