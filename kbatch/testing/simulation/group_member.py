@@ -210,6 +210,10 @@ class Member:
         tenure, state = self.program.tenures.get(partition), self.engine.reading(partition)
         if tenure is None or state is None or tenure.results or self.results or state.fetch_offset < end:
             return False
+        # A committed offset may be of before an unclean election, which the next Fetch finds out.
+        fetched_ns = tenure.since_ns + (self.config.fetch_max_wait_ms + 2000) * MS
+        if self.world.ledger.log(partition).is_torn and self.schedule.now_ns < fetched_ns:
+            return False
         committed, position = self.world.ledger.committed(partition), tenure.position
         if position < 0:  # it began at the end
             return committed in (None if self.world.readers.reset == "latest" or end == 0 else end, end)

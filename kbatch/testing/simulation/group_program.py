@@ -112,7 +112,6 @@ class Program:
         self._waiter: VirtualWaiter | None = None
         self._has_news = False
         self._given: dict[TopicPartition, OffsetAndMetadata] = {}  # by polls before this one
-        self._commits: list[CommitOffsets] = []
 
     # Waiting
 
