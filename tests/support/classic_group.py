@@ -119,8 +119,17 @@ class ClassicGroup:
     # What holds
 
     def check_owners(self) -> None:
-        """Each partition has at most one owner among members that know no better."""
-        owned = [each for member in self.members for each in member.engine.owned if member.generation >= 0]
+        """Each partition has at most one owner among members of the group.
+
+        The coordinator removes one that does not join again in time, and a program that does not poll learns
+        of that later.
+        """
+        members = [member for member in self.members if member.generation >= 0]
+        owned = [each for member in members for each in member.engine.owned]
+        if len(owned) != len(set(owned)):
+            known = {each.member_id for each in self.describe().members}
+            members = [each for each in members if each.engine.group_metadata.member_id in known]
+            owned = [each for member in members for each in member.engine.owned]
         assert len(owned) == len(set(owned)), [sorted(member.engine.owned) for member in self.members]
 
     def owned(self) -> list[set[int]]:
