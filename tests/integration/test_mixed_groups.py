@@ -24,7 +24,8 @@ from tests.integration.test_broker_clients import (
 from tests.oracle import java_clients
 
 PARTITIONS, RECORDS = 8, 1000
-JAVA_IDLE_MS = 6_000
+# The group may settle slowly before Java's member has a record.
+JAVA_FIRST_MS, JAVA_IDLE_MS = 40_000, 6_000
 SLICE_SECONDS = 0.02
 ASSIGNORS = "org.apache.kafka.clients.consumer."
 
@@ -127,6 +128,7 @@ class MixedGroup:
                 self.target,
                 [self.topic],
                 group=self.group,
+                first_ms=JAVA_FIRST_MS,
                 idle_ms=JAVA_IDLE_MS,
                 properties=dict(self.way.java),
             )

@@ -124,7 +124,7 @@ public class Clients {
 class Consume {
     static void run(JsonNode job) throws Exception {
         long wanted = job.get("max_records").asLong();
-        long idle = Duration.ofMillis(job.get("idle_ms").asLong()).toNanos();
+        long idle = Duration.ofMillis(job.get("first_ms").asLong()).toNanos(); // until the first one
         try (KafkaConsumer<byte[], byte[]> consumer = Clients.consumer(job)) {
             if (job.has("pattern")) {
                 consumer.subscribe(new SubscriptionPattern(job.get("pattern").asText()));
@@ -137,6 +137,7 @@ class Consume {
                     Clients.print(row(record));
                     count++;
                     last = System.nanoTime();
+                    idle = Duration.ofMillis(job.get("idle_ms").asLong()).toNanos();
                 }
                 try {
                     consumer.commitSync();

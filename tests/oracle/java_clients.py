@@ -142,6 +142,7 @@ def consume(
     group: str,
     max_records: int = 2**31,
     idle_ms: int = 10_000,
+    first_ms: int | None = None,
     isolation_level: str = "read_committed",
     properties: Mapping[str, str] | None = None,
     **limits: Any,
@@ -150,9 +151,10 @@ def consume(
     headers.
 
     `topics` are names, or a pattern of RE2. Ends with the `max_records`th record's batch or after `idle_ms`
-    without one. Raises JavaClientError.
+    without one, or after `first_ms` without the first. Raises JavaClientError.
     """
     job: dict[str, Any] = {"group": group, "max_records": max_records, "idle_ms": idle_ms}
+    job["first_ms"] = idle_ms if first_ms is None else first_ms
     job["pattern" if isinstance(topics, str) else "topics"] = topics
     job |= {"isolation.level": isolation_level, "properties": dict(properties or {})}
     return _job("consume", bootstrap_servers, job, limits)
