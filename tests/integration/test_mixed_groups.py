@@ -150,6 +150,11 @@ class MixedGroup:
         return all(len(each) == share for each in self.owned())
 
 
+def fill(mixed: MixedGroup, numbers: range) -> None:
+    """Send the numbers to all partitions, not to one as long as batches go there."""
+    produce(mixed.target, mixed.topic, map(str, numbers), sticky_partitioning_linger_ms="0")
+
+
 @pytest.fixture
 def mixed(target: str, request: pytest.FixtureRequest) -> Iterator[MixedGroup]:
     group = MixedGroup(target, WAYS[request.param])
@@ -173,12 +178,12 @@ def mixed(target: str, request: pytest.FixtureRequest) -> Iterator[MixedGroup]:
 def test_R68_members_of_three_clients_lose_and_double_nothing(
     mixed: MixedGroup, order: tuple[str, ...]
 ) -> None:
-    produce(mixed.target, mixed.topic, map(str, range(RECORDS)))
+    fill(mixed, range(RECORDS))
     for count, kind in enumerate(order, 1):
         mixed.add(kind)
         if count in (1, 2, 4) and (mixed.ours or mixed.theirs):
             within_time(lambda count=count: mixed.is_divided(count))  # type: ignore[misc]
-    produce(mixed.target, mixed.topic, map(str, range(RECORDS, 2 * RECORDS)))
+    fill(mixed, range(RECORDS, 2 * RECORDS))
     assert mixed.java is not None
     within_time(lambda: mixed.live() or mixed.java.done())  # type: ignore[union-attr, func-returns-value]
     by_java = [str(row["value"]) for row in mixed.java.result()]
@@ -189,7 +194,7 @@ def test_R68_members_of_three_clients_lose_and_double_nothing(
         return [*ours, *(message.value().decode() for message in mixed.messages), *by_java]
 
     within_time(lambda: len(values()) >= 2 * RECORDS)
-    produce(mixed.target, mixed.topic, map(str, range(2 * RECORDS, 3 * RECORDS)))  # without Java's
+    fill(mixed, range(2 * RECORDS, 3 * RECORDS))  # without Java's
     within_time(lambda: len(values()) >= 3 * RECORDS)
     assert Counter(values()) == Counter(map(str, range(3 * RECORDS)))
     assert by_java and mixed.messages and all(each.got for each in mixed.ours)
