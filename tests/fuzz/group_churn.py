@@ -136,7 +136,12 @@ class Members:
 
     def _ended(self, member: subprocess.Popen[bytes]) -> None:
         """Check how a member has ended by itself."""
-        _, text = member.communicate(timeout=SETTLE_SECONDS)
+        try:
+            _, text = member.communicate(timeout=SETTLE_SECONDS)
+        except subprocess.TimeoutExpired:
+            member.kill()
+            _, text = member.communicate()
+            raise AssertionError(f"a member does not end: {text.decode()[-8_000:]}") from None
         outcomes = {0: "left", FENCED: "fenced", -signal.SIGTERM: "left before they came"}
         assert member.returncode in outcomes, f"a member has failed: {text.decode()[-8_000:]}"
         self.outcomes[outcomes[member.returncode]] += 1
@@ -198,8 +203,9 @@ def run_block(block: int, cases: int = BLOCK_CASES, *, verbose: bool = False) ->
         with RealKafka(PROPERTIES, java_options=JAVA_OPTIONS) as broker:
             try:
                 outcomes += judge(broker, block, cases, rng, verbose=verbose)
-            except AssertionError:
+            except AssertionError as error:
                 if not broker.has_printed(SKIPPING):
+                    error.add_note(broker.output())
                     raise
                 outcomes["begun anew, for Kafka had skipped markers"] += 1
     return Tally(dict(outcomes), time.monotonic() - started, campaign.peak_bytes())

@@ -93,8 +93,8 @@ def until_known(call: Callable[[], None]) -> None:
     while True:
         try:
             return call()
-        except kbatch.KafkaTimeoutError:
-            pass
+        except kbatch.KafkaTimeoutError as error:
+            print(error, file=sys.stderr)  # read if the member does not end
 
 
 def main() -> None:
