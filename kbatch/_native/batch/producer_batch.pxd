@@ -14,19 +14,95 @@ from kbatch._native.codec.c cimport (
 from kbatch._native.codec.estimator cimport TopicRatios
 from kbatch._native.codec.lock cimport kb_lock
 
+cdef extern from "batch_queue.h" nogil:
+    ctypedef enum BatchState "kb_batch_state":
+        OPEN "KB_BATCH_OPEN"
+        SEALING "KB_BATCH_SEALING"      # closed for append; a thread seals it, or will
+        SEALED "KB_BATCH_SEALED"        # in its partition's queue, ready to go
+        IN_FLIGHT "KB_BATCH_IN_FLIGHT"  # drained; the sender has it
+        DONE "KB_BATCH_DONE"
+
+    ctypedef struct kb_batch:
+        void *owner
+        kb_batch *next
+        BatchState state
+        bint is_queued
+        bint sealer_came
+        bint is_split
+        bint is_encoded
+        bint was_sent
+        bint possibly_persisted
+        int32_t users
+        int32_t attempts
+        int32_t leader_epoch
+        int32_t leader_changed_attempt
+        int64_t first_number
+        int64_t created_ns
+        int64_t last_attempt_ns
+        int64_t drained_ns
+        int64_t backoff_ns
+        kb_open_batch contents
+        kb_chain chain
+        double factor
+        int64_t charged_bytes
+        int64_t state_left_bytes
+        int64_t largest_record_bytes
+        uint32_t body_crc
+        int64_t body_bytes
+        kb_batch_header header
+        uint8_t[61] header_bytes
+
+    ctypedef struct kb_partition:
+        kb_lock lock
+        void *owner
+        kb_batch *first
+        kb_batch *last
+        int32_t length
+        bint is_noted
+        kb_partition *next_filled
+        int64_t previous_bytes
+        int64_t next_number
+        int64_t appended_bytes
+        int64_t sealed_batches
+        int64_t sealed_records_bytes
+        int64_t sealed_bytes
+        int64_t unpacked_batches
+        int32_t leader
+        int32_t leader_epoch
+        bint muted
+        bint fresh_blocked
+        int64_t retry_number
+
+    ctypedef struct kb_filled:
+        kb_lock lock
+
+    ctypedef enum Visit "kb_visit":
+        PASSED "KB_VISIT_PASSED"
+        TAKEN "KB_VISIT_TAKEN"
+        CLOSED "KB_VISIT_CLOSED"
+        NO_SIZE "KB_VISIT_NO_SIZE"
+
+    void kb_partition_init(kb_partition *partition, void *owner) noexcept
+    void kb_queue_insert(kb_partition *partition, kb_batch *batch, kb_filled *filled) noexcept
+    void kb_queue_remove(kb_partition *partition, kb_batch *batch) noexcept
+    kb_partition *kb_take_filled(kb_filled *filled) noexcept
+    bint kb_filled_has_batch(kb_filled *filled) noexcept
+    void kb_batch_close(kb_partition *partition, kb_batch *batch) noexcept
+    int64_t kb_batch_bytes(const kb_batch *batch) noexcept
+    bint kb_leader_changed(const kb_batch *batch) noexcept
+    void kb_batch_reenqueue(kb_partition *partition, kb_batch *batch, int64_t now_ns, int64_t backoff_ns,
+                            kb_filled *filled) noexcept
+    int64_t kb_queue_delay_ns(kb_partition *partition, int64_t now_ns, int64_t linger_ns,
+                              bint is_hurried) noexcept
+    Visit kb_queue_visit(kb_partition *partition, int64_t left_bytes, int64_t now_ns,
+                         kb_batch **visited) noexcept
+
 # A batch object with its Completion, and the sender's state until it is answered; the steps in which the
 # state of records is charged, and the charge of a batch itself with the first of them.
 cdef enum:
     BATCH_BYTES = 1280
     STATE_STEP_BYTES = 1024
     OPENING_BYTES = BATCH_BYTES + 512
-
-cdef enum BatchState:
-    OPEN
-    SEALING         # closed for append; a thread seals it, or will
-    SEALED          # in its partition's queue, ready to go
-    IN_FLIGHT       # drained; the sender has it
-    DONE
 
 cdef enum Room:
     HAD_ROOM
@@ -49,9 +125,7 @@ cdef class BatchContext:
     cdef kb_lock _incomplete_lock
     cdef ProducerBatch _oldest
     cdef ProducerBatch _newest
-    # under _filled_lock
-    cdef kb_lock _filled_lock
-    cdef list filled                 # queues that were empty, and are not
+    cdef kb_filled filled
 
     @staticmethod
     cdef BatchContext new(BufferPool memory, SenderAlarm alarm, int64_t batch_size, int codec, int level,
@@ -60,7 +134,6 @@ cdef class BatchContext:
     cdef void remove_incomplete(self, ProducerBatch batch) noexcept
     cdef list incomplete(self)
     cdef int64_t oldest_created_ns(self) noexcept
-    cdef void note_filled(self, PartitionQueue queue) noexcept
     cdef list take_filled(self)
 
 
@@ -69,74 +142,27 @@ cdef class PartitionQueue:
     cdef readonly int32_t partition
     cdef readonly int64_t place      # among all queues, by topic and partition
     cdef TopicRatios ratios
-    cdef bint has_leader             # the sender's: `leader` says what the cluster's view does
-    cdef kb_lock lock                # guards all batches of the partition, too
-    # all under lock
-    cdef bint is_noted               # the sender has it among those with batches, or will get it
-    cdef ProducerBatch first
-    cdef ProducerBatch last
-    cdef int32_t length
-    cdef int64_t previous_bytes      # of records in the batch that was closed last
-    cdef int64_t next_number
-    cdef int64_t appended_bytes
-    cdef int64_t sealed_batches
-    cdef int64_t sealed_records_bytes
-    cdef int64_t sealed_bytes
-    cdef int64_t unpacked_batches
-    cdef int32_t leader
-    cdef int32_t leader_epoch
-    cdef bint muted
-    cdef bint fresh_blocked
-    cdef int64_t retry_number
+    cdef bint has_leader             # the sender's: `raw.leader` says what the cluster's view does
+    cdef kb_partition raw
 
-    cdef void insert(self, ProducerBatch batch) noexcept
-    cdef void remove(self, ProducerBatch batch) noexcept
     cdef list batches(self)
     cdef bint stays_noted(self) noexcept
-    cdef bint gate_is_open(self, ProducerBatch head) noexcept
     cdef void set_gate(self, bint muted, bint fresh_blocked, int64_t retry_number) noexcept
 
 
 cdef class ProducerBatch:
     cdef readonly Completion completion
-    cdef readonly int64_t created_ns
-    cdef readonly int64_t first_number
-    cdef readonly int64_t last_attempt_ns
-    cdef readonly int64_t drained_ns
-    cdef readonly int64_t backoff_ns
-    cdef readonly int32_t attempts
-    cdef readonly int32_t leader_epoch
-    cdef readonly int32_t leader_changed_attempt
-    cdef readonly bint is_split
-    cdef readonly bint is_encoded
-    cdef public bint was_sent
-    cdef public bint possibly_persisted
     cdef BatchContext _context
     cdef PartitionQueue queue
     # under the lock of _context's list
     cdef ProducerBatch _newer
     cdef ProducerBatch _older
     cdef bint _listed
-    # under the lock of _queue
-    cdef ProducerBatch _next
-    cdef ProducerBatch _previous
-    cdef bint is_queued
-    cdef BatchState state
-    cdef bint _sealer_came
-    cdef int32_t _users
-    cdef kb_open_batch contents      # how many records it has, how large they are, of which times
-    cdef kb_chain chain
-    cdef double factor
-    cdef int64_t _charged_bytes      # besides its chunks
-    cdef int64_t state_left_bytes
-    cdef int64_t largest_record_bytes
+    # under the lock of the queue
+    cdef kb_batch raw
     # set by sealing
     cdef bytes _packed
     cdef int64_t _body_at            # in `_packed`: after its header, if it is a whole batch
-    cdef uint32_t _body_crc
-    cdef int64_t body_bytes
-    cdef kb_batch_header header
-    cdef uint8_t[61] _header_bytes
 
     @staticmethod
     cdef ProducerBatch new(BatchContext context, PartitionQueue queue, int64_t now_ns)
@@ -155,7 +181,6 @@ cdef class ProducerBatch:
     cdef bint _take(self, int64_t room_bytes, int64_t chunk_bytes, int64_t besides_bytes,
                     Turn turn) noexcept nogil
     cdef bint is_full(self) noexcept
-    cdef void close(self) noexcept nogil
     cdef void discard(self) noexcept
     cdef bytes _compressed(self)
     cdef kb_codec_status _compress_into(self, kb_memory *gathered, kb_memory *packed,
@@ -174,11 +199,11 @@ cdef class ProducerBatch:
     cdef bint finish(self, CompletionState outcome, int64_t base_offset, int64_t log_append_time_ms,
                      object error, object record_errors) except -1
     cdef list split(self)
-    cdef void reenqueue(self, int64_t now_ns, int64_t backoff_ns) noexcept
-    cdef void notice_leader_epoch(self) noexcept
-    cdef bint leader_changed_since_last_attempt(self) noexcept
-    cdef int64_t backoff_left_ns(self, int64_t now_ns) noexcept
-    cdef int64_t estimated_bytes(self) noexcept nogil
+
+
+cdef inline ProducerBatch batch_of(kb_batch *raw):
+    """Return the object of a batch in a queue; None for NULL."""
+    return None if raw == NULL else <ProducerBatch>raw.owner
 
 
 cdef class BatchPiece:

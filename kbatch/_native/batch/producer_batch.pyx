@@ -1,15 +1,15 @@
 """ProducerBatch: a batch of records on its way to the broker, and the queue of its partition.
 
-Theory of operation. A batch is OPEN > SEALING > SEALED > IN_FLIGHT > DONE. A thread that closes it for
-append, because it is full or the sender wants it, makes it SEALING. Its one sealer, that thread or another,
-makes it SEALED, without holding a lock during compression. Drained it is IN_FLIGHT, until it is DONE or comes
-back for a retry, SEALED as before: a retry sends the same bytes. A batch can become DONE at any time by
-failure; if it is being sealed then, its sealer frees it. One that was encoded elsewhere (encoded_batch.pyx)
-begins SEALED.
+Theory of operation. What a sender does with batches and queues without Python is in batch_queue.h: the states
+of a batch, the order of a queue and its gates. Here they get their records, bytes and outcomes. A thread that
+closes a batch for append, because it is full or the sender wants it, makes it SEALING. Its one sealer, that
+thread or another, makes it SEALED, without holding a lock during compression. A batch can become DONE at any
+time by failure; if it is being sealed then, its sealer frees it. One that was encoded elsewhere
+(encoded_batch.pyx) begins SEALED.
 
-A queue is in the order of acceptance, by 64-bit numbers, whichever batches come back when. The core sets its
-gates: `muted` blocks everything, `fresh_blocked` batches without a sequence, `retry_number` every retry but
-one.
+The core sets the gates: `muted` blocks everything, `fresh_blocked` batches without a sequence, `retry_number`
+every retry but one. A queue refers to batches without owning them: those in it are unfinished, and the list
+of unfinished batches owns them.
 
 Bytes. While a batch is open, records are written once, into a chain of chunks that grows with them. Sealing
 compresses them as one stream and returns the chunks; without a codec they stay where they are. The header
@@ -168,12 +168,11 @@ cdef class BatchContext:
 
     def __cinit__(self):
         kb_lock_init(&self._incomplete_lock)
-        kb_lock_init(&self._filled_lock)
-        self.filled = []
+        kb_lock_init(&self.filled.lock)
 
     def __dealloc__(self):
         kb_lock_destroy(&self._incomplete_lock)
-        kb_lock_destroy(&self._filled_lock)
+        kb_lock_destroy(&self.filled.lock)
 
     @staticmethod
     cdef BatchContext new(BufferPool memory, SenderAlarm alarm, int64_t batch_size, int codec, int level,
@@ -247,18 +246,13 @@ cdef class BatchContext:
         del batches[count:]
         return batches
 
-    cdef void note_filled(self, PartitionQueue queue) noexcept:
-        """Note the queue, whose lock is held, because it is no longer empty."""
-        kb_lock_acquire(&self._filled_lock)
-        self.filled.append(queue)
-        kb_lock_release(&self._filled_lock)
-
     cdef list take_filled(self):
-        """Return those noted since the last call."""
+        """Return the queues that were noted since the last call, because they are no longer empty."""
         cdef list filled = []
-        kb_lock_acquire(&self._filled_lock)
-        filled, self.filled = self.filled, filled
-        kb_lock_release(&self._filled_lock)
+        cdef kb_partition *queue = kb_take_filled(&self.filled)
+        while queue != NULL:
+            filled.append(<PartitionQueue>queue.owner)
+            queue = queue.next_filled
         return filled
 
     cdef int64_t oldest_created_ns(self) noexcept:
@@ -266,7 +260,7 @@ cdef class BatchContext:
         cdef int64_t created_ns = INT64_MAX
         kb_lock_acquire(&self._incomplete_lock)
         if self._oldest is not None:
-            created_ns = self._oldest.created_ns
+            created_ns = self._oldest.raw.created_ns
         kb_lock_release(&self._incomplete_lock)
         return created_ns
 
@@ -276,81 +270,35 @@ cdef class PartitionQueue:
     """The undrained batches of a partition, in order, and its gates."""
 
     def __cinit__(self):
-        kb_lock_init(&self.lock)
-        self.leader = self.leader_epoch = -1
-        self.retry_number = -1
+        kb_partition_init(&self.raw, <void *>self)
 
     def __dealloc__(self):
-        kb_lock_destroy(&self.lock)
-
-    cdef void insert(self, ProducerBatch batch) noexcept:
-        """Insert it in order: new batches at the end, those that come back near the head."""
-        cdef ProducerBatch later = None
-        if self.last is not None and self.last.first_number > batch.first_number:
-            later = self.first
-            while later.first_number < batch.first_number:
-                later = later._next
-        batch._next = later
-        batch._previous = self.last if later is None else later._previous
-        if batch._previous is None:
-            self.first = batch
-        else:
-            batch._previous._next = batch
-        if later is None:
-            self.last = batch
-        else:
-            later._previous = batch
-        batch.is_queued = True
-        self.length += 1
-        if not self.is_noted:
-            self.is_noted = True
-            batch._context.note_filled(self)
-
-    cdef void remove(self, ProducerBatch batch) noexcept:
-        if batch._previous is None:
-            self.first = batch._next
-        else:
-            batch._previous._next = batch._next
-        if batch._next is None:
-            self.last = batch._previous
-        else:
-            batch._next._previous = batch._previous
-        batch._next = batch._previous = None
-        batch.is_queued = False
-        self.length -= 1
+        kb_lock_destroy(&self.raw.lock)
 
     cdef list batches(self):
         """The batches, in order; only for the sender's thread and tests, because it takes no lock."""
         cdef list batches = []
-        cdef ProducerBatch batch = self.first
-        while batch is not None:
-            batches.append(batch)
-            batch = batch._next
+        cdef kb_batch *batch = self.raw.first
+        while batch != NULL:
+            batches.append(batch_of(batch))
+            batch = batch.next
         return batches
 
     cdef bint stays_noted(self) noexcept:
         """True if the sender finds a batch; an empty queue is forgotten until it is not."""
         cdef bint stays
-        kb_lock_acquire(&self.lock)
-        stays = self.is_noted = self.length > 0
-        kb_lock_release(&self.lock)
+        kb_lock_acquire(&self.raw.lock)
+        stays = self.raw.is_noted = self.raw.length > 0
+        kb_lock_release(&self.raw.lock)
         return stays
 
-    cdef bint gate_is_open(self, ProducerBatch head) noexcept:
-        """True if the sender's core allows sending `head`."""
-        if self.muted:
-            return False
-        if head.attempts == 0 and head.header.base_sequence < 0:
-            return not self.fresh_blocked
-        return self.retry_number < 0 or self.retry_number == head.first_number
-
     cdef void set_gate(self, bint muted, bint fresh_blocked, int64_t retry_number) noexcept:
-        """Take the lock and check."""
-        kb_lock_acquire(&self.lock)
-        self.muted = muted
-        self.fresh_blocked = fresh_blocked
-        self.retry_number = retry_number
-        kb_lock_release(&self.lock)
+        """Take the lock and change the gate."""
+        kb_lock_acquire(&self.raw.lock)
+        self.raw.muted = muted
+        self.raw.fresh_blocked = fresh_blocked
+        self.raw.retry_number = retry_number
+        kb_lock_release(&self.raw.lock)
 
 
 @cython.final
@@ -384,7 +332,7 @@ cdef class ProducerBatch:
 
     def __dealloc__(self):
         # only if a whole accumulator is dropped with its content: there is no budget to pay back to
-        cdef kb_chunk *chunk = self.chain.first
+        cdef kb_chunk *chunk = self.raw.chain.first
         cdef kb_chunk *next_chunk
         while chunk != NULL:
             next_chunk = chunk.next
@@ -396,14 +344,15 @@ cdef class ProducerBatch:
         cdef ProducerBatch batch = ProducerBatch.__new__(ProducerBatch)
         batch._context = context
         batch.queue = queue
-        batch._users = 1
-        batch.factor = queue.ratios.estimate(context.codec) * KB_RATIO_FACTOR if context.codec else 1.0
-        batch.header.leader_epoch = batch.header.base_sequence = -1
-        batch.header.producer_id = -1
-        batch.header.producer_epoch = -1
+        batch.raw.owner = <void *>batch
+        batch.raw.users = 1
+        batch.raw.factor = queue.ratios.estimate(context.codec) * KB_RATIO_FACTOR if context.codec else 1.0
+        batch.raw.header.leader_epoch = batch.raw.header.base_sequence = -1
+        batch.raw.header.producer_id = -1
+        batch.raw.header.producer_epoch = -1
         batch.completion = Completion.new(queue.topic, queue.partition, context.memory)
-        batch.created_ns = batch.last_attempt_ns = now_ns
-        batch.drained_ns = batch.leader_epoch = -1
+        batch.raw.created_ns = batch.raw.last_attempt_ns = now_ns
+        batch.raw.drained_ns = batch.raw.leader_epoch = -1
         return batch
 
     # While it is open; the lock is held, or no other thread knows the batch yet
@@ -413,7 +362,7 @@ cdef class ProducerBatch:
         if not self._take_first_chunk(record_bytes, OPENING_BYTES, turn):
             return False
         self.completion.charged_bytes = OPENING_BYTES
-        self.state_left_bytes = OPENING_BYTES - BATCH_BYTES
+        self.raw.state_left_bytes = OPENING_BYTES - BATCH_BYTES
         return True
 
     cdef bint open_encoded(self, bytes batch, const kb_batch_header *header, uint32_t body_crc,
@@ -423,11 +372,11 @@ cdef class ProducerBatch:
         if not self._context.memory.charge(size + BATCH_BYTES, turn):
             return False
         self._adopt(batch, header, body_crc)
-        self._charged_bytes = size
+        self.raw.charged_bytes = size
         self.completion.charged_bytes = BATCH_BYTES
         self.completion.record_count = header.count
-        self.is_encoded = True
-        self.state = SEALED
+        self.raw.is_encoded = True
+        self.raw.state = SEALED
         return True
 
     cdef bint charge_state(self, int64_t size, Turn turn) noexcept nogil:
@@ -435,12 +384,12 @@ cdef class ProducerBatch:
         memory.
         """
         cdef int64_t step_bytes = max(<int64_t>STATE_STEP_BYTES, size)
-        if self.state_left_bytes >= size:
+        if self.raw.state_left_bytes >= size:
             return True
         if not self._context.memory.charge(step_bytes, turn):
             return False
         self.completion.charged_bytes += step_bytes
-        self.state_left_bytes += step_bytes
+        self.raw.state_left_bytes += step_bytes
         return True
 
     cdef Room append(self, const kb_record *record, object on_delivery, Turn turn) noexcept:
@@ -456,18 +405,13 @@ cdef class ProducerBatch:
         room = self._write(record, turn)
         if room != HAD_ROOM:
             return room
-        self.state_left_bytes -= state_bytes
+        self.raw.state_left_bytes -= state_bytes
         if on_delivery is not None:
             self.completion.add_callback(
                 on_delivery, record.timestamp_ms, <int32_t>record.key.size, <int32_t>record.value.size
             )
-        self.completion.record_count = self.contents.count
+        self.completion.record_count = self.raw.contents.count
         return HAD_ROOM
-
-    cdef void close(self) noexcept nogil:
-        """Close it for append: the batch is for its sealer."""
-        self.state = SEALING
-        self.queue.previous_bytes = self.contents.records_bytes
 
     cdef void discard(self) noexcept:
         """Discard a batch that no other thread knows: another had opened one first."""
@@ -479,7 +423,7 @@ cdef class ProducerBatch:
         """Allocate the size that the partition filled before; for a record beyond batch.size exactly its
         size.
         """
-        cdef int64_t wanted = max(record_bytes, min(self._likely_bytes(), self.queue.previous_bytes))
+        cdef int64_t wanted = max(record_bytes, min(self._likely_bytes(), self.queue.raw.previous_bytes))
         if KB_BATCH_HEADER_SIZE + record_bytes > self._context.batch_size:
             return self._take(record_bytes, KB_CHUNK_HEAD_BYTES + record_bytes, besides_bytes, turn)
         return self._take_likely(record_bytes, wanted, besides_bytes, turn)
@@ -489,28 +433,28 @@ cdef class ProducerBatch:
         cdef int64_t size
         cdef kb_chain_status status
         while True:
-            status = kb_chain_append(&self.chain, &self.contents, record, self._context.batch_size,
-                                     self.factor, &size)
+            status = kb_chain_append(&self.raw.chain, &self.raw.contents, record, self._context.batch_size,
+                                     self.raw.factor, &size)
             if status == KB_CHAIN_DONE:
                 break
             if status == KB_CHAIN_FULL:
                 return NO_ROOM
-            if not self.grow(size - kb_chain_room(&self.chain), turn):
+            if not self.grow(size - kb_chain_room(&self.raw.chain), turn):
                 return NO_MEMORY
-        if size > self.largest_record_bytes:
-            self.largest_record_bytes = size
+        if size > self.raw.largest_record_bytes:
+            self.raw.largest_record_bytes = size
         return HAD_ROOM
 
     cdef bint grow(self, int64_t missing_bytes, Turn turn) noexcept nogil:
         """Add chunks: twice as much as before, but no more than the batch is likely to need."""
-        cdef int64_t wanted = max(missing_bytes, min(self._likely_bytes(), self.chain.chunk_bytes))
+        cdef int64_t wanted = max(missing_bytes, min(self._likely_bytes(), self.raw.chain.chunk_bytes))
         return self._take_likely(missing_bytes, wanted, 0, turn)
 
     cdef int64_t _likely_bytes(self) noexcept nogil:
         """Estimate the bytes of records still to come, if they compress like those of earlier batches."""
         return <int64_t>(
-            (self._context.batch_size - KB_BATCH_HEADER_SIZE) / self.factor
-        ) - self.contents.records_bytes
+            (self._context.batch_size - KB_BATCH_HEADER_SIZE) / self.raw.factor
+        ) - self.raw.contents.records_bytes
 
     cdef bint _take_likely(self, int64_t room_bytes, int64_t wanted_bytes, int64_t besides_bytes,
                            Turn turn) noexcept nogil:
@@ -528,15 +472,16 @@ cdef class ProducerBatch:
                                                           margin_bytes + besides_bytes, turn)
         if chunks == NULL:
             return False
-        kb_chain_extend(&self.chain, chunks)
-        self._charged_bytes += margin_bytes
+        kb_chain_extend(&self.raw.chain, chunks)
+        self.raw.charged_bytes += margin_bytes
         return True
 
     cdef bint is_full(self) noexcept:
         """True for a record beyond batch.size: it stays alone, however well it compresses."""
-        return kb_estimated_bytes(self.contents.records_bytes, self.factor) >= self._context.batch_size or (
-            self.contents.count == 1
-            and KB_BATCH_HEADER_SIZE + self.contents.records_bytes > self._context.batch_size
+        cdef int64_t records_bytes = self.raw.contents.records_bytes
+        cdef int64_t batch_size = self._context.batch_size
+        return kb_estimated_bytes(records_bytes, self.raw.factor) >= batch_size or (
+            self.raw.contents.count == 1 and KB_BATCH_HEADER_SIZE + records_bytes > batch_size
         )
 
     # Sealing and stamping
@@ -560,15 +505,15 @@ cdef class ProducerBatch:
         cdef bytes packed = None
         cdef BatchState state
         cdef bint mine
-        kb_lock_acquire(&self.queue.lock)
+        kb_lock_acquire(&self.queue.raw.lock)
         try:
-            state = self.state
-            mine = state == SEALING and not self._sealer_came
+            state = self.raw.state
+            mine = state == SEALING and not self.raw.sealer_came
             if mine:
-                self._sealer_came = True
-                self._users += 1
+                self.raw.sealer_came = True
+                self.raw.users += 1
         finally:
-            kb_lock_release(&self.queue.lock)
+            kb_lock_release(&self.queue.raw.lock)
         if not mine:
             if state == DONE:
                 return False
@@ -578,32 +523,32 @@ cdef class ProducerBatch:
         finally:  # in any case the batch goes on, and the sender learns of it
             self._end_sealing(packed)
             if wake:
-                self._context.alarm.wake_for(self.queue.leader, self.created_ns, 0)
-        return self.state != DONE
+                self._context.alarm.wake_for(self.queue.raw.leader, self.raw.created_ns, 0)
+        return self.raw.state != DONE
 
     cdef int _end_sealing(self, bytes packed) except -1:
         cdef kb_chunk *chunks = NULL
         cdef int64_t discharged = 0
-        cdef int64_t records_bytes = self.contents.records_bytes
+        cdef int64_t records_bytes = self.raw.contents.records_bytes
         self._set_body(packed, self._context.codec)
-        kb_lock_acquire(&self.queue.lock)
+        kb_lock_acquire(&self.queue.raw.lock)
         try:
-            self._users -= 1
-            if self._users == 0:
+            self.raw.users -= 1
+            if self.raw.users == 0:
                 chunks = self._dismissed(&discharged)
             else:
-                self.state = SEALED
+                self.raw.state = SEALED
                 chunks = self._replaced(&discharged)
-            self.queue.sealed_batches += 1
-            self.queue.sealed_records_bytes += records_bytes
-            self.queue.sealed_bytes += self.body_bytes
-            self.queue.unpacked_batches += packed is None and self._context.codec != 0
+            self.queue.raw.sealed_batches += 1
+            self.queue.raw.sealed_records_bytes += records_bytes
+            self.queue.raw.sealed_bytes += self.raw.body_bytes
+            self.queue.raw.unpacked_batches += packed is None and self._context.codec != 0
         finally:
-            kb_lock_release(&self.queue.lock)
+            kb_lock_release(&self.queue.raw.lock)
         self._context.memory.exchange(chunks, discharged)
         # a tiny batch compresses badly, and would distort the estimate for the next, full one
         if packed is not None and 4 * records_bytes >= self._context.batch_size:
-            self.queue.ratios.update(self._context.codec, <double>self.body_bytes / <double>records_bytes)
+            self.queue.ratios.update(self._context.codec, <double>self.raw.body_bytes / <double>records_bytes)
         return 0
 
     cdef bytes _compressed(self):
@@ -612,7 +557,7 @@ cdef class ProducerBatch:
         cdef kb_memory packed
         cdef kb_codec_status status
         cdef kb_codec_fault fault
-        cdef int64_t size = self.contents.records_bytes
+        cdef int64_t size = self.raw.contents.records_bytes
         if not self._context.codec:
             return None
         memset(&gathered, 0, sizeof(gathered))
@@ -638,47 +583,49 @@ cdef class ProducerBatch:
     cdef kb_codec_status _compress_into(self, kb_memory *gathered, kb_memory *packed,
                                         kb_codec_fault *fault) noexcept nogil:
         """Compress the records, which are gathered first if they are in several chunks."""
-        if self.chain.first != self.chain.current:
-            if not extend(gathered, self.contents.records_bytes):
+        if self.raw.chain.first != self.raw.chain.current:
+            if not extend(gathered, self.raw.contents.records_bytes):
                 return KB_CODEC_MEMORY
-            kb_chain_gather(&self.chain, gathered.data)
-        return compress_into(self._context.codec, self._records(gathered), self.contents.records_bytes,
+            kb_chain_gather(&self.raw.chain, gathered.data)
+        return compress_into(self._context.codec, self._records(gathered), self.raw.contents.records_bytes,
                              self._context.level, packed, fault)
 
     cdef const uint8_t *_records(self, const kb_memory *gathered) noexcept nogil:
-        return gathered.data if gathered.data != NULL else kb_chunk_data(self.chain.first)
+        return gathered.data if gathered.data != NULL else kb_chunk_data(self.raw.chain.first)
 
     cdef void _set_body(self, bytes packed, int codec) noexcept:
         """Switch to the sealed form: `packed` by `codec`, or the records in the chain."""
         cdef const uint8_t *data = NULL
         self._packed = packed
-        self.body_bytes = self.contents.records_bytes
+        self.raw.body_bytes = self.raw.contents.records_bytes
         if packed is not None:
-            self.body_bytes = PyBytes_GET_SIZE(packed)
+            self.raw.body_bytes = PyBytes_GET_SIZE(packed)
             data = <const uint8_t *>PyBytes_AS_STRING(packed)
-        if self.body_bytes > GIL_KEPT_BYTES:
+        if self.raw.body_bytes > GIL_KEPT_BYTES:
             with nogil:
-                self._body_crc = self._crc_of_body(data)
+                self.raw.body_crc = self._crc_of_body(data)
         else:
-            self._body_crc = self._crc_of_body(data)
-        self.header.length = <int32_t>(KB_BATCH_HEADER_SIZE - KB_LOG_OVERHEAD + self.body_bytes)
-        self.header.magic = 2
-        self.header.attributes = <int16_t>(self._context.attributes | (codec if packed is not None else 0))
-        self.header.last_offset_delta = self.contents.last_offset_delta
-        self.header.base_timestamp_ms = self.contents.base_timestamp_ms
-        self.header.max_timestamp_ms = self.contents.max_timestamp_ms
-        self.header.count = self.contents.count
+            self.raw.body_crc = self._crc_of_body(data)
+        self.raw.header.length = <int32_t>(KB_BATCH_HEADER_SIZE - KB_LOG_OVERHEAD + self.raw.body_bytes)
+        self.raw.header.magic = 2
+        self.raw.header.attributes = <int16_t>(
+            self._context.attributes | (codec if packed is not None else 0)
+        )
+        self.raw.header.last_offset_delta = self.raw.contents.last_offset_delta
+        self.raw.header.base_timestamp_ms = self.raw.contents.base_timestamp_ms
+        self.raw.header.max_timestamp_ms = self.raw.contents.max_timestamp_ms
+        self.raw.header.count = self.raw.contents.count
         self._write_header()
 
     cdef uint32_t _crc_of_body(self, const uint8_t *packed) noexcept nogil:
         """NULL: the records in the chain."""
-        cdef kb_chunk *chunk = self.chain.first
+        cdef kb_chunk *chunk = self.raw.chain.first
         cdef uint32_t crc = 0
         if packed != NULL:
-            return crc32c_extend(0, packed, self.body_bytes)
+            return crc32c_extend(0, packed, self.raw.body_bytes)
         while chunk != NULL:
-            crc = crc32c_extend(crc, kb_chunk_data(chunk), kb_chunk_used(&self.chain, chunk))
-            chunk = chunk.next if chunk != self.chain.current else NULL
+            crc = crc32c_extend(crc, kb_chunk_data(chunk), kb_chunk_used(&self.raw.chain, chunk))
+            chunk = chunk.next if chunk != self.raw.chain.current else NULL
         return crc
 
     cdef kb_chunk *_replaced(self, int64_t *discharged) noexcept:
@@ -686,24 +633,25 @@ cdef class ProducerBatch:
         `discharged` is what else to release with them.
         """
         cdef kb_chunk *chunks
-        discharged[0] = self._charged_bytes
-        self._charged_bytes = 0
+        discharged[0] = self.raw.charged_bytes
+        self.raw.charged_bytes = 0
         if self._packed is None:
-            return kb_chain_cut(&self.chain)
-        self._charged_bytes = self.body_bytes
-        discharged[0] -= self.body_bytes
-        chunks = self.chain.first
-        memset(&self.chain, 0, sizeof(self.chain))
+            return kb_chain_cut(&self.raw.chain)
+        self.raw.charged_bytes = self.raw.body_bytes
+        discharged[0] -= self.raw.body_bytes
+        chunks = self.raw.chain.first
+        memset(&self.raw.chain, 0, sizeof(self.raw.chain))
         return chunks
 
     cdef void _write_header(self) noexcept:
         """Compute the CRC of header and records from that of the records, which are not read again."""
-        kb_batch_header_put(self._header_bytes, &self.header)
-        self.header.crc = crc32c_combined(
-            crc32c_extend(0, self._header_bytes + KB_ATTRIBUTES_AT, KB_BATCH_HEADER_SIZE - KB_ATTRIBUTES_AT),
-            self._body_crc, self.body_bytes,
+        kb_batch_header_put(self.raw.header_bytes, &self.raw.header)
+        self.raw.header.crc = crc32c_combined(
+            crc32c_extend(0, self.raw.header_bytes + KB_ATTRIBUTES_AT,
+                          KB_BATCH_HEADER_SIZE - KB_ATTRIBUTES_AT),
+            self.raw.body_crc, self.raw.body_bytes,
         )
-        kb_batch_header_put(self._header_bytes, &self.header)
+        kb_batch_header_put(self.raw.header_bytes, &self.raw.header)
 
     def stamp(self, producer_id, producer_epoch, base_sequence):
         """Write the producer into the header; only the CRC changes with it.
@@ -725,19 +673,19 @@ cdef class ProducerBatch:
                              f"{producer_id}, {producer_epoch} and {base_sequence}")
         if new_id < 0 and self._context.attributes & KB_TRANSACTIONAL:
             raise ValueError("producer_id must be 0 or more for a transactional batch, got -1")
-        kb_lock_acquire(&self.queue.lock)
+        kb_lock_acquire(&self.queue.raw.lock)
         try:
-            ours = (self.state == SEALED or self.state == IN_FLIGHT) and self._users == 1
+            ours = (self.raw.state == SEALED or self.raw.state == IN_FLIGHT) and self.raw.users == 1
             if ours:
-                self.header.producer_id = new_id
-                self.header.producer_epoch = <int16_t>new_epoch
-                self.header.base_sequence = <int32_t>new_sequence
+                self.raw.header.producer_id = new_id
+                self.raw.header.producer_epoch = <int16_t>new_epoch
+                self.raw.header.base_sequence = <int32_t>new_sequence
                 self._write_header()
         finally:
-            kb_lock_release(&self.queue.lock)
+            kb_lock_release(&self.queue.raw.lock)
         if not ours:
             raise IllegalStateError(f"a batch must be sealed and have one user to be stamped, got "
-                                    f"{self!r} with {self._users} users")
+                                    f"{self!r} with {self.raw.users} users")
 
     # Encoded elsewhere
 
@@ -747,20 +695,20 @@ cdef class ProducerBatch:
         """
         self._packed = batch
         self._body_at = KB_BATCH_HEADER_SIZE
-        self.body_bytes = PyBytes_GET_SIZE(batch) - KB_BATCH_HEADER_SIZE
-        self._body_crc = body_crc
-        self.contents.base_timestamp_ms = header.base_timestamp_ms
-        self.contents.max_timestamp_ms = header.max_timestamp_ms
-        self.contents.records_bytes = self.body_bytes
-        self.contents.count = header.count
-        self.contents.last_offset_delta = header.last_offset_delta
-        self.largest_record_bytes = (self.body_bytes + header.count - 1) // header.count
-        self.header = header[0]
-        self.header.attributes = <int16_t>(self.header.attributes | self._context.attributes)
-        self.header.base_offset = 0
-        self.header.leader_epoch = self.header.base_sequence = -1
-        self.header.producer_id = -1
-        self.header.producer_epoch = -1
+        self.raw.body_bytes = PyBytes_GET_SIZE(batch) - KB_BATCH_HEADER_SIZE
+        self.raw.body_crc = body_crc
+        self.raw.contents.base_timestamp_ms = header.base_timestamp_ms
+        self.raw.contents.max_timestamp_ms = header.max_timestamp_ms
+        self.raw.contents.records_bytes = self.raw.body_bytes
+        self.raw.contents.count = header.count
+        self.raw.contents.last_offset_delta = header.last_offset_delta
+        self.raw.largest_record_bytes = (self.raw.body_bytes + header.count - 1) // header.count
+        self.raw.header = header[0]
+        self.raw.header.attributes = <int16_t>(self.raw.header.attributes | self._context.attributes)
+        self.raw.header.base_offset = 0
+        self.raw.header.leader_epoch = self.raw.header.base_sequence = -1
+        self.raw.header.producer_id = -1
+        self.raw.header.producer_epoch = -1
         self._write_header()
 
     # Users; a caller that requests pieces is one
@@ -776,10 +724,10 @@ cdef class ProducerBatch:
         IllegalStateError
             The batch is not sealed, or is done.
         """
-        if (self.state != SEALED and self.state != IN_FLIGHT) or not self._hold():
+        if (self.raw.state != SEALED and self.raw.state != IN_FLIGHT) or not self._hold():
             raise IllegalStateError(f"a batch must be sealed, and not done, to have bytes, got {self!r}")
         try:
-            if KB_BATCH_HEADER_SIZE + self.body_bytes <= copied_bytes:
+            if KB_BATCH_HEADER_SIZE + self.raw.body_bytes <= copied_bytes:
                 return [self._joined()]
             return self._pieces(KB_BATCH_HEADER_SIZE <= copied_bytes)
         finally:
@@ -787,31 +735,31 @@ cdef class ProducerBatch:
 
     cdef list _pieces(self, bint header_copied):
         """Return header and body as consecutive memoryviews; the header as bytes on request."""
-        cdef kb_chunk *chunk = self.chain.first
+        cdef kb_chunk *chunk = self.raw.chain.first
         cdef list pieces = [
-            PyBytes_FromStringAndSize(<char *>self._header_bytes, KB_BATCH_HEADER_SIZE) if header_copied
-            else _piece(self, self._header_bytes, KB_BATCH_HEADER_SIZE)
+            PyBytes_FromStringAndSize(<char *>self.raw.header_bytes, KB_BATCH_HEADER_SIZE) if header_copied
+            else _piece(self, self.raw.header_bytes, KB_BATCH_HEADER_SIZE)
         ]
         if self._packed is not None:
             pieces.append(_piece(self, <uint8_t *>PyBytes_AS_STRING(self._packed) + self._body_at,
-                                 self.body_bytes))
+                                 self.raw.body_bytes))
         while chunk != NULL:
-            pieces.append(_piece(self, kb_chunk_data(chunk), kb_chunk_used(&self.chain, chunk)))
+            pieces.append(_piece(self, kb_chunk_data(chunk), kb_chunk_used(&self.raw.chain, chunk)))
             chunk = chunk.next
         return pieces
 
     cdef bytes _joined(self):
         """Return a copy of header and body."""
-        cdef kb_chunk *chunk = self.chain.first
-        cdef bytes copy = PyBytes_FromStringAndSize(NULL, KB_BATCH_HEADER_SIZE + self.body_bytes)
+        cdef kb_chunk *chunk = self.raw.chain.first
+        cdef bytes copy = PyBytes_FromStringAndSize(NULL, KB_BATCH_HEADER_SIZE + self.raw.body_bytes)
         cdef uint8_t *end = <uint8_t *>PyBytes_AS_STRING(copy)
         cdef Py_ssize_t size
-        memcpy(end, self._header_bytes, KB_BATCH_HEADER_SIZE)
+        memcpy(end, self.raw.header_bytes, KB_BATCH_HEADER_SIZE)
         end += KB_BATCH_HEADER_SIZE
         if self._packed is not None:
-            memcpy(end, PyBytes_AS_STRING(self._packed) + self._body_at, self.body_bytes)
+            memcpy(end, PyBytes_AS_STRING(self._packed) + self._body_at, self.raw.body_bytes)
         while chunk != NULL:
-            size = kb_chunk_used(&self.chain, chunk)
+            size = kb_chunk_used(&self.raw.chain, chunk)
             memcpy(end, kb_chunk_data(chunk), size)
             end += size
             chunk = chunk.next
@@ -819,13 +767,13 @@ cdef class ProducerBatch:
 
     cdef bint _hold(self) noexcept:
         """Add a user. False if the bytes are gone."""
-        kb_lock_acquire(&self.queue.lock)
+        kb_lock_acquire(&self.queue.raw.lock)
         try:
-            if self._users:
-                self._users += 1
-            return self._users > 0
+            if self.raw.users:
+                self.raw.users += 1
+            return self.raw.users > 0
         finally:
-            kb_lock_release(&self.queue.lock)
+            kb_lock_release(&self.queue.raw.lock)
 
     cdef void _release(self) noexcept:
         cdef int64_t discharged = 0
@@ -836,25 +784,25 @@ cdef class ProducerBatch:
             return
         if self._context.memory.is_forked:  # the lock may be held by a thread of the parent's
             return
-        kb_lock_acquire(&self.queue.lock)
+        kb_lock_acquire(&self.queue.raw.lock)
         try:
-            self._users -= 1
-            if self._users == 0:
+            self.raw.users -= 1
+            if self.raw.users == 0:
                 chunks = self._dismissed(&discharged)
         finally:
-            kb_lock_release(&self.queue.lock)
+            kb_lock_release(&self.queue.raw.lock)
         if discharged or chunks != NULL:
             self._context.memory.exchange(chunks, discharged)
 
     cdef kb_chunk *_dismissed(self, int64_t *discharged) noexcept:
         """Take the chunks of a batch without users, with the lock held; release `discharged` bytes too."""
-        cdef kb_chunk *chunks = self.chain.first
+        cdef kb_chunk *chunks = self.raw.chain.first
         if self._packed is not None and self._context.memory.poison and Py_REFCNT(self._packed) == 1:
             memset(PyBytes_AS_STRING(self._packed), POISON, PyBytes_GET_SIZE(self._packed))
         self._packed = None
-        memset(&self.chain, 0, sizeof(self.chain))
-        discharged[0] = self._charged_bytes
-        self._charged_bytes = 0
+        memset(&self.raw.chain, 0, sizeof(self.raw.chain))
+        discharged[0] = self.raw.charged_bytes
+        self.raw.charged_bytes = 0
         return chunks
 
     # The end
@@ -886,52 +834,21 @@ cdef class ProducerBatch:
         cdef int64_t discharged = 0
         if not self.completion.settle(outcome, base_offset, log_append_time_ms, error, record_errors):
             return False
-        kb_lock_acquire(&self.queue.lock)
+        kb_lock_acquire(&self.queue.raw.lock)
         try:
-            if self.is_queued:
-                self.queue.remove(self)
-            self.state = DONE
-            self._users -= 1
-            if self._users == 0:
+            if self.raw.is_queued:
+                kb_queue_remove(&self.queue.raw, &self.raw)
+            self.raw.state = DONE
+            self.raw.users -= 1
+            if self.raw.users == 0:
                 chunks = self._dismissed(&discharged)
         finally:
-            kb_lock_release(&self.queue.lock)
+            kb_lock_release(&self.queue.raw.lock)
         self._context.memory.exchange(chunks, discharged)
         self.completion.announce()
         # last: a flush that begins now waits for the batch, or for its callbacks
         self._context.remove_incomplete(self)
         return True
-
-    # Its way through the queue; the lock is held
-
-    cdef void reenqueue(self, int64_t now_ns, int64_t backoff_ns) noexcept:
-        """Put it back into the queue for a retry after `backoff_ns`; -1: the attempt does not count."""
-        if backoff_ns >= 0:
-            self.attempts += 1
-            self.last_attempt_ns = max(self.last_attempt_ns, now_ns)
-            self.backoff_ns = backoff_ns
-        self.state = SEALED
-        self.queue.insert(self)
-
-    cdef void notice_leader_epoch(self) noexcept:
-        """Note the attempt by which a newer leader was first known (KIP-951)."""
-        if self.queue.leader_epoch > self.leader_epoch:
-            self.leader_epoch = self.queue.leader_epoch
-            self.leader_changed_attempt = self.attempts
-
-    cdef bint leader_changed_since_last_attempt(self) noexcept:
-        return self.attempts > 0 and self.attempts == self.leader_changed_attempt
-
-    cdef int64_t backoff_left_ns(self, int64_t now_ns) noexcept:
-        """True before the end of its back-off; a newer leader needs none."""
-        if self.attempts == 0 or self.leader_changed_since_last_attempt():
-            return 0
-        return max(<int64_t>0, self.backoff_ns - max(<int64_t>0, now_ns - self.last_attempt_ns))
-
-    cdef int64_t estimated_bytes(self) noexcept nogil:
-        if self.state == OPEN or self.state == SEALING:
-            return kb_estimated_bytes(self.contents.records_bytes, self.factor)
-        return KB_BATCH_HEADER_SIZE + self.body_bytes
 
     # Too large for the broker.
 
@@ -941,40 +858,40 @@ cdef class ProducerBatch:
         cdef ProducerBatch part, before = self
         cdef kb_chunk *chunks = NULL
         cdef int64_t discharged = 0, charged = 0
-        if self.state != IN_FLIGHT or self.contents.count < 2:
+        if self.raw.state != IN_FLIGHT or self.raw.contents.count < 2:
             raise IllegalStateError(f"a batch must be in flight and have two records or more to be split, "
                                     f"got {self!r}")
         parts = _parts_of(self)
         for part in parts:
             completions.append(part.completion)
-            charged += part._charged_bytes
+            charged += part.raw.charged_bytes
         self.completion.split(completions)
         for part in parts:
             self._context.add_incomplete(part, before)
             before = part
-        kb_lock_acquire(&self.queue.lock)
+        kb_lock_acquire(&self.queue.raw.lock)
         try:
             for part in parts:
-                self.queue.insert(part)
-            self.state = DONE
-            self._users -= 1
-            if self._users == 0:
+                kb_queue_insert(&self.queue.raw, &part.raw, &self._context.filled)
+            self.raw.state = DONE
+            self.raw.users -= 1
+            if self.raw.users == 0:
                 chunks = self._dismissed(&discharged)
         finally:
-            kb_lock_release(&self.queue.lock)
+            kb_lock_release(&self.queue.raw.lock)
         self._context.remove_incomplete(self)
         self._context.memory.exchange(chunks, discharged - charged)
-        if self._context.codec and not self.is_encoded:
+        if self._context.codec and not self.raw.is_encoded:
             self.queue.ratios.reset(self._context.codec,
-                                     <double>self.body_bytes / <double>self.contents.records_bytes)
+                                     <double>self.raw.body_bytes / <double>self.raw.contents.records_bytes)
         return parts
 
     # Its state
 
     def __repr__(self):
-        return (f"<ProducerBatch {self.topic}-{self.partition} {_STATES[self.state]}, "
-                f"{self.contents.count} records from {self.first_number}, attempts {self.attempts}, sequence "
-                f"{self.header.base_sequence}>")
+        return (f"<ProducerBatch {self.topic}-{self.partition} {_STATES[self.raw.state]}, "
+                f"{self.raw.contents.count} records from {self.raw.first_number}, attempts "
+                f"{self.raw.attempts}, sequence {self.raw.header.base_sequence}>")
 
     @property
     def topic(self):
@@ -987,64 +904,120 @@ cdef class ProducerBatch:
     @property
     def state(self):
         """"open", "sealing", "sealed", "in_flight" or "done"."""
-        return _STATES[self.state]
+        return _STATES[self.raw.state]
+
+    @property
+    def created_ns(self):
+        return self.raw.created_ns
+
+    @property
+    def first_number(self):
+        return self.raw.first_number
+
+    @property
+    def last_attempt_ns(self):
+        return self.raw.last_attempt_ns
+
+    @property
+    def drained_ns(self):
+        return self.raw.drained_ns
+
+    @property
+    def backoff_ns(self):
+        return self.raw.backoff_ns
+
+    @property
+    def attempts(self):
+        return self.raw.attempts
+
+    @property
+    def leader_epoch(self):
+        return self.raw.leader_epoch
+
+    @property
+    def leader_changed_attempt(self):
+        return self.raw.leader_changed_attempt
+
+    @property
+    def is_split(self):
+        return self.raw.is_split
+
+    @property
+    def is_encoded(self):
+        return self.raw.is_encoded
+
+    @property
+    def was_sent(self):
+        return self.raw.was_sent
+
+    @was_sent.setter
+    def was_sent(self, bint value):
+        self.raw.was_sent = value
+
+    @property
+    def possibly_persisted(self):
+        return self.raw.possibly_persisted
+
+    @possibly_persisted.setter
+    def possibly_persisted(self, bint value):
+        self.raw.possibly_persisted = value
 
     @property
     def is_done(self):
-        return self.state == DONE
+        return self.raw.state == DONE
 
     @property
     def record_count(self):
-        return self.contents.count
+        return self.raw.contents.count
 
     @property
     def records_bytes(self):
         """The uncompressed bytes of the records; for a batch that came encoded, as they are in it."""
-        return self.contents.records_bytes
+        return self.raw.contents.records_bytes
 
     @property
     def largest_record_bytes(self):
         """The uncompressed bytes of the largest record; for a batch that came encoded, the average."""
-        return self.largest_record_bytes
+        return self.raw.largest_record_bytes
 
     @property
     def size_bytes(self):
         """The bytes of the whole batch; before sealing, the estimate by the ratio of earlier batches."""
-        return self.estimated_bytes()
+        return kb_batch_bytes(&self.raw)
 
     @property
     def max_timestamp_ms(self):
-        return self.contents.max_timestamp_ms
+        return self.raw.contents.max_timestamp_ms
 
     @property
     def user_count(self):
         """The number of users of its bytes: the way through the queue, the sealer, each view of them."""
-        return self._users
+        return self.raw.users
 
     @property
     def leader_changed(self):
         """True if a newer leader is known than at the last attempt."""
-        return self.leader_changed_since_last_attempt()
+        return kb_leader_changed(&self.raw)
 
     @property
     def has_sequence(self):
-        return self.header.base_sequence >= 0
+        return self.raw.header.base_sequence >= 0
 
     @property
     def producer_id(self):
-        return self.header.producer_id
+        return self.raw.header.producer_id
 
     @property
     def producer_epoch(self):
-        return self.header.producer_epoch
+        return self.raw.header.producer_epoch
 
     @property
     def base_sequence(self):
-        return self.header.base_sequence
+        return self.raw.header.base_sequence
 
     @property
     def last_sequence(self):
-        return last_sequence(self.header.base_sequence, self.contents.last_offset_delta)
+        return last_sequence(self.raw.header.base_sequence, self.raw.contents.last_offset_delta)
 
 
 cdef object _piece(ProducerBatch batch, uint8_t *data, Py_ssize_t size):
@@ -1093,11 +1066,11 @@ cdef list _parts_of(ProducerBatch batch):
     memset(&scratch, 0, sizeof(scratch))
     memset(&headers, 0, sizeof(headers))
     try:
-        while index < batch.contents.count:
+        while index < batch.raw.contents.count:
             memset(&filled, 0, sizeof(filled))
             scratch.used = 0
             largest_bytes = 0
-            at = _fill(batch, at, end, batch.contents.count - index, target_bytes, &scratch, &headers,
+            at = _fill(batch, at, end, batch.raw.contents.count - index, target_bytes, &scratch, &headers,
                        &filled, &largest_bytes)
             parts.append(_part(batch, index, &scratch, &filled, largest_bytes))
             index += filled.count
@@ -1110,24 +1083,24 @@ cdef list _parts_of(ProducerBatch batch):
 cdef OwnedMemory _records_of(ProducerBatch batch):
     """Return the records in append order. Raise CorruptRecordError if the batch came encoded, and invalid."""
     cdef OwnedMemory records
-    cdef int codec = batch.header.attributes & KB_CODEC_MASK
+    cdef int codec = batch.raw.header.attributes & KB_CODEC_MASK
     if batch._body_at:
         return _checked_records(batch, decompress_records(
-            codec, <const uint8_t *>PyBytes_AS_STRING(batch._packed) + batch._body_at, batch.body_bytes,
+            codec, <const uint8_t *>PyBytes_AS_STRING(batch._packed) + batch._body_at, batch.raw.body_bytes,
             MAX_DECOMPRESSED_BYTES,
         ))
     if batch._packed is not None:
         return decompress_records(codec, <const uint8_t *>PyBytes_AS_STRING(batch._packed),
-                                  batch.body_bytes, batch.contents.records_bytes)
-    records = OwnedMemory.new(batch.contents.records_bytes, 1)
-    kb_chain_gather(&batch.chain, records.data)
+                                  batch.raw.body_bytes, batch.raw.contents.records_bytes)
+    records = OwnedMemory.new(batch.raw.contents.records_bytes, 1)
+    kb_chain_gather(&batch.raw.chain, records.data)
     return records
 
 
 cdef OwnedMemory _checked_records(ProducerBatch batch, OwnedMemory records):
     cdef int32_t failed_at
     cdef kb_record_error error = kb_records_check(records.data, records.data + records.size,
-                                                  batch.contents.count, &failed_at)
+                                                  batch.raw.contents.count, &failed_at)
     if error:
         raise record_error(error, failed_at, 0)
     return records
@@ -1138,9 +1111,9 @@ cdef int64_t _target_bytes(ProducerBatch batch, int64_t records_bytes) noexcept:
     cdef int64_t room = batch._context.batch_size - KB_BATCH_HEADER_SIZE
     if batch._body_at:
         return records_bytes // 2
-    if not batch.is_split and batch.contents.records_bytes > room:
+    if not batch.raw.is_split and batch.raw.contents.records_bytes > room:
         return room
-    return max(batch.largest_record_bytes, batch.contents.records_bytes // 2)
+    return max(batch.raw.largest_record_bytes, batch.raw.contents.records_bytes // 2)
 
 
 cdef const uint8_t *_fill(ProducerBatch batch, const uint8_t *at, const uint8_t *end, int32_t left,
@@ -1180,7 +1153,7 @@ cdef int _take_record(ProducerBatch batch, const kb_record_view *view, kb_memory
     reserve(headers, view.header_count * sizeof(kb_record_header))
     for i in range(view.header_count):
         kb_record_header_get(&at, view.end, &(<kb_record_header *>headers.data)[i])
-    record.timestamp_ms = record_timestamp(&batch.header, view.timestamp_delta)
+    record.timestamp_ms = record_timestamp(&batch.raw.header, view.timestamp_delta)
     record.key = view.key
     record.value = view.value
     record.headers = <const kb_record_header *>headers.data
@@ -1191,26 +1164,26 @@ cdef int _take_record(ProducerBatch batch, const kb_record_view *view, kb_memory
 cdef ProducerBatch _part(ProducerBatch batch, int32_t index, const kb_memory *records,
                          const kb_open_batch *filled, int64_t largest_bytes):
     """Return a sealed batch of `records`, which begin with record `index` of the whole."""
-    cdef ProducerBatch part = ProducerBatch.new(batch._context, batch.queue, batch.created_ns)
+    cdef ProducerBatch part = ProducerBatch.new(batch._context, batch.queue, batch.raw.created_ns)
     cdef int codec = batch._context.codec
     cdef int level = batch._context.level
-    if batch.is_encoded and batch.header.attributes & KB_CODEC_MASK != codec:
-        codec = batch.header.attributes & KB_CODEC_MASK
+    if batch.raw.is_encoded and batch.raw.header.attributes & KB_CODEC_MASK != codec:
+        codec = batch.raw.header.attributes & KB_CODEC_MASK
         level = level_of(codec, None)
-    part.first_number = batch.first_number + index
-    part.is_split = True
-    part.is_encoded = batch.is_encoded
-    part.possibly_persisted = batch.possibly_persisted
-    part.contents = filled[0]
-    part.largest_record_bytes = largest_bytes
+    part.raw.first_number = batch.raw.first_number + index
+    part.raw.is_split = True
+    part.raw.is_encoded = batch.raw.is_encoded
+    part.raw.possibly_persisted = batch.raw.possibly_persisted
+    part.raw.contents = filled[0]
+    part.raw.largest_record_bytes = largest_bytes
     part.completion.record_count = filled.count
-    part.header.producer_id = batch.header.producer_id
-    part.header.producer_epoch = batch.header.producer_epoch
-    if batch.header.base_sequence >= 0:
-        part.header.base_sequence = <int32_t>(
-            (<int64_t>batch.header.base_sequence + index) & INT32_MAX
+    part.raw.header.producer_id = batch.raw.header.producer_id
+    part.raw.header.producer_epoch = batch.raw.header.producer_epoch
+    if batch.raw.header.base_sequence >= 0:
+        part.raw.header.base_sequence = <int32_t>(
+            (<int64_t>batch.raw.header.base_sequence + index) & INT32_MAX
         )
     part._set_body(compress_records(codec, records.data, records.used, level), codec)
-    part._charged_bytes = part.body_bytes
-    part.state = SEALED
+    part.raw.charged_bytes = part.raw.body_bytes
+    part.raw.state = SEALED
     return part

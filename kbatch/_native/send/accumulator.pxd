@@ -2,7 +2,7 @@ from libc.stdint cimport int32_t, int64_t, uint64_t
 
 from kbatch._native.batch.alarm cimport SenderAlarm
 from kbatch._native.batch.buffer_pool cimport BufferPool, Turn
-from kbatch._native.batch.producer_batch cimport BatchContext, PartitionQueue, ProducerBatch
+from kbatch._native.batch.producer_batch cimport BatchContext, PartitionQueue, ProducerBatch, Visit
 from kbatch._native.codec.c cimport kb_record
 from kbatch._native.codec.estimator cimport CompressionRatioEstimator, TopicRatios
 from kbatch._native.codec.lock cimport kb_lock
@@ -24,12 +24,6 @@ cdef struct Step:
     int32_t index
     bint opened
     bint closed
-
-cdef enum Visit:
-    PASSED
-    TAKEN
-    CLOSED
-    NO_SIZE         # it would make the request too large
 
 cdef int64_t UNKNOWN_NS
 

@@ -51,20 +51,33 @@ from kbatch._native.batch.buffer_pool cimport (
 from kbatch._native.batch.delivery cimport BatchDelivery, Delivery, Flush, is_observed_by
 from kbatch._native.batch.producer_batch cimport (
     BATCH_BYTES,
+    CLOSED,
     DONE,
     HAD_ROOM,
     IN_FLIGHT,
     NO_MEMORY,
     NO_ROOM,
+    NO_SIZE,
     OPEN,
     OPENING_BYTES,
-    SEALED,
-    SEALING,
+    PASSED,
+    TAKEN,
     BatchContext,
     BatchState,
     PartitionQueue,
     ProducerBatch,
     Room,
+    Visit,
+    batch_of,
+    kb_batch,
+    kb_batch_bytes,
+    kb_batch_close,
+    kb_batch_reenqueue,
+    kb_filled_has_batch,
+    kb_queue_delay_ns,
+    kb_queue_insert,
+    kb_queue_remove,
+    kb_queue_visit,
     sealing_margin,
 )
 from kbatch._native.codec.c cimport (
@@ -139,11 +152,11 @@ cdef object beyond_memory(int64_t size, int codec, int64_t total_bytes):
                                f"{total_bytes}; raise it")
 
 
-cdef bint _holds_batch(object queues) except -1:
+cdef bint _holds_batch(list queues) except -1:
     """True if any of the queues has a batch."""
     cdef PartitionQueue queue
     for queue in queues:
-        if queue.length > 0:
+        if queue.raw.length > 0:
             return True
     return False
 
@@ -380,7 +393,7 @@ cdef class RecordAccumulator:
             if step.closed:
                 self.hand_to_sealer(batch)
             if step.opened:
-                self.alarm.wake_for(queue.leader, batch.created_ns, self.linger_ns)
+                self.alarm.wake_for(queue.raw.leader, batch.raw.created_ns, self.linger_ns)
             if step.what == APPENDED:
                 return Delivery.new(batch.completion, step.index, record.timestamp_ms,
                                     <int32_t>record.key.size, <int32_t>record.value.size,
@@ -418,7 +431,7 @@ cdef class RecordAccumulator:
             raise self.too_late()
         if closed is not None:
             self.hand_to_sealer(closed)
-        self.alarm.wake_for(queue.leader, batch.created_ns, 0)
+        self.alarm.wake_for(queue.raw.leader, batch.raw.created_ns, 0)
         return delivery
 
     cdef ProducerBatch _enqueue_encoded(self, PartitionQueue queue, ProducerBatch batch, int64_t transaction):
@@ -426,22 +439,22 @@ cdef class RecordAccumulator:
         one; the batch itself if it is too late for it.
         """
         cdef ProducerBatch before
-        kb_lock_acquire(&queue.lock)
+        kb_lock_acquire(&queue.raw.lock)
         try:
             if self.is_too_late(transaction):
                 return batch
-            before = queue.last
+            before = batch_of(queue.raw.last)
             if before is not None:
-                if before.state == OPEN:
-                    before.close()
+                if before.raw.state == OPEN:
+                    kb_batch_close(&queue.raw, &before.raw)
                 else:
                     before = None
             self.enqueue(queue, batch)
-            queue.next_number += batch.contents.count
-            queue.appended_bytes += batch.body_bytes
+            queue.raw.next_number += batch.raw.contents.count
+            queue.raw.appended_bytes += batch.raw.body_bytes
             return before
         finally:
-            kb_lock_release(&queue.lock)
+            kb_lock_release(&queue.raw.lock)
 
     cdef int64_t now_ns(self) except? -1:
         return PyTime_MonotonicRaw() if self._clock_ns is None else self._clock_ns()
@@ -472,13 +485,13 @@ cdef class RecordAccumulator:
         cdef int64_t estimated_before = 0, bytes_before
         cdef Room room
         step.opened = step.closed = False
-        kb_lock_acquire(&queue.lock)
+        kb_lock_acquire(&queue.raw.lock)
         try:
-            batch = queue.last
+            batch = batch_of(queue.raw.last)
             if self.is_too_late(transaction):
                 step.what = TOO_LATE
                 return None
-            if batch is not None and batch.state != OPEN:
+            if batch is not None and batch.raw.state != OPEN:
                 batch = None
             if view is not None:
                 if batch is None:  # a switch may have waited for that
@@ -491,9 +504,9 @@ cdef class RecordAccumulator:
                     step.what = UNOPENED
                     return None
                 batch = fresh
-            if view is not None and batch.contents.count:
-                estimated_before = batch.estimated_bytes()
-            bytes_before = batch.contents.records_bytes
+            if view is not None and batch.raw.contents.count:
+                estimated_before = kb_batch_bytes(&batch.raw)
+            bytes_before = batch.raw.contents.records_bytes
             room = batch.append(record, on_delivery, turn)
             if room == NO_MEMORY:
                 step.what = UNPAID
@@ -502,22 +515,22 @@ cdef class RecordAccumulator:
                 self.enqueue(queue, fresh)
                 step.opened = True
             step.what = APPENDED if room == HAD_ROOM else FILLED
-            step.index = batch.contents.count - 1
+            step.index = batch.raw.contents.count - 1
             step.closed = room == NO_ROOM or batch.is_full()
             if step.closed:
-                batch.close()
+                kb_batch_close(&queue.raw, &batch.raw)
             if room == HAD_ROOM:
-                queue.next_number += 1
-                queue.appended_bytes += batch.contents.records_bytes - bytes_before
+                queue.raw.next_number += 1
+                queue.raw.appended_bytes += batch.raw.contents.records_bytes - bytes_before
                 if view is not None:
-                    info.sticky.count(view, batch.estimated_bytes() - estimated_before, step.closed)
+                    info.sticky.count(view, kb_batch_bytes(&batch.raw) - estimated_before, step.closed)
             return batch
         finally:
-            kb_lock_release(&queue.lock)
+            kb_lock_release(&queue.raw.lock)
 
     cdef void enqueue(self, PartitionQueue queue, ProducerBatch batch) noexcept:
-        batch.first_number = queue.next_number
-        queue.insert(batch)
+        batch.raw.first_number = queue.raw.next_number
+        kb_queue_insert(&queue.raw, &batch.raw, &self.context.filled)
         self.context.add_incomplete(batch, None)
 
     cdef ProducerBatch new_batch(self, PartitionQueue queue, const kb_record *record, int64_t now_ns,
@@ -587,7 +600,6 @@ cdef class RecordAccumulator:
         queue.topic = info.name
         queue.partition = partition
         queue.place = <int64_t>info.number << 32 | partition
-        queue.leader = queue.leader_epoch = -1
         queue.ratios = info.ratios
         kb_lock_acquire(&info.lock)
         try:
@@ -654,8 +666,8 @@ cdef class RecordAccumulator:
         for info in list(self._topic_list):
             for queue in list(info.queues):
                 if queue is not None:
-                    kb_lock_acquire(&queue.lock)
-                    kb_lock_release(&queue.lock)
+                    kb_lock_acquire(&queue.raw.lock)
+                    kb_lock_release(&queue.raw.lock)
         self.alarm.wake_now()
 
     # On the sender's thread: batches out.
@@ -741,31 +753,20 @@ cdef class RecordAccumulator:
             info.reserve_load(queue_count)
             for i in range(queue_count):
                 queue = info.queues[i]
-                if queue is not None and queue.leader >= 0 and not (slow and queue.leader in slow):
+                if queue is not None and queue.raw.leader >= 0 and not (slow and queue.raw.leader in slow):
                     info.partitions[count] = queue.partition
-                    info.lengths[count] = queue.length
+                    info.lengths[count] = queue.raw.length
                     count += 1
         info.sticky.set_load(info.partitions, info.lengths, count, info.queue_count)
         return 0
 
     cdef int64_t _delay(self, PartitionQueue queue, int64_t now_ns, bint hurried) noexcept:
         """Return when there is work for the queue: 0 is now, INT64_MAX after some other event."""
-        cdef ProducerBatch head
-        cdef int64_t backoff_ns
-        kb_lock_acquire(&queue.lock)
-        try:
-            head = queue.first
-            if head is None or head.state == SEALING:
-                return INT64_MAX
-            head.notice_leader_epoch()
-            if not queue.gate_is_open(head):
-                return INT64_MAX
-            backoff_ns = head.backoff_left_ns(now_ns)
-            if head.state == SEALED or backoff_ns > 0 or hurried:
-                return backoff_ns
-            return max(<int64_t>0, self.linger_ns - max(<int64_t>0, now_ns - head.created_ns))
-        finally:
-            kb_lock_release(&queue.lock)
+        cdef int64_t delay_ns
+        kb_lock_acquire(&queue.raw.lock)
+        delay_ns = kb_queue_delay_ns(&queue.raw, now_ns, self.linger_ns, hurried)
+        kb_lock_release(&queue.raw.lock)
+        return delay_ns
 
     cdef int _adopt_topology(self) except -1:
         """Give each queue its leader, and each node its queues."""
@@ -788,20 +789,20 @@ cdef class RecordAccumulator:
         for queue in queues:
             if not queue.has_leader:
                 self._find_leader(queue)
-            self._nodes.setdefault(queue.leader, []).append(queue)
+            self._nodes.setdefault(queue.raw.leader, []).append(queue)
         return 0
 
     cdef int _find_leader(self, PartitionQueue queue) except -1:
         cdef TopicView view = self.view.topic(queue.topic)
-        kb_lock_acquire(&queue.lock)
+        kb_lock_acquire(&queue.raw.lock)
         try:
-            queue.leader = queue.leader_epoch = -1
+            queue.raw.leader = queue.raw.leader_epoch = -1
             if view is not None and queue.partition < view.partition_count:
-                queue.leader = view.leaders[queue.partition]
-                queue.leader_epoch = view.leader_epochs[queue.partition]
+                queue.raw.leader = view.leaders[queue.partition]
+                queue.raw.leader_epoch = view.leader_epochs[queue.partition]
             queue.has_leader = True
         finally:
-            kb_lock_release(&queue.lock)
+            kb_lock_release(&queue.raw.lock)
         return 0
 
     def update_node_latency(self, int32_t node, int64_t now_ns, bint can_drain):
@@ -851,7 +852,7 @@ cdef class RecordAccumulator:
             queue = <PartitionQueue>queues[(start + i) % len(queues)]
             self.visited_count += 1
             batch = self._visit(queue, left_bytes, now_ns, &visit)
-            if visit == CLOSED and batch.contents.records_bytes <= self.seal_policy.inline_bytes:
+            if visit == CLOSED and batch.raw.contents.records_bytes <= self.seal_policy.inline_bytes:
                 batch.seal(wake=False)
                 batch = self._visit(queue, left_bytes, now_ns, &visit)
             if visit == NO_SIZE:
@@ -863,35 +864,17 @@ cdef class RecordAccumulator:
                 first_closed = queue if first_closed is None else first_closed
                 self.leave_unsealed(batch)
             if visit != PASSED:
-                size_bytes += batch.estimated_bytes()
+                size_bytes += kb_batch_bytes(&batch.raw)
                 left_bytes = max_size_bytes - size_bytes
         return batches
 
     cdef ProducerBatch _visit(self, PartitionQueue queue, int64_t left_bytes, int64_t now_ns, Visit *visit):
         """Take or close the head of the queue, if it may go and is no larger than `left_bytes`."""
-        cdef ProducerBatch head
-        visit[0] = PASSED
-        kb_lock_acquire(&queue.lock)
-        try:
-            head = queue.first
-            if head is None or head.state == SEALING:
-                return None
-            head.notice_leader_epoch()
-            if not queue.gate_is_open(head) or head.backoff_left_ns(now_ns) > 0:
-                return None
-            if head.estimated_bytes() > left_bytes:
-                visit[0] = NO_SIZE
-            elif head.state == OPEN:
-                head.close()
-                visit[0] = CLOSED
-            else:
-                queue.remove(head)
-                head.state = IN_FLIGHT
-                head.drained_ns = now_ns
-                visit[0] = TAKEN
-            return head
-        finally:
-            kb_lock_release(&queue.lock)
+        cdef kb_batch *visited = NULL
+        kb_lock_acquire(&queue.raw.lock)
+        visit[0] = kb_queue_visit(&queue.raw, left_bytes, now_ns, &visited)
+        kb_lock_release(&queue.raw.lock)
+        return batch_of(visited)
 
     def take_unsealed(self):
         """Return the batches that were closed and not sealed; the caller must call `seal` on each."""
@@ -915,15 +898,16 @@ cdef class RecordAccumulator:
         bool
             False if it is done.
         """
-        cdef int64_t backoff_ns = min(self._backoff(batch.attempts), longest_ns) if attempted else -1
+        cdef int64_t backoff_ns = min(self._backoff(batch.raw.attempts), longest_ns) if attempted else -1
         cdef BatchState state
-        kb_lock_acquire(&batch.queue.lock)
+        kb_lock_acquire(&batch.queue.raw.lock)
         try:
-            state = batch.state
+            state = batch.raw.state
             if state == IN_FLIGHT:
-                batch.reenqueue(now_ns, backoff_ns)
+                kb_batch_reenqueue(&batch.queue.raw, &batch.raw, now_ns, backoff_ns,
+                                   &self.context.filled)
         finally:
-            kb_lock_release(&batch.queue.lock)
+            kb_lock_release(&batch.queue.raw.lock)
         if state == IN_FLIGHT:
             self.reenqueued_count += 1
         elif state != DONE:
@@ -970,14 +954,14 @@ cdef class RecordAccumulator:
         if now_ns < self.next_expiry_ns:
             return expired
         for batch in self.context.incomplete():
-            if now_ns < later(batch.created_ns, self.alarm.delivery_timeout_ns):
+            if now_ns < later(batch.raw.created_ns, self.alarm.delivery_timeout_ns):
                 break
-            kb_lock_acquire(&batch.queue.lock)
+            kb_lock_acquire(&batch.queue.raw.lock)
             try:
-                if batch.is_queued:
-                    batch.queue.remove(batch)
+                if batch.raw.is_queued:
+                    kb_queue_remove(&batch.queue.raw, &batch.raw)
             finally:
-                kb_lock_release(&batch.queue.lock)
+                kb_lock_release(&batch.queue.raw.lock)
             expired.append(batch)
         return expired
 
@@ -991,9 +975,9 @@ cdef class RecordAccumulator:
         """
         cdef PartitionQueue queue = self.queue_of(self.info_of(topic), partition)
         queue.set_gate(
-            queue.muted if muted is None else muted,
-            queue.fresh_blocked if fresh_blocked is None else fresh_blocked,
-            queue.retry_number if retry_number is None else retry_number,
+            queue.raw.muted if muted is None else muted,
+            queue.raw.fresh_blocked if fresh_blocked is None else fresh_blocked,
+            queue.raw.retry_number if retry_number is None else retry_number,
         )
 
     # State
@@ -1011,14 +995,16 @@ cdef class RecordAccumulator:
     @property
     def has_undrained(self):
         """True if any queue has a batch; for the sender, whose noted queues are the only candidates."""
-        for queues in [self.context.filled, *self._nodes.values()]:
+        if kb_filled_has_batch(&self.context.filled):
+            return True
+        for queues in self._nodes.values():
             if _holds_batch(queues):
                 return True
         return False
 
     def has_undrained_for(self, node):
         """True if any queue that `ready` found to be led by the node has a batch."""
-        return _holds_batch(self._nodes.get(node, ()))
+        return _holds_batch(self._nodes.get(node, []))
 
     def counters(self, topic=None):
         """Counters that only grow, of all topics or of one.
@@ -1037,12 +1023,12 @@ cdef class RecordAccumulator:
             if topic is None or info.name == topic:
                 for queue in list(info.queues):
                     if queue is not None:
-                        records += queue.next_number
-                        records_bytes += queue.appended_bytes
-                        batches += queue.sealed_batches
-                        before += queue.sealed_records_bytes
-                        after += queue.sealed_bytes
-                        unpacked += queue.unpacked_batches
+                        records += queue.raw.next_number
+                        records_bytes += queue.raw.appended_bytes
+                        batches += queue.raw.sealed_batches
+                        before += queue.raw.sealed_records_bytes
+                        after += queue.raw.sealed_bytes
+                        unpacked += queue.raw.unpacked_batches
         return {"records": records, "records_bytes": records_bytes, "sealed_batches": batches,
                 "sealed_records_bytes": before, "sealed_bytes": after, "unpacked_batches": unpacked}
 

@@ -71,8 +71,8 @@ cdef class InFlight:
         self.state = state
         self.batch = batch
         self.sent_ns = sent_ns
-        self.number = batch.first_number
-        self.record_count = batch.contents.count
+        self.number = batch.raw.first_number
+        self.record_count = batch.raw.contents.count
         self.counter = counter
         self.node_id = -1
 
@@ -154,7 +154,7 @@ cdef class PartitionState:
         if self._has_hole():
             return True
         for each in self.in_flight:
-            if each.is_set_aside or each.batch.state == DONE:
+            if each.is_set_aside or each.batch.raw.state == DONE:
                 return True
         return False
 
@@ -249,7 +249,7 @@ cdef class PartitionState:
         is_blocked = (is_outdated or self.known_ns <= oldest_ns or self._has_hole()
                       or first.counter <= self.acked_counter or len(self.in_flight) >= max_in_flight)
         for each in self.in_flight:
-            if each.is_set_aside or each.batch.state == DONE:
+            if each.is_set_aside or each.batch.raw.state == DONE:
                 is_blocked = True
             elif tried == _NOTHING:
                 tried = each.number
@@ -301,7 +301,7 @@ def number_new(list batches not None, dict states not None, identity not None, P
         state = states.get((batch.queue.topic, batch.queue.partition))
         if state is None or state.identity is not identity:
             return None
-        if batch.attempts > 0 or batch.header.base_sequence >= 0:
+        if batch.raw.attempts > 0 or batch.raw.header.base_sequence >= 0:
             return None
         if state.in_flight and state.known_ns <= oldest_ns:  # since its last gate
             return None
@@ -312,7 +312,7 @@ def number_new(list batches not None, dict states not None, identity not None, P
         entry = state._add(batch, now_ns)
         entry.node_id = node_id
         entry.attempt = attempt
-        entry.is_in_flight = batch.was_sent = True
+        entry.is_in_flight = batch.raw.was_sent = True
         batch.stamp(identity.producer_id, identity.epoch, entry.counter & INT32_MAX)
         entries[state.key] = entry
         _update_gate(state, batch.queue, identity, max_in_flight, oldest_ns)

@@ -26,7 +26,14 @@ from kbatch._native.arrow.arrow cimport ArrowBatch, ArrowStream
 from kbatch._native.arrow.table_columns cimport TableColumns
 from kbatch._native.batch.buffer_pool cimport FIRST_IN_QUEUE, kb_chain, kb_chain_room, turn_of
 from kbatch._native.batch.delivery cimport CALLBACK_BYTES
-from kbatch._native.batch.producer_batch cimport OPEN, PartitionQueue, ProducerBatch
+from kbatch._native.batch.producer_batch cimport (
+    OPEN,
+    PartitionQueue,
+    ProducerBatch,
+    batch_of,
+    kb_batch_bytes,
+    kb_batch_close,
+)
 from kbatch._native.batch.table_outcome cimport TableOutcome
 from kbatch._native.codec.c cimport (
     KB_BATCH_HEADER_SIZE,
@@ -456,20 +463,20 @@ cdef class TableSender:
         cdef Step step
         cdef int64_t first = next[0]
         cdef int64_t bytes_before
-        kb_lock_acquire(&part.queue.lock)
+        kb_lock_acquire(&part.queue.raw.lock)
         if self._accumulator.is_too_late(self._transaction):
             step = ROWS_TOO_LATE
         elif sticky and part.topic.info.sticky.has_left(part.queue.partition):
             step = ROWS_MOVED
-        elif (part.batch is None or part.queue.last is not part.batch or part.batch.state != OPEN
+        elif (part.batch is None or part.queue.raw.last != &part.batch.raw or part.batch.raw.state != OPEN
               or not part.rows.can_hold(self._first_row + self._columns.rows.count)):
             step = ROWS_UNOPENED
         else:
-            bytes_before = part.batch.contents.records_bytes
+            bytes_before = part.batch.raw.contents.records_bytes
             step = self._write(part, next, end, sticky, closed)
-            part.queue.next_number += next[0] - first
-            part.queue.appended_bytes += part.batch.contents.records_bytes - bytes_before
-        kb_lock_release(&part.queue.lock)
+            part.queue.raw.next_number += next[0] - first
+            part.queue.raw.appended_bytes += part.batch.raw.contents.records_bytes - bytes_before
+        kb_lock_release(&part.queue.raw.lock)
         return step
 
     # With the lock of the partition held
@@ -482,37 +489,37 @@ cdef class TableSender:
         cdef int64_t needed = 0, estimated_before, first, i
         rule.write_limit = self._accumulator.context.batch_size
         rule.record_limit = self._sender.max_request_bytes - KB_BATCH_HEADER_SIZE
-        rule.factor = part.batch.factor
+        rule.factor = part.batch.raw.factor
         rule.enough_bytes = INT64_MAX
         while next[0] < end:
             if not self._has_room_for_row(part):
                 return ROWS_UNPAID
             first = next[0]
-            estimated_before = part.batch.estimated_bytes() if part.batch.contents.count else 0
+            estimated_before = kb_batch_bytes(&part.batch.raw) if part.batch.raw.contents.count else 0
             if sticky:
                 rule.enough_bytes = estimated_before + part.topic.info.sticky.room_bytes()
             status = kb_chain_append_rows(
-                &part.batch.chain, &part.batch.contents, &self._columns.rows, self._order, next,
+                &part.batch.raw.chain, &part.batch.raw.contents, &self._columns.rows, self._order, next,
                 min(end, first + part.rows.capacity - part.rows.count), &rule,
-                &part.batch.largest_record_bytes, &needed)
+                &part.batch.raw.largest_record_bytes, &needed)
             closed[0] = status == KB_ROWS_FULL
             if next[0] > first:
                 part.rows.add(self._order + first, next[0] - first, self._first_row, &self._columns.rows)
-                part.batch.completion.record_count = part.batch.contents.count
+                part.batch.completion.record_count = part.batch.raw.contents.count
                 self.has_begun = True
                 if sticky:
                     for i in range(first, next[0]):
                         self.outcome.partitions[self._first_row + self._order[i]] = part.queue.partition
                     part.topic.info.sticky.count(
-                        part.topic.view, part.batch.estimated_bytes() - estimated_before, closed[0])
+                        part.topic.view, kb_batch_bytes(&part.batch.raw) - estimated_before, closed[0])
             if closed[0]:
-                part.batch.close()
+                kb_batch_close(&part.queue.raw, &part.batch.raw)
                 return ROWS_IN
             if status == KB_ROWS_TOO_LARGE:
                 return ROW_TOO_LARGE
             if status == KB_ROWS_ENOUGH:
                 return ROWS_MOVED
-            if status == KB_ROWS_MEMORY and not part.batch.grow(needed - kb_chain_room(&part.batch.chain),
+            if status == KB_ROWS_MEMORY and not part.batch.grow(needed - kb_chain_room(&part.batch.raw.chain),
                                                                 self._turn):
                 return ROWS_UNPAID
         return ROWS_IN
@@ -523,8 +530,8 @@ cdef class TableSender:
         if part.rows.count == part.rows.capacity:
             if not part.batch.charge_state(more_bytes, self._turn) or not part.rows.grow():
                 return False
-            part.batch.state_left_bytes -= more_bytes
-        return part.rows.begin_run(part.batch.contents.count)
+            part.batch.raw.state_left_bytes -= more_bytes
+        return part.rows.begin_run(part.batch.raw.contents.count)
 
     # Once a batch, with the GIL
 
@@ -545,13 +552,13 @@ cdef class TableSender:
             return ROW_TOO_LARGE
         while True:
             rows = BatchRows.new(self.outcome, part.place, row, capacity)
-            kb_lock_acquire(&part.queue.lock)
+            kb_lock_acquire(&part.queue.raw.lock)
             try:
                 step = self._join(part, fresh, rows, next, sticky, closed)
             finally:
-                kb_lock_release(&part.queue.lock)
+                kb_lock_release(&part.queue.raw.lock)
             if step == ROWS_IN and part.batch is fresh:
-                self._accumulator.alarm.wake_for(part.queue.leader, fresh.created_ns,
+                self._accumulator.alarm.wake_for(part.queue.raw.leader, fresh.raw.created_ns,
                                                  self._accumulator.linger_ns)
             elif fresh is not None:
                 fresh.discard()
@@ -571,11 +578,11 @@ cdef class TableSender:
                     bint *closed) noexcept:
         """Do the part of `_open` with the lock held; `fresh` becomes the open batch if there is none."""
         cdef PartitionQueue queue = part.queue
-        cdef ProducerBatch batch = queue.last
+        cdef ProducerBatch batch = batch_of(queue.raw.last)
         cdef Step step
         if self._accumulator.is_too_late(self._transaction):
             return ROWS_TOO_LATE
-        if batch is not None and batch.state != OPEN:
+        if batch is not None and batch.raw.state != OPEN:
             batch = None
         if sticky:
             if batch is None:  # a switch may have waited for that
@@ -588,7 +595,7 @@ cdef class TableSender:
             batch = fresh
         if not batch.charge_state(rows.capacity * self.outcome.row_bytes, self._turn):
             return ROWS_UNPAID
-        batch.state_left_bytes -= rows.capacity * self.outcome.row_bytes
+        batch.raw.state_left_bytes -= rows.capacity * self.outcome.row_bytes
         rows.next = batch.completion.rows
         batch.completion.rows = rows
         part.batch = batch
@@ -596,12 +603,12 @@ cdef class TableSender:
         if batch is not fresh:
             return ROWS_IN
         step = self._write(part, next, next[0] + 1, sticky, closed)
-        if batch.contents.count == 0:
+        if batch.raw.contents.count == 0:
             part.batch = None
             return step
         self._accumulator.enqueue(queue, fresh)
-        queue.next_number += 1
-        queue.appended_bytes += batch.contents.records_bytes
+        queue.raw.next_number += 1
+        queue.raw.appended_bytes += batch.raw.contents.records_bytes
         return ROWS_IN
 
     cdef int _refuse_row(self, int64_t *next, bint by_memory) except -1 nogil:
