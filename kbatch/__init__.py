@@ -51,11 +51,10 @@ from kbatch.version import VERSION
 if TYPE_CHECKING:
     from kbatch.codec.columns import ArrowEncoder, decode_arrow, encode_arrow
     from kbatch.codec.segments import SegmentWriter, read_segment
-    from kbatch.consumer.event_loop import AsyncConsumer
+    from kbatch.consumer.event_loop import AsyncConsumer, AsyncShareConsumer
     from kbatch.consumer.polled import Polled
     from kbatch.consumer.reading import read_table, scan_topic
-    from kbatch.consumer.share import ShareConsumer
-    from kbatch.consumer.threads import Consumer
+    from kbatch.consumer.threads import Consumer, ShareConsumer
     from kbatch.consumer.topic_reader import ReadProgress, TopicReader
     from kbatch.producer.event_loop import AsyncProducer
     from kbatch.schema_registry import SchemaRegistry
@@ -67,6 +66,7 @@ __all__ = [
     "ArrowEncoder",
     "AsyncConsumer",
     "AsyncProducer",
+    "AsyncShareConsumer",
     "Buffer",
     "BufferExhaustedError",
     "BufferPool",
@@ -122,12 +122,13 @@ _AT_FIRST_USE = {
     "ArrowEncoder": "kbatch.codec.columns",
     "AsyncConsumer": "kbatch.consumer.event_loop",
     "AsyncProducer": "kbatch.producer.event_loop",
+    "AsyncShareConsumer": "kbatch.consumer.event_loop",
     "Consumer": "kbatch.consumer.threads",
     "Polled": "kbatch.consumer.polled",
     "ReadProgress": "kbatch.consumer.topic_reader",
     "SegmentWriter": "kbatch.codec.segments",
     "SchemaRegistry": "kbatch.schema_registry",
-    "ShareConsumer": "kbatch.consumer.share",
+    "ShareConsumer": "kbatch.consumer.threads",
     "TopicReader": "kbatch.consumer.topic_reader",
     "column_deserializers": "kbatch.column_deserializers",
     "column_serializers": "kbatch.column_serializers",

@@ -168,6 +168,7 @@ class ConsumerInterceptorChain:
 
     def __init__(self, given: Iterable[object]) -> None:
         self._interceptors = tuple(_instance(each, ConsumerInterceptor) for each in given)
+        self._open = list(self._interceptors)
 
     def __len__(self) -> int:
         return len(self._interceptors)
@@ -200,7 +201,9 @@ class ConsumerInterceptorChain:
             _shielded(interceptor, "on_commit", interceptor.on_commit, offsets, error)
 
     def close(self) -> None:
-        for interceptor in self._interceptors:
+        """Close each, once, also if an interrupt ends this and it is called again."""
+        while self._open:
+            interceptor = self._open.pop(0)
             _shielded(interceptor, "close", interceptor.close)
 
 

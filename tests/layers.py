@@ -272,10 +272,10 @@ LAYERS = (
     Layer(
         9,
         "consumer/",
-        "Consumer (`threads`), AsyncConsumer (`event_loop`), and what both do (`base`); topics as tables and "
-        "streams (`reading`), ranges (`topic_reader`); `backlog`: **what was fetched and not yet taken**; "
-        "`group_member`: **when callbacks of a rebalance run, and what is committed**; ShareConsumer "
-        "(`share`), and its records (`acquired`)",
+        "Consumer and ShareConsumer (`threads`), their like on event loops (`event_loop`), what both do "
+        "(`base`, `share`), and how they end (`lifetime`); topics as tables and streams (`reading`), ranges "
+        "(`topic_reader`); `backlog`, `acquired`: **what was fetched and not yet taken**; `group_member`: "
+        "**when callbacks of a rebalance run, and what is committed**",
     ),
     Layer(10, "testing/simulation/", "the simulator: worlds of virtual time, faults and checks, from a seed"),
     Layer(

@@ -6,6 +6,9 @@ program's thread takes records from them. A record that was taken is *open* unti
 record, such as those of a compacted log, are acknowledged as gaps. A piece whose locks have ended is dropped:
 other members get its records.
 
+An interrupt may come between any two steps of a poll. The program then gets nothing of the poll, and
+`take_back` releases all that it has taken, or was taking.
+
 After org.apache.kafka.clients.consumer.internals.ShareFetch, ShareInFlightBatch and ShareCompletedFetch.
 """
 
@@ -17,6 +20,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, final
 
 from kbatch._native.fetch.fetched_batches import FetchedRecords
+from kbatch.consumer.backlog import Arrivals
 from kbatch.core.consumer.share_fetcher import Acquired, ShareFailed
 from kbatch.core.consumer.share_session import AcquiredAt
 from kbatch.errors import IllegalStateError
@@ -37,13 +41,21 @@ LOT_RECORDS = 256
 
 @final
 class _Piece:
-    """The records of a partition in one answer."""
+    """The records of a partition in one answer.
+
+    Attributes
+    ----------
+    acquired : Acquired
+    records : FetchedRecords or None
+    next_offset : int
+        What lies before it was taken, or is a gap.
+    """
 
     def __init__(self, acquired: Acquired, config: ConsumerConfig) -> None:
         self.acquired = acquired
         self._ranges = deque(acquired.ranges)
         first, last = acquired.ranges[0][0], acquired.ranges[-1][1]
-        self._next_offset = first
+        self.next_offset = first
         self.records: FetchedRecords | None = FetchedRecords(
             acquired.data,
             topic=acquired.at.partition.topic,
@@ -76,12 +88,13 @@ class _Piece:
         """Move on after an offset. Return its delivery count; 0 if it is not acquired."""
         while self._ranges and offset > self._ranges[0][1]:
             first, last, _ = self._ranges.popleft()
-            gaps += range(max(first, self._next_offset), last + 1)
+            gaps += range(max(first, self.next_offset), last + 1)
+            self.next_offset = last + 1
         if not self._ranges or offset < self._ranges[0][0]:
             return 0
         first, last, count = self._ranges[0]
-        gaps += range(max(first, self._next_offset), offset)
-        self._next_offset = offset + 1
+        gaps += range(max(first, self.next_offset), offset)
+        self.next_offset = offset + 1
         if offset == last:
             self._ranges.popleft()
         return count
@@ -94,9 +107,13 @@ class _Piece:
 
     def rest(self) -> list[int]:
         """Return the acquired offsets that are left."""
+        return self.since(self.next_offset)
+
+    def since(self, offset: int) -> list[int]:
+        """Return the acquired offsets from one on."""
         found: list[int] = []
-        for first, last, _ in self._ranges:
-            found += range(max(first, self._next_offset), last + 1)
+        for first, last, _ in self.acquired.ranges:
+            found += range(max(first, offset), last + 1)
         return found
 
 
@@ -111,11 +128,13 @@ class AcquiredRecords:
     now_ns : callable
     wake : callable
         Wakes the owner of the engine.
+    notify : callable
+        Called after each arrival.
 
     Attributes
     ----------
-    arrivals : deque of Acquired and ShareFailed
-        The network appends to it.
+    arrivals : Arrivals
+        Acquired and ShareFailed. The piece that is being taken stays the first until it is used up.
     """
 
     def __init__(
@@ -123,14 +142,17 @@ class AcquiredRecords:
         engine: ShareEngine,
         config: ConsumerConfig,
         now_ns: Callable[[], int],
+        *,
         wake: Callable[[], object],
+        notify: Callable[[], bool],
     ) -> None:
-        self.arrivals: deque[Acquired | ShareFailed] = deque()
+        self.arrivals: Arrivals[Acquired | ShareFailed] = Arrivals(notify)
         self._engine = engine
         self._config = config
         self._now_ns = now_ns
         self._wake = wake
         self._piece: _Piece | None = None
+        self._began: tuple[_Piece | None, int] | None = None  # where the last `take` began
         self._open: dict[TopicPartition, dict[int, AcquiredAt]] = {}  # since the last poll, or renewed
         self._undecided: dict[tuple[TopicPartition, int], None] = {}
         self._chosen: dict[AcquiredAt, dict[int, int]] = {}
@@ -140,14 +162,17 @@ class AcquiredRecords:
     @property
     def has_next(self) -> bool:
         """True if `take` has something to return or raise."""
-        return self._piece is not None or bool(self.arrivals)
+        return bool(self.arrivals.results)
+
+    def note_poll(self) -> None:
+        """Note that the program is done with what was taken."""
+        self._began = None
 
     def take(self, most: int) -> list[ShareRecord]:
         """Take up to so many records, in the order of arrival. Raise an error that comes first."""
-        taken: list[ShareRecord] = []
-        while len(taken) < most and self._next_piece(raises=not taken):
-            piece = self._piece
-            assert piece is not None
+        piece, taken = self._piece, list[ShareRecord]()
+        self._began = piece, 0 if piece is None else piece.next_offset
+        while len(taken) < most and (piece := self._next_piece(raises=not taken)) is not None:
             at, gaps = piece.acquired.at, list[int]()
             for record in piece.take(most - len(taken), gaps):
                 taken.append(record)
@@ -158,23 +183,35 @@ class AcquiredRecords:
                 break
         return taken
 
-    def _next_piece(self, *, raises: bool) -> bool:
-        """True if there is a piece. An error in its place is raised if wanted."""
-        while self._piece is None and self.arrivals:
-            arrived = self.arrivals[0]
+    def take_back(self) -> None:
+        """Release all that was taken since `note_poll`. A second call has no effect."""
+        piece = self._piece
+        if self._began is not None and piece is not None:
+            before, offset = self._began
+            released = piece.since(offset if before is piece else 0)
+            self._choose(piece.acquired.at, released, AcknowledgeType.RELEASE)
+            self._drop(piece)
+        self.decide_all(AcknowledgeType.RELEASE)
+        self._began = None
+
+    def _next_piece(self, *, raises: bool) -> _Piece | None:
+        """Return the piece whose turn it is. An error in its place is raised if wanted."""
+        results = self.arrivals.results
+        while results:
+            arrived = results[0]
             if isinstance(arrived, ShareFailed):
                 if not raises:
-                    return False
-                self.arrivals.popleft()
+                    return None
+                results.popleft()
                 raise arrived.error.marked()
-            self._piece = _Piece(arrived, self._config)
-            self.arrivals.popleft()
-        piece = self._piece
-        if piece is not None and self._now_ns() >= piece.acquired.until_ns:
-            logger.warning("locks of records of %s have ended before a poll", piece.acquired.at.partition)
+            piece = self._piece
+            if piece is None or piece.acquired is not arrived:
+                piece = self._piece = _Piece(arrived, self._config)
+            if self._now_ns() < arrived.until_ns:
+                return piece
+            logger.warning("locks of records of %s have ended before a poll", arrived.at.partition)
             self._drop(piece)
-            return self._next_piece(raises=raises)
-        return piece is not None
+        return None
 
     def _end_piece(self, piece: _Piece, *, raises: bool) -> bool:
         """Let go of a piece that is used up. Return False if its error is to be raised later."""
@@ -189,18 +226,25 @@ class AcquiredRecords:
         return True
 
     def _drop(self, piece: _Piece) -> None:
-        self._piece = piece.records = None
+        """Let go of the piece whose turn it is, or was: an interrupted call is repeated."""
+        piece.records = None
         self._engine.discard(piece.acquired)
         self._wake()
+        results = self.arrivals.results
+        if results and results[0] is piece.acquired:
+            results.popleft()
+        self._piece = None
 
     def clear(self) -> None:
         """Forget everything: the sessions are closed."""
         if self._piece is not None:
             self._drop(self._piece)
-        while self.arrivals:
-            arrived = self.arrivals.popleft()
+        results = self.arrivals.results
+        while results:
+            arrived = results[0]
             if isinstance(arrived, Acquired):
                 self._engine.discard(arrived)
+            results.popleft()
         self._open.clear()
         self._undecided.clear()
         self._chosen.clear()
@@ -228,8 +272,9 @@ class AcquiredRecords:
     def decide_all(self, kind: AcknowledgeType) -> None:
         """Acknowledge everything that was taken and not acknowledged."""
         for partition, offset in self._undecided:
-            at = self._open[partition][offset]
-            self._chosen.setdefault(at, {})[offset] = kind
+            at = self._open.get(partition, {}).get(offset)
+            if at is not None:  # an interrupted call has acknowledged it
+                self._chosen.setdefault(at, {})[offset] = kind
         self._undecided.clear()
 
     def _choose(self, at: AcquiredAt, offsets: list[int], kind: int) -> None:

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import chain, count, islice
 from operator import attrgetter
-from typing import TYPE_CHECKING, NamedTuple, final
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar, final
 
 from kbatch.core.consumer.partition_state import NO_EPOCH, GroupStart, OffsetSpec, Start
 from kbatch.core.consumer.results import Failed, Fetched, Moved, Result
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("kbatch.consumer")
 
+R = TypeVar("R")
 Submit = Callable[[Callable[[], object]], object]
 _offset = attrgetter("offset")
 
@@ -50,7 +51,7 @@ class LastRead(NamedTuple):
 
 
 @final
-class Arrivals:
+class Arrivals(Generic[R]):
     """Results that the network has delivered and the program has not sorted yet.
 
     Parameters
@@ -60,10 +61,10 @@ class Arrivals:
     """
 
     def __init__(self, notify: Callable[[], bool]) -> None:
-        self.results: deque[Result] = deque()
+        self.results: deque[R] = deque()
         self._notify = notify
 
-    def deliver(self, results: list[Result]) -> bool:
+    def deliver(self, results: list[R]) -> bool:
         """Take results of the engine, on the network's thread. Return True if the program waits for them."""
         self.results.extend(results)
         return self._notify()
@@ -350,7 +351,7 @@ class Backlog:
     """
 
     def __init__(self, engine: ReadingEngine, wake: Callable[[], object], notify: Callable[[], bool]) -> None:
-        self.arrivals = Arrivals(notify)
+        self.arrivals: Arrivals[Result] = Arrivals(notify)
         self.held: dict[TopicPartition, Held] = {}
         self._engine = engine
         self._wake = wake
@@ -455,6 +456,8 @@ class Backlog:
         while results:
             result = results[0]
             held = self.held.get(result.partition)
+            if held is not None and result.generation > held.generation:
+                held = self._adopt(held, result.generation)
             if held is None or result.generation != held.generation:
                 if isinstance(result, Fetched):
                     self._engine.release(result)
@@ -464,6 +467,13 @@ class Backlog:
                 if held.queue:
                     self._turns.setdefault(held.partition, held)
             results.popleft()
+
+    def _adopt(self, before: Held, generation: int) -> Held:
+        """Follow the engine to where an interrupted call has sent it."""
+        held = Held(before.partition, generation, before.start)
+        held.last = None
+        self.hold(held)
+        return held
 
     def _put(self, held: Held, result: Result) -> None:
         if isinstance(result, Moved):

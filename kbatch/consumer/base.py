@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from kbatch.consumer.backlog import Backlog, Held, Limits, Plan, Taken, offset_after
 from kbatch.consumer.group_member import GroupMember, Partitions
-from kbatch.consumer.lifetime import ReadingClient
+from kbatch.consumer.lifetime import Ending, MemberClient
 from kbatch.consumer.poll_metrics import PollMetrics
 from kbatch.consumer.polled import Polled
 from kbatch.consumer.ranges import Place, place_of
@@ -58,23 +58,20 @@ LOT_RECORDS = 256
 # Pieces for each worker that may be decoded ahead of the program.
 PIECES_AHEAD = 2
 SHARE_KEYS = frozenset({"share.acknowledgement.mode", "share.acquire.mode"})
-# The time that close() has for its group; and if the program has dropped or forgotten the consumer.
-CLOSE_SECONDS, EXIT_SECONDS = 30.0, 5.0
 
 
-class ConsumerBase(ReadingClient):
+class ConsumerBase(MemberClient):
     """Base of the consumers, which document parameters, attributes and errors."""
 
     def __init__(
         self, runtime: ReaderRuntime, user: SoleUser, new_task: Callable[[Any], Any] | None = None
     ) -> None:
         assert isinstance(runtime.engine, GroupEngine)
-        self._runtime = runtime
-        self.config = config = runtime.config
+        super().__init__(runtime, user)
+        config = runtime.config
         for name in config.given & SHARE_KEYS:
             raise ConfigError(f"{name} is for share groups; leave it out, or make a ShareConsumer")
         self._engine = runtime.engine
-        self._user = user
         self._backlog = Backlog(runtime.engine, lambda: runtime.network.wake(), runtime.changed.notify)
         runtime.on_change = self._backlog.end_lots
         self._interceptors = ConsumerInterceptorChain(config.interceptor_classes)
@@ -84,7 +81,6 @@ class ConsumerBase(ReadingClient):
         self._projection: Projection | None = None  # of the last poll_table
         self._refused: KafkaError | None = None  # the error of a login that was raised
         self._ends: dict[TopicPartition, int] = {}  # of until_end
-        self._closer: Any = None  # the thread or task that is in close()
         self._metrics = PollMetrics(runtime.registry)
 
     # Which partitions
@@ -430,6 +426,7 @@ class ConsumerBase(ReadingClient):
             if not is_bounded:
                 self._open_ends()
             self._backlog.note_poll()
+            self._poll_count += 1
             self._metrics.begin(runtime.now_ns())
             if self._interceptors:
                 self._interceptors.on_poll()
@@ -437,10 +434,13 @@ class ConsumerBase(ReadingClient):
                 self._backlog.sort()
                 yield
             except BaseException:
-                self._backlog.take_back()
+                self._take_back()
                 raise
             finally:
                 self._metrics.end(runtime.now_ns())
+
+    def _take_back(self) -> None:
+        self._backlog.take_back()
 
     async def _await_polled(self, is_there: Callable[[], bool], deadline: Deadline) -> bool:
         """Wait as `_await_next` does, and do what the group asks of the program."""
@@ -641,51 +641,16 @@ class ConsumerBase(ReadingClient):
 
     # Its end
 
-    async def _close(
-        self, leave: bool | None, timeout: float | None, *, is_failing: bool = False, calls_back: bool = True
-    ) -> None:
-        """Close the consumer to all calls, wait for the one that goes on, leave the group, and end. The
-        parameters are those of GroupMember.end.
-        """
-        runtime = self._runtime
-        deadline = runtime.deadline(timeout)
-        if runtime.is_forked or self._is_released:
-            return
-        me = self._user.current
-        if runtime.is_closed:
-            if self._closer is None:  # an interrupt has ended the first call
-                self._end()
-            elif self._closer is not me:
-                await runtime.await_until(lambda: self._is_released, deadline, needs_network=False)
-            return
-        self._user.refuse_callbacks("close")
-        self._closer = self._user.caller_back = me
-        try:
-            runtime.is_closed = True
-            runtime.changed.notify()
-            has_group = self.config.group_id is not None and self._engine.fatal_error is None
-            if has_group and await runtime.await_until(lambda: self._user.is_free, deadline):
-                await self._end_membership(leave, deadline, is_failing, calls_back)
-        finally:
-            self._user.caller_back = None
-            try:
-                self._end()
-            finally:
-                self._closer = None
-
-    async def _end_membership(
-        self, leave: bool | None, deadline: Deadline, is_failing: bool, calls_back: bool
-    ) -> None:
-        await self._member.end(leave, deadline, is_failing=is_failing, calls_back=calls_back)
+    async def _end_membership(self, deadline: Deadline, ending: Ending) -> None:
+        await self._member.end(deadline, ending)
 
     def _end(self) -> None:
-        """Close the consumer to all calls, and end its connections and threads."""
         self._runtime.is_closed = True
         for held in list(self._backlog.held.values()):
             held.lot = None
-        self._release()
         self._decoders.stop()
         self._interceptors.close()
+        super()._end()
 
 
 def _start_of(name: str, place: object) -> Start | OffsetSpec:

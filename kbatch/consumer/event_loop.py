@@ -1,4 +1,4 @@
-"""AsyncConsumer: the consumer for programs on an asyncio event loop.
+"""AsyncConsumer and AsyncShareConsumer: the consumers for programs on an asyncio event loop.
 
 Theory of operation. Everything happens on the thread of one loop, the one on which the consumer is first
 used; only workers decode on others. LoopNetwork drives the engine between the turns of the program's own
@@ -17,17 +17,20 @@ from __future__ import annotations
 import asyncio
 import warnings
 import weakref
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, final
 
 from kbatch._native.io.interrupts import at_once
 from kbatch.config import ConsumerConfig
-from kbatch.consumer.base import CLOSE_SECONDS, EXIT_SECONDS, ConsumerBase
+from kbatch.consumer.base import ConsumerBase
 from kbatch.consumer.group_member import GroupMember
+from kbatch.consumer.lifetime import CLOSE_SECONDS, EXIT_SECONDS, FORGOTTEN, Ending, MemberClient
 from kbatch.consumer.runtime import ReaderRuntime, configured
+from kbatch.consumer.share import ShareConsumerBase
 from kbatch.core.consumer.group_engine import GroupEngine
+from kbatch.core.consumer.share_engine import ShareEngine
 from kbatch.errors import IllegalStateError
 from kbatch.network.event_loop import LoopNetwork
 from kbatch.waiting.event_loop import TaskWaiter
@@ -39,16 +42,136 @@ if TYPE_CHECKING:
     from kbatch._native.codec.record import ConsumerRecord
     from kbatch.column_deserializers import ColumnDeserializer
     from kbatch.consumer.polled import Polled
+    from kbatch.core.consumer.engine import ReadingEngine
+    from kbatch.records import ShareRecord
     from kbatch.waiting.deadline import Deadline
 
 # The time to say goodbye to brokers.
 _END_SECONDS = 2.0
 # Dropped consumers until they have ended, with the tasks that close them. A task may be cancelled before it
 # has begun; then the end of the loop closes its consumer.
-_dropped: dict[AsyncConsumer, asyncio.Task[None]] = {}
+_dropped: dict[LoopClient, asyncio.Task[None]] = {}
 
 
-class AsyncConsumer(ConsumerBase):
+class LoopClient(MemberClient):
+    """What both consumers are on an event loop."""
+
+    def __init__(
+        self,
+        settings: ConsumerConfig | Mapping[str, object] | None,
+        keywords: Mapping[str, object],
+        engine_type: type[ReadingEngine],
+        **options: Any,
+    ) -> None:
+        runtime = ReaderRuntime(
+            configured(settings, keywords),
+            "consumer",
+            new_waiter=TaskWaiter,
+            check_caller=weakref.WeakMethod(self._check_loop),
+            engine_type=engine_type,
+        )
+        super().__init__(runtime, runtime.sole_user(_current, _name_of), **options)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._farewell: AsyncGenerator[None, None] | None = None
+        self._is_farewell = False  # True if the end of the loop closes it
+
+    def _start(self, deliver: Callable[[list[Any]], object]) -> None:
+        """Make the network, which starts with the first use."""
+        runtime = self._runtime
+        self._network = runtime.network = LoopNetwork(
+            runtime.engine,
+            config=runtime.config,
+            deliver=deliver,
+            name=f"kbatch-{runtime.config.client_id}",
+            metrics=runtime.registry,
+        )
+        self._opened()
+
+    async def _give_way(self) -> None:
+        """Let the network and other tasks run."""
+        self._runtime.check_here()
+        await asyncio.sleep(0)
+
+    # Its loop
+
+    def _check_loop(self) -> None:
+        try:
+            running = asyncio.get_running_loop()
+        except RuntimeError:
+            name = type(self).__name__
+            raise IllegalStateError(
+                f"{name} must be used on a running event loop, by tasks and callbacks; use "
+                f"{name.removeprefix('Async')} in threads"
+            ) from None
+        if self._loop is None and not self._runtime.is_closed:
+            self._bind(running)
+        elif self._loop is not None and self._loop is not running:
+            how = "which is closed" if self._loop.is_closed() else "which runs elsewhere"
+            raise IllegalStateError(
+                f"the consumer belongs to another event loop, {how}; use it there, or make one on this loop"
+            )
+
+    def _bind(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._network.start(loop)
+        self._farewell = _until_shutdown(weakref.ref(self))
+        with suppress(StopIteration):  # runs it to its yield, so that the loop knows of it
+            self._farewell.__anext__().__await__().send(None)
+
+    # Its end
+
+    async def _close_on_loop(self, timeout: float | None, ending: Ending) -> None:
+        if self._runtime.is_forked or self._is_released:
+            return
+        if self._loop is None or self._loop.is_closed():
+            self._end()
+            return
+        self._runtime.check_here()
+        await self._close(timeout, ending)
+        await self._network.ended(self._runtime.deadline(_END_SECONDS))
+
+    def _end(self) -> None:
+        if self._runtime.is_forked or self._is_released:
+            return
+        super()._end()
+        _dropped.pop(self, None)
+        farewell, self._farewell = self._farewell, None
+        if farewell is not None and not self._is_farewell:
+            at_once(farewell.aclose)
+
+    async def __aenter__(self) -> Self:
+        self._runtime.check_here()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self._close_on_loop(CLOSE_SECONDS, Ending(is_failing=kind is not None))
+
+    def _close_at_exit(self) -> None:
+        self._end()  # no loop runs any more
+
+    def _close_elsewhere(self) -> None:
+        loop = self._loop
+        if loop is None or loop.is_closed():
+            self._end()
+        else:
+            loop.call_soon_threadsafe(self._begin_to_close, loop)
+
+    def _begin_to_close(self, loop: asyncio.AbstractEventLoop) -> None:
+        _dropped[self] = loop.create_task(self._close_on_loop(EXIT_SECONDS, FORGOTTEN))
+
+    async def _end_membership(self, deadline: Deadline, ending: Ending) -> None:
+        try:
+            await super()._end_membership(deadline, ending)  # type: ignore[safe-super]
+        except asyncio.CancelledError:
+            if ending.calls_back:
+                raise
+            # asyncio.run cancels the task that closes a dropped consumer, and waits for it
+            await super()._end_membership(deadline, ending)  # type: ignore[safe-super]
+
+
+class AsyncConsumer(LoopClient, ConsumerBase):
     """Reads records from Kafka on an asyncio event loop: Consumer's methods, awaited. Those that never wait
     are plain: `subscribe`, `subscription`, `assign`, `assignment`, `seek`, `seek_to_beginning`,
     `seek_to_end`, `pause`, `resume`, `paused`, `commit_async`, `group_metadata`, `alive`, `metrics`. One task
@@ -80,26 +203,8 @@ class AsyncConsumer(ConsumerBase):
     def __init__(
         self, settings: ConsumerConfig | Mapping[str, object] | None = None, /, **keywords: object
     ) -> None:
-        config = configured(settings, keywords)
-        runtime = ReaderRuntime(
-            config,
-            "consumer",
-            new_waiter=TaskWaiter,
-            check_caller=weakref.WeakMethod(self._check_loop),
-            engine_type=GroupEngine,
-        )
-        super().__init__(runtime, runtime.sole_user(_current, _name_of), asyncio.ensure_future)
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._farewell: AsyncGenerator[None, None] | None = None
-        self._is_farewell = False  # True if the end of the loop closes it
-        self._network = runtime.network = LoopNetwork(
-            runtime.engine,
-            config=config,
-            deliver=self._backlog.arrivals.deliver,
-            name=f"kbatch-{config.client_id}",
-            metrics=runtime.registry,
-        )
-        self._opened()
+        super().__init__(settings, keywords, GroupEngine, new_task=asyncio.ensure_future)
+        self._start(self._backlog.arrivals.deliver)
 
     async def poll(self, timeout: float | None = None, max_records: int | None = None) -> Polled:
         """Return the next records as soon as there are some; like Consumer.poll. If it is cancelled, the next
@@ -178,94 +283,57 @@ class AsyncConsumer(ConsumerBase):
                 held.last = record
                 yield record
 
-    async def _give_way(self) -> None:
-        """Let the network and other tasks run."""
-        self._runtime.check_here()
-        await asyncio.sleep(0)
-
-    # Its loop
-
-    def _check_loop(self) -> None:
-        try:
-            running = asyncio.get_running_loop()
-        except RuntimeError:
-            raise IllegalStateError(
-                "an AsyncConsumer must be used on a running event loop, by tasks and callbacks; use Consumer "
-                "in threads"
-            ) from None
-        if self._loop is None and not self._runtime.is_closed:
-            self._bind(running)
-        elif self._loop is not None and self._loop is not running:
-            how = "which is closed" if self._loop.is_closed() else "which runs elsewhere"
-            raise IllegalStateError(
-                f"the consumer belongs to another event loop, {how}; use it there, or make one on this loop"
-            )
-
-    def _bind(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._network.start(loop)
-        self._farewell = _until_shutdown(weakref.ref(self))
-        with suppress(StopIteration):  # runs it to its yield, so that the loop knows of it
-            self._farewell.__anext__().__await__().send(None)
-
-    # Its end
-
     async def close(self, leave: bool | None = None, timeout: float | None = CLOSE_SECONDS) -> None:
         """Commit, leave the group, and end all connections and threads; like Consumer.close."""
-        await self._close_on_loop(leave, timeout)
+        await self._close_on_loop(timeout, Ending(leave))
 
-    async def _close_on_loop(self, leave: bool | None, timeout: float | None, **rest: bool) -> None:
-        if self._runtime.is_forked or self._is_released:
-            return
-        if self._loop is None or self._loop.is_closed():
-            self._end()
-            return
-        self._runtime.check_here()
-        await self._close(leave, timeout, **rest)
-        await self._network.ended(self._runtime.deadline(_END_SECONDS))
 
-    def _end(self) -> None:
-        if self._runtime.is_forked or self._is_released:
-            return
-        super()._end()
-        _dropped.pop(self, None)
-        farewell, self._farewell = self._farewell, None
-        if farewell is not None and not self._is_farewell:
-            at_once(farewell.aclose)
+@final
+class AsyncShareConsumer(LoopClient, ShareConsumerBase):
+    """Reads records as a member of a share group, on an asyncio event loop: ShareConsumer's methods, awaited.
+    Those that never wait are plain: `subscribe`, `subscription`, `acknowledge`, `commit_async`, `metrics`.
+    One task uses it at a time.
 
-    async def __aenter__(self) -> Self:
-        self._runtime.check_here()
-        return self
+    It may be created anywhere, and belongs to the loop on which it is first used.
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    Parameters
+    ----------
+    settings : ConsumerConfig or Mapping[str, object], optional
+        Configuration keys with dots, as docs/configuration.md lists them; group.id is required.
+    **keywords
+        The same keys with underscores.
+
+    Attributes
+    ----------
+    config : ConsumerConfig
+
+    Raises
+    ------
+    ConfigError
+        Keys or values are unknown, invalid, contradictory, or not for share groups.
+    InvalidGroupIdError
+        group.id is not set.
+    """
+
+    def __init__(
+        self, settings: ConsumerConfig | Mapping[str, object] | None = None, /, **keywords: object
     ) -> None:
-        await self._close_on_loop(None, CLOSE_SECONDS, is_failing=kind is not None)
+        super().__init__(settings, keywords, ShareEngine)
+        self._start(self._acquired.arrivals.deliver)
 
-    def _close_at_exit(self) -> None:
-        self._end()  # no loop runs any more
+    async def poll(self, timeout: float | None = None, max_records: int | None = None) -> list[ShareRecord]:
+        """Return the next records as soon as there are some; like ShareConsumer.poll. If it is cancelled, the
+        program has none of them: the next poll returns them, or brokers deliver them again.
+        """
+        await self._give_way()
+        return await self._poll(timeout, max_records)
 
-    def _close_elsewhere(self) -> None:
-        loop = self._loop
-        if loop is None or loop.is_closed():
-            self._end()
-        else:
-            loop.call_soon_threadsafe(self._begin_to_close, loop)
+    unsubscribe = ShareConsumerBase._unsubscribe
+    commit = ShareConsumerBase._commit
 
-    def _begin_to_close(self, loop: asyncio.AbstractEventLoop) -> None:
-        closing = self._close_on_loop(None, EXIT_SECONDS, is_failing=True, calls_back=False)
-        _dropped[self] = loop.create_task(closing)
-
-    async def _end_membership(
-        self, leave: bool | None, deadline: Deadline, is_failing: bool, calls_back: bool
-    ) -> None:
-        try:
-            await super()._end_membership(leave, deadline, is_failing, calls_back)
-        except asyncio.CancelledError:
-            if calls_back:
-                raise
-            # asyncio.run cancels the task that closes a dropped consumer, and waits for it
-            await super()._end_membership(leave, deadline, is_failing, calls_back)
+    async def close(self, timeout: float | None = CLOSE_SECONDS) -> None:
+        """Send acknowledgements, leave the group, and end all connections; like ShareConsumer.close."""
+        await self._close_on_loop(timeout, Ending())
 
 
 def _current() -> Any:
@@ -278,7 +346,7 @@ def _name_of(user: Any) -> str:
     return user.get_name() if isinstance(user, asyncio.Task) else "a callback of the event loop"
 
 
-async def _until_shutdown(consumer: weakref.ref[AsyncConsumer]) -> AsyncGenerator[None, None]:
+async def _until_shutdown(consumer: weakref.ref[LoopClient]) -> AsyncGenerator[None, None]:
     """Close the consumer when the loop shuts down its asynchronous generators."""
     try:
         yield
@@ -288,4 +356,4 @@ async def _until_shutdown(consumer: weakref.ref[AsyncConsumer]) -> AsyncGenerato
             message = f"{found!r} is still open at the end of its loop; close() it"
             warnings.warn(message, ResourceWarning, source=found, stacklevel=2)
             found._is_farewell = True
-            await found._close_on_loop(None, EXIT_SECONDS, is_failing=True, calls_back=False)
+            await found._close_on_loop(EXIT_SECONDS, FORGOTTEN)

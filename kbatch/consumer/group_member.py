@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, final
 
 from kbatch._native.codec.record import ConsumerRecord
 from kbatch.consumer.backlog import Backlog, Held
+from kbatch.consumer.lifetime import Ending
 from kbatch.consumer.polled import Polled
 from kbatch.core.client.backoff import NS_PER_MS
 from kbatch.core.client.calls import Call
@@ -599,22 +600,11 @@ class GroupMember:
 
     # The end
 
-    async def end(
-        self, leave: bool | None, deadline: Deadline, *, is_failing: bool, calls_back: bool
-    ) -> None:
-        """Commit what was delivered, run callbacks, and leave the group, until the deadline at most.
-
-        Parameters
-        ----------
-        leave : bool or None
-            As in GroupEngine.leave.
-        deadline : Deadline
-        is_failing : bool
-            True if the program may not have processed what the last poll has returned: then
-            enable.auto.commit leaves that out.
-        calls_back : bool
-            False to run no callbacks.
+    async def end(self, deadline: Deadline, ending: Ending) -> None:
+        """Commit what was delivered, run callbacks, and leave the group, until the deadline at most. If the
+        program is failing, enable.auto.commit leaves out what the last poll has returned.
         """
+        leave, is_failing, calls_back = ending
         self._is_failing = is_failing
         if not calls_back:
             self._listener = Listener()

@@ -1,4 +1,4 @@
-"""ReadingClient: how a client that reads ends, also if it was dropped, forked or forgotten.
+"""ReadingClient and MemberClient: how clients that read end, also if they were dropped, forked or forgotten.
 
 No thread and no event loop refers to a client itself. So one that is dropped without close() is finalized
 (`__del__`), warns with a ResourceWarning, and closes. So does one that is still open when the interpreter
@@ -14,10 +14,17 @@ import warnings
 import weakref
 from abc import ABC, abstractmethod
 from contextlib import suppress
-from typing import Any, SupportsIndex
+from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex
 
 from kbatch.config import ConsumerConfig
 from kbatch.consumer.runtime import ReaderRuntime
+from kbatch.consumer.sole_user import SoleUser
+
+if TYPE_CHECKING:
+    from kbatch.waiting.deadline import Deadline
+
+# The time that close() has for its group; and if the program has dropped or forgotten the client.
+CLOSE_SECONDS, EXIT_SECONDS = 30.0, 5.0
 
 _open_clients: weakref.WeakSet[ReadingClient] = weakref.WeakSet()
 # They keep what `__del__` needs: the finalizers of a collected cycle run in any order, those of files too.
@@ -25,7 +32,7 @@ _open_networks: set[Any] = set()
 
 
 class ReadingClient(ABC):
-    """Base of TopicReader, Consumer and AsyncConsumer. A subclass sets `_runtime` and `config`."""
+    """Base of TopicReader and of all consumers. A subclass sets `_runtime` and `config`."""
 
     _is_released = True  # until there is something to close
     _runtime: ReaderRuntime
@@ -43,12 +50,13 @@ class ReadingClient(ABC):
         return not self._runtime.is_closed
 
     def _release(self) -> None:
-        """End the network, after the client was closed to calls."""
-        self._is_released = self._runtime.is_closed = True
-        self._runtime.changed.notify()
+        """End the network, after the client was closed to calls. If that is interrupted, it is repeated."""
+        self._runtime.is_closed = True
         self._runtime.network.stop()
         _open_clients.discard(self)
         _open_networks.discard(self._runtime.network)
+        self._is_released = True
+        self._runtime.changed.notify()
 
     @abstractmethod
     def _close_elsewhere(self) -> None:
@@ -74,6 +82,80 @@ class ReadingClient(ABC):
     def __repr__(self) -> str:
         state = "forked" if self._runtime.is_forked else "closed" if self._runtime.is_closed else "open"
         return f"<{type(self).__name__} {self.config.client_id}, {state}>"
+
+
+class Ending(NamedTuple):
+    """How a membership ends.
+
+    Attributes
+    ----------
+    leave : bool or None
+        True to leave the group at once, False to keep the place until the session ends; None decides by
+        group.instance.id. Share groups are always left.
+    is_failing : bool
+        True if the program may not have processed what the last poll has returned.
+    calls_back : bool
+        False to run no callbacks of the program.
+    """
+
+    leave: bool | None = None
+    is_failing: bool = False
+    calls_back: bool = True
+
+
+# A client that the program has dropped, or left open.
+FORGOTTEN = Ending(is_failing=True, calls_back=False)
+
+
+class MemberClient(ReadingClient):
+    """Base of all consumers, which are used by one thread or task at a time."""
+
+    def __init__(self, runtime: ReaderRuntime, user: SoleUser) -> None:
+        self._runtime = runtime
+        self.config = runtime.config
+        self._user = user
+        self._poll_count = 0  # of those that may have taken records
+        self._closer: Any = None  # the thread or task that is in close()
+
+    @abstractmethod
+    def _take_back(self) -> None:
+        """Let the program not have got what the last poll has taken. A second call has no effect."""
+
+    async def _close(self, timeout: float | None, ending: Ending) -> None:
+        """Close the client to all calls, wait for the one that goes on, end the membership, and all else."""
+        runtime = self._runtime
+        deadline = runtime.deadline(timeout)
+        if runtime.is_forked or self._is_released:
+            return
+        me = self._user.current
+        if runtime.is_closed:
+            if self._closer is None:  # an interrupt has ended the first call
+                self._end()
+            elif self._closer is not me:
+                await runtime.await_until(lambda: self._is_released, deadline, needs_network=False)
+            return
+        self._user.refuse_callbacks("close")
+        self._closer = self._user.caller_back = me
+        try:
+            runtime.is_closed = True
+            runtime.changed.notify()
+            has_group = self.config.group_id is not None and runtime.engine.fatal_error is None
+            if has_group and await runtime.await_until(lambda: self._user.is_free, deadline):
+                await self._end_membership(deadline, ending)
+        finally:
+            self._user.caller_back = None
+            try:
+                self._end()
+            finally:
+                self._closer = None
+
+    @abstractmethod
+    async def _end_membership(self, deadline: Deadline, ending: Ending) -> None:
+        """Do what the group needs at the end, until the deadline at most."""
+
+    def _end(self) -> None:
+        """End the connections and threads, after or instead of `_close`."""
+        self._release()
 
 
 def _close_all() -> None:

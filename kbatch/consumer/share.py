@@ -1,11 +1,14 @@
-"""ShareConsumer: records of a share group, each acknowledged by itself; for programs with threads.
+"""ShareConsumerBase: records of a share group, each acknowledged by itself. It is what ShareConsumer and
+AsyncShareConsumer have in common, which is everything but how they wait.
 
 Theory of operation. The members of a share group read the same partitions. A broker locks the records that it
 delivers for a while, until they are acknowledged; then it delivers others, or the same ones again. So there
 are no offsets to commit, and more members than partitions are of use.
 
 A poll sends the acknowledgements of what earlier polls have returned, and acquires records only if none are
-left of an earlier answer.
+left of an earlier answer. Whatever it awaits, it awaits before it takes records. So a poll that is cancelled
+has taken nothing: what its request acquires comes with a later poll, or is released. Records that an
+interrupt has kept from the program are released.
 
 After org.apache.kafka.clients.consumer.KafkaShareConsumer; KIP-932.
 """
@@ -13,19 +16,15 @@ After org.apache.kafka.clients.consumer.KafkaShareConsumer; KIP-932.
 from __future__ import annotations
 
 import logging
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from inspect import iscoroutinefunction
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, final
+from typing import TYPE_CHECKING, Any
 
-from kbatch._native.io.interrupts import at_once
 from kbatch.config import ConsumerConfig
 from kbatch.consumer.acquired import AcquiredRecords
-from kbatch.consumer.lifetime import ReadingClient
+from kbatch.consumer.lifetime import Ending, MemberClient
 from kbatch.consumer.poll_metrics import PollMetrics
-from kbatch.consumer.runtime import ReaderRuntime, configured
 from kbatch.core.client.calls import Call
 from kbatch.core.consumer.share_engine import ShareEngine
 from kbatch.core.consumer.share_session import Acknowledge
@@ -39,7 +38,6 @@ from kbatch.errors import (
     TopicAuthorizationError,
 )
 from kbatch.metrics import MetricName
-from kbatch.network import ThreadNetwork
 from kbatch.records import (
     INT64_MAX,
     AcknowledgeType,
@@ -48,16 +46,15 @@ from kbatch.records import (
     check_integer,
     check_text,
 )
-from kbatch.waiting.methods import blocking
-from kbatch.waiting.threads import ThreadWaiter
 
 if TYPE_CHECKING:
+    from kbatch.consumer.runtime import ReaderRuntime
+    from kbatch.consumer.sole_user import SoleUser
     from kbatch.waiting.deadline import Deadline
 
 logger = logging.getLogger("kbatch.consumer")
 
 OnCommit = Callable[[dict[TopicPartition, KafkaError | None]], object]
-CLOSE_SECONDS, EXIT_SECONDS = 30.0, 5.0
 # What brokers decide for a share group, or what it does not have.
 NOT_FOR_SHARE_GROUPS: Mapping[str, str] = {
     "auto.offset.reset": "set the group's share.auto.offset.reset",
@@ -74,63 +71,28 @@ NOT_FOR_SHARE_GROUPS: Mapping[str, str] = {
 }
 
 
-@final
-class ShareConsumer(ReadingClient):
-    """Reads records as a member of a share group. One thread uses it at a time; any thread may close it.
+class ShareConsumerBase(MemberClient):
+    """Base of the share consumers, which document parameters, attributes and errors."""
 
-    Parameters
-    ----------
-    settings : ConsumerConfig or Mapping[str, object], optional
-        Configuration keys with dots, as docs/configuration.md lists them; group.id is required.
-    **keywords
-        The same keys with underscores.
-
-    Attributes
-    ----------
-    config : ConsumerConfig
-
-    Raises
-    ------
-    ConfigError
-        Keys or values are unknown, invalid, contradictory, or not for share groups.
-    InvalidGroupIdError
-        group.id is not set.
-    """
-
-    def __init__(
-        self, settings: ConsumerConfig | Mapping[str, object] | None = None, /, **keywords: object
-    ) -> None:
-        self.config = config = configured(settings, keywords)
-        _check(config)
-        runtime = ReaderRuntime(config, "consumer", new_waiter=ThreadWaiter, engine_type=ShareEngine)
+    def __init__(self, runtime: ReaderRuntime, user: SoleUser) -> None:
         assert isinstance(runtime.engine, ShareEngine)
-        self._runtime = runtime
+        super().__init__(runtime, user)
+        config = runtime.config
+        _check(config)
         self._engine = runtime.engine
-        self._user = runtime.sole_user(threading.current_thread, lambda thread: thread.name)
         self._is_explicit = config.share_acknowledgement_mode == "explicit"
-        self._acquired = acquired = AcquiredRecords(
-            runtime.engine, config, runtime.now_ns, lambda: runtime.network.wake()
+        self._acquired = AcquiredRecords(
+            runtime.engine,
+            config,
+            runtime.now_ns,
+            wake=lambda: runtime.network.wake(),
+            notify=runtime.changed.notify,
         )
         self._topics: frozenset[str] = frozenset()
         self._missing: set[str] = set()  # topics that a warning was about
         self._refused: KafkaError | None = None  # the error of a login that was raised
         self._calls: deque[tuple[Acknowledge, OnCommit | None]] = deque()
         self._metrics = PollMetrics(runtime.registry)
-        arrivals, notify = acquired.arrivals, runtime.changed.notify
-
-        def deliver(results: list[Any]) -> None:
-            arrivals.extend(results)
-            notify()
-
-        network = runtime.network = ThreadNetwork(
-            runtime.engine,
-            config=config,
-            deliver=deliver,
-            name=f"kbatch-reader-{config.client_id}",
-            metrics=runtime.registry,
-        )
-        network.start()
-        self._opened()
 
     # Subscription
 
@@ -224,6 +186,8 @@ class ShareConsumer(ReadingClient):
             if not self._topics:
                 raise IllegalStateError("the consumer has no subscription; subscribe() to topics first")
             self._decide()
+            acquired.note_poll()
+            self._poll_count += 1
             deadline = runtime.deadline(timeout)
             self._metrics.begin(runtime.now_ns())
             try:
@@ -234,12 +198,15 @@ class ShareConsumer(ReadingClient):
                     self._send(None, min(most, 2**31 - 1))
                 return []
             except BaseException:
-                acquired.decide_all(AcknowledgeType.RELEASE)  # the program does not get them
+                self._take_back()
                 raise
             finally:
                 self._engine.stop_acquiring()
                 runtime.network.wake()
                 self._metrics.end(runtime.now_ns())
+
+    def _take_back(self) -> None:
+        self._acquired.take_back()
 
     def _decide(self) -> None:
         """Accept what the last poll has returned, or make sure that the program has acknowledged it."""
@@ -371,9 +338,9 @@ class ShareConsumer(ReadingClient):
     def _send(self, on_commit: OnCommit | None, wanted_records: int = 0) -> None:
         """Send acknowledgements, and acquire records if some are wanted."""
         call = Acknowledge(self._acquired.collect())
-        if call.parts or on_commit is not None:
-            self._calls.append((call, on_commit))
         self._engine.acknowledge(call, wanted_records)
+        if call.parts or on_commit is not None:  # the last step, as nothing ends a call that is not made
+            self._calls.append((call, on_commit))
         self._runtime.network.wake()
 
     def _run_callbacks(self) -> None:
@@ -392,63 +359,12 @@ class ShareConsumer(ReadingClient):
         self._runtime.check_not_forked()
         return self._runtime.registry.snapshot(self._runtime.now_ns() // 1_000_000)
 
-    unsubscribe = blocking(_unsubscribe)
-    poll = blocking(_poll)
-    commit = blocking(_commit)
-
     # Its end
 
-    def close(self, timeout: float | None = CLOSE_SECONDS) -> None:
-        """Send acknowledgements, as `commit` does, let brokers deliver all other records again, leave the
-        group, and end all connections and threads. Any thread may call it; a poll that waits raises
-        ConsumerClosedError first. A second call only waits for the first.
-
-        Leaving a with block by an exception closes it, too, but does not accept what the last poll has
-        returned.
-
-        Parameters
-        ----------
-        timeout : float or None
-            Seconds for all of it.
-        """
-        at_once(self._close, timeout, is_failing=False)
-
-    async def _close(self, timeout: float | None, *, is_failing: bool) -> None:
-        runtime = self._runtime
-        deadline = runtime.deadline(timeout)
-        if runtime.is_forked or self._is_released:
-            return
-        if runtime.is_closed:
-            if not self._user.is_in_callback:  # another thread closes it
-                await runtime.await_until(lambda: self._is_released, deadline, needs_network=False)
-            return
-        self._user.refuse_callbacks("close")
-        runtime.is_closed = True
-        runtime.changed.notify()
-        self._user.caller_back = self._user.current
-        try:
-            is_usable = self._engine.fatal_error is None
-            if is_usable and await runtime.await_until(lambda: self._user.is_free, deadline):
-                await self._leave("close", deadline, is_failing=is_failing)
-        finally:
-            self._user.caller_back = None
-            self._release()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        at_once(self._close, CLOSE_SECONDS, is_failing=kind is not None)
-
-    def _close_at_exit(self) -> None:
-        self._calls = deque((call, None) for call, _ in self._calls)
-        at_once(self._close, EXIT_SECONDS, is_failing=True)
-
-    def _close_elsewhere(self) -> None:
-        # the collector may run on any thread, even the network's, which cannot wait for its own end
-        threading.Thread(target=self._close_at_exit, name="kbatch-closer").start()
+    async def _end_membership(self, deadline: Deadline, ending: Ending) -> None:
+        if not ending.calls_back:
+            self._calls = deque((call, None) for call, _ in self._calls)
+        await self._leave("close", deadline, is_failing=ending.is_failing)
 
 
 def _check(config: ConsumerConfig) -> None:

@@ -1,35 +1,46 @@
-"""Consumer: records of topics, one poll after another; for programs with threads.
+"""Consumer and ShareConsumer: records of topics, one poll after another; for programs with threads.
 
 Theory of operation. The network's thread (ThreadNetwork) drives the engine, which fetches ahead. A call that
 has to wait blocks its thread, and Ctrl-C ends it. What the workers decode, and objects that the program makes
 of records, come from the Backlog (`base`).
 
-After org.apache.kafka.clients.consumer.KafkaConsumer.
+An interrupt between a poll and the assignment of what it returns would keep records from the program that
+count as delivered. The interpreter looks for signals where Python functions begin, where loops turn, and
+after calls of native code; not where Python functions return or generators yield. So the last place of a poll
+is the end of its native call (`_handing_out`), and an iteration has none between a position and its record.
+
+After org.apache.kafka.clients.consumer.KafkaConsumer and KafkaShareConsumer.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial, wraps
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Concatenate, Self, final
 
 from kbatch._native.io.interrupts import at_once
 from kbatch.config import ConsumerConfig
-from kbatch.consumer.base import CLOSE_SECONDS, EXIT_SECONDS, ConsumerBase
+from kbatch.consumer.base import ConsumerBase
 from kbatch.consumer.group_member import GroupMember
+from kbatch.consumer.lifetime import CLOSE_SECONDS, EXIT_SECONDS, FORGOTTEN, Ending, MemberClient
 from kbatch.consumer.runtime import ReaderRuntime, configured
+from kbatch.consumer.share import ShareConsumerBase
 from kbatch.core.consumer.group_engine import GroupEngine
 from kbatch.core.consumer.results import Fetched
+from kbatch.core.consumer.share_engine import ShareEngine
+from kbatch.errors import ConcurrentUseError
 from kbatch.network import ThreadNetwork
-from kbatch.waiting.methods import blocking, plain
+from kbatch.waiting.methods import Method, P, T, blocking, plain
 from kbatch.waiting.threads import ThreadWaiter
 
 if TYPE_CHECKING:
     from kbatch._native.codec.record import ConsumerRecord
     from kbatch.consumer.backlog import Arrivals
+    from kbatch.consumer.sole_user import SoleUser
+    from kbatch.core.consumer.engine import ReadingEngine
     from kbatch.core.consumer.results import Result
 
 # A program that waits for a few records gets them at once if the network's thread lets go of the GIL for so
@@ -38,7 +49,7 @@ HAND_OVER_SECONDS = 20e-6
 HAND_OVER_BYTES = 16_384
 
 
-def _deliver(arrivals: Arrivals, results: list[Result]) -> None:
+def _deliver(arrivals: Arrivals[Result], results: list[Result]) -> None:
     """Take results of the engine, on the network's thread."""
     if arrivals.deliver(results) and _byte_count(results) <= HAND_OVER_BYTES:
         time.sleep(HAND_OVER_SECONDS)
@@ -49,7 +60,70 @@ def _byte_count(results: list[Result]) -> int:
     return sum(records.byte_count for records in fetched if records is not None)
 
 
-class Consumer(ConsumerBase):
+def _handing_out(method: Method[P, T]) -> Callable[Concatenate[Any, P], T]:
+    """Return the coroutine method of a poll as a plain one. If an interrupt keeps from the program what it
+    returns, that is taken back.
+    """
+
+    @wraps(method)
+    def call(client: Any, /, *arguments: P.args, **keywords: P.kwargs) -> T:
+        before = client._poll_count
+        try:
+            return at_once(method, client, *arguments, **keywords)
+        except ConcurrentUseError:
+            raise
+        except BaseException:
+            if client._poll_count != before:
+                client._take_back()
+            raise
+
+    return call
+
+
+class ThreadClient(MemberClient):
+    """What both consumers are in programs with threads."""
+
+    def _start(self, deliver: Callable[[list[Any]], object]) -> None:
+        """Begin to use the network."""
+        runtime = self._runtime
+        network = runtime.network = ThreadNetwork(
+            runtime.engine,
+            config=runtime.config,
+            deliver=deliver,
+            name=f"kbatch-reader-{runtime.config.client_id}",
+            metrics=runtime.registry,
+        )
+        network.start()
+        self._opened()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        at_once(self._close, CLOSE_SECONDS, Ending(is_failing=kind is not None))
+
+    def _close_at_exit(self) -> None:
+        at_once(self._close, EXIT_SECONDS, FORGOTTEN)
+
+    def _close_elsewhere(self) -> None:
+        # the collector may run on any thread, even the network's, which cannot wait for its own end
+        threading.Thread(target=self._close_at_exit, name="kbatch-closer").start()
+
+
+def _runtime_of(
+    settings: ConsumerConfig | Mapping[str, object] | None,
+    keywords: Mapping[str, object],
+    engine_type: type[ReadingEngine],
+) -> tuple[ReaderRuntime, SoleUser]:
+    """Return what a consumer is made of."""
+    config = configured(settings, keywords)
+    runtime = ReaderRuntime(config, "consumer", new_waiter=ThreadWaiter, engine_type=engine_type)
+    return runtime, runtime.sole_user(threading.current_thread, lambda thread: thread.name)
+
+
+class Consumer(ThreadClient, ConsumerBase):
     """Reads records from Kafka, as a member of a group or alone. One thread uses it at a time; any thread may
     close it.
 
@@ -75,18 +149,8 @@ class Consumer(ConsumerBase):
     def __init__(
         self, settings: ConsumerConfig | Mapping[str, object] | None = None, /, **keywords: object
     ) -> None:
-        config = configured(settings, keywords)
-        runtime = ReaderRuntime(config, "consumer", new_waiter=ThreadWaiter, engine_type=GroupEngine)
-        super().__init__(runtime, runtime.sole_user(threading.current_thread, lambda thread: thread.name))
-        network = runtime.network = ThreadNetwork(
-            runtime.engine,
-            config=config,
-            deliver=partial(_deliver, self._backlog.arrivals),
-            name=f"kbatch-reader-{config.client_id}",
-            metrics=runtime.registry,
-        )
-        network.start()
-        self._opened()
+        super().__init__(*_runtime_of(settings, keywords, GroupEngine))
+        self._start(partial(_deliver, self._backlog.arrivals))
 
     subscribe = plain(GroupMember.subscribe, "_member")
     subscription = plain(GroupMember.subscription, "_member")
@@ -96,8 +160,8 @@ class Consumer(ConsumerBase):
     committed = blocking(GroupMember.committed, "_member")
     group_metadata = plain(GroupMember.group_metadata, "_member")
     alive = plain(GroupMember.alive, "_member")
-    poll = blocking(ConsumerBase._poll)
-    poll_table = blocking(ConsumerBase._poll_table)
+    poll = _handing_out(ConsumerBase._poll)
+    poll_table = _handing_out(ConsumerBase._poll_table)
     position = blocking(ConsumerBase._position)
     lag = blocking(ConsumerBase._lag)
     topics = blocking(ConsumerBase._topics)
@@ -131,7 +195,7 @@ class Consumer(ConsumerBase):
                 if held.lot is not records:  # another call has moved the partition, or paused it
                     break
                 held.last = record
-                yield record
+                yield record  # at once: no interrupt may come between
 
     # Its end
 
@@ -151,19 +215,53 @@ class Consumer(ConsumerBase):
         timeout : float or None
             Seconds for all of it.
         """
-        at_once(self._close, leave, timeout)
+        at_once(self._close, timeout, Ending(leave))
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+@final
+class ShareConsumer(ThreadClient, ShareConsumerBase):
+    """Reads records as a member of a share group. One thread uses it at a time; any thread may close it.
+
+    Parameters
+    ----------
+    settings : ConsumerConfig or Mapping[str, object], optional
+        Configuration keys with dots, as docs/configuration.md lists them; group.id is required.
+    **keywords
+        The same keys with underscores.
+
+    Attributes
+    ----------
+    config : ConsumerConfig
+
+    Raises
+    ------
+    ConfigError
+        Keys or values are unknown, invalid, contradictory, or not for share groups.
+    InvalidGroupIdError
+        group.id is not set.
+    """
+
+    def __init__(
+        self, settings: ConsumerConfig | Mapping[str, object] | None = None, /, **keywords: object
     ) -> None:
-        at_once(self._close, None, CLOSE_SECONDS, is_failing=kind is not None)
+        super().__init__(*_runtime_of(settings, keywords, ShareEngine))
+        self._start(self._acquired.arrivals.deliver)
 
-    def _close_at_exit(self) -> None:
-        at_once(self._close, None, EXIT_SECONDS, is_failing=True, calls_back=False)
+    unsubscribe = blocking(ShareConsumerBase._unsubscribe)
+    poll = _handing_out(ShareConsumerBase._poll)
+    commit = blocking(ShareConsumerBase._commit)
 
-    def _close_elsewhere(self) -> None:
-        # the collector may run on any thread, even the network's, which cannot wait for its own end
-        threading.Thread(target=self._close_at_exit, name="kbatch-closer").start()
+    def close(self, timeout: float | None = CLOSE_SECONDS) -> None:
+        """Send acknowledgements, as `commit` does, let brokers deliver all other records again, leave the
+        group, and end all connections and threads. Any thread may call it; a poll that waits raises
+        ConsumerClosedError first. A second call only waits for the first.
+
+        Leaving a with block by an exception closes it, too, but does not accept what the last poll has
+        returned.
+
+        Parameters
+        ----------
+        timeout : float or None
+            Seconds for all of it.
+        """
+        at_once(self._close, timeout, Ending())

@@ -1,7 +1,10 @@
-"""ShareConsumer in share groups of a real Kafka: who gets which records, and how often."""
+"""Both share consumers in share groups of a real Kafka: who gets which records, and how often."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import itertools
 import os
 import re
 import signal
@@ -13,11 +16,13 @@ from typing import TYPE_CHECKING, Any
 import confluent_kafka
 import pytest
 
+import kbatch
 from kbatch import AcknowledgeType, ShareConsumer, TopicPartition
 from kbatch.errors import IllegalStateError, InvalidRecordStateError, KafkaError
 from tests import ROOT
 from tests.support.patience import HANG_SECONDS
 from tests.support.share_groups import LOCK_MS, new_group, new_topic, offsets, polled, send
+from tests.support.shells import new_share_consumer
 
 if TYPE_CHECKING:
     from tests.oracle.kafka import RealKafka
@@ -40,11 +45,11 @@ def servers(real_kafka: RealKafka) -> str:
 
 
 @pytest.fixture
-def make(servers: str) -> Iterator[Callable[..., ShareConsumer]]:
+def make(servers: str, shell: str) -> Iterator[Callable[..., ShareConsumer]]:
     made: list[ShareConsumer] = []
 
     def make(group: str, topic: str, **settings: Any) -> ShareConsumer:
-        made.append(ShareConsumer(bootstrap_servers=servers, group_id=group, **settings))
+        made.append(new_share_consumer(bootstrap_servers=servers, group_id=group, **settings))
         made[-1].subscribe([topic])
         return made[-1]
 
@@ -193,12 +198,12 @@ def test_close_accepts_and_a_failure_in_with_releases(
     group, topic = new_group(servers), new_topic(servers, 1)
     with (
         pytest.raises(ZeroDivisionError),
-        ShareConsumer(bootstrap_servers=servers, group_id=group) as consumer,
+        new_share_consumer(bootstrap_servers=servers, group_id=group) as consumer,
     ):
         consumer.subscribe([topic])
         polled(consumer, 1)
         raise ZeroDivisionError
-    with ShareConsumer(bootstrap_servers=servers, group_id=group) as consumer:
+    with new_share_consumer(bootstrap_servers=servers, group_id=group) as consumer:
         consumer.subscribe([topic])
         assert offsets(polled(consumer, 1)) == [(0, 2)]
     send(servers, topic, 1)
@@ -231,6 +236,70 @@ def test_commit_async_reports_each_partition(servers: str, make: Callable[..., S
     assert reports[0].keys() <= {TopicPartition(topic, 0), TopicPartition(topic, 1)}
 
 
+def test_cancelled_polls_lose_nothing(servers: str) -> None:
+    group, topic = new_group(servers), new_topic(servers, 60)
+
+    async def program() -> list[tuple[int, int]]:
+        settings: dict[str, Any] = {"share_acquire_mode": "RECORD_LIMIT", "max_poll_records": 4}
+        found: list[tuple[int, int]] = []
+        async with kbatch.AsyncShareConsumer(
+            bootstrap_servers=servers, group_id=group, **settings
+        ) as consumer:
+            consumer.subscribe([topic])
+            for turns in itertools.count():
+                polling = asyncio.create_task(consumer.poll(HANG_SECONDS))
+                for _ in range(turns % 9):
+                    await asyncio.sleep(0.001 * (turns % 3))
+                polling.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    found += offsets(await polling)
+                if len(found) >= 60:
+                    await consumer.commit()
+                    return found
+        raise AssertionError
+
+    assert sorted(asyncio.run(program())) == [(offset, 1) for offset in range(60)]
+    send(servers, topic, 1)
+    with kbatch.ShareConsumer(bootstrap_servers=servers, group_id=group) as consumer:
+        consumer.subscribe([topic])
+        assert offsets(polled(consumer, 1)) == [(60, 1)]
+
+
+def test_aborted_records_are_not_delivered_to_a_committed_group(
+    servers: str, make: Callable[..., ShareConsumer]
+) -> None:
+    group = new_group(servers, **{"share.isolation.level": "read_committed"})
+    topic = new_topic(servers, 0)
+    with kbatch.Producer(bootstrap_servers=servers, transactional_id=topic) as producer:
+        producer.init_transactions()
+        for value, ends in ((b"kept", producer.commit_transaction), (b"gone", producer.abort_transaction)):
+            producer.begin_transaction()
+            producer.send(topic, value, partition=0)
+            producer.flush()
+            ends()
+    send(servers, topic, 1)
+    consumer = make(group, topic)
+    assert [bytes(each.value) for each in polled(consumer, 2)] == [b"kept", b"0"]
+    consumer.commit()
+    consumer.close()
+    send(servers, topic, 1)
+    assert [each.delivery_count for each in polled(make(group, topic), 1)] == [1]
+
+
+def test_aborted_records_are_delivered_to_an_uncommitted_group(
+    servers: str, make: Callable[..., ShareConsumer]
+) -> None:
+    group, topic = new_group(servers), new_topic(servers, 0)
+    with kbatch.Producer(bootstrap_servers=servers, transactional_id=topic) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send(topic, b"gone", partition=0)
+        producer.flush()
+        producer.abort_transaction()
+    send(servers, topic, 1)
+    assert [bytes(each.value) for each in polled(make(group, topic), 2)] == [b"gone", b"0"]
+
+
 def test_example_of_the_page_runs_as_it_stands(
     servers: str, make: Callable[..., ShareConsumer], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -244,13 +313,13 @@ def test_example_of_the_page_runs_as_it_stands(
     assert offsets(polled(make(group, topic), 1)) == [(1, 1)]
 
 
-def test_members_survive_a_restart_of_the_broker() -> None:
+def test_members_survive_a_restart_of_the_broker(shell: str) -> None:
     from tests.oracle.kafka import RealKafka
 
     with RealKafka() as kafka:
         servers = kafka.bootstrap_servers
         group, topic = new_group(servers), new_topic(servers, 2)
-        with ShareConsumer(bootstrap_servers=servers, group_id=group) as consumer:
+        with new_share_consumer(bootstrap_servers=servers, group_id=group) as consumer:
             consumer.subscribe([topic])
             polled(consumer, 2)
             consumer.commit()

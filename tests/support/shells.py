@@ -1,4 +1,4 @@
-"""Both producers, and both consumers, with one interface, so that one suite runs over both.
+"""Both producers, consumers and share consumers, with one interface, so that one suite runs over both.
 
 A test that asks for the fixture `shell` runs for each of KINDS: `new_producer` makes a Producer, and then an
 OnLoop, which has the methods of a Producer and calls those of an AsyncProducer on an event loop in a thread
@@ -21,7 +21,7 @@ from typing import Any, Self
 
 import pytest
 
-from kbatch import AsyncConsumer, AsyncProducer, Consumer, Producer
+from kbatch import AsyncConsumer, AsyncProducer, AsyncShareConsumer, Consumer, Producer, ShareConsumer
 from kbatch.network.event_loop import LoopNetwork
 from kbatch.waiting.deadline import Deadline
 from tests.support.patience import HANG_SECONDS
@@ -110,6 +110,11 @@ def new_producer(*settings: Any, **keywords: Any) -> Any:
 def new_consumer(*settings: Any, **keywords: Any) -> Any:
     """Make a Consumer, or its stand-in in this test."""
     return Consumer(*settings, **keywords) if _loop is None else ConsumerOnLoop(_loop, *settings, **keywords)
+
+
+def new_share_consumer(**keywords: Any) -> Any:
+    """Make a ShareConsumer, or its stand-in in this test."""
+    return ShareConsumer(**keywords) if _loop is None else ShareConsumerOnLoop(_loop, **keywords)
 
 
 def parametrized(metafunc: pytest.Metafunc) -> None:
@@ -202,3 +207,9 @@ class ConsumerOnLoop(OnLoop):
 
         while (record := self._call(following)) is not None:
             yield record
+
+
+class ShareConsumerOnLoop(OnLoop):
+    """An AsyncShareConsumer with the methods of a ShareConsumer."""
+
+    _kind = AsyncShareConsumer

@@ -10,8 +10,8 @@ import kbatch
 
 # What the README, docs/ and the examples import, or name as a key's value. Those with an __all__ have more.
 PUBLIC = {
-    "kbatch": "Producer AsyncProducer Consumer AsyncConsumer ConsumerRecord Polled encode decode "
-    "encode_arrow decode_arrow read_table scan_topic "
+    "kbatch": "Producer AsyncProducer Consumer AsyncConsumer ShareConsumer AsyncShareConsumer "
+    "ConsumerRecord ShareRecord Polled encode decode encode_arrow decode_arrow read_table scan_topic "
     "TopicReader wait as_completed",
     "kbatch.column_deserializers": "Avro ColumnDeserializer Int64 Json Protobuf Utf8 Where deserialize",
     "kbatch.column_serializers": "Avro ColumnSerializer Int32 Int64 JsonLines Protobuf RowError Utf8",

@@ -122,8 +122,8 @@ class ShareEngine(ReadingEngine):
         self.submit(stop)
 
     def discard(self, acquired: Acquired) -> None:
-        """Give back the memory of records."""
-        self.submit(lambda now_ns: acquired.share.release())
+        """Give back the memory of records; a second call has no effect."""
+        self.submit(lambda now_ns: acquired.release())
 
     def leave(self, call: Call) -> None:
         """Send what was acknowledged, let brokers release all other records, and leave the group."""

@@ -16,6 +16,7 @@ records), KIP-1222 (renewal).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -68,7 +69,8 @@ ACQUIRE_MODES = {"BATCH_OPTIMIZED": 0, "RECORD_LIMIT": 1}
 _Fetch, _Acknowledge = messages.ShareFetchRequest, messages.ShareAcknowledgeRequest
 
 
-class Acquired(NamedTuple):
+@dataclass(slots=True, eq=False)
+class Acquired:
     """Records of a partition that this member has acquired, not decoded yet.
 
     Attributes
@@ -80,14 +82,21 @@ class Acquired(NamedTuple):
         What is acquired, in order. Offsets without a record are gaps.
     until_ns : int
         When the locks end.
-    share : FrameShare
+    share : FrameShare or None
+        The part of the budget; None after its release.
     """
 
     at: AcquiredAt
     data: memoryview
     ranges: tuple[tuple[int, int, int], ...]
     until_ns: int
-    share: FrameShare
+    share: FrameShare | None
+
+    def release(self) -> None:
+        """Give back the memory; a second call has no effect."""
+        share, self.share = self.share, None
+        if share is not None:
+            share.release()
 
 
 class ShareFailed(NamedTuple):

@@ -30,10 +30,12 @@ from kbatch.errors import (
 )
 from kbatch.records import TopicPartition
 from kbatch.testing import Broker
+from tests.support.interrupting import Interrupter
 from tests.support.producing import SECONDS, until, within
 from tests.support.sharing_groups import batch_of
 
 PLACE = AcquiredAt(0, bytes(16), TopicPartition("t", 0))
+INTERRUPTED = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
 RECORD = ShareRecord("t", 0, 0, None, b"", (), None, "create_time", -1, 1)
 
 
@@ -157,20 +159,28 @@ class Program:
         self.discarded: list[Acquired] = []
         engine = cast(ShareEngine, self)
         config = ConsumerConfig(bootstrap_servers="a:1", group_id="g")
-        self.records = AcquiredRecords(engine, config, lambda: self.now_ns, lambda: None)
+        self.records = AcquiredRecords(
+            engine, config, lambda: self.now_ns, wake=lambda: None, notify=lambda: False
+        )
 
     def discard(self, acquired: Acquired) -> None:
         self.discarded.append(acquired)
 
     def arrive(self, data: bytes, *ranges: tuple[int, int, int], until_ns: int = 1) -> None:
         share = FrameShare(Budget(1), 1, 1)
-        self.records.arrivals.append(Acquired(PLACE, memoryview(data), ranges, until_ns, share))
+        self.records.arrivals.results.append(Acquired(PLACE, memoryview(data), ranges, until_ns, share))
 
     def taken(self, most: int = 100) -> list[tuple[int, int]]:
         return [(each.offset, each.delivery_count) for each in self.records.take(most)]
 
     def collected(self) -> dict[int, int]:
         return self.records.collect().get(PLACE, {})
+
+    def left(self) -> set[int]:
+        """Take what no interrupted call has touched."""
+        records = {offset for offset, _ in self.taken()}
+        self.records.decide_all(AcknowledgeType.ACCEPT)
+        return records | self.collected().keys()
 
 
 def test_records_are_those_that_are_acquired_with_their_counts() -> None:
@@ -217,7 +227,7 @@ def test_invalid_batch_is_rejected_after_the_records_before_it() -> None:
 def test_error_comes_after_the_records_before_it() -> None:
     program = Program()
     program.arrive(batch_of([0]), (0, 0, 1))
-    program.records.arrivals.append(ShareFailed(TopicAuthorizationError("t")))
+    program.records.arrivals.results.append(ShareFailed(TopicAuthorizationError("t")))
     assert program.taken() == [(0, 1)]
     with pytest.raises(TopicAuthorizationError):
         program.taken()
@@ -233,3 +243,35 @@ def test_renewed_records_stay_open_until_another_acknowledgement() -> None:
         assert program.collected() == {0: kind}
     with pytest.raises(IllegalStateError):
         program.records.choose(PLACE.partition, 0, AcknowledgeType.ACCEPT)
+
+
+@INTERRUPTED
+def test_interrupted_take_releases_all_that_it_has_begun() -> None:
+    interrupter = Interrupter("/kbatch/consumer/")
+    while not interrupter.is_over:
+        program = Program()
+        program.arrive(batch_of([0, 1, 2, 4, 5]), (0, 5, 1))
+        assert program.taken(2) == [(0, 1), (1, 1)]
+        program.records.decide_all(AcknowledgeType.ACCEPT)
+        assert program.collected() == {0: 1, 1: 1}
+        program.records.note_poll()
+        taken: list[tuple[int, int]] = []
+        with interrupter.interrupting():
+            taken = program.taken(2)
+        if not taken:
+            program.records.take_back()
+            program.records.take_back()
+            assert program.collected().keys() == {2, 3, 4, 5} or program.left() == {2, 3, 4, 5}
+    assert interrupter.number > 20
+
+
+@INTERRUPTED
+def test_interrupted_close_ends_with_the_second() -> None:
+    interrupter = Interrupter("/kbatch/consumer/")
+    while not interrupter.is_over:
+        consumer = consumer_of()
+        with interrupter.interrupting():
+            consumer.close(SECONDS)
+        consumer.close(SECONDS)
+        assert not consumer.is_open
+    assert interrupter.number > 20

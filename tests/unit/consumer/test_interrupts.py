@@ -1,0 +1,127 @@
+"""Interrupts (Ctrl-C) of consumers: the program goes on, and nothing is lost or comes twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import kbatch
+from kbatch.consumer import threads
+from kbatch.testing import Broker
+from tests.support.interrupting import Interrupt, Interrupter
+from tests.support.polling import FIRST, TOPIC, consuming, fill
+from tests.support.producing import SECONDS
+
+TOPICS = {TOPIC: 3}
+COUNT = 3000
+pytestmark = [
+    pytest.mark.threads,
+    pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+
+# They note what the program got. Only kbatch's code is interrupted, not what is made of it later.
+
+
+def taken_by_poll(consumer: Any, found: list[Any]) -> None:
+    polled = consumer.poll(SECONDS, max_records=2)
+    found.append(polled)
+
+
+def taken_by_poll_table(consumer: Any, found: list[Any]) -> None:
+    table = consumer.poll_table(SECONDS, max_rows=2, columns=["offset"])
+    found.append(table)
+
+
+def taken_by_iteration(consumer: Any, found: list[Any]) -> None:
+    for record in consumer:
+        found.append([record])
+        if record.offset % 2:
+            break
+
+
+def offsets_of(found: list[Any]) -> list[int]:
+    lists = (
+        [each.offset for each in of] if not isinstance(of, pa.Table) else of["offset"].to_pylist()
+        for of in found
+    )
+    return [offset for offsets in lists for offset in offsets]
+
+
+TAKERS = [taken_by_poll, taken_by_poll_table, taken_by_iteration]
+
+
+@pytest.mark.parametrize("take", TAKERS)
+def test_no_interrupt_loses_or_doubles_records(
+    broker: Broker, shell: str, take: Callable[[Any, list[Any]], None]
+) -> None:
+    fill(broker, COUNT, partitions=[0], batch_size=500)
+    found: list[Any] = []
+    interrupter = Interrupter("/kbatch/consumer/")
+    with consuming(broker, FIRST, auto_commit_interval_ms=0) as consumer:
+        take(consumer, found)
+        while not interrupter.is_over:
+            with interrupter.interrupting():
+                take(consumer, found)
+        take(consumer, found)
+    assert interrupter.number > 50
+    offsets = offsets_of(found)
+    assert offsets == list(range(len(offsets)))
+
+
+@pytest.mark.parametrize("take", TAKERS[:2])
+def test_interrupt_after_the_last_step_of_a_poll_takes_it_back(
+    broker: Broker, shell: str, monkeypatch: pytest.MonkeyPatch, take: Callable[[Any, list[Any]], None]
+) -> None:
+    def interrupted(*arguments: Any, **keywords: Any) -> None:
+        at_once(*arguments, **keywords)
+        raise Interrupt
+
+    fill(broker, COUNT, partitions=[0])
+    found: list[Any] = []
+    at_once = threads.at_once
+    with consuming(broker, FIRST) as consumer:
+        take(consumer, found)
+        with monkeypatch.context() as patch, pytest.raises(Interrupt):
+            patch.setattr(threads, "at_once", interrupted)
+            take(consumer, found)
+        assert consumer.position(FIRST) == 2
+        take(consumer, found)
+    assert offsets_of(found) == [0, 1, 2, 3]
+
+
+def test_poll_that_is_refused_takes_nothing_back(broker: Broker, shell: str) -> None:
+    fill(broker, 10, partitions=[0])
+    with consuming(broker, FIRST) as consumer:
+        assert len(consumer.poll(SECONDS, max_records=2)) == 2
+        with pytest.raises(ValueError, match="max_records"):
+            consumer.poll(SECONDS, max_records=0)
+        assert consumer.position(FIRST) == 2
+
+
+def test_interrupted_seek_does_not_stop_the_partition(broker: Broker, shell: str) -> None:
+    fill(broker, 10, partitions=[0])
+    with consuming(broker, FIRST) as consumer:
+        assert consumer.poll(SECONDS, max_records=2)[1].offset == 1
+        interrupter = Interrupter("/kbatch/consumer/")
+        while not interrupter.is_over:
+            with interrupter.interrupting():
+                consumer.seek(FIRST, 7)
+            assert consumer.poll(SECONDS, max_records=1)[0].offset in (2, 7)
+            consumer.seek(FIRST, 2)
+        assert interrupter.number > 5
+
+
+def test_interrupted_close_ends_with_the_second(broker: Broker, shell: str) -> None:
+    interrupter = Interrupter("/kbatch/consumer/")
+    while not interrupter.is_over:
+        consumer = kbatch.Consumer(bootstrap_servers=broker.bootstrap_servers)
+        consumer.assign([FIRST])
+        with interrupter.interrupting():
+            consumer.close(timeout=SECONDS)
+        consumer.close(timeout=SECONDS)
+        assert not consumer.is_open
