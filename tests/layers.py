@@ -46,7 +46,8 @@ LAYERS = (
         "src_c",
         "C without Python.h; appending allocates nothing",
         {
-            "varint.h": "**where a varint is written and read**: zigzag, size, put, bounded get",
+            "varint.h produce_wire.h": "**where a varint is written and read**: zigzag, size, put, bounded "
+            "get; Produce requests and their usual answers",
             "bytes.h record.h record_batch.h": "big-endian loads and stores; one record, written and read; "
             "the 61-byte header, Kafka's closing rule and ratio rule",
             "crc32c.h murmur2.h random.h": "CRC-32C, chosen at run time; Java's key hash; seeded random "
@@ -87,7 +88,7 @@ LAYERS = (
         {
             "sockets waker": "reads and small writes that keep the GIL; what wakes the sender's thread",
             "interrupts sensor backoff struct_plan": "what no signal handler may cut in two; the windows of "
-            "a measured value; waits that double; a usual request or response in one step",
+            "a measured value; waits that double; a usual message without records in one step",
         },
     ),
     Layer(
@@ -125,7 +126,8 @@ LAYERS = (
             "accumulator": "**where a record gets into a batch**, and which batches the sender gets: ready, "
             "drain, expire",
             "sticky cluster_view": "where records without a key go; who leads which partition",
-            "in_flight": "batches in flight and their sequences, a whole request at once if all is usual",
+            "in_flight produce_wire": "batches in flight and their sequences; **a whole Produce request, and "
+            "its usual answer, in a step each**",
             "sealing": "**which thread compresses a batch**: SealPolicy decides, SealQueue hands it over",
             "table_sender table_topics": "**how a table gets into batches**; the topics that rows name",
         },

@@ -27,6 +27,7 @@ from tests.fuzz import (
     forks,
     group_churn,
     hostile_answers,
+    hostile_produce_answers,
     hostile_requests,
     hostile_sasl,
     hostile_tls,
@@ -107,6 +108,15 @@ CAMPAIGNS = {
         *CODEC_SOURCES,
         *PROTOCOL_SOURCES,
         *(f"tests/fuzz/{name}.py" for name in ("campaign", "hostile_answers", "mutator", "streams")),
+    ),
+    "hostile produce answers": _campaign_of(
+        hostile_produce_answers,
+        50,
+        *CODEC_SOURCES,
+        *PROTOCOL_SOURCES,
+        *(f"tests/fuzz/{name}.py" for name in ("campaign", "hostile_answers", "mutator", "streams")),
+        "tests/fuzz/hostile_produce_answers.py",
+        "tests/support/accumulating.py",
     ),
     "hostile requests": _campaign_of(
         hostile_requests, 50, *CODEC_SOURCES, *BROKER_SOURCES, "tests/fuzz/*.py"

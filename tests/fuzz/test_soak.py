@@ -49,6 +49,7 @@ NOT_RUN = {"kbatch.column_serializers", "kbatch.config", "kbatch.core", "kbatch.
 RUN_BY = {
     "hostile bytes": ("tests.fuzz.campaign", NOT_RUN),
     "hostile answers": ("tests.fuzz.hostile_answers", NOT_RUN - {"kbatch.protocol"}),
+    "hostile produce answers": ("tests.fuzz.hostile_produce_answers", NOT_RUN - {"kbatch.protocol"}),
     "hostile requests": ("tests.fuzz.hostile_requests", NOT_RUN - {"kbatch.protocol"}),
     "hostile sasl": ("tests.fuzz.hostile_sasl", NOT_RUN - {"kbatch.config"}),
     "hostile tls": ("tests.fuzz.hostile_tls", NOT_RUN - {"kbatch.config", "kbatch.network"}),

@@ -1,4 +1,4 @@
-"""Handling a whole request at once (kbatch._native.send.in_flight) equals handling batch by batch."""
+"""Handling a whole request at once (kbatch._native.send.produce_wire) equals handling batch by batch."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def observed(s: Sending) -> tuple[Any, ...]:
 def one_by_one(s: Sending) -> None:
     """Handle each batch separately from now on."""
     order: Any = s.engine._sequences
-    order.admit_new = lambda *_: None
+    order.admit_new = lambda *_: False
     order.acknowledge_all = lambda *_: False
 
 

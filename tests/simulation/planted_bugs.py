@@ -22,9 +22,10 @@ from kbatch.core.client.backoff import ExponentialBackoff
 from kbatch.core.client.node_state import NodeState
 from kbatch.core.producer import engine, sender
 from kbatch.core.producer.idempotence import MAX_SEQUENCE, Idempotence, Settled, WithoutIdempotence
+from kbatch.core.producer.produce_attempt import ProduceAttempt
 from kbatch.core.producer.sender import Sender
 from kbatch.errors import ErrorCode
-from kbatch.protocol import messages
+from kbatch.protocol import codec, messages
 from kbatch.testing.simulator import SimulationError, simulate, simulate_readers
 from tests import ROOT
 from tests.simulation.planting import BUGS, Bug, planted, plants
@@ -301,26 +302,28 @@ def new_batches_pass_an_epoch(original: Any) -> Any:
 def a_whole_request_uses_no_numbers_up(original: Any) -> Any:
     """Batches after a request of new batches reuse its sequences."""
 
-    def admit_new(self: Idempotence, *rest: Any) -> Any:
-        entries = original(self, *rest) or {}
-        for entry in entries.values():
+    def admit_new(self: Idempotence, attempt: ProduceAttempt, *rest: Any) -> Any:
+        is_admitted = original(self, attempt, *rest)
+        for entry in attempt.entries:
             entry.state.next_counter = entry.counter
-        return entries or None
+        return is_admitted
 
     return admit_new
 
 
-@plants(Idempotence, "acknowledge_all")
+@plants(ProduceAttempt, "answer")
 def a_whole_answer_is_believed(original: Any) -> Any:
     """An answer that refuses some batches counts as one that accepts all."""
 
-    def acknowledge_all(self: Idempotence, attempt: Any, topics: list[Any], *rest: Any) -> bool:
-        for topic in topics:
+    def believe(attempt: ProduceAttempt, message: Any) -> None:
+        message.node_endpoints = []
+        for topic in message.responses:
             for answer in topic.partition_responses:
                 answer.error_code = 0
-        return bool(original(self, attempt, topics, *rest))
+                answer.record_errors, answer.error_message = [], None
+                answer.current_leader = messages.ProduceResponse.LeaderIdAndEpoch()
 
-    return acknowledge_all
+    return _with_answers(original, believe)
 
 
 @plants(Idempotence, "gate")
@@ -530,12 +533,8 @@ def acks_1_for_acks_all(original: Any) -> Any:
     """acks=1 is sent whatever the user configured."""
 
     def send(self: Sender, *rest: Any) -> None:
-        config = self._config
-        self._config = Beside(config, acks=abs(config.acks))  # type: ignore[assignment]
-        try:
-            original(self, *rest)
-        finally:
-            self._config = config
+        self._request.acks = abs(self._request.acks)
+        original(self, *rest)
 
     return send
 
@@ -564,30 +563,41 @@ def a_duplicate_is_taken_for_a_gap(original: Any) -> Any:
     return outcome
 
 
-@plants(Sender, "handle_response")
+@plants(ProduceAttempt, "answer")
 def answers_are_matched_by_position(original: Any) -> Any:
     """The first answer of a response is matched with the first batch of the request."""
 
-    def handle(self: Sender, attempt: Any, response: Any) -> None:
-        if response.message is not None:
-            places: dict[str, list[int]] = {}
-            for topic, partition in attempt.entries:
-                places.setdefault(topic, []).append(partition)
-            answers = [each for topic in response.message.responses for each in topic.partition_responses]
-            in_turn = iter(answers)
-            response.message.responses = [
-                messages.ProduceResponse.TopicProduceResponse(
-                    name=topic, partition_responses=[_moved(next(in_turn), index) for index in partitions]
-                )
-                for topic, partitions in places.items()
-            ]
-        original(self, attempt, response)
+    def move(attempt: ProduceAttempt, message: Any) -> None:
+        places: dict[str, list[int]] = {}
+        for entry in attempt.entries:
+            places.setdefault(entry.state.topic, []).append(entry.state.partition)
+        in_turn = iter([each for topic in message.responses for each in topic.partition_responses])
+        message.responses = [
+            messages.ProduceResponse.TopicProduceResponse(
+                name=topic,
+                topic_id=attempt.topic_ids[topic],
+                partition_responses=[_moved(next(in_turn), index) for index in partitions],
+            )
+            for topic, partitions in places.items()
+        ]
 
-    return handle
+    return _with_answers(original, move)
 
 
 def _moved(answer: Any, index: int) -> Any:
     answer.index = index
+    return answer
+
+
+def _with_answers(original: Any, bend: Callable[[ProduceAttempt, Any], None]) -> Any:
+    """Return ProduceAttempt.answer of what `bend` makes of each message."""
+
+    def answer(self: ProduceAttempt, request: Any, frame: Any) -> Any:
+        version = request.api_version
+        correlation_id, message = codec.decode_response(messages.ProduceResponse, version, frame)
+        bend(self, message)
+        return original(self, request, b"".join(codec.encode_response(message, version, correlation_id))[4:])
+
     return answer
 
 
@@ -599,43 +609,54 @@ def failed_batches_are_called_back_first(original: Any) -> Any:
     )
 
 
-@plants(sender, "_PartitionProduceData")
+@plants(ProduceAttempt, "write")
 def a_retry_is_merged_with_what_came_later(original: Any) -> Any:
     """librdkafka #4736: a retry has other records than the first attempt, under the same sequence."""
-    sent: dict[tuple[int, int, int, int], bytes] = {}
+    sent: set[tuple[int, int, int, int]] = set()
 
-    def data(*, index: int, records: Any) -> Any:
-        (batch,) = kbatch.decode(b"".join(records))
+    def merge(index: int, records: Any) -> Any:
+        (batch,) = kbatch.decode(records)
         key = (index, batch.producer_id, batch.producer_epoch, batch.base_sequence)
         if key in sent and batch.producer_id >= 0:
             content = [(each.key, each.value, each.headers, each.timestamp_ms) for each in batch]
-            records = [
-                kbatch.encode(
-                    [*content, content[-1]],
-                    producer_id=batch.producer_id,
-                    producer_epoch=batch.producer_epoch,
-                    base_sequence=batch.base_sequence,
-                )
-            ]
-        sent[key] = b""
-        return original(index=index, records=records)
+            records = kbatch.encode(
+                [*content, content[-1]],
+                producer_id=batch.producer_id,
+                producer_epoch=batch.producer_epoch,
+                base_sequence=batch.base_sequence,
+            )
+        sent.add(key)
+        return records
 
-    return data
+    return _with_batches(original, merge)
 
 
-@plants(sender, "_PartitionProduceData")
+@plants(ProduceAttempt, "write")
 def a_buffer_in_flight_is_used_again(original: Any) -> Any:
     """KAFKA-19012: the memory of a request that is still being written goes to another batch."""
     memory = bytearray(1 << 16)
 
-    def data(*, index: int, records: Any) -> Any:
-        joined = b"".join(records)
-        if len(joined) > len(memory):
-            return original(index=index, records=records)
-        memory[: len(joined)] = joined
-        return original(index=index, records=[memoryview(memory)[: len(joined)]])
+    def share(index: int, records: Any) -> Any:
+        if len(records) > len(memory):
+            return records
+        memory[: len(records)] = records
+        return memoryview(memory)[: len(records)]
 
-    return data
+    return _with_batches(original, share)
+
+
+def _with_batches(original: Any, bend: Callable[[int, Any], Any]) -> Any:
+    """Return ProduceAttempt.write with what `bend` makes of each partition's batch."""
+
+    def write(self: ProduceAttempt, message: Any, version: int, correlation_id: int, client_id: str) -> Any:
+        frame = b"".join(original(self, message, version, correlation_id, client_id))
+        request: Any = codec.decode_request(frame[4:]).message
+        for topic in request.topic_data:
+            for partition in topic.partition_data:
+                partition.records = [bend(partition.index, partition.records)]
+        return codec.encode_request(request, version, correlation_id, client_id)
+
+    return write
 
 
 # Connections and metadata

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from kbatch.core.producer.idempotence import Idempotence
+from kbatch.core.producer.idempotence import Idempotence, WithoutIdempotence
 from kbatch.core.producer.sender import Sender
 from kbatch.testing.simulation.transactional_options import is_transactional
 
@@ -45,24 +45,25 @@ def plants(
 
 # The functions that each native step replaces for a whole request. A bug in one of them turns the step off;
 # all other bugs are planted beside it, in the producer as users run it.
-STEPS: dict[str, tuple[Any, tuple[tuple[Any, str], ...]]] = {
-    "admit_new": (
-        lambda *_: None,
-        ((Idempotence, "admit"), (Idempotence, "gate"), (Sender, "_admit")),
-    ),
+_OWNERS = Idempotence, WithoutIdempotence
+STEPS: dict[str, tuple[tuple[Any, str], ...]] = {
+    "admit_new": (*((each, name) for each in _OWNERS for name in ("admit", "gate")), (Sender, "_admit")),
     "acknowledge_all": (
-        lambda *_: False,
-        ((Idempotence, "acknowledge"), (Idempotence, "gate"), (Sender, "_succeed")),
+        *((each, name) for each in _OWNERS for name in ("acknowledge", "gate")),
+        (Sender, "_succeed"),
     ),
 }
+_INHERITED = object()
 
 
 @contextmanager
 def planted(bug: Bug) -> Iterator[None]:
     place = (bug.owner, bug.name)
-    changes = {(Idempotence, name): idle for name, (idle, does) in STEPS.items() if place in does}
-    originals = {place: place[0].__dict__[place[1]] for place in (*changes, (bug.owner, bug.name))}
-    changes[place] = bug.make(originals[place])
+    changes: dict[tuple[Any, str], Any] = {
+        (owner, name): lambda *_: False for name, does in STEPS.items() if place in does for owner in _OWNERS
+    }
+    originals = {place: vars(place[0]).get(place[1], _INHERITED) for place in (*changes, place)}
+    changes[place] = bug.make(getattr(*place) if originals[place] is _INHERITED else originals[place])
     try:
         _put(changes)
         yield
@@ -72,4 +73,7 @@ def planted(bug: Bug) -> Iterator[None]:
 
 def _put(functions: dict[tuple[Any, str], Any]) -> None:
     for (owner, name), function in functions.items():
-        setattr(owner, name, function)
+        if function is _INHERITED:
+            delattr(owner, name)
+        else:
+            setattr(owner, name, function)

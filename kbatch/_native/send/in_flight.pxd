@@ -44,3 +44,4 @@ cdef class PartitionState:
     cdef bint _is_broken(self) noexcept
     cdef InFlight _add(self, ProducerBatch batch, int64_t now_ns)
     cdef int _acknowledge(self, InFlight entry, int64_t oldest_ns) except -1
+    cdef tuple _gate_under(self, object identity, Py_ssize_t max_in_flight, int64_t oldest_ns)

@@ -1,6 +1,5 @@
 from typing import Any, Final, NamedTuple, final
 
-from kbatch._native.batch.delivery import Completion
 from kbatch._native.batch.producer_batch import ProducerBatch
 from kbatch.errors import KafkaError
 
@@ -69,22 +68,4 @@ class PartitionState:
     def add(self, batch: ProducerBatch, now_ns: int) -> InFlight: ...
     def forget(self, entry: InFlight) -> bool: ...
     def acknowledge(self, entry: InFlight, oldest_ns: int) -> None: ...
-    def gate_under(self, identity: Identity, max_in_flight: int, oldest_ns: int) -> Gate: ...
-
-def number_new(
-    batches: list[ProducerBatch],
-    states: dict[tuple[str, int], PartitionState],
-    identity: Identity,
-    max_in_flight: int,
-    attempt: Any,
-    oldest_ns: int,
-) -> dict[tuple[str, int], InFlight] | None: ...
-def acknowledge_all(
-    entries: dict[tuple[str, int], InFlight],
-    topics: list[Any],
-    names: dict[bytes, str],
-    identity: Identity,
-    max_in_flight: int,
-    completed: list[Completion],
-    oldest_ns: int,
-) -> bool: ...
+    def gate_under(self, identity: Identity | None, max_in_flight: int, oldest_ns: int) -> Gate: ...

@@ -1,19 +1,16 @@
 """InFlight: unfinished batches that were drained, and the state of their partitions.
 
 Theory of operation. These objects belong to the sender, and kbatch.core decides about them: Idempotence
-interprets the sequences, Sender the fate of a batch. Here is what both do for every batch and partition, and
-the two steps of a usual request as a whole: `number_new`, for batches that are sent for the first time, and
-`acknowledge_all`, for an answer that accepts each. They have the effects of Idempotence and Sender, batch by
-batch; if one batch is unusual, they do nothing, and those two handle it.
+interprets the sequences, Sender the fate of a batch. Here is what both do for every batch and partition;
+`produce_wire` does it for a whole request.
 
 Only the sender's thread uses them.
 """
 
 cimport cython
-from libc.stdint cimport INT32_MAX, int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t
 
-from kbatch._native.batch.delivery cimport SUCCEEDED
-from kbatch._native.batch.producer_batch cimport DONE, PartitionQueue, ProducerBatch
+from kbatch._native.batch.producer_batch cimport DONE, ProducerBatch
 
 from typing import NamedTuple
 
@@ -234,12 +231,21 @@ cdef class PartitionState:
         self.forget(entry)
         return 0
 
-    def gate_under(self, identity not None, Py_ssize_t max_in_flight, int64_t oldest_ns):
-        """Return the limits for the accumulator (`gate`), for a producer with this identity."""
+    def gate_under(self, identity, Py_ssize_t max_in_flight, int64_t oldest_ns):
+        """Return the limits for the accumulator (`gate`), for a producer with this identity. None means a
+        producer without sequences: it keeps the order only with one request in flight, and mutes the
+        partition then.
+        """
+        return self._gate_under(identity, max_in_flight, oldest_ns)
+
+    cdef tuple _gate_under(self, object identity, Py_ssize_t max_in_flight, int64_t oldest_ns):
         cdef InFlight each, first
         cdef bint is_blocked
         cdef int64_t tried = _NOTHING
-        cdef bint is_outdated = self.identity != identity
+        cdef bint is_outdated
+        if identity is None:
+            return (True, False, -1) if max_in_flight == 1 and self.in_flight else OPEN
+        is_outdated = self.identity != identity
         if not self.in_flight:
             is_blocked = identity is _NO_IDENTITY or (self._has_hole() and not is_outdated)
             return (False, True, -1) if is_blocked else OPEN
@@ -256,106 +262,3 @@ cdef class PartitionState:
             if each.is_in_flight and each.node_id != self.leader:  # which must still answer
                 is_blocked = True
         return (False, is_blocked, tried)
-
-
-cdef int _update_gate(PartitionState state, PartitionQueue queue, object identity,
-                    Py_ssize_t max_in_flight, int64_t oldest_ns) except -1:
-    cdef tuple gate = state.gate_under(identity, max_in_flight, oldest_ns)
-    if gate != state.gate:
-        state.gate = gate
-        queue.set_gate(gate[0], gate[1], gate[2])
-    return 0
-
-
-def number_new(list batches not None, dict states not None, identity not None, Py_ssize_t max_in_flight,
-               attempt, int64_t oldest_ns):
-    """Number drained batches, one a partition, that are sent for the first time, in one request.
-
-    Parameters
-    ----------
-    batches : list of ProducerBatch
-    states : dict of (str, int) to PartitionState
-    identity : Identity
-        The producer's, which the partitions already have.
-    max_in_flight, oldest_ns : int
-        As for `gate_under`.
-    attempt : ProduceAttempt
-        The number of the request.
-
-    Returns
-    -------
-    dict of (str, int) to InFlight, or None
-        By partition, in order. None, without any change, if one of them is unusual.
-    """
-    cdef list known = []
-    cdef dict entries = {}
-    cdef ProducerBatch batch
-    cdef PartitionState state
-    cdef InFlight entry
-    cdef Py_ssize_t i
-    cdef int32_t node_id = attempt.node_id
-    cdef int64_t now_ns = attempt.sent_ns
-    if identity is _NO_IDENTITY:
-        return None
-    for batch in batches:
-        state = states.get((batch.queue.topic, batch.queue.partition))
-        if state is None or state.identity is not identity:
-            return None
-        if batch.raw.attempts > 0 or batch.raw.header.base_sequence >= 0:
-            return None
-        if state.in_flight and state.known_ns <= oldest_ns:  # since its last gate
-            return None
-        known.append(state)
-    for i in range(len(batches)):
-        state = <PartitionState>known[i]
-        batch = <ProducerBatch>batches[i]
-        entry = state._add(batch, now_ns)
-        entry.node_id = node_id
-        entry.attempt = attempt
-        entry.is_in_flight = batch.raw.was_sent = True
-        batch.stamp(identity.producer_id, identity.epoch, entry.counter & INT32_MAX)
-        entries[state.key] = entry
-        _update_gate(state, batch.queue, identity, max_in_flight, oldest_ns)
-    return entries
-
-
-def acknowledge_all(dict entries not None, list topics not None, dict names not None, identity not None,
-                    Py_ssize_t max_in_flight, list completed not None, int64_t oldest_ns):
-    """Complete the batches of an answered request, if all of them are in the log.
-
-    Parameters
-    ----------
-    entries : dict of (str, int) to InFlight
-        By partition.
-    topics : list of ProduceResponse.TopicProduceResponse
-    names : dict of bytes to str
-        Names of topics by id.
-    identity, max_in_flight
-        As for `gate_under`.
-    completed : list of Completion
-        Receives the completions of batches that this finishes.
-    oldest_ns : int
-        As for `acknowledge` and `gate_under`.
-
-    Returns
-    -------
-    bool
-        False, without any change, if something is unusual.
-    """
-    cdef dict found = {}
-    cdef InFlight entry
-    for topic in topics:
-        name = topic.name or names.get(topic.topic_id, "")
-        for answer in topic.partition_responses:
-            entry = entries.get((name, answer.index))
-            if entry is None or answer.error_code != 0 or entry.state._is_broken():
-                return False
-            found[entry] = answer
-    if len(found) != len(entries):
-        return False
-    for entry, answer in found.items():
-        entry.state._acknowledge(entry, oldest_ns)
-        if entry.batch.finish(SUCCEEDED, answer.base_offset, answer.log_append_time_ms, None, None):
-            completed.append(entry.batch.completion)
-        _update_gate(entry.state, entry.batch.queue, identity, max_in_flight, oldest_ns)
-    return True

@@ -295,6 +295,7 @@ class Connections:
         version: int | None = None,
         lane: int = 0,
         memory: Callable[[int], Buffer] = new_memory,
+        write: Callable[[Any, int, int, str | None], list[bytes | memoryview]] = codec.encode_request,
         read: Callable[[Request, bytes | memoryview], Any] = read_response,
     ) -> Request:
         """Send a request; `handle` is called once, with the result.
@@ -312,6 +313,9 @@ class Connections:
         memory : Callable[[int], Buffer]
             Returns writable memory of that many bytes, into which a large answer is received. Records in
             the answer refer to it.
+        write : Callable[[Message, int, int, str | None], list[bytes | memoryview]]
+            Returns the buffers of the message in a version, with this correlation id and client id. The
+            default is the codec's.
         read : Callable[[Request, bytes | memoryview], Any]
             Returns the answer in a frame, or raises ProtocolError. The default is the codec's.
 
@@ -328,7 +332,7 @@ class Connections:
         if version is None:
             version = self.version_of(node_id, type(message), lane)
         request = self._send(
-            state, message, version, handle, now_ns, expects_response, timeout_ns, memory, read
+            state, message, version, handle, now_ns, expects_response, timeout_ns, memory, write, read
         )
         assert state.connection is not None
         if now_ns >= state.connection.session.renew_ns and state.connection.login is None:
@@ -345,13 +349,12 @@ class Connections:
         expects_response: bool = True,
         timeout_ns: int | None = None,
         memory: Callable[[int], Buffer] = new_memory,
+        write: Callable[[Any, int, int, str | None], list[bytes | memoryview]] = codec.encode_request,
         read: Callable[[Request, bytes | memoryview], Any] = read_response,
     ) -> Request:
         connection = state.connection
         assert connection is not None
-        buffers = codec.encode_request(
-            message, version, connection.next_correlation_id, self._config.client_id
-        )
+        buffers = write(message, version, connection.next_correlation_id, self._config.client_id)
         size_bytes = sum(map(len, buffers))
         begin_ns = max(now_ns, state.throttled_until_ns)  # a login goes out to a throttled node, too
         deadline_ns = begin_ns + (self._request_timeout_ns if timeout_ns is None else timeout_ns)

@@ -60,15 +60,13 @@ After org.apache.kafka.clients.producer.internals.TransactionManager and TxnPart
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from kbatch._native.send.in_flight import (
     NO_IDENTITY,
     Identity,
     InFlight,
     PartitionState,
-    acknowledge_all,
-    number_new,
 )
 from kbatch.core.client.backoff import NEVER_NS
 from kbatch.core.producer.outcome import OUTCOMES, ErrorOutcome
@@ -76,6 +74,7 @@ from kbatch.core.producer.outcome import OUTCOMES, ErrorOutcome
 if TYPE_CHECKING:
     from kbatch._native.batch.delivery import Completion
     from kbatch._native.batch.producer_batch import ProducerBatch
+    from kbatch._native.send.produce_wire import AllAccepted
     from kbatch.core.producer.produce_attempt import ProduceAttempt
     from kbatch.errors import KafkaError
 
@@ -84,6 +83,8 @@ MAX_SEQUENCE = 2**31 - 1
 ANY_VERSION = 2**15 - 1
 # muted, fresh_blocked and retry_number for `RecordAccumulator.set_gate`.
 Gate = tuple[bool, bool, int]
+# By topic and partition.
+States = dict[tuple[str, int], PartitionState]
 
 
 class Settled(NamedTuple):
@@ -143,17 +144,12 @@ class Idempotence:
         """Return which batches of the partition the accumulator may drain."""
         return state.gate_under(self.identity, self._max_in_flight, now_ns - self._idle_ns)
 
-    def admit_new(
-        self,
-        batches: list[ProducerBatch],
-        states: dict[tuple[str, int], PartitionState],
-        attempt: ProduceAttempt,
-    ) -> dict[tuple[str, int], InFlight] | None:
-        """Call `admit` and `gate` for all batches of a request. Fast path; returns None, changing nothing, if
-        any batch is unusual.
+    def admit_new(self, attempt: ProduceAttempt, batches: list[ProducerBatch], states: States) -> bool:
+        """Call `admit` and `gate` for all batches of a request. Fast path; returns False, changing nothing,
+        if any batch is unusual.
         """
         oldest_ns = attempt.sent_ns - self._idle_ns
-        return number_new(batches, states, self.identity, self._max_in_flight, attempt, oldest_ns)
+        return attempt.admit_new(batches, states, self.identity, self._max_in_flight, oldest_ns)
 
     def admit(self, state: PartitionState, batch: ProducerBatch, now_ns: int) -> InFlight:
         """Return the entry of a drained batch, with its earlier sequence or the next one in its header."""
@@ -185,16 +181,12 @@ class Idempotence:
         state.acknowledge(entry, now_ns - self._idle_ns)
         return [each for each in state.in_flight if each.is_set_aside and self.is_lost(each)]
 
-    def acknowledge_all(
-        self, attempt: ProduceAttempt, topics: list[Any], completed: list[Completion], now_ns: int
-    ) -> bool:
+    def acknowledge_all(self, answer: AllAccepted, completed: list[Completion], now_ns: int) -> bool:
         """Complete all batches of a request, with `acknowledge` and `gate`. Fast path; returns False,
-        changing nothing, if any batch failed or any partition has a gap.
+        changing nothing, if any partition has a gap.
         """
-        names, entries, oldest_ns = attempt.names, attempt.entries, now_ns - self._idle_ns
-        return acknowledge_all(
-            entries, topics, names, self.identity, self._max_in_flight, completed, oldest_ns
-        )
+        oldest_ns = now_ns - self._idle_ns
+        return answer.acknowledge(self.identity, self._max_in_flight, completed, oldest_ns)
 
     def is_passed(self, entry: InFlight) -> bool:
         """True if a later batch of the same identity is in the log."""
@@ -315,7 +307,7 @@ class WithoutIdempotence:
     is_idempotent = False
 
     def __init__(self, *, max_in_flight: int) -> None:
-        self._keeps_order = max_in_flight == 1
+        self._max_in_flight = max_in_flight
         self.identity = NO_IDENTITY
         self.needs_identity = False
 
@@ -328,22 +320,22 @@ class WithoutIdempotence:
 
     def gate(self, state: PartitionState, now_ns: int) -> Gate:
         """Return the gate: if order is kept, a partition is muted while a batch is in flight."""
-        return (self._keeps_order and bool(state.in_flight), False, -1)
+        return state.gate_under(None, self._max_in_flight, now_ns)
 
     def admit(self, state: PartitionState, batch: ProducerBatch, now_ns: int) -> InFlight:
         entry = InFlight(state, batch, now_ns)
         state.in_flight.append(entry)
         return entry
 
-    def admit_new(self, *_: object) -> None:
-        """Return None: batches are admitted one by one."""
+    def admit_new(self, attempt: ProduceAttempt, batches: list[ProducerBatch], states: States) -> bool:
+        return attempt.admit_new(batches, states, None, self._max_in_flight, attempt.sent_ns)
 
     def acknowledge(self, entry: InFlight, now_ns: int) -> list[InFlight]:
         entry.state.forget(entry)
         return []
 
-    def acknowledge_all(self, *_: object) -> bool:
-        return False
+    def acknowledge_all(self, answer: AllAccepted, completed: list[Completion], now_ns: int) -> bool:
+        return answer.acknowledge(None, self._max_in_flight, completed, now_ns)
 
     def is_passed(self, entry: InFlight) -> bool:
         return False

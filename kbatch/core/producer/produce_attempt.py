@@ -4,27 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kbatch.core.client.cluster import NO_TOPIC_ID
-from kbatch.protocol import messages
+from kbatch._native.send.produce_wire import ProduceFrame
+from kbatch.core.client.api_versions import read_response
 
 if TYPE_CHECKING:
-    from kbatch._native.send.in_flight import InFlight
-    from kbatch.core.client.cluster import Cluster
     from kbatch.core.client.connections import Request
 
-_TopicProduceData = messages.ProduceRequest.TopicProduceData
 
-
-class ProduceAttempt:
+class ProduceAttempt(ProduceFrame):
     """A Produce request and the batches in it."""
 
-    __slots__ = ("entries", "names", "node_id", "request", "sent_ns")
+    __slots__ = ("request",)
 
     def __init__(self, node_id: int, sent_ns: int) -> None:
-        self.node_id = node_id
-        self.sent_ns = sent_ns
-        self.entries: dict[tuple[str, int], InFlight] = {}
-        self.names: dict[bytes, str] = {}
+        super().__init__(node_id, sent_ns)
         self.request: Request | None = None
 
     @property
@@ -32,12 +25,9 @@ class ProduceAttempt:
         """True if the broker may have seen a part of it."""
         return self.request is not None and self.request.was_written
 
-    def topic_data(self, topics: dict[str, list[Any]], cluster: Cluster) -> list[Any]:
-        """Return the request's data from batches by topic; note the names of topics with ids."""
-        data = []
-        for name, partition_data in topics.items():
-            topic_id = cluster.use(name, self.sent_ns)
-            if topic_id != NO_TOPIC_ID:
-                self.names[topic_id] = name
-            data.append(_TopicProduceData(name=name, topic_id=topic_id, partition_data=partition_data))
-        return data
+    def answer(self, request: Request, frame: bytes | memoryview) -> Any:
+        """Return the answer in a frame: AllAccepted, or the ProduceResponse of any other. Raise ProtocolError
+        if there is none.
+        """
+        accepted = self.read(frame)
+        return read_response(request, frame) if accepted is None else accepted

@@ -23,8 +23,9 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from kbatch._native.send.in_flight import InFlight, PartitionState
+from kbatch._native.send.produce_wire import AllAccepted
 from kbatch.core.client.backoff import NEVER_NS
-from kbatch.core.client.cluster import Node
+from kbatch.core.client.cluster import NO_TOPIC_ID, Node
 from kbatch.core.producer.actions import Seal
 from kbatch.core.producer.failures import Failures, errors_of, expiry_error
 from kbatch.core.producer.idempotence import Idempotence, WithoutIdempotence
@@ -40,7 +41,7 @@ from kbatch.errors import (
     error_of,
     row_of,
 )
-from kbatch.protocol import codec, messages
+from kbatch.protocol import messages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -60,7 +61,6 @@ FIRST_VERSION_BY_TOPIC_ID = 13
 HELD_BYTES_DELAY_NS = 1_000_000
 
 _first_number = attrgetter("first_number")
-_PartitionProduceData = messages.ProduceRequest.PartitionProduceData
 _PartitionAnswer = messages.ProduceResponse.PartitionProduceResponse
 
 
@@ -102,6 +102,11 @@ class Sender:
         self._metrics = metrics
         self._completed = completed
         self._failures = failures
+        self._request = messages.ProduceRequest(  # without its topics
+            transactional_id=config.transactional_id,
+            acks=config.acks,
+            timeout_ms=config.request_timeout_ms,
+        )
         self._states: dict[tuple[str, int], PartitionState] = {}
         self._unsealed: list[Seal] = []
         self._retries = config.retries
@@ -208,50 +213,38 @@ class Sender:
             self.fail_for_good(error)
             return
         attempt = ProduceAttempt(node_id, now_ns)
-        entries = self._sequences.admit_new(batches, self._states, attempt)
-        attempt.entries = self._admit_each(batches, attempt, now_ns) if entries is None else entries
-        topics: dict[str, list[Any]] = {}
-        for entry in attempt.entries.values():
-            batch = entry.batch
-            topics.setdefault(batch.topic, []).append(
-                _PartitionProduceData(index=batch.partition, records=batch.buffers(codec.JOINED_BYTES))
-            )
-        if not topics:
-            return
-        topic_data = attempt.topic_data(topics, self._cluster)
-        if len(attempt.names) < len(topics):
+        if not self._sequences.admit_new(attempt, batches, self._states):
+            self._admit_each(attempt, batches, now_ns)
+            if not attempt.entries:
+                return
+        topic_ids = {topic: self._cluster.use(topic, now_ns) for topic in attempt.group_by_topic()}
+        if NO_TOPIC_ID in topic_ids.values():
             version = min(version, FIRST_VERSION_BY_TOPIC_ID - 1)
+        attempt.topic_ids = topic_ids
         self.unanswered_count += 1
         attempt.request = self._connections.send(
             node_id,
-            messages.ProduceRequest(
-                transactional_id=self._config.transactional_id,
-                acks=self._config.acks,
-                timeout_ms=self._config.request_timeout_ms,
-                topic_data=topic_data,
-            ),
+            self._request,
             partial(self.handle_response, attempt),
             now_ns,
             expects_response=self._config.acks != 0,
             version=version,
+            write=attempt.write,
+            read=attempt.answer,
         )
-        self._metrics.sent(attempt.entries.values(), now_ns)
+        self._metrics.sent(attempt.entries, now_ns)
 
-    def _admit_each(
-        self, batches: list[ProducerBatch], attempt: ProduceAttempt, now_ns: int
-    ) -> dict[tuple[str, int], InFlight]:
-        """Return the batches that can be sent now, with their sequences."""
-        entries = {}
+    def _admit_each(self, attempt: ProduceAttempt, batches: list[ProducerBatch], now_ns: int) -> None:
+        """Take the batches that can be sent now into the request, with their sequences."""
         for batch in batches:
             entry = self._admit(batch, now_ns)
             if entry is not None:
                 entry.is_in_flight = True
                 entry.attempt = attempt
                 entry.node_id = attempt.node_id
-                entries[entry.state.key] = entry
+                attempt.entries.append(entry)
                 batch.was_sent = True
                 self._update_gate(entry.state)
-        return entries
 
     def _admit(self, batch: ProducerBatch, now_ns: int) -> InFlight | None:
         """Return the batch with its sequence; None after putting back a batch that cannot be sent now."""
@@ -301,45 +294,49 @@ class Sender:
         self._is_settled = False
         self.unanswered_count -= 1
         self.report()  # before `acknowledge_all` adds completions
-        message = response.message
-        self._metrics.answered(attempt.node_id, now_ns - attempt.sent_ns, message, now_ns)
+        answer = response.message
+        self._metrics.answered(attempt.node_id, now_ns - attempt.sent_ns, answer, now_ns)
+        if answer is None and response.error is None:  # acks=0: the request is written
+            answer = attempt.unanswered()
         states: list[PartitionState] = []
-        if message is None or not self._sequences.acknowledge_all(
-            attempt, message.responses, self._completed, now_ns
+        if type(answer) is not AllAccepted or not self._sequences.acknowledge_all(
+            answer, self._completed, now_ns
         ):
-            states = [entry.state for entry in attempt.entries.values()]
-            self._handle_each(attempt, response)
+            states = [entry.state for entry in attempt.entries]
+            self._handle_each(attempt, answer, response)
         attempt.entries.clear()
         attempt.request = None
         for state in states:
             self._settle(state, now_ns)
 
-    def _handle_each(self, attempt: ProduceAttempt, response: Response) -> None:
+    def _handle_each(self, attempt: ProduceAttempt, answer: Any, response: Response) -> None:
         if response.error is not None:
             self._handle_no_answer(attempt, response.error, response.now_ns)
-        elif response.message is None:  # acks=0: the request is written
-            for entry in attempt.entries.values():
-                self._succeed(entry, -1, -1)
+        elif type(answer) is AllAccepted:
+            for entry, base_offset, log_append_time_ms in answer.batches():
+                self._succeed(entry, base_offset, log_append_time_ms)
         else:
-            self._handle_answers(attempt, response.message, response.now_ns)
+            self._handle_answers(attempt, answer, response.now_ns)
 
     def _handle_no_answer(self, attempt: ProduceAttempt, error: KafkaError, now_ns: int) -> None:
         self._cluster.request_update(now_ns)
         code = ErrorCode.NETWORK_EXCEPTION  # whatever ended the connection, a refused login included
-        for entry in attempt.entries.values():
+        for entry in attempt.entries:
             if attempt.was_written:
                 self._note_unsure(entry)
             self._handle_error(entry, code, error, None, now_ns)
 
     def _handle_answers(self, attempt: ProduceAttempt, message: Any, now_ns: int) -> None:
         nodes = [Node(each.node_id, each.host, each.port, each.rack) for each in message.node_endpoints]
+        names = {topic_id: name for name, topic_id in attempt.topic_ids.items()}
+        entries = {entry.state.key: entry for entry in attempt.entries}
         for topic in message.responses:
-            name = topic.name or attempt.names.get(topic.topic_id, "")
+            name = topic.name or names.get(topic.topic_id, "")
             for answer in topic.partition_responses:
-                entry = attempt.entries.pop((name, answer.index), None)
+                entry = entries.pop((name, answer.index), None)
                 if entry is not None:
                     self._handle_answer(entry, answer, nodes, now_ns)
-        for entry in attempt.entries.values():
+        for entry in entries.values():
             self._note_unsure(entry)
             error = error_of(ErrorCode.NETWORK_EXCEPTION, "the broker's answer leaves the partition out")
             self._handle_error(entry, ErrorCode.NETWORK_EXCEPTION, error, None, now_ns)

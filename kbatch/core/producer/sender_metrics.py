@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from kbatch._native.io.sensor import record_each
@@ -32,7 +31,7 @@ class SenderMetrics:
         self._error = registry.sensor("record-error")
         self._latency = registry.sensor("request-latency")
         self._throttle = registry.sensor("produce-throttle-time")
-        self._sent: list[tuple[Collection[InFlight], int]] = []
+        self._sent: list[tuple[list[InFlight], int]] = []
         self._topics: dict[str, tuple[Sensor, ...]] = {}
         self._latencies: dict[int, Sensor] = {}  # by node
         memory = accumulator.memory
@@ -41,7 +40,7 @@ class SenderMetrics:
         registry.gauge("buffer-available-bytes", lambda now_ms: memory.available)
         registry.gauge("waiting-threads", lambda now_ms: memory.queued)
 
-    def sent(self, entries: Collection[InFlight], now_ns: int) -> None:
+    def sent(self, entries: list[InFlight], now_ns: int) -> None:
         """Note a request with these batches; `observe_sent` records it later."""
         self._sent.append((entries, now_ns))
 
@@ -53,7 +52,7 @@ class SenderMetrics:
             self._observe_sent(entries, now_ns)
         self._sent.clear()
 
-    def _observe_sent(self, entries: Collection[InFlight], now_ns: int) -> None:
+    def _observe_sent(self, entries: list[InFlight], now_ns: int) -> None:
         now_ms = now_ns // 1_000_000
         records = 0
         for entry in entries:

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from kbatch import errors
+from kbatch._native.send import produce_wire
 from kbatch.core.client.actions import Resolve
 from kbatch.errors import ErrorCode
-from kbatch.protocol import codec
 from tests.support.sending import BACKOFF_MS, MS, NEVER, OK, OUT_OF_ORDER, TOPIC, Reply, Sending
 
 NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -556,7 +556,7 @@ def test_bootstrap_servers_are_used_if_no_node_is_available() -> None:
 @pytest.fixture
 def bytes_by_reference(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pass all bytes by reference, as those of larger batches are."""
-    monkeypatch.setattr(codec, "JOINED_BYTES", 0)
+    monkeypatch.setattr(produce_wire, "JOINED_BYTES", 0)
 
 
 @pytest.mark.parametrize("idempotent", [True, False])

@@ -1,0 +1,401 @@
+/* Produce requests, and answers that accept all of one: bytes in, bytes out, without Python.
+ *
+ * Versions 3 to 13. A request is written piece by piece into memory of the caller (`kb_produce_room` says how
+ * much), with each batch after `kb_produce_put_batch`: there, or as a buffer of its own. An answer is read in
+ * one walk, next to what was asked. It is usual if it accepts exactly the batches of the request and says
+ * nothing more. All other answers, broken ones included, are left to the generic codec.
+ *
+ * After org.apache.kafka.common.requests.ProduceRequest and ProduceResponse; the fields stand in
+ * kbatch/protocol/tables/produce.py. */
+#ifndef KBATCH_PRODUCE_WIRE_H
+#define KBATCH_PRODUCE_WIRE_H
+
+#include "bytes.h"
+#include "varint.h"
+
+#define KB_PRODUCE_FIRST_VERSION 3
+#define KB_PRODUCE_LAST_VERSION 13
+#define KB_PRODUCE_MAX_STRING INT16_MAX
+#define KB_PRODUCE_NOWHERE (-1)
+
+/* The first versions with a field or a form. */
+enum {
+    KB_PRODUCE_LOG_START = 5,
+    KB_PRODUCE_RECORD_ERRORS = 8,
+    KB_PRODUCE_FLEXIBLE = 9,
+    KB_PRODUCE_TOPIC_ID = 13
+};
+
+/* What a request says besides its topics. */
+typedef struct {
+    int version;
+    int32_t correlation_id;
+    kb_span client_id; /* size -1: null */
+    kb_span transactional_id;
+    int16_t acks;
+    int32_t timeout_ms;
+} kb_produce_head;
+
+typedef struct {
+    kb_span name;        /* UTF-8, up to version 12 */
+    const uint8_t *id;   /* 16 bytes, from version 13 on */
+    int32_t batch_count; /* its batches follow those of the topic before */
+} kb_produce_topic;
+
+typedef struct {
+    int32_t topic; /* which of the topics */
+    int32_t partition;
+    int64_t size;
+} kb_produce_batch;
+
+/* A batch that the broker has accepted. */
+typedef struct {
+    int32_t batch; /* which of the batches */
+    int64_t base_offset;
+    int64_t log_append_time_ms;
+} kb_produce_accepted;
+
+/* What was asked, and a table of `kb_produce_slots` places: first of topics, then of batches. It is filled
+   when an answer has another order than the request. */
+typedef struct {
+    int version;
+    const kb_produce_topic *topics;
+    int32_t topic_count;
+    const kb_produce_batch *batches;
+    int32_t batch_count;
+    int32_t *slots;
+} kb_produce_asked;
+
+/* Writing */
+
+static inline uint8_t *kb_produce_put16(uint8_t *to, int16_t value) {
+    kb_store_be16(to, (uint16_t)value);
+    return to + 2;
+}
+
+static inline uint8_t *kb_produce_put32(uint8_t *to, int32_t value) {
+    kb_store_be32(to, (uint32_t)value);
+    return to + 4;
+}
+
+static inline uint8_t *kb_produce_put_span(uint8_t *to, const kb_span *span) {
+    if (span->size > 0) {
+        memcpy(to, span->data, (size_t)span->size);
+        to += span->size;
+    }
+    return to;
+}
+
+/* A string whose size -1 is null. */
+static inline uint8_t *kb_produce_put_string(uint8_t *to, const kb_span *text, int is_compact) {
+    if (is_compact)
+        to = kb_put_raw_varint(to, (uint64_t)(text->size + 1));
+    else
+        to = kb_produce_put16(to, (int16_t)text->size);
+    return kb_produce_put_span(to, text);
+}
+
+static inline uint8_t *kb_produce_put_count(uint8_t *to, int version, int64_t count) {
+    if (version >= KB_PRODUCE_FLEXIBLE)
+        return kb_put_raw_varint(to, (uint64_t)(count + 1));
+    return kb_produce_put32(to, (int32_t)count);
+}
+
+/* No tagged fields, if the version can have any. */
+static inline uint8_t *kb_produce_put_tags(uint8_t *to, int version) {
+    if (version >= KB_PRODUCE_FLEXIBLE)
+        *to++ = 0;
+    return to;
+}
+
+/* Return an upper limit of the bytes of a request without those of its batches. */
+static inline int64_t kb_produce_room(const kb_produce_head *head, const kb_produce_topic *topics,
+                                      int32_t topic_count, int32_t batch_count) {
+    int64_t room = 64 + head->client_id.size + head->transactional_id.size;
+    for (int32_t i = 0; i < topic_count; i++)
+        room += 24 + (topics[i].name.size > 16 ? topics[i].name.size : 16);
+    return room + 12 * (int64_t)batch_count;
+}
+
+/* Write what comes before the topics; the first four bytes, the size, are left for `kb_produce_end`. */
+static inline uint8_t *kb_produce_put_head(uint8_t *to, const kb_produce_head *head, int32_t topic_count) {
+    to = kb_produce_put16(to + 4, 0); /* the API key */
+    to = kb_produce_put16(to, (int16_t)head->version);
+    to = kb_produce_put32(to, head->correlation_id);
+    to = kb_produce_put_string(to, &head->client_id, 0); /* in both versions of the header */
+    to = kb_produce_put_tags(to, head->version);
+    to = kb_produce_put_string(to, &head->transactional_id, head->version >= KB_PRODUCE_FLEXIBLE);
+    to = kb_produce_put16(to, head->acks);
+    to = kb_produce_put32(to, head->timeout_ms);
+    return kb_produce_put_count(to, head->version, topic_count);
+}
+
+static inline uint8_t *kb_produce_put_topic(uint8_t *to, int version, const kb_produce_topic *topic) {
+    if (version >= KB_PRODUCE_TOPIC_ID) {
+        memcpy(to, topic->id, 16);
+        to += 16;
+    } else {
+        to = kb_produce_put_string(to, &topic->name, version >= KB_PRODUCE_FLEXIBLE);
+    }
+    return kb_produce_put_count(to, version, topic->batch_count);
+}
+
+/* Write what comes before a batch's bytes; `kb_produce_put_tags` ends it, and later its topic. */
+static inline uint8_t *kb_produce_put_batch(uint8_t *to, int version, const kb_produce_batch *batch) {
+    return kb_produce_put_count(kb_produce_put32(to, batch->partition), version, batch->size);
+}
+
+/* Write the size of the frame, which does not count itself. */
+static inline void kb_produce_end(uint8_t *frame, int32_t size) {
+    kb_store_be32(frame, (uint32_t)size);
+}
+
+/* Where a topic or a batch stands in the request */
+
+static inline int64_t kb_produce_table_size(int64_t count) {
+    int64_t size = 4;
+    while (size < 2 * count)
+        size *= 2;
+    return size;
+}
+
+/* Return the number of places in `kb_produce_asked.slots`. */
+static inline int64_t kb_produce_slots(int32_t topic_count, int32_t batch_count) {
+    return kb_produce_table_size(topic_count) + kb_produce_table_size(batch_count);
+}
+
+static inline uint32_t kb_produce_mixed(uint64_t value) {
+    value *= UINT64_C(0x9E3779B97F4A7C15);
+    return (uint32_t)(value >> 32);
+}
+
+static inline uint32_t kb_produce_hash(const uint8_t *data, int64_t size) {
+    uint64_t hash = (uint64_t)size;
+    for (int64_t i = 0; i < size; i++)
+        hash = (hash ^ data[i]) * UINT64_C(0x100000001B3);
+    return kb_produce_mixed(hash);
+}
+
+static inline uint32_t kb_produce_batch_hash(int32_t topic, int32_t partition) {
+    return kb_produce_mixed((uint64_t)(uint32_t)topic << 32 | (uint32_t)partition);
+}
+
+/* The name or id by which the version knows a topic. */
+static inline kb_span kb_produce_key(const kb_produce_asked *asked, int32_t topic) {
+    kb_span id = {asked->topics[topic].id, 16};
+    return asked->version >= KB_PRODUCE_TOPIC_ID ? id : asked->topics[topic].name;
+}
+
+static inline int kb_produce_is_topic(const kb_produce_asked *asked, int32_t topic, const kb_span *key) {
+    kb_span own = kb_produce_key(asked, topic);
+    return own.size == key->size && memcmp(own.data, key->data, (size_t)key->size) == 0;
+}
+
+static inline int kb_produce_is_batch(const kb_produce_asked *asked, int32_t batch, int32_t topic,
+                                      int32_t partition) {
+    return asked->batches[batch].topic == topic && asked->batches[batch].partition == partition;
+}
+
+static inline void kb_produce_add(int32_t *table, int64_t size, uint32_t hash, int32_t value) {
+    uint64_t mask = (uint64_t)size - 1, at = hash & mask;
+    while (table[at] != KB_PRODUCE_NOWHERE)
+        at = (at + 1) & mask;
+    table[at] = value;
+}
+
+static inline void kb_produce_fill(const kb_produce_asked *asked) {
+    int64_t topics_size = kb_produce_table_size(asked->topic_count);
+    int64_t batches_size = kb_produce_table_size(asked->batch_count);
+    int32_t *batches = asked->slots + topics_size;
+    memset(asked->slots, 0xFF, (size_t)(topics_size + batches_size) * sizeof(int32_t));
+    for (int32_t i = 0; i < asked->topic_count; i++) {
+        kb_span key = kb_produce_key(asked, i);
+        kb_produce_add(asked->slots, topics_size, kb_produce_hash(key.data, key.size), i);
+    }
+    for (int32_t i = 0; i < asked->batch_count; i++)
+        kb_produce_add(batches, batches_size,
+                       kb_produce_batch_hash(asked->batches[i].topic, asked->batches[i].partition), i);
+}
+
+static inline int32_t kb_produce_find_topic(const kb_produce_asked *asked, const kb_span *key) {
+    uint64_t mask = (uint64_t)kb_produce_table_size(asked->topic_count) - 1;
+    uint64_t at = kb_produce_hash(key->data, key->size) & mask;
+    while (asked->slots[at] != KB_PRODUCE_NOWHERE && !kb_produce_is_topic(asked, asked->slots[at], key))
+        at = (at + 1) & mask;
+    return asked->slots[at];
+}
+
+static inline int32_t kb_produce_find_batch(const kb_produce_asked *asked, int32_t topic, int32_t partition) {
+    const int32_t *table = asked->slots + kb_produce_table_size(asked->topic_count);
+    uint64_t mask = (uint64_t)kb_produce_table_size(asked->batch_count) - 1;
+    uint64_t at = kb_produce_batch_hash(topic, partition) & mask;
+    while (table[at] != KB_PRODUCE_NOWHERE && !kb_produce_is_batch(asked, table[at], topic, partition))
+        at = (at + 1) & mask;
+    return table[at];
+}
+
+/* Reading */
+
+/* What is read; after the first failure nothing is. */
+typedef struct {
+    const kb_produce_asked *asked;
+    const uint8_t *at;
+    const uint8_t *end;
+    int is_usual;
+    int is_filled; /* the table of what was asked */
+    int32_t next_batch;
+    int32_t accepted_count;
+} kb_produce_source;
+
+static inline const uint8_t *kb_produce_take(kb_produce_source *from, int64_t size) {
+    const uint8_t *at = from->at;
+    if (!from->is_usual || size < 0 || size > from->end - at) {
+        from->is_usual = 0;
+        return NULL;
+    }
+    from->at = at + size;
+    return at;
+}
+
+static inline int16_t kb_produce_get16(kb_produce_source *from) {
+    const uint8_t *at = kb_produce_take(from, 2);
+    return at ? (int16_t)kb_load_be16(at) : 0;
+}
+
+static inline int32_t kb_produce_get32(kb_produce_source *from) {
+    const uint8_t *at = kb_produce_take(from, 4);
+    return at ? (int32_t)kb_load_be32(at) : 0;
+}
+
+static inline int64_t kb_produce_get64(kb_produce_source *from) {
+    const uint8_t *at = kb_produce_take(from, 8);
+    return at ? (int64_t)kb_load_be64(at) : 0;
+}
+
+/* Read the size of a compact field plus one: a varint of at most four bytes, the usual ones. */
+static inline int64_t kb_produce_get_compact(kb_produce_source *from) {
+    int64_t value = 0;
+    for (int shift = 0; shift < 28; shift += 7) {
+        const uint8_t *at = kb_produce_take(from, 1);
+        if (!at)
+            return 0;
+        value |= (int64_t)(*at & 0x7F) << shift;
+        if (*at < 0x80)
+            return value;
+    }
+    from->is_usual = 0;
+    return 0;
+}
+
+static inline int64_t kb_produce_get_count(kb_produce_source *from) {
+    return from->asked->version >= KB_PRODUCE_FLEXIBLE ? kb_produce_get_compact(from) - 1
+                                                       : kb_produce_get32(from);
+}
+
+/* Tagged fields say what is unusual: other leaders. */
+static inline void kb_produce_expect_no_tags(kb_produce_source *from) {
+    if (from->asked->version >= KB_PRODUCE_FLEXIBLE) {
+        const uint8_t *at = kb_produce_take(from, 1);
+        from->is_usual = at && *at == 0;
+    }
+}
+
+static inline void kb_produce_expect_no_message(kb_produce_source *from) {
+    int is_null = from->asked->version >= KB_PRODUCE_FLEXIBLE ? kb_produce_get_compact(from) == 0
+                                                              : kb_produce_get16(from) == -1;
+    from->is_usual = from->is_usual && is_null;
+}
+
+static inline void kb_produce_fill_once(kb_produce_source *from) {
+    if (!from->is_filled)
+        kb_produce_fill(from->asked);
+    from->is_filled = 1;
+}
+
+/* Read which of the topics follows; most answers have them in the request's order. */
+static inline int32_t kb_produce_get_topic(kb_produce_source *from) {
+    const kb_produce_asked *asked = from->asked;
+    kb_span key = {NULL, 16};
+    if (asked->version < KB_PRODUCE_TOPIC_ID)
+        key.size = asked->version >= KB_PRODUCE_FLEXIBLE ? kb_produce_get_compact(from) - 1
+                                                         : kb_produce_get16(from);
+    key.data = kb_produce_take(from, key.size);
+    if (!key.data)
+        return KB_PRODUCE_NOWHERE;
+    if (from->next_batch < asked->batch_count) {
+        int32_t likely = asked->batches[from->next_batch].topic;
+        if (kb_produce_is_topic(asked, likely, &key))
+            return likely;
+    }
+    kb_produce_fill_once(from);
+    return kb_produce_find_topic(asked, &key);
+}
+
+static inline int32_t kb_produce_get_batch(kb_produce_source *from, int32_t topic) {
+    const kb_produce_asked *asked = from->asked;
+    int32_t partition = kb_produce_get32(from);
+    int32_t batch = from->next_batch;
+    if (batch >= asked->batch_count || !kb_produce_is_batch(asked, batch, topic, partition)) {
+        kb_produce_fill_once(from);
+        batch = kb_produce_find_batch(asked, topic, partition);
+    }
+    from->next_batch = batch + 1; /* after an unknown one: the first */
+    return batch;
+}
+
+/* Read a partition's answer. An accepted batch is found no more: `is_answered` has a place for each. */
+static inline void kb_produce_get_accepted(kb_produce_source *from, int32_t topic,
+                                           kb_produce_accepted *accepted, uint8_t *is_answered) {
+    int version = from->asked->version;
+    int32_t batch = kb_produce_get_batch(from, topic);
+    int16_t error_code = kb_produce_get16(from);
+    int64_t base_offset = kb_produce_get64(from), log_append_time_ms = kb_produce_get64(from);
+    if (version >= KB_PRODUCE_LOG_START)
+        kb_produce_get64(from);
+    if (version >= KB_PRODUCE_RECORD_ERRORS) {
+        if (kb_produce_get_count(from) != 0)
+            from->is_usual = 0;
+        kb_produce_expect_no_message(from);
+    }
+    kb_produce_expect_no_tags(from);
+    if (!from->is_usual || batch == KB_PRODUCE_NOWHERE || error_code != 0 || is_answered[batch]) {
+        from->is_usual = 0;
+        return;
+    }
+    is_answered[batch] = 1;
+    accepted[from->accepted_count].batch = batch;
+    accepted[from->accepted_count].base_offset = base_offset;
+    accepted[from->accepted_count].log_append_time_ms = log_append_time_ms;
+    from->accepted_count++;
+}
+
+/* Read an answer without its size into `accepted`, in its order. True if it is usual; if not, what is in
+   `accepted` and `throttle_time_ms` means nothing. `accepted` and `is_answered` have a place for each batch,
+   the latter zeros. */
+static inline int kb_produce_read(const kb_produce_asked *asked, const uint8_t *frame, int64_t size,
+                                  kb_produce_accepted *accepted, uint8_t *is_answered,
+                                  int32_t *throttle_time_ms) {
+    kb_produce_source from = {asked, frame, frame + size, 1, 0, 0, 0};
+    int64_t topics, partitions;
+    if (asked->version < KB_PRODUCE_FIRST_VERSION || asked->version > KB_PRODUCE_LAST_VERSION)
+        return 0;
+    kb_produce_get32(&from); /* the correlation id, by which the request was found */
+    kb_produce_expect_no_tags(&from);
+    topics = kb_produce_get_count(&from);
+    if (topics < 1 || topics > asked->topic_count)
+        return 0;
+    for (; topics > 0 && from.is_usual; topics--) {
+        int32_t topic = kb_produce_get_topic(&from);
+        partitions = kb_produce_get_count(&from);
+        if (topic == KB_PRODUCE_NOWHERE || partitions < 1)
+            return 0;
+        for (; partitions > 0 && from.is_usual; partitions--)
+            kb_produce_get_accepted(&from, topic, accepted, is_answered);
+        kb_produce_expect_no_tags(&from);
+    }
+    *throttle_time_ms = kb_produce_get32(&from);
+    kb_produce_expect_no_tags(&from);
+    return from.is_usual && from.at == from.end && from.accepted_count == asked->batch_count;
+}
+
+#endif
