@@ -15,7 +15,7 @@ from kbatch._native.io.struct_plan import StructPlan
 from kbatch.errors import ProtocolError, UnsupportedVersionError
 from kbatch.protocol import messages
 from kbatch.protocol.faults import WRITE_ERRORS, first_fault
-from kbatch.protocol.plans import read_plan, write_plan
+from kbatch.protocol.plans import plan_of
 from kbatch.protocol.readers import reader
 from kbatch.protocol.structs import Message, check_version
 from kbatch.protocol.wire import MAX_LENGTH, Buffer, BytesLike, int32, plain
@@ -133,10 +133,10 @@ def decode_response(kind: type[M], version: int, frame: BytesLike) -> tuple[int,
 
 
 def _encode_frame(head: bytes, message: Message, version: int) -> list[Buffer]:
-    plan = write_plan(type(message), version)  # type: ignore[arg-type]
-    pieces = None if plan is None else plan.frame(head, message, JOINED_BYTES)
-    if pieces is not None:
-        return pieces
+    plan = plan_of(type(message), version)  # type: ignore[arg-type]
+    frame = None if plan is None else plan.frame(head, message)
+    if frame is not None:
+        return [frame]
     out: list[Buffer] = [head]
     has_records = _write(message, version, out)
     size = sum(map(len, out))
@@ -176,7 +176,7 @@ def _client(kind: type[Message], version: int, client_id: str | None) -> bytes:
 @cache
 def _response_plan(kind: type[Message], version: int) -> tuple[StructPlan | None, int]:
     """Return the reader of a response, and its start after a header without tagged fields."""
-    plan = read_plan(kind, version)  # type: ignore[arg-type]
+    plan = plan_of(kind, version)  # type: ignore[arg-type]
     return plan, 4 + _response_header_version(kind, version)
 
 

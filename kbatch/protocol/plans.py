@@ -11,20 +11,12 @@ from kbatch.protocol.structs import Message, Struct, check_version
 
 
 @cache
-def write_plan(kind: type[Message], version: int) -> StructPlan | None:
-    """Return the plan for writing a message, or None if there can be none. Raise UnsupportedVersionError."""
+def plan_of(kind: type[Message], version: int) -> StructPlan | None:
+    """Return the plan of a message, or None if there can be none. Raise UnsupportedVersionError."""
     check_version(kind, version)
     if all(_is_usual(field, version) for field in _fields(kind._spec, version)):
         return _Planner(kind, version).plan(kind, kind._spec)
     return None
-
-
-@cache
-def read_plan(kind: type[Message], version: int) -> StructPlan | None:
-    """Return the plan for reading: records are views of the input, which no plan can make."""
-    plan = write_plan(kind, version)  # type: ignore[arg-type]  # classes can be hashed, their objects not
-    has_records = any(field.type == "records" for field in _fields(kind._spec, version))
-    return None if has_records else plan
 
 
 def _fields(spec: StructSpec, version: int) -> Iterator[Field]:

@@ -1,12 +1,13 @@
 """StructPlan: the structs of messages, read and written without a step of Python.
 
 Theory of operation. A plan describes a struct of a message in one version: a step for each field, in wire
-order. It handles the usual cases and gives up otherwise: for unreadable or unwritable values, tagged fields,
-or buffers of foreign kinds. Then it returns None, having changed nothing, and the readers and writers of
-kbatch.protocol start again, which handle everything and explain faults.
+order. It handles the usual cases and gives up otherwise: for unreadable or unwritable values, or tagged
+fields. Then it returns None, having changed nothing, and the readers and writers of kbatch.protocol start
+again, which handle everything and explain faults. No message with records has a plan: `produce_wire` and
+`fetch_answer` have the steps for those.
 
 Reading has one bound, the end of the data, and every step checks for its bytes first. Writing goes into a
-growing space; large records stay where they are, and split it into pieces.
+growing space.
 """
 
 cimport cython
@@ -22,8 +23,6 @@ cdef extern from "Python.h":
     object PyType_GenericAlloc(type kind, Py_ssize_t count)
     const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
     int64_t PyLong_AsLongLongAndOverflow(object value, int *overflow) except? -1
-    Py_buffer *PyMemoryView_GET_BUFFER(object view)
-    bint PyMemoryView_Check(object value)
     bint PyLong_Check(object value)
 
 # As in kbatch.protocol.wire.
@@ -31,7 +30,7 @@ cdef Py_ssize_t MAX_STRING_BYTES = 32767
 cdef Py_ssize_t FIRST_ROOM = 512
 
 cdef enum Kind:
-    INTEGER, BOOL, UUID, STRING, BYTES, RECORDS, STRUCT
+    INTEGER, BOOL, UUID, STRING, BYTES, STRUCT
 
 KINDS = {
     "int8": (INTEGER, 1, True),
@@ -44,7 +43,6 @@ KINDS = {
     "uuid": (UUID, 16, False),
     "string": (STRING, 0, False),
     "bytes": (BYTES, 0, False),
-    "records": (RECORDS, 0, False),
 }
 
 cdef struct Step:
@@ -140,7 +138,7 @@ cdef class StructPlan:
             PyBuffer_Release(&buffer)
         return None if source.failed else (found, source.pos)
 
-    def frame(self, bytes head not None, message not None, Py_ssize_t joined_bytes):
+    def frame(self, bytes head not None, message not None):
         """Write a frame: size, header, message.
 
         Parameters
@@ -149,22 +147,22 @@ cdef class StructPlan:
             The header.
         message : object
             A message of the plan's class.
-        joined_bytes : int
-            Records up to this size, or in a frame up to this size, are copied into it.
 
         Returns
         -------
-        list of bytes or memoryview, or None
-            The buffers, with records by reference; None in an unusual case.
+        bytes or None
+            None in an unusual case.
         """
         cdef Space space
-        cdef list cuts = []
         space.data, space.size, space.room, space.failed = NULL, 4, 0, type(message) is not self._kind
         try:
             put(&space, PyBytes_AS_STRING(head), PyBytes_GET_SIZE(head))
             if not space.failed:
-                write_struct(self, message, &space, cuts, joined_bytes)
-            return None if space.failed else in_pieces(&space, cuts, joined_bytes)
+                write_struct(self, message, &space)
+            if space.failed or space.size - 4 > INT32_MAX:
+                return None
+            store(space.data, space.size - 4, 4)
+            return PyBytes_FromStringAndSize(<const char *>space.data, space.size)
         except (AttributeError, UnicodeError):
             return None
         finally:
@@ -302,8 +300,7 @@ cdef bint take(Source *source, int64_t count) noexcept:
 # Writing
 
 
-cdef int write_struct(StructPlan plan, object message, Space *space, list cuts,
-                      Py_ssize_t joined_bytes) except -1:
+cdef int write_struct(StructPlan plan, object message, Space *space) except -1:
     cdef object name, default
     cdef Py_ssize_t i
     for name, default in plan._unwritten:
@@ -312,7 +309,7 @@ cdef int write_struct(StructPlan plan, object message, Space *space, list cuts,
     for i in range(plan._count):
         if space.failed:
             return 0
-        write_field(plan, i, getattr(message, <str>plan._names[i]), space, cuts, joined_bytes)
+        write_field(plan, i, getattr(message, <str>plan._names[i]), space)
     if plan._is_flexible:
         put_uvarint(space, 0)
     return 0
@@ -330,39 +327,35 @@ cdef bint is_default(object value, object default) except -1:
     return value is default or value == default
 
 
-cdef int write_field(StructPlan plan, Py_ssize_t i, object value, Space *space, list cuts,
-                     Py_ssize_t joined_bytes) except -1:
+cdef int write_field(StructPlan plan, Py_ssize_t i, object value, Space *space) except -1:
     cdef Step *step = &plan._steps[i]
     cdef object each
-    if value is None and step.kind != RECORDS:
+    if value is None:
         put_null(space, step)
     elif not step.is_array:
-        write_value(plan, i, value, space, cuts, joined_bytes)
+        write_value(plan, i, value, space)
     elif type(value) is not list:
         space.failed = True
     else:
         put_length(space, step, PyList_GET_SIZE(value), 4)
         for each in <list>value:
-            write_value(plan, i, each, space, cuts, joined_bytes)
+            write_value(plan, i, each, space)
     return 0
 
 
-cdef int write_value(StructPlan plan, Py_ssize_t i, object value, Space *space, list cuts,
-                     Py_ssize_t joined_bytes) except -1:
+cdef int write_value(StructPlan plan, Py_ssize_t i, object value, Space *space) except -1:
     cdef Step *step = &plan._steps[i]
     cdef const char *text
     cdef Py_ssize_t size
     if step.kind == STRUCT:
         space.failed = space.failed or type(value) is not (<StructPlan>plan._inner[i])._kind
         if not space.failed:
-            write_struct(<StructPlan>plan._inner[i], value, space, cuts, joined_bytes)
+            write_struct(<StructPlan>plan._inner[i], value, space)
     elif step.kind == INTEGER:
         write_integer(space, value, step)
     elif step.kind == BOOL:
         space.failed = space.failed or (value is not True and value is not False)
         put_number(space, value is True, 1)
-    elif step.kind == RECORDS:
-        write_records(value, step, space, cuts, joined_bytes)
     elif step.kind == STRING:
         if type(value) is not str:
             space.failed = True
@@ -393,65 +386,6 @@ cdef int write_integer(Space *space, object value, Step *step) except -1:
         space.failed = True
     put_number(space, <uint64_t>number, step.width)
     return 0
-
-
-cdef int write_records(object value, Step *step, Space *space, list cuts, Py_ssize_t joined_bytes) except -1:
-    """Write bytes, or a list of bytes and plain views."""
-    cdef Py_ssize_t size = 0, part_bytes
-    cdef object part
-    cdef tuple parts
-    if value is None:
-        put_null(space, step)
-        return 0
-    parts = (value,) if type(value) is bytes else tuple(value) if type(value) is list else (None,)
-    for part in parts:
-        part_bytes = size_of(part)
-        if part_bytes < 0 or part_bytes > INT32_MAX - size:
-            space.failed = True
-            return 0
-        size += part_bytes
-    put_length(space, step, size, 4)
-    for part in parts:
-        if type(part) is bytes and PyBytes_GET_SIZE(part) <= joined_bytes:
-            put(space, PyBytes_AS_STRING(part), PyBytes_GET_SIZE(part))
-        else:
-            cuts.append((space.size, part))
-    return 0
-
-
-cdef Py_ssize_t size_of(object part):
-    """Return the size in bytes; -1 if it may not be a plain sequence of them."""
-    cdef Py_buffer *view
-    if type(part) is bytes:
-        return PyBytes_GET_SIZE(part)
-    if part is None or not PyMemoryView_Check(part):
-        return -1
-    view = PyMemoryView_GET_BUFFER(part)
-    if view.ndim != 1 or view.itemsize != 1 or view.suboffsets != NULL:
-        return -1
-    if view.format != NULL and (view.format[0] != b"B" or view.format[1] != 0):
-        return -1
-    return view.len if view.strides == NULL or view.strides[0] == 1 else -1
-
-
-cdef list in_pieces(Space *space, list cuts, Py_ssize_t joined_bytes):
-    """Return the written data after its size, with the records at their places."""
-    cdef list pieces = []
-    cdef Py_ssize_t start = 0, end, size = space.size - 4
-    cdef object part
-    for _, part in cuts:
-        size += size_of(part)
-    if size > INT32_MAX:
-        return None
-    store(space.data, size, 4)
-    for end, part in cuts:
-        if end > start:
-            pieces.append(PyBytes_FromStringAndSize(<const char *>space.data + start, end - start))
-        pieces.append(part)
-        start = end
-    if space.size > start:
-        pieces.append(PyBytes_FromStringAndSize(<const char *>space.data + start, space.size - start))
-    return [b"".join(pieces)] if cuts and size <= joined_bytes else pieces
 
 
 cdef void put_null(Space *space, Step *step) noexcept:
