@@ -231,7 +231,7 @@ class GroupDescription(NamedTuple):
     ----------
     group_id : str
     kind : str
-        Its protocol: "consumer" (KIP-848) or "classic".
+        Its protocol: "consumer" (KIP-848), "classic" or "share" (KIP-932).
     state : str
         "Stable", "Empty" or another state of its protocol.
     assignor : str
@@ -264,6 +264,24 @@ class GroupOffset(NamedTuple):
     def lag(self) -> int | None:
         """The number of offsets that the group has still to read; None if the end is unknown."""
         return None if self.end is None else max(self.end - self.committed.offset, 0)
+
+
+class ShareGroupOffset(NamedTuple):
+    """How far a share group has come in a partition.
+
+    Attributes
+    ----------
+    start : int
+        The first offset that is not done; records after it may be done already.
+    end : int or None
+        The offset after the last record; None if there is no such partition any more.
+    lag : int or None
+        The number of records that are not done; None if the broker, before Kafka 4.3, does not say.
+    """
+
+    start: int
+    end: int | None
+    lag: int | None
 
 
 class AcknowledgeType(IntEnum):

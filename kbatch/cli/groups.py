@@ -1,17 +1,17 @@
-"""`kbatch groups`: consumer groups, how far they are behind, and where they go on."""
+"""`kbatch groups`: consumer groups and share groups, how far they are behind, and where they go on."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from kbatch.cli.options import client_options, open_reader
 from kbatch.cli.places import HELP, Place, PlaceType, resolve
 from kbatch.errors import GroupIdNotFoundError
-from kbatch.records import GroupDescription, GroupMember, GroupOffset, TopicPartition, check_group_id
+from kbatch.records import GroupDescription, GroupMember, TopicPartition, check_group_id
 
 if TYPE_CHECKING:
     from kbatch.consumer.topic_reader import TopicReader
@@ -19,7 +19,11 @@ if TYPE_CHECKING:
 JSON = click.option("--json", "as_json", is_flag=True, help="A JSON object a line.")
 # A place for `reset`: no offset.
 NONE = "none"
-FIGURES = ("partition", "committed", "end", "lag", "new")
+FIGURES = ("partition", "committed", "start", "end", "lag", "new")
+SHARE = "share"
+# An offset, the end, and the lag.
+Figures = tuple[int | None, int | None, int | None]
+NO_FIGURES: Figures = None, None, None
 # Topics, or some of their partitions: None are all.
 Chosen = dict[str, tuple[int, ...] | None]
 
@@ -37,7 +41,7 @@ class _GroupId(click.ParamType[str]):
 
 @click.group()
 def command() -> None:
-    """List and describe consumer groups, and reset their offsets."""
+    """List and describe groups, and reset the offsets of consumer groups."""
 
 
 @command.command("list")
@@ -63,31 +67,55 @@ def list_groups(settings: dict[str, str], as_json: bool) -> None:
 @JSON
 def describe(groups: tuple[str, ...], settings: dict[str, str], as_json: bool) -> None:
     """Show the members of each GROUP, what it has committed, and its lag: the offsets that it has not read.
+    Of a share group, show where it starts, and the records that are not acknowledged.
 
-    A partition without a committed offset is shown if a member reads it.
+    A partition without an offset is shown if a member reads it.
     """
     with open_reader(settings, "groups") as reader:
         for group_id in groups:
             described = reader.groups.describe(group_id)
-            offsets = reader.groups.offsets(group_id)
+            rows = _rows(reader, described)
             if as_json:
-                click.echo(json.dumps(_as_json(described, offsets)))
+                click.echo(json.dumps(_as_json(described, rows)))
             else:
-                _print_group(described, offsets)
+                _print_group(described, rows)
 
 
-def _owners(described: GroupDescription) -> dict[TopicPartition, GroupMember]:
-    return {place: member for member in described.members for place in member.partitions}
+class _Row(NamedTuple):
+    """A partition of a group. Those of a share group may have several owners."""
+
+    place: TopicPartition
+    offset: int | None
+    end: int | None
+    lag: int | None
+    owners: list[GroupMember]
 
 
-def _as_json(described: GroupDescription, offsets: Mapping[TopicPartition, GroupOffset]) -> dict[str, Any]:
-    owners = _owners(described)
+def _rows(reader: TopicReader, described: GroupDescription) -> list[_Row]:
+    owners: dict[TopicPartition, list[GroupMember]] = {}
+    for member in described.members:
+        for place in member.partitions:
+            owners.setdefault(place, []).append(member)
+    figures: dict[TopicPartition, Figures] = {}
+    if described.kind == SHARE:
+        figures.update(reader.groups.share_offsets(described.group_id))
+    else:
+        offsets = reader.groups.offsets(described.group_id)
+        figures = {place: (each.committed.offset, each.end, each.lag) for place, each in offsets.items()}
+    return [
+        _Row(place, *figures.get(place, NO_FIGURES), owners.get(place, []))
+        for place in sorted({*figures, *owners})
+    ]
+
+
+def _as_json(described: GroupDescription, rows: Sequence[_Row]) -> dict[str, Any]:
+    is_share = described.kind == SHARE
     return {
         "group": described.group_id,
         "protocol": described.kind,
         "state": described.state,
         "assignor": described.assignor,
-        "lag": sum(found.lag or 0 for found in offsets.values()),
+        "lag": sum(each.lag or 0 for each in rows),
         "members": [
             {
                 "member": member.member_id,
@@ -99,34 +127,39 @@ def _as_json(described: GroupDescription, offsets: Mapping[TopicPartition, Group
         ],
         "partitions": [
             {
-                "topic": place.topic,
-                "partition": place.partition,
-                "committed": found.committed.offset if found is not None else None,
-                "end": found.end if found is not None else None,
-                "lag": found.lag if found is not None else None,
-                "member": owners[place].member_id if place in owners else None,
+                "topic": each.place.topic,
+                "partition": each.place.partition,
+                "start" if is_share else "committed": each.offset,
+                "end": each.end,
+                "lag": each.lag,
             }
-            for place in sorted({*offsets, *owners})
-            for found in [offsets.get(place)]
+            | (
+                {"members": [member.member_id for member in each.owners]}
+                if is_share
+                else {"member": next((member.member_id for member in each.owners), None)}
+            )
+            for each in rows
         ],
     }
 
 
-def _print_group(described: GroupDescription, offsets: Mapping[TopicPartition, GroupOffset]) -> None:
+def _print_group(described: GroupDescription, rows: Sequence[_Row]) -> None:
     count = len(described.members)
     plural = "" if count == 1 else "s"
     assignor = f", assignor {described.assignor}" if described.assignor else ""
-    lag = sum(found.lag or 0 for found in offsets.values())
+    lag = sum(each.lag or 0 for each in rows)
     state = f"{described.state}, {described.kind}{assignor}, {count} member{plural}, lag {lag:,}"
     click.echo(f"{described.group_id}: {state}")
-    owners = _owners(described)
-    rows = []
-    for place in sorted({*offsets, *owners}):
-        found, owner = offsets.get(place), owners.get(place)
-        figures = (None, None, None) if found is None else (found.committed.offset, found.end, found.lag)
-        names = ("", "") if owner is None else (owner.client_id, owner.host)
-        rows.append((place.topic, place.partition, *figures, *names))
-    _print_table(("topic", "partition", "committed", "end", "lag", "client", "host"), rows)
+    offset = "start" if described.kind == SHARE else "committed"
+    cells = [
+        (
+            *(each.place.topic, each.place.partition, each.offset, each.end, each.lag),
+            ", ".join(member.client_id for member in each.owners),
+            ", ".join(sorted({member.host for member in each.owners})),
+        )
+        for each in rows
+    ]
+    _print_table(("topic", "partition", offset, "end", "lag", "client", "host"), cells)
 
 
 class _Chosen(click.ParamType[tuple[str, tuple[int, ...] | None]]):
@@ -205,6 +238,10 @@ def _check_no_members(reader: TopicReader, group_id: str) -> None:
         described = reader.groups.describe(group_id)
     except GroupIdNotFoundError:
         return  # the offsets make it
+    if described.kind == SHARE:
+        raise click.ClickException(
+            f"{group_id} is a share group and commits no offsets; use kafka-share-groups.sh --reset-offsets"
+        )
     if described.members:
         clients = ", ".join(sorted({f"{each.client_id} at {each.host}" for each in described.members}))
         raise click.ClickException(

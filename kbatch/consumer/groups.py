@@ -1,13 +1,14 @@
-"""Groups: consumer groups, their members and offsets; a part of a TopicReader, for tools.
+"""Groups: consumer groups and share groups, their members and offsets; a part of a TopicReader, for tools.
 
 Theory of operation. A request about a group goes to its coordinator; the list of groups comes from all
-nodes. A group is described by the request of KIP-848. If it is not of that protocol, or its broker does not
-know the request, it is described by the classic one.
+nodes. Each protocol has a request of its own to describe a group. If the group is not of that protocol, or
+its broker does not know the request, the next one is tried.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kbatch._native.io.interrupts import at_once
@@ -19,6 +20,8 @@ from kbatch.core.client.admin_requests import (
     GroupListings,
     OffsetCommit,
     OffsetDeletion,
+    ShareGroup,
+    ShareOffsets,
 )
 from kbatch.errors import GroupIdNotFoundError, UnsupportedVersionError
 from kbatch.records import (
@@ -26,6 +29,7 @@ from kbatch.records import (
     GroupListing,
     GroupOffset,
     OffsetAndMetadata,
+    ShareGroupOffset,
     TopicPartition,
     check_group_id,
     checked_partition,
@@ -78,10 +82,11 @@ class Groups:
         """
         check_group_id(group_id)
         found: GroupDescription
-        try:
-            found = self._ask(ConsumerGroup(group_id))
-        except (GroupIdNotFoundError, UnsupportedVersionError):
-            found = self._ask(ClassicGroup(group_id))
+        for kind in (ConsumerGroup, ShareGroup):
+            with suppress(GroupIdNotFoundError, UnsupportedVersionError):
+                found = self._ask(kind(group_id))
+                return found
+        found = self._ask(ClassicGroup(group_id))
         return found
 
     def offsets(self, group_id: str) -> dict[TopicPartition, GroupOffset]:
@@ -97,6 +102,22 @@ class Groups:
         )
         ends = self._ends(committed)
         return {each: GroupOffset(committed[each], ends.get(each)) for each in sorted(committed)}
+
+    def share_offsets(self, group_id: str) -> dict[TopicPartition, ShareGroupOffset]:
+        """Return where a share group is in its partitions, and how many records it has left. It needs Kafka
+        4.1, and 4.3 for the number of records. Partitions that the group has not begun are left out.
+
+        Raises
+        ------
+        GroupIdNotFoundError
+            There is no such share group.
+        """
+        check_group_id(group_id)
+        found: dict[TopicPartition, tuple[int, int | None]] = self._ask(ShareOffsets(group_id))
+        ends = self._ends(found)
+        return {
+            each: ShareGroupOffset(found[each][0], ends.get(each), found[each][1]) for each in sorted(found)
+        }
 
     def commit_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, int | OffsetAndMetadata]

@@ -1102,6 +1102,41 @@ class ShareAcknowledgeResponse(Message):
     responses: list[ShareAcknowledgeResponse.ShareAcknowledgeTopicResponse] = ...
     node_endpoints: list[ShareAcknowledgeResponse.NodeEndpoint] = ...
 
+class DescribeShareGroupOffsetsRequest(Message):
+    response: ClassVar[type[DescribeShareGroupOffsetsResponse]]
+    class DescribeShareGroupOffsetsRequestGroup(Struct):
+        group_id: str = ''
+        topics: list[DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestTopic] | None = ...
+
+    class DescribeShareGroupOffsetsRequestTopic(Struct):
+        topic_name: str = ''
+        partitions: list[int] = ...
+
+    groups: list[DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestGroup] = ...
+
+class DescribeShareGroupOffsetsResponse(Message):
+    class DescribeShareGroupOffsetsResponseGroup(Struct):
+        group_id: str = ''
+        topics: list[DescribeShareGroupOffsetsResponse.DescribeShareGroupOffsetsResponseTopic] = ...
+        error_code: int = 0
+        error_message: str | None = None
+
+    class DescribeShareGroupOffsetsResponseTopic(Struct):
+        topic_name: str = ''
+        topic_id: bytes = ...
+        partitions: list[DescribeShareGroupOffsetsResponse.DescribeShareGroupOffsetsResponsePartition] = ...
+
+    class DescribeShareGroupOffsetsResponsePartition(Struct):
+        partition_index: int = 0
+        start_offset: int = 0
+        leader_epoch: int = 0
+        lag: int = -1
+        error_code: int = 0
+        error_message: str | None = None
+
+    throttle_time_ms: int = 0
+    groups: list[DescribeShareGroupOffsetsResponse.DescribeShareGroupOffsetsResponseGroup] = ...
+
 class CreateTopicsRequest(Message):
     response: ClassVar[type[CreateTopicsResponse]]
     class CreatableTopic(Struct):

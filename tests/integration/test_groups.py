@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import uuid
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from click.testing import CliRunner
 
 import kbatch
-from kbatch import OffsetAndMetadata, TopicPartition, TopicReader
+from kbatch import OffsetAndMetadata, ShareConsumer, ShareRecord, TopicPartition, TopicReader
+from kbatch.cli.commands import kbatch as kbatch_command
 from kbatch.errors import GroupIdNotFoundError, GroupSubscribedToTopicError, UnknownMemberIdError
-from kbatch.records import GroupListing
+from kbatch.records import GroupListing, ShareGroupOffset
 from tests.oracle.kafka import create_topic
 from tests.support.consuming import consumer_of
 from tests.support.producing import until
+from tests.support.share_groups import new_group, new_topic, polled
+
+if TYPE_CHECKING:
+    from tests.oracle.kafka import RealKafka
 
 
 @pytest.mark.parametrize(("protocol", "assignor"), [("classic", "range"), ("consumer", "uniform")])
@@ -44,3 +52,39 @@ def test_group_is_seen_from_its_birth_to_its_end(target: str, protocol: str, ass
         assert groups.offsets(group)[first].lag == 3
         groups.delete_offsets(group, [first])
         assert list(groups.offsets(group)) == [second]
+
+
+@pytest.mark.java
+def test_share_group_is_described_with_its_lag(real_kafka: RealKafka) -> None:
+    servers = real_kafka.bootstrap_servers
+    group, topic = new_group(servers), new_topic(servers, 6, partitions=2)
+    first = TopicPartition(topic, 0)
+    settings: dict[str, Any] = {"client_id": "worker", "share_acknowledgement_mode": "explicit"}
+    with (
+        ShareConsumer(bootstrap_servers=servers, group_id=group, **settings) as consumer,
+        TopicReader(bootstrap_servers=servers) as reader,
+    ):
+        consumer.subscribe([topic])
+
+        def acknowledge(record: ShareRecord) -> None:
+            is_done = record.partition == 0 and record.offset < 2
+            consumer.acknowledge(record, "accept" if is_done else "renew")
+
+        polled(consumer, 6, acknowledge)
+        consumer.commit()
+        described = reader.groups.describe(group)
+        assert (described.kind, described.state) == ("share", "Stable")
+        assert [(each.client_id, len(each.partitions)) for each in described.members] == [("worker", 2)]
+        assert GroupListing(group, "share", "Stable", "share") in reader.groups.list()
+        until(lambda: reader.groups.share_offsets(group).get(first) == ShareGroupOffset(2, 3, 1))
+        result = CliRunner().invoke(kbatch_command, ["groups", "describe", group, "-b", servers])
+        head, names, *rows = result.stdout.splitlines()
+        assert head.startswith(f"{group}: Stable, share, assignor simple, 1 member, lag 4")
+        assert names.split() == ["topic", "partition", "start", "end", "lag", "client", "host"]
+        assert rows[0].split()[:6] == [topic, "0", "2", "3", "1", "worker"]
+        result = CliRunner().invoke(kbatch_command, ["groups", "describe", group, "-b", servers, "--json"])
+        (partition, _) = json.loads(result.stdout)["partitions"]
+        assert partition["members"] == [described.members[0].member_id] and partition["start"] == 2
+        reset = ["groups", "reset", group, "-b", servers, "--all-topics", "--to", "earliest"]
+        result = CliRunner().invoke(kbatch_command, reset)
+        assert result.exit_code == 1 and "is a share group" in result.output

@@ -250,21 +250,54 @@ class ConsumerGroup(AdminRequest):
         return messages.ConsumerGroupDescribeRequest(group_ids=[self.group_id])
 
     def read(self, answer: Any) -> Refusal:
+        return _read_group(self, answer, "consumer", lambda member: member.instance_id)
+
+
+class ShareGroup(AdminRequest):
+    """A share group (KIP-932) with its members. The answer is a GroupDescription."""
+
+    __slots__ = ()
+    kind = messages.ShareGroupDescribeRequest
+
+    def __init__(self, group_id: str) -> None:
+        super().__init__("describe_group", group_id=group_id)
+
+    def message(self, version: int) -> Message:
+        return messages.ShareGroupDescribeRequest(group_ids=[self.group_id])
+
+    def read(self, answer: Any) -> Refusal:
+        return _read_group(self, answer, "share", lambda member: None)
+
+
+class ShareOffsets(AdminRequest):
+    """Where a share group is in its partitions, and how many records it has left (KIP-1226). The answer is a
+    dict of TopicPartition to the two; the second is None if the broker does not say.
+    """
+
+    __slots__ = ()
+    kind = messages.DescribeShareGroupOffsetsRequest
+
+    def __init__(self, group_id: str) -> None:
+        super().__init__("share_offsets", group_id=group_id)
+
+    def message(self, version: int) -> Message:
+        kind = messages.DescribeShareGroupOffsetsRequest
+        group = kind.DescribeShareGroupOffsetsRequestGroup(group_id=self.group_id, topics=None)
+        return kind(groups=[group])
+
+    def read(self, answer: Any) -> Refusal:
         (group,) = answer.groups
-        members = [
-            GroupMember(
-                each.member_id,
-                each.client_id,
-                each.client_host,
-                each.instance_id,
-                tuple(sorted(_partitions(each.assignment.topic_partitions, "topic_name"))),
-            )
-            for each in group.members
-        ]
-        self.answer = GroupDescription(
-            group.group_id, "consumer", group.group_state, group.assignor_name, tuple(members)
-        )
-        return Refusal(group.error_code)
+        found = {
+            TopicPartition(topic.topic_name, each.partition_index): each
+            for topic in group.topics
+            for each in topic.partitions
+        }
+        self.answer = {
+            place: (each.start_offset, None if each.lag < 0 else each.lag)
+            for place, each in found.items()
+            if each.start_offset >= 0
+        }
+        return Refusal(group.error_code) if group.error_code else _first_refusal(found)
 
 
 class ClassicGroup(AdminRequest):
@@ -415,6 +448,27 @@ def _first_refusal(partitions: Mapping[TopicPartition, Any]) -> Refusal:
     """Return the first error of an answer with a code for each partition."""
     refused = (Refusal(each.error_code, place) for place, each in partitions.items() if each.error_code)
     return next(refused, Refusal(0))
+
+
+def _read_group(
+    request: AdminRequest, answer: Any, protocol: str, instance_of: Callable[[Any], str | None]
+) -> Refusal:
+    """Keep a group as KIP-848 and KIP-932 describe it."""
+    (group,) = answer.groups
+    members = [
+        GroupMember(
+            each.member_id,
+            each.client_id,
+            each.client_host,
+            instance_of(each),
+            tuple(sorted(_partitions(each.assignment.topic_partitions, "topic_name"))),
+        )
+        for each in group.members
+    ]
+    request.answer = GroupDescription(
+        group.group_id, protocol, group.group_state, group.assignor_name, tuple(members)
+    )
+    return Refusal(group.error_code)
 
 
 def _partitions(topics: Iterable[Any], name: str) -> Iterable[TopicPartition]:

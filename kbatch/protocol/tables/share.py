@@ -1,4 +1,4 @@
-"""Share groups (KIP-932): membership, records that members acquire, and acknowledgements (KIP-1222)."""
+"""Share groups (KIP-932): members, acquired records, acknowledgements (KIP-1222), lags (KIP-1226)."""
 
 TABLE = """
 ShareGroupHeartbeatRequest  api 76  versions 1  flexible 0+
@@ -131,4 +131,28 @@ ShareAcknowledgeResponse  api 79  versions 1-2  flexible 0+
         host                     string
         port                     int32
         rack                     string?                              default null
+
+DescribeShareGroupOffsetsRequest  api 90  versions 0-1  flexible 0+
+    groups              []DescribeShareGroupOffsetsRequestGroup
+        group_id        string
+        topics          []DescribeShareGroupOffsetsRequestTopic?
+            topic_name  string
+            partitions  []int32
+
+DescribeShareGroupOffsetsResponse  api 90  versions 0-1  flexible 0+
+    throttle_time_ms             int32
+    groups                       []DescribeShareGroupOffsetsResponseGroup
+        group_id                 string
+        topics                   []DescribeShareGroupOffsetsResponseTopic
+            topic_name           string
+            topic_id             uuid
+            partitions           []DescribeShareGroupOffsetsResponsePartition
+                partition_index  int32
+                start_offset     int64
+                leader_epoch     int32
+                lag              int64                                         1+  default -1  ignorable
+                error_code       int16
+                error_message    string?                                       default null
+        error_code               int16
+        error_message            string?                                       default null
 """

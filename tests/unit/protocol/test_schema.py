@@ -71,6 +71,7 @@ APIS = {
     77: "ShareGroupDescribe",
     78: "ShareFetch",
     79: "ShareAcknowledge",
+    90: "DescribeShareGroupOffsets",
 }
 CONSUMER_GROUP_RECORDS = (
     *("Metadata", "MemberMetadata", "TargetAssignmentMetadata", "TargetAssignmentMember"),

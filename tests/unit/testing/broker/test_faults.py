@@ -76,6 +76,7 @@ NOT_OFFERED = {
     messages.ShareGroupDescribeRequest,
     messages.ShareFetchRequest,
     messages.ShareAcknowledgeRequest,
+    messages.DescribeShareGroupOffsetsRequest,
 }
 
 
