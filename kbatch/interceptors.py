@@ -144,7 +144,9 @@ class ConsumerInterceptor:
         """Notice that a poll begins to wait, or the next step of an iteration."""
 
     def on_consume(self, polled: Sequence[ConsumerRecord]) -> None:
-        """See the records that a poll, or the next steps of an iteration, will return."""
+        """See the records that a poll, or the next steps of an iteration, will return. Those of a share
+        consumer are ShareRecords.
+        """
 
     def on_consume_table(self, table: Any) -> None:
         """See the table that `poll_table` will return, instead of `on_consume`."""
@@ -188,7 +190,7 @@ class ConsumerInterceptorChain:
         for interceptor in self._interceptors:
             _shielded(interceptor, "on_poll", interceptor.on_poll)
 
-    def on_consume(self, polled: Sequence[ConsumerRecord]) -> None:
+    def on_consume(self, polled: Sequence[Any]) -> None:
         for interceptor in self._interceptors:
             _shielded(interceptor, "on_consume", interceptor.on_consume, polled)
 

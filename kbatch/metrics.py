@@ -23,6 +23,9 @@ CONSUMER = "consumer-metrics"
 CONSUMER_NODE = "consumer-node-metrics"
 FETCH = "consumer-fetch-manager-metrics"
 COORDINATOR = "consumer-coordinator-metrics"
+SHARE = "consumer-share-metrics"
+SHARE_FETCH = "consumer-share-fetch-manager-metrics"
+SHARE_COORDINATOR = "consumer-share-coordinator-metrics"
 COUNT = "kafka-metrics-count"
 # Levels of metrics and of metrics.recording.level; each level also records the levels before it.
 LEVELS = ("INFO", "DEBUG", "TRACE")
@@ -386,6 +389,47 @@ COORDINATOR_METRICS: tuple[Metric, ...] = (
 )
 
 
+_SHARE_GROUPS = {
+    "last-poll-seconds-ago": SHARE, "time-between-poll": SHARE, "poll-idle-ratio": SHARE,
+    "bytes-fetched": SHARE_FETCH, "records-fetched": SHARE_FETCH, "fetch-latency": SHARE_FETCH,
+    "fetch-throttle-time": SHARE_FETCH, "fetch-buffer-used-bytes": SHARE_FETCH,
+    "heartbeat-latency": SHARE_COORDINATOR, "last-heartbeat-seconds-ago": SHARE_COORDINATOR,
+    "assigned-partitions": SHARE_COORDINATOR,
+}
+# Names: ShareFetchMetricsRegistry, ShareRebalanceMetricsManager and KafkaShareConsumerMetrics.
+SHARE_METRICS: tuple[Metric, ...] = (
+    *(
+        row
+        for row in CONSUMER_METRICS
+        if row.group in (CONSUMER_NODE, COUNT)
+        or row.sensor in (*_OF_ANY_CLIENT, "requests-in-flight", "metadata-age")
+    ),
+    *(
+        row._replace(
+            group=_SHARE_GROUPS[row.sensor], is_ours=row.is_ours or row.name == "assigned-partitions"
+        )
+        for row in (*CONSUMER_METRICS, *COORDINATOR_METRICS)
+        if row.scope is Scope.CLIENT and row.sensor in _SHARE_GROUPS
+    ),
+    Metric("records-per-request-max", SHARE_FETCH, "records-fetched", MAX, "records",
+           "Largest number of records of a partition in an answer."),
+    Metric("acknowledgements-send-rate", SHARE_FETCH, "acknowledgements-send", RATE, "records/s",
+           "Records whose acknowledgements were sent."),
+    Metric("acknowledgements-send-total", SHARE_FETCH, "acknowledgements-send", TOTAL, "records",
+           "Records whose acknowledgements were sent."),
+    Metric("acknowledgements-error-rate", SHARE_FETCH, "acknowledgements-error", RATE, "records/s",
+           "Records whose acknowledgements have failed: they are delivered again, or were."),
+    Metric("acknowledgements-error-total", SHARE_FETCH, "acknowledgements-error", TOTAL, "records",
+           "Records whose acknowledgements have failed: they are delivered again, or were."),
+    Metric("rebalance-total", SHARE_COORDINATOR, "rebalance-latency", OCCURRENCE_TOTAL, "rebalances",
+           "Changes of the assignment."),
+    Metric("rebalance-rate-per-hour", SHARE_COORDINATOR, "rebalance-latency", HOURLY_OCCURRENCE_RATE,
+           "rebalances/h", "Changes of the assignment."),
+)
+# Every metric of a client that reads, once.
+READING_METRICS = tuple(dict.fromkeys((*CONSUMER_METRICS, *COORDINATOR_METRICS, *SHARE_METRICS)))
+
+
 class MetricName(NamedTuple):
     """The name, group and tags of a metric; `tags` are pairs such as ("topic", "events"), client-id first."""
 
@@ -448,7 +492,7 @@ class MetricsRegistry:
     sample_window_ms, num_samples, recording_level
         metrics.sample.window.ms, metrics.num.samples and metrics.recording.level.
     metrics : tuple of Metric
-        The table: METRICS for a producer, CONSUMER_METRICS for a client that reads.
+        The table: METRICS for a producer, CONSUMER_METRICS or SHARE_METRICS for a client that reads.
     """
 
     def __init__(
@@ -588,7 +632,9 @@ prometheus_client.REGISTRY.register(ConsumerCollector(consumer))
 
 Of a consumer, or a reader, the lag of a partition is `kafka_consumer_fetch_manager_partition_records_lag`,
 with the labels `topic` and `partition`. Groups begin with `kafka_consumer_`, `kafka_consumer_node_`,
-`kafka_consumer_fetch_manager_` (`topic_` and `partition_` follow) and `kafka_consumer_coordinator_`.
+`kafka_consumer_fetch_manager_` (`topic_` and `partition_` follow) and `kafka_consumer_coordinator_`. Of a
+share consumer they begin with `kafka_consumer_share_`, `kafka_consumer_share_fetch_manager_` and
+`kafka_consumer_share_coordinator_`; those of its connections are as of any consumer.
 
 `python -m kbatch.metrics > docs/metrics.md` writes this page.
 """
@@ -597,7 +643,7 @@ with the labels `topic` and `partition`. Groups begin with `kafka_consumer_`, `k
 def page() -> str:
     """Return docs/metrics.md, written from the table."""
     lines = [_INTRODUCTION]
-    tables = (*METRICS, *CONSUMER_METRICS, *COORDINATOR_METRICS)
+    tables = (*METRICS, *READING_METRICS)
     for group, scope in dict.fromkeys((metric.group, metric.scope) for metric in tables):
         about = f", {scope}" if group == FETCH and scope is not Scope.CLIENT else ""
         lines.append(f"\n## {group}{about}\n\n| metric | kind | unit | sensor | level | meaning |\n")

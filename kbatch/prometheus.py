@@ -9,15 +9,17 @@ from typing import ClassVar, Protocol, final
 
 from kbatch.metrics import (
     CONSUMER,
-    CONSUMER_METRICS,
     CONSUMER_NODE,
     COORDINATOR,
-    COORDINATOR_METRICS,
     COUNT,
     FETCH,
     METRICS,
     NODE,
     PRODUCER,
+    READING_METRICS,
+    SHARE,
+    SHARE_COORDINATOR,
+    SHARE_FETCH,
     TOPIC,
     Kind,
     Metric,
@@ -42,6 +44,9 @@ _PREFIXES = {
     CONSUMER_NODE: "_node",
     FETCH: "_fetch_manager",
     COORDINATOR: "_coordinator",
+    SHARE: "_share",
+    SHARE_FETCH: "_share_fetch_manager",
+    SHARE_COORDINATOR: "_share_coordinator",
     COUNT: "_metrics",
 }
 _TAGS = {
@@ -120,9 +125,9 @@ class ConsumerCollector(_ClientCollector):
 
     Parameters
     ----------
-    consumers : Consumer, AsyncConsumer or TopicReader
+    consumers : Consumer, AsyncConsumer, ShareConsumer, AsyncShareConsumer or TopicReader
         Consumers with different client.id. The collector keeps them while it is registered.
     """
 
     kind = "kafka_consumer"
-    table = (*CONSUMER_METRICS, *COORDINATOR_METRICS)
+    table = READING_METRICS

@@ -15,7 +15,7 @@ from typing import Any, final
 
 from kbatch._native.codec.record import ConsumerRecord
 from kbatch.interceptors import ConsumerInterceptor, Interceptor
-from kbatch.records import ProducerRecord
+from kbatch.records import ProducerRecord, ShareRecord
 
 try:
     from opentelemetry import propagate, trace
@@ -25,6 +25,8 @@ except ImportError as error:
 
 __all__ = ["ConsumerTracingInterceptor", "TracingInterceptor"]
 
+# What a program processes.
+Traced = ConsumerRecord | ShareRecord
 # OpenTelemetry's SDK keeps no more links of a span by default.
 MOST_LINKS = 128
 
@@ -116,12 +118,14 @@ class ConsumerTracingInterceptor(ConsumerInterceptor):
         ).end()
 
     @contextmanager
-    def process(self, records: ConsumerRecord | Sequence[ConsumerRecord]) -> Iterator[trace.Span]:
+    def process(
+        self, records: Traced | Sequence[ConsumerRecord] | Sequence[ShareRecord]
+    ) -> Iterator[trace.Span]:
         """Make a span of what is done inside a `with`, and make it the current one.
 
         Parameters
         ----------
-        records : ConsumerRecord, or a sequence of it such as Polled
+        records : ConsumerRecord or ShareRecord, or a sequence of them such as Polled
             The span of one record is a child of the span that sent it. That of several is a child of the
             current span, and linked to the spans that sent them.
         """
@@ -130,7 +134,7 @@ class ConsumerTracingInterceptor(ConsumerInterceptor):
             "messaging.operation.type": "process",
         }
         parent, links = None, list[trace.Link]()
-        if isinstance(records, ConsumerRecord):
+        if isinstance(records, ConsumerRecord | ShareRecord):
             common = _common([records])
             attributes |= {"messaging.kafka.offset": records.offset}
             if _sender_of(found := _context_of(records)).is_valid:
@@ -157,10 +161,10 @@ def _name(operation: str, common: dict[str, str | int]) -> str:
     return operation if topic is None else f"{operation} {topic}"
 
 
-def _common(records: Sequence[ConsumerRecord]) -> dict[str, str | int]:
+def _common(records: Iterable[Traced]) -> dict[str, str | int]:
     """Return the attributes of a topic and a partition that all records are of."""
-    topics = {record.topic for record in records}
-    partitions = {record.partition for record in records}
+    places = {(record.topic, record.partition) for record in records}
+    topics, partitions = {topic for topic, _ in places}, {partition for _, partition in places}
     found: dict[str, str | int] = {}
     if len(topics) == 1:
         found["messaging.destination.name"] = topics.pop()
@@ -169,7 +173,7 @@ def _common(records: Sequence[ConsumerRecord]) -> dict[str, str | int]:
     return found
 
 
-def _context_of(record: ConsumerRecord) -> Context:
+def _context_of(record: Traced) -> Context:
     """Return the context in the record's headers; an empty one if there is none."""
     carrier = {name: bytes(value).decode("latin-1") for name, value in record.headers if value is not None}
     return propagate.extract(carrier, Context())
@@ -179,7 +183,7 @@ def _sender_of(context: Context) -> trace.SpanContext:
     return trace.get_current_span(context).get_span_context()
 
 
-def _links(records: Iterable[ConsumerRecord]) -> list[trace.Link]:
+def _links(records: Iterable[Traced]) -> list[trace.Link]:
     """Return links to the spans that sent the records."""
     senders = (_sender_of(_context_of(record)) for record in records if record.headers)
     return list(islice((trace.Link(sender) for sender in senders if sender.is_valid), MOST_LINKS))

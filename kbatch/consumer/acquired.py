@@ -49,6 +49,7 @@ class _Piece:
     records : FetchedRecords or None
     next_offset : int
         What lies before it was taken, or is a gap.
+    taken_count : int
     """
 
     def __init__(self, acquired: Acquired, config: ConsumerConfig) -> None:
@@ -56,6 +57,7 @@ class _Piece:
         self._ranges = deque(acquired.ranges)
         first, last = acquired.ranges[0][0], acquired.ranges[-1][1]
         self.next_offset = first
+        self.taken_count = 0
         self.records: FetchedRecords | None = FetchedRecords(
             acquired.data,
             topic=acquired.at.partition.topic,
@@ -82,6 +84,7 @@ class _Piece:
             count = self._pass(record.offset, gaps)
             if count:
                 most -= 1
+                self.taken_count += 1
                 yield _share_record(record, count)
 
     def _pass(self, offset: int, gaps: list[int]) -> int:
@@ -228,7 +231,7 @@ class AcquiredRecords:
     def _drop(self, piece: _Piece) -> None:
         """Let go of the piece whose turn it is, or was: an interrupted call is repeated."""
         piece.records = None
-        self._engine.discard(piece.acquired)
+        self._engine.discard(piece.acquired, piece.taken_count)
         self._wake()
         results = self.arrivals.results
         if results and results[0] is piece.acquired:

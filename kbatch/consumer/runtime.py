@@ -22,7 +22,6 @@ from kbatch.core.consumer.engine import ReadingEngine
 from kbatch.core.consumer.leader_requests import FoundOffset
 from kbatch.core.consumer.partition_state import OffsetSpec
 from kbatch.errors import ConsumerClosedError, ForkedConsumerError, KafkaError
-from kbatch.metrics import CONSUMER_METRICS, COORDINATOR_METRICS
 from kbatch.network.runtime import ClientRuntime
 from kbatch.records import TopicPartition, check_text
 
@@ -62,9 +61,9 @@ class ReaderRuntime(ClientRuntime):
         check_caller: weakref.WeakMethod[Callable[[], object]] | None = None,
         engine_type: type[ReadingEngine] = ReadingEngine,
     ) -> None:
-        has_group = engine_type is not ReadingEngine
-        metrics = (*CONSUMER_METRICS, *COORDINATOR_METRICS) if has_group else CONSUMER_METRICS
-        super().__init__(config, new_waiter=new_waiter, check_caller=check_caller, metrics=metrics)
+        super().__init__(
+            config, new_waiter=new_waiter, check_caller=check_caller, metrics=engine_type.metrics
+        )
         self.config = config
         self._noun = noun
         self.on_change: Callable[[], object] = lambda: None

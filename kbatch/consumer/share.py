@@ -37,6 +37,7 @@ from kbatch.errors import (
     KafkaTimeoutError,
     TopicAuthorizationError,
 )
+from kbatch.interceptors import ConsumerInterceptorChain
 from kbatch.metrics import MetricName
 from kbatch.records import (
     INT64_MAX,
@@ -67,7 +68,6 @@ NOT_FOR_SHARE_GROUPS: Mapping[str, str] = {
     "group.protocol": "leave it out: share groups have one protocol",
     "group.remote.assignor": "leave it out: share groups have one assignor",
     "partition.assignment.strategy": "leave it out: share groups have one assignor",
-    "interceptor.classes": "leave it out: a ShareConsumer has no interceptors",
 }
 
 
@@ -92,6 +92,7 @@ class ShareConsumerBase(MemberClient):
         self._missing: set[str] = set()  # topics that a warning was about
         self._refused: KafkaError | None = None  # the error of a login that was raised
         self._calls: deque[tuple[Acknowledge, OnCommit | None]] = deque()
+        self._interceptors = ConsumerInterceptorChain(config.interceptor_classes)
         self._metrics = PollMetrics(runtime.registry)
 
     # Subscription
@@ -190,10 +191,12 @@ class ShareConsumerBase(MemberClient):
             self._poll_count += 1
             deadline = runtime.deadline(timeout)
             self._metrics.begin(runtime.now_ns())
+            self._interceptors.on_poll()
             try:
                 self._send(None, 0 if acquired.has_next else min(most, 2**31 - 1))
                 while await self._await_arrival(deadline):
                     if taken := acquired.take(most):
+                        self._interceptors.on_consume(taken)
                         return taken
                     self._send(None, min(most, 2**31 - 1))
                 return []
@@ -365,6 +368,10 @@ class ShareConsumerBase(MemberClient):
         if not ending.calls_back:
             self._calls = deque((call, None) for call, _ in self._calls)
         await self._leave("close", deadline, is_failing=ending.is_failing)
+
+    def _end(self) -> None:
+        self._interceptors.close()
+        super()._end()
 
 
 def _check(config: ConsumerConfig) -> None:

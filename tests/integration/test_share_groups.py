@@ -15,12 +15,20 @@ from typing import TYPE_CHECKING, Any
 
 import confluent_kafka
 import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from prometheus_client import CollectorRegistry
 
 import kbatch
 from kbatch import AcknowledgeType, ShareConsumer, TopicPartition
 from kbatch.errors import IllegalStateError, InvalidRecordStateError, KafkaError
+from kbatch.prometheus import ConsumerCollector
+from kbatch.tracing import ConsumerTracingInterceptor, TracingInterceptor
 from tests import ROOT
 from tests.support.patience import HANG_SECONDS
+from tests.support.producing import until
 from tests.support.share_groups import LOCK_MS, new_group, new_topic, offsets, polled, send
 from tests.support.shells import new_share_consumer
 
@@ -298,6 +306,41 @@ def test_aborted_records_are_delivered_to_an_uncommitted_group(
         producer.abort_transaction()
     send(servers, topic, 1)
     assert [bytes(each.value) for each in polled(make(group, topic), 2)] == [b"gone", b"0"]
+
+
+def test_polls_are_measured_and_traced(servers: str, make: Callable[..., ShareConsumer]) -> None:
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trace, "get_tracer", provider.get_tracer)
+        group, topic = new_group(servers), new_topic(servers, 0)
+        with kbatch.Producer(
+            bootstrap_servers=servers, interceptor_classes=[TracingInterceptor()]
+        ) as producer:
+            producer.send(topic, b"", partition=0)
+        tracing = ConsumerTracingInterceptor(group_id=group)
+        consumer = make(group, topic, client_id="measured", interceptor_classes=[tracing])
+        (record,) = polled(consumer, 1)
+        with tracing.process(record):
+            pass
+        consumer.commit()
+    sent, received, processed = exporter.get_finished_spans()
+    assert received.name == f"poll {topic}" and processed.name == f"process {topic}"
+    assert processed.context.trace_id == sent.context.trace_id
+    registry = CollectorRegistry()
+    registry.register(ConsumerCollector(consumer))
+    labels = {"client_id": "measured"}
+    until(
+        lambda: (
+            registry.get_sample_value("kafka_consumer_share_fetch_manager_records_consumed_total", labels)
+            == 1
+        )
+    )
+    assert (
+        registry.get_sample_value("kafka_consumer_share_fetch_manager_acknowledgements_send_total", labels)
+        == 1
+    )
+    assert (registry.get_sample_value("kafka_consumer_share_coordinator_heartbeat_total", labels) or 0) >= 1
 
 
 def test_example_of_the_page_runs_as_it_stands(

@@ -25,6 +25,7 @@ import com.fasterxml.jackson.core.type.TypeReference;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import org.apache.kafka.clients.consumer.ConsumerConfig;
+import org.apache.kafka.clients.consumer.KafkaShareConsumer;
 import org.apache.kafka.clients.consumer.internals.FetchMetricsRegistry;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerConfig;
@@ -45,6 +46,7 @@ import org.apache.kafka.common.metrics.stats.Rate;
 import org.apache.kafka.common.metrics.stats.WindowedCount;
 import org.apache.kafka.common.metrics.MeasurableStat;
 import org.apache.kafka.common.security.JaasContext;
+import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 import org.apache.kafka.common.utils.LogContext;
 import org.slf4j.Logger;
@@ -84,6 +86,8 @@ public class ProducerFacts {
                 return metrics();
             case "fetch metrics":
                 return fetchMetrics();
+            case "share metrics":
+                return shareMetrics();
             case "windows":
                 return windows(request);
             case "load":
@@ -208,6 +212,20 @@ public class ProducerFacts {
         List<Object> rows = new ArrayList<>();
         for (MetricNameTemplate each : new FetchMetricsRegistry("consumer").getAllTemplates()) {
             rows.add(List.of(each.group(), each.name(), each.tags().stream().sorted().toList()));
+        }
+        return rows;
+    }
+
+    /** The metrics of a share consumer: group, name and tags. */
+    static Object shareMetrics() {
+        Map<String, Object> settings = Map.of("bootstrap.servers", "localhost:1", "group.id", "g");
+        List<Object> rows = new ArrayList<>();
+        try (KafkaShareConsumer<byte[], byte[]> consumer = new KafkaShareConsumer<>(
+                settings, new ByteArrayDeserializer(), new ByteArrayDeserializer())) {
+            for (MetricName each : consumer.metrics().keySet()) {
+                rows.add(List.of(each.group(), each.name(), each.tags().keySet().stream().sorted().toList()));
+            }
+            consumer.close(Duration.ZERO);
         }
         return rows;
     }

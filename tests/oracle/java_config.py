@@ -104,6 +104,10 @@ class ProducerFacts:
         """Return group, name and tags, but for client-id, of every metric of a consumer's fetches."""
         return {(group, name, tuple(tags)) for group, name, tags in self._ask("fetch metrics")}
 
+    def share_metrics(self) -> set[tuple[str, str, tuple[str, ...]]]:
+        """Return group, name and tags of every metric of a share consumer without connections."""
+        return {(group, name, tuple(tags)) for group, name, tags in self._ask("share metrics")}
+
     def windows(self, samples: int, window_ms: int, steps: Sequence[Sequence[float]]) -> list[list[float]]:
         """Return what `(time,)` steps read after the earlier `(time, value)` steps: avg, max, rate, total,
         rate of occurrences, total of occurrences, ratio.

@@ -16,7 +16,7 @@ from kbatch.core.consumer.share_engine import ShareEngine
 from kbatch.core.consumer.share_fetcher import Acquired, ShareFailed
 from kbatch.core.consumer.share_session import Acknowledge, AcquiredAt
 from kbatch.errors import ErrorCode, KafkaError
-from kbatch.metrics import CONSUMER_METRICS, COORDINATOR_METRICS, MetricsRegistry
+from kbatch.metrics import SHARE_METRICS, MetricsRegistry
 from kbatch.protocol import messages
 from kbatch.records import TopicPartition
 from tests.support.broker_core import START_MS, TOPIC
@@ -68,7 +68,7 @@ class ShareReading(Reading):
         self.faults.delay("ShareFetch", ANSWER_MS / 1000)
 
     def _new_engine(self, seed: int) -> ShareEngine:
-        self.registry = MetricsRegistry("c", metrics=(*CONSUMER_METRICS, *COORDINATOR_METRICS))
+        self.registry = MetricsRegistry("c", metrics=SHARE_METRICS)
         return ShareEngine(
             self.config,
             random=random.Random(seed),

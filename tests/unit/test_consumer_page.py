@@ -12,7 +12,7 @@ import pytest
 import kbatch
 from kbatch import errors
 from kbatch.config import CONSUMER_KEYS
-from kbatch.metrics import CONSUMER_METRICS, COORDINATOR_METRICS
+from kbatch.metrics import READING_METRICS
 from kbatch.testing import Broker
 from tests import ROOT
 
@@ -57,7 +57,7 @@ def test_the_page_names_what_there_is() -> None:
     named = {each for each in quoted if re.fullmatch(r"\w+Error", each)}
     assert named <= set(errors.__all__) and named
     metrics = {each for each in quoted if re.fullmatch(r"[a-z]+(-[a-z]+)+", each)}
-    assert metrics <= {metric.name for metric in (*CONSUMER_METRICS, *COORDINATOR_METRICS)} and metrics
+    assert metrics <= {metric.name for metric in READING_METRICS} and metrics
     methods = {each.partition("(")[0] for each in quoted if re.fullmatch(r"[a-z_]+(\(.*\))?", each)}
     classes = (kbatch.Consumer, kbatch.ShareConsumer, kbatch.Polled, kbatch.interceptors.ConsumerInterceptor)
     known = {name for each in classes for name in dir(each)}

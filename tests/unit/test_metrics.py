@@ -1,6 +1,7 @@
 """Metrics: Kafka's names, and windows that report as Kafka's do."""
 
 import math
+import re
 import subprocess
 import sys
 import threading
@@ -22,6 +23,10 @@ from kbatch.metrics import (
     METRICS,
     NODE,
     PRODUCER,
+    SHARE,
+    SHARE_COORDINATOR,
+    SHARE_FETCH,
+    SHARE_METRICS,
     TOPIC,
     Kind,
     Metric,
@@ -36,6 +41,8 @@ CLIENT = (("client-id", "c"),)
 # What Java has and we do not: strings, and two-phase commit.
 NOT_OURS = {("app-info", "commit-id"), ("app-info", "start-time-ms"), ("app-info", "version")}
 NOT_OURS |= {(PRODUCER, "txn-prepare-time-ns-total")}
+# Queues between two threads, which Java's consumers have.
+OF_JAVAS_THREAD = re.compile("-event|events-|unsent-requests|network-thread")
 # What Java cannot have: it calls back on its I/O thread.
 NOT_JAVAS = {(metric.group, metric.name) for metric in METRICS if metric.is_ours}
 GAUGES = sorted(metric.name for metric in METRICS if metric.kind is Kind.GAUGE and metric.group == PRODUCER)
@@ -76,8 +83,20 @@ def test_names_of_fetching_are_javas(java: ProducerFacts) -> None:
     assert ours == java.fetch_metrics()
 
 
+@pytest.mark.java
+def test_names_of_share_consumers_are_javas(java: ProducerFacts) -> None:
+    groups = (SHARE, SHARE_FETCH, SHARE_COORDINATOR, CONSUMER)
+    javas = {row for row in java.share_metrics() if row[0] in groups and not OF_JAVAS_THREAD.search(row[1])}
+    ours = {
+        (metric.group, metric.name, ("client-id",))
+        for metric in SHARE_METRICS
+        if metric.group in groups and not metric.is_ours
+    }
+    assert ours == javas
+
+
 def test_names_are_unique_and_explained() -> None:
-    for table in (METRICS, CONSUMER_METRICS):
+    for table in (METRICS, CONSUMER_METRICS, SHARE_METRICS):
         assert len({(metric.group, metric.scope, metric.name) for metric in table}) == len(table)
         assert all(metric.doc.endswith(".") and metric.unit for metric in table)
 
@@ -416,4 +435,5 @@ def test_the_page_is_what_the_table_says() -> None:
     assert all(f"| `{metric.name}` | {metric.kind} |" in printed for metric in METRICS)
     marked = [line.split("`")[1] for line in printed.splitlines() if line.endswith("*kbatch only* |")]
     assert marked[:3] == ["callback-queue-size", "callback-time-ns-avg", "callback-time-ns-max"]
-    assert sorted(marked[3:]) == ["fetch-buffer-used-bytes", "metadata-age", "requests-in-flight"]
+    of_all = ["fetch-buffer-used-bytes", "metadata-age", "requests-in-flight"]
+    assert sorted(marked[3:]) == sorted([*of_all, "assigned-partitions", "fetch-buffer-used-bytes"])

@@ -10,7 +10,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from kbatch.metrics import CONSUMER_METRICS, COORDINATOR_METRICS, METRICS, Kind
+from kbatch.metrics import METRICS, READING_METRICS, Kind
 from kbatch.prometheus import ConsumerCollector, ProducerCollector
 from kbatch.testing import Broker
 from tests.support import polling
@@ -84,7 +84,7 @@ def test_R94_prometheus_reads_what_the_consumer_measures() -> None:
         assert value(registry, "node_request_total", one | {"node_id": "node-0"}) >= 1
         found = list(text_string_to_metric_families(generate_latest(registry).decode()))
         assert sum(len(family.samples) for family in found) == len(consumer.metrics())
-        assert len({family.name for family in found}) == len((*CONSUMER_METRICS, *COORDINATOR_METRICS))
+        assert len({family.name for family in found}) == len(READING_METRICS)
         with pytest.raises(ValueError, match="Duplicated timeseries"):
             registry.register(ConsumerCollector(consumer))
 

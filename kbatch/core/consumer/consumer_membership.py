@@ -32,7 +32,6 @@ from kbatch.core.consumer.member_state import (
     HeartbeatOutcome,
     MemberEvent,
     MemberState,
-    outcome_of,
 )
 from kbatch.core.consumer.membership import HeartbeatClock
 from kbatch.errors import (
@@ -40,8 +39,6 @@ from kbatch.errors import (
     IllegalStateError,
     KafkaError,
     UnsupportedVersionError,
-    error_of,
-    row_of,
 )
 from kbatch.protocol import messages
 from kbatch.records import ConsumerGroupMetadata, TopicPartition
@@ -370,46 +367,24 @@ class ConsumerMembership:
 
     def _take(self, pending: AnyNodeRequest, sent_ns: int, response: Response) -> None:
         """Take the answer to a heartbeat, unless the membership for which it was sent is over."""
-        now_ns, answer = response.now_ns, response.message
+        now_ns = response.now_ns
         self._metrics.heartbeat_answered(sent_ns, now_ns)
         if pending is not self._pending:
             return
-        if answer is None:
-            assert response.error is not None
-            if not response.error.retriable:
-                self._fail(response.error, now_ns)
-                return
-            code, outcome = int(response.error.code or 0), HeartbeatOutcome.BACK_OFF
-            self._coordinator.forget()
-        else:
-            code = answer.error_code
-            outcome = outcome_of(code, is_joining=self.state is MemberState.JOINING)
-        if outcome is HeartbeatOutcome.GO_ON:
-            self._take_answer(answer, now_ns)
+        is_joining = self.state is MemberState.JOINING
+        outcome, error = self._coordinator.judge_heartbeat(response, "group", REMEDIES, is_joining=is_joining)
+        if error is None:
+            self._take_answer(response.message, now_ns)
         elif outcome is HeartbeatOutcome.FAIL:
-            self._fail(self._refusal(ErrorCode(code), answer.error_message), now_ns)
+            self._fail(error, now_ns)
         elif outcome is HeartbeatOutcome.REJOIN:
-            logger.warning("%s: the coordinator has removed it (%s)", self, ErrorCode(code))
+            logger.warning("%s: the coordinator has removed it (%s)", self, error.code)
             self._transition(MemberEvent.FENCE)
             self._quit(now_ns)
         else:
-            self._try_again(outcome, now_ns)
-
-    def _try_again(self, outcome: HeartbeatOutcome, now_ns: int) -> None:
-        """Send everything about the member again. The first search for another coordinator has no pause."""
-        self._sent.clear()
-        self._is_urgent = True
-        if outcome is HeartbeatOutcome.FIND:
-            self._coordinator.forget()
-        if outcome is HeartbeatOutcome.FIND and self._pending.attempts == 0:
-            self._pending.attempts = 1
-        else:
-            self._coordinator.back_off(self._pending, now_ns)
-
-    def _refusal(self, code: ErrorCode, words: str | None) -> KafkaError:
-        subject = f"group {self._coordinator.group_id} has refused the member"
-        remedy = REMEDIES.get(code)
-        return error_of(code, "; ".join(filter(None, (f"{subject}: {words or row_of(code).doc}", remedy))))
+            self._sent.clear()  # the next one says everything about the member again
+            self._is_urgent = True
+            self._coordinator.repeat_heartbeat(self._pending, outcome, now_ns)
 
     def _take_answer(self, answer: Any, now_ns: int) -> None:
         """Take a good answer: the epoch, the interval and the target."""

@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from itertools import count
 from random import Random
-from typing import TYPE_CHECKING, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Literal, NotRequired, TypedDict, TypeVar
 
 from kbatch._native.fetch.frames import FramePool
 from kbatch.core.client.calls import Call
@@ -45,7 +45,7 @@ from kbatch.core.consumer.partition_state import (
 from kbatch.core.consumer.positions import Positions
 from kbatch.core.consumer.results import Fetched, Result
 from kbatch.errors import IllegalStateError, KafkaError
-from kbatch.metrics import MetricsRegistry
+from kbatch.metrics import CONSUMER_METRICS, Metric, MetricsRegistry
 
 if TYPE_CHECKING:
     from kbatch.config import ConsumerConfig
@@ -62,6 +62,16 @@ PATIENCE_MS = 5_000
 ENDED = (FetchState.COMPLETE, FetchState.FAILED, FetchState.CLOSED)
 
 
+class EngineOptions(TypedDict):
+    """What every engine of a client that reads is made of, beside its configuration."""
+
+    random: Random
+    registry: MetricsRegistry
+    now_ns: int
+    wall_clock_ms: Callable[[], int]
+    on_change: NotRequired[Callable[[], object]]
+
+
 class ReadingEngine(ClientEngine):
     """The engine of a client that reads.
 
@@ -72,9 +82,15 @@ class ReadingEngine(ClientEngine):
         Parameters of ClientEngine. `on_change` is also called after a call is done.
     wall_clock_ms : Callable[[], int]
         Returns milliseconds since 1970, for auto.offset.reset=by_duration.
+
+    Attributes
+    ----------
+    metrics : tuple[Metric, ...]
+        The table of the registry.
     """
 
     lane_count: ClassVar[int] = FETCH_LANE + 1
+    metrics: ClassVar[tuple[Metric, ...]] = CONSUMER_METRICS
 
     def __init__(
         self,

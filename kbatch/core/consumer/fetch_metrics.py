@@ -1,49 +1,86 @@
-"""The metrics of fetching, under Java's names (FetchMetricsManager)."""
+"""The metrics of fetching, under Java's names (FetchMetricsManager, ShareFetchMetricsManager)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kbatch.core.client.backoff import NS_PER_MS
 
 if TYPE_CHECKING:
     from kbatch.core.consumer.budget import Budget
-    from kbatch.core.consumer.fetch_attempt import FetchAttempt
     from kbatch.core.consumer.partition_state import PartitionState
     from kbatch.core.consumer.results import Fetched
     from kbatch.metrics import MetricsRegistry
     from kbatch.records import TopicPartition
 
 
-class FetchMetrics:
-    """The sensors of Fetch requests and of the records in their answers.
+class RequestMetrics:
+    """The sensors of requests for records, in groups of any kind.
 
     Parameters
     ----------
     registry : MetricsRegistry
     budget : Budget
+    """
+
+    def __init__(self, registry: MetricsRegistry, budget: Budget) -> None:
+        self._registry = registry
+        self._latency = registry.sensor("fetch-latency")
+        self._throttle = registry.sensor("fetch-throttle-time")
+        self._bytes = registry.sensor("bytes-fetched")
+        self._records = registry.sensor("records-fetched")
+        registry.gauge("fetch-buffer-used-bytes", lambda now_ms: budget.used)
+
+    def answered(self, node_id: int, sent_ns: int, throttle_ms: int, now_ns: int) -> None:
+        """Record an answer, good or bad."""
+        now_ms, latency_ms = now_ns // NS_PER_MS, (now_ns - sent_ns) / NS_PER_MS
+        self._latency.record(latency_ms, now_ms)
+        self._registry.sensor("request-latency", node=node_id).record(latency_ms, now_ms)
+        self._throttle.record(throttle_ms, now_ms)
+
+
+class ShareFetchMetrics(RequestMetrics):
+    """The sensors of ShareFetch requests, the records in their answers, and acknowledgements. Its parameters
+    are those of the base.
+    """
+
+    def __init__(self, registry: MetricsRegistry, budget: Budget) -> None:
+        super().__init__(registry, budget)
+        self._acknowledged = registry.sensor("acknowledgements-send")
+        self._failed = registry.sensor("acknowledgements-error")
+
+    def acquired(self, size_bytes: int, now_ns: int) -> None:
+        """Record the bytes of the records in an answer."""
+        self._bytes.record(size_bytes, now_ns // NS_PER_MS)
+
+    def consumed(self, record_count: int, now_ns: int) -> None:
+        """Record records that the program got of one answer."""
+        self._records.record(record_count, now_ns // NS_PER_MS)
+
+    def acknowledged(self, record_count: int, now_ns: int) -> None:
+        """Record acknowledgements that are sent."""
+        self._acknowledged.record(record_count, now_ns // NS_PER_MS)
+
+    def acknowledging_failed(self, record_count: int, now_ns: int) -> None:
+        """Record acknowledgements that a broker has refused, or may not have got."""
+        self._failed.record(record_count, now_ns // NS_PER_MS)
+
+
+class FetchMetrics(RequestMetrics):
+    """The sensors of Fetch requests and of the records in their answers.
+
+    Parameters
+    ----------
+    registry, budget
+        Parameters of RequestMetrics.
     reads_committed : bool
         True if a lag is the distance from the last stable offset.
     """
 
     def __init__(self, registry: MetricsRegistry, budget: Budget, *, reads_committed: bool) -> None:
-        self._registry = registry
+        super().__init__(registry, budget)
         self._reads_committed = reads_committed
-        self._latency = registry.sensor("fetch-latency")
-        self._throttle = registry.sensor("fetch-throttle-time")
-        self._bytes = registry.sensor("bytes-fetched")
-        self._records = registry.sensor("records-fetched")
-        self._lag = registry.sensor("records-lag")
-        self._lead = registry.sensor("records-lead")
-        registry.gauge("fetch-buffer-used-bytes", lambda now_ms: budget.used)
-
-    def answered(self, attempt: FetchAttempt, answer: Any, now_ns: int) -> None:
-        """Record an answer, good or bad."""
-        now_ms, latency_ms = now_ns // NS_PER_MS, (now_ns - attempt.sent_ns) / NS_PER_MS
-        self._latency.record(latency_ms, now_ms)
-        self._registry.sensor("request-latency", node=attempt.node_id).record(latency_ms, now_ms)
-        self._throttle.record(answer.throttle_time_ms, now_ms)
 
     def fetched(self, found: Iterable[Fetched], now_ns: int) -> None:
         """Record the records of an answer."""
@@ -64,11 +101,11 @@ class FetchMetrics:
         end = fetched.last_stable_offset if self._reads_committed else fetched.high_watermark
         lag, lead = end - fetched.next_offset, fetched.next_offset - fetched.log_start_offset
         if end >= 0:
-            self._lag.record(lag, now_ms)
+            sensor("records-lag").record(lag, now_ms)
             sensor("records-lag-window", topic=topic, partition=partition).record(lag, now_ms)
             self._registry.gauge("records-lag", lambda now_ms: lag, topic=topic, partition=partition)
         if fetched.log_start_offset >= 0:
-            self._lead.record(-lead, now_ms)  # the metric is a minimum
+            sensor("records-lead").record(-lead, now_ms)  # the metric is a minimum
             sensor("records-lead-window", topic=topic, partition=partition).record(-lead, now_ms)
             sensor("records-lead-mean", topic=topic, partition=partition).record(lead, now_ms)
             self._registry.gauge("records-lead", lambda now_ms: lead, topic=topic, partition=partition)

@@ -270,7 +270,7 @@ class Fetcher:
             assert response.error is not None
             self._fail_attempt(attempt, response.error)
         else:
-            self._metrics.answered(attempt, answer, now_ns)
+            self._metrics.answered(attempt.node_id, attempt.sent_ns, answer.throttle_time_ms, now_ns)
             if answer.error_code:
                 self._refuse_all(attempt, answer, now_ns)
             else:

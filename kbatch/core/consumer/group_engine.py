@@ -17,12 +17,10 @@ After org.apache.kafka.clients.consumer.internals.AsyncKafkaConsumer and Consume
 
 from __future__ import annotations
 
-import base64
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from random import Random
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Unpack
 
 from kbatch.core.client.any_node_request import AnyNodeRequest
 from kbatch.core.client.backoff import NEVER_NS, NS_PER_MS
@@ -30,9 +28,9 @@ from kbatch.core.client.calls import Call
 from kbatch.core.consumer.classic_membership import ClassicMembership
 from kbatch.core.consumer.commits import CommitOffsets, Commits, CommittedLookup
 from kbatch.core.consumer.consumer_membership import ConsumerMembership
-from kbatch.core.consumer.engine import ReadingEngine
-from kbatch.core.consumer.group_coordinator import GROUP_LANE, GroupCoordinator
+from kbatch.core.consumer.engine import EngineOptions
 from kbatch.core.consumer.group_metrics import GroupMetrics
+from kbatch.core.consumer.member_engine import MemberEngine
 from kbatch.core.consumer.membership import MemberContext, Membership, Ownership, Rebalance
 from kbatch.core.consumer.partition_state import (
     COMMITTED,
@@ -42,7 +40,6 @@ from kbatch.core.consumer.partition_state import (
     PartitionState,
     Start,
 )
-from kbatch.core.consumer.topic_ids import TopicIds
 from kbatch.errors import (
     ErrorCode,
     InvalidGroupIdError,
@@ -50,13 +47,13 @@ from kbatch.errors import (
     NoOffsetForPartitionError,
     UnsupportedVersionError,
 )
+from kbatch.metrics import CONSUMER_METRICS, COORDINATOR_METRICS, Metric
 from kbatch.protocol import messages
 from kbatch.records import ConsumerGroupMetadata, TopicPartition
 
 if TYPE_CHECKING:
     from kbatch.config import ConsumerConfig
     from kbatch.core.consumer.subscription import Subscription
-    from kbatch.metrics import MetricsRegistry
 
 logger = logging.getLogger(__name__)
 
@@ -75,7 +72,7 @@ PROTOCOLS: Mapping[str, Callable[[MemberContext, int], Membership]] = {
 }
 
 
-class GroupEngine(ReadingEngine):
+class GroupEngine(MemberEngine):
     """The engine of a consumer, with or without a group.
 
     Parameters
@@ -86,47 +83,27 @@ class GroupEngine(ReadingEngine):
         a step of a rebalance was asked for, a membership has ended, or committed offsets were found.
     """
 
-    lane_count: ClassVar[int] = GROUP_LANE + 1
+    metrics: ClassVar[tuple[Metric, ...]] = (*CONSUMER_METRICS, *COORDINATOR_METRICS)
 
-    def __init__(
-        self,
-        config: ConsumerConfig,
-        *,
-        random: Random,
-        registry: MetricsRegistry,
-        now_ns: int,
-        wall_clock_ms: Callable[[], int],
-        on_change: Callable[[], object] = lambda: None,
-    ) -> None:
-        super().__init__(
-            config,
-            random=random,
-            registry=registry,
-            now_ns=now_ns,
-            wall_clock_ms=wall_clock_ms,
-            on_change=on_change,
-        )
-        self._config = config
-        coordinator = GroupCoordinator(
-            config.group_id or "", self._connections, self._coordinators, self._backoff
-        )
-        self._ownership = Ownership(self._generations, on_change)
-        metrics = GroupMetrics(registry, lambda: len(self._fetcher.partitions))
+    def __init__(self, config: ConsumerConfig, **options: Unpack[EngineOptions]) -> None:
+        super().__init__(config, **options)
+        self._ownership = Ownership(self._generations, self._on_change)
+        metrics = GroupMetrics(options["registry"], lambda: len(self._fetcher.partitions))
         self._context = MemberContext(
             config,
             self._cluster,
-            coordinator,
+            self._coordinator,
             self._ownership,
-            TopicIds(self._cluster, self._connections, self._backoff),
+            self._topic_ids,
             metrics,
-            new_member_id(random),
+            self._new_member_id,
         )
         self._commits = Commits(
-            coordinator,
+            self._coordinator,
             self._ownership,
             metrics,
             timeout_ms=config.default_api_timeout_ms,
-            on_change=on_change,
+            on_change=self._on_change,
         )
         self._looking_up: list[PartitionState] = []  # whose look-up is not sent
         # the membership that the program wants, the one that there is, and the search for its protocol
@@ -134,10 +111,10 @@ class GroupEngine(ReadingEngine):
         self._membership: Membership | None = None
         self._membership_error: KafkaError | None = None
         self._choosing = AnyNodeRequest()
-        self._leave_calls: list[Call] = []
         # liveness
         self._poll_interval_ns = config.max_poll_interval_ms * NS_PER_MS
         self._reminder_ns = _reminder_ms(config) * NS_PER_MS
+        now_ns = options["now_ns"]
         self._reminded_ns = now_ns  # the poll after which the program was reminded to poll again
         self._polled_ns = now_ns
         self._expired_ns: int | None = None  # when the member has left because of it
@@ -516,14 +493,6 @@ def _reminder_ms(config: ConsumerConfig) -> int:
     return (
         min(in_time_ms, max(config.auto_commit_interval_ms, 100)) if config.enable_auto_commit else in_time_ms
     )
-
-
-def new_member_id(random: Random) -> str:
-    """Return a UUID as Kafka writes it; one that begins with a dash would look like an option."""
-    while True:
-        text = base64.urlsafe_b64encode(random.randbytes(16)).decode().rstrip("=")
-        if not text.startswith("-"):
-            return text
 
 
 def _overdue(gap_ns: int, limit_ms: int) -> str:

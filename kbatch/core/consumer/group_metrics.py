@@ -1,5 +1,6 @@
 """The metrics of a group's member, under Java's names (HeartbeatMetricsManager,
-ConsumerRebalanceMetricsManager, OffsetCommitMetricsManager, ConsumerCoordinator).
+ConsumerRebalanceMetricsManager, ShareRebalanceMetricsManager, OffsetCommitMetricsManager,
+ConsumerCoordinator).
 """
 
 from __future__ import annotations
@@ -14,35 +15,47 @@ if TYPE_CHECKING:
     from kbatch.metrics import MetricsRegistry
 
 
-class GroupMetrics:
-    """The sensors of the coordinator's requests and of rebalances.
+class MemberMetrics:
+    """The sensors of a membership by any protocol.
 
     Parameters
     ----------
     registry : MetricsRegistry
-        Its table has COORDINATOR_METRICS.
+        Its table has COORDINATOR_METRICS or SHARE_METRICS.
     assigned_count : callable
         Returns the number of partitions that are read.
     """
 
     def __init__(self, registry: MetricsRegistry, assigned_count: Callable[[], int]) -> None:
         self._heartbeat = registry.sensor("heartbeat-latency")
-        self._join = registry.sensor("join-latency")
-        self._sync = registry.sensor("sync-latency")
-        self._commit = registry.sensor("commit-latency")
         self._rebalance = registry.sensor("rebalance-latency")
-        self._failed = registry.sensor("failed-rebalance")
-        self._heartbeat_ms = self._rebalance_ms = -1
-        self._begun_ns: int | None = None
+        self._heartbeat_ms = -1
         registry.gauge("assigned-partitions", lambda now_ms: assigned_count())
         registry.gauge("last-heartbeat-seconds-ago", lambda now_ms: _seconds_ago(self._heartbeat_ms, now_ms))
-        registry.gauge("last-rebalance-seconds-ago", lambda now_ms: _seconds_ago(self._rebalance_ms, now_ms))
 
     def heartbeat_sent(self, now_ns: int) -> None:
         self._heartbeat_ms = now_ns // NS_PER_MS
 
     def heartbeat_answered(self, sent_ns: int, now_ns: int) -> None:
         self._heartbeat.record((now_ns - sent_ns) / NS_PER_MS, now_ns // NS_PER_MS)
+
+    def rebalanced(self, now_ns: int) -> None:
+        """Record a rebalance that was completed as soon as it was known."""
+        self._rebalance.record(0, now_ns // NS_PER_MS)
+
+
+class GroupMetrics(MemberMetrics):
+    """The sensors of the coordinator's requests and of rebalances. Its parameters are those of the base."""
+
+    def __init__(self, registry: MetricsRegistry, assigned_count: Callable[[], int]) -> None:
+        super().__init__(registry, assigned_count)
+        self._join = registry.sensor("join-latency")
+        self._sync = registry.sensor("sync-latency")
+        self._commit = registry.sensor("commit-latency")
+        self._failed = registry.sensor("failed-rebalance")
+        self._rebalance_ms = -1
+        self._begun_ns: int | None = None
+        registry.gauge("last-rebalance-seconds-ago", lambda now_ms: _seconds_ago(self._rebalance_ms, now_ms))
 
     def joined(self, sent_ns: int, now_ns: int) -> None:
         """Record the answer to a JoinGroup."""

@@ -9,18 +9,17 @@ After org.apache.kafka.clients.consumer.internals.ShareConsumerImpl; KIP-932.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from random import Random
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, ClassVar, Unpack
 
 from kbatch.core.client.backoff import NEVER_NS
-from kbatch.core.consumer.engine import ReadingEngine
-from kbatch.core.consumer.group_coordinator import GROUP_LANE, GroupCoordinator
-from kbatch.core.consumer.group_engine import new_member_id
-from kbatch.core.consumer.group_metrics import GroupMetrics
+from kbatch.core.consumer.engine import EngineOptions
+from kbatch.core.consumer.fetch_metrics import ShareFetchMetrics
+from kbatch.core.consumer.group_metrics import MemberMetrics
+from kbatch.core.consumer.member_engine import MemberEngine
 from kbatch.core.consumer.share_fetcher import Acquired, ShareFetcher
 from kbatch.core.consumer.share_membership import ShareMembership
-from kbatch.core.consumer.topic_ids import TopicIds
+from kbatch.metrics import SHARE_METRICS, Metric
 from kbatch.records import TopicPartition
 
 if TYPE_CHECKING:
@@ -28,10 +27,9 @@ if TYPE_CHECKING:
     from kbatch.core.client.calls import Call
     from kbatch.core.consumer.share_session import Acknowledge, Key
     from kbatch.errors import KafkaError
-    from kbatch.metrics import MetricsRegistry
 
 
-class ShareEngine(ReadingEngine):
+class ShareEngine(MemberEngine):
     """The engine of a share consumer.
 
     Parameters
@@ -39,35 +37,17 @@ class ShareEngine(ReadingEngine):
     config : ConsumerConfig
         It has a group.id.
     random, registry, now_ns, wall_clock_ms, on_change
-        Parameters of ReadingEngine; `registry` has COORDINATOR_METRICS too.
+        Parameters of ReadingEngine; `registry` has SHARE_METRICS.
     """
 
-    lane_count: ClassVar[int] = GROUP_LANE + 1
+    metrics: ClassVar[tuple[Metric, ...]] = SHARE_METRICS
 
-    def __init__(
-        self,
-        config: ConsumerConfig,
-        *,
-        random: Random,
-        registry: MetricsRegistry,
-        now_ns: int,
-        wall_clock_ms: Callable[[], int],
-        on_change: Callable[[], object] = lambda: None,
-    ) -> None:
-        super().__init__(
-            config,
-            random=random,
-            registry=registry,
-            now_ns=now_ns,
-            wall_clock_ms=wall_clock_ms,
-            on_change=on_change,
-        )
-        coordinator = GroupCoordinator(
-            config.group_id or "", self._connections, self._coordinators, self._backoff
-        )
-        metrics = GroupMetrics(registry, lambda: len(self._acquirer.partitions))
-        self._topic_ids = TopicIds(self._cluster, self._connections, self._backoff)
-        self._member = ShareMembership(config, coordinator, metrics, new_member_id(random))
+    def __init__(self, config: ConsumerConfig, **options: Unpack[EngineOptions]) -> None:
+        super().__init__(config, **options)
+        registry = options["registry"]
+        self._acquiring_metrics = ShareFetchMetrics(registry, self._budget)
+        metrics = MemberMetrics(registry, lambda: len(self._acquirer.partitions))
+        self._member = ShareMembership(config, self._coordinator, metrics, self._new_member_id)
         self._acquirer = ShareFetcher(
             config,
             self._cluster,
@@ -75,11 +55,11 @@ class ShareEngine(ReadingEngine):
             self._backoff,
             self._budget,
             self._frames,
+            self._acquiring_metrics,
             member_id=self._member.member_id,
             results=self._completed,
-            on_change=on_change,
+            on_change=self._on_change,
         )
-        self._leave_calls: list[Call] = []
         self._is_leaving = False
         self._unnamed_deadline_ns = NEVER_NS
 
@@ -121,9 +101,14 @@ class ShareEngine(ReadingEngine):
 
         self.submit(stop)
 
-    def discard(self, acquired: Acquired) -> None:
-        """Give back the memory of records; a second call has no effect."""
-        self.submit(lambda now_ns: acquired.release())
+    def discard(self, acquired: Acquired, record_count: int = 0) -> None:
+        """Give back the memory of records, of which the program got so many. A second call has no effect."""
+
+        def discard(now_ns: int) -> None:
+            if acquired.release() and record_count:
+                self._acquiring_metrics.consumed(record_count, now_ns)
+
+        self.submit(discard)
 
     def leave(self, call: Call) -> None:
         """Send what was acknowledged, let brokers release all other records, and leave the group."""

@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from kbatch.core.client.backoff import ExponentialBackoff
     from kbatch.core.client.cluster import Cluster
     from kbatch.core.client.connections import Connections, Request, Response
+    from kbatch.core.consumer.fetch_metrics import ShareFetchMetrics
 
 # The first version of ShareFetch and ShareAcknowledge that renews locks.
 FIRST_VERSION_WITH_RENEWAL = 2
@@ -92,11 +93,12 @@ class Acquired:
     until_ns: int
     share: FrameShare | None
 
-    def release(self) -> None:
-        """Give back the memory; a second call has no effect."""
+    def release(self) -> bool:
+        """Give back the memory. Return False, with no effect, if that has happened."""
         share, self.share = self.share, None
         if share is not None:
             share.release()
+        return share is not None
 
 
 class ShareFailed(NamedTuple):
@@ -109,11 +111,12 @@ class _Attempt:
     """A request in flight."""
 
     def __init__(
-        self, node_id: int, session: ShareSession, parts: list[Part], reserved_bytes: int = 0
+        self, node_id: int, session: ShareSession, parts: list[Part], sent_ns: int, reserved_bytes: int = 0
     ) -> None:
         self.node_id = node_id
         self.session = session
         self.parts = parts
+        self.sent_ns = sent_ns
         self.reserved_bytes = reserved_bytes
         self.frame_bytes = 0
 
@@ -129,6 +132,7 @@ class ShareFetcher:
     ----------
     config, cluster, connections, backoff, budget, frames
         Those of Fetcher.
+    metrics : ShareFetchMetrics
     member_id : str
     results : list
         Gets Acquired and ShareFailed.
@@ -153,6 +157,7 @@ class ShareFetcher:
         backoff: ExponentialBackoff,
         budget: Budget,
         frames: FramePool,
+        metrics: ShareFetchMetrics,
         *,
         member_id: str,
         results: list[Any],
@@ -164,6 +169,7 @@ class ShareFetcher:
         self._backoff = backoff
         self._budget = budget
         self._frames = frames
+        self._metrics = metrics
         self._member_id = member_id
         self._results = results
         self._on_change = on_change
@@ -173,6 +179,7 @@ class ShareFetcher:
         self._attempts: dict[Key, int] = {}
         self._is_closing = False
         self.partitions: dict[Key, TopicPartition] = {}
+        self._ran_ns = 0
         self.wanted_records = 0
         self.deadline_ns = NEVER_NS
 
@@ -220,6 +227,7 @@ class ShareFetcher:
 
     def run(self, now_ns: int) -> None:
         """Send the requests that are possible now."""
+        self._ran_ns = now_ns
         self.deadline_ns = NEVER_NS
         by_node = self._wanted(now_ns)
         for node_id in {*by_node, *self._sessions}:
@@ -322,8 +330,7 @@ class ShareFetcher:
                 for topic_id, indexes in _indexes(forgotten).items()
             ],
         )
-        attempt = _Attempt(node_id, session, parts, size_bytes)
-        session.is_in_flight = True
+        attempt = self._begin(_Attempt(node_id, session, parts, now_ns, size_bytes))
         self._connections.send(
             node_id,
             message,
@@ -349,10 +356,16 @@ class ShareFetcher:
             is_renew_ack=renews,
             topics=_by_topic(batches, _Acknowledge.AcknowledgeTopic, _Acknowledge.AcknowledgePartition),
         )
-        attempt = _Attempt(node_id, session, parts)
-        session.is_in_flight = True
+        attempt = self._begin(_Attempt(node_id, session, parts, now_ns))
         handle = partial(self._take_acknowledged, attempt, is_last=self._is_closing)
         self._connections.send(node_id, message, handle, now_ns, lane=FETCH_LANE)
+
+    def _begin(self, attempt: _Attempt) -> _Attempt:
+        """Note a request that is sent."""
+        attempt.session.is_in_flight = True
+        if count := sum(len(each.types) for each in attempt.parts):
+            self._metrics.acknowledged(count, attempt.sent_ns)
+        return attempt
 
     # Answers
 
@@ -360,6 +373,10 @@ class ShareFetcher:
         """Take the answer to a ShareFetch, or its failure."""
         self._budget.release(attempt.reserved_bytes)
         answer, now_ns = self._answer_of(attempt, response), response.now_ns
+        if response.message is not None:
+            self._metrics.answered(
+                attempt.node_id, attempt.sent_ns, response.message.throttle_time_ms, now_ns
+            )
         if answer is None:
             return
         nodes = [Node(each.node_id, each.host, each.port, each.rack) for each in answer.node_endpoints]
@@ -379,6 +396,7 @@ class ShareFetcher:
             self.wanted_records = 0
             self._budget.charge(attempt.frame_bytes)
             share = FrameShare(self._budget, attempt.frame_bytes, len(found))
+            self._metrics.acquired(sum(len(part.records or b"") for _, part in found), now_ns)
             for key, part in found:
                 acquired = tuple(
                     (a.first_offset, a.last_offset, a.delivery_count) for a in part.acquired_records
@@ -446,6 +464,8 @@ class ShareFetcher:
 
     def _settle(self, parts: Iterable[Part], error: KafkaError | None) -> None:
         for each in parts:
+            if error is not None:
+                self._metrics.acknowledging_failed(len(each.types), self._ran_ns)
             each.call.settle(each.at.partition, error)
             self._on_change()
 

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING
 from kbatch.core.client.any_node_request import AnyNodeRequest
 from kbatch.core.client.backoff import NEVER_NS, NS_PER_MS
 from kbatch.core.consumer.group_coordinator import GROUP_LANE
-from kbatch.core.consumer.member_state import HeartbeatOutcome, outcome_of
+from kbatch.core.consumer.member_state import HeartbeatOutcome
 from kbatch.core.consumer.membership import HeartbeatClock
-from kbatch.errors import ErrorCode, KafkaError, error_of, row_of
+from kbatch.errors import ErrorCode, KafkaError
 from kbatch.protocol import messages
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from kbatch.config import ConsumerConfig
     from kbatch.core.client.connections import Response
     from kbatch.core.consumer.group_coordinator import GroupCoordinator
-    from kbatch.core.consumer.group_metrics import GroupMetrics
+    from kbatch.core.consumer.group_metrics import MemberMetrics
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ class ShareMembership:
     ----------
     config : ConsumerConfig
     coordinator : GroupCoordinator
-    metrics : GroupMetrics
+    metrics : MemberMetrics
     member_id : str
         A UUID. It stays for the life of the consumer.
 
@@ -71,7 +71,7 @@ class ShareMembership:
     """
 
     def __init__(
-        self, config: ConsumerConfig, coordinator: GroupCoordinator, metrics: GroupMetrics, member_id: str
+        self, config: ConsumerConfig, coordinator: GroupCoordinator, metrics: MemberMetrics, member_id: str
     ) -> None:
         self._config = config
         self._coordinator = coordinator
@@ -195,37 +195,23 @@ class ShareMembership:
 
     def _take(self, pending: AnyNodeRequest, sent_ns: int, response: Response) -> None:
         """Take the answer to a heartbeat, unless the membership for which it was sent is over."""
-        now_ns, answer = response.now_ns, response.message
+        now_ns = response.now_ns
         self._metrics.heartbeat_answered(sent_ns, now_ns)
         if pending is not self._pending:
             return
-        if answer is None:
-            assert response.error is not None
-            if not response.error.retriable:
-                self._fail(response.error)
-                return
-            self._coordinator.forget()
-            outcome, code = HeartbeatOutcome.BACK_OFF, ErrorCode.NONE
-        else:
-            code = ErrorCode(answer.error_code)
-            outcome = outcome_of(code, is_joining=self._epoch == JOINS)
-        if outcome is HeartbeatOutcome.GO_ON:
-            self._take_answer(answer, now_ns)
+        outcome, error = self._coordinator.judge_heartbeat(
+            response, "share group", REMEDIES, is_joining=self._epoch == JOINS
+        )
+        if error is None:
+            self._take_answer(response.message, now_ns)
         elif outcome is HeartbeatOutcome.FAIL:
-            self._fail(self._refusal(code, answer.error_message))
+            self._fail(error)
         elif outcome is HeartbeatOutcome.REJOIN:
-            logger.warning("%s: the coordinator has removed it (%s)", self, code)
+            logger.warning("%s: the coordinator has removed it (%s)", self, error.code)
             self._quit()
         else:
             self._sent_topics = None
-            if outcome is HeartbeatOutcome.FIND:
-                self._coordinator.forget()
-            self._coordinator.back_off(pending, now_ns)
-
-    def _refusal(self, code: ErrorCode, words: str | None) -> KafkaError:
-        subject = f"share group {self._coordinator.group_id} has refused the member"
-        remedy = REMEDIES.get(code)
-        return error_of(code, "; ".join(filter(None, (f"{subject}: {words or row_of(code).doc}", remedy))))
+            self._coordinator.repeat_heartbeat(pending, outcome, now_ns)
 
     def _take_answer(self, answer: Any, now_ns: int) -> None:
         """Take a good answer: the epoch, the interval and the assignment."""
@@ -233,9 +219,12 @@ class ShareMembership:
         self._clock.interval_ns = max(answer.heartbeat_interval_ms, 1) * NS_PER_MS
         self._epoch = answer.member_epoch
         if answer.assignment is not None:
-            self.assignment = {
+            assignment = {
                 each.topic_id: frozenset(each.partitions) for each in answer.assignment.topic_partitions
             }
+            if assignment != self.assignment:
+                self._metrics.rebalanced(now_ns)
+            self.assignment = assignment
         if self._is_new:  # the coordinator assigns partitions a while later
             self._is_new = False
             self._clock.unsettle(now_ns)

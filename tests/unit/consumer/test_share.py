@@ -163,7 +163,7 @@ class Program:
             engine, config, lambda: self.now_ns, wake=lambda: None, notify=lambda: False
         )
 
-    def discard(self, acquired: Acquired) -> None:
+    def discard(self, acquired: Acquired, record_count: int = 0) -> None:
         self.discarded.append(acquired)
 
     def arrive(self, data: bytes, *ranges: tuple[int, int, int], until_ns: int = 1) -> None:

@@ -19,8 +19,8 @@ from kbatch.errors import (
 )
 from kbatch.records import AcknowledgeType, TopicPartition
 from tests.support.broker_core import TOPIC
-from tests.support.reading import FIRST
-from tests.support.sharing_groups import INTERVAL_MS, LOCK_MS, ShareReading
+from tests.support.reading import FIRST, MS
+from tests.support.sharing_groups import ANSWER_MS, INTERVAL_MS, LOCK_MS, ShareReading
 
 ACCEPT, RELEASE, REJECT, RENEW = AcknowledgeType
 SECOND = TopicPartition(TOPIC, 1)
@@ -298,3 +298,29 @@ def test_member_without_polls_leaves_and_joins_at_the_next() -> None:
     assert r.epoch is None and r.engine.assigned == set()
     r.poll()
     assert r.epoch == 1 and r.engine.assigned == {FIRST}
+
+
+# Metrics
+
+
+def test_requests_and_acknowledgements_are_measured() -> None:
+    def value(name: str) -> float:
+        (found,) = (each for key, each in r.registry.snapshot(r.now_ns // MS).items() if key.name == name)
+        return found
+
+    r = joined()
+    r.available = {FIRST: [0, 1, 2]}
+    r.poll()
+    (acquired,) = r.acquired
+    r.engine.discard(acquired, 3)
+    r.engine.discard(acquired, 3)
+    r.acknowledge({0: ACCEPT, 1: ACCEPT})
+    r.advance(ANSWER_MS)
+    r.acknowledge_codes = [ErrorCode.INVALID_RECORD_STATE]
+    r.acknowledge({2: ACCEPT})
+    r.advance(ANSWER_MS)
+    assert value("records-consumed-total") == 3 and value("bytes-consumed-total") == len(acquired.data)
+    assert value("acknowledgements-send-total") == 3 and value("acknowledgements-error-total") == 1
+    assert value("fetch-total") >= 1 and value("fetch-latency-max") >= ANSWER_MS
+    assert value("heartbeat-total") >= 1 and value("rebalance-total") == 1
+    assert value("assigned-partitions") == 1
