@@ -382,9 +382,13 @@ class ConsumerMembership:
             self._transition(MemberEvent.FENCE)
             self._quit(now_ns)
         else:
-            self._sent.clear()  # the next one says everything about the member again
-            self._is_urgent = True
-            self._coordinator.repeat_heartbeat(self._pending, outcome, now_ns)
+            self._try_again(outcome, now_ns)
+
+    def _try_again(self, outcome: HeartbeatOutcome, now_ns: int) -> None:
+        """Send everything about the member again."""
+        self._sent.clear()
+        self._is_urgent = True
+        self._coordinator.repeat_heartbeat(self._pending, outcome, now_ns)
 
     def _take_answer(self, answer: Any, now_ns: int) -> None:
         """Take a good answer: the epoch, the interval and the target."""
