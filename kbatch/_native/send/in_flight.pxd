@@ -1,24 +1,77 @@
 cimport cython
 from libc.stdint cimport int32_t, int64_t
 
-from kbatch._native.batch.producer_batch cimport ProducerBatch
+from kbatch._native.batch.producer_batch cimport PartitionQueue, ProducerBatch, kb_batch
+
+cdef extern from "sequences.h" nogil:
+    enum:
+        KB_FORMER_LEADER
+
+    const int64_t KB_NO_RECORD
+    const int64_t KB_UNKNOWN_NS
+
+    ctypedef struct kb_identity:
+        int64_t producer_id
+        int32_t epoch
+
+    ctypedef struct kb_in_flight:
+        void *owner
+        kb_in_flight *next
+        kb_batch *batch
+        int32_t record_count
+        int64_t sent_ns
+        int64_t counter
+        int32_t node_id
+        bint is_in_flight
+        bint is_ambiguous
+        bint is_set_aside
+        bint is_proved
+
+    ctypedef struct kb_gate:
+        bint muted
+        bint fresh_blocked
+        int64_t retry_number
+
+    ctypedef struct kb_sequences:
+        kb_in_flight *first
+        int32_t count
+        kb_identity identity
+        int64_t next_counter
+        int64_t acked_counter
+        int64_t hole_end
+        int64_t known_ns
+        int32_t leader
+        int32_t leader_epoch
+        bint is_doubtful
+        bint is_stopped
+        bint waits_for_identity
+        kb_gate gate
+
+    bint kb_same_gate(kb_gate a, kb_gate b) noexcept
+    bint kb_same_identity(kb_identity a, kb_identity b) noexcept
+    void kb_in_flight_insert(kb_sequences *sequences, kb_in_flight *entry, kb_in_flight *after) noexcept
+    void kb_in_flight_remove(kb_sequences *sequences, kb_in_flight *entry) noexcept
+    void kb_sequences_init(kb_sequences *sequences) noexcept
+    void kb_sequences_restart(kb_sequences *sequences, kb_identity identity, int64_t counter) noexcept
+    void kb_sequences_number(kb_sequences *sequences, kb_in_flight *entry) noexcept
+    void kb_sequences_acknowledge(kb_sequences *sequences, const kb_in_flight *entry,
+                                  int64_t oldest_ns) noexcept
+    bint kb_has_hole(const kb_sequences *sequences) noexcept
+    bint kb_is_broken(const kb_sequences *sequences) noexcept
+    bint kb_may_follow(const kb_sequences *sequences, int64_t oldest_ns) noexcept
+    kb_gate kb_gate_under(const kb_sequences *sequences, const kb_identity *identity, int64_t max_in_flight,
+                          int64_t oldest_ns) noexcept
+    void kb_begin_leader(kb_sequences *sequences, int32_t leader, int32_t leader_epoch) noexcept
+    void kb_begin_topic(kb_sequences *sequences) noexcept
 
 
 @cython.final
 cdef class InFlight:
     cdef readonly PartitionState state
     cdef readonly ProducerBatch batch
-    cdef readonly int64_t number
-    cdef readonly int32_t record_count
-    cdef readonly int64_t sent_ns
-    cdef public int64_t counter
-    cdef public int32_t node_id
-    cdef public bint is_in_flight
-    cdef public bint is_ambiguous
-    cdef public bint is_set_aside
-    cdef public bint is_proved
     cdef public object last_error
     cdef public object attempt
+    cdef kb_in_flight raw
 
 
 @cython.final
@@ -27,21 +80,15 @@ cdef class PartitionState:
     cdef readonly int32_t partition
     cdef readonly tuple key
     cdef public bytes topic_id
-    cdef readonly int32_t leader
-    cdef readonly int32_t leader_epoch
-    cdef public list in_flight
-    cdef public object identity
-    cdef public int64_t next_counter
-    cdef public int64_t acked_counter
-    cdef public int64_t hole_end
-    cdef public int64_t known_ns
-    cdef public bint is_doubtful
-    cdef public bint is_stopped
-    cdef public bint waits_for_identity
-    cdef public tuple gate
+    cdef object _identity            # what `raw.identity` says
+    cdef set _entries                # owns what `raw` lists
+    cdef kb_sequences raw
 
-    cdef bint _has_hole(self) noexcept
-    cdef bint _is_broken(self) noexcept
-    cdef InFlight _add(self, ProducerBatch batch, int64_t now_ns)
-    cdef int _acknowledge(self, InFlight entry, int64_t oldest_ns) except -1
-    cdef tuple _gate_under(self, object identity, Py_ssize_t max_in_flight, int64_t oldest_ns)
+    cdef InFlight _add(self, ProducerBatch batch, int64_t now_ns, bint is_numbered)
+    cdef bint _forget(self, InFlight entry) except -1
+    cdef kb_gate _gate_under(self, object identity, Py_ssize_t max_in_flight, int64_t oldest_ns) except *
+    cdef int _update_gate(self, PartitionQueue queue, object identity, Py_ssize_t max_in_flight,
+                          int64_t oldest_ns) except -1
+
+
+cdef kb_identity identity_of(object identity) except *

@@ -1,8 +1,8 @@
 """InFlight: unfinished batches that were drained, and the state of their partitions.
 
 Theory of operation. These objects belong to the sender, and kbatch.core decides about them: Idempotence
-interprets the sequences, Sender the fate of a batch. Here is what both do for every batch and partition;
-`produce_wire` does it for a whole request.
+interprets the sequences, Sender the fate of a batch. The rules that every batch meets are in sequences.h, and
+need no Python; `produce_wire` applies them to a whole request.
 
 Only the sender's thread uses them.
 """
@@ -10,18 +10,12 @@ Only the sender's thread uses them.
 cimport cython
 from libc.stdint cimport int32_t, int64_t
 
-from kbatch._native.batch.producer_batch cimport DONE, ProducerBatch
+from kbatch._native.batch.producer_batch cimport PartitionQueue, ProducerBatch
 
 from typing import NamedTuple
 
-# A record number of no batch: no retry may be drained.
-NOTHING = 2**62
-cdef int64_t _NOTHING = NOTHING
-# Before any clock: the `known_ns` of a partition whose leader may have no state of the producer.
-UNKNOWN_NS = -2**62
-cdef int64_t _UNKNOWN_NS = UNKNOWN_NS
-# The `node_id` of a batch whose request went to a former leader.
-cdef int32_t FORMER_LEADER = -2
+NOTHING = KB_NO_RECORD
+UNKNOWN_NS = KB_UNKNOWN_NS
 
 
 class Identity(NamedTuple):
@@ -37,6 +31,12 @@ OPEN = (False, False, -1)
 cdef object _NO_IDENTITY = NO_IDENTITY
 
 
+cdef kb_identity identity_of(object identity) except *:
+    cdef kb_identity raw
+    raw.producer_id, raw.epoch = identity
+    return raw
+
+
 @cython.final
 @cython.freelist(64)
 cdef class InFlight:
@@ -44,6 +44,8 @@ cdef class InFlight:
 
     Attributes
     ----------
+    number : int
+        Of its first record in the partition, as for `ProducerBatch.first_number`.
     counter : int
         Of its first record within the identity of its partition's state; -1 without idempotence.
     sent_ns : int
@@ -67,16 +69,77 @@ cdef class InFlight:
                  int64_t counter=-1):
         self.state = state
         self.batch = batch
-        self.sent_ns = sent_ns
-        self.number = batch.raw.first_number
-        self.record_count = batch.raw.contents.count
-        self.counter = counter
-        self.node_id = -1
+        self.raw.owner = <void *>self
+        self.raw.batch = &batch.raw
+        self.raw.record_count = batch.raw.contents.count
+        self.raw.sent_ns = sent_ns
+        self.raw.counter = counter
+        self.raw.node_id = -1
+
+    @property
+    def number(self):
+        return self.batch.raw.first_number
+
+    @property
+    def record_count(self):
+        return self.raw.record_count
+
+    @property
+    def sent_ns(self):
+        return self.raw.sent_ns
+
+    @property
+    def counter(self):
+        return self.raw.counter
+
+    @counter.setter
+    def counter(self, int64_t value):
+        self.raw.counter = value
 
     @property
     def end(self):
         """The counter after its last record."""
-        return self.counter + self.record_count
+        return self.raw.counter + self.raw.record_count
+
+    @property
+    def node_id(self):
+        return self.raw.node_id
+
+    @node_id.setter
+    def node_id(self, int32_t value):
+        self.raw.node_id = value
+
+    @property
+    def is_in_flight(self):
+        return self.raw.is_in_flight
+
+    @is_in_flight.setter
+    def is_in_flight(self, bint value):
+        self.raw.is_in_flight = value
+
+    @property
+    def is_ambiguous(self):
+        return self.raw.is_ambiguous
+
+    @is_ambiguous.setter
+    def is_ambiguous(self, bint value):
+        self.raw.is_ambiguous = value
+
+    @property
+    def is_set_aside(self):
+        return self.raw.is_set_aside
+
+    @is_set_aside.setter
+    def is_set_aside(self, bint value):
+        self.raw.is_set_aside = value
+
+    @property
+    def is_proved(self):
+        return self.raw.is_proved
+
+    @is_proved.setter
+    def is_proved(self, bint value):
+        self.raw.is_proved = value
 
 
 @cython.final
@@ -90,8 +153,6 @@ cdef class PartitionState:
     next_counter, acked_counter, hole_end : int
         Of the next new batch; of the last record known to be in the log (-1: none); after the last failed
         record that had a number.
-    in_flight : list of InFlight
-        In the order of the records.
     known_ns : int
         The leader has known the producer id since this time: that of the first transmission of the batch that
         it acknowledged last; UNKNOWN_NS if it may not know it.
@@ -116,149 +177,222 @@ cdef class PartitionState:
         self.partition = partition
         self.key = (topic, partition)
         self.topic_id = b""
-        self.leader = self.leader_epoch = -1
-        self.known_ns = _UNKNOWN_NS
-        self.in_flight = []
-        self.gate = OPEN
-        self.identity = _NO_IDENTITY
-        self.restart(_NO_IDENTITY, 0)
+        self._identity = _NO_IDENTITY
+        self._entries = set()
+        kb_sequences_init(&self.raw)
 
-    def restart(self, identity not None, int64_t counter):
-        """Restart the numbers, under `identity`."""
-        if identity.producer_id != self.identity.producer_id:
-            self.known_ns = _UNKNOWN_NS
-        self.identity = identity
-        self.next_counter = counter
-        self.acked_counter = counter - 1
-        self.hole_end = 0
-        self.is_doubtful = False
+    # The batches in flight
 
     @property
-    def has_hole(self):
-        """True if a numbered batch failed, and no later one was acknowledged."""
-        return self._has_hole()
-
-    cdef bint _has_hole(self) noexcept:
-        return self.hole_end > self.acked_counter + 1
-
-    @property
-    def is_broken(self):
-        """True if a batch is missing, or may be."""
-        return self._is_broken()
-
-    cdef bint _is_broken(self) noexcept:
-        cdef InFlight each
-        if self._has_hole():
-            return True
-        for each in self.in_flight:
-            if each.is_set_aside or each.batch.raw.state == DONE:
-                return True
-        return False
-
-    def begin_topic(self, bytes topic_id not None):
-        """Note that the topic was recreated: brokers know nothing of the producer, and earlier batches are
-        gone.
-        """
-        cdef InFlight each
-        if self.topic_id and self.topic_id != topic_id:
-            self.known_ns = _UNKNOWN_NS
-            for each in self.in_flight:
-                each.is_ambiguous = each.is_proved = False
-        self.topic_id = topic_id
-
-    def begin_leader(self, int32_t leader, int32_t leader_epoch):
-        """Note the partition's leader, -1 if unknown; the state of another node or epoch no longer counts."""
-        cdef InFlight each
-        if leader != self.leader or leader_epoch != self.leader_epoch:
-            self.leader = leader
-            self.leader_epoch = leader_epoch
-            self.known_ns = _UNKNOWN_NS
-            for each in self.in_flight:
-                each.node_id = FORMER_LEADER
-
-    def doubt_leader(self):
-        """Note that the leader may have no state of the producer."""
-        self.known_ns = _UNKNOWN_NS
-
-    def is_known_since(self, int64_t oldest_ns):
-        """True if the leader has known the producer since after `oldest_ns`, and cannot have forgotten it."""
-        return self.known_ns > oldest_ns
+    def in_flight(self):
+        """list of InFlight : in the order of the records."""
+        cdef list found = []
+        cdef kb_in_flight *each = self.raw.first
+        while each != NULL:
+            found.append(<InFlight>each.owner)
+            each = each.next
+        return found
 
     def find(self, ProducerBatch batch not None):
         """Return the batch's InFlight, or None."""
-        cdef InFlight each
-        for each in self.in_flight:
-            if each.batch is batch:
-                return each
+        cdef kb_in_flight *each = self.raw.first
+        while each != NULL:
+            if each.batch == &batch.raw:
+                return <InFlight>each.owner
+            each = each.next
         return None
+
+    def add(self, ProducerBatch batch not None, int64_t now_ns, *, bint is_numbered=True):
+        """Return the InFlight of a batch that gets the next numbers, or none."""
+        return self._add(batch, now_ns, is_numbered)
+
+    cdef InFlight _add(self, ProducerBatch batch, int64_t now_ns, bint is_numbered):
+        cdef InFlight entry = InFlight(self, batch, now_ns)
+        self._entries.add(entry)
+        if is_numbered:
+            kb_sequences_number(&self.raw, &entry.raw)
+        else:
+            kb_in_flight_insert(&self.raw, &entry.raw, NULL)
+        return entry
 
     def forget(self, InFlight entry not None):
         """Remove it from the batches in flight; True if it was there."""
-        cdef Py_ssize_t i
-        for i in range(len(self.in_flight)):
-            if self.in_flight[i] is entry:
-                del self.in_flight[i]
-                return True
-        return False
+        return self._forget(entry)
 
-    def add(self, ProducerBatch batch not None, int64_t now_ns):
-        """Return the InFlight of a batch that gets the next numbers."""
-        return self._add(batch, now_ns)
+    cdef bint _forget(self, InFlight entry) except -1:
+        if entry not in self._entries:
+            return False
+        kb_in_flight_remove(&self.raw, &entry.raw)
+        self._entries.remove(entry)
+        return True
 
-    cdef InFlight _add(self, ProducerBatch batch, int64_t now_ns):
-        cdef InFlight entry = InFlight(self, batch, now_ns, self.next_counter)
-        self.next_counter += entry.record_count
-        self.in_flight.append(entry)
-        return entry
+    def split(self, InFlight entry not None, list parts not None):
+        """Put the parts of a batch, ProducerBatch, into its place, with its numbers."""
+        cdef kb_in_flight *before = &entry.raw
+        cdef int64_t counter = entry.raw.counter
+        cdef InFlight part
+        for batch in parts:
+            part = InFlight(self, batch, entry.raw.sent_ns, counter)
+            self._entries.add(part)
+            kb_in_flight_insert(&self.raw, &part.raw, before)
+            before = &part.raw
+            counter += part.raw.record_count
+        self._forget(entry)
+
+    # Numbers
+
+    def restart(self, identity not None, int64_t counter):
+        """Restart the numbers, under `identity`."""
+        self._identity = identity
+        kb_sequences_restart(&self.raw, identity_of(identity), counter)
 
     def acknowledge(self, InFlight entry not None, int64_t oldest_ns):
         """Note that the batch is in the log. It proves those before it if the answering leader is known to
         have had their numbers in its state (`is_known_since`).
         """
-        self._acknowledge(entry, oldest_ns)
+        kb_sequences_acknowledge(&self.raw, &entry.raw, oldest_ns)
+        self._forget(entry)
 
-    cdef int _acknowledge(self, InFlight entry, int64_t oldest_ns) except -1:
-        cdef InFlight each
-        cdef bint is_of_leader = entry.node_id == self.leader
-        for each in self.in_flight:
-            if each.counter >= entry.counter:
-                break
-            if each.counter > self.acked_counter:  # passed now
-                each.is_proved = is_of_leader and self.known_ns > oldest_ns
-        if is_of_leader:
-            self.known_ns = max(self.known_ns, entry.sent_ns)
-        self.acked_counter = max(self.acked_counter, entry.counter + entry.record_count - 1)
-        self.forget(entry)
-        return 0
+    @property
+    def has_hole(self):
+        """True if a numbered batch failed, and no later one was acknowledged."""
+        return kb_has_hole(&self.raw)
+
+    @property
+    def is_broken(self):
+        """True if a batch is missing, or may be."""
+        return kb_is_broken(&self.raw)
+
+    # The leader
+
+    def begin_topic(self, bytes topic_id not None):
+        """Note that the topic was recreated: brokers know nothing of the producer, and earlier batches are
+        gone.
+        """
+        if self.topic_id and self.topic_id != topic_id:
+            kb_begin_topic(&self.raw)
+        self.topic_id = topic_id
+
+    def begin_leader(self, int32_t leader, int32_t leader_epoch):
+        """Note the partition's leader, -1 if unknown; the state of another node or epoch no longer counts."""
+        kb_begin_leader(&self.raw, leader, leader_epoch)
+
+    def doubt_leader(self):
+        """Note that the leader may have no state of the producer."""
+        self.raw.known_ns = KB_UNKNOWN_NS
+
+    def is_known_since(self, int64_t oldest_ns):
+        """True if the leader has known the producer since after `oldest_ns`, and cannot have forgotten it."""
+        return self.raw.known_ns > oldest_ns
+
+    # The gate
 
     def gate_under(self, identity, Py_ssize_t max_in_flight, int64_t oldest_ns):
         """Return the limits for the accumulator (`gate`), for a producer with this identity. None means a
         producer without sequences: it keeps the order only with one request in flight, and mutes the
         partition then.
         """
-        return self._gate_under(identity, max_in_flight, oldest_ns)
+        return _gate_tuple(self._gate_under(identity, max_in_flight, oldest_ns))
 
-    cdef tuple _gate_under(self, object identity, Py_ssize_t max_in_flight, int64_t oldest_ns):
-        cdef InFlight each, first
-        cdef bint is_blocked
-        cdef int64_t tried = _NOTHING
-        cdef bint is_outdated
+    cdef kb_gate _gate_under(self, object identity, Py_ssize_t max_in_flight, int64_t oldest_ns) except *:
+        cdef kb_identity raw
         if identity is None:
-            return (True, False, -1) if max_in_flight == 1 and self.in_flight else OPEN
-        is_outdated = self.identity != identity
-        if not self.in_flight:
-            is_blocked = identity is _NO_IDENTITY or (self._has_hole() and not is_outdated)
-            return (False, True, -1) if is_blocked else OPEN
-        if self.waits_for_identity:
-            return (False, True, NOTHING)
-        first = <InFlight>self.in_flight[0]
-        is_blocked = (is_outdated or self.known_ns <= oldest_ns or self._has_hole()
-                      or first.counter <= self.acked_counter or len(self.in_flight) >= max_in_flight)
-        for each in self.in_flight:
-            if each.is_set_aside or each.batch.raw.state == DONE:
-                is_blocked = True
-            elif tried == _NOTHING:
-                tried = each.number
-            if each.is_in_flight and each.node_id != self.leader:  # which must still answer
-                is_blocked = True
-        return (False, is_blocked, tried)
+            return kb_gate_under(&self.raw, NULL, max_in_flight, oldest_ns)
+        raw = identity_of(identity)
+        return kb_gate_under(&self.raw, &raw, max_in_flight, oldest_ns)
+
+    cdef int _update_gate(self, PartitionQueue queue, object identity, Py_ssize_t max_in_flight,
+                          int64_t oldest_ns) except -1:
+        """Pass a changed gate to the accumulator."""
+        cdef kb_gate gate = self._gate_under(identity, max_in_flight, oldest_ns)
+        if not kb_same_gate(gate, self.raw.gate):
+            self.raw.gate = gate
+            queue.set_gate(gate.muted, gate.fresh_blocked, gate.retry_number)
+        return 0
+
+    @property
+    def gate(self):
+        return _gate_tuple(self.raw.gate)
+
+    @gate.setter
+    def gate(self, tuple value not None):
+        self.raw.gate.muted, self.raw.gate.fresh_blocked, self.raw.gate.retry_number = value
+
+    # What kbatch.core decides
+
+    @property
+    def identity(self):
+        return self._identity
+
+    @identity.setter
+    def identity(self, value):
+        self.raw.identity = identity_of(value)
+        self._identity = value
+
+    @property
+    def next_counter(self):
+        return self.raw.next_counter
+
+    @next_counter.setter
+    def next_counter(self, int64_t value):
+        self.raw.next_counter = value
+
+    @property
+    def acked_counter(self):
+        return self.raw.acked_counter
+
+    @acked_counter.setter
+    def acked_counter(self, int64_t value):
+        self.raw.acked_counter = value
+
+    @property
+    def hole_end(self):
+        return self.raw.hole_end
+
+    @hole_end.setter
+    def hole_end(self, int64_t value):
+        self.raw.hole_end = value
+
+    @property
+    def known_ns(self):
+        return self.raw.known_ns
+
+    @known_ns.setter
+    def known_ns(self, int64_t value):
+        self.raw.known_ns = value
+
+    @property
+    def is_doubtful(self):
+        return self.raw.is_doubtful
+
+    @is_doubtful.setter
+    def is_doubtful(self, bint value):
+        self.raw.is_doubtful = value
+
+    @property
+    def is_stopped(self):
+        return self.raw.is_stopped
+
+    @is_stopped.setter
+    def is_stopped(self, bint value):
+        self.raw.is_stopped = value
+
+    @property
+    def waits_for_identity(self):
+        return self.raw.waits_for_identity
+
+    @waits_for_identity.setter
+    def waits_for_identity(self, bint value):
+        self.raw.waits_for_identity = value
+
+    @property
+    def leader(self):
+        return self.raw.leader
+
+    @property
+    def leader_epoch(self):
+        return self.raw.leader_epoch
+
+
+cdef tuple _gate_tuple(kb_gate gate):
+    return gate.muted, gate.fresh_blocked, gate.retry_number

@@ -20,9 +20,18 @@ from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint8_t
 from libc.string cimport memcpy, memset
 
 from kbatch._native.batch.delivery cimport SUCCEEDED
-from kbatch._native.batch.producer_batch cimport PartitionQueue, ProducerBatch
+from kbatch._native.batch.producer_batch cimport ProducerBatch
 from kbatch._native.codec.c cimport kb_span
-from kbatch._native.send.in_flight cimport InFlight, PartitionState
+from kbatch._native.send.in_flight cimport (
+    InFlight,
+    PartitionState,
+    identity_of,
+    kb_identity,
+    kb_is_broken,
+    kb_may_follow,
+    kb_same_identity,
+    kb_sequences_acknowledge,
+)
 
 from kbatch._native.send.in_flight import NO_IDENTITY
 from kbatch.errors import ProtocolError, UnsupportedVersionError
@@ -146,34 +155,35 @@ cdef class ProduceFrame:
         cdef list known = []
         cdef ProducerBatch batch
         cdef PartitionState state
+        cdef kb_identity raw_identity
         cdef Py_ssize_t i
         if identity is _NO_IDENTITY:
             return False
+        if identity is not None:
+            raw_identity = identity_of(identity)
         for batch in batches:
             state = states.get((batch.queue.topic, batch.queue.partition))
             if state is None or not _is_new(batch):
                 return False
-            if identity is not None and (state.identity is not identity or not _may_follow(state, oldest_ns)):
+            if identity is not None and not (
+                kb_same_identity(state.raw.identity, raw_identity) and kb_may_follow(&state.raw, oldest_ns)
+            ):
                 return False
             known.append(state)
         for i in range(len(batches)):
             state = <PartitionState>known[i]
             batch = <ProducerBatch>batches[i]
             self.entries.append(self._admit(state, batch, identity))
-            _update_gate(state, batch.queue, identity, max_in_flight, oldest_ns)
+            state._update_gate(batch.queue, identity, max_in_flight, oldest_ns)
         return True
 
     cdef InFlight _admit(self, PartitionState state, ProducerBatch batch, object identity):
-        cdef InFlight entry
-        if identity is None:
-            entry = InFlight(state, batch, self.sent_ns)
-            state.in_flight.append(entry)
-        else:
-            entry = state._add(batch, self.sent_ns)
-            batch.stamp(identity.producer_id, identity.epoch, entry.counter & INT32_MAX)
-        entry.node_id = self.node_id
+        cdef InFlight entry = state._add(batch, self.sent_ns, identity is not None)
+        if identity is not None:
+            batch.stamp(identity.producer_id, identity.epoch, entry.raw.counter & INT32_MAX)
+        entry.raw.node_id = self.node_id
         entry.attempt = self
-        entry.is_in_flight = batch.raw.was_sent = True
+        entry.raw.is_in_flight = batch.raw.was_sent = True
         return entry
 
     def group_by_topic(self):
@@ -410,18 +420,17 @@ cdef class AllAccepted:
         cdef InFlight entry
         cdef Py_ssize_t i
         for entry in entries:
-            if entry.state._is_broken():
+            if kb_is_broken(&entry.state.raw):
                 return False
         for i in range(PyList_GET_SIZE(entries)):
             each = &self._request._accepted[i]
             entry = <InFlight>entries[each.batch]
-            if identity is None:
-                entry.state.forget(entry)
-            else:
-                entry.state._acknowledge(entry, oldest_ns)
+            if identity is not None:
+                kb_sequences_acknowledge(&entry.state.raw, &entry.raw, oldest_ns)
+            entry.state._forget(entry)
             if entry.batch.finish(SUCCEEDED, each.base_offset, each.log_append_time_ms, None, None):
                 completed.append(entry.batch.completion)
-            _update_gate(entry.state, entry.batch.queue, identity, max_in_flight, oldest_ns)
+            entry.state._update_gate(entry.batch.queue, identity, max_in_flight, oldest_ns)
         return True
 
 
@@ -435,20 +444,6 @@ cdef AllAccepted _all_accepted(ProduceFrame request, int32_t throttle_time_ms):
 cdef bint _is_new(ProducerBatch batch) noexcept:
     """True if the batch was never sent, and no connection has its bytes."""
     return batch.raw.attempts == 0 and batch.raw.header.base_sequence < 0 and batch.raw.users == 1
-
-
-cdef bint _may_follow(PartitionState state, int64_t oldest_ns):
-    """True if another batch may be sent; the leader may be forgotten since the last gate."""
-    return not state.in_flight or state.known_ns > oldest_ns
-
-
-cdef int _update_gate(PartitionState state, PartitionQueue queue, object identity,
-                      Py_ssize_t max_in_flight, int64_t oldest_ns) except -1:
-    cdef tuple gate = state._gate_under(identity, max_in_flight, oldest_ns)
-    if gate != state.gate:
-        state.gate = gate
-        queue.set_gate(gate[0], gate[1], gate[2])
-    return 0
 
 
 cdef kb_span _text(object text, str name) except *:

@@ -232,14 +232,7 @@ class Idempotence:
 
     def split(self, entry: InFlight, parts: list[ProducerBatch]) -> None:
         """Put parts into a batch's place, with its sequences."""
-        in_flight = entry.state.in_flight
-        place = in_flight.index(entry)
-        counter = entry.counter
-        entries = []
-        for part in parts:
-            entries.append(InFlight(entry.state, part, entry.sent_ns, counter))
-            counter += part.record_count
-        in_flight[place : place + 1] = entries
+        entry.state.split(entry, parts)
 
     def note_retry(self, entry: InFlight) -> None:
         """Note that the batch will be retried, with its sequence."""
@@ -323,9 +316,7 @@ class WithoutIdempotence:
         return state.gate_under(None, self._max_in_flight, now_ns)
 
     def admit(self, state: PartitionState, batch: ProducerBatch, now_ns: int) -> InFlight:
-        entry = InFlight(state, batch, now_ns)
-        state.in_flight.append(entry)
-        return entry
+        return state.add(batch, now_ns, is_numbered=False)
 
     def admit_new(self, attempt: ProduceAttempt, batches: list[ProducerBatch], states: States) -> bool:
         return attempt.admit_new(batches, states, None, self._max_in_flight, attempt.sent_ns)

@@ -184,7 +184,7 @@ class TransactionalSequences(Idempotence):
         if not state.is_doubtful:
             return Settled(lost, self._move_up(state))
         lost += state.in_flight
-        for each in state.in_flight[:]:
+        for each in state.in_flight:
             self.fail(each)
         return Settled(lost, [])
 

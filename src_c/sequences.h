@@ -1,0 +1,208 @@
+/* The sequences of a partition: which batches are in flight, under which numbers, and what may follow them.
+ * These are the rules that every batch meets. Their reasons are in kbatch.core.producer.idempotence, which
+ * also decides about failures and gaps.
+ *
+ * Only the sender uses them. After org.apache.kafka.clients.producer.internals.TxnPartitionMap; KIP-98. */
+#ifndef KBATCH_SEQUENCES_H
+#define KBATCH_SEQUENCES_H
+
+#include "batch_queue.h"
+
+/* The number of no record: no retry may be drained. */
+#define KB_NO_RECORD ((int64_t)1 << 62)
+/* Before any clock: the leader may have no state of the producer. */
+#define KB_UNKNOWN_NS (-((int64_t)1 << 62))
+/* The node of a batch whose request went to a former leader. */
+enum { KB_FORMER_LEADER = -2 };
+
+/* A producer id and its epoch; -1 and -1 are none. */
+typedef struct {
+    int64_t producer_id;
+    int32_t epoch;
+} kb_identity;
+
+/* A batch that was drained and is not done. */
+typedef struct kb_in_flight {
+    void *owner; /* the InFlight that this is a part of */
+    struct kb_in_flight *next, *previous; /* of the partition, in the order of the records */
+    kb_batch *batch;
+    int32_t record_count;
+    int64_t sent_ns; /* first transmission */
+    int64_t counter; /* of its first record within the identity; -1 without sequences */
+    int32_t node_id; /* of the last transmission */
+    bool is_in_flight, is_ambiguous, is_set_aside, is_proved;
+} kb_in_flight;
+
+/* What the accumulator may drain: see kb_partition. */
+typedef struct {
+    bool muted, fresh_blocked;
+    int64_t retry_number;
+} kb_gate;
+
+typedef struct {
+    kb_in_flight *first, *last;
+    int32_t count;
+    kb_identity identity;
+    int64_t next_counter;  /* of the next new batch */
+    int64_t acked_counter; /* of the last record known to be in the log */
+    int64_t hole_end;      /* after the last failed record that had a number */
+    int64_t known_ns;      /* the leader has known the producer since then */
+    int32_t leader, leader_epoch;
+    bool is_doubtful, is_stopped, waits_for_identity;
+    kb_gate gate; /* last passed to the accumulator */
+} kb_sequences;
+
+static const kb_gate KB_GATE_OPEN = {false, false, -1};
+
+static inline bool kb_same_gate(kb_gate a, kb_gate b) {
+    return a.muted == b.muted && a.fresh_blocked == b.fresh_blocked && a.retry_number == b.retry_number;
+}
+
+static inline bool kb_same_identity(kb_identity a, kb_identity b) {
+    return a.producer_id == b.producer_id && a.epoch == b.epoch;
+}
+
+/* The batches in flight */
+
+/* Insert it after another, at the end for NULL, unless the list is empty. */
+static inline void kb_in_flight_insert(kb_sequences *sequences, kb_in_flight *entry, kb_in_flight *after) {
+    if (!after)
+        after = sequences->last;
+    entry->previous = after;
+    entry->next = after ? after->next : NULL;
+    *(after ? &after->next : &sequences->first) = entry;
+    *(entry->next ? &entry->next->previous : &sequences->last) = entry;
+    sequences->count++;
+}
+
+/* It is in the list. */
+static inline void kb_in_flight_remove(kb_sequences *sequences, kb_in_flight *entry) {
+    *(entry->previous ? &entry->previous->next : &sequences->first) = entry->next;
+    *(entry->next ? &entry->next->previous : &sequences->last) = entry->previous;
+    entry->next = entry->previous = NULL;
+    sequences->count--;
+}
+
+/* Numbers */
+
+/* Restart the numbers, under `identity`. */
+static inline void kb_sequences_restart(kb_sequences *sequences, kb_identity identity, int64_t counter) {
+    if (identity.producer_id != sequences->identity.producer_id)
+        sequences->known_ns = KB_UNKNOWN_NS;
+    sequences->identity = identity;
+    sequences->next_counter = counter;
+    sequences->acked_counter = counter - 1;
+    sequences->hole_end = 0;
+    sequences->is_doubtful = false;
+}
+
+static inline void kb_sequences_init(kb_sequences *sequences) {
+    static const kb_identity none = {-1, -1};
+    sequences->leader = sequences->leader_epoch = -1;
+    sequences->known_ns = KB_UNKNOWN_NS;
+    sequences->gate = KB_GATE_OPEN;
+    sequences->identity = none;
+    kb_sequences_restart(sequences, none, 0);
+}
+
+/* Give a new batch the next numbers. */
+static inline void kb_sequences_number(kb_sequences *sequences, kb_in_flight *entry) {
+    entry->counter = sequences->next_counter;
+    sequences->next_counter += entry->record_count;
+    kb_in_flight_insert(sequences, entry, NULL);
+}
+
+/* Note that the batch is in the log, even if it has failed. It proves those before it if the answering leader
+ * has known their numbers since after `oldest_ns`. */
+static inline void kb_sequences_acknowledge(kb_sequences *sequences, const kb_in_flight *entry,
+                                            int64_t oldest_ns) {
+    bool is_of_leader = entry->node_id == sequences->leader;
+    int64_t end = entry->counter + entry->record_count;
+    for (kb_in_flight *each = sequences->first; each && each->counter < entry->counter; each = each->next)
+        if (each->counter > sequences->acked_counter) /* passed now */
+            each->is_proved = is_of_leader && sequences->known_ns > oldest_ns;
+    if (is_of_leader && entry->sent_ns > sequences->known_ns)
+        sequences->known_ns = entry->sent_ns;
+    if (end - 1 > sequences->acked_counter)
+        sequences->acked_counter = end - 1;
+}
+
+/* What stands in the way */
+
+/* True if a numbered batch failed, and no later one was acknowledged. */
+static inline bool kb_has_hole(const kb_sequences *sequences) {
+    return sequences->hole_end > sequences->acked_counter + 1;
+}
+
+/* True if a batch cannot go on by itself: it was refused, or has failed while its request is in flight. */
+static inline bool kb_is_stuck(const kb_in_flight *entry) {
+    return entry->is_set_aside || entry->batch->state == KB_BATCH_DONE;
+}
+
+/* True if a batch is missing, or may be. */
+static inline bool kb_is_broken(const kb_sequences *sequences) {
+    if (kb_has_hole(sequences))
+        return true;
+    for (const kb_in_flight *each = sequences->first; each; each = each->next)
+        if (kb_is_stuck(each))
+            return true;
+    return false;
+}
+
+/* True if another new batch may be sent: the leader has known the producer since after `oldest_ns`. */
+static inline bool kb_may_follow(const kb_sequences *sequences, int64_t oldest_ns) {
+    return !sequences->first || sequences->known_ns > oldest_ns;
+}
+
+/* Return the gate for a producer with this identity. NULL is one without sequences, which keeps the order
+ * only with one request in flight, and mutes the partition then. */
+static inline kb_gate kb_gate_under(const kb_sequences *sequences, const kb_identity *identity,
+                                    int64_t max_in_flight, int64_t oldest_ns) {
+    kb_gate gate = KB_GATE_OPEN;
+    if (!identity) {
+        gate.muted = max_in_flight == 1 && sequences->first;
+        return gate;
+    }
+    bool is_outdated = !kb_same_identity(sequences->identity, *identity);
+    if (!sequences->first) {
+        gate.fresh_blocked = identity->producer_id < 0 || (kb_has_hole(sequences) && !is_outdated);
+        return gate;
+    }
+    gate.retry_number = KB_NO_RECORD;
+    gate.fresh_blocked = sequences->waits_for_identity || is_outdated || sequences->known_ns <= oldest_ns ||
+                         kb_has_hole(sequences) || sequences->first->counter <= sequences->acked_counter ||
+                         sequences->count >= max_in_flight;
+    if (sequences->waits_for_identity)
+        return gate;
+    for (const kb_in_flight *each = sequences->first; each; each = each->next) {
+        if (kb_is_stuck(each))
+            gate.fresh_blocked = true;
+        else if (gate.retry_number == KB_NO_RECORD)
+            gate.retry_number = each->batch->first_number;
+        if (each->is_in_flight && each->node_id != sequences->leader) /* which must still answer */
+            gate.fresh_blocked = true;
+    }
+    return gate;
+}
+
+/* The leader */
+
+/* Note the partition's leader, -1 if unknown. The state of another node or epoch no longer counts. */
+static inline void kb_begin_leader(kb_sequences *sequences, int32_t leader, int32_t leader_epoch) {
+    if (leader == sequences->leader && leader_epoch == sequences->leader_epoch)
+        return;
+    sequences->leader = leader;
+    sequences->leader_epoch = leader_epoch;
+    sequences->known_ns = KB_UNKNOWN_NS;
+    for (kb_in_flight *each = sequences->first; each; each = each->next)
+        each->node_id = KB_FORMER_LEADER;
+}
+
+/* Note that the topic was recreated: brokers know nothing of the producer, and earlier batches are gone. */
+static inline void kb_begin_topic(kb_sequences *sequences) {
+    sequences->known_ns = KB_UNKNOWN_NS;
+    for (kb_in_flight *each = sequences->first; each; each = each->next)
+        each->is_ambiguous = each->is_proved = false;
+}
+
+#endif
