@@ -10,7 +10,9 @@ import re
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import confluent_kafka
@@ -22,11 +24,12 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from prometheus_client import CollectorRegistry
 
 import kbatch
-from kbatch import AcknowledgeType, ShareConsumer, TopicPartition
+from kbatch import AcknowledgeType, ShareConsumer, ShareRecord, TopicPartition, TopicReader
 from kbatch.errors import IllegalStateError, InvalidRecordStateError, KafkaError
 from kbatch.prometheus import ConsumerCollector
 from kbatch.tracing import ConsumerTracingInterceptor, TracingInterceptor
 from tests import ROOT
+from tests.oracle import java_clients
 from tests.support.patience import HANG_SECONDS
 from tests.support.producing import until
 from tests.support.share_groups import LOCK_MS, new_group, new_topic, offsets, polled, send
@@ -37,6 +40,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.java
 ACCEPT, RELEASE, REJECT, RENEW = AcknowledgeType
+# Java's member beside ours: each sends back the first delivery of some records.
+JAVA_FIRST_MS, JAVA_IDLE_MS, RELEASES, ROUNDS = 60_000, 4_000, 7, 12
 # A member that reads one lot, says so, and then hangs.
 HANGING = """
 import sys, time, kbatch
@@ -100,6 +105,49 @@ def test_member_of_librdkafka_shares_the_partition(servers: str, make: Callable[
         theirs += [each.offset() for each in other.poll(timeout=1.0)]
     other.close()
     assert sorted(ours + theirs) == list(range(sent))
+
+
+def test_each_record_is_accepted_once_by_java_or_by_us(
+    servers: str, make: Callable[..., ShareConsumer]
+) -> None:
+    def accept(record: ShareRecord) -> None:
+        released = record.offset % RELEASES == 1 and record.delivery_count == 1
+        ours.append((record.partition, record.offset, record.delivery_count, not released))
+        member.acknowledge(record, "release" if released else "accept")
+
+    group, topic = new_group(servers), new_topic(servers, 0, partitions=2)
+    ours: list[tuple[int, int, int, bool]] = []
+    with ThreadPoolExecutor(1) as pool, TopicReader(bootstrap_servers=servers) as reader:
+        java = pool.submit(
+            java_clients.share,
+            *(servers, [topic]),
+            group=group,
+            first_ms=JAVA_FIRST_MS,
+            idle_ms=JAVA_IDLE_MS,
+            releases=RELEASES,
+        )
+        member = explicit(make, group, topic, max_poll_records=5, share_acquire_mode="RECORD_LIMIT")
+        while not (member.poll(0.1) == [] and len(reader.groups.describe(group).members) == 2):
+            assert not java.done()
+        for _ in range(ROUNDS):
+            send(servers, topic, 20, partitions=2)
+            for record in member.poll(0.2):
+                accept(record)
+        while not java.done():
+            for record in member.poll(0.2):
+                accept(record)
+        theirs = [tuple(each) for each in java.result()]
+        for record in member.poll(1.0):
+            accept(record)
+        member.commit()
+        total = ROUNDS * 10
+        places = [(partition, offset) for partition in range(2) for offset in range(total)]
+        assert sorted(each[:2] for each in [*ours, *theirs] if each[3]) == places
+        assert ours and theirs
+        by_place = Counter(each[:2] for each in [*ours, *theirs])
+        assert max(by_place.values()) == max(each[2] for each in [*ours, *theirs])
+        # the broker writes the start when it has to, and knows that nothing after it is left
+        until(lambda: [each[1:] for each in reader.groups.share_offsets(group).values()] == [(total, 0)] * 2)
 
 
 def test_records_of_all_partitions_come_with_their_fields(

@@ -31,8 +31,10 @@ import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.clients.admin.OffsetSpec;
 import org.apache.kafka.clients.admin.TopicDescription;
 import org.apache.kafka.clients.admin.UpdateFeaturesOptions;
+import org.apache.kafka.clients.consumer.AcknowledgeType;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.consumer.KafkaShareConsumer;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.clients.consumer.SubscriptionPattern;
 import org.apache.kafka.clients.producer.KafkaProducer;
@@ -76,6 +78,7 @@ public class Clients {
     static void run(JsonNode job) throws Exception {
         switch (job.get("command").asText()) {
             case "consume" -> Consume.run(job);
+            case "share" -> Share.run(job);
             case "read" -> Read.run(job);
             case "copy" -> Copy.run(job);
             case "transact" -> Transact.run(job);
@@ -166,6 +169,38 @@ class Consume {
 
     static String text(byte[] bytes) {
         return bytes == null ? null : new String(bytes, StandardCharsets.UTF_8);
+    }
+}
+
+/**
+ * Prints what a member of a share group gets: [partition, offset, delivery count, whether it was accepted]. It
+ * releases the first delivery of each record whose offset is a multiple of "releases", and accepts all others.
+ */
+class Share {
+    static void run(JsonNode job) throws Exception {
+        ByteArrayDeserializer bytes = new ByteArrayDeserializer();
+        long releases = job.get("releases").asLong();
+        long idle = Duration.ofMillis(job.get("first_ms").asLong()).toNanos(); // until the first one
+        Properties properties = Clients.properties(job,
+            "group.id", job.get("group").asText(), "share.acknowledgement.mode", "explicit");
+        try (KafkaShareConsumer<byte[], byte[]> consumer = new KafkaShareConsumer<>(properties, bytes, bytes)) {
+            consumer.subscribe(Clients.texts(job.get("topics")));
+            for (long last = System.nanoTime(); System.nanoTime() - last < idle; ) {
+                for (ConsumerRecord<byte[], byte[]> record : consumer.poll(Duration.ofMillis(100))) {
+                    int count = record.deliveryCount().get();
+                    boolean accepts = record.offset() % releases != 0 || count > 1;
+                    consumer.acknowledge(record, accepts ? AcknowledgeType.ACCEPT : AcknowledgeType.RELEASE);
+                    Clients.print(Arrays.asList(record.partition(), record.offset(), count, accepts));
+                    last = System.nanoTime();
+                    idle = Duration.ofMillis(job.get("idle_ms").asLong()).toNanos();
+                }
+                consumer.commitSync().values().forEach(failure -> failure.ifPresent(Share::raise));
+            }
+        }
+    }
+
+    static void raise(KafkaException failure) {
+        throw failure;
     }
 }
 

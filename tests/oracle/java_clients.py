@@ -1,7 +1,7 @@
 """Kafka's own clients and command-line tools as judges, with time limits.
 
-`tests/java/Clients.java` is the other side of `consume`, `read`, `copy`, `transaction`, `produce` and
-`admin`: its processes are kept for the next job, because the start of one takes longer than most jobs do.
+`tests/java/Clients.java` is the other side of `consume`, `share`, `read`, `copy`, `transaction`, `produce`
+and `admin`: its processes are kept for the next job, because the start of one takes longer than most jobs do.
 ProducerPerformance and ConsoleConsumer are Kafka's, unchanged, each run a process.
 """
 
@@ -158,6 +158,25 @@ def consume(
     job["pattern" if isinstance(topics, str) else "topics"] = topics
     job |= {"isolation.level": isolation_level, "properties": dict(properties or {})}
     return _job("consume", bootstrap_servers, job, limits)
+
+
+class Shared(NamedTuple):
+    """A record that a member of a share group has got, and whether it has accepted or released it."""
+
+    partition: int
+    offset: int
+    delivery_count: int
+    is_accepted: bool
+
+
+def share(
+    bootstrap_servers: str, topics: Sequence[str], *, group: str, first_ms: int, idle_ms: int, releases: int
+) -> list[Shared]:
+    """Return what a member of a share group gets. It releases the first delivery of each record whose offset
+    is a multiple of `releases`, and accepts all others. It ends as that of `consume` does.
+    """
+    job = {"group": group, "topics": topics, "first_ms": first_ms, "idle_ms": idle_ms, "releases": releases}
+    return [Shared(*row) for row in _job("share", bootstrap_servers, job, {})]
 
 
 def read(
