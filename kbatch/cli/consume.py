@@ -120,11 +120,12 @@ def command(
         if options["group"] is not None:
             with open_member(settings, options["group"], start) as consumer:
                 member = Member(consumer, topic, follows=options["follow"], most=options["max_records"])
-                _write_of_group(member, chosen, deserializers, form, output, options)
+                _write_of_group(member, _Wanted(chosen, deserializers, options, "offset"), form, output)
             return
         with open_reader(settings, "consume") as reader:
             ranges = _ranges(reader, topic, start, end, partitions, follows=options["follow"])
-            _write(reader, topic, ranges, chosen, deserializers, form, output, options)
+            wanted = _Wanted(chosen, deserializers, options, "partition", "offset")
+            _write(reader, topic, ranges, wanted, form, output, options)
     except DeserializationError as error:
         raise click.ClickException(f"{error}; --malformed null goes on") from error
     except KeyboardInterrupt:
@@ -246,67 +247,84 @@ def _registry(options: dict[str, Any]) -> SchemaRegistry | None:
         raise click.BadParameter(str(error), param_hint="--schema-registry") from error
 
 
+class _Wanted:
+    """What is written of the records, and what has to be read for that.
+
+    Parameters
+    ----------
+    columns : tuple of str
+    deserializers : dict
+        By the names of their columns.
+    options : dict
+        Those of the command.
+    always : str
+        Names of columns that are read in any case.
+
+    Attributes
+    ----------
+    read : tuple of str
+        Columns to read.
+    used : dict
+        The deserializers that they need.
+    projection : Projection
+    """
+
+    def __init__(
+        self, columns: tuple[str, ...], deserializers: dict[str, Any], options: dict[str, Any], *always: str
+    ) -> None:
+        from kbatch.consumer.projection import Projection
+
+        self._where: str | None = options["where"]
+        self._most: int | None = options["max_records"]
+        self._counts: bool = options["count"]
+        self._columns = () if self._counts else columns
+        needed = () if self._where is None else tuple(columns_of(self._where) & {*COLUMNS})
+        self.read = tuple(dict.fromkeys((*self._columns, *needed, *always)))
+        self.used = {part: each for part, each in deserializers.items() if part in self.read}
+        self.projection = Projection(self.read, "copy", self.used)
+
+    def passing(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows that are wanted."""
+        return _passing(batches, self._where, self._most)
+
+    def write(
+        self, passing: Iterator[pa.RecordBatch], form: str, path: Path | None, *, first_decides: bool
+    ) -> None:
+        """Write the columns of rows, or print how many there are. With `first_decides`, the first rows
+        say the types of columns whose types are not known yet.
+        """
+        if self._counts:
+            click.echo(sum(batch.num_rows for batch in passing))
+            return
+        selected = (batch.select(list(self._columns)) for batch in passing)
+        fields = [self.projection.schema.field(name) for name in self._columns]
+        _put(selected, None if first_decides and self.projection.missing_types else fields, form, path)
+
+
 def _write(
     reader: TopicReader,
     topic: str,
     ranges: dict[TopicPartition, tuple[int, int | None]],
-    columns: tuple[str, ...],
-    deserializers: dict[str, Any],
+    wanted: _Wanted,
     form: str,
     path: Path | None,
     options: dict[str, Any],
 ) -> None:
     """Read the ranges, and write what is wanted of them."""
-    from kbatch.consumer.projection import Projection
     from kbatch.consumer.reading import infer_types
 
-    where: str | None = options["where"]
-    needed = () if where is None else tuple(columns_of(where) & {*COLUMNS})
-    if options["count"]:
-        columns = ()
-    read = tuple(dict.fromkeys((*columns, *needed, "partition", "offset")))
-    used = {part: each for part, each in deserializers.items() if part in read}
-    projection = Projection(read, "copy", used)
-    infer_types(reader, topic, ranges, projection)
-    batches = reader.read(ranges, columns=read, **used)
+    infer_types(reader, topic, ranges, wanted.projection)
+    batches = reader.read(ranges, columns=wanted.read, **wanted.used)
     with _Bar(ranges, options["progress"]) as bar:
-        passing = _passing(bar.over(batches), where, options["max_records"])
-        if options["count"]:
-            click.echo(sum(batch.num_rows for batch in passing))
-            return
-        selected = (batch.select(list(columns)) for batch in passing)
         # --follow does not wait for the first values, which may have a type
-        is_known = not (options["follow"] and projection.missing_types)
-        _put(selected, [projection.schema.field(name) for name in columns] if is_known else None, form, path)
+        wanted.write(wanted.passing(bar.over(batches)), form, path, first_decides=options["follow"])
 
 
-def _write_of_group(
-    member: Member,
-    columns: tuple[str, ...],
-    deserializers: dict[str, Any],
-    form: str,
-    path: Path | None,
-    options: dict[str, Any],
-) -> None:
+def _write_of_group(member: Member, wanted: _Wanted, form: str, path: Path | None) -> None:
     """Write what the group has not read yet, and commit it after that."""
-    from kbatch.consumer.projection import Projection
-
-    where: str | None = options["where"]
-    needed = () if where is None else tuple(columns_of(where) & {*COLUMNS})
-    if options["count"]:
-        columns = ()
-    read = tuple(dict.fromkeys((*columns, *needed, "offset")))
-    used = {part: each for part, each in deserializers.items() if part in read}
     # a file is complete at its end only
-    batches = member.batches(commits=path is None, columns=read, **used)
-    passing = member.counted(_passing(batches, where, options["max_records"]))
-    if options["count"]:
-        click.echo(sum(batch.num_rows for batch in passing))
-    else:
-        projection = Projection(read, "copy", used)
-        fields = [projection.schema.field(name) for name in columns]
-        selected = (batch.select(list(columns)) for batch in passing)
-        _put(selected, None if projection.missing_types else fields, form, path)
+    batches = member.batches(commits=path is None, columns=wanted.read, **wanted.used)
+    wanted.write(member.counted(wanted.passing(batches)), form, path, first_decides=True)
     member.commit()
 
 
