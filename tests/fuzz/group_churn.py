@@ -126,9 +126,18 @@ class Members:
 
     def close(self) -> None:
         """Kill what still runs."""
+        self.last_words()
+
+    def last_words(self) -> str:
+        """Kill what still runs, and return what each has printed."""
+        words = []
         for member in [*self._running, *(member for _, member in self._paused)]:
             member.kill()
-            member.communicate()
+            _, text = member.communicate()
+            words.append(f"{member.args[4:8]}: {text.decode()[-1_000:]}")  # type: ignore[index]
+        self._running.clear()
+        self._paused.clear()
+        return "\n".join(words)
 
     def _leave(self, member: subprocess.Popen[bytes]) -> None:
         member.terminate()
@@ -237,7 +246,11 @@ def judge(broker: RealKafka, block: int, cases: int, rng: random.Random, *, verb
             if verbose:
                 print(step, dict(members.outcomes), dict(proxy.done), flush=True)
         members.settle()
-        await_lag_of_zero(servers, members)
+        try:
+            await_lag_of_zero(servers, members)
+        except AssertionError as error:
+            error.add_note(members.last_words())
+            raise
         members.end()
         check_each_once(servers, cases)
         cuts = sum(proxy.done.values())
