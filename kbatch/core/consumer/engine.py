@@ -253,11 +253,16 @@ class ReadingEngine(ClientEngine):
 
         self.submit(stop)
 
-    def release(self, fetched: Fetched, row_count: int = 0) -> None:
+    def release(self, fetched: Fetched, row_count: int = 0) -> bool:
         """Give back the memory of a result, whose records the program does not need any more: neither
         `fetched.records` nor views of it are left. A second call has no effect.
 
         `row_count` is the number of its records that the program got, for the metrics.
+
+        Returns
+        -------
+        bool
+            True if the owner must be woken. Otherwise an answer is due, and the next `run` is soon enough.
         """
 
         def release(now_ns: int) -> None:
@@ -266,6 +271,7 @@ class ReadingEngine(ClientEngine):
             fetched.release()
 
         self.submit(release)
+        return self._fetcher.awaits_memory
 
     def reading(self, partition: TopicPartition) -> PartitionState | None:
         """Return what is known of a partition, for reading its attributes; None if it is not read. Commands
@@ -274,6 +280,10 @@ class ReadingEngine(ClientEngine):
         return self._fetcher.partitions.get(partition)
 
     # What is to be done
+
+    def run(self, now_ns: int) -> None:
+        self._fetcher.awaits_memory = True  # what is released from here on may come too late for this run
+        super().run(now_ns)
 
     def poll_completed(self) -> list[Result]:
         """Return what there is for the program, in order per partition."""

@@ -86,6 +86,9 @@ class Fetcher:
         The partitions, in the order in which they are asked for.
     deadline_ns : int
         The time of the next `run`, if nothing happens before.
+    awaits_memory : bool
+        True if memory that is released may let a request go out, or if no answer is due. Any thread may read
+        it.
     """
 
     def __init__(
@@ -114,6 +117,7 @@ class Fetcher:
         self._in_flight: dict[int, FetchAttempt] = {}
         self.partitions: dict[TopicPartition, PartitionState] = {}
         self.deadline_ns = NEVER_NS
+        self.awaits_memory = True
 
     # Requests
 
@@ -121,6 +125,7 @@ class Fetcher:
         """Send the requests that are possible now."""
         self.deadline_ns = NEVER_NS
         nodes, fetchable = set(), dict[int, list[PartitionState]]()
+        is_short = False
         backlog_bytes = self._budget.backlog_bytes(len(self.partitions))
         for state in self.partitions.values():
             if state.state is not FetchState.FETCHING:
@@ -133,11 +138,16 @@ class Fetcher:
                 state.in_flight = None  # what another node still answers does not count any more
             if now_ns < state.not_before_ns:
                 self._look_again(state.not_before_ns)
-            elif state.in_flight is None and not state.is_paused and state.backlog_bytes <= backlog_bytes:
-                fetchable.setdefault(node_id, []).append(state)
+            elif state.in_flight is None and not state.is_paused:
+                if state.backlog_bytes <= backlog_bytes:
+                    fetchable.setdefault(node_id, []).append(state)
+                else:
+                    is_short = True
         for node_id, states in fetchable.items():
             if node_id not in self._in_flight:
                 self._fetch(node_id, states, len(nodes), now_ns)
+                is_short |= node_id not in self._in_flight
+        self.awaits_memory = is_short or not self._in_flight
 
     def _look_again(self, when_ns: int) -> None:
         self.deadline_ns = min(self.deadline_ns, when_ns)

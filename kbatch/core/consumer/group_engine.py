@@ -165,10 +165,11 @@ class GroupEngine(MemberEngine):
 
     def note_poll(self, now_ns: int) -> bool:
         """Note that the program polls, or waits in a poll: call it at least once in max.poll.interval.ms.
-        Return True if the caller has to wake the owner, since the member joins again now.
+        Return True if the caller has to wake the owner: the member joins again now, or the owner does not
+        know yet when to remind the program of the next poll.
         """
-        self._polled_ns = now_ns
-        return self._expired_ns is not None
+        before, self._polled_ns = self._polled_ns, now_ns
+        return self._expired_ns is not None or self._reminded_ns == before
 
     @property
     def rebalance(self) -> Rebalance | None:

@@ -571,6 +571,17 @@ def test_R69_member_that_does_not_poll_leaves_and_comes_back() -> None:
     assert not r.engine.note_poll(r.now_ns)
 
 
+def test_R74_first_poll_after_a_reminder_wakes_the_owner() -> None:
+    """Without a wake, the owner would sleep until its next heartbeat, and remind late of the next poll."""
+    r = make(auto_commit_interval_ms=500)
+    r.put(b"a")
+    r.join(A)
+    r.engine.note_poll(r.now_ns)
+    r.advance(2000)
+    assert r.engine.note_poll(r.now_ns)
+    assert not r.engine.note_poll(r.now_ns)
+
+
 def test_R69_text_says_by_how_much(caplog: pytest.LogCaptureFixture) -> None:
     r = make(max_poll_interval_ms=20_000)
     r.join(A)

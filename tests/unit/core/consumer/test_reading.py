@@ -776,6 +776,35 @@ def test_R30_metadata_and_lookups_go_on_without_memory() -> None:
     assert list(done(r.topic_names())) == [TOPIC]
 
 
+def test_R30_release_wakes_nothing_while_an_answer_is_due() -> None:
+    r = Reading(keeps=True)
+    r.put(b"x")
+    r.read()
+    (first,) = r.kept
+    assert not r.engine.release(first)
+    while_running = []
+    r.engine.submit(lambda now_ns: while_running.append(r.engine.release(first)))
+    r.run()
+    assert while_running == [True]  # that run may not see it
+
+
+def test_R30_release_wakes_what_waits_for_memory() -> None:
+    r = Reading(partitions=2, kbatch_fetch_buffer_memory=1 << 20, keeps=True)
+    slow, quick = partitions_of(2)
+    for _ in range(100):
+        r.put(b"x" * 20_000, partition=slow)
+    r.read(slow, quick)
+    assert r.engine.release(r.kept[0])
+
+
+def test_R30_release_wakes_if_no_answer_is_due() -> None:
+    r = Reading(keeps=True)
+    r.put(b"x")
+    r.read(ends={FIRST: 1})
+    (first,) = r.kept
+    assert r.engine.release(first)
+
+
 def test_release_twice_counts_once() -> None:
     r = Reading(partitions=2, keeps=True)
     two = partitions_of(2)
