@@ -13,13 +13,12 @@ next one finds all of it.
 from __future__ import annotations
 
 import logging
-from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterator
-from itertools import chain, count, islice
-from operator import attrgetter
+from itertools import count, islice
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar, final
 
+from kbatch._native.fetch.taking import Lot, Place
 from kbatch.core.consumer.partition_state import NO_EPOCH, GroupStart, OffsetSpec, Start
 from kbatch.core.consumer.results import Failed, Fetched, Moved, Result
 from kbatch.errors import CorruptRecordError, DeserializationError, KafkaError
@@ -38,7 +37,6 @@ logger = logging.getLogger("kbatch.consumer")
 
 R = TypeVar("R")
 Submit = Callable[[Callable[[], object]], object]
-_offset = attrgetter("offset")
 
 
 class LastRead(NamedTuple):
@@ -125,26 +123,22 @@ class Piece:
     records : FetchedRecords or None
     """
 
-    __slots__ = ("_ahead", "_decoding", "_ends", "_made_count", "_row_count", "records", "result")
+    __slots__ = ("_decoding", "_ends", "_row_count", "records", "result")
 
     def __init__(self, result: Result) -> None:
         self.result = result
         self.records = result.records if isinstance(result, Fetched) else None
-        self._ahead: list[ConsumerRecord] = []
-        self._made_count = 0
         self._row_count = 0  # that the program has as columns
         self._decoding: Work[Projection, Decoded] | None = None
         self._ends: Decoded | None = None
 
-    def is_used_up(self, position: int) -> bool:
-        """True if it is known to have no records from the position on."""
+    @property
+    def is_used_up(self) -> bool:
+        """True if it is known to have no more records."""
         if self.records is None:
             return True
         decoded = self.decoded
-        if decoded is not None:
-            return self.first_row(position) >= decoded.row_count
-        self._pass(position)
-        return self.records.is_used_up and not self._ahead
+        return self.records.is_used_up if decoded is None else self.first_row >= decoded.row_count
 
     @property
     def error(self) -> Exception | None:
@@ -154,24 +148,6 @@ class Piece:
         if self.decoded is not None:
             return self.decoded.error
         return None if self.records is None else self.records.fault
-
-    # As objects
-
-    def objects(self, most: int, position: int) -> list[ConsumerRecord]:
-        """Return the next records from the position on; [] if it is used up."""
-        assert self.records is not None
-        self._pass(position)
-        while len(self._ahead) < most and not self.records.is_used_up:
-            before = len(self._ahead)
-            # in one native step: an interrupt must not lose them
-            self._ahead.extend(chain.from_iterable(map(self.records.take_records, (most - before,))))
-            self._made_count += len(self._ahead) - before
-            self._pass(position)
-        return self._ahead[:most]
-
-    def _pass(self, position: int) -> None:
-        """Let objects before the position go, which are the program's."""
-        del self._ahead[: bisect_left(self._ahead, position, key=_offset)]
 
     # As columns
 
@@ -218,10 +194,10 @@ class Piece:
             decoded = Decoded.of(self.records, projection)
         return decoded
 
-    def first_row(self, position: int) -> int:
-        """Return the number of rows before the position, which the program has."""
-        self._pass(position)
-        return max(self._row_count, self._made_count - len(self._ahead))
+    @property
+    def first_row(self) -> int:
+        """The number of rows that the program has, as columns or as objects."""
+        return self._row_count if self.records is None else max(self._row_count, self.records.taken_count)
 
     def take_rows(self, end: int) -> None:
         """Note that the program has the rows before `end`."""
@@ -242,8 +218,8 @@ class Piece:
 
 
 @final
-class Held:
-    """A partition that the program reads.
+class Held(Place):
+    """A partition that the program reads, and its place in that.
 
     Attributes
     ----------
@@ -252,15 +228,11 @@ class Held:
         That of its results; those of earlier ones are outdated.
     start : Start or OffsetSpec or COMMITTED
         Where it begins.
-    last : LastRead or ConsumerRecord or None
-        Where the program is; None until the engine has looked up the first position.
-    lot : list of ConsumerRecord or None
-        The records that an iteration gives one by one; another call ends that.
     is_paused : bool
     queue : deque of Piece
     """
 
-    __slots__ = ("generation", "is_paused", "last", "lot", "partition", "queue", "start")
+    __slots__ = ("generation", "is_paused", "partition", "queue", "start")
 
     def __init__(
         self, partition: TopicPartition, generation: int, start: Start | OffsetSpec | GroupStart
@@ -268,10 +240,8 @@ class Held:
         self.partition = partition
         self.generation = generation
         self.start = start
-        self.last: LastRead | ConsumerRecord | None = None
         if isinstance(start, Start):
             self.last = LastRead(start.offset - 1, start.leader_epoch)
-        self.lot: list[ConsumerRecord] | None = None
         self.is_paused = False
         self.queue: deque[Piece] = deque()
 
@@ -360,6 +330,7 @@ class Backlog:
         self._moved: dict[TopicPartition, Held] = {}  # since `take_moves`
         self._before: dict[Held, LastRead | ConsumerRecord | None] = {}  # the last delivery
         self._is_iterating = False  # in that
+        self._end_count = self._polled_end_count = 0  # of calls of `end_lots`, now and at the last poll
 
     def take_moves(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """Return the positions that have changed since the last call."""
@@ -400,6 +371,7 @@ class Backlog:
         """Note that the program is done with what was delivered."""
         self._before.clear()
         self._is_iterating = False
+        self._polled_end_count = self._end_count
 
     def take_back(self) -> None:
         """Read what was delivered again, since the poll that took it was interrupted."""
@@ -411,14 +383,18 @@ class Backlog:
                 self.hold(Held(held.partition, generation, start))
                 self._wake()
 
-    def iterate(self, held: Held, records: list[ConsumerRecord]) -> None:
-        """Note that an iteration gives these records one by one."""
+    def begin_lot(self, held: Held, records: FetchedRecords, most: int) -> Lot:
+        """Return an iterator over up to so many records of a partition."""
         self._before[held] = held.last
         self._is_iterating = True
-        held.lot = records
+        held.lot = lot = Lot(held, records, most)
+        if self._end_count != self._polled_end_count:  # `end_lots` was called since, and would not be again
+            held.lot = lot = Lot(held, records, 1)
+        return lot
 
     def end_lots(self) -> None:
         """Let an iteration poll again after the record that the program has. Any thread may call it."""
+        self._end_count += 1
         for held in list(self.held.values()):
             held.lot = None
 
@@ -444,8 +420,7 @@ class Backlog:
         held.queue.clear()
 
     def _release(self, held: Held, piece: Piece) -> None:
-        if isinstance(piece.result, Fetched):
-            self._engine.release(piece.result, piece.first_row(held.position))
+        if isinstance(piece.result, Fetched) and self._engine.release(piece.result, piece.first_row):
             self._wake()
 
     # What arrives
@@ -459,8 +434,8 @@ class Backlog:
             if held is not None and result.generation > held.generation:
                 held = self._adopt(held, result.generation)
             if held is None or result.generation != held.generation:
-                if isinstance(result, Fetched):
-                    self._engine.release(result)
+                if isinstance(result, Fetched) and self._engine.release(result):
+                    self._wake()
             else:
                 if not held.queue or held.queue[-1].result is not result:
                     self._put(held, result)
@@ -501,7 +476,7 @@ class Backlog:
 
     @property
     def has_next(self) -> bool:
-        """True if `lot` has something to return or raise."""
+        """True if `next_piece` has something to return or raise."""
         return self._next_held() is not None
 
     def _next_held(self) -> Held | None:
@@ -517,7 +492,7 @@ class Backlog:
 
     def _settle(self, held: Held) -> Exception | None:
         """Pass what is used up at the head of the queue. Return an error that is there."""
-        while held.queue and held.queue[0].is_used_up(held.position):
+        while held.queue and held.queue[0].is_used_up:
             piece = held.queue[0]
             if piece.error is not None:
                 return piece.error
@@ -551,9 +526,9 @@ class Backlog:
 
     # Objects
 
-    def lot(self, most: int, *, raises: bool = True) -> tuple[Held, Piece, list[ConsumerRecord]] | None:
-        """Return the next records of the partition whose turn it is; the program has them when `last` is set.
-        None if nothing is there, or instead of raising an error.
+    def next_piece(self, *, raises: bool = True) -> tuple[Held, Piece] | None:
+        """Return the partition whose turn it is, and its piece, which has another record. None if nothing is
+        there, or instead of raising an error.
         """
         while (held := self._next_held()) is not None:
             held.lot = None
@@ -564,19 +539,21 @@ class Backlog:
                     raise self._raised(held, error)
                 return None
             if held.queue and not held.queue[0].is_busy:
-                records = held.queue[0].objects(most, held.position)
-                if records:
-                    return held, held.queue[0], records
+                piece = held.queue[0]
+                if piece.records is not None and piece.records.skip_to(held.position):
+                    return held, piece
         return None
 
     def take_records(self, most: int) -> list[Taken]:
         """Take up to so many records."""
         taken: list[Taken] = []
-        while most > 0 and (found := self.lot(most, raises=not taken)) is not None:
-            held, piece, records = found
-            taken.append(Taken(held.partition, piece, piece.first_row(held.position), records))
+        while most > 0 and (found := self.next_piece(raises=not taken)) is not None:
+            held, piece = found
+            assert piece.records is not None
             self._before.setdefault(held, held.last)
-            held.last = records[-1]
+            first_row = piece.first_row
+            records = held.take(piece.records, most)
+            taken.append(Taken(held.partition, piece, first_row, records))
             self._moved[held.partition] = held
             self._settle(held)
             most -= len(records)
@@ -622,7 +599,7 @@ class Backlog:
             decoded = None if piece.is_busy else piece.decoded
             if decoded is None or not decoded.projection.is_same(projection):
                 return Plan(parts, row_count, False)
-            first = piece.first_row(held.position)
+            first = piece.first_row
             rows, size = decoded.row_count - first, 0
             if rows > 0:
                 size = sum(batch.nbytes for batch in decoded.rows(first, rows))

@@ -45,7 +45,7 @@ from kbatch.records import INT64_MAX, OffsetAndMetadata, TopicPartition, check_i
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kbatch._native.codec.record import ConsumerRecord
+    from kbatch._native.fetch.taking import Lot
     from kbatch.column_deserializers import ColumnDeserializer
     from kbatch.consumer.projection import Projection
     from kbatch.consumer.runtime import ReaderRuntime
@@ -53,8 +53,6 @@ if TYPE_CHECKING:
     from kbatch.core.client.cluster import PartitionMetadata
     from kbatch.waiting.deadline import Deadline
 
-# Records that an iteration makes at a time, while their bytes are in the processor's cache.
-LOT_RECORDS = 256
 # Pieces for each worker that may be decoded ahead of the program.
 PIECES_AHEAD = 2
 SHARE_KEYS = frozenset({"share.acknowledgement.mode", "share.acquire.mode"})
@@ -471,6 +469,9 @@ class ConsumerBase(MemberClient):
             member.check_topics()
             return False
 
+        note()
+        if look():  # most polls find something, and need no waiter
+            return True
         if await runtime.await_until(look, deadline, request=note, look_seconds=member.note_seconds):
             return True
         if not deadline.is_over:
@@ -479,9 +480,11 @@ class ConsumerBase(MemberClient):
 
     # Iteration
 
-    async def _next_lot(self, *, is_bounded: bool = False) -> tuple[Held, list[ConsumerRecord]] | None:
-        """Return records for an iteration to give one by one: `last` of the partition is set to each, and
-        `lot` says whether it goes on. None at the ends of the logs, if `is_bounded`.
+    async def _next_lot(self, most: int = INT64_MAX, *, is_bounded: bool = False) -> Lot | None:
+        """Return records that an iteration gives one by one; None at the ends of the logs, if `is_bounded`.
+
+        They may be all of a piece, since the network calls `end_lots` when the program should poll again.
+        Interceptors see as many as a poll returns.
         """
         timeout = self.config.default_api_timeout_ms / 1000 if is_bounded else None
         with self._polling(is_bounded=is_bounded):
@@ -493,7 +496,7 @@ class ConsumerBase(MemberClient):
             found = None
             while found is None:
                 if await self._await_polled(has_next, deadline):
-                    found = backlog.lot(min(LOT_RECORDS, self.config.max_poll_records))
+                    found = backlog.next_piece()
                     if found is None and is_bounded and not self._before_ends():
                         return None
                 else:
@@ -503,13 +506,16 @@ class ConsumerBase(MemberClient):
                         f"no records of {', '.join(map(str, left))} came within "
                         f"default.api.timeout.ms={self.config.default_api_timeout_ms}: {why}"
                     )
-            held, piece, records = found
+            held, piece = found
+            fetched = piece.records
+            assert fetched is not None
             if self._interceptors:
-                taken = Taken(held.partition, piece, piece.first_row(held.position), records)
+                most = min(most, self.config.max_poll_records)
+                records = fetched.peek_records(most)
+                taken = Taken(held.partition, piece, piece.first_row, records)
                 offsets = {held.partition: offset_after(records[-1])}
                 self._interceptors.on_consume(Polled([taken], offsets))
-            backlog.iterate(held, records)
-            return held, records
+            return backlog.begin_lot(held, fetched, most)
 
     async def _begin_until_end(self) -> None:
         """Find the ends of the logs, and read up to them."""

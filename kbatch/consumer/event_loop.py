@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from kbatch.records import ShareRecord
     from kbatch.waiting.deadline import Deadline
 
+# Records that an iteration gives before other tasks and the network run.
+LOT_RECORDS = 256
 # The time to say goodbye to brokers.
 _END_SECONDS = 2.0
 # Dropped consumers until they have ended, with the tasks that close them. A task may be cancelled before it
@@ -273,14 +275,10 @@ class AsyncConsumer(LoopClient, ConsumerBase):
     async def _records(self, *, is_bounded: bool = False) -> AsyncIterator[ConsumerRecord]:
         while True:
             await self._give_way()
-            found = await self._next_lot(is_bounded=is_bounded)
-            if found is None:
+            lot = await self._next_lot(LOT_RECORDS, is_bounded=is_bounded)
+            if lot is None:
                 return
-            held, records = found
-            for record in records:
-                if held.lot is not records:  # another call has moved the partition, or paused it
-                    break
-                held.last = record
+            for record in lot:
                 yield record
 
     async def close(self, leave: bool | None = None, timeout: float | None = CLOSE_SECONDS) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, final, overload
 
 from kbatch.records import OffsetAndMetadata, TopicPartition
@@ -31,7 +32,8 @@ class Polled(Sequence["ConsumerRecord"]):
 
     def __init__(self, taken: Iterable[Taken], offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         self._taken = tuple(taken)
-        self._records = [record for each in self._taken for record in each.records]
+        lists = [each.records for each in self._taken]
+        self._records = lists[0] if len(lists) == 1 else list(chain.from_iterable(lists))
         self.offsets = offsets
 
     def partitions(self) -> list[TopicPartition]:

@@ -21,6 +21,7 @@ from functools import partial, wraps
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, Self, final
 
+from kbatch._native.fetch.taking import LotIterator
 from kbatch._native.io.interrupts import at_once
 from kbatch.config import ConsumerConfig
 from kbatch.consumer.base import ConsumerBase
@@ -172,7 +173,7 @@ class Consumer(ThreadClient, ConsumerBase):
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
         """Iterate over the records of all polls from now on, without an end."""
-        return self._records()
+        return LotIterator(partial(at_once, self._next_lot))
 
     def until_end(self) -> Iterator[ConsumerRecord]:
         """Iterate over the records up to where each log ends when the iteration begins: under
@@ -186,16 +187,7 @@ class Consumer(ThreadClient, ConsumerBase):
             As in `poll`.
         """
         at_once(self._begin_until_end)
-        yield from self._records(is_bounded=True)
-
-    def _records(self, *, is_bounded: bool = False) -> Iterator[ConsumerRecord]:
-        while (found := at_once(self._next_lot, is_bounded=is_bounded)) is not None:
-            held, records = found
-            for record in records:
-                if held.lot is not records:  # another call has moved the partition, or paused it
-                    break
-                held.last = record
-                yield record  # at once: no interrupt may come between
+        yield from LotIterator(partial(at_once, self._next_lot, is_bounded=True))
 
     # Its end
 

@@ -388,8 +388,7 @@ class Reading(Generic[Item]):
         self._advance(result.next_offset - result.from_offset, result.size_bytes, row_count)
 
     def _release(self, result: Result, row_count: int) -> None:
-        if isinstance(result, Fetched):
-            self._runtime.engine.release(result, row_count)
+        if isinstance(result, Fetched) and self._runtime.engine.release(result, row_count):
             self._runtime.network.wake()
 
     def _advance(self, offset_count: int, size_bytes: int, row_count: int) -> None:

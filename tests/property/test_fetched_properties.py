@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from kbatch._native.arrow.record_chunks import RecordChunk
 from kbatch._native.codec.record import ConsumerRecord
 from kbatch._native.fetch.fetched_batches import FetchedRecords
+from kbatch._native.fetch.taking import Lot, Place
 from kbatch.codec.columns import FETCHED_COLUMNS, fetched_batch
 from kbatch.errors import CorruptRecordError
 from tests.fuzz import mutator
@@ -143,6 +144,37 @@ def test_reading_goes_on_at_the_position_after_any_take(committed: bool, seed: i
         if not taken:
             break
     assert (records.fault, records.position) == (None, records.next_offset)
+
+
+@deterministic
+@given(SEEDS)
+def test_objects_are_the_same_by_all_ways_of_taking(seed: int) -> None:
+    """In lots, several at once, and after a look at them; what is skipped counts."""
+    rng = random.Random(seed)
+    log = random_log(seed)
+    first, end = ranges(log, seed)
+    records, place = reader(log, first, end, committed=True), Place()
+    visible = [object_of(record) for record in log.visible(first, end, committed=True)]
+    done = 0
+    while not records.is_used_up:
+        count = rng.choice((1, 2, 5, 1000))
+        match rng.choice(("peek", "take", "lot", "skip")):
+            case "peek":
+                assert records.peek_records(count) == visible[done : done + count]
+                continue
+            case "take":
+                taken = place.take(records, count)
+            case "lot":
+                place.lot = Lot(place, records, count)
+                taken = list(place.lot)
+            case "skip":
+                offset = records.position + rng.randrange(4)
+                taken = [record for record in visible[done:] if record.offset < offset]
+                assert records.skip_to(offset) == (done + len(taken) < len(visible))
+        assert taken == visible[done : done + len(taken)]
+        done += len(taken)
+        assert records.taken_count == done
+    assert (done, records.fault, records.position) == (len(visible), None, records.next_offset)
 
 
 @deterministic

@@ -19,6 +19,7 @@ class FetchedRecords:
     row_bound: int
     byte_count: int
     needed_bytes: int
+    taken_count: int
     position: int
     fault: CorruptRecordError | None
     def __init__(
@@ -40,3 +41,5 @@ class FetchedRecords:
     @property
     def is_used_up(self) -> bool: ...
     def take_records(self, count: int) -> list[ConsumerRecord]: ...
+    def peek_records(self, count: int) -> list[ConsumerRecord]: ...
+    def skip_to(self, offset: int) -> bool: ...

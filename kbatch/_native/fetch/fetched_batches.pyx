@@ -2,9 +2,9 @@
 
 They are read twice. The constructor looks at the headers of batches only: it finds where the next Fetch
 begins, so that it can be sent before anything is decompressed. `decode` does the rest, from the checksum to
-the columns, and holds the GIL at no time; so several partitions decode in parallel. `take_records` makes
-objects instead, a few at a time: many thousands of them would not stay in the processor's caches until the
-program has read them.
+the columns, and holds the GIL at no time; so several partitions decode in parallel. `take_records` and `Lot`
+make objects instead, a few at a time or one by one: many thousands of them would not stay in the processor's
+caches until the program has read them.
 """
 
 cimport cython
@@ -79,32 +79,6 @@ _WANTED = {
     "leader_epoch": KB_WANT_LEADER_EPOCH,
 }
 
-cdef enum FaultKind:
-    NO_FAULT
-    HEADER_FAULT  # the checksum, the header or a marker
-    CODEC_FAULT
-    COUNT_FAULT
-    RECORD_FAULT
-
-# Where the pass of `take_records` is.
-cdef enum Stage:
-    BEFORE  # not begun
-    PASSED  # after a batch, or before the first
-    FOUND   # at a batch with visible rows
-    OPEN    # in its records
-    STOPPED # at the end, or at a fault that is not explained yet
-    ENDED
-
-# One pass over the batches, and the batch that it is at.
-cdef struct Reading:
-    kb_fetched walk
-    kb_fetched_batch batch
-    kb_records_cursor cursor
-    kb_memory scratch       # decompressed records; a spare block of `memory`, used before
-    int64_t rows_to_come    # in this batch and those after it, at most
-    int64_t position        # the offset after what was read
-    FaultKind fault
-
 
 @cython.final
 cdef class FetchedRecords:
@@ -147,14 +121,16 @@ cdef class FetchedRecords:
         Bytes of the batches that were read, as they are on the wire.
     needed_bytes : int
         If not even the first batch is whole, its size: the partition's maximum must be raised to it. Else 0.
+    taken_count : int
+        The number of records that were taken as objects, or skipped.
     position : int
-        The offset after what `decode` returned, or after what `take_records` has returned so far;
-        `from_offset` before.
+        The offset after what `decode` returned, or after the records that were taken so far; `from_offset`
+        before.
     fault : CorruptRecordError or None
         Why reading ended before `next_offset`. The headers show some faults at once. Records before a fault
         are returned.
     is_used_up : bool
-        True if `take_records` has returned all visible records, or those before a fault.
+        True if all visible records were taken as objects, or those before a fault.
 
     Raises
     ------
@@ -163,29 +139,6 @@ cdef class FetchedRecords:
     TypeError
         `records` is not bytes-like.
     """
-
-    cdef Source _source
-    cdef object _records
-    cdef kb_fetched _start            # as each pass begins, but for is_aborting
-    cdef int64_t *_producer_ids
-    cdef kb_aborted_transaction *_aborted
-    cdef bint _check_crcs
-    cdef size_t _limit
-    cdef Reading _taking              # the pass of take_records, at `_stage`
-    cdef Stage _stage
-    cdef bint _is_busy                # a thread is in take_records
-    cdef readonly str topic
-    cdef readonly int32_t partition
-    cdef readonly int64_t from_offset
-    cdef readonly int64_t to_offset
-    cdef readonly int64_t next_offset
-    cdef readonly bint is_past_end
-    cdef readonly int32_t last_epoch
-    cdef readonly int64_t row_bound
-    cdef readonly int64_t byte_count
-    cdef readonly int64_t needed_bytes
-    cdef readonly int64_t position
-    cdef readonly object fault
 
     def __init__(self, records, *, str topic not None, int32_t partition, int64_t from_offset,
                  int64_t to_offset=INT64_MAX, aborted=None, bint check_crcs=True,
@@ -374,7 +327,8 @@ cdef class FetchedRecords:
             with nogil:
                 while self._next(&reading) and self._append(&reading, chunks):
                     pass
-            self._settle(&reading)
+            self.position = reading.position
+            self._note_fault(&reading)
         finally:
             _end(&reading)
         return chunks.take(self._records)
@@ -405,9 +359,11 @@ cdef class FetchedRecords:
             return False
         return True
 
+    # As objects
+
     @property
     def is_used_up(self):
-        return self._stage == ENDED
+        return self._stage == ENDED and self._ahead is None
 
     def take_records(self, Py_ssize_t count):
         """Return the next visible records as objects.
@@ -433,91 +389,152 @@ cdef class FetchedRecords:
             Another thread is taking records.
         """
         cdef list records = []
-        if count < 1:
-            raise ValueError(f"count must be at least 1, got {count}")
+        cdef ConsumerRecord record
+        _check_count(count)
+        try:
+            while len(records) < count and (record := self.next_record()) is not None:
+                records.append(record)
+                self.leave()
+            self._advance(opens=False)  # it finds out whether these were the last
+            if self._ahead is None:
+                self.position = self._taking.position
+        except MemoryError:
+            if not records:  # else those are returned, and the next call tries again
+                raise
+        return records
+
+    def peek_records(self, Py_ssize_t count):
+        """Return what `take_records` would return, without taking it. Its parameters and errors are the same.
+        """
+        cdef list ahead = self._ahead or []
+        _check_count(count)
+        try:
+            while len(ahead) < count and self._advance(opens=True):
+                ahead.append(self._new_record())
+                self._pass_record()
+        finally:
+            self._ahead = ahead or None
+        if self._ahead is None:
+            self.position = self._taking.position
+        return ahead[:count]
+
+    def skip_to(self, int64_t offset):
+        """Pass the records before an offset. True if there is one after them."""
+        cdef ConsumerRecord record
+        while (record := self.next_record()) is not None:
+            if record.offset >= offset:
+                return True
+            self.leave()
+        return False
+
+    cdef ConsumerRecord next_record(self):
+        """Return the next record, which `leave` takes; None at the end or at a fault."""
+        if self._ahead is not None:
+            return self._ahead[0]
+        if self._stage != READY and not self._advance(opens=True):
+            self.position = self._taking.position
+            return None
+        return self._new_record()
+
+    cdef void leave(self) noexcept:
+        """Take the record that `next_record` has returned."""
+        self.taken_count += 1
+        if self._ahead is None:
+            self._pass_record()
+            self.position = self._taking.position
+        else:
+            self._leave_ahead()
+
+    cdef void _leave_ahead(self) noexcept:
+        cdef ConsumerRecord record = self._ahead.pop(0)
+        if self._ahead:
+            self.position = record.offset + 1
+        else:
+            self._ahead = None
+            self.position = self._taking.position
+
+    cdef bint _advance(self, bint opens) except -1:
+        """Move to the next visible record, unless the pass is at one. False at the end or at a fault, and
+        before a batch that is not to be opened.
+        """
+        cdef Reading *reading = &self._taking
+        cdef bint goes_on
         if self._is_busy:
             raise RuntimeError(f"another thread is taking records of {self!r}; take them on one thread")
         self._is_busy = True
         try:
-            self._take(records, count)
-        except MemoryError:
-            if not records:  # else those are returned, and the next call tries again
-                raise
+            if self._stage == BEFORE:
+                self._begin(reading)
+                self._stage = PASSED
+            while self._stage != READY and self._stage != ENDED:
+                if self._stage == PASSED:
+                    with nogil:
+                        goes_on = self._next(reading)
+                    self._stage = FOUND if goes_on else STOPPED
+                elif self._stage == STOPPED:
+                    self._note_fault(reading)
+                    _end(reading)
+                    self._stage = ENDED
+                elif opens:
+                    with nogil:
+                        goes_on = self._open(reading)
+                    self._stage = STOPPED
+                    if goes_on:
+                        self._find_record()
+                else:
+                    give_up(&reading.scratch)
+                    break
         finally:
-            self.position = self._taking.position
             self._is_busy = False
-        return records
+        return self._stage == READY
 
-    cdef int _take(self, list records, Py_ssize_t count) except -1:
-        """Append up to `count` records, and pass what is invisible after them."""
+    cdef void _find_record(self) noexcept:
+        """Read on to the next visible record of the batch."""
         cdef Reading *reading = &self._taking
-        cdef bint goes_on
-        if self._stage == BEFORE:
-            self._begin(reading)
-            self._stage = PASSED
-        while self._stage != ENDED:
-            if self._stage == PASSED:
-                with nogil:
-                    goes_on = self._next(reading)
-                self._stage = FOUND if goes_on else STOPPED
-            elif self._stage == OPEN:
-                if self._append_objects(reading, records, count):
-                    return 0
-                self._stage = PASSED if reading.fault == NO_FAULT else STOPPED
-            elif self._stage == STOPPED:
-                self._settle(reading)
-                _end(reading)
-                self._stage = ENDED
-            elif len(records) == count:
-                give_up(&reading.scratch)
-                return 0
-            else:
-                with nogil:
-                    goes_on = self._open(reading)
-                self._stage = OPEN if goes_on else STOPPED
-        return 0
-
-    cdef bint _append_objects(self, Reading *reading, list records, Py_ssize_t count) except -1:
-        """Append the batch's visible records until there are `count`. True if it has more; False after the
-        last, or at a fault.
-        """
         cdef kb_records_cursor *cursor = &reading.cursor
-        cdef kb_record_view view
-        cdef ConsumerRecord record
-        cdef const uint8_t *after
+        cdef kb_record_view *view = &reading.view
         cdef int64_t offset
         cdef bint is_visible
-        memset(&view, 0, sizeof(view))
         while cursor.index < cursor.count:
-            after = cursor.at
-            cursor.error = kb_record_get(&after, cursor.end, &view)
+            cursor.error = kb_record_get(&cursor.at, cursor.end, view)
             offset = <int64_t>(<uint64_t>cursor.base_offset + <uint64_t><int64_t>view.offset_delta)
             is_visible = cursor.error == KB_RECORD_OK and cursor.first_offset <= offset <= cursor.last_offset
             if is_visible and view.header_count:
-                cursor.error = kb_record_check_headers(&view)
+                cursor.error = kb_record_check_headers(view)
             if cursor.error != KB_RECORD_OK:
                 reading.fault = RECORD_FAULT
-                return False
+                self._stage = STOPPED
+                return
             if is_visible:
-                if len(records) == count:
-                    return True
-                record = ConsumerRecord.__new__(ConsumerRecord)
-                fill_from_view(record, &reading.batch.header, &view)
-                record.topic = self.topic
-                record.partition = self.partition
-                record.leader_epoch = cursor.leader_epoch
-                record._is_log_append_time = cursor.log_append_time
-                records.append(record)
-                reading.position = offset + 1
-            cursor.at = after
+                self._stage = READY
+                return
             cursor.index += 1
+        self._stage = PASSED
         if cursor.at != cursor.end:
             cursor.error = KB_RECORD_TRAILING
             reading.fault = RECORD_FAULT
-        return False
+            self._stage = STOPPED
 
-    cdef int _settle(self, const Reading *reading) except -1:
-        self.position = reading.position
+    cdef ConsumerRecord _new_record(self):
+        """Return the record that the pass is at."""
+        cdef Reading *reading = &self._taking
+        cdef ConsumerRecord record = ConsumerRecord.__new__(ConsumerRecord)
+        fill_from_view(record, &reading.batch.header, &reading.view)
+        record.topic = self.topic
+        record.partition = self.partition
+        record.leader_epoch = reading.cursor.leader_epoch
+        record._is_log_append_time = reading.cursor.log_append_time
+        return record
+
+    cdef void _pass_record(self) noexcept:
+        """Move after the record that the pass is at."""
+        cdef Reading *reading = &self._taking
+        reading.position = <int64_t>(
+            <uint64_t>reading.cursor.base_offset + <uint64_t><int64_t>reading.view.offset_delta) + 1
+        reading.cursor.index += 1
+        self._find_record()
+
+    cdef int _note_fault(self, const Reading *reading) except -1:
         self.fault = None if reading.fault == NO_FAULT else self._error(reading)
         return 0
 
@@ -569,6 +586,12 @@ cdef class FetchedRecords:
 
 def _first_offset(aborted):
     return aborted[1]
+
+
+cdef int _check_count(Py_ssize_t count) except -1:
+    if count < 1:
+        raise ValueError(f"count must be at least 1, got {count}")
+    return 0
 
 
 def _wanted_of(columns):

@@ -358,6 +358,23 @@ def test_R74_an_iteration_commits_what_is_done(broker: Broker, shell: str) -> No
                 break
 
 
+def test_R74_a_reminder_before_a_lot_ends_it_after_a_record(broker: Broker, shell: str) -> None:
+    """It does not come twice. A slow thread may be reminded between its poll and the lot."""
+    fill(broker, COUNT, partitions=[0])
+    with member(broker) as consumer:
+        consumer.subscribe([TOPIC])
+        backlog = consumer._backlog
+        begin_lot = backlog.begin_lot
+
+        def reminded(*arguments: Any) -> Any:
+            backlog.end_lots()
+            return begin_lot(*arguments)
+
+        backlog.begin_lot = reminded
+        counts = [consumer._poll_count for _ in zip(range(COUNT), consumer, strict=False)]
+        assert counts == sorted(set(counts))
+
+
 @pytest.mark.parametrize("is_iterating", [False, True], ids=["polls", "iteration"])
 def test_R74_an_exception_leaves_out_what_was_in_hand(broker: Broker, shell: str, is_iterating: bool) -> None:
     fill(broker, COUNT, partitions=[0])
