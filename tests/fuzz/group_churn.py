@@ -134,7 +134,7 @@ class Members:
         for member in [*self._running, *(member for _, member in self._paused)]:
             member.kill()
             _, text = member.communicate()
-            words.append(f"{member.args[4:8]}: {text.decode()[-1_000:]}")  # type: ignore[index]
+            words.append(f"process {member.pid}: {text.decode()[-1_000:]}")
         self._running.clear()
         self._paused.clear()
         return "\n".join(words)
