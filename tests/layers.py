@@ -46,8 +46,9 @@ LAYERS = (
         "src_c",
         "C without Python.h; appending allocates nothing",
         {
-            "varint.h produce_wire.h": "**where a varint is written and read**: zigzag, size, put, bounded "
-            "get; Produce requests and their usual answers",
+            "varint.h": "**where a varint is written and read**: zigzag, size, put, bounded get",
+            "batch_queue.h sequences.h produce_wire.h": "the states of a batch and the order of a queue; "
+            "**which batch may follow which**; Produce requests and their usual answers",
             "bytes.h record.h record_batch.h": "big-endian loads and stores; one record, written and read; "
             "the 61-byte header, Kafka's closing rule and ratio rule",
             "crc32c.h murmur2.h random.h": "CRC-32C, chosen at run time; Java's key hash; seeded random "
