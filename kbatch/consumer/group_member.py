@@ -31,7 +31,7 @@ from kbatch.core.consumer.commits import CommitOffsets, CommittedLookup
 from kbatch.core.consumer.group_engine import GroupEngine
 from kbatch.core.consumer.partition_state import COMMITTED
 from kbatch.core.consumer.subscription import Subscription
-from kbatch.errors import IllegalStateError, InvalidTopicError, KafkaTimeoutError, TopicAuthorizationError
+from kbatch.errors import IllegalStateError, KafkaTimeoutError
 from kbatch.records import (
     INT64_MAX,
     ConsumerGroupMetadata,
@@ -283,13 +283,8 @@ class GroupMember:
 
     def check_topics(self) -> None:
         """Raise if a topic that is subscribed to cannot be read; warn once of one that is not there."""
-        for topic in () if self.wanted is None else self.wanted.topics:
-            error = self._engine.topic_error(topic)
-            if isinstance(error, TopicAuthorizationError | InvalidTopicError):
-                raise error.marked()
-            if error is not None and topic not in self._missing:
-                self._missing.add(topic)
-                logger.warning("nothing is read of topic %s so far: %s", topic, error)
+        if self.wanted is not None:
+            self._runtime.check_topics(self.wanted.topics, self._missing)
 
     def _check_callback(self, name: str, callback: object) -> None:
         if callback is not None and not callable(callback):

@@ -6,6 +6,7 @@ A TopicReader, a Consumer and an AsyncConsumer each own one, and give it the net
 from __future__ import annotations
 
 import itertools
+import logging
 import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping
@@ -21,13 +22,20 @@ from kbatch.core.consumer.calls import OffsetLookup, PartitionCount
 from kbatch.core.consumer.engine import ReadingEngine
 from kbatch.core.consumer.leader_requests import FoundOffset
 from kbatch.core.consumer.partition_state import OffsetSpec
-from kbatch.errors import ConsumerClosedError, ForkedConsumerError, KafkaError
+from kbatch.errors import (
+    ConsumerClosedError,
+    ForkedConsumerError,
+    InvalidTopicError,
+    KafkaError,
+    TopicAuthorizationError,
+)
 from kbatch.network.runtime import ClientRuntime
 from kbatch.records import TopicPartition, check_text
 
 if TYPE_CHECKING:
     from kbatch.waiting.protocols import Waiter
 
+logger = logging.getLogger("kbatch.consumer")
 _client_numbers = itertools.count(1)
 
 
@@ -87,6 +95,18 @@ class ReaderRuntime(ClientRuntime):
     def _note_free(self) -> None:
         if self.is_closed:  # close() waits for the last user
             self.changed.notify()
+
+    def check_topics(self, topics: Iterable[str], missing: set[str]) -> None:
+        """Raise if a topic that is subscribed to cannot be read. Warn of one that is not there, unless it is
+        `missing` already.
+        """
+        for topic in topics:
+            error = self.engine.topic_error(topic)
+            if isinstance(error, TopicAuthorizationError | InvalidTopicError):
+                raise error.marked()
+            if error is not None and topic not in missing:
+                missing.add(topic)
+                logger.warning("nothing is read of topic %s so far: %s", topic, error)
 
     def closed_error(self) -> KafkaError:
         return ConsumerClosedError(f"the {self._noun} is closed; make another")

@@ -32,10 +32,8 @@ from kbatch.errors import (
     ConfigError,
     IllegalStateError,
     InvalidGroupIdError,
-    InvalidTopicError,
     KafkaError,
     KafkaTimeoutError,
-    TopicAuthorizationError,
 )
 from kbatch.interceptors import ConsumerInterceptorChain
 from kbatch.metrics import MetricName
@@ -235,7 +233,7 @@ class ShareConsumerBase(MemberClient):
             runtime.check_login(refused)
             if (error := self._engine.membership_error) is not None:
                 raise error.marked()
-            self._check_topics()
+            runtime.check_topics(self._topics, self._missing)
             return False
 
         def note() -> None:
@@ -246,15 +244,6 @@ class ShareConsumerBase(MemberClient):
         if not deadline.is_over:
             raise IllegalStateError("the network of the consumer has ended; make another consumer")
         return False
-
-    def _check_topics(self) -> None:
-        for topic in self._topics:
-            error = self._engine.topic_error(topic)
-            if isinstance(error, TopicAuthorizationError | InvalidTopicError):
-                raise error.marked()
-            if error is not None and topic not in self._missing:
-                self._missing.add(topic)
-                logger.warning("nothing is read of topic %s so far: %s", topic, error)
 
     # Acknowledgement
 

@@ -241,32 +241,40 @@ class ConsumerGroup(AdminRequest):
     """A group of the protocol of KIP-848 with its members. The answer is a GroupDescription."""
 
     __slots__ = ()
-    kind = messages.ConsumerGroupDescribeRequest
+    kind: ClassVar[Any] = messages.ConsumerGroupDescribeRequest
+    protocol: ClassVar[str] = "consumer"
 
     def __init__(self, group_id: str) -> None:
         super().__init__("describe_group", group_id=group_id)
 
     def message(self, version: int) -> Message:
-        return messages.ConsumerGroupDescribeRequest(group_ids=[self.group_id])
+        message: Message = self.kind(group_ids=[self.group_id])
+        return message
 
     def read(self, answer: Any) -> Refusal:
-        return _read_group(self, answer, "consumer", lambda member: member.instance_id)
+        (group,) = answer.groups
+        members = [
+            GroupMember(
+                each.member_id,
+                each.client_id,
+                each.client_host,
+                getattr(each, "instance_id", None),
+                tuple(sorted(_partitions(each.assignment.topic_partitions, "topic_name"))),
+            )
+            for each in group.members
+        ]
+        self.answer = GroupDescription(
+            group.group_id, self.protocol, group.group_state, group.assignor_name, tuple(members)
+        )
+        return Refusal(group.error_code)
 
 
-class ShareGroup(AdminRequest):
+class ShareGroup(ConsumerGroup):
     """A share group (KIP-932) with its members. The answer is a GroupDescription."""
 
     __slots__ = ()
     kind = messages.ShareGroupDescribeRequest
-
-    def __init__(self, group_id: str) -> None:
-        super().__init__("describe_group", group_id=group_id)
-
-    def message(self, version: int) -> Message:
-        return messages.ShareGroupDescribeRequest(group_ids=[self.group_id])
-
-    def read(self, answer: Any) -> Refusal:
-        return _read_group(self, answer, "share", lambda member: None)
+    protocol = "share"
 
 
 class ShareOffsets(AdminRequest):
@@ -448,27 +456,6 @@ def _first_refusal(partitions: Mapping[TopicPartition, Any]) -> Refusal:
     """Return the first error of an answer with a code for each partition."""
     refused = (Refusal(each.error_code, place) for place, each in partitions.items() if each.error_code)
     return next(refused, Refusal(0))
-
-
-def _read_group(
-    request: AdminRequest, answer: Any, protocol: str, instance_of: Callable[[Any], str | None]
-) -> Refusal:
-    """Keep a group as KIP-848 and KIP-932 describe it."""
-    (group,) = answer.groups
-    members = [
-        GroupMember(
-            each.member_id,
-            each.client_id,
-            each.client_host,
-            instance_of(each),
-            tuple(sorted(_partitions(each.assignment.topic_partitions, "topic_name"))),
-        )
-        for each in group.members
-    ]
-    request.answer = GroupDescription(
-        group.group_id, protocol, group.group_state, group.assignor_name, tuple(members)
-    )
-    return Refusal(group.error_code)
 
 
 def _partitions(topics: Iterable[Any], name: str) -> Iterable[TopicPartition]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 from typing import Any, cast
@@ -9,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 import kbatch
-from kbatch import AcknowledgeType, ConsumerRecord, ShareConsumer, ShareRecord
+from kbatch import AcknowledgeType, AsyncShareConsumer, ConsumerRecord, ShareConsumer, ShareRecord
 from kbatch.config import ConsumerConfig
 from kbatch.consumer.acquired import GAP, AcquiredRecords
 from kbatch.consumer.share import NOT_FOR_SHARE_GROUPS
@@ -33,6 +34,7 @@ from kbatch.testing import Broker
 from tests.support.interrupting import Interrupter
 from tests.support.producing import SECONDS, until, within
 from tests.support.sharing_groups import batch_of
+from tests.support.shells import Runner
 
 PLACE = AcquiredAt(0, bytes(16), TopicPartition("t", 0))
 INTERRUPTED = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
@@ -146,6 +148,50 @@ def test_child_process_needs_a_consumer_of_its_own() -> None:
                 os._exit(7)
             os._exit(1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+
+
+# On an event loop
+
+
+def test_consumer_of_a_loop_names_the_one_for_threads() -> None:
+    consumer = AsyncShareConsumer(bootstrap_servers="127.0.0.1:1", group_id="g")
+    with pytest.raises(
+        IllegalStateError, match=r"AsyncShareConsumer must be .* use ShareConsumer in threads"
+    ):
+        consumer.subscribe(["t"])
+    with pytest.raises(InvalidGroupIdError):
+        AsyncShareConsumer(bootstrap_servers="127.0.0.1:1")
+    asyncio.run(consumer.close())
+
+
+def test_second_task_is_refused_and_close_ends_a_poll_on_a_loop(run: Runner) -> None:
+    async def program() -> None:
+        async with AsyncShareConsumer(bootstrap_servers="127.0.0.1:1", group_id="g") as consumer:
+            consumer.subscribe(["t"])
+            first = asyncio.create_task(consumer.poll(), name="the first")
+            while not consumer._user._user:
+                await asyncio.sleep(0)
+            with pytest.raises(ConcurrentUseError, match="the first is using the consumer"):
+                await consumer.poll(0)
+            await consumer.close()
+            with pytest.raises(ConsumerClosedError):
+                await first
+        with pytest.raises(ConsumerClosedError):
+            await consumer.commit()
+
+    run(program())
+
+
+def test_consumer_that_its_loop_leaves_warns_and_ends(run: Runner) -> None:
+    async def program() -> None:
+        consumer = AsyncShareConsumer(bootstrap_servers="127.0.0.1:1", group_id="g")
+        consumer.subscribe(["t"])
+        kept.append(consumer)
+
+    kept: list[AsyncShareConsumer] = []
+    with pytest.warns(ResourceWarning, match="is still open at the end of its loop"):
+        run(program())
+    assert not kept[0].is_open
 
 
 # Records
