@@ -51,8 +51,8 @@ LAYERS = (
             "**which batch may follow which**; Produce requests and their usual answers",
             "bytes.h record.h record_batch.h": "big-endian loads and stores; one record, written and read; "
             "the 61-byte header, Kafka's closing rule and ratio rule",
-            "crc32c.h murmur2.h random.h pages.h lock.h descriptor.h": "CRC-32C, chosen at run time; Java's key "
-            "hash; seeded random numbers; huge pages; short locks; system calls that never wait",
+            "crc32c.h murmur2.h random.h pages.h lock.h descriptor.h": "CRC-32C, chosen at run time; Java's "
+            "key hash; seeded random numbers; huge pages; short locks; system calls that never wait",
             "arrow_c_abi.h arrow_columns.h record_columns.h fetched.h": "the Arrow C interfaces; columns as "
             "spans; records appended to Arrow buffers; **which fetched batches a reader may see**",
             "rows.h row_chain.h row_runs.h chunk_chain.h": "rows grouped by partition and appended; batches "
