@@ -166,6 +166,7 @@ def _close_all() -> None:
 def _disown_all() -> None:
     for client in list(_open_clients):
         client._runtime.is_forked = True
+        client._runtime.on_change()  # an iteration gives nothing more of what the parent reads
     _open_clients.clear()
 
 

@@ -119,6 +119,33 @@ def test_R72_a_child_refuses_the_readers_of_its_parent(broker: Broker) -> None:
     assert (output, complaints) == ("parent reads on\n", "")
 
 
+ITERATED = """
+with kbatch.Producer(bootstrap_servers=servers) as producer:
+    for number in range(20):
+        producer.send(topic, b"%d" % number, partition=0)
+consumer = kbatch.Consumer(bootstrap_servers=servers)
+consumer.assign({(topic, 0): "beginning"})
+iterated = iter(consumer)
+found = [next(iterated).offset]
+child = os.fork()
+if not child:
+    try:
+        next(iterated)
+    except kbatch.errors.ForkedConsumerError:
+        os._exit(0)
+    os._exit(3)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+found += [next(iterated).offset for _ in range(19)]
+print(found == list(range(20)))
+consumer.close()
+"""
+
+
+def test_R72_a_child_gets_no_record_of_an_iteration(broker: Broker) -> None:
+    output, complaints = ended(program(broker, ITERATED))
+    assert (output, complaints) == ("True\n", "")
+
+
 FORGOTTEN = """
 reader = kbatch.TopicReader(bootstrap_servers=servers)
 stream = kbatch.scan_topic(topic, bootstrap_servers=servers, end=None)
