@@ -44,6 +44,13 @@ def taken_by_iteration(consumer: Any, found: list[Any]) -> None:
             break
 
 
+def taken_until_end(consumer: Any, found: list[Any]) -> None:
+    for record in consumer.until_end():
+        found.append([record])
+        if record.offset % 2:
+            break
+
+
 def offsets_of(found: list[Any]) -> list[int]:
     lists = (
         [each.offset for each in of] if not isinstance(of, pa.Table) else of["offset"].to_pylist()
@@ -52,7 +59,7 @@ def offsets_of(found: list[Any]) -> list[int]:
     return [offset for offsets in lists for offset in offsets]
 
 
-TAKERS = [taken_by_poll, taken_by_poll_table, taken_by_iteration]
+TAKERS = [taken_by_poll, taken_by_poll_table, taken_by_iteration, taken_until_end]
 
 
 @pytest.mark.parametrize("take", TAKERS)
