@@ -2,7 +2,7 @@
  *
  * Versions 3 to 13. A request is written piece by piece into memory of the caller (`kb_produce_room` says how
  * much), with each batch after `kb_produce_put_batch`: there, or as a buffer of its own. An answer is read in
- * one walk, next to what was asked. It is usual if it accepts exactly the batches of the request and says
+ * one walk, beside its request. It is usual if it accepts exactly the batches of the request and says
  * nothing more. All other answers, broken ones included, are left to the generic codec.
  *
  * After org.apache.kafka.common.requests.ProduceRequest and ProduceResponse; the fields stand in
@@ -55,8 +55,8 @@ typedef struct {
     int64_t log_append_time_ms;
 } kb_produce_accepted;
 
-/* What was asked, and a table of `kb_produce_slots` places: first of topics, then of batches. It is filled
-   when an answer has another order than the request. */
+/* A request that was written, and a table of `kb_produce_slots` places: first of topics, then of batches. It
+   is filled when an answer has another order than the request. */
 typedef struct {
     int version;
     const kb_produce_topic *topics;
@@ -64,7 +64,7 @@ typedef struct {
     const kb_produce_batch *batches;
     int32_t batch_count;
     int32_t *slots;
-} kb_produce_asked;
+} kb_produce_request;
 
 /* Writing */
 
@@ -159,7 +159,7 @@ static inline int64_t kb_produce_table_size(int64_t count) {
     return size;
 }
 
-/* Return the number of places in `kb_produce_asked.slots`. */
+/* Return the number of places in `kb_produce_request.slots`. */
 static inline int64_t kb_produce_slots(int32_t topic_count, int32_t batch_count) {
     return kb_produce_table_size(topic_count) + kb_produce_table_size(batch_count);
 }
@@ -181,19 +181,19 @@ static inline uint32_t kb_produce_batch_hash(int32_t topic, int32_t partition) {
 }
 
 /* The name or id by which the version knows a topic. */
-static inline kb_span kb_produce_key(const kb_produce_asked *asked, int32_t topic) {
-    kb_span id = {asked->topics[topic].id, 16};
-    return asked->version >= KB_PRODUCE_TOPIC_ID ? id : asked->topics[topic].name;
+static inline kb_span kb_produce_key(const kb_produce_request *request, int32_t topic) {
+    kb_span id = {request->topics[topic].id, 16};
+    return request->version >= KB_PRODUCE_TOPIC_ID ? id : request->topics[topic].name;
 }
 
-static inline int kb_produce_is_topic(const kb_produce_asked *asked, int32_t topic, const kb_span *key) {
-    kb_span own = kb_produce_key(asked, topic);
+static inline int kb_produce_is_topic(const kb_produce_request *request, int32_t topic, const kb_span *key) {
+    kb_span own = kb_produce_key(request, topic);
     return own.size == key->size && memcmp(own.data, key->data, (size_t)key->size) == 0;
 }
 
-static inline int kb_produce_is_batch(const kb_produce_asked *asked, int32_t batch, int32_t topic,
+static inline int kb_produce_is_batch(const kb_produce_request *request, int32_t batch, int32_t topic,
                                       int32_t partition) {
-    return asked->batches[batch].topic == topic && asked->batches[batch].partition == partition;
+    return request->batches[batch].topic == topic && request->batches[batch].partition == partition;
 }
 
 static inline void kb_produce_add(int32_t *table, int64_t size, uint32_t hash, int32_t value) {
@@ -203,33 +203,34 @@ static inline void kb_produce_add(int32_t *table, int64_t size, uint32_t hash, i
     table[at] = value;
 }
 
-static inline void kb_produce_fill(const kb_produce_asked *asked) {
-    int64_t topics_size = kb_produce_table_size(asked->topic_count);
-    int64_t batches_size = kb_produce_table_size(asked->batch_count);
-    int32_t *batches = asked->slots + topics_size;
-    memset(asked->slots, 0xFF, (size_t)(topics_size + batches_size) * sizeof(int32_t));
-    for (int32_t i = 0; i < asked->topic_count; i++) {
-        kb_span key = kb_produce_key(asked, i);
-        kb_produce_add(asked->slots, topics_size, kb_produce_hash(key.data, key.size), i);
+static inline void kb_produce_fill(const kb_produce_request *request) {
+    int64_t topics_size = kb_produce_table_size(request->topic_count);
+    int64_t batches_size = kb_produce_table_size(request->batch_count);
+    int32_t *batches = request->slots + topics_size;
+    memset(request->slots, 0xFF, (size_t)(topics_size + batches_size) * sizeof(int32_t));
+    for (int32_t i = 0; i < request->topic_count; i++) {
+        kb_span key = kb_produce_key(request, i);
+        kb_produce_add(request->slots, topics_size, kb_produce_hash(key.data, key.size), i);
     }
-    for (int32_t i = 0; i < asked->batch_count; i++)
+    for (int32_t i = 0; i < request->batch_count; i++)
         kb_produce_add(batches, batches_size,
-                       kb_produce_batch_hash(asked->batches[i].topic, asked->batches[i].partition), i);
+                       kb_produce_batch_hash(request->batches[i].topic, request->batches[i].partition), i);
 }
 
-static inline int32_t kb_produce_find_topic(const kb_produce_asked *asked, const kb_span *key) {
-    uint64_t mask = (uint64_t)kb_produce_table_size(asked->topic_count) - 1;
+static inline int32_t kb_produce_find_topic(const kb_produce_request *request, const kb_span *key) {
+    uint64_t mask = (uint64_t)kb_produce_table_size(request->topic_count) - 1;
     uint64_t at = kb_produce_hash(key->data, key->size) & mask;
-    while (asked->slots[at] != KB_PRODUCE_NOWHERE && !kb_produce_is_topic(asked, asked->slots[at], key))
+    while (request->slots[at] != KB_PRODUCE_NOWHERE && !kb_produce_is_topic(request, request->slots[at], key))
         at = (at + 1) & mask;
-    return asked->slots[at];
+    return request->slots[at];
 }
 
-static inline int32_t kb_produce_find_batch(const kb_produce_asked *asked, int32_t topic, int32_t partition) {
-    const int32_t *table = asked->slots + kb_produce_table_size(asked->topic_count);
-    uint64_t mask = (uint64_t)kb_produce_table_size(asked->batch_count) - 1;
+static inline int32_t kb_produce_find_batch(const kb_produce_request *request, int32_t topic,
+                                            int32_t partition) {
+    const int32_t *table = request->slots + kb_produce_table_size(request->topic_count);
+    uint64_t mask = (uint64_t)kb_produce_table_size(request->batch_count) - 1;
     uint64_t at = kb_produce_batch_hash(topic, partition) & mask;
-    while (table[at] != KB_PRODUCE_NOWHERE && !kb_produce_is_batch(asked, table[at], topic, partition))
+    while (table[at] != KB_PRODUCE_NOWHERE && !kb_produce_is_batch(request, table[at], topic, partition))
         at = (at + 1) & mask;
     return table[at];
 }
@@ -238,11 +239,11 @@ static inline int32_t kb_produce_find_batch(const kb_produce_asked *asked, int32
 
 /* What is read; after the first failure nothing is. */
 typedef struct {
-    const kb_produce_asked *asked;
+    const kb_produce_request *request;
     const uint8_t *at;
     const uint8_t *end;
     int is_usual;
-    int is_filled; /* the table of what was asked */
+    int is_filled; /* the table of the request */
     int32_t next_batch;
     int32_t accepted_count;
 } kb_produce_source;
@@ -288,65 +289,66 @@ static inline int64_t kb_produce_get_compact(kb_produce_source *from) {
 }
 
 static inline int64_t kb_produce_get_count(kb_produce_source *from) {
-    return from->asked->version >= KB_PRODUCE_FLEXIBLE ? kb_produce_get_compact(from) - 1
+    return from->request->version >= KB_PRODUCE_FLEXIBLE ? kb_produce_get_compact(from) - 1
                                                        : kb_produce_get32(from);
 }
 
 /* Tagged fields say what is unusual: other leaders. */
 static inline void kb_produce_expect_no_tags(kb_produce_source *from) {
-    if (from->asked->version >= KB_PRODUCE_FLEXIBLE) {
+    if (from->request->version >= KB_PRODUCE_FLEXIBLE) {
         const uint8_t *at = kb_produce_take(from, 1);
         from->is_usual = at && *at == 0;
     }
 }
 
 static inline void kb_produce_expect_no_message(kb_produce_source *from) {
-    int is_null = from->asked->version >= KB_PRODUCE_FLEXIBLE ? kb_produce_get_compact(from) == 0
+    int is_null = from->request->version >= KB_PRODUCE_FLEXIBLE ? kb_produce_get_compact(from) == 0
                                                               : kb_produce_get16(from) == -1;
     from->is_usual = from->is_usual && is_null;
 }
 
 static inline void kb_produce_fill_once(kb_produce_source *from) {
     if (!from->is_filled)
-        kb_produce_fill(from->asked);
+        kb_produce_fill(from->request);
     from->is_filled = 1;
 }
 
 /* Read which of the topics follows; most answers have them in the request's order. */
 static inline int32_t kb_produce_get_topic(kb_produce_source *from) {
-    const kb_produce_asked *asked = from->asked;
+    const kb_produce_request *request = from->request;
     kb_span key = {NULL, 16};
-    if (asked->version < KB_PRODUCE_TOPIC_ID)
-        key.size = asked->version >= KB_PRODUCE_FLEXIBLE ? kb_produce_get_compact(from) - 1
+    if (request->version < KB_PRODUCE_TOPIC_ID)
+        key.size = request->version >= KB_PRODUCE_FLEXIBLE ? kb_produce_get_compact(from) - 1
                                                          : kb_produce_get16(from);
     key.data = kb_produce_take(from, key.size);
     if (!key.data)
         return KB_PRODUCE_NOWHERE;
-    if (from->next_batch < asked->batch_count) {
-        int32_t likely = asked->batches[from->next_batch].topic;
-        if (kb_produce_is_topic(asked, likely, &key))
+    if (from->next_batch < request->batch_count) {
+        int32_t likely = request->batches[from->next_batch].topic;
+        if (kb_produce_is_topic(request, likely, &key))
             return likely;
     }
     kb_produce_fill_once(from);
-    return kb_produce_find_topic(asked, &key);
+    return kb_produce_find_topic(request, &key);
 }
 
 static inline int32_t kb_produce_get_batch(kb_produce_source *from, int32_t topic) {
-    const kb_produce_asked *asked = from->asked;
+    const kb_produce_request *request = from->request;
     int32_t partition = kb_produce_get32(from);
     int32_t batch = from->next_batch;
-    if (batch >= asked->batch_count || !kb_produce_is_batch(asked, batch, topic, partition)) {
+    if (batch >= request->batch_count || !kb_produce_is_batch(request, batch, topic, partition)) {
         kb_produce_fill_once(from);
-        batch = kb_produce_find_batch(asked, topic, partition);
+        batch = kb_produce_find_batch(request, topic, partition);
     }
     from->next_batch = batch + 1; /* after an unknown one: the first */
     return batch;
 }
 
-/* Read a partition's answer. An accepted batch is found no more: `is_answered` has a place for each. */
+/* Read a partition's answer. `is_answered` marks the batches that were accepted before: a second answer to
+   one is unusual. */
 static inline void kb_produce_get_accepted(kb_produce_source *from, int32_t topic,
                                            kb_produce_accepted *accepted, uint8_t *is_answered) {
-    int version = from->asked->version;
+    int version = from->request->version;
     int32_t batch = kb_produce_get_batch(from, topic);
     int16_t error_code = kb_produce_get16(from);
     int64_t base_offset = kb_produce_get64(from), log_append_time_ms = kb_produce_get64(from);
@@ -372,17 +374,17 @@ static inline void kb_produce_get_accepted(kb_produce_source *from, int32_t topi
 /* Read an answer without its size into `accepted`, in its order. True if it is usual; if not, what is in
    `accepted` and `throttle_time_ms` means nothing. `accepted` and `is_answered` have a place for each batch,
    the latter zeros. */
-static inline int kb_produce_read(const kb_produce_asked *asked, const uint8_t *frame, int64_t size,
+static inline int kb_produce_read(const kb_produce_request *request, const uint8_t *frame, int64_t size,
                                   kb_produce_accepted *accepted, uint8_t *is_answered,
                                   int32_t *throttle_time_ms) {
-    kb_produce_source from = {asked, frame, frame + size, 1, 0, 0, 0};
+    kb_produce_source from = {request, frame, frame + size, 1, 0, 0, 0};
     int64_t topics, partitions;
-    if (asked->version < KB_PRODUCE_FIRST_VERSION || asked->version > KB_PRODUCE_LAST_VERSION)
+    if (request->version < KB_PRODUCE_FIRST_VERSION || request->version > KB_PRODUCE_LAST_VERSION)
         return 0;
     kb_produce_get32(&from); /* the correlation id, by which the request was found */
     kb_produce_expect_no_tags(&from);
     topics = kb_produce_get_count(&from);
-    if (topics < 1 || topics > asked->topic_count)
+    if (topics < 1 || topics > request->topic_count)
         return 0;
     for (; topics > 0 && from.is_usual; topics--) {
         int32_t topic = kb_produce_get_topic(&from);
@@ -395,7 +397,7 @@ static inline int kb_produce_read(const kb_produce_asked *asked, const uint8_t *
     }
     *throttle_time_ms = kb_produce_get32(&from);
     kb_produce_expect_no_tags(&from);
-    return from.is_usual && from.at == from.end && from.accepted_count == asked->batch_count;
+    return from.is_usual && from.at == from.end && from.accepted_count == request->batch_count;
 }
 
 #endif

@@ -68,7 +68,7 @@ cdef extern from "produce_wire.h" nogil:
         int64_t base_offset
         int64_t log_append_time_ms
 
-    ctypedef struct kb_produce_asked:
+    ctypedef struct kb_produce_request:
         int version
         const kb_produce_topic *topics
         int32_t topic_count
@@ -84,7 +84,7 @@ cdef extern from "produce_wire.h" nogil:
     uint8_t *kb_produce_put_tags(uint8_t *to, int version) noexcept
     void kb_produce_end(uint8_t *frame, int32_t size) noexcept
     int64_t kb_produce_slots(int32_t topic_count, int32_t batch_count) noexcept
-    bint kb_produce_read(const kb_produce_asked *asked, const uint8_t *frame, int64_t size,
+    bint kb_produce_read(const kb_produce_request *request, const uint8_t *frame, int64_t size,
                          kb_produce_accepted *accepted, uint8_t *is_answered,
                          int32_t *throttle_time_ms) noexcept
 
@@ -116,7 +116,7 @@ cdef class ProduceFrame:
     # set by `write`; all arrays in one piece of memory
     cdef list _named  # what `_topics` refers to
     cdef void *_memory
-    cdef kb_produce_asked _asked
+    cdef kb_produce_request _asked
     cdef kb_produce_topic *_topics
     cdef kb_produce_batch *_batches
     cdef kb_produce_accepted *_accepted
