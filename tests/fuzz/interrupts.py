@@ -3,11 +3,11 @@
 Theory of operation. A block is an embedded broker, and for each round a producer whose configuration is drawn
 from the block's number. A timer's signal, whose handler raises, comes some microseconds to milliseconds after
 a call has begun, whichever it is: of threads' Producer, of one that is transactional, of an AsyncProducer,
-whose task asyncio then cancels, or of a Consumer in a group. (A handler that raises in the event loop's own
-code makes asyncio itself lose what it was about to call.) After some interrupts all must be as if there had
-been none: flush() settles, a record gets through to each partition, no batch is left and all memory has come
-back. What was accepted is in the log, unless its delivery says why not. A member of a group gets all
-partitions, and reads on in them.
+whose task asyncio then cancels, or of a Consumer, alone or in a group. (A handler that raises in the event
+loop's own code makes asyncio itself lose what it was about to call.) After some interrupts all must be as if
+there had been none: flush() settles, a record gets through to each partition, no batch is left and all memory
+has come back. What was accepted is in the log, unless its delivery says why not. A member of a group gets all
+partitions, and reads on in them. A program that polls or iterates gets each record once, in order.
 
 Python itself loses an interrupt that comes in a finalizer or in the callback of a weak reference; another one
 follows. Its import system keeps its lock forever if an interrupt comes while it takes the lock. So each call
@@ -25,7 +25,7 @@ import sys
 import time
 import warnings
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -388,6 +388,46 @@ def run_group(broker: Broker, rng: random.Random, outcomes: Counter[str]) -> Non
     assert not member.is_open and time.monotonic() < end
 
 
+# A program that goes on after each interrupt
+
+
+def run_reader(broker: Broker, rng: random.Random, outcomes: Counter[str]) -> None:
+    """Interrupt polls and iterations. The program gets each record once, in order."""
+    topic, count = f"read-{rng.getrandbits(60)}", 2000
+    with kbatch.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        for number in range(count):
+            producer.send(topic, b"%d" % number, partition=0)
+    seen: list[int] = []
+    got: Sequence[Any] = ()
+
+    def note() -> None:
+        """Process what the program got, unless it was interrupted just after that."""
+        numbers = [int(bytes(each.value)) for each in got]
+        if numbers and numbers[-1] >= len(seen):
+            assert numbers[0] == len(seen), (numbers[0], len(seen))
+            seen.extend(numbers)
+
+    settings: dict[str, Any] = {"auto_offset_reset": "earliest", "fetch_max_wait_ms": 10}
+    with kbatch.Consumer(bootstrap_servers=broker.bootstrap_servers, **settings) as consumer:
+        consumer.assign([kbatch.TopicPartition(topic, 0)])
+        end = time.monotonic() + SECONDS
+        while len(seen) < count:
+            assert time.monotonic() < end, len(seen)
+            with suppress(Interrupt), interrupted(rng):
+                if rng.random() < 0.5:
+                    while len(seen) < count:
+                        got = consumer.poll(0.01, max_records=rng.randint(1, 20))
+                        note()
+                for record in consumer:
+                    got = (record,)
+                    note()
+                    if len(seen) == count:
+                        break
+            outcomes["interrupts of a reader"] += 1
+            note()
+    assert seen == list(range(count))
+
+
 def import_everything(broker: Broker) -> None:
     """Make each call once, with each codec."""
     for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
@@ -424,7 +464,7 @@ async def _import_for_a_loop(broker: Broker) -> None:
     await _end(producer)
 
 
-KINDS = (run_threads, run_threads, run_transactions, run_loop, run_group)
+KINDS = (run_threads, run_threads, run_transactions, run_loop, run_group, run_reader)
 
 
 def _broker() -> Broker:

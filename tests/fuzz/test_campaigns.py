@@ -23,7 +23,7 @@ def test_a_producer_under_stress_loses_and_doubles_nothing() -> None:
 
 def test_interrupts_at_any_moment_leave_clients_whole() -> None:
     tally = run_block_apart(0, 40, "tests.fuzz.interrupts")
-    kinds = ("threads", "transactions", "a loop", "a group")
+    kinds = ("threads", "transactions", "a loop", "a group", "a reader")
     assert set(tally.outcomes) == {f"interrupts of {kind}" for kind in kinds}
 
 
