@@ -126,7 +126,7 @@ with kbatch.Producer(bootstrap_servers=servers) as producer:
 consumer = kbatch.Consumer(bootstrap_servers=servers)
 consumer.assign({(topic, 0): "beginning"})
 iterated = iter(consumer)
-found = [next(iterated).offset]
+found = [next(iterated).offset for _ in range(5)]  # the rest is there
 child = os.fork()
 if not child:
     try:
@@ -135,7 +135,7 @@ if not child:
         os._exit(0)
     os._exit(3)
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-found += [next(iterated).offset for _ in range(19)]
+found += [next(iterated).offset for _ in range(15)]
 print(found == list(range(20)))
 consumer.close()
 """
