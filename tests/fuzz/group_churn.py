@@ -7,8 +7,9 @@ longer than its session and continued, and others come. From time to time the br
 again. The source fills meanwhile. At the end all stand still but those that remain, and the target, read at
 read_committed, has each record once and in its order, and the group's lag is 0.
 
-Odd blocks use the classic protocol, the others KIP-848. Kafka sometimes loses markers of a transaction when
-it is killed (transaction_kills.py): if it logged that and a check fails, the block begins anew with another
+Odd blocks use the classic protocol, the others KIP-848. A Kafka that is killed sometimes has faults of its
+own afterwards: it loses markers of a transaction (transaction_kills.py), or its assignor fails for good over
+the state that it has loaded. If it logged one of them and a check fails, the block begins anew with another
 Kafka, and the outcomes count it.
 """
 
@@ -46,6 +47,11 @@ LEAST = 3
 CASES_OF_A_STEP = BLOCK_CASES // STEPS
 STEP_SECONDS = (1.0, 4.0)
 BROKER_KILL_STEPS = 12
+# What Kafka logs of a fault of its own, and what the outcomes call it.
+FAULTS_OF_KAFKA = {
+    SKIPPING: "begun anew, for Kafka had skipped markers",
+    "Partitions were left unassigned": "begun anew, for Kafka's assignor had failed",
+}
 # Longer than a session.
 PAUSE_SECONDS = SESSION_MS / 1_000 * 1.5
 SETTLE_SECONDS = 180.0
@@ -213,10 +219,11 @@ def run_block(block: int, cases: int = BLOCK_CASES, *, verbose: bool = False) ->
             try:
                 outcomes += judge(broker, block, cases, rng, verbose=verbose)
             except AssertionError as error:
-                if not broker.has_printed(SKIPPING):
+                faults = [name for text, name in FAULTS_OF_KAFKA.items() if broker.has_printed(text)]
+                if not faults:
                     error.add_note(broker.output())
                     raise
-                outcomes["begun anew, for Kafka had skipped markers"] += 1
+                outcomes.update(faults)
     return Tally(dict(outcomes), time.monotonic() - started, campaign.peak_bytes())
 
 
