@@ -1,4 +1,4 @@
-"""Worlds of readers: hundreds of seeds, each the members of a group, writers, brokers and faults."""
+"""Worlds of readers: a thousand seeds, each the members of a group, writers, brokers and faults."""
 
 import logging
 import sys
@@ -19,7 +19,7 @@ from tests.simulation.__main__ import main
 from tests.simulation.planted_bugs import BUGS
 from tests.simulation.planting import planted
 
-SEEDS, BLOCK = 300, 25
+SEEDS, BLOCK = 1000, 25
 PLACE = TopicPartition("events", 0)
 
 

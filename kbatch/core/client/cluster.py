@@ -110,9 +110,10 @@ class ClusterSnapshot:
         """Return the leader and its epoch; (-1, -1) if the partition is unknown. The leader is also -1 if it
         is not in the cluster any more.
         """
-        if not 0 <= partition < self.partition_count(topic):
+        metadata = self.topics.get(topic)
+        if metadata is None or not 0 <= partition < len(metadata.partitions):
             return -1, -1
-        known = self.topics[topic].partitions[partition]
+        known = metadata.partitions[partition]
         return known.leader if known.leader in self.nodes else -1, known.leader_epoch
 
 

@@ -217,14 +217,15 @@ class ClientEngine:
 
     def deadline_ns(self, now_ns: int) -> int:
         """Return the time of the next `run`, if nothing happens before."""
-        deadlines = [self._connections.deadline_ns, self._work_deadline_ns(now_ns)]
+        deadline_ns = min(self._connections.deadline_ns, self._work_deadline_ns(now_ns))
         if self._admin_requests.open and self.fatal_error is None:
-            deadlines.append(self._admin_requests.deadline_ns())
-        if not self._metadata_request.is_in_flight:
-            delay_ns = self._cluster.update_delay_ns(now_ns)
-            due_ns = now_ns + delay_ns if 0 < delay_ns < NEVER_NS - now_ns else NEVER_NS
-            deadlines.append(self._metadata_request.retry_ns if delay_ns == 0 else due_ns)
-        return min(deadlines)
+            deadline_ns = min(deadline_ns, self._admin_requests.deadline_ns())
+        if self._metadata_request.is_in_flight:
+            return deadline_ns
+        delay_ns = self._cluster.update_delay_ns(now_ns)
+        if delay_ns == 0:
+            return min(deadline_ns, self._metadata_request.retry_ns)
+        return min(deadline_ns, now_ns + delay_ns) if delay_ns < NEVER_NS - now_ns else deadline_ns
 
     def fail(self, error: KafkaError) -> None:
         """Fail everything, now and for good."""

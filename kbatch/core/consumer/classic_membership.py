@@ -299,19 +299,18 @@ class ClassicMembership:
 
     def _next_run_ns(self) -> int:
         """Return when to run again. The program's steps, answers and metadata make the engine run anyway."""
-        deadlines = [NEVER_NS]
-        state, is_idle = self._state, self._ownership.is_idle
+        deadline_ns, state, is_idle = NEVER_NS, self._state, self._ownership.is_idle
         if is_idle if state is LEAVING else self._leaving:
-            deadlines.append(self._leave_until_ns)
+            deadline_ns = self._leave_until_ns
             if self._leaving:
-                deadlines.append(self._leave_request.deadline_ns)
+                deadline_ns = min(deadline_ns, self._leave_request.deadline_ns)
         if self._listing is not None and state in (JOINING, STABLE):
-            deadlines.append(self._listing.deadline_ns)
+            deadline_ns = min(deadline_ns, self._listing.deadline_ns)
         if state is SYNCING or (state is JOINING and is_idle and self._knows_topics):
-            deadlines.append(self._request.deadline_ns)
+            deadline_ns = min(deadline_ns, self._request.deadline_ns)
         if state in _BEATING and not self._request.is_in_flight:
-            deadlines.append(max(self._heartbeat_ns, self._heartbeat.deadline_ns))
-        return min(deadlines)
+            deadline_ns = min(deadline_ns, max(self._heartbeat_ns, self._heartbeat.deadline_ns))
+        return deadline_ns
 
     def _move(self, state: ClassicState) -> None:
         assert state in TRANSITIONS[self._state], f"{self._state.name} to {state.name}"

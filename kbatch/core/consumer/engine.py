@@ -320,9 +320,12 @@ class ReadingEngine(ClientEngine):
         return bool(self._admin_requests.open) or self._has_work(now_ns)
 
     def _work_deadline_ns(self, now_ns: int) -> int:
-        return min(
-            self._calls.deadline_ns(), self._leader_requests.deadline_ns(now_ns), self._fetcher.deadline_ns
-        )
+        deadline_ns = self._fetcher.deadline_ns
+        if self._calls.is_open:
+            deadline_ns = min(deadline_ns, self._calls.deadline_ns())
+        if self._leader_requests.is_open:
+            deadline_ns = min(deadline_ns, self._leader_requests.deadline_ns(now_ns))
+        return deadline_ns
 
     def _topics_in_use(self) -> Iterable[str]:
         read = {each.topic for each, state in self._fetcher.partitions.items() if state.state not in ENDED}

@@ -61,6 +61,7 @@ SESSION_ERRORS = (
     ErrorCode.INVALID_FETCH_SESSION_EPOCH,
     ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
 )
+_FETCHING = FetchState.FETCHING
 _FetchPartition = messages.FetchRequest.FetchPartition
 _FetchTopic = messages.FetchRequest.FetchTopic
 _ForgottenTopic = messages.FetchRequest.ForgottenTopic
@@ -124,17 +125,18 @@ class Fetcher:
     def run(self, now_ns: int) -> None:
         """Send the requests that are possible now."""
         self.deadline_ns = NEVER_NS
-        nodes, fetchable = set(), dict[int, list[PartitionState]]()
+        nodes: set[int] = set()
+        fetchable: dict[int, list[PartitionState]] = {}
         is_short = False
         backlog_bytes = self._budget.backlog_bytes(len(self.partitions))
         for state in self.partitions.values():
-            if state.state is not FetchState.FETCHING:
+            if state.state is not _FETCHING:
                 continue
             node_id = self._place_of(state, now_ns)
             if node_id < 0:
                 continue
             nodes.add(node_id)
-            if state.in_flight is not self._in_flight.get(node_id):
+            if state.in_flight is not None and state.in_flight is not self._in_flight.get(node_id):
                 state.in_flight = None  # what another node still answers does not count any more
             if now_ns < state.not_before_ns:
                 self._look_again(state.not_before_ns)

@@ -273,19 +273,27 @@ class GroupEngine(MemberEngine):
         super()._work(now_ns)
 
     def _has_work(self, now_ns: int) -> bool:
-        is_member = self._membership is not None or self._subscription is not None
-        has_calls = self._commits.is_open or bool(self._leave_calls) or now_ns >= self._due_reminder_ns()
-        return super()._has_work(now_ns) or (self._fatal_error is None and (is_member or has_calls))
+        return self._fatal_error is None and (
+            self._membership is not None
+            or self._subscription is not None
+            or self._commits.is_open
+            or bool(self._leave_calls)
+            or now_ns >= self._due_reminder_ns()
+            or super()._has_work(now_ns)
+        )
 
     def _work_deadline_ns(self, now_ns: int) -> int:
-        deadlines = [super()._work_deadline_ns(now_ns)]
-        if self._fatal_error is None:
-            deadlines += [self._commits.deadline_ns(), self._due_reminder_ns()]
-            if self._membership is not None:
-                deadlines += [self._membership.deadline_ns, self._expiry_ns()]
-            elif self._subscription is not None and self._membership_error is None:
-                deadlines.append(self._choosing.deadline_ns)
-        return min(deadlines)
+        deadline_ns = super()._work_deadline_ns(now_ns)
+        if self._fatal_error is not None:
+            return deadline_ns
+        deadline_ns = min(deadline_ns, self._due_reminder_ns())
+        if self._commits.is_open:
+            deadline_ns = min(deadline_ns, self._commits.deadline_ns())
+        if self._membership is not None:
+            return min(deadline_ns, self._membership.deadline_ns, self._expiry_ns())
+        if self._subscription is not None and self._membership_error is None:
+            return min(deadline_ns, self._choosing.deadline_ns)
+        return deadline_ns
 
     def _topics_in_use(self) -> Iterable[str]:
         subscribed = () if self._subscription is None else self._subscription.topics

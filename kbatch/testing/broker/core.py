@@ -153,8 +153,11 @@ class BrokerCore:
         return reply
 
     def next_deadline_ms(self) -> int | None:
-        deadlines = (self.state.timers.next_deadline_ms(), self.state.coordinators.next_deadline_ms())
-        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+        timers_ms = self.state.timers.next_deadline_ms()
+        coordinators_ms = self.state.coordinators.next_deadline_ms()
+        if timers_ms is None or coordinators_ms is None:
+            return coordinators_ms if timers_ms is None else timers_ms
+        return min(timers_ms, coordinators_ms)
 
     def handle_timeout(self, now_ms: int) -> None:
         self.state.now_ms = now_ms

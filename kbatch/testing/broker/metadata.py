@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import TYPE_CHECKING
 
 from kbatch.errors import ErrorCode
@@ -38,7 +39,8 @@ def api_versions(
         return messages.ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
     context.connection.session.versions_are_known()
     return messages.ApiVersionsResponse(
-        api_keys=[_api_version(kind) for kind in state.answered_requests],
+        # classes can be hashed, their objects not
+        api_keys=[_api_version(kind) for kind in state.answered_requests],  # type: ignore[arg-type]
         supported_features=[
             messages.ApiVersionsResponse.SupportedFeatureKey(name=name, min_version=0, max_version=highest)
             for name, highest in FEATURES.items()
@@ -56,10 +58,12 @@ def api_versions(
 
 def unsupported_api_versions() -> messages.ApiVersionsResponse:
     return messages.ApiVersionsResponse(
-        error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[_api_version(messages.ApiVersionsRequest)]
+        error_code=ErrorCode.UNSUPPORTED_VERSION,
+        api_keys=[_api_version(messages.ApiVersionsRequest)],
     )
 
 
+@cache
 def _api_version(kind: type[Message]) -> messages.ApiVersionsResponse.ApiVersion:
     lowest = ADVERTISED_PRODUCE_FROM if kind is messages.ProduceRequest else kind.versions.start
     return messages.ApiVersionsResponse.ApiVersion(

@@ -15,7 +15,7 @@ from kbatch.testing.broker.listeners import Listener
 from kbatch.testing.broker.options import Options
 from kbatch.testing.broker.state import BrokerState, Connection
 from kbatch.testing.simulation.login_options import PASSWORD, USER
-from kbatch.testing.simulation.network import BROKEN_NET, Link, addresses_of
+from kbatch.testing.simulation.network import BROKEN_NET, Link, addresses_of, whole_frames
 from kbatch.testing.simulation.schedule import MS, WALL_MS, ScheduledAction
 from kbatch.testing.simulation.surroundings import LinkFaults, Surroundings
 
@@ -81,13 +81,7 @@ class NodeEnd:
     def receive(self, data: bytes) -> None:
         if self.is_over:
             return
-        self._incoming += data
-        while len(self._incoming) >= 4:
-            size = int.from_bytes(self._incoming[:4], "big")
-            if len(self._incoming) < 4 + size:
-                break
-            self._frames.append(bytes(self._incoming[4 : 4 + size]))
-            del self._incoming[: 4 + size]
+        self._frames += whole_frames(self._incoming, data)
         self.go_on()
 
     def go_on(self) -> None:
@@ -218,6 +212,7 @@ class SimulatedCluster:
         self.serving: Link | None = None
         self._names: dict[bytes, str] = {}
         self._timer: ScheduledAction | None = None
+        self._timed_ms = 0  # for when
         self._forced_error: Any = None
         for name in world.faults.refused_requests:
             self.core.faults.intercept(name, lambda request: self._forced_error)
@@ -277,11 +272,16 @@ class SimulatedCluster:
         """Schedule the core for its next deadline."""
         deadline_ms = self.core.next_deadline_ms()
         if self._timer is not None:
+            if self._timed_ms == deadline_ms:
+                return
             self._timer.cancel()
+            self._timer = None
         if deadline_ms is not None:
+            self._timed_ms = deadline_ms
             self._timer = self.world.schedule.at((deadline_ms - WALL_MS) * MS, self._time_out)
 
     def _time_out(self) -> None:
+        self._timer = None
         self.core.handle_timeout(self.now_ms)
         self.reschedule()
 

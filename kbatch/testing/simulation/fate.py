@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from kbatch.errors import ErrorCode
 
 
+# The names of requests by API key, as traces have them.
+NAMES = {key: kind.__name__.removesuffix("Request") for key, kind in messages.REQUESTS.items()}
+
+
 class Fate:
     """The faults of one request."""
 

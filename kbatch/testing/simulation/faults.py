@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from kbatch.errors import ErrorCode
 from kbatch.protocol import messages
 from kbatch.testing.broker.topic_config import TopicConfig
-from kbatch.testing.simulation.fate import Fate
+from kbatch.testing.simulation.fate import NAMES, Fate
 from kbatch.testing.simulation.network import Link
 from kbatch.testing.simulation.schedule import MS, SECOND, WALL_MS
 
@@ -135,7 +135,7 @@ class WorldFaults:
         if not self.is_active:
             return fate
         rates = self._requests
-        name = messages.REQUESTS[fate.api_key].__name__.removesuffix("Request")
+        name = NAMES[fate.api_key]
         if self._happens(rates.silence):
             fate.is_silent = True
             fate.drops_before = self._random.random() < 0.5

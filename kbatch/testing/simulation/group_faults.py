@@ -14,7 +14,7 @@ from kbatch.protocol import codec, messages
 from kbatch.records import TopicPartition
 from kbatch.testing.broker.group_members import Group
 from kbatch.testing.broker.state import Connection
-from kbatch.testing.simulation.fate import Fate
+from kbatch.testing.simulation.fate import NAMES, Fate
 from kbatch.testing.simulation.faults import METADATA, METADATA_ERRORS, WorldFaults
 from kbatch.testing.simulation.group_cluster import GROUP
 from kbatch.testing.simulation.schedule import MS
@@ -80,7 +80,7 @@ class GroupFaults(WorldFaults):
         is_clear = fate.api_key in _KEYS and not (fate.drops_before or fate.drops_after)
         if is_clear and self._happens(self.world.readers.refused):
             fate.error_before = self._random.choice(self.errors[fate.api_key])
-            name = messages.REQUESTS[fate.api_key].__name__.removesuffix("Request")
+            name = NAMES[fate.api_key]
             self._tell("refused", "%s is answered %s", name, fate.error_before)
         return fate
 

@@ -44,7 +44,9 @@ class MemberShell(Shell):
         self._sleep(0)
 
     def _sleep(self, wait_ns: int) -> None:
-        super()._sleep(max(wait_ns, self.frozen_until_ns - self._world.schedule.now_ns))
+        if self.frozen_until_ns:
+            wait_ns = max(wait_ns, self.frozen_until_ns - self._world.schedule.now_ns)
+        super()._sleep(wait_ns)
 
 
 class Member:
@@ -74,6 +76,8 @@ class Member:
                 **self._own_settings(),
             }
         )
+        self._limit_bytes = self.config.kbatch_fetch_buffer_memory + world.slack_bytes
+        self._limit_ns = self.config.max_poll_interval_ms * MS + SECOND
         registry = MetricsRegistry(self.name, metrics=(*CONSUMER_METRICS, *COORDINATOR_METRICS))
         self.engine = GroupEngine(
             self.config,
@@ -167,12 +171,11 @@ class Member:
         """Check the engine after a round."""
         if self.engine.fatal_error is not None:
             raise Violation(f"{self.name} gave up: {self.engine.fatal_error!r}")
-        used_bytes, limit_bytes = self.engine._budget.used, self.config.kbatch_fetch_buffer_memory
-        if not 0 <= used_bytes <= limit_bytes + self.world.slack_bytes:
-            raise Violation(f"{self.name}: {used_bytes} bytes of {limit_bytes} are in use")
+        used_bytes = self.engine._budget.used
+        if not 0 <= used_bytes <= self._limit_bytes:
+            raise Violation(f"{self.name}: {used_bytes} bytes of {self._limit_bytes} are in use")
         membership, silent_ns = self.engine._membership, self.schedule.now_ns - self.program.polled_ns
-        limit_ns = self.config.max_poll_interval_ms * MS + SECOND
-        if membership is not None and membership.is_member and silent_ns > limit_ns:
+        if silent_ns > self._limit_ns and membership is not None and membership.is_member:
             raise Violation(f"{self.name} is a member, and has not polled for {silent_ns / SECOND} s")
         if self.engine.owned is not self._seen_owned:
             self._seen_owned = self.engine.owned

@@ -6,6 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from kbatch.protocol import messages
+from kbatch.testing.simulation.fate import NAMES
 from kbatch.testing.simulation.schedule import SECOND
 from kbatch.testing.simulation.trace import Violation
 
@@ -59,7 +60,7 @@ class GroupWire:
 
     def _request(self, connection_id: int, connection: _Connection, frame: bytes) -> None:
         api_key = int.from_bytes(frame[:2], "big")
-        name = messages.REQUESTS[api_key].__name__.removesuffix("Request")
+        name = NAMES[api_key]
         self._member.trace("-> node %s: %s on connection %d", connection.node_id, name, connection_id)
         self.counts[name] = self.counts.get(name, 0) + 1
         if api_key == FETCH and any(FETCH in each.unanswered for each in self._same_node(connection)):
@@ -81,7 +82,7 @@ class GroupWire:
     def answered(self, connection_id: int, frame: bytes) -> None:
         connection = self._connections[connection_id]
         api_key = connection.unanswered.popleft()
-        name = messages.REQUESTS[api_key].__name__.removesuffix("Request")
+        name = NAMES[api_key]
         self._member.trace("<- node %s: %s, %d bytes", connection.node_id, name, len(frame))
 
     def ended(self, connection_id: int) -> None:

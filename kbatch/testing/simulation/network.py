@@ -40,6 +40,20 @@ BROKEN_NET = "10.9."  # addresses where no node listens
 IDLE_ROUNDS = 1100  # that the sender may have in a virtual second without anything to do
 
 
+def whole_frames(gathered: bytearray, data: bytes) -> list[bytes]:
+    """Gather more bytes of a connection, and take out the frames that are whole, without their sizes."""
+    gathered += data
+    frames, at, end = [], 0, len(gathered)
+    while end - at >= 4:
+        next_at = at + 4 + int.from_bytes(gathered[at : at + 4], "big")
+        if next_at > end:
+            break
+        frames.append(bytes(gathered[at + 4 : next_at]))
+        at = next_at
+    del gathered[:at]
+    return frames
+
+
 class Link:
     """One connection. The client's end has `pending` buffers, the node's end `arrived` bytes."""
 
@@ -53,6 +67,7 @@ class Link:
         self._copies = bytearray()  # of what is pending, as it was handed over
         self._writing: ScheduledAction | None = None
         self._answers = bytearray()
+        self._chunk_bytes = world.options.cluster.chunk_bytes
         low, high = world.options.cluster.latency_ms
         self._latency_ns = int(world.random.uniform(low, high) * MS)
         self._last_there_ns = 0
@@ -78,14 +93,14 @@ class Link:
     def _write_some(self) -> None:
         """Write as much as the socket has room for, the rest later."""
         self._writing = None
-        random, chunk_bytes = self._world.random, self._world.options.cluster.chunk_bytes
-        room = random.randrange(1, 2 * max(chunk_bytes, len(self._copies) // 4))
+        world, random = self._world, self._world.random
+        room = random.randrange(1, 2 * max(self._chunk_bytes, len(self._copies) // 4))
         if self.break_at_bytes is not None:
             room = min(room, self.break_at_bytes)
         taken = self._take(room)
-        self._world.wire.written(self.connection_id, len(taken))
+        world.wire.written(self.connection_id, len(taken))
         self._unreported_bytes += len(taken)
-        self._world.shell.post(self.report_written)
+        world.shell.post(self.report_written)
         self._send_there(taken)
         if self.break_at_bytes is not None:
             self.break_at_bytes -= len(taken)
@@ -94,7 +109,7 @@ class Link:
                 self.cut(ConnectionResetError("cut while it was written"))
                 return
         if self._pending:
-            self._writing = self._world.schedule.after(random.randrange(1, 5 * MS), self._write_some)
+            self._writing = world.schedule.after(random.randrange(1, 5 * MS), self._write_some)
 
     def report_written(self) -> None:
         """Report what the socket took. Real owners do so at once, so that none is left when they stop."""
@@ -103,6 +118,18 @@ class Link:
             self._world.engine.handle_written(self.connection_id, size, self._world.schedule.now_ns)
 
     def _take(self, room: int) -> bytes:
+        pending = self._pending
+        if len(pending) == 1 and len(pending[0]) <= room:  # most requests go out whole
+            with pending.popleft() as buffer:
+                taken = bytes(buffer)
+        else:
+            taken = self._take_pieces(room)
+        if not self._copies.startswith(taken):
+            raise Violation(f"bytes changed while connection {self.connection_id} was written to")
+        del self._copies[: len(taken)]
+        return taken
+
+    def _take_pieces(self, room: int) -> bytes:
         taken = bytearray()
         while self._pending and len(taken) < room:
             buffer = self._pending.popleft()
@@ -111,9 +138,6 @@ class Link:
             if left < len(buffer):
                 self._pending.appendleft(buffer[left:])
             buffer.release()
-        if taken != self._copies[: len(taken)]:
-            raise Violation(f"bytes changed while connection {self.connection_id} was written to")
-        del self._copies[: len(taken)]
         return bytes(taken)
 
     def close(self) -> None:
@@ -155,7 +179,7 @@ class Link:
 
     def send_back(self, data: bytes) -> None:
         """Send bytes to the client, in order, in pieces."""
-        is_cut_up = len(data) > self._world.options.cluster.chunk_bytes
+        is_cut_up = len(data) > self._chunk_bytes
         for piece in (data[:1], data[1:5], data[5:-1], data[-1:]) if is_cut_up else (data,):
             self._last_back_ns = max(self._last_back_ns, self._arrival_ns())
             self._world.schedule.at(self._last_back_ns, partial(self._arrive_back, piece))
@@ -168,13 +192,8 @@ class Link:
         """Read the bytes that have arrived at the client's socket."""
         if not self.is_open:
             return
-        self._answers += piece
-        while len(self._answers) >= 4:
-            size = int.from_bytes(self._answers[:4], "big")
-            if len(self._answers) < 4 + size:
-                break
-            self._world.wire.answered(self.connection_id, bytes(self._answers[4 : 4 + size]))
-            del self._answers[: 4 + size]
+        for frame in whole_frames(self._answers, piece):
+            self._world.wire.answered(self.connection_id, frame)
         self._world.engine.handle_bytes(self.connection_id, piece, self._world.schedule.now_ns)
 
     def _arrival_ns(self) -> int:
@@ -227,6 +246,7 @@ class Shell(EngineRounds):
         self._world = world
         self._inbox: deque[Callable[[], object]] = deque()
         self._next_round: ScheduledAction | None = None
+        self._shortest_wait_ns = world.options.round_us * 1000
         self._slept_ns = world.schedule.now_ns  # since when
         self.links: dict[int, Link | None] = {}
         self._has_events = False
@@ -260,12 +280,12 @@ class Shell(EngineRounds):
         if not self.is_alive:
             return
         schedule = self._world.schedule
-        delay_ns = max(wait_ns, self._world.options.round_us * 1000)
+        at_ns = schedule.now_ns + max(wait_ns, self._shortest_wait_ns)
         if self._next_round is not None:
-            if self._next_round.at_ns <= schedule.now_ns + delay_ns:
+            if self._next_round.at_ns <= at_ns:
                 return
             self._next_round.cancel()
-        self._next_round = schedule.after(delay_ns, self._round)
+        self._next_round = schedule.at(at_ns, self._round)
 
     def _round(self) -> None:
         """Do a round, as ThreadNetwork does.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable
+from heapq import heappop, heappush
 
 MS = 1_000_000
 SECOND = 1_000 * MS
@@ -49,21 +49,22 @@ class Schedule:
         return self.at(self.now_ns + delay_ns, action)
 
     def at(self, at_ns: int, action: Callable[[], object]) -> ScheduledAction:
-        event = ScheduledAction(max(at_ns, self.now_ns), action)
+        if at_ns < self.now_ns:
+            at_ns = self.now_ns
+        event = ScheduledAction(at_ns, action)
         self._made_count += 1
-        heapq.heappush(self._heap, (event.at_ns, self._made_count, event))
+        heappush(self._heap, (at_ns, self._made_count, event))
         return event
 
     def step(self, until_ns: int) -> bool:
         """Run the next event. If there is none up to `until_ns`, set the clock to that, and return False."""
-        while self._heap:
-            at_ns, _, event = self._heap[0]
-            if at_ns > until_ns:
-                break
-            heapq.heappop(self._heap)
-            if event.action is not None:
+        heap = self._heap
+        while heap and heap[0][0] <= until_ns:
+            at_ns, _, event = heappop(heap)
+            action = event.action
+            if action is not None:
                 self.now_ns = at_ns
-                action, event.action = event.action, None
+                event.action = None
                 action()
                 return True
         self.now_ns = max(self.now_ns, until_ns)

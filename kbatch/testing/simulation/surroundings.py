@@ -48,12 +48,15 @@ class Surroundings:
         return {"seal_policy": policy, "seed": self.options.seed, "poison": True}
 
     def run_for(self, duration_ns: int) -> None:
-        self.run_until(self.schedule.now_ns + duration_ns, lambda: False)
+        step, until_ns = self.schedule.step, self.schedule.now_ns + duration_ns
+        while step(until_ns):
+            self.count_event()
 
     def run_until(self, until_ns: int, is_so: Callable[[], bool]) -> bool:
         """Run events until `is_so()` is true, or up to a time. Return `is_so()`."""
+        step = self.schedule.step
         while not is_so():
-            if not self.schedule.step(until_ns):
+            if not step(until_ns):
                 return is_so()
             self.count_event()
         return True

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from kbatch.errors import ErrorCode
 from kbatch.protocol import codec, messages
-from kbatch.testing.simulation.fate import Fate
+from kbatch.testing.simulation.fate import NAMES, Fate
 from kbatch.testing.simulation.faults import (
     ERRORS,
     INIT_ERRORS,
@@ -117,7 +117,7 @@ class TransactionalFaults(WorldFaults):
     def _meet_coordinator(self, fate: Fate) -> None:
         """Draw a fault of a request to a coordinator: these are few, and have their own rates."""
         programs = self.world.programs
-        name = messages.REQUESTS[fate.api_key].__name__.removesuffix("Request")
+        name = NAMES[fate.api_key]
         if self._happens(programs.refused):
             fate.error_before = self._random.choice(self.errors[fate.api_key])
             self._tell("refused by a coordinator", "%s is answered %s", name, fate.error_before)

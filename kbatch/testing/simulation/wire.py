@@ -19,6 +19,7 @@ from kbatch._native.codec.record import Record
 from kbatch._native.codec.record_batch import decode
 from kbatch.errors import ErrorCode, KafkaError, row_of
 from kbatch.protocol import codec, messages
+from kbatch.testing.simulation.fate import NAMES
 from kbatch.testing.simulation.schedule import MS, SECOND
 from kbatch.testing.simulation.trace import Violation
 
@@ -203,7 +204,7 @@ class Wire:
         self._world.trace(
             "-> node %s: %s v%d #%d on connection %d%s",
             connection.node_id,
-            kind.__name__.removesuffix("Request"),
+            NAMES[request.api_key],
             request.version,
             request.correlation_id,
             connection_id,
