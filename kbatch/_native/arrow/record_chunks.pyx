@@ -256,7 +256,7 @@ cdef class RecordChunks:
 
     cdef int _reserve_share(self, kb_memory *memory, size_t body, size_t expected) except -1 nogil:
         """Extend a column for the `expected` bytes, if its share of `body` does not fit and data go on as
-        before: growing by doubling copies, and touches fresh memory each time.
+        before. Growing by doubling copies, and touches fresh memory each time.
         """
         cdef double share
         if memory.used:

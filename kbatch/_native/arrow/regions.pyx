@@ -1,8 +1,8 @@
 """Regions: memory for column buffers, in huge pages.
 
-Records are copied into columns in 20 ns each if the memory was used before, but in 90 ns if it is fresh: the
-kernel clears each page at the first touch. Huge pages are cleared at a fraction of that, but most chunks are
-smaller than one. So the buffers of several chunks are cut from one region, one after another.
+Records are copied into columns in 20 ns each if the memory was used before. If it is fresh it takes 90 ns:
+the kernel clears each page at the first touch. Huge pages are cleared at a fraction of that, but most chunks
+are smaller than one. So the buffers of several chunks are cut from one region, one after another.
 
 A chunk takes a region for itself while it is built. Then the region goes on to the next chunk, as long as
 there is room. It is used again from its start, or freed, when the last buffer of it is gone.

@@ -1,9 +1,9 @@
 """TableEncoder: a table's rows into record batches, without a Python object per row.
 
-Theory of operation. Rows come in blocks. For a block, on one thread and without the GIL: every column becomes
-spans (arrow_columns.h), every row gets a partition (its own, its key's murmur2, or the sticky one), and a
+Theory of operation. Rows come in blocks. A block is prepared on one thread, without the GIL. Every column
+becomes spans (arrow_columns.h). Every row gets a partition: its own, its key's murmur2, or the sticky one. A
 counting sort lists the rows of each partition. Then any thread works on each partition with rows
-independently: it appends rows to the open batch, seals a batch that is full by Kafka's rule, and opens the
+independently. It appends rows to the open batch, and seals a batch that is full by Kafka's rule. It opens the
 next one with the current ratio estimate.
 
 Ratio. The estimate is the topic's: all partitions learn from each other's batches, and calls from earlier
@@ -398,8 +398,8 @@ cdef class TableEncoder:
         return min(SLACK_BYTES // <size_t>partitions, LARGEST_CHUNK)
 
     cdef int _begin_chunk(self, Slot *slot, kb_memory *memory, size_t expected, double ratio) except -1 nogil:
-        """End a chunk of full size without room for `expected` more bytes, and start one if there is none:
-        for that and, if records continue to shrink by `ratio`, for the rest of this Arrow batch.
+        """End a chunk of full size without room for `expected` more bytes, and start one if there is none. It
+        has room for them and, if records continue to shrink by `ratio`, for the rest of this Arrow batch.
         """
         cdef size_t limit = self._share()
         cdef size_t to_come

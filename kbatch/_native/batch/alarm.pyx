@@ -5,10 +5,10 @@ something happen earlier wakes the sender: once, since the alarm is then set to 
 the alarm when it looks, and sets it again afterwards (`RecordAccumulator.ready`). A wake-up must outlive its
 moment, as a byte in a pipe does: it may come just before the sender goes to sleep.
 
-A batch of a node that takes no request now can only expire: the sender notices what changes that (a
-response, a write, the end of a connection), and looks then. It takes a node out of `busy_nodes` before it
-looks at the queues, and puts a busy node in after that; a thread that fills a queue looks the node up after
-filling it. So one of the two sees the other.
+A batch of a node that takes no request now can only expire. A response, a write or the end of a connection
+changes that; the sender notices it, and looks then. It takes a node out of `busy_nodes` before it looks at
+the queues, and puts a busy node in after that. A thread that fills a queue looks the node up after filling
+it. So one of the two sees the other.
 
 The lock guards a few instructions, and none is taken under it.
 """

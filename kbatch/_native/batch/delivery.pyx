@@ -5,16 +5,16 @@ whatever comes later. A Delivery is the Completion and the record's index in it.
 deliveries of a batch, and a dropped delivery costs nothing. Waiters share an event of the whole batch, made
 for the first waiter.
 
-A batch too large for the broker is SPLIT: its Completion passes callbacks, listeners and flushes on to its
-children, one for each smaller batch, and deliveries look up their child.
+A batch too large for the broker is SPLIT. Its Completion passes callbacks, listeners and flushes on to its
+children, one for each smaller batch. Deliveries look up their child.
 
-Callbacks do not run where an answer is handled: the thread that settles the batch hands it to another thread,
-which calls `run_callbacks`, once for each callback, in the order of the records. A Flush is over when the
+Callbacks do not run where an answer is handled: the thread that settles the batch hands it to another thread.
+That one calls `run_callbacks`, once for each callback, in the order of the records. A Flush is over when the
 callbacks of its records ran. Under `_lock`, no Python code runs and no user's object is released.
 
 An encoded batch has one delivery for all its records. A Delivery is the outcome of one record in it, a
-BatchDelivery that of all of them. While the batch is whole there is no difference. A batch that was too
-large is sent in parts, and one part decides about the whole: the first that is pending, else the first that
+BatchDelivery that of all of them. While the batch is whole there is no difference. A batch that was too large
+is sent in parts, and one part decides about the whole. It is the first that is pending, else the first that
 failed, else the first of all. Every callback, also on_delivery, is a listener. It waits with a pending part,
 and when that is settled goes on to the next, until there is none: so it is called once, after the last part.
 

@@ -7,8 +7,8 @@ answered, its Completion calls `settle_rows`. A delivered batch leaves a run, a 
 row, or when runs would take as much: untouched memory costs nothing. From then on answers fill them in. The
 BatchRows is dropped after the answer; only that of a failed batch stays, to find the error of a row.
 
-A row that was in no batch has no offset, but a number below -1 in its place that says why: for a row that is
-too large by itself, its size. Its error is made on use, so failed rows take no more memory than others;
+A row that was in no batch has no offset, but a number below -1 in its place that says why. For a row that is
+too large by itself it is its size. Its error is made on use, so failed rows take no more memory than others;
 readers of offsets get a copy without these numbers.
 
 The numbers of a BatchRows follow a base, in four bytes each, with their places in the batch: one run, unless

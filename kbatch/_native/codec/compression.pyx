@@ -6,7 +6,7 @@ package does it (packages.pyx). Framing follows Kafka's own clients:
 - gzip: RFC 1952; several consecutive members are read. Without a level it uses isal's level 2; an explicit
   level is zlib's, with its common meaning. The output of isal's levels 1 and 2 depends, by a few bytes, on
   the address of the calling thread's memory; zlib's level 6 takes five times as long. If isal is not
-  installed (some platforms have no wheel), zlib reads, and writes its level 1 if no level is given: its
+  installed (some platforms have no wheel), zlib reads, and writes its level 1 if no level is given. Its
   streams are within some 5 % of the size of isal's level 2, in three to five times the time.
 - snappy: blocks of 32 KiB in the framing of snappy-java ("xerial"); a raw block without framing is read too.
 - lz4: LZ4 frames of independent 64 KiB blocks without content checksum (KIP-57); any frame is read.

@@ -1,10 +1,9 @@
 """CompressionRatioEstimator: the expected compression of a batch, learnt from earlier batches.
 
-Kafka's rule (org.apache.kafka.common.record.CompressionRatioEstimator; this project's sources state that it
-rises by at most 0.05, but Kafka's code rises at once): per topic and codec, from 1.0, the estimate rises at
-once to a higher observed ratio, by at least 0.05, and falls towards a lower one by at most 0.005. A batch's
-size is then estimated with the ratio x 1.05. In Java the state is static, shared by all producers of a
-process; here it belongs to its owner.
+This is the rule of org.apache.kafka.common.record.CompressionRatioEstimator, per topic and codec. From 1.0
+the estimate rises at once to a higher observed ratio, by at least 0.05. It falls towards a lower one by at
+most 0.005. A batch's size is then estimated with the ratio x 1.05. In Java the state is static, shared by all
+producers of a process; here it belongs to its owner.
 """
 
 cimport cython

@@ -1,10 +1,10 @@
 """The C libraries in the codecs' packages, loaded at a codec's first use.
 
 Theory of operation. The extension modules of lz4, zstandard and isal, and Python's zlib, contain or load the
-C libraries of their codecs. src_c/codec_libraries.h opens the same files, which are loaded once in a process,
-and calls those libraries without the GIL. Where it finds no library that it knows, the packages' functions
-do the work (packages.pyx); Windows is one such place. snappy is read by src_c/snappy.h, and written by its
-package.
+C libraries of their codecs. The header src_c/codec_libraries.h opens the same files, which are loaded once in
+a process, and calls those libraries without the GIL. Where it finds no library that it knows, the packages'
+functions do the work (packages.pyx); Windows is one such place. snappy is read by src_c/snappy.h, and written
+by its package.
 
 Idle contexts are shared by all threads, under a lock of the process, which fork() takes before it copies the
 process. So a child never waits for a thread that it does not have.

@@ -2,7 +2,7 @@
 
 Memory that was used before costs nothing; that of a fresh frame costs more than receiving into it, because
 the kernel clears each page at the first touch. So a frame is a block of a few sizes, which goes back to its
-pool with the last view of it, and blocks of 2 MiB or more are made of huge pages.
+pool with the last view of it. Blocks of 2 MiB or more are made of huge pages.
 """
 
 cimport cython

@@ -9,8 +9,8 @@ A record without a partition goes to the partition of the topic's sticky state. 
 lock and again under it, because another thread may have switched; the record is counted, and the switch made,
 under the same lock.
 
-One thread, the sender's, does the rest: `ready` returns the nodes with something to send, and when to look
-again; `drain` takes one batch of each partition of those nodes; `take_unsealed` returns the batches that were
+One thread, the sender's, does the rest. `ready` returns the nodes with something to send, and when to look
+again. `drain` takes one batch of each partition of those nodes. `take_unsealed` returns the batches that were
 closed but not sealed, which are drained only after they are sealed. Batches come back through `reenqueue` or
 `split`; `expire` removes those that are too old, before `drain`, so that nothing is sent that is done.
 Whatever may concern a sleeping sender rings its alarm, once (SenderAlarm).
@@ -22,9 +22,9 @@ leader's node, and removed when it is found empty.
 There is no clock, thread or randomness in here except what is passed in: `now_ns` is any monotonic clock, and
 all choices depend on `seed`.
 
-Differences from Java: a partition that may not be sent does not keep its node from being drained, nor wake
-the sender for nothing; a batch that came back does not linger again; partitions of a slow node are avoided
-even while their queues are empty.
+There are differences from Java. A partition that may not be sent does not keep its node from being drained,
+nor wake the sender for nothing. A batch that came back does not linger again. Partitions of a slow node are
+avoided even while their queues are empty.
 
 After org.apache.kafka.clients.producer.internals.RecordAccumulator.
 """
@@ -213,8 +213,8 @@ cdef class RecordAccumulator:
     clock_ns : callable or None
         Returns the time for callers that pass none; None is the system's monotonic clock.
     wake, memory_freed : callable or None
-        Called, on any thread and under no lock, when the sender should look again, and when memory was
-        returned while a caller waits for it.
+        Called on any thread, under no lock: when the sender should look again, and when memory was returned
+        while a caller waits for it.
 
     Attributes
     ----------
@@ -824,7 +824,7 @@ cdef class RecordAccumulator:
         """Take at most one batch of each partition that the nodes lead, up to `max_size_bytes` a node, unless
         the first alone is larger. Each node continues where it stopped the last time.
 
-        An open batch is closed. It is sealed here if the policy says so; otherwise another thread seals it
+        An open batch is closed. It is sealed here if the policy says so. Otherwise another thread seals it
         (`take_unsealed`) and a later call takes it, as its first; its place in the request stays free.
 
         Returns

@@ -4,7 +4,7 @@ Theory of operation. The header and the CRC of a batch are checked, once, and wi
 number of its records, by their sizes. The records are neither decompressed nor checked further, which the
 broker does. Then RecordAccumulator adds the batch, SEALED, to the queue of its partition, after the open
 batch, which is closed. From then on it is a ProducerBatch like others, with a sequence for each record. A
-bytes object is kept as it is; producer id, epoch and sequence go into a copy of the header, and so does the
+bytes object is kept as it is. Producer id, epoch and sequence go into a copy of the header, and so does the
 transactional bit if the producer is transactional.
 
 A batch that was refused, for lack of memory or metadata, is a PendingBatch, which may be tried again.

@@ -51,7 +51,7 @@ cdef class InFlight:
     sent_ns : int
         Time of the first transmission.
     node_id, attempt
-        Node and request of the last transmission; node_id is -2 if the partition has got another leader
+        Node and request of the last transmission. The node is -2 if the partition has got another leader
         since, or the same one in another epoch.
     is_in_flight : bool
         A request with it is unanswered.
@@ -155,7 +155,7 @@ cdef class PartitionState:
         record that had a number.
     known_ns : int
         The leader has known the producer id since this time: that of the first transmission of the batch that
-        it acknowledged last; UNKNOWN_NS if it may not know it.
+        it acknowledged last. UNKNOWN_NS if it may not know it.
     is_doubtful : bool
         A failed batch may be in the log (TransactionalSequences).
     waits_for_identity : bool

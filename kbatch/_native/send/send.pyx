@@ -9,7 +9,7 @@ refused. How long a caller waits, as a thread or a coroutine, only concerns the 
 An encoded batch goes the same way (PendingBatch), without being decoded.
 
 The partition is chosen from the current metadata and kept, except for the sticky one, which is chosen when
-the record is appended; a record whose topic has disappeared meanwhile waits for it. A record without a
+the record is appended. A record whose topic has disappeared meanwhile waits for it. A record without a
 timestamp gets the time of the attempt that succeeds.
 
 After org.apache.kafka.clients.producer.KafkaProducer.doSend.
@@ -242,8 +242,8 @@ cdef class RecordSender:
             object is kept while the batch is in flight, and charged to buffer.memory; anything else is
             copied.
         on_delivery : callable or None
-            Called once, as `on_delivery(metadata, error)`: with the place of the first record, which the
-            others follow, when the whole batch was delivered; or when it, or a part of it, failed.
+            Called once, as `on_delivery(metadata, error)`: when the whole batch was delivered, or when it, or
+            a part of it, failed. The place is that of the first record, which the others follow.
 
         Returns
         -------

@@ -1,8 +1,8 @@
 """TableTopics: the topics of a table's rows, and the parts to their partitions.
 
 Theory of operation. A table has one topic, or a column that names them. The names of a block's rows become
-numbers, in order of first appearance: most rows have the name of the row before, and otherwise a hash table
-knows it; only a new name needs the GIL. Then, once a block, each topic with rows in it is looked up in the
+numbers, in order of first appearance. Most rows have the name of the row before, and otherwise a hash table
+knows it. Only a new name needs the GIL. Then, once a block, each topic with rows in it is looked up in the
 current cluster: missing ones are waited for, or are refused and get no more rows.
 
 A topic has a part for rows without a chosen partition, the sticky one, and one for every partition with rows.
