@@ -63,6 +63,7 @@ simulate: .venv/ready
 soak: .venv/ready .venv/jvm
 	$(BIN)/python -m tests.fuzz.soak
 	KBATCH_LONG=1 $(BIN)/python -m pytest tests/spark/test_spark_programs.py tests/spark/test_wheel.py \
+		tests/spark/test_source.py::test_R104_pipeline_that_is_killed_at_each_step_is_exact \
 		tests/integration/test_group_engine.py::test_R71_heartbeats_go_on_while_the_program_computes \
 		tests/integration/test_package.py tests/integration/test_examples.py
 	KBATCH_EXAMPLES=1000 $(BIN)/python -m pytest -n 4 --dist loadfile tests/property tests/unit/config tests/unit/sasl \

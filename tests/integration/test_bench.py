@@ -35,15 +35,20 @@ def cluster() -> Iterator[Address]:
 PYTHON_CONTESTANTS = able(name for name in CONTESTANTS if name != JAVA)
 
 
-@pytest.mark.parametrize("name", PYTHON_CONTESTANTS)
-def test_contestant_delivers_everything_requested(cluster: Address, name: str) -> None:
-    contest = Contest(cluster, f"load-{PYTHON_CONTESTANTS.index(name)}", 3)
-    with Driver(name) as driver:
-        for codec in ("lz4", "none"):
-            answer = contest.ask(driver, "load", RECORDS, {**SETTINGS, "compression.type": codec})
-            assert answer["cpu_ns"] == answer["user_ns"] + answer["system_ns"] > 0
-            assert answer["wire_bytes"] > RECORDS
-            assert answer["peak_kib"] >= answer["before_kib"] > 0
+@pytest.fixture(scope="module", params=PYTHON_CONTESTANTS)
+def driver(request: pytest.FixtureRequest) -> Iterator[Driver]:
+    """Yield a contestant's process: one for all tests of it, since it imports for longer than it sends."""
+    with Driver(request.param) as started:
+        yield started
+
+
+def test_contestant_delivers_everything_requested(cluster: Address, driver: Driver) -> None:
+    contest = Contest(cluster, f"load-{PYTHON_CONTESTANTS.index(driver.name)}", 3)
+    for codec in ("lz4", "none"):
+        answer = contest.ask(driver, "load", RECORDS, {**SETTINGS, "compression.type": codec})
+        assert answer["cpu_ns"] == answer["user_ns"] + answer["system_ns"] > 0
+        assert answer["wire_bytes"] > RECORDS
+        assert answer["peak_kib"] >= answer["before_kib"] > 0
 
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
@@ -57,9 +62,8 @@ def secured() -> Iterator[Address]:
         yield Address(broker.bootstrap_servers, security=access)
 
 
-@pytest.mark.parametrize("name", PYTHON_CONTESTANTS)
-def test_a_contestant_logs_in(secured: Address, name: str) -> None:
-    with Contest(secured, f"secured-{PYTHON_CONTESTANTS.index(name)}", 3) as contest, Driver(name) as driver:
+def test_a_contestant_logs_in(secured: Address, driver: Driver) -> None:
+    with Contest(secured, f"secured-{PYTHON_CONTESTANTS.index(driver.name)}", 3) as contest:
         contest.ask(driver, "load", RECORDS, SETTINGS)
 
 

@@ -16,6 +16,7 @@ import pytest
 import kbatch
 from tests import ROOT
 from tests.oracle.java_programs import SHORT_LIVED
+from tests.spark.spark_programs import PYTHON_PATH
 
 FOLDER = ROOT / "docs" / "examples"
 ROWS = 2000
@@ -35,7 +36,7 @@ def flights(*options: str, kafka: str | None = None) -> subprocess.CompletedProc
     if shutil.which("java") is None and os.environ.get("KBATCH_REQUIRE_JAVA") != "1":
         pytest.skip("Spark needs Java")
     environment = {key: value for key, value in os.environ.items() if key != "KAFKA"}
-    environment["PYTHONPATH"] = str(ROOT)  # the kbatch of this tree, whichever is installed
+    environment["PYTHONPATH"] = PYTHON_PATH  # the kbatch of this tree, whichever is installed
     environment["JDK_JAVA_OPTIONS"] = " ".join(SHORT_LIVED)  # of Spark's driver
     if kafka is not None:
         environment["KAFKA"] = kafka

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
@@ -296,6 +297,23 @@ def test_R103_offsets_are_committed_for_tools(spark: SparkSession, sink: Sink, t
     assert [each.offset for each in found.values()] == [10]
 
 
+@pytest.mark.parametrize(
+    "brokers",
+    [
+        "embedded",
+        pytest.param(
+            "real",
+            marks=[
+                pytest.mark.java,
+                pytest.mark.skipif(
+                    os.environ.get("KBATCH_LONG") != "1",
+                    reason="starts Spark's workers over and over: make soak, or KBATCH_LONG=1",
+                ),
+            ],
+        ),
+    ],
+    indirect=True,
+)
 def test_R104_pipeline_that_is_killed_at_each_step_is_exact(
     spark: SparkSession, sink: Sink, tmp_path: Path
 ) -> None:
