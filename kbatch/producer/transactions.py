@@ -160,9 +160,10 @@ class TransactionCalls:
         if not is_done:
             self._runtime.check_login(None)
             failure = self._engine.last_connection_failure
+            obstacle = f"the last connection failed: {failure}" if failure else self._transactions.obstacle
             raise KafkaTimeoutError(
                 f"{name}() timed out after {seconds} s and goes on; call it again for its outcome"
-                + (f"; the last connection failed: {failure}" if failure else "")
+                + (f"; {obstacle}" if obstacle else "")
             )
         if call.error is not None:
             self._unfinished = None

@@ -21,6 +21,7 @@ from kbatch.records import TopicPartition
 
 if TYPE_CHECKING:
     from kbatch.core.client.calls import Call
+    from kbatch.errors import KafkaError
     from kbatch.protocol.structs import Message
     from kbatch.records import ConsumerGroupMetadata, OffsetAndMetadata
 
@@ -150,6 +151,8 @@ class Operation:
         How often it failed, and when to try it again.
     is_ambiguous : bool
         True if an attempt got no answer: the coordinator may have applied it.
+    refusal : KafkaError | None
+        The last answer after which it is repeated.
     """
 
     kind: ClassVar[Kind]
@@ -161,6 +164,7 @@ class Operation:
         self.call = call
         self.pending = AnyNodeRequest()
         self.is_ambiguous = False
+        self.refusal: KafkaError | None = None
 
     def coordinator(self, transactional_id: str) -> CoordinatorKey:
         """Return the key of the coordinator that gets the request."""

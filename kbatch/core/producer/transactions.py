@@ -145,6 +145,18 @@ class Transactions:
         """True if there is an open transaction."""
         return self.state in ONGOING
 
+    @property
+    def obstacle(self) -> str | None:
+        """What the next operation waits for, for errors of calls that take long; None if that is an answer,
+        or a connection. Any thread may read it.
+        """
+        operation = self._out or self._first()
+        if operation is None:
+            return None
+        if operation is not self._out and self._has_to_wait(operation):
+            return f"{self._accumulator.incomplete_count} batches are not answered yet"
+        return None if operation.refusal is None else f"the last answer was {operation.refusal}"
+
     def initialize(self, call: Call, now_ns: int) -> None:
         """Request a producer id, which fences older producers with the same transactional.id."""
         if self._accept(call):
@@ -378,6 +390,7 @@ class Transactions:
             case ErrorResponse.RETRY | ErrorResponse.FIND:
                 if action is ErrorResponse.FIND:
                     self._coordinators.forget(operation.coordinator(self._id))
+                operation.refusal = error
                 is_concurrent = code == ErrorCode.CONCURRENT_TRANSACTIONS
                 self._retry(operation, now_ns, is_concurrent=is_concurrent)
             case ErrorResponse.INIT_AGAIN if (

@@ -320,6 +320,22 @@ def test_T12_a_call_that_timed_out_is_made_again_and_no_other(broker: Broker, pr
     assert len(broker.requests("InitProducerId")) == 1
 
 
+def test_a_call_that_timed_out_says_what_it_waits_for(broker: Broker, producer: Producer) -> None:
+    producer.init_transactions()
+    producer.begin_transaction()
+    broker.hold_high_watermark(TOPIC, 0)
+    producer.send(TOPIC, b"a", partition=0)
+    with pytest.raises(KafkaTimeoutError, match=r"; 1 batches are not answered yet$"):
+        producer.commit_transaction(timeout=0.1)
+    seen = requests_seen(broker, "EndTxn")
+    broker.fail_next("EndTxn", "CONCURRENT_TRANSACTIONS", 1000)
+    broker.hold_high_watermark(TOPIC, 0, False)
+    for _ in range(2):  # the first was answered before the second is sent
+        seen.get(timeout=SECONDS)
+    with pytest.raises(KafkaTimeoutError, match=r"; the last answer was EndTxn \(commit\): The previous"):
+        producer.commit_transaction(timeout=0)
+
+
 def test_T12_failure_after_timeout_is_raised_by_the_next_call(broker: Broker, producer: Producer) -> None:
     producer.init_transactions()
     producer.begin_transaction()
