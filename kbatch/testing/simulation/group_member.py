@@ -77,7 +77,7 @@ class Member:
             }
         )
         self._limit_bytes = self.config.kbatch_fetch_buffer_memory + world.slack_bytes
-        self._limit_ns = self.config.max_poll_interval_ms * MS + SECOND
+        self._limit_ns = self.config.max_poll_interval_ms * MS
         registry = MetricsRegistry(self.name, metrics=(*CONSUMER_METRICS, *COORDINATOR_METRICS))
         self.engine = GroupEngine(
             self.config,
@@ -174,9 +174,12 @@ class Member:
         used_bytes = self.engine._budget.used
         if not 0 <= used_bytes <= self._limit_bytes:
             raise Violation(f"{self.name}: {used_bytes} bytes of {self._limit_bytes} are in use")
-        membership, silent_ns = self.engine._membership, self.schedule.now_ns - self.program.polled_ns
-        if silent_ns > self._limit_ns and membership is not None and membership.is_member:
-            raise Violation(f"{self.name} is a member, and has not polled for {silent_ns / SECOND} s")
+        membership, polled_ns = self.engine._membership, self.program.polled_ns
+        # a process that was stopped finds out when it goes on; to leave takes a moment
+        end_ns = max(polled_ns + self._limit_ns, self.program.frozen_until_ns) + SECOND
+        if self.schedule.now_ns > end_ns and membership is not None and membership.is_member:
+            silent_s = (self.schedule.now_ns - polled_ns) / SECOND
+            raise Violation(f"{self.name} is a member, and has not polled for {silent_s} s")
         if self.engine.owned is not self._seen_owned:
             self._seen_owned = self.engine.owned
             self.world.check_owners()
