@@ -7,10 +7,11 @@ longer than its session and continued, and others come. From time to time the br
 again. The source fills meanwhile. At the end all stand still but those that remain, and the target, read at
 read_committed, has each record once and in its order, and the group's lag is 0.
 
-Odd blocks use the classic protocol, the others KIP-848. A Kafka that is killed sometimes has faults of its
-own afterwards: it loses markers of a transaction (transaction_kills.py), or its assignor fails for good over
-the state that it has loaded. If it logged one of them and a check fails, the block begins anew with another
-Kafka, and the outcomes count it.
+Odd blocks use the classic protocol, the others KIP-848. A Kafka that was killed sometimes has faults of its
+own afterwards. It loses markers of a transaction (transaction_kills.py), its coordinator fails over the state
+that it has loaded, or it gives a partition to two members and others to none. If a check fails and Kafka has
+logged one of them, or says so of its target assignment, the block begins anew with another Kafka, and the
+outcomes count it.
 """
 
 from __future__ import annotations
@@ -25,8 +26,10 @@ import time
 from collections import Counter
 from contextlib import ExitStack, closing
 
+import confluent_kafka
 import pyarrow as pa
 import pyarrow.compute as pc
+from confluent_kafka.admin import AdminClient, MemberDescription
 
 import kbatch
 from kbatch import TopicPartition
@@ -50,8 +53,9 @@ BROKER_KILL_STEPS = 12
 # What Kafka logs of a fault of its own, and what the outcomes call it.
 FAULTS_OF_KAFKA = {
     SKIPPING: "begun anew, for Kafka had skipped markers",
-    "Partitions were left unassigned": "begun anew, for Kafka's assignor had failed",
+    "hit an unexpected exception": "begun anew, for Kafka's coordinator had failed",
 }
+FAULTY_TARGET = "begun anew, for Kafka's target assignment was faulty"
 # Longer than a session.
 PAUSE_SECONDS = SESSION_MS / 1_000 * 1.5
 SETTLE_SECONDS = 180.0
@@ -197,6 +201,19 @@ def await_lag_of_zero(servers: str, members: Members) -> None:
             time.sleep(0.1)
 
 
+def has_faulty_target(servers: str) -> bool:
+    """True if Kafka gives a partition of the source to no member of the group, or to two."""
+    described = AdminClient({"bootstrap.servers": servers}).describe_consumer_groups([GROUP])
+    members = described[GROUP].result(SETTLE_SECONDS).members
+    given = Counter(each.partition for member in members for each in _target_of(member))
+    return any(given[partition] != 1 for partition in range(PARTITIONS))
+
+
+def _target_of(member: MemberDescription) -> list[confluent_kafka.TopicPartition]:
+    target = member.target_assignment
+    return [] if target is None else target.topic_partitions
+
+
 def check_each_once(servers: str, count: int) -> None:
     """Check that the target has each record once, in its order."""
     table = kbatch.read_table(
@@ -220,6 +237,7 @@ def run_block(block: int, cases: int = BLOCK_CASES, *, verbose: bool = False) ->
                 outcomes += judge(broker, block, cases, rng, verbose=verbose)
             except AssertionError as error:
                 faults = [name for text, name in FAULTS_OF_KAFKA.items() if broker.has_printed(text)]
+                faults += [FAULTY_TARGET] * (FAULTY_TARGET in getattr(error, "__notes__", ()))
                 if not faults:
                     error.add_note(broker.output())
                     raise
@@ -256,6 +274,8 @@ def judge(broker: RealKafka, block: int, cases: int, rng: random.Random, *, verb
         try:
             await_lag_of_zero(servers, members)
         except AssertionError as error:
+            if protocol == "consumer" and has_faulty_target(servers):
+                error.add_note(FAULTY_TARGET)
             error.add_note(members.last_words())
             raise
         members.end()
