@@ -13,7 +13,7 @@ TOPIC, BROKER = 2, 4
 FEATURES = {"group.version", "transaction.version"}
 TELEMETRY = (71, 72)
 # The embedded broker has no share groups.
-SHARE_GROUPS = (76, 77, 78, 79)
+SHARE_GROUPS = (76, 77, 78, 79, 90)
 # Configs that both brokers have, with the same defaults.
 CONFIGS = (
     *("cleanup.policy", "compression.type", "max.message.bytes", "segment.bytes"),

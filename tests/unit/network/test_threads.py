@@ -8,7 +8,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
@@ -312,14 +312,6 @@ def test_signals_disturb_nothing() -> None:
             engine.pass_round()
     finally:
         signal.signal(signal.SIGUSR1, before)
-
-
-@pytest.fixture
-def interruptible() -> Iterator[None]:
-    """Handle SIGINT, which a background process of a shell may ignore."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.usefixtures("interruptible")
