@@ -19,7 +19,7 @@ help:
 	@echo "make demo      336,776 real flights through Spark into segments and a broker and back, proven equal,"
 	@echo "               exactly once though a task and a query are killed on the way;"
 	@echo "               KAFKA=host:port takes a Kafka of yours instead of the embedded broker"
-	@echo "make test      all tests (some 11 minutes on two cores)"
+	@echo "make test      all tests (some 12 minutes on two cores)"
 	@echo "make simulate  the producer, and groups of readers, in 1,000 worlds each of virtual time and faults"
 	@echo "               (SEEDS=0:1000)"
 	@echo "make soak      the long campaigns in full, resumable, and properties with 1,000 examples; results"
