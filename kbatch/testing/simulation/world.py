@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from kbatch.core.client.cluster import ClusterSnapshot
+from kbatch.core.client.cluster import REMEMBERED_NS, ClusterSnapshot
 from kbatch.errors import KafkaError
 from kbatch.testing.simulation.application import Application, SentRecord
 from kbatch.testing.simulation.options import WorldOptions
@@ -172,6 +172,8 @@ class World(Stage):
         self.run_for(CALM_MS * MS)
         if self.application.is_closed or self.engine.fatal_error is not None:
             return
+        if self.engine.snapshot.errors:  # no broker is asked again before
+            self.run_for(REMEMBERED_NS)
         partitions = self.cluster.state.cluster.partitions()
         missing = {(partition.topic.name, partition.index) for partition in partitions}
         for _ in range(PROBE_ROUNDS):
