@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 
@@ -36,11 +36,16 @@ GROWTH_BYTES = 96 << 20
 ADDRESS_SPACE_BYTES = 1 << 30
 # 500 mutants take a fifth of a second.
 STEP_MUTANTS, STEP_SECONDS = 500, 60
+# A round takes some ten milliseconds; the first ones fill caches.
+STEP_ROUNDS, WARMING_ROUNDS = 100, 10
 # AddressSanitizer reserves terabytes of addresses and keeps freed memory for a while.
 SANITIZED = "asan" in os.environ.get("LD_PRELOAD", "")
 _REBASED_TO = 7
 
 Fields = tuple[int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
+
+
+Round = TypeVar("Round")
 
 
 class Tally(NamedTuple):
@@ -119,6 +124,28 @@ def growing_less_than(limit: int) -> Iterator[None]:
     yield
     grown = peak_bytes() - before
     assert grown < limit or SANITIZED, f"{grown} bytes more than before; {limit} were allowed"
+
+
+def run_warmed(
+    play: Callable[..., Counter[str]], block: int, count: int, growth_bytes: int, *, verbose: bool
+) -> Tally:
+    """Return the tally of `play(block, count, verbose=verbose)`, which plays rounds by `stepped`: after some
+    rounds that do not count, memory may grow by less than `growth_bytes`.
+    """
+    started = time.monotonic()
+    play("warming up", WARMING_ROUNDS)
+    with growing_less_than(growth_bytes):
+        outcomes = play(block, count, verbose=verbose)
+    faulthandler.cancel_dump_traceback_later()
+    return Tally(dict(outcomes), time.monotonic() - started, peak_bytes())
+
+
+def stepped(rounds: Iterable[Round]) -> Iterator[tuple[int, Round]]:
+    """Yield each round with its number. If they take too long, the process ends and says where it is."""
+    for number, each in enumerate(rounds):
+        if number % STEP_ROUNDS == 0:
+            faulthandler.dump_traceback_later(STEP_SECONDS, exit=True)
+        yield number, each
 
 
 def limit_address_space() -> None:

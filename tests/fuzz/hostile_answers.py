@@ -12,13 +12,11 @@ by the codec, too: all must agree.
 
 from __future__ import annotations
 
-import faulthandler
 import itertools
 import json
 import random
 import struct
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
@@ -44,9 +42,6 @@ from tests.oracle.partition_log import PartitionLog, random_log
 
 BLOCK_CASES = 2_000_000
 ROUND_CASES = 500
-# A round takes some ten milliseconds.
-STEP_ROUNDS, STEP_SECONDS = 100, 60
-WARMING_ROUNDS = 10
 GROWTH_BYTES = 96 << 20
 MAX_DECOMPRESSED_BYTES = 1 << 20
 # One case of so many is read in every way.
@@ -501,19 +496,13 @@ def _rows(chunks: list[RecordChunk], part: Part) -> list[tuple[Any, ...]]:
 
 def run_block(block: int, cases: int = BLOCK_CASES, *, verbose: bool = False) -> Tally:
     """Check a block's cases in this process; an AssertionError has number and bytes of a faulty one."""
-    started = time.monotonic()
-    _run_rounds("warming up", WARMING_ROUNDS)
-    with campaign.growing_less_than(GROWTH_BYTES):
-        outcomes = _run_rounds(block, max(cases // ROUND_CASES, 1), verbose=verbose)
-    faulthandler.cancel_dump_traceback_later()
-    return Tally(dict(outcomes), time.monotonic() - started, campaign.peak_bytes())
+    rounds = max(cases // ROUND_CASES, 1)
+    return campaign.run_warmed(_run_rounds, block, rounds, GROWTH_BYTES, verbose=verbose)
 
 
 def _run_rounds(block: object, count: int, *, verbose: bool = False) -> Counter[str]:
     outcomes: Counter[str] = Counter()
-    for number, (name, version, how, cases) in enumerate(rounds(block, count)):
-        if number % STEP_ROUNDS == 0:
-            faulthandler.dump_traceback_later(STEP_SECONDS, exit=True)
+    for number, (name, version, how, cases) in campaign.stepped(rounds(block, count)):
         for place, case in enumerate(cases):
             if verbose:
                 print(number, place, name, version, how, case.hex(), flush=True)

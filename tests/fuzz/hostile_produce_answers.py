@@ -8,10 +8,8 @@ which must refuse them by a ProtocolError or find what is unusual in them.
 
 from __future__ import annotations
 
-import faulthandler
 import json
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
@@ -49,8 +47,6 @@ from tests.oracle.produce_answers import (
 )
 
 BLOCK_CASES = 2_000_000
-STEP_ROUNDS, STEP_SECONDS = 100, 60
-WARMING_ROUNDS = 10
 GROWTH_BYTES = 64 << 20
 ORIGINALS = 400
 # Of the cases that are left to the codec, it reads one of so many.
@@ -120,19 +116,13 @@ def outcome(data: bytes, exchange: Exchange, *, by_codec: bool) -> str:
 
 def run_block(block: int, cases: int = BLOCK_CASES, *, verbose: bool = False) -> Tally:
     """Check a block's cases in this process; an AssertionError has number and bytes of a faulty one."""
-    started = time.monotonic()
-    _run_rounds("warming up", WARMING_ROUNDS)
-    with campaign.growing_less_than(GROWTH_BYTES):
-        outcomes = _run_rounds(block, max(cases // ROUND_CASES, 1), verbose=verbose)
-    faulthandler.cancel_dump_traceback_later()
-    return Tally(dict(outcomes), time.monotonic() - started, campaign.peak_bytes())
+    rounds = max(cases // ROUND_CASES, 1)
+    return campaign.run_warmed(_run_rounds, block, rounds, GROWTH_BYTES, verbose=verbose)
 
 
 def _run_rounds(block: object, count: int, *, verbose: bool = False) -> Counter[str]:
     outcomes: Counter[str] = Counter()
-    for number, (name, exchange, cases) in enumerate(rounds(block, count)):
-        if number % STEP_ROUNDS == 0:
-            faulthandler.dump_traceback_later(STEP_SECONDS, exit=True)
+    for number, (name, exchange, cases) in campaign.stepped(rounds(block, count)):
         for place, case in enumerate(cases):
             if verbose:
                 print(number, place, name, exchange.case.version, case.hex(), flush=True)

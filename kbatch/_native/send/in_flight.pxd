@@ -4,9 +4,6 @@ from libc.stdint cimport int32_t, int64_t
 from kbatch._native.batch.producer_batch cimport PartitionQueue, ProducerBatch, kb_batch
 
 cdef extern from "sequences.h" nogil:
-    enum:
-        KB_FORMER_LEADER
-
     const int64_t KB_NO_RECORD
     const int64_t KB_UNKNOWN_NS
 
