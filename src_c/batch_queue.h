@@ -28,6 +28,18 @@ typedef enum {
     KB_BATCH_DONE
 } kb_batch_state;
 
+/* A batch that was drained and is not done, among those of its partition (sequences.h). */
+typedef struct kb_in_flight {
+    void *owner; /* its InFlight; NULL if the engine has not seen it yet */
+    struct kb_in_flight *next, *previous; /* of the partition, in the order of the records */
+    struct kb_batch *batch;
+    int32_t record_count;
+    int64_t sent_ns; /* first transmission */
+    int64_t counter; /* of its first record within the identity; -1 without sequences */
+    int32_t node_id; /* of the last transmission */
+    bool is_in_flight, is_ambiguous, is_set_aside, is_proved;
+} kb_in_flight;
+
 typedef struct kb_batch {
     void *owner; /* the ProducerBatch that this is a part of */
     struct kb_batch *next, *previous; /* in the queue */
@@ -47,11 +59,21 @@ typedef struct kb_batch {
     int64_t body_bytes;
     kb_batch_header header;
     uint8_t header_bytes[KB_BATCH_HEADER_SIZE];
+    kb_in_flight flight;
 } kb_batch;
+
+/* A topic that records were sent to. */
+typedef struct {
+    kb_span name;   /* UTF-8 */
+    uint8_t id[16]; /* of the snapshot; zeros if it has none */
+} kb_topic;
 
 typedef struct kb_partition {
     kb_lock lock;
     void *owner; /* the PartitionQueue that this is a part of */
+    const kb_topic *topic;
+    int32_t index; /* in the topic */
+    int64_t place; /* among all queues, by topic and partition */
     kb_batch *first, *last;
     int32_t length;
     bool is_noted; /* the sender has it among those with batches, or will get it */
@@ -59,7 +81,9 @@ typedef struct kb_partition {
     int64_t previous_bytes; /* of records in the batch that was closed last */
     int64_t next_number, appended_bytes;
     int64_t sealed_batches, sealed_records_bytes, sealed_bytes, unpacked_batches;
+    bool has_leader; /* `leader` says what the cluster's view does */
     int32_t leader, leader_epoch;
+    struct kb_sequences *sequences; /* the sender's; NULL before the first batch is drained */
     /* The gate: nothing passes; nothing that was never sent; of retries only the one with this number, any if
      * it is negative. */
     bool muted, fresh_blocked;

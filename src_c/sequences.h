@@ -21,25 +21,13 @@ typedef struct {
     int32_t epoch;
 } kb_identity;
 
-/* A batch that was drained and is not done. */
-typedef struct kb_in_flight {
-    void *owner; /* the InFlight that this is a part of */
-    struct kb_in_flight *next, *previous; /* of the partition, in the order of the records */
-    kb_batch *batch;
-    int32_t record_count;
-    int64_t sent_ns; /* first transmission */
-    int64_t counter; /* of its first record within the identity; -1 without sequences */
-    int32_t node_id; /* of the last transmission */
-    bool is_in_flight, is_ambiguous, is_set_aside, is_proved;
-} kb_in_flight;
-
 /* What the accumulator may drain: see kb_partition. */
 typedef struct {
     bool muted, fresh_blocked;
     int64_t retry_number;
 } kb_gate;
 
-typedef struct {
+typedef struct kb_sequences {
     kb_in_flight *first, *last;
     int32_t count;
     kb_identity identity;
@@ -63,6 +51,18 @@ static inline bool kb_same_identity(kb_identity a, kb_identity b) {
 }
 
 /* The batches in flight */
+
+/* Begin the way of a drained batch, which is not in a list yet. */
+static inline kb_in_flight *kb_flight_begin(kb_batch *batch, int64_t now_ns, int64_t counter) {
+    kb_in_flight *entry = &batch->flight;
+    memset(entry, 0, sizeof(*entry));
+    entry->batch = batch;
+    entry->record_count = batch->contents.count;
+    entry->sent_ns = now_ns;
+    entry->counter = counter;
+    entry->node_id = -1;
+    return entry;
+}
 
 /* Insert it after another, at the end for NULL, unless the list is empty. */
 static inline void kb_in_flight_insert(kb_sequences *sequences, kb_in_flight *entry, kb_in_flight *after) {

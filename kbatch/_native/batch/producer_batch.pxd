@@ -10,6 +10,7 @@ from kbatch._native.codec.c cimport (
     kb_memory,
     kb_open_batch,
     kb_record,
+    kb_span,
 )
 from kbatch._native.codec.estimator cimport TopicRatios
 from kbatch._native.codec.lock cimport kb_lock
@@ -21,6 +22,19 @@ cdef extern from "batch_queue.h" nogil:
         SEALED "KB_BATCH_SEALED"        # in its partition's queue, ready to go
         IN_FLIGHT "KB_BATCH_IN_FLIGHT"  # drained; the sender has it
         DONE "KB_BATCH_DONE"
+
+    ctypedef struct kb_in_flight:
+        void *owner
+        kb_in_flight *next
+        kb_batch *batch
+        int32_t record_count
+        int64_t sent_ns
+        int64_t counter
+        int32_t node_id
+        bint is_in_flight
+        bint is_ambiguous
+        bint is_set_aside
+        bint is_proved
 
     ctypedef struct kb_batch:
         void *owner
@@ -51,10 +65,18 @@ cdef extern from "batch_queue.h" nogil:
         int64_t body_bytes
         kb_batch_header header
         uint8_t[61] header_bytes
+        kb_in_flight flight
+
+    ctypedef struct kb_topic:
+        kb_span name
+        uint8_t[16] id
 
     ctypedef struct kb_partition:
         kb_lock lock
         void *owner
+        const kb_topic *topic
+        int32_t index
+        int64_t place
         kb_batch *first
         kb_batch *last
         int32_t length
@@ -67,11 +89,16 @@ cdef extern from "batch_queue.h" nogil:
         int64_t sealed_records_bytes
         int64_t sealed_bytes
         int64_t unpacked_batches
+        bint has_leader
         int32_t leader
         int32_t leader_epoch
+        kb_sequences *sequences
         bint muted
         bint fresh_blocked
         int64_t retry_number
+
+    ctypedef struct kb_sequences:
+        pass
 
     ctypedef struct kb_filled:
         kb_lock lock
@@ -134,19 +161,15 @@ cdef class BatchContext:
     cdef void remove_incomplete(self, ProducerBatch batch) noexcept
     cdef list incomplete(self)
     cdef int64_t oldest_created_ns(self) noexcept
-    cdef list take_filled(self)
 
 
 cdef class PartitionQueue:
     cdef readonly str topic
     cdef readonly int32_t partition
-    cdef readonly int64_t place      # among all queues, by topic and partition
     cdef TopicRatios ratios
-    cdef bint has_leader             # the sender's: `raw.leader` says what the cluster's view does
     cdef kb_partition raw
 
     cdef list batches(self)
-    cdef bint stays_noted(self) noexcept
     cdef void set_gate(self, bint muted, bint fresh_blocked, int64_t retry_number) noexcept
 
 

@@ -246,15 +246,6 @@ cdef class BatchContext:
         del batches[count:]
         return batches
 
-    cdef list take_filled(self):
-        """Return the queues that were noted since the last call, because they are no longer empty."""
-        cdef list filled = []
-        cdef kb_partition *queue = kb_take_filled(&self.filled)
-        while queue != NULL:
-            filled.append(<PartitionQueue>queue.owner)
-            queue = queue.next_filled
-        return filled
-
     cdef int64_t oldest_created_ns(self) noexcept:
         """Time at which the oldest unfinished batch was opened; 2^63 - 1 if there is none."""
         cdef int64_t created_ns = INT64_MAX
@@ -283,14 +274,6 @@ cdef class PartitionQueue:
             batches.append(batch_of(batch))
             batch = batch.next
         return batches
-
-    cdef bint stays_noted(self) noexcept:
-        """True if the sender finds a batch; an empty queue is forgotten until it is not."""
-        cdef bint stays
-        kb_lock_acquire(&self.raw.lock)
-        stays = self.raw.is_noted = self.raw.length > 0
-        kb_lock_release(&self.raw.lock)
-        return stays
 
     cdef void set_gate(self, bint muted, bint fresh_blocked, int64_t retry_number) noexcept:
         """Take the lock and change the gate."""

@@ -2,7 +2,14 @@ from libc.stdint cimport int32_t, int64_t, uint64_t
 
 from kbatch._native.batch.alarm cimport SenderAlarm
 from kbatch._native.batch.buffer_pool cimport BufferPool, Turn
-from kbatch._native.batch.producer_batch cimport BatchContext, PartitionQueue, ProducerBatch, Visit
+from kbatch._native.batch.producer_batch cimport (
+    BatchContext,
+    PartitionQueue,
+    ProducerBatch,
+    Visit,
+    kb_partition,
+    kb_topic,
+)
 from kbatch._native.codec.c cimport kb_record
 from kbatch._native.codec.estimator cimport CompressionRatioEstimator, TopicRatios
 from kbatch._native.codec.lock cimport kb_lock
@@ -10,6 +17,24 @@ from kbatch._native.send.cluster_view cimport ClusterView, TopicView
 from kbatch._native.send.encoded_batch cimport PendingBatch
 from kbatch._native.send.sealing cimport SealPolicy
 from kbatch._native.send.sticky cimport StickyPartitioner
+
+cdef extern from "node_queues.h" nogil:
+    ctypedef struct kb_node_queues:
+        int32_t node_id
+        int32_t count
+        kb_partition **queues
+        int64_t drain_at
+
+    ctypedef struct kb_queues:
+        kb_node_queues *nodes
+        int32_t count
+
+    void kb_queues_free(kb_queues *all) noexcept
+    kb_node_queues *kb_queues_of(kb_queues *all, int32_t node_id) noexcept
+    bint kb_queues_add(kb_queues *all, kb_partition *queue) noexcept
+    int32_t kb_queues_start(kb_node_queues *node) noexcept
+    void kb_queues_forget_empty(kb_node_queues *node) noexcept
+    bint kb_queues_have_batch(const kb_node_queues *node) noexcept
 
 cdef enum Attempt:
     APPENDED
@@ -40,6 +65,7 @@ cdef class TopicInfo:
     cdef list queues                 # PartitionQueue, or None, by partition
     cdef int32_t queue_count         # those that are not None
     cdef kb_lock lock                # for growing `queues`
+    cdef kb_topic raw
     # of the sender's thread
     cdef int32_t *partitions
     cdef int32_t *lengths
@@ -77,8 +103,7 @@ cdef class RecordAccumulator:
     cdef kb_lock _unsealed_lock
     cdef list _unsealed
     # of the sender's thread
-    cdef dict _nodes                 # queues with batches by the node that leads them; -1: none
-    cdef dict _drain_at              # by node: the place of the queue to begin with
+    cdef kb_queues _queues           # those with batches
     cdef readonly int64_t visited_count
     cdef Py_ssize_t _load_at         # the topic whose load was passed on last
     cdef int64_t _load_credit        # partitions whose load may be passed on
@@ -107,16 +132,17 @@ cdef class RecordAccumulator:
     cdef TopicInfo info_if_known(self, str topic)
     cdef TopicInfo _new_topic(self, str topic)
     cdef PartitionQueue queue_of(self, TopicInfo info, int32_t partition)
-    cdef int64_t _node_ready(self, int32_t node, list queues, int64_t now_ns, bint hurried, set nodes,
+    cdef int64_t _node_ready(self, kb_node_queues *node, int64_t now_ns, bint hurried, set nodes,
                              set leaderless) except -1
     cdef int _set_loads(self, set slow, int64_t visited_before) except -1
     cdef int _set_load(self, TopicInfo info, set slow) except -1
-    cdef int64_t _delay(self, PartitionQueue queue, int64_t now_ns, bint hurried) noexcept
+    cdef int64_t _delay(self, kb_partition *queue, int64_t now_ns, bint hurried) noexcept
     cdef int _adopt_topology(self) except -1
-    cdef int _take_in(self, list queues) except -1
+    cdef int _take_filled(self) except -1
+    cdef int _take_in(self, kb_partition *queue) except -1
     cdef int _find_leader(self, PartitionQueue queue) except -1
     cdef set _slow_nodes(self)
     cdef list _drain_node(self, object node, int64_t max_size_bytes, int64_t now_ns)
-    cdef ProducerBatch _visit(self, PartitionQueue queue, int64_t left_bytes, int64_t now_ns,
+    cdef ProducerBatch _visit(self, kb_partition *queue, int64_t left_bytes, int64_t now_ns,
                               Visit *visit)
     cdef int64_t _backoff(self, int32_t attempts) noexcept

@@ -35,6 +35,7 @@ from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
 from cpython.time cimport PyTime_MonotonicRaw
 from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int16_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free
+from libc.string cimport memset
 
 from kbatch._native.batch.alarm cimport SenderAlarm, later
 from kbatch._native.batch.buffer_pool cimport (
@@ -78,6 +79,7 @@ from kbatch._native.batch.producer_batch cimport (
     kb_queue_insert,
     kb_queue_remove,
     kb_queue_visit,
+    kb_take_filled,
     sealing_margin,
 )
 from kbatch._native.codec.c cimport (
@@ -100,10 +102,11 @@ from kbatch._native.send.sticky cimport StickyPartitioner, kb_random_fraction
 
 import enum
 import os
-from bisect import bisect_left
-from operator import attrgetter
 
 from kbatch.errors import IllegalStateError, ProducerClosedError, RecordTooLargeError
+
+cdef extern from "Python.h":
+    const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
 
 # The caller of `accept` did not read the clock.
 cdef int64_t UNKNOWN_NS = INT64_MIN
@@ -113,9 +116,6 @@ cdef int64_t LOADED_PARTITIONS = 256
 # turn: records take that before they are compressed, with their state.
 cdef int64_t BATCHES_WORTH = 8
 cdef int64_t LEAST_TURN_BYTES = 65536
-
-cdef object _place_of = attrgetter("place")
-
 
 class Refusal(enum.Enum):
     """The reason why `append` did not take a record that it may take later."""
@@ -150,15 +150,6 @@ cdef object beyond_memory(int64_t size, int codec, int64_t total_bytes):
     return RecordTooLargeError(f"the record takes {size} bytes, and with its state "
                                f"{least_bytes(size, codec)}, more than buffer.memory, which is "
                                f"{total_bytes}; raise it")
-
-
-cdef bint _holds_batch(list queues) except -1:
-    """True if any of the queues has a batch."""
-    cdef PartitionQueue queue
-    for queue in queues:
-        if queue.raw.length > 0:
-            return True
-    return False
 
 
 @cython.final
@@ -240,6 +231,7 @@ cdef class RecordAccumulator:
     def __dealloc__(self):
         kb_lock_destroy(&self._flush_lock)
         kb_lock_destroy(&self._unsealed_lock)
+        kb_queues_free(&self._queues)
 
     def __init__(self, *, int64_t batch_size=16384, int64_t buffer_memory=33554432, compression="none",
                  compression_level=None, int64_t linger_ns=5_000_000, int64_t retry_backoff_ns=100_000_000,
@@ -271,8 +263,6 @@ cdef class RecordAccumulator:
         self._topics = {}
         self._topic_list = []
         self._unsealed = []
-        self._nodes = {}
-        self._drain_at = {}
         self._ready_ns = {}
         self._drain_ns = {}
 
@@ -575,7 +565,10 @@ cdef class RecordAccumulator:
 
     cdef TopicInfo _new_topic(self, str topic):
         cdef TopicInfo info = TopicInfo.__new__(TopicInfo)
+        cdef Py_ssize_t name_bytes
         info.name = topic
+        info.raw.name.data = <const uint8_t *>PyUnicode_AsUTF8AndSize(topic, &name_bytes)
+        info.raw.name.size = name_bytes
         info.number = <int32_t>len(self._topic_list)
         info.ratios = self._estimator.ratios_of(topic)
         info.queues = []
@@ -599,7 +592,9 @@ cdef class RecordAccumulator:
         queue = PartitionQueue.__new__(PartitionQueue)
         queue.topic = info.name
         queue.partition = partition
-        queue.place = <int64_t>info.number << 32 | partition
+        queue.raw.topic = &info.raw
+        queue.raw.index = partition
+        queue.raw.place = <int64_t>info.number << 32 | partition
         queue.ratios = info.ratios
         kb_lock_acquire(&info.lock)
         try:
@@ -690,39 +685,35 @@ cdef class RecordAccumulator:
         cdef int64_t delay_ns = INT64_MAX
         cdef int64_t visited_count = self.visited_count
         cdef bint hurried
+        cdef int32_t i
         self.alarm.clear()
         hurried = self._closed or self._flush_count > 0 or self.completing or self.memory.is_awaited()
         if self._topology_changed:
             self._adopt_topology()
-        self._take_in(self.context.take_filled())
-        for node, queues in self._nodes.items():
-            delay_ns = min(delay_ns, self._node_ready(node, queues, now_ns, hurried, nodes, leaderless))
+        self._take_filled()
+        for i in range(self._queues.count):
+            delay_ns = min(delay_ns,
+                           self._node_ready(&self._queues.nodes[i], now_ns, hurried, nodes, leaderless))
         self._set_loads(slow, visited_count)
         self.alarm.sleep_until(min(later(now_ns, delay_ns), self.next_expiry_ns))
         return nodes, delay_ns, leaderless
 
-    cdef int64_t _node_ready(self, int32_t node, list queues, int64_t now_ns, bint hurried, set nodes,
+    cdef int64_t _node_ready(self, kb_node_queues *node, int64_t now_ns, bint hurried, set nodes,
                              set leaderless) except -1:
         """Do the same as `ready` for the queues of a node; empty ones are left out from now on."""
-        cdef PartitionQueue queue
         cdef int64_t delay_ns = INT64_MAX, left_ns
-        cdef Py_ssize_t i, kept = 0
-        self.visited_count += len(queues)
-        for i in range(len(queues)):
-            queue = <PartitionQueue>queues[i]
-            if not queue.stays_noted():
+        cdef int32_t i
+        self.visited_count += node.count
+        kb_queues_forget_empty(node)
+        for i in range(node.count):
+            if node.node_id < 0:
+                leaderless.add((<PartitionQueue>node.queues[i].owner).topic)
                 continue
-            queues[kept] = queue
-            kept += 1
-            if node < 0:
-                leaderless.add(queue.topic)
-                continue
-            left_ns = self._delay(queue, now_ns, hurried)
+            left_ns = self._delay(node.queues[i], now_ns, hurried)
             if left_ns == 0:
-                nodes.add(node)
+                nodes.add(node.node_id)
             else:
                 delay_ns = min(delay_ns, left_ns)
-        del queues[kept:]
         return delay_ns
 
     cdef int _set_loads(self, set slow, int64_t visited_before) except -1:
@@ -760,36 +751,50 @@ cdef class RecordAccumulator:
         info.sticky.set_load(info.partitions, info.lengths, count, info.queue_count)
         return 0
 
-    cdef int64_t _delay(self, PartitionQueue queue, int64_t now_ns, bint hurried) noexcept:
+    cdef int64_t _delay(self, kb_partition *queue, int64_t now_ns, bint hurried) noexcept:
         """Return when there is work for the queue: 0 is now, INT64_MAX after some other event."""
         cdef int64_t delay_ns
-        kb_lock_acquire(&queue.raw.lock)
-        delay_ns = kb_queue_delay_ns(&queue.raw, now_ns, self.linger_ns, hurried)
-        kb_lock_release(&queue.raw.lock)
+        kb_lock_acquire(&queue.lock)
+        delay_ns = kb_queue_delay_ns(queue, now_ns, self.linger_ns, hurried)
+        kb_lock_release(&queue.lock)
         return delay_ns
 
     cdef int _adopt_topology(self) except -1:
         """Give each queue its leader, and each node its queues."""
         cdef TopicInfo info
         cdef PartitionQueue queue
-        cdef dict before = self._nodes
+        cdef kb_queues before = self._queues
+        cdef int32_t i, each
         self._topology_changed = False
         for info in self._topic_list:
             for queue in info.queues:
                 if queue is not None:
                     self._find_leader(queue)
-        self._nodes = {}
-        for queues in before.values():
-            self._take_in(queues)
+        memset(&self._queues, 0, sizeof(self._queues))
+        try:
+            for i in range(before.count):
+                for each in range(before.nodes[i].count):
+                    self._take_in(before.nodes[i].queues[each])
+                if kb_queues_of(&self._queues, before.nodes[i].node_id) != NULL:
+                    kb_queues_of(&self._queues, before.nodes[i].node_id).drain_at = before.nodes[i].drain_at
+        finally:
+            kb_queues_free(&before)
         return 0
 
-    cdef int _take_in(self, list queues) except -1:
-        """Return the queues with batches."""
-        cdef PartitionQueue queue
-        for queue in queues:
-            if not queue.has_leader:
-                self._find_leader(queue)
-            self._nodes.setdefault(queue.raw.leader, []).append(queue)
+    cdef int _take_filled(self) except -1:
+        """Take in the queues that are no longer empty."""
+        cdef kb_partition *queue = kb_take_filled(&self.context.filled)
+        while queue != NULL:
+            self._take_in(queue)
+            queue = queue.next_filled
+        return 0
+
+    cdef int _take_in(self, kb_partition *queue) except -1:
+        """Add a queue to those of its leader."""
+        if not queue.has_leader:
+            self._find_leader(<PartitionQueue>queue.owner)
+        if not kb_queues_add(&self._queues, queue):
+            raise MemoryError("no memory for the queues of a node")
         return 0
 
     cdef int _find_leader(self, PartitionQueue queue) except -1:
@@ -800,7 +805,7 @@ cdef class RecordAccumulator:
             if view is not None and queue.partition < view.partition_count:
                 queue.raw.leader = view.leaders[queue.partition]
                 queue.raw.leader_epoch = view.leader_epochs[queue.partition]
-            queue.has_leader = True
+            queue.raw.has_leader = True
         finally:
             kb_lock_release(&queue.raw.lock)
         return 0
@@ -832,48 +837,49 @@ cdef class RecordAccumulator:
         dict of int to list of ProducerBatch
         """
         cdef dict drained = {}
-        self._take_in(self.context.take_filled())
+        self._take_filled()
         for node in nodes:
             drained[node] = self._drain_node(node, max_size_bytes, now_ns)
         return drained
 
     cdef list _drain_node(self, object node, int64_t max_size_bytes, int64_t now_ns):
-        cdef list queues = self._nodes.get(node), batches = []
-        cdef PartitionQueue queue, first_closed = None
+        cdef kb_node_queues *queues = kb_queues_of(&self._queues, node)
+        cdef kb_partition *queue
+        cdef kb_partition *first_closed = NULL
+        cdef list batches = []
         cdef ProducerBatch batch = None
         cdef int64_t size_bytes = 0, left_bytes = INT64_MAX  # the first always goes
-        cdef Py_ssize_t i, start
+        cdef int32_t i, start
         cdef Visit visit
-        if not queues:
+        if queues == NULL or queues.count == 0:
             return batches
-        queues.sort(key=_place_of)
-        start = bisect_left(queues, self._drain_at.get(node, 0), key=_place_of)
-        for i in range(len(queues)):
-            queue = <PartitionQueue>queues[(start + i) % len(queues)]
+        start = kb_queues_start(queues)
+        for i in range(queues.count):
+            queue = queues.queues[(start + i) % queues.count]
             self.visited_count += 1
             batch = self._visit(queue, left_bytes, now_ns, &visit)
             if visit == CLOSED and batch.raw.contents.records_bytes <= self.seal_policy.inline_bytes:
                 batch.seal(wake=False)
                 batch = self._visit(queue, left_bytes, now_ns, &visit)
             if visit == NO_SIZE:
-                self._drain_at[node] = queue.place if first_closed is None else first_closed.place
+                queues.drain_at = queue.place if first_closed == NULL else first_closed.place
                 break
             if visit == TAKEN:
                 batches.append(batch)
             elif visit == CLOSED:
-                first_closed = queue if first_closed is None else first_closed
+                first_closed = queue if first_closed == NULL else first_closed
                 self.leave_unsealed(batch)
             if visit != PASSED:
                 size_bytes += kb_batch_bytes(&batch.raw)
                 left_bytes = max_size_bytes - size_bytes
         return batches
 
-    cdef ProducerBatch _visit(self, PartitionQueue queue, int64_t left_bytes, int64_t now_ns, Visit *visit):
+    cdef ProducerBatch _visit(self, kb_partition *queue, int64_t left_bytes, int64_t now_ns, Visit *visit):
         """Take or close the head of the queue, if it may go and is no larger than `left_bytes`."""
         cdef kb_batch *visited = NULL
-        kb_lock_acquire(&queue.raw.lock)
-        visit[0] = kb_queue_visit(&queue.raw, left_bytes, now_ns, &visited)
-        kb_lock_release(&queue.raw.lock)
+        kb_lock_acquire(&queue.lock)
+        visit[0] = kb_queue_visit(queue, left_bytes, now_ns, &visited)
+        kb_lock_release(&queue.lock)
         return batch_of(visited)
 
     def take_unsealed(self):
@@ -995,16 +1001,18 @@ cdef class RecordAccumulator:
     @property
     def has_undrained(self):
         """True if any queue has a batch; for the sender, whose noted queues are the only candidates."""
+        cdef int32_t i
         if kb_filled_has_batch(&self.context.filled):
             return True
-        for queues in self._nodes.values():
-            if _holds_batch(queues):
+        for i in range(self._queues.count):
+            if kb_queues_have_batch(&self._queues.nodes[i]):
                 return True
         return False
 
     def has_undrained_for(self, node):
         """True if any queue that `ready` found to be led by the node has a batch."""
-        return _holds_batch(self._nodes.get(node, []))
+        cdef kb_node_queues *queues = kb_queues_of(&self._queues, node)
+        return queues != NULL and kb_queues_have_batch(queues)
 
     def counters(self, topic=None):
         """Counters that only grow, of all topics or of one.

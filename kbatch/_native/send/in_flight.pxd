@@ -1,7 +1,7 @@
 cimport cython
 from libc.stdint cimport int32_t, int64_t
 
-from kbatch._native.batch.producer_batch cimport PartitionQueue, ProducerBatch, kb_batch
+from kbatch._native.batch.producer_batch cimport PartitionQueue, ProducerBatch, kb_batch, kb_in_flight
 
 cdef extern from "sequences.h" nogil:
     const int64_t KB_NO_RECORD
@@ -10,19 +10,6 @@ cdef extern from "sequences.h" nogil:
     ctypedef struct kb_identity:
         int64_t producer_id
         int32_t epoch
-
-    ctypedef struct kb_in_flight:
-        void *owner
-        kb_in_flight *next
-        kb_batch *batch
-        int32_t record_count
-        int64_t sent_ns
-        int64_t counter
-        int32_t node_id
-        bint is_in_flight
-        bint is_ambiguous
-        bint is_set_aside
-        bint is_proved
 
     ctypedef struct kb_gate:
         bint muted
@@ -46,6 +33,7 @@ cdef extern from "sequences.h" nogil:
 
     bint kb_same_gate(kb_gate a, kb_gate b) noexcept
     bint kb_same_identity(kb_identity a, kb_identity b) noexcept
+    kb_in_flight *kb_flight_begin(kb_batch *batch, int64_t now_ns, int64_t counter) noexcept
     void kb_in_flight_insert(kb_sequences *sequences, kb_in_flight *entry, kb_in_flight *after) noexcept
     void kb_in_flight_remove(kb_sequences *sequences, kb_in_flight *entry) noexcept
     void kb_sequences_init(kb_sequences *sequences) noexcept
@@ -68,7 +56,7 @@ cdef class InFlight:
     cdef readonly ProducerBatch batch
     cdef public object last_error
     cdef public object attempt
-    cdef kb_in_flight raw
+    cdef kb_in_flight *raw           # a part of the batch
 
 
 @cython.final
@@ -82,6 +70,7 @@ cdef class PartitionState:
     cdef kb_sequences raw
 
     cdef InFlight _add(self, ProducerBatch batch, int64_t now_ns, bint is_numbered)
+    cdef InFlight _entry_of(self, kb_in_flight *raw)
     cdef bint _forget(self, InFlight entry) except -1
     cdef kb_gate _gate_under(self, object identity, Py_ssize_t max_in_flight, int64_t oldest_ns) except *
     cdef int _update_gate(self, PartitionQueue queue, object identity, Py_ssize_t max_in_flight,

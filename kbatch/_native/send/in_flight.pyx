@@ -69,12 +69,8 @@ cdef class InFlight:
                  int64_t counter=-1):
         self.state = state
         self.batch = batch
+        self.raw = kb_flight_begin(&batch.raw, sent_ns, counter)
         self.raw.owner = <void *>self
-        self.raw.batch = &batch.raw
-        self.raw.record_count = batch.raw.contents.count
-        self.raw.sent_ns = sent_ns
-        self.raw.counter = counter
-        self.raw.node_id = -1
 
     @property
     def number(self):
@@ -189,7 +185,7 @@ cdef class PartitionState:
         cdef list found = []
         cdef kb_in_flight *each = self.raw.first
         while each != NULL:
-            found.append(<InFlight>each.owner)
+            found.append(self._entry_of(each))
             each = each.next
         return found
 
@@ -198,9 +194,22 @@ cdef class PartitionState:
         cdef kb_in_flight *each = self.raw.first
         while each != NULL:
             if each.batch == &batch.raw:
-                return <InFlight>each.owner
+                return self._entry_of(each)
             each = each.next
         return None
+
+    cdef InFlight _entry_of(self, kb_in_flight *raw):
+        """Return the InFlight of a batch in the list, which has none yet if it was sent without the GIL."""
+        cdef InFlight entry
+        if raw.owner != NULL:
+            return <InFlight>raw.owner
+        entry = InFlight.__new__(InFlight)
+        entry.state = self
+        entry.batch = <ProducerBatch>raw.batch.owner
+        entry.raw = raw
+        raw.owner = <void *>entry
+        self._entries.add(entry)
+        return entry
 
     def add(self, ProducerBatch batch not None, int64_t now_ns, *, bint is_numbered=True):
         """Return the InFlight of a batch that gets the next numbers, or none."""
@@ -210,9 +219,9 @@ cdef class PartitionState:
         cdef InFlight entry = InFlight(self, batch, now_ns)
         self._entries.add(entry)
         if is_numbered:
-            kb_sequences_number(&self.raw, &entry.raw)
+            kb_sequences_number(&self.raw, entry.raw)
         else:
-            kb_in_flight_insert(&self.raw, &entry.raw, NULL)
+            kb_in_flight_insert(&self.raw, entry.raw, NULL)
         return entry
 
     def forget(self, InFlight entry not None):
@@ -222,20 +231,20 @@ cdef class PartitionState:
     cdef bint _forget(self, InFlight entry) except -1:
         if entry not in self._entries:
             return False
-        kb_in_flight_remove(&self.raw, &entry.raw)
+        kb_in_flight_remove(&self.raw, entry.raw)
         self._entries.remove(entry)
         return True
 
     def split(self, InFlight entry not None, list parts not None):
         """Put the parts of a batch, ProducerBatch, into its place, with its numbers."""
-        cdef kb_in_flight *before = &entry.raw
+        cdef kb_in_flight *before = entry.raw
         cdef int64_t counter = entry.raw.counter
         cdef InFlight part
         for batch in parts:
             part = InFlight(self, batch, entry.raw.sent_ns, counter)
             self._entries.add(part)
-            kb_in_flight_insert(&self.raw, &part.raw, before)
-            before = &part.raw
+            kb_in_flight_insert(&self.raw, part.raw, before)
+            before = part.raw
             counter += part.raw.record_count
         self._forget(entry)
 
@@ -250,7 +259,7 @@ cdef class PartitionState:
         """Note that the batch is in the log. It proves those before it if the answering leader is known to
         have had their numbers in its state (`is_known_since`).
         """
-        kb_sequences_acknowledge(&self.raw, &entry.raw, oldest_ns)
+        kb_sequences_acknowledge(&self.raw, entry.raw, oldest_ns)
         self._forget(entry)
 
     @property

@@ -426,7 +426,7 @@ cdef class AllAccepted:
             each = &self._request._accepted[i]
             entry = <InFlight>entries[each.batch]
             if identity is not None:
-                kb_sequences_acknowledge(&entry.state.raw, &entry.raw, oldest_ns)
+                kb_sequences_acknowledge(&entry.state.raw, entry.raw, oldest_ns)
             entry.state._forget(entry)
             if entry.batch.finish(SUCCEEDED, each.base_offset, each.log_append_time_ms, None, None):
                 completed.append(entry.batch.completion)
