@@ -348,8 +348,7 @@ class Backlog:
         if held.last is None:
             state = self._engine.reading(held.partition)
             if state is not None and state.generation == held.generation and state.first_offset >= 0:
-                first, epoch = state.first_offset, state.last_epoch
-                held.last = LastRead(first - 1, epoch if state.fetch_offset == first else NO_EPOCH)
+                held.last = LastRead(state.first_offset - 1, state.first_epoch)
         return held.last is not None
 
     def positions(self, *, with_last: bool = True) -> dict[TopicPartition, OffsetAndMetadata]:
@@ -456,7 +455,7 @@ class Backlog:
             if result.to_offset < result.from_offset and held.queue:
                 self._go_back(held, result)
                 return
-        if isinstance(result, Fetched) and held.last is None:
+        if held.last is None and not isinstance(result, Failed) and not self.place(held):
             held.last = LastRead(result.from_offset - 1)
         held.queue.append(Piece(result))
 
@@ -470,7 +469,7 @@ class Backlog:
             held.generation = self._engine.seek(held.partition, start)
             self._wake()
         else:
-            held.last = LastRead(moved.to_offset - 1)
+            held.last = LastRead(moved.to_offset - 1, moved.last_epoch)
 
     # What there is
 
@@ -499,7 +498,7 @@ class Backlog:
             result = piece.result
             self._moved[held.partition] = held
             if isinstance(result, Moved):
-                held.last = LastRead(result.to_offset - 1)
+                held.last = LastRead(result.to_offset - 1, result.last_epoch)
             elif isinstance(result, Fetched) and result.next_offset > held.position:
                 held.last = LastRead(result.next_offset - 1, result.last_epoch)
             self._release(held, piece)  # first: after an interrupt it is done again

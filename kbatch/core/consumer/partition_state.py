@@ -142,8 +142,9 @@ class PartitionState:
     reset : Reset
         The policy for a position that the log does not have.
     created_ns : int
-    first_offset : int
-        The position at which reading began; -1 while it is looked up.
+    first_offset, first_epoch : int
+        The position at which reading began, and the leader epoch of the record before it or NO_EPOCH; -1
+        while it is looked up.
     fetch_offset : int
     last_epoch : int
         The leader epoch of the batch before the position; NO_EPOCH.
@@ -174,6 +175,7 @@ class PartitionState:
         "empty_from",
         "end_offset",
         "fetch_offset",
+        "first_epoch",
         "first_offset",
         "generation",
         "high_watermark",
@@ -211,6 +213,7 @@ class PartitionState:
         self.reset = reset
         self.created_ns = now_ns
         self.first_offset = -1
+        self.first_epoch = NO_EPOCH
         self.fetch_offset = -1
         self.last_epoch = NO_EPOCH
         self.checked_epoch = NO_EPOCH
@@ -245,6 +248,7 @@ class PartitionState:
         self.fetch_offset = offset
         self.last_epoch = last_epoch
         if self.first_offset < 0:
+            self.first_epoch = last_epoch  # before the offset, after which the program's thread looks
             self.first_offset = offset
 
     @property

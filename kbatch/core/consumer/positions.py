@@ -193,7 +193,7 @@ class Positions:
     def _move(self, state: PartitionState, offset: int, last_epoch: int, reason: KafkaError) -> None:
         before = state.fetch_offset
         state.move_to(offset, last_epoch)
-        self._results.append(Moved(state.partition, state.generation, before, offset, reason))
+        self._results.append(Moved(state.partition, state.generation, before, offset, reason, last_epoch))
         self._complete_at_end(state)
 
     def _complete_at_end(self, state: PartitionState) -> None:

@@ -121,6 +121,9 @@ class Moved(NamedTuple):
     error : KafkaError
         The reason, which would be raised without a policy: OffsetOutOfRangeError, LogTruncationError or
         DataLossError.
+    last_epoch : int
+        The leader epoch of the record before `to_offset`, which a commit of `to_offset` names, so that the
+        next owner finds another truncation; NO_EPOCH.
     """
 
     partition: TopicPartition
@@ -128,6 +131,7 @@ class Moved(NamedTuple):
     from_offset: int
     to_offset: int
     error: KafkaError
+    last_epoch: int
 
 
 class Failed(NamedTuple):

@@ -341,7 +341,8 @@ class Program:
 
     def _move(self, tenure: Tenure, moved: Moved) -> None:
         """Follow a position that the log does not have any more."""
-        self.member.trace("%s moves from %d to %d: %r", *moved[:1], *moved[2:])
+        places = moved.partition, moved.from_offset, moved.to_offset
+        self.member.trace("%s moves from %d to %d: %r", *places, moved.error)
         log = self.world.ledger.log(tenure.partition)
         is_trimmed = moved.from_offset < log.start and isinstance(moved.error, OffsetOutOfRangeError)
         is_torn = log.is_torn and isinstance(moved.error, (LogTruncationError, OffsetOutOfRangeError))
@@ -350,8 +351,7 @@ class Program:
         self.world.ledger.outcomes["positions moved"] += 1
         self.world.ledger.rewind(tenure.partition, moved.to_offset)
         self.world.ledger.reach(tenure.partition, moved.to_offset)
-        tenure.position = moved.to_offset
-        tenure.leader_epoch = -1
+        tenure.position, tenure.leader_epoch = moved.to_offset, moved.last_epoch
 
     def _recover(self, tenure: Tenure, failed: Failed) -> None:
         """Go on with a partition that has failed."""

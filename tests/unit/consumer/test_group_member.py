@@ -429,6 +429,52 @@ def test_R75_commit_after_a_marker_has_its_leader_epoch(broker: Broker, shell: s
         assert consumer.committed([FIRST]) == {FIRST: OffsetAndMetadata(2, leader_epoch=1)}
 
 
+@pytest.mark.parametrize("taken", [15, COUNT])
+def test_R75_commit_after_a_truncation_has_its_leader_epoch(broker: Broker, shell: str, taken: int) -> None:
+    """Without the epoch, the next member would not see that a second truncation has replaced records."""
+
+    def truncate(core: Any, offset: int) -> None:
+        led = core.state.cluster.partition(*FIRST)
+        led.log.truncate_to(offset, core.state.now_ms)
+        led.lead_by(0)
+        core.state.partition_changed(*FIRST)
+
+    fill(broker, COUNT, partitions=[0], batch_size=1, linger_ms=0)
+    with member(broker, enable_auto_commit=False) as consumer:
+        consumer.subscribe([TOPIC])
+        polled(consumer, taken, max_records=1)
+        until(lambda: consumer._engine.reading(FIRST).fetch_offset == COUNT)
+        broker._call(partial(truncate, offset=10))
+        until(lambda: consumer._engine.reading(FIRST).fetch_offset == 10)
+        until(lambda: not consumer.poll(SLICE_SECONDS) and consumer.position(FIRST) == 10)
+        consumer.commit()
+        assert consumer.committed([FIRST]) == {FIRST: OffsetAndMetadata(10, leader_epoch=0)}
+    broker._call(partial(truncate, offset=6))
+    fill(broker, COUNT, partitions=[0], start=1000)
+    with member(broker) as consumer:
+        consumer.subscribe([TOPIC])
+        found = polled(consumer, COUNT)
+    assert [(each.offset, int(each.value)) for each in found] == [(6 + n, 1000 + n) for n in range(COUNT)]
+
+
+def test_R75_commit_of_an_unread_partition_keeps_its_epoch(broker: Broker, shell: str) -> None:
+    """Records of it are there, but the program has none of them so far."""
+    fill(broker, COUNT)
+    before = {each: OffsetAndMetadata(5, leader_epoch=0) for each in PLACES}
+    with member(broker, enable_auto_commit=False) as consumer:
+        consumer.subscribe([TOPIC])
+        shared([consumer], [3])
+        consumer.commit(before)
+    with member(broker, enable_auto_commit=False, max_poll_records=1) as consumer:
+        consumer.subscribe([TOPIC])
+        found = polled(consumer, 1)
+        until(lambda: all(consumer._engine.reading(each).fetch_offset == COUNT for each in PLACES))
+        found += polled(consumer, 1)
+        consumer.commit()
+        unread = {each: before[each] for each in PLACES if each.partition not in offsets(found)}
+        assert consumer.committed(list(unread)) == unread != {}
+
+
 def test_R75_every_form_of_commit(broker: Broker, shell: str) -> None:
     fill(broker, COUNT)
     with member(broker, enable_auto_commit=False, max_poll_records=7) as consumer:

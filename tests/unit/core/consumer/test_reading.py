@@ -546,7 +546,7 @@ def test_R44_R45_truncation_goes_back_with_a_policy(version: int) -> None:
     r.advance(10_000)
     assert r.values[FIRST][10:] == [(6, b"new 6"), (7, b"new 7")]
     (moved,) = r.moves
-    assert (moved.from_offset, moved.to_offset) == (10, 6)
+    assert (moved.from_offset, moved.to_offset, moved.last_epoch) == (10, 6, 0)
 
 
 def test_truncation_is_found_although_the_log_has_grown_again() -> None:
