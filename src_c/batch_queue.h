@@ -42,6 +42,7 @@ typedef struct kb_in_flight {
 
 typedef struct kb_batch {
     void *owner; /* the ProducerBatch that this is a part of */
+    struct kb_partition *home;
     struct kb_batch *next, *previous; /* in the queue */
     kb_batch_state state;
     bool is_queued, sealer_came, is_split, is_encoded, was_sent, possibly_persisted;
@@ -55,6 +56,8 @@ typedef struct kb_batch {
     int64_t charged_bytes; /* besides its chunks */
     int64_t state_left_bytes, largest_record_bytes;
     /* set by sealing */
+    const uint8_t *packed; /* the body, if it is not in the chain */
+    uint8_t *own_packed;   /* the same, if it was allocated for the batch */
     uint32_t body_crc;
     int64_t body_bytes;
     kb_batch_header header;
@@ -163,6 +166,50 @@ static inline bool kb_filled_has_batch(kb_filled *filled) {
 static inline void kb_batch_close(kb_partition *partition, kb_batch *batch) {
     batch->state = KB_BATCH_SEALING;
     partition->previous_bytes = batch->contents.records_bytes;
+}
+
+/* The two functions of the checksum of batches. */
+typedef struct {
+    uint32_t (*extend)(uint32_t crc, const uint8_t *data, size_t size);
+    uint32_t (*combine)(uint32_t crc_a, uint32_t crc_b, uint64_t size_b);
+} kb_checksum;
+
+/* Write the header, with the CRC of header and records from that of the records, which are not read again. */
+static inline void kb_batch_write_header(kb_batch *batch, const kb_checksum *checksum) {
+    uint32_t crc;
+    kb_batch_header_put(batch->header_bytes, &batch->header);
+    crc = checksum->extend(0, batch->header_bytes + KB_ATTRIBUTES_AT,
+                           KB_BATCH_HEADER_SIZE - KB_ATTRIBUTES_AT);
+    batch->header.crc = checksum->combine(crc, batch->body_crc, (uint64_t)batch->body_bytes);
+    kb_batch_header_put(batch->header_bytes, &batch->header);
+}
+
+/* Write the header of a closed batch whose body has `body_bytes` and `body_crc`. */
+static inline void kb_batch_describe(kb_batch *batch, int16_t attributes, const kb_checksum *checksum) {
+    batch->header.length = (int32_t)(KB_BATCH_HEADER_SIZE - KB_LOG_OVERHEAD + batch->body_bytes);
+    batch->header.magic = 2;
+    batch->header.attributes = attributes;
+    batch->header.last_offset_delta = batch->contents.last_offset_delta;
+    batch->header.base_timestamp_ms = batch->contents.base_timestamp_ms;
+    batch->header.max_timestamp_ms = batch->contents.max_timestamp_ms;
+    batch->header.count = batch->contents.count;
+    kb_batch_write_header(batch, checksum);
+}
+
+/* Return the CRC of the records in the chain. */
+static inline uint32_t kb_chain_crc(const kb_chain *chain, const kb_checksum *checksum) {
+    uint32_t crc = 0;
+    for (kb_chunk *chunk = chain->first; chunk; chunk = chunk == chain->current ? NULL : chunk->next)
+        crc = checksum->extend(crc, kb_chunk_data(chunk), (size_t)kb_chunk_used(chain, chunk));
+    return crc;
+}
+
+/* Count a sealed batch, with the lock held. */
+static inline void kb_count_sealed(kb_partition *partition, const kb_batch *batch, bool is_unpacked) {
+    partition->sealed_batches++;
+    partition->sealed_records_bytes += batch->contents.records_bytes;
+    partition->sealed_bytes += batch->body_bytes;
+    partition->unpacked_batches += is_unpacked;
 }
 
 /* The bytes of the whole batch; before sealing, the estimate by the ratio of earlier batches. */

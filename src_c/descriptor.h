@@ -27,6 +27,28 @@ static inline void kb_descriptor_drain(int descriptor) {
     }
 }
 
+/* A flag that is set before a ring, and taken after a drain. */
+static inline void kb_flag_set(int *flag) {
+    __atomic_store_n(flag, 1, __ATOMIC_SEQ_CST);
+}
+
+static inline int kb_flag_take(int *flag) {
+    return __atomic_exchange_n(flag, 0, __ATOMIC_SEQ_CST);
+}
+
+/* Change the flag if it is `before`; false if it is not. */
+static inline int kb_flag_exchange(int *flag, int before, int after) {
+    return __atomic_compare_exchange_n(flag, &before, after, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+}
+
+static inline void kb_flag_store(int *flag, int value) {
+    __atomic_store_n(flag, value, __ATOMIC_SEQ_CST);
+}
+
+static inline int kb_flag_load(int *flag) {
+    return __atomic_load_n(flag, __ATOMIC_SEQ_CST);
+}
+
 /* Both return -1 and set errno, as the system calls do. */
 static inline ssize_t kb_socket_receive(int descriptor, void *space, size_t size) {
     ssize_t received;

@@ -185,6 +185,21 @@ static inline kb_gate kb_gate_under(const kb_sequences *sequences, const kb_iden
     return gate;
 }
 
+/* Pass a changed gate to the accumulator. */
+static inline void kb_sequences_update_gate(kb_sequences *sequences, kb_partition *partition,
+                                            const kb_identity *identity, int64_t max_in_flight,
+                                            int64_t oldest_ns) {
+    kb_gate gate = kb_gate_under(sequences, identity, max_in_flight, oldest_ns);
+    if (kb_same_gate(gate, sequences->gate))
+        return;
+    sequences->gate = gate;
+    kb_lock_acquire(&partition->lock);
+    partition->muted = gate.muted;
+    partition->fresh_blocked = gate.fresh_blocked;
+    partition->retry_number = gate.retry_number;
+    kb_lock_release(&partition->lock);
+}
+
 /* The leader */
 
 /* Note the partition's leader, -1 if unknown. The state of another node or epoch no longer counts. */

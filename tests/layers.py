@@ -47,10 +47,12 @@ LAYERS = (
         "C without Python.h; appending allocates nothing",
         {
             "varint.h": "**where a varint is written and read**: zigzag, size, put, bounded get",
-            "batch_queue.h sequences.h produce_wire.h": "the states of a batch and the order of a queue; "
-            "**which batch may follow which**; Produce requests and their usual answers",
+            "batch_queue.h node_queues.h sequences.h produce_wire.h": "the states of a batch and the order of "
+            "a queue; queues by node; **which batch may follow which**; Produce requests, their usual answers",
             "bytes.h record.h record_batch.h": "big-endian loads and stores; one record, written and read; "
             "the 61-byte header, Kafka's closing rule and ratio rule",
+            "lane.h lane_poll.h alarm.h": "**how usual batches are sent without the GIL**, without and with "
+            "sockets; when the sender looks next",
             "crc32c.h murmur2.h random.h pages.h lock.h descriptor.h": "CRC-32C, chosen at run time; Java's "
             "key hash; seeded random numbers; huge pages; short locks; system calls that never wait",
             "arrow_c_abi.h arrow_columns.h record_columns.h fetched.h": "the Arrow C interfaces; columns as "
@@ -109,7 +111,8 @@ LAYERS = (
         {
             "buffer_pool": "`buffer.memory`: the budget of all accepted records, and **who waits for "
             "memory**",
-            "alarm": "**when the sender looks next, and who wakes it**",
+            "alarm delivery_queue": "**when the sender looks next, and who wakes it**; what wakes the thread "
+            "of callbacks",
             "producer_batch": "a batch: its bytes, its state, its partition's queue, smaller batches out of "
             "one that is too large",
             "delivery": "**what becomes of a batch**: its Completion, the deliveries of its records; Flush, "
@@ -126,8 +129,8 @@ LAYERS = (
             "accumulator": "**where a record gets into a batch**, and which batches the sender gets: ready, "
             "drain, expire",
             "sticky cluster_view": "where records without a key go; who leads which partition",
-            "in_flight produce_wire": "batches in flight and their sequences; **a whole Produce request, and "
-            "its usual answer, in a step each**",
+            "in_flight produce_wire lane": "batches in flight and their sequences; a whole Produce request, "
+            "and its usual answer, in a step each; **the turns in which they go without the GIL**",
             "sealing": "**which thread compresses a batch**: SealPolicy decides, SealQueue hands it over",
             "table_sender table_topics": "**how a table gets into batches**; the topics that rows name",
         },

@@ -1,8 +1,9 @@
 """DeliveryThread: the thread that calls on_delivery, so that callbacks do not delay the sender as in Java.
 
-Theory of operation. Completions wait in a queue. The thread starts with the first that has callbacks, and
-again if one comes after `close`. An exception of a callback is logged: the first time for each function with
-its traceback, later in a count that is logged now and then. No callback ends the thread.
+Theory of operation. Completions wait in a queue. The thread starts with the first that has callbacks, or
+before them (`start`), and again if one comes after `close`. An exception of a callback is logged: the first
+time for each function with its traceback, later in a count that is logged now and then. No callback ends the
+thread.
 """
 
 import logging
@@ -11,11 +12,11 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
-from queue import SimpleQueue
 from types import CodeType
 from typing import Any, final
 
 from kbatch._native.batch.delivery import Completion
+from kbatch._native.batch.delivery_queue import DeliveryQueue
 from kbatch.config import ClientConfig
 from kbatch.metrics import MetricsRegistry
 
@@ -113,7 +114,7 @@ class DeliveryThread(CallbackRunner):
         super().__init__(config, metrics)
         self._started = started
         self._name = f"kbatch-delivery-{config.client_id}"
-        self._queue: SimpleQueue[list[Completion] | None] = SimpleQueue()
+        self.queue = DeliveryQueue()  # of lists of Completion; None lets the thread look whether to end
         self._lock = threading.Lock()  # guards the attributes below, and puts into the queue
         self._thread: threading.Thread | None = None
         self._is_closing = False
@@ -124,16 +125,27 @@ class DeliveryThread(CallbackRunner):
         if not batches:
             return
         with self._lock:
-            self._queue.put(batches)
-            if self._thread is not None:
+            self.queue.put(batches)
+            if not self._start():
                 return
-            self._thread = CallbackThread(target=self._run, name=self._name, daemon=True)
-            try:
-                self._thread.start()
-                return
-            except RuntimeError:  # there are no new threads while the interpreter ends (Python 3.12)
-                self._thread = threading.current_thread()
         self._run_here()
+
+    def start(self) -> None:
+        """Start the thread before there are callbacks."""
+        with self._lock:
+            self._start()
+
+    def _start(self) -> bool:
+        """Start the thread if there is none. True if the caller must run the callbacks instead."""
+        if self._thread is not None:
+            return False
+        self._thread = CallbackThread(target=self._run, name=self._name, daemon=True)
+        try:
+            self._thread.start()
+            return False
+        except RuntimeError:  # there are no new threads while the interpreter ends (Python 3.12)
+            self._thread = threading.current_thread()
+            return True
 
     def in_callback(self) -> bool:
         """True if the caller is a callback, which must not wait for other deliveries."""
@@ -153,7 +165,7 @@ class DeliveryThread(CallbackRunner):
             if thread is None:
                 return True
             self._is_closing = True
-            self._queue.put(None)  # wakes the thread
+            self.queue.put(None)  # wakes the thread
         if self.in_callback():
             return False
         thread.join(timeout)
@@ -168,8 +180,9 @@ class DeliveryThread(CallbackRunner):
 
     def _next_here(self) -> list[Completion] | None:
         with self._lock:
-            while not self._queue.empty():
-                if (batches := self._queue.get()) is not None:
+            while not self.queue.empty():
+                batches: list[Completion] | None = self.queue.get()
+                if batches is not None:
                     return batches
             self._thread = None
             return None
@@ -177,7 +190,7 @@ class DeliveryThread(CallbackRunner):
     def _run(self) -> None:
         self._started(threading.get_ident())
         while not self._is_over():
-            if (batches := self._queue.get()) is not None:
+            if (batches := self.queue.get()) is not None:
                 self._run_callbacks(batches)
             del batches  # or they would live until the next ones come
         self._failures.report()
@@ -185,7 +198,7 @@ class DeliveryThread(CallbackRunner):
     def _is_over(self) -> bool:
         """True if the thread must end; a later delivery starts another."""
         with self._lock:
-            if self._is_closing and self._queue.empty():
+            if self._is_closing and self.queue.empty():
                 self._is_closing = False
                 self._thread = None
             return self._thread is None

@@ -9,7 +9,10 @@ A caller changes the engine's state first and then calls `wake`; the loop clears
 runs. So no change is missed, and one that is seen early costs one needless round.
 """
 
+from __future__ import annotations
+
 import logging
+import select
 import selectors
 import socket
 import threading
@@ -17,7 +20,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, Protocol, final
 
 from kbatch.config import ClientConfig
 from kbatch.core.client.actions import Address, Close, Connect, Resolve, Write, release
@@ -28,6 +31,8 @@ from kbatch.network.rounds import DrivenEngine
 from kbatch.network.workers import Workers
 
 if TYPE_CHECKING:
+    from kbatch._native.batch.delivery_queue import DeliveryQueue
+    from kbatch._native.send.lane import Lane
     from kbatch.network.tls_channel import TlsChannel
 
 logger = logging.getLogger(__name__)
@@ -35,6 +40,17 @@ logger = logging.getLogger(__name__)
 _RESOLVERS = 4
 # More would take the steps of many handshakes faster than one thread begins them.
 _HANDSHAKERS = 2
+
+
+class LendingEngine(Protocol):
+    """The part of an engine that lends its connections to a lane, such as ProducerEngine."""
+
+    def open_lane(
+        self, deliver: Callable[[list[Any]], object], queue: DeliveryQueue | None = None, /
+    ) -> bool: ...
+    def close_lane(self) -> None: ...
+    def lend(self, descriptor_of: Callable[[int], int], now_ns: int, /) -> Lane | None: ...
+    def take_back(self, now_ns: int, /) -> None: ...
 
 
 @final
@@ -52,6 +68,7 @@ class ThreadNetwork(EngineDriver):
         self._resolvers = Workers(f"{name}-resolver", _RESOLVERS)
         self._handshakers = Workers(f"{name}-handshaker", _HANDSHAKERS)
         self._is_stopping = self._has_ended = False
+        self._lending: LendingEngine | None = None
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     # For any thread
@@ -63,6 +80,15 @@ class ThreadNetwork(EngineDriver):
         A signal handler that raises inside Thread.is_alive of CPython 3.11 makes that false for good.
         """
         return self._thread.ident is not None and not self._has_ended
+
+    def use_lane(self, lending: LendingEngine, queue: DeliveryQueue) -> bool:
+        """Let the engine's lane send while the thread waits, if the connections are plain sockets. The thread
+        of `queue` completes what the lane has sent. False without a lane.
+        """
+        if self._tls is None and lending.open_lane(self._deliver, queue):
+            self._lending = lending
+            self._stops.append(lending.close_lane)
+        return self._lending is not None
 
     def start(self) -> None:
         """Start the thread, once. Raise IllegalStateError after `stop`."""
@@ -99,9 +125,13 @@ class ThreadNetwork(EngineDriver):
     def _round(self, wait_ns: int) -> int:
         """Wait up to `wait_ns`, do a round, and return how long the next one may wait."""
         start_ns = time.monotonic_ns()
-        events = self._selector.select(wait_ns / 1e9)
-        woken_ns = time.monotonic_ns()
         was_called = False
+        events = self._wait_in_lane(start_ns + wait_ns, start_ns)
+        if events is None:
+            events = self._selector.select(wait_ns / 1e9)
+        else:
+            was_called = True  # it took connections back
+        woken_ns = time.monotonic_ns()
         for key, mask in events:
             channel = key.fileobj
             if channel is self._waker:
@@ -112,6 +142,25 @@ class ThreadNetwork(EngineDriver):
         while self._inbox:
             self._inbox.popleft()()
         return self._run_engine_on(woken_ns - start_ns, woken_ns, was_called=was_called)
+
+    def _wait_in_lane(self, deadline_ns: int, now_ns: int) -> list[tuple[selectors.SelectorKey, int]] | None:
+        """Wait with a lane that sends meanwhile, and return the events; None if there is none now."""
+        lending = self._lending
+        lane = None if lending is None else lending.lend(self._descriptor_of, now_ns)
+        if lending is None or lane is None:
+            return None
+        poller = self._selector.fileno()  # of epoll: there is no lane elsewhere
+        found = lane.wait(poller, self._waker, deadline_ns, self._rest)
+        lending.take_back(time.monotonic_ns())
+        keys = self._selector.get_map()
+        return [(keys[descriptor], _mask_of(events)) for descriptor, events in found]
+
+    def _rest(self) -> None:
+        """Let the engine record what it did, while nothing waits."""
+        self._engine.observe(time.monotonic_ns())
+
+    def _descriptor_of(self, connection_id: int) -> int:
+        return self._channels[connection_id].fileno()
 
     def _release(self) -> None:
         """Release everything but the waker, to whose descriptor others may still write."""
@@ -202,7 +251,7 @@ class ThreadNetwork(EngineDriver):
 
     # Handshakes
 
-    def _begin_step(self, channel: "TlsChannel") -> None:
+    def _begin_step(self, channel: TlsChannel) -> None:
         """Let another thread take a step of a handshake."""
 
         def take_step() -> None:
@@ -211,7 +260,7 @@ class ThreadNetwork(EngineDriver):
 
         self._handshakers.submit(take_step)
 
-    def _end_step(self, channel: "TlsChannel") -> None:
+    def _end_step(self, channel: TlsChannel) -> None:
         """Continue with a channel that was not dropped meanwhile."""
         if self._channels.get(channel.connection_id) is not channel:
             return
@@ -269,6 +318,16 @@ class ThreadNetwork(EngineDriver):
         channel = self._channels.get(action.connection_id)
         if channel is not None:
             self._forget(channel)
+
+
+def _mask_of(events: int) -> int:
+    """Return the events of a selector for those of epoll."""
+    mask = 0
+    if events & ~select.EPOLLIN:
+        mask |= selectors.EVENT_WRITE
+    if events & ~select.EPOLLOUT:
+        mask |= selectors.EVENT_READ
+    return mask
 
 
 def addresses_of(action: Resolve) -> list[Address] | OSError:

@@ -70,7 +70,7 @@ class Producer(ProducerBase):
         config, given = configured(settings, keywords)
         waker, random = Waker(), Random()
         runtime = Runtime(
-            config, random=random, new_waiter=ThreadWaiter, queue=ThreadQueue(), wake=waker.wake
+            config, random=random, new_waiter=ThreadWaiter, queue=ThreadQueue(), wake=waker.ring
         )
         super().__init__(runtime, random, given)
         name = config.client_id
@@ -85,6 +85,8 @@ class Producer(ProducerBase):
             metrics=runtime.registry,
             waker=waker,
         )
+        if network.use_lane(runtime.engine, self._delivery.queue):
+            self._delivery.start()
         register_sealers(network)
         network.start()
         self._opened()

@@ -2,6 +2,17 @@ from libc.stdint cimport int32_t, int64_t
 
 from kbatch._native.codec.lock cimport kb_lock
 
+cdef extern from "alarm.h" nogil:
+    ctypedef struct kb_alarm:
+        kb_lock lock
+        int64_t due_ns
+
+    bint kb_alarm_set(kb_alarm *alarm, int64_t deadline_ns) noexcept
+    void kb_alarm_clear(kb_alarm *alarm) noexcept
+    void kb_alarm_sleep_until(kb_alarm *alarm, int64_t deadline_ns) noexcept
+    bint kb_alarm_is_busy(kb_alarm *alarm, int32_t node_id) noexcept
+    int64_t kb_alarm_due_ns(kb_alarm *alarm) noexcept
+
 cdef int64_t later(int64_t now_ns, int64_t delay_ns) noexcept nogil
 
 
@@ -10,14 +21,11 @@ cdef class SenderAlarm:
     cdef public bint wakes_always    # for them too: it has to run before it can notice anything
     cdef object _wake
     cdef int64_t delivery_timeout_ns
-    cdef kb_lock _lock
-    cdef int64_t _due_ns             # under _lock
+    cdef kb_alarm raw
 
     @staticmethod
     cdef SenderAlarm new(object wake, int64_t delivery_timeout_ns)
     cdef void wake_by(self, int64_t deadline_ns) noexcept
     cdef void wake_now(self) noexcept
     cdef void wake_for(self, int32_t node, int64_t created_ns, int64_t delay_ns) noexcept
-    cdef void clear(self) noexcept
-    cdef void sleep_until(self, int64_t deadline_ns) noexcept
     cdef bint is_due(self) noexcept

@@ -9,15 +9,13 @@ A batch of a node that takes no request now can only expire. A response, a write
 changes that; the sender notices it, and looks then. It takes a node out of `busy_nodes` before it looks at
 the queues, and puts a busy node in after that. A thread that fills a queue looks the node up after filling
 it. So one of the two sees the other.
-
-The lock guards a few instructions, and none is taken under it.
 """
 
 cimport cython
 from cpython.time cimport PyTime_MonotonicRaw
 from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t
 
-from kbatch._native.codec.lock cimport kb_lock_acquire, kb_lock_destroy, kb_lock_init, kb_lock_release
+from kbatch._native.codec.lock cimport kb_lock_destroy, kb_lock_init
 
 
 cdef int64_t later(int64_t now_ns, int64_t delay_ns) noexcept nogil:
@@ -38,12 +36,12 @@ cdef class SenderAlarm:
     """
 
     def __cinit__(self):
-        kb_lock_init(&self._lock)
+        kb_lock_init(&self.raw.lock)
+        self.raw.due_ns = INT64_MAX
         self.busy_nodes = frozenset()
-        self._due_ns = INT64_MAX
 
     def __dealloc__(self):
-        kb_lock_destroy(&self._lock)
+        kb_lock_destroy(&self.raw.lock)
 
     @staticmethod
     cdef SenderAlarm new(object wake, int64_t delivery_timeout_ns):
@@ -55,15 +53,7 @@ cdef class SenderAlarm:
 
     cdef void wake_by(self, int64_t deadline_ns) noexcept:
         """Wake the sender if it would look later than `deadline_ns`."""
-        cdef bint sooner
-        kb_lock_acquire(&self._lock)
-        try:
-            sooner = deadline_ns < self._due_ns
-            if sooner:
-                self._due_ns = deadline_ns
-        finally:
-            kb_lock_release(&self._lock)
-        if sooner and self._wake is not None:
+        if kb_alarm_set(&self.raw, deadline_ns) and self._wake is not None:
             self._wake()
 
     cdef void wake_now(self) noexcept:
@@ -73,28 +63,13 @@ cdef class SenderAlarm:
     cdef void wake_for(self, int32_t node, int64_t created_ns, int64_t delay_ns) noexcept:
         """Wake the sender `delay_ns` after a batch of `node` was opened; if the node is busy, when the batch
         expires."""
-        if node in self.busy_nodes and not self.wakes_always:
+        if kb_alarm_is_busy(&self.raw, node) or (node in self.busy_nodes and not self.wakes_always):
             delay_ns = self.delivery_timeout_ns
         self.wake_by(later(created_ns, delay_ns))
 
-    cdef void clear(self) noexcept:
-        """The sender looks now: what happens from here on wakes it again."""
-        kb_lock_acquire(&self._lock)
-        self._due_ns = INT64_MAX
-        kb_lock_release(&self._lock)
-
-    cdef void sleep_until(self, int64_t deadline_ns) noexcept:
-        """The sender has looked, and looks again at `deadline_ns`, or when it was woken meanwhile."""
-        kb_lock_acquire(&self._lock)
-        self._due_ns = min(self._due_ns, deadline_ns)
-        kb_lock_release(&self._lock)
-
     cdef bint is_due(self) noexcept:
         """True if the alarm has rung, and the sender has not looked yet."""
-        cdef int64_t due_ns
-        kb_lock_acquire(&self._lock)
-        due_ns = self._due_ns
-        kb_lock_release(&self._lock)
+        cdef int64_t due_ns = kb_alarm_due_ns(&self.raw)
         if due_ns == INT64_MAX or due_ns == INT64_MIN:
             return due_ns == INT64_MIN
         return due_ns <= PyTime_MonotonicRaw()

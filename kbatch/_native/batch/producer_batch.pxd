@@ -1,4 +1,4 @@
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from kbatch._native.batch.alarm cimport SenderAlarm
 from kbatch._native.batch.buffer_pool cimport BufferPool, Turn, kb_chain, kb_chunk
@@ -23,6 +23,8 @@ cdef extern from "batch_queue.h" nogil:
         IN_FLIGHT "KB_BATCH_IN_FLIGHT"  # drained; the sender has it
         DONE "KB_BATCH_DONE"
 
+    ctypedef struct kb_partition
+
     ctypedef struct kb_in_flight:
         void *owner
         kb_in_flight *next
@@ -38,6 +40,7 @@ cdef extern from "batch_queue.h" nogil:
 
     ctypedef struct kb_batch:
         void *owner
+        kb_partition *home
         kb_batch *next
         BatchState state
         bint is_queued
@@ -61,11 +64,17 @@ cdef extern from "batch_queue.h" nogil:
         int64_t charged_bytes
         int64_t state_left_bytes
         int64_t largest_record_bytes
+        const uint8_t *packed
+        uint8_t *own_packed
         uint32_t body_crc
         int64_t body_bytes
         kb_batch_header header
         uint8_t[61] header_bytes
         kb_in_flight flight
+
+    ctypedef struct kb_checksum:
+        uint32_t (*extend)(uint32_t crc, const uint8_t *data, size_t size) noexcept
+        uint32_t (*combine)(uint32_t crc_a, uint32_t crc_b, uint64_t size_b) noexcept
 
     ctypedef struct kb_topic:
         kb_span name
@@ -92,13 +101,10 @@ cdef extern from "batch_queue.h" nogil:
         bint has_leader
         int32_t leader
         int32_t leader_epoch
-        kb_sequences *sequences
+        void *sequences              # kb_sequences; NULL before the first batch is drained
         bint muted
         bint fresh_blocked
         int64_t retry_number
-
-    ctypedef struct kb_sequences:
-        pass
 
     ctypedef struct kb_filled:
         kb_lock lock
@@ -114,6 +120,10 @@ cdef extern from "batch_queue.h" nogil:
     void kb_queue_remove(kb_partition *partition, kb_batch *batch) noexcept
     kb_partition *kb_take_filled(kb_filled *filled) noexcept
     bint kb_filled_has_batch(kb_filled *filled) noexcept
+    void kb_batch_write_header(kb_batch *batch, const kb_checksum *checksum) noexcept
+    void kb_batch_describe(kb_batch *batch, int16_t attributes, const kb_checksum *checksum) noexcept
+    uint32_t kb_chain_crc(const kb_chain *chain, const kb_checksum *checksum) noexcept
+    void kb_count_sealed(kb_partition *partition, const kb_batch *batch, bint is_unpacked) noexcept
     void kb_batch_close(kb_partition *partition, kb_batch *batch) noexcept
     int64_t kb_batch_bytes(const kb_batch *batch) noexcept
     bint kb_leader_changed(const kb_batch *batch) noexcept
@@ -123,6 +133,8 @@ cdef extern from "batch_queue.h" nogil:
                               bint is_hurried) noexcept
     Visit kb_queue_visit(kb_partition *partition, int64_t left_bytes, int64_t now_ns,
                          kb_batch **visited) noexcept
+
+cdef kb_checksum CHECKSUM
 
 # A batch object with its Completion, and the sender's state until it is answered; the steps in which the
 # state of records is charged, and the charge of a batch itself with the first of them.
@@ -160,7 +172,7 @@ cdef class BatchContext:
     cdef void add_incomplete(self, ProducerBatch batch, ProducerBatch older) noexcept
     cdef void remove_incomplete(self, ProducerBatch batch) noexcept
     cdef list incomplete(self)
-    cdef int64_t oldest_created_ns(self) noexcept
+    cdef int64_t oldest_created_ns(self) noexcept nogil
 
 
 cdef class PartitionQueue:
@@ -210,10 +222,10 @@ cdef class ProducerBatch:
                                         kb_codec_fault *fault) noexcept nogil
     cdef const uint8_t *_records(self, const kb_memory *gathered) noexcept nogil
     cdef int _end_sealing(self, bytes packed) except -1
+    cdef int note_ratio(self) except -1
     cdef void _set_body(self, bytes packed, int codec) noexcept
     cdef uint32_t _crc_of_body(self, const uint8_t *packed) noexcept nogil
     cdef kb_chunk *_replaced(self, int64_t *discharged) noexcept
-    cdef void _write_header(self) noexcept
     cdef list _pieces(self, bint header_copied)
     cdef bytes _joined(self)
     cdef bint _hold(self) noexcept

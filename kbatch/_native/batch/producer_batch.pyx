@@ -132,6 +132,8 @@ from kbatch._native.codec.views cimport fill_view
 
 from kbatch.errors import IllegalStateError
 
+CHECKSUM.extend = crc32c_extend
+CHECKSUM.combine = crc32c_combined
 cdef int64_t SMALLEST_CHUNK_BYTES = 512
 # The limit of uncompressed bytes of records that came encoded and were never decoded here; see
 # `kbatch.decode`.
@@ -246,7 +248,7 @@ cdef class BatchContext:
         del batches[count:]
         return batches
 
-    cdef int64_t oldest_created_ns(self) noexcept:
+    cdef int64_t oldest_created_ns(self) noexcept nogil:
         """Time at which the oldest unfinished batch was opened; 2^63 - 1 if there is none."""
         cdef int64_t created_ns = INT64_MAX
         kb_lock_acquire(&self._incomplete_lock)
@@ -317,6 +319,7 @@ cdef class ProducerBatch:
         # only if a whole accumulator is dropped with its content: there is no budget to pay back to
         cdef kb_chunk *chunk = self.raw.chain.first
         cdef kb_chunk *next_chunk
+        free(self.raw.own_packed)
         while chunk != NULL:
             next_chunk = chunk.next
             free(chunk)
@@ -328,6 +331,7 @@ cdef class ProducerBatch:
         batch._context = context
         batch.queue = queue
         batch.raw.owner = <void *>batch
+        batch.raw.home = &queue.raw
         batch.raw.users = 1
         batch.raw.factor = queue.ratios.estimate(context.codec) * KB_RATIO_FACTOR if context.codec else 1.0
         batch.raw.header.leader_epoch = batch.raw.header.base_sequence = -1
@@ -512,7 +516,6 @@ cdef class ProducerBatch:
     cdef int _end_sealing(self, bytes packed) except -1:
         cdef kb_chunk *chunks = NULL
         cdef int64_t discharged = 0
-        cdef int64_t records_bytes = self.raw.contents.records_bytes
         self._set_body(packed, self._context.codec)
         kb_lock_acquire(&self.queue.raw.lock)
         try:
@@ -522,15 +525,20 @@ cdef class ProducerBatch:
             else:
                 self.raw.state = SEALED
                 chunks = self._replaced(&discharged)
-            self.queue.raw.sealed_batches += 1
-            self.queue.raw.sealed_records_bytes += records_bytes
-            self.queue.raw.sealed_bytes += self.raw.body_bytes
-            self.queue.raw.unpacked_batches += packed is None and self._context.codec != 0
+            kb_count_sealed(&self.queue.raw, &self.raw, packed is None and self._context.codec != 0)
         finally:
             kb_lock_release(&self.queue.raw.lock)
         self._context.memory.exchange(chunks, discharged)
-        # a tiny batch compresses badly, and would distort the estimate for the next, full one
-        if packed is not None and 4 * records_bytes >= self._context.batch_size:
+        if packed is not None:
+            self.note_ratio()
+        return 0
+
+    cdef int note_ratio(self) except -1:
+        """Use the compression ratio of a sealed batch for later ones. A tiny batch compresses badly, and
+        would distort the estimate for the next, full one.
+        """
+        cdef int64_t records_bytes = self.raw.contents.records_bytes
+        if 4 * records_bytes >= self._context.batch_size:
             self.queue.ratios.update(self._context.codec, <double>self.raw.body_bytes / <double>records_bytes)
         return 0
 
@@ -583,33 +591,21 @@ cdef class ProducerBatch:
         self.raw.body_bytes = self.raw.contents.records_bytes
         if packed is not None:
             self.raw.body_bytes = PyBytes_GET_SIZE(packed)
-            data = <const uint8_t *>PyBytes_AS_STRING(packed)
+            data = self.raw.packed = <const uint8_t *>PyBytes_AS_STRING(packed)
         if self.raw.body_bytes > GIL_KEPT_BYTES:
             with nogil:
                 self.raw.body_crc = self._crc_of_body(data)
         else:
             self.raw.body_crc = self._crc_of_body(data)
-        self.raw.header.length = <int32_t>(KB_BATCH_HEADER_SIZE - KB_LOG_OVERHEAD + self.raw.body_bytes)
-        self.raw.header.magic = 2
-        self.raw.header.attributes = <int16_t>(
-            self._context.attributes | (codec if packed is not None else 0)
+        kb_batch_describe(
+            &self.raw, <int16_t>(self._context.attributes | (codec if packed is not None else 0)), &CHECKSUM
         )
-        self.raw.header.last_offset_delta = self.raw.contents.last_offset_delta
-        self.raw.header.base_timestamp_ms = self.raw.contents.base_timestamp_ms
-        self.raw.header.max_timestamp_ms = self.raw.contents.max_timestamp_ms
-        self.raw.header.count = self.raw.contents.count
-        self._write_header()
 
     cdef uint32_t _crc_of_body(self, const uint8_t *packed) noexcept nogil:
         """NULL: the records in the chain."""
-        cdef kb_chunk *chunk = self.raw.chain.first
-        cdef uint32_t crc = 0
         if packed != NULL:
             return crc32c_extend(0, packed, self.raw.body_bytes)
-        while chunk != NULL:
-            crc = crc32c_extend(crc, kb_chunk_data(chunk), kb_chunk_used(&self.raw.chain, chunk))
-            chunk = chunk.next if chunk != self.raw.chain.current else NULL
-        return crc
+        return kb_chain_crc(&self.raw.chain, &CHECKSUM)
 
     cdef kb_chunk *_replaced(self, int64_t *discharged) noexcept:
         """Return the chunks that the body does not need: compressed or never written ones. The lock is held;
@@ -625,16 +621,6 @@ cdef class ProducerBatch:
         chunks = self.raw.chain.first
         memset(&self.raw.chain, 0, sizeof(self.raw.chain))
         return chunks
-
-    cdef void _write_header(self) noexcept:
-        """Compute the CRC of header and records from that of the records, which are not read again."""
-        kb_batch_header_put(self.raw.header_bytes, &self.raw.header)
-        self.raw.header.crc = crc32c_combined(
-            crc32c_extend(0, self.raw.header_bytes + KB_ATTRIBUTES_AT,
-                          KB_BATCH_HEADER_SIZE - KB_ATTRIBUTES_AT),
-            self.raw.body_crc, self.raw.body_bytes,
-        )
-        kb_batch_header_put(self.raw.header_bytes, &self.raw.header)
 
     def stamp(self, producer_id, producer_epoch, base_sequence):
         """Write the producer into the header; only the CRC changes with it.
@@ -663,7 +649,7 @@ cdef class ProducerBatch:
                 self.raw.header.producer_id = new_id
                 self.raw.header.producer_epoch = <int16_t>new_epoch
                 self.raw.header.base_sequence = <int32_t>new_sequence
-                self._write_header()
+                kb_batch_write_header(&self.raw, &CHECKSUM)
         finally:
             kb_lock_release(&self.queue.raw.lock)
         if not ours:
@@ -678,6 +664,7 @@ cdef class ProducerBatch:
         """
         self._packed = batch
         self._body_at = KB_BATCH_HEADER_SIZE
+        self.raw.packed = <const uint8_t *>PyBytes_AS_STRING(batch) + KB_BATCH_HEADER_SIZE
         self.raw.body_bytes = PyBytes_GET_SIZE(batch) - KB_BATCH_HEADER_SIZE
         self.raw.body_crc = body_crc
         self.raw.contents.base_timestamp_ms = header.base_timestamp_ms
@@ -692,7 +679,7 @@ cdef class ProducerBatch:
         self.raw.header.leader_epoch = self.raw.header.base_sequence = -1
         self.raw.header.producer_id = -1
         self.raw.header.producer_epoch = -1
-        self._write_header()
+        kb_batch_write_header(&self.raw, &CHECKSUM)
 
     # Users; a caller that requests pieces is one
 
@@ -723,12 +710,12 @@ cdef class ProducerBatch:
             PyBytes_FromStringAndSize(<char *>self.raw.header_bytes, KB_BATCH_HEADER_SIZE) if header_copied
             else _piece(self, self.raw.header_bytes, KB_BATCH_HEADER_SIZE)
         ]
-        if self._packed is not None:
-            pieces.append(_piece(self, <uint8_t *>PyBytes_AS_STRING(self._packed) + self._body_at,
-                                 self.raw.body_bytes))
+        if self.raw.packed != NULL:
+            pieces.append(_piece(self, <uint8_t *>self.raw.packed, self.raw.body_bytes))
+            return pieces
         while chunk != NULL:
             pieces.append(_piece(self, kb_chunk_data(chunk), kb_chunk_used(&self.raw.chain, chunk)))
-            chunk = chunk.next
+            chunk = chunk.next if chunk != self.raw.chain.current else NULL
         return pieces
 
     cdef bytes _joined(self):
@@ -739,13 +726,14 @@ cdef class ProducerBatch:
         cdef Py_ssize_t size
         memcpy(end, self.raw.header_bytes, KB_BATCH_HEADER_SIZE)
         end += KB_BATCH_HEADER_SIZE
-        if self._packed is not None:
-            memcpy(end, PyBytes_AS_STRING(self._packed) + self._body_at, self.raw.body_bytes)
+        if self.raw.packed != NULL:
+            memcpy(end, self.raw.packed, self.raw.body_bytes)
+            return copy
         while chunk != NULL:
             size = kb_chunk_used(&self.raw.chain, chunk)
             memcpy(end, kb_chunk_data(chunk), size)
             end += size
-            chunk = chunk.next
+            chunk = chunk.next if chunk != self.raw.chain.current else NULL
         return copy
 
     cdef bint _hold(self) noexcept:
@@ -782,7 +770,11 @@ cdef class ProducerBatch:
         cdef kb_chunk *chunks = self.raw.chain.first
         if self._packed is not None and self._context.memory.poison and Py_REFCNT(self._packed) == 1:
             memset(PyBytes_AS_STRING(self._packed), POISON, PyBytes_GET_SIZE(self._packed))
+        if self.raw.own_packed != NULL and self._context.memory.poison:
+            memset(self.raw.own_packed, POISON, self.raw.body_bytes)
+        free(self.raw.own_packed)
         self._packed = None
+        self.raw.packed = self.raw.own_packed = NULL
         memset(&self.raw.chain, 0, sizeof(self.raw.chain))
         discharged[0] = self.raw.charged_bytes
         self.raw.charged_bytes = 0
@@ -1069,12 +1061,12 @@ cdef OwnedMemory _records_of(ProducerBatch batch):
     cdef int codec = batch.raw.header.attributes & KB_CODEC_MASK
     if batch._body_at:
         return _checked_records(batch, decompress_records(
-            codec, <const uint8_t *>PyBytes_AS_STRING(batch._packed) + batch._body_at, batch.raw.body_bytes,
+            codec, batch.raw.packed, batch.raw.body_bytes,
             MAX_DECOMPRESSED_BYTES,
         ))
-    if batch._packed is not None:
-        return decompress_records(codec, <const uint8_t *>PyBytes_AS_STRING(batch._packed),
-                                  batch.raw.body_bytes, batch.raw.contents.records_bytes)
+    if batch.raw.packed != NULL:
+        return decompress_records(codec, batch.raw.packed, batch.raw.body_bytes,
+                                  batch.raw.contents.records_bytes)
     records = OwnedMemory.new(batch.raw.contents.records_bytes, 1)
     kb_chain_gather(&batch.raw.chain, records.data)
     return records

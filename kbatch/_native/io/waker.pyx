@@ -13,19 +13,18 @@ import socket
 cdef extern from "descriptor.h" nogil:
     void kb_descriptor_ring(int descriptor) noexcept
     void kb_descriptor_drain(int descriptor) noexcept
+    void kb_flag_set(int *flag) noexcept
+    bint kb_flag_take(int *flag) noexcept
 
 
 @cython.final
 cdef class Waker:
-    """A file descriptor for the selector, readable from `wake()` to `clear()`.
+    """A file descriptor for the selector, readable from `wake()` or `ring()` to `clear()`.
 
     A call before the wait ends that wait, and any number of calls end one. `wake` may be called where a
     KeyboardInterrupt must not be raised. It may outlive all its listeners, and then does nothing. (A
     descriptor closed earlier might be another's by then.)
     """
-
-    cdef int _reader
-    cdef int _writer                 # the same with an eventfd
 
     def __cinit__(self):
         self._reader = self._writer = -1
@@ -47,9 +46,21 @@ cdef class Waker:
         return self._reader
 
     def wake(self):
-        """Make the descriptor readable; any thread."""
+        """Make the descriptor readable, for the engine; any thread."""
+        kb_flag_set(&self.is_called)
+        kb_descriptor_ring(self._writer)
+
+    def ring(self):
+        """Make the descriptor readable, since there are batches to send; any thread. A lane may see to them,
+        without the engine.
+        """
         kb_descriptor_ring(self._writer)
 
     def clear(self):
         """Reset it before looking for work, so that later calls of `wake` count again."""
         kb_descriptor_drain(self._reader)
+        self.take_call()
+
+    cdef bint take_call(self) noexcept nogil:
+        """True if `wake` was called since the last call. The descriptor was drained before."""
+        return kb_flag_take(&self.is_called)

@@ -102,8 +102,9 @@ cdef class RecordAccumulator:
     cdef int32_t _flush_count
     cdef kb_lock _unsealed_lock
     cdef list _unsealed
+    cdef int64_t unsealed_count      # of `_unsealed`
     # of the sender's thread
-    cdef kb_queues _queues           # those with batches
+    cdef kb_queues _queues           # those with batches; the lane's, too
     cdef readonly int64_t visited_count
     cdef Py_ssize_t _load_at         # the topic whose load was passed on last
     cdef int64_t _load_credit        # partitions whose load may be passed on
@@ -132,6 +133,7 @@ cdef class RecordAccumulator:
     cdef TopicInfo info_if_known(self, str topic)
     cdef TopicInfo _new_topic(self, str topic)
     cdef PartitionQueue queue_of(self, TopicInfo info, int32_t partition)
+    cdef bint is_hurried(self) noexcept nogil
     cdef int64_t _node_ready(self, kb_node_queues *node, int64_t now_ns, bint hurried, set nodes,
                              set leaderless) except -1
     cdef int _set_loads(self, set slow, int64_t visited_before) except -1

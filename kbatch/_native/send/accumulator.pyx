@@ -30,14 +30,14 @@ After org.apache.kafka.clients.producer.internals.RecordAccumulator.
 """
 
 cimport cython
-from cpython.bytes cimport PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
 from cpython.time cimport PyTime_MonotonicRaw
 from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int16_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 
-from kbatch._native.batch.alarm cimport SenderAlarm, later
+from kbatch._native.batch.alarm cimport SenderAlarm, kb_alarm_clear, kb_alarm_sleep_until, later
 from kbatch._native.batch.buffer_pool cimport (
     CHUNK_BYTES,
     FIRST_IN_CALLBACK,
@@ -97,6 +97,7 @@ from kbatch._native.codec.record_fields cimport HeaderSpans, as_bytes, fill_reco
 from kbatch._native.io.backoff cimport backoff_ns, grows
 from kbatch._native.send.cluster_view cimport ClusterView, TopicView
 from kbatch._native.send.encoded_batch cimport PendingBatch
+from kbatch._native.send.in_flight cimport PartitionState
 from kbatch._native.send.sealing cimport SealPolicy
 from kbatch._native.send.sticky cimport StickyPartitioner, kb_random_fraction
 
@@ -545,6 +546,7 @@ cdef class RecordAccumulator:
     cdef void leave_unsealed(self, ProducerBatch batch) noexcept:
         kb_lock_acquire(&self._unsealed_lock)
         self._unsealed.append(batch)
+        self.unsealed_count += 1
         kb_lock_release(&self._unsealed_lock)
 
     cdef TopicInfo info_of(self, str topic):
@@ -686,8 +688,8 @@ cdef class RecordAccumulator:
         cdef int64_t visited_count = self.visited_count
         cdef bint hurried
         cdef int32_t i
-        self.alarm.clear()
-        hurried = self._closed or self._flush_count > 0 or self.completing or self.memory.is_awaited()
+        kb_alarm_clear(&self.alarm.raw)
+        hurried = self.is_hurried()
         if self._topology_changed:
             self._adopt_topology()
         self._take_filled()
@@ -695,8 +697,12 @@ cdef class RecordAccumulator:
             delay_ns = min(delay_ns,
                            self._node_ready(&self._queues.nodes[i], now_ns, hurried, nodes, leaderless))
         self._set_loads(slow, visited_count)
-        self.alarm.sleep_until(min(later(now_ns, delay_ns), self.next_expiry_ns))
+        kb_alarm_sleep_until(&self.alarm.raw, min(later(now_ns, delay_ns), self.next_expiry_ns))
         return nodes, delay_ns, leaderless
+
+    cdef bint is_hurried(self) noexcept nogil:
+        """True if batches go at once, without waiting for more records."""
+        return self._closed or self._flush_count > 0 or self.completing or self.memory.is_awaited()
 
     cdef int64_t _node_ready(self, kb_node_queues *node, int64_t now_ns, bint hurried, set nodes,
                              set leaderless) except -1:
@@ -888,6 +894,7 @@ cdef class RecordAccumulator:
         kb_lock_acquire(&self._unsealed_lock)
         try:
             batches, self._unsealed = self._unsealed, batches
+            self.unsealed_count = 0
         finally:
             kb_lock_release(&self._unsealed_lock)
         return batches
@@ -985,6 +992,18 @@ cdef class RecordAccumulator:
             queue.raw.fresh_blocked if fresh_blocked is None else fresh_blocked,
             queue.raw.retry_number if retry_number is None else retry_number,
         )
+
+    def pass_loads(self):
+        """Pass the load to the sticky states, after work that `ready` did not see."""
+        self._set_loads(None, self.visited_count)
+
+    def note_state(self, str topic not None, int32_t partition, PartitionState state not None):
+        """Note the sender's state of a partition. It must exist as long as the accumulator's lane."""
+        self.queue_of(self.info_of(topic), partition).raw.sequences = &state.raw
+
+    def note_topic_id(self, str topic not None, bytes topic_id not None):
+        """Note the id of a topic, 16 bytes; zeros if it has none."""
+        memcpy(self.info_of(topic).raw.id, PyBytes_AS_STRING(topic_id), 16)
 
     # State
 

@@ -232,8 +232,14 @@ cdef class PartitionState:
         if entry not in self._entries:
             return False
         kb_in_flight_remove(&self.raw, entry.raw)
-        self._entries.remove(entry)
+        self.disown(entry)
         return True
+
+    cdef int disown(self, InFlight entry) except -1:
+        """Note that the entry has left the list."""
+        entry.raw.owner = NULL
+        self._entries.discard(entry)
+        return 0
 
     def split(self, InFlight entry not None, list parts not None):
         """Put the parts of a batch, ProducerBatch, into its place, with its numbers."""
@@ -313,10 +319,12 @@ cdef class PartitionState:
     cdef int _update_gate(self, PartitionQueue queue, object identity, Py_ssize_t max_in_flight,
                           int64_t oldest_ns) except -1:
         """Pass a changed gate to the accumulator."""
-        cdef kb_gate gate = self._gate_under(identity, max_in_flight, oldest_ns)
-        if not kb_same_gate(gate, self.raw.gate):
-            self.raw.gate = gate
-            queue.set_gate(gate.muted, gate.fresh_blocked, gate.retry_number)
+        cdef kb_identity raw
+        if identity is None:
+            kb_sequences_update_gate(&self.raw, &queue.raw, NULL, max_in_flight, oldest_ns)
+        else:
+            raw = identity_of(identity)
+            kb_sequences_update_gate(&self.raw, &queue.raw, &raw, max_in_flight, oldest_ns)
         return 0
 
     @property

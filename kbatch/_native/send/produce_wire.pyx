@@ -241,6 +241,10 @@ cdef class ProduceFrame:
         finally:
             PyMem_Free(space)
 
+    def describe(self, int version):
+        """Prepare `read` for a request that was not written by `write`."""
+        self._describe(version)
+
     cdef int _describe(self, int version) except -1:
         """Allocate and fill what describes the request."""
         cdef int32_t topic_count = <int32_t>len(self.topic_ids), batch_count = <int32_t>len(self.entries)

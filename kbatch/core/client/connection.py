@@ -28,6 +28,8 @@ from kbatch.protocol.structs import Message
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
+    from kbatch._native.send.lane import LentRequest
+
 # An answer has at least a correlation id. The maximum is librdkafka's receive.message.max.bytes; the first
 # bytes of HTTP and TLS servers, read as a size, are above it.
 MIN_FRAME_BYTES = 4
@@ -67,6 +69,8 @@ class Request:
         throttled time does not count.
     start_offset, end_offset : int
         Its place in the outgoing stream.
+    lent : LentRequest | None
+        What may be lent again, if it was sent on a lent connection.
     """
 
     __slots__ = (
@@ -79,6 +83,7 @@ class Request:
         "expects_response",
         "handle",
         "kind",
+        "lent",
         "memory",
         "node_id",
         "read",
@@ -108,6 +113,7 @@ class Request:
         self.expects_response = expects_response
         self.memory = memory
         self.read = read
+        self.lent: LentRequest | None = None
         self.correlation_id = connection.next_correlation_id
         self.created_ns = now_ns
         self.sent_ns = -1
@@ -215,6 +221,11 @@ class Connection:
         self.next_correlation_id = (self.next_correlation_id + 1) & MAX_CORRELATION_ID
 
     @property
+    def has_begun_answer(self) -> bool:
+        """True if it has received a part of an answer."""
+        return self.space is not None or bool(self._incoming)
+
+    @property
     def is_written(self) -> bool:
         """True if all bytes that were handed out are written."""
         return self.written_bytes == self.queued_bytes
@@ -237,6 +248,15 @@ class Connection:
             return None
         self.in_flight.pop()
         return newest
+
+    def lend_requests(self) -> list[LentRequest]:
+        """Remove and return the newest requests that were sent while it was lent."""
+        lent: list[LentRequest] = []
+        while self.in_flight and (request := self.in_flight[-1].lent) is not None:
+            lent.append(request)
+            self.in_flight.pop()
+        lent.reverse()
+        return lent
 
     def frames(self, data: bytes | bytearray | memoryview) -> list[bytes | memoryview]:
         """Return the frames that `data` completes, without their sizes.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kbatch._native.io.sensor import record_each
@@ -41,8 +42,9 @@ class ConnectionMetrics:
         self._nodes: dict[int, dict[str, tuple[Sensor, ...]]] = {}
         self._connection_count = 0
         self._in_flight_count = 0
+        self.lent_in_flight: Callable[[], int] = lambda: 0  # requests of lent connections, not sent here
         registry.gauge("connection-count", lambda now_ms: self._connection_count)
-        registry.gauge("requests-in-flight", lambda now_ms: self._in_flight_count)
+        registry.gauge("requests-in-flight", lambda now_ms: self._in_flight_count + self.lent_in_flight())
 
     def opened(self, node_id: int, now_ns: int) -> None:
         """Record a connection that is established, handshake included."""

@@ -91,6 +91,8 @@ from kbatch.protocol.structs import Message
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
+    from kbatch._native.send.lane import Answered, Lent, LentRequest
+
 __all__ = ["Connections", "FinalizedFeatures", "Request", "Response"]
 
 logger = logging.getLogger(__name__)
@@ -378,6 +380,94 @@ class Connections:
         if self._metrics is not None:
             self._metrics.sent(connection.node.node_id, size_bytes, now_ns)
         return request
+
+    # Lending, while the owner waits
+
+    def lendable(self, now_ns: int) -> list[tuple[Connection, ApiVersions]]:
+        """Return the connections that may be lent, with the versions of their nodes: the owner of each sends
+        and receives on it until it calls `take_back`.
+        """
+        return [
+            (state.connection, state.versions)
+            for state in self._lanes[0].values()
+            if state.can_lend(now_ns) and state.connection is not None and state.versions is not None
+        ]
+
+    def can_lend(self, node_id: int, now_ns: int) -> bool:
+        """True if the node's connection may be lent."""
+        state = self._lanes[0].get(node_id)
+        return state is not None and state.can_lend(now_ns)
+
+    def take_back(
+        self, lent: Lent, kind: type[Message], handle: Callable[[LentRequest], tuple[Any, Any]], now_ns: int
+    ) -> None:
+        """Take back a lent connection, with its requests in flight, of `kind`. `handle(request)` returns the
+        functions `handle` and `read` of a request, as for `send`. `handle_bytes` gets `lent.received`
+        afterwards.
+        """
+        state = self._by_connection[lent.connection_id]
+        connection = state.connection
+        assert connection is not None and state.versions is not None
+        version = state.versions.version_of(kind, state)
+        for request in lent.requests:
+            self._adopt(connection, kind, version, request, handle)
+        connection.next_correlation_id = lent.next_correlation_id
+        connection.queued_bytes = lent.queued_bytes
+        written_bytes = lent.written_bytes - connection.written_bytes
+        connection.written_bytes = lent.written_bytes
+        connection.active_ns = max(connection.active_ns, lent.active_ns)
+        if self._metrics is not None and written_bytes:
+            self._metrics.written(lent.node_id, written_bytes, now_ns)
+        if self._metrics is not None and lent.received_bytes > len(lent.received):
+            self._metrics.received(lent.node_id, lent.received_bytes - len(lent.received), now_ns)
+        if lent.unsent:
+            self._actions.append(Write(lent.connection_id, [lent.unsent], len(lent.unsent)))
+        self._note_request_done(state, connection, now_ns)
+
+    def _adopt(
+        self,
+        connection: Connection,
+        kind: type[Message],
+        version: int,
+        lent: LentRequest,
+        handle: Callable[[LentRequest], tuple[Any, Any]],
+    ) -> None:
+        deadline_ns = lent.created_ns + self._request_timeout_ns
+        connection.next_correlation_id = lent.correlation_id
+        connection.queued_bytes = lent.start_offset
+        handle_response, read = handle(lent)
+        request = Request(
+            connection,
+            kind,
+            version,
+            handle_response,
+            expects_response=True,
+            now_ns=lent.created_ns,
+            deadline_ns=deadline_ns,
+            size_bytes=lent.end_offset - lent.start_offset,
+            read=read,
+        )
+        request.sent_ns = lent.written_ns
+        request.lent = lent
+        connection.in_flight.append(request)
+        self.deadline_ns = min(self.deadline_ns, deadline_ns)
+        if self._metrics is not None and not lent.is_counted:
+            size_bytes = lent.end_offset - lent.start_offset
+            self._metrics.sent(connection.node.node_id, size_bytes, lent.created_ns)
+        lent.is_counted = True
+
+    def count_lent(self, in_flight: Callable[[], int]) -> None:
+        """Count requests in flight on lent connections that were not taken back yet, by `in_flight()`."""
+        if self._metrics is not None:
+            self._metrics.lent_in_flight = in_flight
+
+    def note_answered(self, answered: Answered) -> None:
+        """Note a request that was sent and answered on a lent connection."""
+        if self._metrics is None:
+            return
+        if not answered.was_taken_back:
+            self._metrics.sent(answered.node_id, answered.sent_bytes, answered.created_ns)
+        self._metrics.answered(answered.node_id, answered.answer_bytes, answered.answered_ns)
 
     # Connecting
 

@@ -206,7 +206,7 @@ class ClientEngine:
 
     def observe(self, now_ns: int) -> None:
         """Record metrics of the work done, and read counters. Call it once a round, when nothing waits."""
-        self._observe_work()
+        self._observe_work(now_ns)
         if now_ns >= self._observe_ns:
             self._observe_ns = now_ns + self._observe_every_ns
             self._registry.observe(now_ns // 1_000_000)
@@ -301,7 +301,7 @@ class ClientEngine:
         """Return when `_work` has something to do, if nothing happens before."""
         return NEVER_NS
 
-    def _observe_work(self) -> None:
+    def _observe_work(self, now_ns: int) -> None:
         """Record metrics of the work done."""
 
     def _topics_in_use(self) -> Iterable[str]:

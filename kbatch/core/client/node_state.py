@@ -199,6 +199,20 @@ class NodeState:
             and not self.is_leaving
         )
 
+    def can_lend(self, now_ns: int) -> bool:
+        """True if its connection may be lent: ready, with nothing begun in either direction."""
+        connection = self.connection
+        return (
+            self.state is ConnectionState.READY
+            and connection is not None
+            and connection.is_written
+            and not connection.has_begun_answer
+            and connection.login is None
+            and now_ns >= self.throttled_until_ns
+            and now_ns < connection.session.renew_ns
+            and not self.is_leaving
+        )
+
     def delay_ns(self, max_in_flight: int, now_ns: int) -> int:
         """Return the time after which to look at it again; NEVER_NS if that takes an event."""
         connection = self.connection

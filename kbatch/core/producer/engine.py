@@ -31,7 +31,9 @@ from kbatch.metrics import MetricsRegistry
 
 if TYPE_CHECKING:
     from kbatch._native.batch.delivery import Completion
+    from kbatch._native.batch.delivery_queue import DeliveryQueue
     from kbatch._native.send.accumulator import RecordAccumulator
+    from kbatch._native.send.lane import Lane
     from kbatch.config import ProducerConfig
     from kbatch.core.client.cluster import ClusterSnapshot
 
@@ -129,6 +131,10 @@ class ProducerEngine(ClientEngine):
 
         self.submit(append)
 
+    def record_answered(self) -> None:
+        """Record the metrics that are still to be recorded."""
+        self._sender.record_answered()
+
     def purge(self, error: KafkaError, *, queued: bool, in_flight: bool) -> None:
         """Fail batches that were never sent, those that were, or both."""
         self.submit(lambda now_ns: self._sender.abort(error, queued=queued, in_flight=in_flight))
@@ -136,6 +142,26 @@ class ProducerEngine(ClientEngine):
     def resume(self) -> None:
         """Send records again after a failed one stopped them."""
         self.submit(lambda now_ns: self._sender.resume())
+
+    # The lane
+
+    def open_lane(
+        self, deliver: Callable[[list[Completion]], object], queue: DeliveryQueue | None = None
+    ) -> bool:
+        """Let a lane send what is usual (`Sender.open_lane`). False if there is none."""
+        return self._sender.open_lane(deliver, queue)
+
+    def close_lane(self) -> None:
+        """Note that the lane has no more turns."""
+        self._sender.close_lane()
+
+    def lend(self, descriptor_of: Callable[[int], int], now_ns: int) -> Lane | None:
+        """Lend the connections to the lane (`Sender.lend`), while the owner waits; None if it cannot send."""
+        return self._sender.lend(descriptor_of, now_ns)
+
+    def take_back(self, now_ns: int) -> None:
+        """Take the connections back after the lane's turn, and run next."""
+        self._sender.take_back(now_ns)
 
     # What is to be done
 
@@ -195,7 +221,8 @@ class ProducerEngine(ClientEngine):
             return min(deadline_ns, self._producer_ids.deadline_ns)
         return deadline_ns
 
-    def _observe_work(self) -> None:
+    def _observe_work(self, now_ns: int) -> None:
+        self._sender.observe(now_ns)
         self._metrics.observe_sent()
 
     # Metadata

@@ -18,13 +18,15 @@ After org.apache.kafka.clients.producer.internals.Sender.
 from __future__ import annotations
 
 import logging
+from collections import deque
 from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from kbatch._native.send.in_flight import InFlight, PartitionState
+from kbatch._native.send.lane import CAN_WAIT, Lane
 from kbatch._native.send.produce_wire import AllAccepted
-from kbatch.core.client.backoff import NEVER_NS
+from kbatch.core.client.backoff import NEVER_NS, NS_PER_MS
 from kbatch.core.client.cluster import NO_TOPIC_ID, Node
 from kbatch.core.producer.actions import Seal
 from kbatch.core.producer.failures import Failures, errors_of, expiry_error
@@ -47,11 +49,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
     from kbatch._native.batch.delivery import Completion
+    from kbatch._native.batch.delivery_queue import DeliveryQueue
     from kbatch._native.batch.producer_batch import ProducerBatch
     from kbatch._native.send.accumulator import RecordAccumulator
+    from kbatch._native.send.lane import Answered, LentRequest
     from kbatch.config import ProducerConfig
     from kbatch.core.client.cluster import Cluster
-    from kbatch.core.client.connections import Connections, Response
+    from kbatch.core.client.connections import Connections, Request, Response
     from kbatch.core.producer.sender_metrics import SenderMetrics
 
 logger = logging.getLogger(__name__)
@@ -115,6 +119,11 @@ class Sender:
         self._is_settled = False  # the next work needs time or an event
         self._is_stopped = False
         self._settled: list[ProducerBatch] = []  # not reported yet
+        self._lane: Lane | None = None
+        self._unrecorded: deque[Answered] = deque()
+        self._used_topics: set[str] = set()  # in recorded ones
+        self._nodes_of_engine: set[int] = set()  # whose batches the lane does not send
+        self._has_left_batches = False  # to the lane
         self.unanswered_count = 0  # Produce requests
         self.first_failure: KafkaError | None = None
         self.fatal_error: KafkaError | None = None
@@ -159,7 +168,11 @@ class Sender:
         for topic in leaderless:
             self._cluster.want(topic, now_ns)
             self._cluster.request_update(now_ns)
-        sendable = [node_id for node_id in nodes if self._can_send(node_id, now_ns)]
+        sendable = [
+            node_id
+            for node_id in nodes
+            if self._can_send(node_id, now_ns) and not self._leaves_to_lane(node_id, now_ns)
+        ]
         if sendable:
             drained = accumulator.drain(sendable, self._config.max_request_size, now_ns)
             for node_id, batches in drained.items():
@@ -179,6 +192,15 @@ class Sender:
             connections.connect(node_id, now_ns)
             self._look_again(now_ns, max(1, connections.delay_ns(node_id, now_ns)))
         return is_ready
+
+    def _leaves_to_lane(self, node_id: int, now_ns: int) -> bool:
+        """True if the lane sends the node's batches in its next turn."""
+        if node_id in self._nodes_of_engine:
+            self._nodes_of_engine.discard(node_id)
+            return False
+        leaves = self.has_lane and self._connections.can_lend(node_id, now_ns)
+        self._has_left_batches |= leaves
+        return leaves
 
     def _note_busy(self, nodes: Collection[int], now_ns: int) -> None:
         """Let batches for nodes that cannot take a request wake no sender: an event will. After a failure
@@ -262,6 +284,7 @@ class Sender:
         if state is None:
             state = PartitionState(topic, partition)
             self._states[state.key] = state
+            self._accumulator.note_state(topic, partition, state)
             self._look_up(state)
         return state
 
@@ -272,6 +295,7 @@ class Sender:
         metadata = snapshot.topics.get(state.topic)
         if metadata is not None:
             state.begin_topic(metadata.topic_id)
+            self._accumulator.note_topic_id(state.topic, metadata.topic_id)
 
     def _update_gate(self, state: PartitionState) -> None:
         gate = self._sequences.gate(state, self._now_ns)
@@ -285,6 +309,151 @@ class Sender:
                 fresh_blocked=fresh_blocked,
                 retry_number=retry_number,
             )
+
+    # The lane
+
+    def open_lane(
+        self, deliver: Callable[[list[Completion]], object], queue: DeliveryQueue | None = None
+    ) -> bool:
+        """Let a lane send what is usual, for an owner that calls `lend` before it waits. False if there is
+        none.
+
+        Parameters
+        ----------
+        deliver : Callable[[list[Completion]], object]
+            Gets the completions of accepted batches, on any thread, in the order of a partition's records.
+        queue : DeliveryQueue | None
+            Its thread completes the batches.
+        """
+
+        def note_answered(answered: list[Answered], completed: list[Completion]) -> None:
+            self._unrecorded.extend(answered)
+            if completed:
+                deliver(completed)
+
+        self._lane = _lane_of(self._config, self._accumulator, note_answered, queue)
+        if self._lane is not None and queue is not None:
+            queue.source, queue.has_finished = self._lane.complete, self._lane.has_answered
+        if self._lane is not None:
+            self._connections.count_lent(self._lane.new_count)
+        return self._lane is not None
+
+    def close_lane(self) -> None:
+        """Note that the owner has ended: the lane has no more turns."""
+        if self._lane is not None:
+            self._lane.complete()
+            self._lane = None
+
+    @property
+    def has_lane(self) -> bool:
+        """True if a lane may send now: the producer is in order."""
+        return (
+            self._lane is not None
+            and self.fatal_error is None
+            and self.first_failure is None
+            and not self._sequences.needs_identity
+        )
+
+    def lend(self, descriptor_of: Callable[[int], int], now_ns: int) -> Lane | None:
+        """Lend the ready connections to the lane and return it, for one turn; None if it may not send.
+
+        Parameters
+        ----------
+        descriptor_of : Callable[[int], int]
+            Returns the descriptor of the socket of a connection, by its id.
+        """
+        lane = self._lane
+        if lane is None or not self.has_lane:
+            return None
+        lane.begin(self._sequences.identity, is_changed=self._has_left_batches)
+        self._has_left_batches = False
+        nodes = set()
+        for connection, versions in self._connections.lendable(now_ns):
+            try:
+                version = versions.version_of(messages.ProduceRequest, connection.node)
+            except UnsupportedVersionError:
+                continue
+            node_id = connection.node.node_id
+            nodes.add(node_id)
+            requests = connection.lend_requests()
+            self.unanswered_count -= len(requests)
+            lane.lend(
+                node_id,
+                connection.connection_id,
+                descriptor_of(connection.connection_id),
+                min(version, self._sequences.highest_produce_version),
+                next_correlation_id=connection.next_correlation_id,
+                queued_bytes=connection.queued_bytes,
+                engine_count=len(connection.in_flight),
+                usable_until_ns=min(connection.session.renew_ns, NEVER_NS),
+                requests=requests,
+            )
+        self._accumulator.alarm.busy_nodes -= nodes
+        return lane
+
+    def take_back(self, now_ns: int) -> None:
+        """End the lane's turn."""
+        assert self._lane is not None
+        self._now_ns = now_ns
+        self._is_settled = False
+        all_lent = self._lane.take_back()
+        for lent in all_lent:
+            if lent.needs_engine:
+                self._nodes_of_engine.add(lent.node_id)
+            self.unanswered_count += len(lent.requests)
+            self._connections.take_back(lent, messages.ProduceRequest, self._handlers_of, now_ns)
+        for lent in all_lent:
+            if lent.received:
+                self._connections.handle_bytes(lent.connection_id, lent.received, now_ns)
+
+    def _handlers_of(
+        self, lent: LentRequest
+    ) -> tuple[Callable[[Response], None], Callable[[Request, bytes | memoryview], Any]]:
+        """Return what handles and what reads the answer to a request of the lane."""
+
+        def read(request: Request, frame: bytes | memoryview) -> Any:
+            return self._attempt_of(lent, request).answer(request, frame)
+
+        def handle(response: Response) -> None:
+            self.handle_response(self._attempt_of(lent, response.request), response)
+
+        return handle, read
+
+    def _attempt_of(self, lent: LentRequest, request: Request) -> ProduceAttempt:
+        """Return the attempt that a request of the lane is."""
+        attempt: ProduceAttempt | None = lent.attempt
+        if attempt is not None:
+            return attempt
+        attempt = lent.attempt = ProduceAttempt(request.node_id, request.created_ns)
+        for batch in lent.batches:
+            entry = self._state_of(batch.topic, batch.partition).find(batch)
+            assert entry is not None  # it keeps its place until the answer
+            entry.attempt = attempt
+            attempt.entries.append(entry)
+        attempt.topic_ids = {topic: lent.topic_id(topic) for topic in attempt.group_by_topic()}
+        attempt.request = request
+        attempt.describe(request.api_version)
+        self._metrics.sent(attempt.entries, request.created_ns)
+        return attempt
+
+    def record_answered(self) -> None:
+        """Record the metrics of requests that the lane has completed. Any thread may call this."""
+        while self._unrecorded:
+            try:
+                each = self._unrecorded.popleft()
+            except IndexError:  # another thread has recorded it
+                return
+            self._connections.note_answered(each)
+            self._metrics.completed(each)
+            self._used_topics.update(batch.topic for batch in each.batches)
+
+    def observe(self, now_ns: int) -> None:
+        """Do what may be late after the lane's work."""
+        self.record_answered()
+        if self._used_topics:
+            while self._used_topics:
+                self._cluster.want(self._used_topics.pop(), now_ns)
+            self._accumulator.pass_loads()
 
     # Answers
 
@@ -502,8 +671,7 @@ class Sender:
         if (
             entry is not None
             and entry.is_in_flight
-            and entry.attempt is not None
-            and entry.attempt.was_written
+            and (entry.attempt is None or entry.attempt.was_written)  # None: it is in a request of the lane
         ):
             batch.possibly_persisted = True
         is_ambiguous = batch.possibly_persisted or self._config.acks == 0
@@ -602,3 +770,33 @@ class Sender:
         self.first_failure = None
         for state in self._states.values():
             state.is_stopped = False
+
+
+def _lane_of(
+    config: ProducerConfig,
+    accumulator: RecordAccumulator,
+    on_answered: Callable[[list[Answered], list[Completion]], None],
+    queue: DeliveryQueue | None,
+) -> Lane | None:
+    """Return the lane of a producer; None if its batches need the engine in each round: those of a
+    transaction, those without an answer, and those whose partition depends on the nodes' delays.
+    """
+    if (
+        not CAN_WAIT
+        or config.transactional_id is not None
+        or config.acks == 0
+        or config.partitioner_availability_timeout_ms > 0
+    ):
+        return None
+    return Lane(
+        accumulator,
+        client_id=config.client_id,
+        acks=config.acks,
+        request_timeout_ms=config.request_timeout_ms,
+        max_in_flight=config.max_in_flight_requests_per_connection,
+        max_request_size=config.max_request_size,
+        idle_ns=config.kbatch_sequence_idle_ms * NS_PER_MS,
+        is_idempotent=config.enable_idempotence,
+        on_answered=on_answered,
+        queue=queue,
+    )

@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Any
 from kbatch._native.io.sensor import record_each
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from kbatch._native.batch.producer_batch import ProducerBatch
     from kbatch._native.io.sensor import Sensor
     from kbatch._native.send.accumulator import RecordAccumulator
     from kbatch._native.send.in_flight import InFlight
+    from kbatch._native.send.lane import Answered
     from kbatch.metrics import MetricsRegistry
 
 _HEADER_BYTES = 61  # of a batch; it is never compressed, and as in Java does not count in the ratio
@@ -53,11 +56,12 @@ class SenderMetrics:
         self._sent.clear()
 
     def _observe_sent(self, entries: list[InFlight], now_ns: int) -> None:
-        now_ms = now_ns // 1_000_000
+        self._observe_batches([entry.batch for entry in entries], now_ns // 1_000_000)
+
+    def _observe_batches(self, batches: Iterable[ProducerBatch], now_ms: int) -> None:
         records = 0
-        for entry in entries:
-            batch = entry.batch
-            size_bytes, count = batch.size_bytes, entry.record_count
+        for batch in batches:
+            size_bytes, count = batch.size_bytes, batch.record_count
             ratio = (size_bytes - _HEADER_BYTES) / batch.records_bytes
             queue_ms = (batch.drained_ns - batch.created_ns) / 1e6
             values = size_bytes, ratio, queue_ms, batch.largest_record_bytes, count, size_bytes, ratio
@@ -75,6 +79,14 @@ class SenderMetrics:
         now_ms = now_ns // 1_000_000
         record_each((self._latency, self._latency_of(node_id)), (latency_ns / 1e6,) * 2, now_ms)
         self._throttle.record(message.throttle_time_ms, now_ms)
+
+    def completed(self, answered: Answered) -> None:
+        """Record a request that the lane has sent and completed."""
+        now_ms = answered.answered_ns // 1_000_000
+        self._observe_batches(answered.batches, answered.created_ns // 1_000_000)
+        latency_ms = (answered.answered_ns - answered.created_ns) / 1e6
+        record_each((self._latency, self._latency_of(answered.node_id)), (latency_ms,) * 2, now_ms)
+        self._throttle.record(0, now_ms)
 
     def retried(self, batch: ProducerBatch, now_ns: int) -> None:
         """Record a batch that will be sent again."""

@@ -32,7 +32,9 @@ from kbatch.testing.simulation.schedule import MS, SECOND, ScheduledAction
 from kbatch.testing.simulation.trace import Violation
 
 if TYPE_CHECKING:
+    from kbatch._native.send.lane import Lane
     from kbatch.network.rounds import DrivenEngine
+    from kbatch.network.threads import LendingEngine
     from kbatch.sasl import Exchange
     from kbatch.testing.simulation.surroundings import ClientHost
 
@@ -75,13 +77,17 @@ class Link:
         self._loses_answers = False  # that were in flight when the link broke
         self.break_at_bytes: int | None = None
         self._unreported_bytes = 0
+        self._begun_bytes = 0  # of a request whose beginning was offered
         self.end = world.cluster.accept(self)
 
     # The client's end
 
     def write(self, buffers: Sequence[bytes | memoryview]) -> None:
         views = [memoryview(buffer) for buffer in buffers]
-        self._world.wire.handed_over(self.connection_id, b"".join(buffers))
+        if self._begun_bytes:
+            self._begun_bytes = 0  # the rest of a request
+        else:
+            self._world.wire.handed_over(self.connection_id, b"".join(buffers))
         for buffer, view in zip(buffers, views, strict=True):
             self._copies += view
             self._pending.append(buffer if isinstance(buffer, memoryview) else view)
@@ -90,25 +96,42 @@ class Link:
                 self.break_at_bytes = self._world.faults.break_at_bytes(len(self._copies))
             self._write_some()
 
-    def _write_some(self) -> None:
-        """Write as much as the socket has room for, the rest later."""
-        self._writing = None
-        world, random = self._world, self._world.random
-        room = random.randrange(1, 2 * max(self._chunk_bytes, len(self._copies) // 4))
-        if self.break_at_bytes is not None:
-            room = min(room, self.break_at_bytes)
-        taken = self._take(room)
-        world.wire.written(self.connection_id, len(taken))
-        self._unreported_bytes += len(taken)
-        world.shell.post(self.report_written)
+    def offer(self, data: bytes) -> int:
+        """Write as much of a request, or of the rest of one, as the socket has room for; return how much."""
+        if not self._begun_bytes:
+            self._world.wire.handed_over(self.connection_id, data)
+            if self.break_at_bytes is None:
+                self.break_at_bytes = self._world.faults.break_at_bytes(len(data))
+        taken = data[: self._room_for(len(data))]
+        self._begun_bytes = len(data) - len(taken)
+        self._world.wire.written(self.connection_id, len(taken))
+        self._took(taken)
+        return len(taken)
+
+    def _room_for(self, size: int) -> int:
+        room = self._world.random.randrange(1, 2 * max(self._chunk_bytes, size // 4))
+        return room if self.break_at_bytes is None else min(room, self.break_at_bytes)
+
+    def _took(self, taken: bytes) -> bool:
+        """Send bytes on their way. False if the link broke with the last of them."""
         self._send_there(taken)
         if self.break_at_bytes is not None:
             self.break_at_bytes -= len(taken)
             if self.break_at_bytes <= 0:
                 self.break_at_bytes = None
                 self.cut(ConnectionResetError("cut while it was written"))
-                return
-        if self._pending:
+                return False
+        return True
+
+    def _write_some(self) -> None:
+        """Write as much as the socket has room for, the rest later."""
+        self._writing = None
+        world, random = self._world, self._world.random
+        taken = self._take(self._room_for(len(self._copies)))
+        world.wire.written(self.connection_id, len(taken))
+        self._unreported_bytes += len(taken)
+        world.shell.post(self.report_written)
+        if self._took(taken) and self._pending:
             self._writing = world.schedule.after(random.randrange(1, 5 * MS), self._write_some)
 
     def report_written(self) -> None:
@@ -186,7 +209,7 @@ class Link:
 
     def _arrive_back(self, piece: bytes) -> None:
         if self.is_open and not self._loses_answers:
-            self._world.shell.post(partial(self._read, piece))
+            self._world.shell.post(partial(self._read, piece), is_for_lane=True)
 
     def _read(self, piece: bytes) -> None:
         """Read the bytes that have arrived at the client's socket."""
@@ -194,7 +217,7 @@ class Link:
             return
         for frame in whole_frames(self._answers, piece):
             self._world.wire.answered(self.connection_id, frame)
-        self._world.engine.handle_bytes(self.connection_id, piece, self._world.schedule.now_ns)
+        self._world.shell.received(self.connection_id, piece)
 
     def _arrival_ns(self) -> int:
         jitter = self._world.random.random() * 0.5 + 0.75
@@ -244,7 +267,12 @@ class Shell(EngineRounds):
     def __init__(self, world: ClientHost, engine: DrivenEngine) -> None:
         super().__init__(engine, deliver=self._hand_over, clock_ns=lambda: world.schedule.now_ns)
         self._world = world
-        self._inbox: deque[Callable[[], object]] = deque()
+        self._inbox: deque[tuple[Callable[[], object], bool]] = deque()
+        self._lane: Lane | None = None  # in its turn
+        self._lane_nodes: dict[int, Link] = {}
+        self._engine_deadline_ns = 0
+        self._lending: LendingEngine | None = None
+        self._was_rung = False
         self._next_round: ScheduledAction | None = None
         self._shortest_wait_ns = world.options.round_us * 1000
         self._slept_ns = world.schedule.now_ns  # since when
@@ -260,10 +288,22 @@ class Shell(EngineRounds):
         self.register(EndAuthentication, self._end_authentication)
         self.register(Seal, self._seal)
 
-    def post(self, function: Callable[[], object]) -> None:
-        """Call `function()` in the sender's next round."""
-        self._inbox.append(function)
+    def use_lane(self, lending: LendingEngine) -> None:
+        """Let the engine's lane send while the sender waits, as ThreadNetwork does."""
+        self._lending = lending if lending.open_lane(self._deliver) else None
+
+    def post(self, function: Callable[[], object], *, is_for_lane: bool = False) -> None:
+        """Call `function()` in the next round; a lane's turn ends before, unless it is for the lane."""
+        self._inbox.append((function, is_for_lane))
         self.schedule_round()
+
+    def ring(self) -> None:
+        """Wake the sender, or its lane, since there are batches. Any thread may call it."""
+        if self._lending is not None:
+            self._was_rung = True
+            self.schedule_round()
+        else:
+            self.wake()
 
     def wake(self) -> None:
         """Wake the sender. Any thread may call it."""
@@ -299,8 +339,14 @@ class Shell(EngineRounds):
         was_called = self._was_called
         self._has_events = self._was_called = False
         while self._inbox:
-            self._inbox.popleft()()
+            function, is_for_lane = self._inbox.popleft()
+            if not is_for_lane:
+                was_called |= self._end_turn()
+            function()
             world.application.note_event()
+        if not was_called and self._work_in_lane(now_ns):
+            return
+        was_called |= self._end_turn()
         self._must_rest = not was_called and self.round_count % 2 == 0 and self._engine.is_quiet(now_ns)
         wait_ns = self._run_engine_on(
             now_ns - self._slept_ns, now_ns, was_called=was_called or self._must_rest
@@ -312,7 +358,58 @@ class Shell(EngineRounds):
         if self._is_idle:
             self._count_idle(now_ns)
         self._slept_ns = now_ns
-        self._sleep(wait_ns)
+        self._begin_turn(now_ns, wait_ns)
+        if not self._work_in_lane(now_ns):
+            self._sleep(0 if self._end_turn() else wait_ns)
+
+    # The lane
+
+    def received(self, connection_id: int, piece: bytes) -> None:
+        """Take received bytes."""
+        now_ns = self._clock_ns()
+        lane = self._lane
+        if lane is not None and lane.received(connection_id, piece, now_ns):
+            return
+        self._was_called |= self._end_turn()
+        self._engine.handle_bytes(connection_id, piece, now_ns)
+
+    def _begin_turn(self, now_ns: int, wait_ns: int) -> None:
+        """Lend the connections to the lane, if there is one."""
+        if self._lending is not None and self.is_alive:
+            self._lane = self._lending.lend(lambda connection_id: -1, now_ns)
+            self._engine_deadline_ns = now_ns + wait_ns
+            self._lane_nodes = {key: link for key, link in self.links.items() if link is not None}
+
+    def _work_in_lane(self, now_ns: int) -> bool:
+        """Do the lane's work, and sleep. False if the engine must run, or there is no turn."""
+        lane = self._lane
+        if lane is None or now_ns >= self._engine_deadline_ns:
+            return False
+        look_ns = lane.step(now_ns, was_rung=self._was_rung)
+        self._was_rung = False
+        has_unsent = self._write_from(lane, now_ns)
+        if look_ns == 0:
+            return False
+        wait_ns = self._world.random.randrange(1, 5 * MS) if has_unsent else look_ns - now_ns
+        self._sleep(min(wait_ns, self._engine_deadline_ns - now_ns))
+        return True
+
+    def _write_from(self, lane: Lane, now_ns: int) -> bool:
+        """Write what the lane has to send. True if the sockets have no room for all of it."""
+        has_unsent = False
+        for link in self._lane_nodes.values():
+            if link.is_open and (data := lane.unsent(link.connection_id)):
+                lane.written(link.connection_id, taken := link.offer(data), now_ns)
+                has_unsent |= taken < len(data)
+        return has_unsent
+
+    def _end_turn(self) -> bool:
+        """Take the connections back. True if they were lent."""
+        lane, self._lane = self._lane, None
+        if lane is None or self._lending is None:
+            return False
+        self._lending.take_back(self._clock_ns())
+        return True
 
     def _check_nothing_waits(self) -> None:
         """Check that a round hands over all that is completed: no other may come soon."""

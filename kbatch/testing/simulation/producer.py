@@ -64,7 +64,7 @@ class SimulatedProducer(CoroutineProducer):
 
         def wake() -> None:
             if (found := known_shell()) is not None:
-                found.wake()
+                found.ring()
 
         def freed() -> None:
             if (found := known_queue()) is not None:
@@ -88,6 +88,8 @@ class SimulatedProducer(CoroutineProducer):
         runtime.network, runtime.callbacks = self.shell, host.application
         super().__init__(runtime, random)
         self.seal = seal
+        if host.options.seed % 2:  # the other worlds are those of TLS, and of event loops
+            self.shell.use_lane(runtime.engine)
         runtime.is_closed = self._is_released = False
         runtime.accept_directly()
 

@@ -128,7 +128,8 @@ class Observer(Protocol):
 class Mailbox(Protocol):
     """The sender's thread."""
 
-    def post(self, function: Callable[[], object], /) -> None: ...
+    def post(self, function: Callable[[], object], /, *, is_for_lane: bool = False) -> None: ...
+    def received(self, connection_id: int, piece: bytes, /) -> None: ...
 
 
 class ClientHost(Protocol):

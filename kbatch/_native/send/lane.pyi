@@ -1,0 +1,97 @@
+from collections.abc import Callable
+from typing import Any, NamedTuple, final
+
+from kbatch._native.batch.delivery import Completion
+from kbatch._native.batch.delivery_queue import DeliveryQueue
+from kbatch._native.batch.producer_batch import ProducerBatch
+from kbatch._native.io.waker import Waker
+from kbatch._native.send.accumulator import RecordAccumulator
+from kbatch._native.send.in_flight import Identity
+
+CAN_WAIT: bool
+
+class Lent(NamedTuple):
+    node_id: int
+    connection_id: int
+    next_correlation_id: int
+    queued_bytes: int
+    written_bytes: int
+    received_bytes: int
+    active_ns: int
+    needs_engine: bool
+    requests: list[LentRequest]
+    received: bytes
+    unsent: bytes
+
+class Answered(NamedTuple):
+    node_id: int
+    created_ns: int
+    answered_ns: int
+    sent_bytes: int
+    answer_bytes: int
+    was_taken_back: bool
+    batches: list[ProducerBatch]
+
+@final
+class LentRequest:
+    is_counted: bool
+    attempt: Any
+    @property
+    def batches(self) -> list[ProducerBatch]: ...
+    @property
+    def correlation_id(self) -> int: ...
+    @property
+    def created_ns(self) -> int: ...
+    @property
+    def written_ns(self) -> int: ...
+    @property
+    def start_offset(self) -> int: ...
+    @property
+    def end_offset(self) -> int: ...
+    def topic_id(self, topic: str) -> bytes: ...
+
+@final
+class Lane:
+    def __init__(
+        self,
+        accumulator: RecordAccumulator,
+        *,
+        client_id: str,
+        acks: int,
+        request_timeout_ms: int,
+        max_in_flight: int,
+        max_request_size: int,
+        idle_ns: int,
+        is_idempotent: bool,
+        on_answered: Callable[[list[Answered], list[Completion]], None],
+        queue: DeliveryQueue | None = None,
+    ) -> None: ...
+    def has_answered(self) -> bool: ...
+    def complete(self) -> None: ...
+    def begin(self, identity: Identity, *, is_changed: bool) -> None: ...
+    def lend(
+        self,
+        node_id: int,
+        connection_id: int,
+        descriptor: int,
+        version: int,
+        *,
+        next_correlation_id: int,
+        queued_bytes: int,
+        engine_count: int,
+        usable_until_ns: int,
+        requests: list[LentRequest],
+    ) -> None: ...
+    def wait(
+        self,
+        poller: int,
+        waker: Waker,
+        deadline_ns: int,
+        rest: Callable[[], None],
+    ) -> list[tuple[int, int]]: ...
+    def take_back(self) -> list[Lent]: ...
+    def new_count(self) -> int: ...
+    def step(self, now_ns: int, *, was_rung: bool) -> int: ...
+    def unsent(self, connection_id: int) -> bytes: ...
+    def written(self, connection_id: int, size: int, now_ns: int) -> None: ...
+    def received(self, connection_id: int, data: bytes, now_ns: int) -> bool: ...

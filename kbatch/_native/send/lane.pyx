@@ -1,0 +1,685 @@
+"""Lane: sends usual batches and reads usual answers without the GIL, while the sender's thread waits.
+
+Theory of operation. A thread that would wait for its sockets lends its ready connections to the lane instead
+(`begin`, `lend`, `wait`). The lane waits for the same sockets, and does the usual work itself: it drains,
+numbers, seals and sends batches, and reads answers that accept all of a request (src_c/lane.h). It never
+needs the GIL: the thread of callbacks completes the batches of accepted requests. A turn ends when there is
+work for the engine: a command, a deadline, an event of another connection, a batch or an answer that is
+unusual. Then `take_back` returns what the engine must know of each connection, with the requests in flight as
+LentRequests and the received bytes that are the engine's. The next turn gets such requests again, if the
+engine did not answer them meanwhile.
+
+Lane and engine never run at the same time, so they share the structures of batches, queues and sequences
+without a lock.
+
+Only the sender's thread uses a lane, but for `complete`, `has_answered` and `new_count`.
+"""
+
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
+from libc.stdlib cimport free
+from libc.string cimport memcpy, memset
+
+from kbatch._native.batch.alarm cimport kb_alarm, later
+from kbatch._native.batch.delivery cimport SUCCEEDED
+from kbatch._native.batch.delivery_queue cimport DeliveryQueue
+from kbatch._native.batch.producer_batch cimport (
+    CHECKSUM,
+    ProducerBatch,
+    kb_batch,
+    kb_checksum,
+    kb_filled,
+    kb_topic,
+)
+from kbatch._native.batch.buffer_pool cimport kb_chain, kb_chain_gather, kb_chunk_data
+from kbatch._native.codec.c cimport KB_MAX_RECORD_BODY, kb_codec_fault, kb_memory, kb_span
+from kbatch._native.codec.libraries cimport compress_into
+from kbatch._native.codec.lock cimport kb_lock, kb_lock_destroy, kb_lock_init
+from kbatch._native.codec.memory cimport extend, give_up
+from kbatch._native.io.waker cimport Waker
+from kbatch._native.send.accumulator cimport RecordAccumulator, kb_queues
+from kbatch._native.send.in_flight cimport InFlight, identity_of, kb_identity
+
+import threading
+from typing import NamedTuple
+
+cdef extern from "Python.h":
+    unsigned long PyThread_get_thread_ident()
+    const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
+
+cdef extern from "produce_wire.h" nogil:
+    ctypedef struct kb_produce_head:
+        kb_span client_id
+        kb_span transactional_id
+        short acks
+        int32_t timeout_ms
+
+    ctypedef struct kb_produce_accepted:
+        int32_t batch
+        int64_t base_offset
+        int64_t log_append_time_ms
+
+cdef extern from "lane.h" nogil:
+    struct iovec:
+        void *iov_base
+        size_t iov_len
+
+    ctypedef struct kb_lane_request:
+        kb_lane_request *next
+        int32_t node_id
+        int32_t correlation_id
+        int32_t topic_count
+        int32_t batch_count
+        int64_t created_ns
+        int64_t written_ns
+        int64_t answered_ns
+        int64_t start_offset
+        int64_t end_offset
+        int64_t answer_bytes
+        kb_batch **batches
+        const kb_topic **topics
+        kb_produce_accepted *accepted
+        iovec *parts
+        int part_count
+        int part_at
+
+    ctypedef struct kb_lane_node:
+        int32_t node_id
+        int64_t connection_id
+        int descriptor
+        int version
+        int32_t next_correlation_id
+        int32_t engine_count
+        int32_t own_count
+        int64_t usable_until_ns
+        int64_t queued_bytes
+        int64_t written_bytes
+        int64_t received_bytes
+        int64_t active_ns
+        bint needs_engine
+        kb_lane_request *first
+        kb_lane_request *last
+        uint8_t *in_ "in"
+        size_t in_bytes
+        size_t in_room
+
+    ctypedef struct kb_lane:
+        kb_queues *queues
+        kb_filled *filled
+        kb_alarm *alarm
+        kb_checksum checksum
+        kb_produce_head head
+        short attributes
+        int codec
+        int level
+        int64_t (*compress)(void *scratch, int codec, int level, const kb_chain *chain, int64_t records_bytes,
+                            const uint8_t **packed) noexcept
+        void *scratch
+        bint seals
+        int64_t inline_bytes
+        int64_t linger_ns
+        int64_t max_request_bytes
+        int64_t request_timeout_ns
+        int64_t idle_ns
+        int32_t max_in_flight
+        bint is_idempotent
+        kb_identity identity
+        kb_lane_node *nodes
+        int32_t node_count
+        int64_t look_ns
+        bint is_changed
+        bint needs_engine
+        kb_lock answered_lock
+        kb_lane_request *answered
+
+    void kb_lane_free(kb_lane *lane) noexcept
+    kb_lane_node *kb_lane_add_node(kb_lane *lane) noexcept
+    kb_lane_node *kb_lane_node_of(kb_lane *lane, int32_t node_id) noexcept
+    bint kb_lane_has_unsent(const kb_lane_node *node) noexcept
+    int64_t kb_lane_step(kb_lane *lane, bint is_hurried, int64_t now_ns) noexcept
+    void kb_lane_written(kb_lane_node *node, int64_t size, int64_t now_ns) noexcept
+    bint kb_lane_reserve_in(kb_lane_node *node, size_t size) noexcept
+    void kb_lane_received(kb_lane *lane, kb_lane_node *node, const uint8_t *data, size_t size,
+                          int64_t now_ns) noexcept
+    kb_lane_request *kb_lane_take_answered(kb_lane *lane) noexcept
+    int64_t kb_lane_answered_ns(kb_lane *lane) noexcept
+    int64_t kb_lane_timeout_ns(const kb_lane *lane) noexcept
+
+cdef extern from "lane_poll.h" nogil:
+    enum:
+        KB_LANE_POLLS
+        KB_LANE_EVENTS
+
+    ctypedef struct kb_lane_event:
+        int descriptor
+        unsigned int events
+
+    int64_t kb_lane_now_ns() noexcept
+    void kb_lane_flush_all(kb_lane *lane, int poller) noexcept
+    int kb_lane_wait(kb_lane *lane, int poller, int waker, int64_t wait_ns, kb_lane_event *others,
+                     int *was_rung) noexcept
+
+# True if this system has the lane's way to wait for sockets.
+CAN_WAIT = bool(KB_LANE_POLLS)
+
+# The reasons of the end of a turn; 0 is none, but batches are to be completed.
+cdef enum Reason:
+    ANSWERED = 0
+    TIME = 1
+    CALLED = 2
+    UNUSUAL = 4
+    EVENTS = 8
+    IDLE = 16
+
+# What may be late is done after this time without an answer, or after so many answers.
+cdef enum:
+    REST_NS = 50_000_000
+    MOST_LATE = 256
+    # The lane's thread leaves accepted requests to the thread of callbacks, unless that is busy for so long.
+    PATIENCE_NS = 1_000_000
+
+
+class Lent(NamedTuple):
+    """What the engine must know of a connection after a turn.
+
+    Attributes
+    ----------
+    node_id, connection_id, next_correlation_id : int
+    queued_bytes, written_bytes : int
+        Of its outgoing stream, from its beginning on.
+    received_bytes : int
+        In this turn.
+    active_ns : int
+        When bytes last went either way; 0 if none did.
+    needs_engine : bool
+        There are batches for its node that the lane does not send.
+    requests : list of LentRequest
+        Unanswered, oldest first.
+    received, unsent : bytes
+        What the engine must read; what is still to be written.
+    """
+
+    node_id: int
+    connection_id: int
+    next_correlation_id: int
+    queued_bytes: int
+    written_bytes: int
+    received_bytes: int
+    active_ns: int
+    needs_engine: bool
+    requests: list
+    received: bytes
+    unsent: bytes
+
+
+class Answered(NamedTuple):
+    """A request of which all batches were accepted and are completed."""
+
+    node_id: int
+    created_ns: int
+    answered_ns: int
+    sent_bytes: int
+    answer_bytes: int
+    was_taken_back: bool
+    batches: list
+
+
+@cython.final
+cdef class LentRequest:
+    """A request of the lane in flight, while the engine runs.
+
+    Attributes
+    ----------
+    batches : list of ProducerBatch
+        Those of a topic together.
+    is_counted : bool
+        The engine has seen it before.
+    attempt : ProduceAttempt or None
+        The engine's own form of it, once it needs one.
+    """
+
+    cdef kb_lane_request *_raw
+    cdef readonly list batches
+    cdef public bint is_counted
+    cdef public object attempt
+
+    def __init__(self):
+        raise TypeError("a LentRequest comes from a Lane")
+
+    def __dealloc__(self):
+        free(self._raw)
+
+    @property
+    def correlation_id(self):
+        return self._raw.correlation_id
+
+    @property
+    def created_ns(self):
+        return self._raw.created_ns
+
+    @property
+    def written_ns(self):
+        """When its last byte was written; -1 before."""
+        return self._raw.written_ns
+
+    def topic_id(self, str topic not None):
+        """Return the id of a topic in the request, 16 bytes; zeros up to version 12."""
+        cdef ProducerBatch batch
+        for batch in self.batches:
+            if batch.queue.topic == topic:
+                return PyBytes_FromStringAndSize(<const char *>batch.raw.home.topic.id, 16)
+        raise KeyError(topic)
+
+    @property
+    def start_offset(self):
+        return self._raw.start_offset
+
+    @property
+    def end_offset(self):
+        return self._raw.end_offset
+
+
+@cython.final
+cdef class Lane:
+    """The lane of a producer.
+
+    Parameters
+    ----------
+    accumulator : RecordAccumulator
+    client_id : str
+    acks, request_timeout_ms, max_in_flight, max_request_size : int
+    idle_ns : int
+        kbatch.sequence.idle.ms, as for Idempotence.
+    is_idempotent : bool
+        False for batches without sequences.
+    on_answered : callable
+        Gets a list of Answered, and the list of their completions; called on any thread.
+    queue : DeliveryQueue or None
+        Its thread completes accepted requests. `wait` needs one.
+    """
+
+    cdef RecordAccumulator _accumulator
+    cdef object _client_id
+    cdef object _on_answered
+    cdef kb_lane _raw
+    cdef kb_memory[2] _scratch       # of `_compress`
+    cdef set _taken_back  # correlation ids by connection, of requests that the engine has seen
+    cdef kb_lane_event[64] _others
+    cdef int _other_count
+    cdef DeliveryQueue _queue
+    cdef object _completing          # a lock: one thread at a time, so that callbacks keep their order
+    cdef unsigned long _completer
+    cdef int _late_count             # answers since `rest` was called
+    cdef int64_t _completed_ns       # the last one
+
+    def __cinit__(self):
+        kb_lock_init(&self._raw.answered_lock)
+
+    def __init__(self, RecordAccumulator accumulator not None, *, str client_id not None, int acks,
+                 int32_t request_timeout_ms, int32_t max_in_flight, int64_t max_request_size, int64_t idle_ns,
+                 bint is_idempotent, on_answered not None, DeliveryQueue queue=None):
+        cdef Py_ssize_t size
+        self._accumulator = accumulator
+        self._client_id = client_id
+        self._on_answered = on_answered
+        self._queue = queue
+        self._completing = threading.Lock()
+        self._taken_back = set()
+        self._raw.queues = &accumulator._queues
+        self._raw.filled = &accumulator.context.filled
+        self._raw.alarm = &accumulator.alarm.raw
+        self._raw.checksum = CHECKSUM
+        self._raw.head.client_id.data = <const uint8_t *>PyUnicode_AsUTF8AndSize(client_id, &size)
+        self._raw.head.client_id.size = size
+        self._raw.head.transactional_id.size = -1
+        self._raw.head.acks = <short>acks
+        self._raw.head.timeout_ms = request_timeout_ms
+        self._raw.attributes = accumulator.context.attributes
+        self._raw.codec = accumulator.context.codec
+        self._raw.level = accumulator.context.level
+        self._raw.compress = _compress
+        self._raw.scratch = &self._scratch
+        self._raw.seals = self._can_seal()
+        self._raw.inline_bytes = accumulator.seal_policy.inline_bytes
+        self._raw.linger_ns = accumulator.linger_ns
+        self._raw.max_request_bytes = max_request_size
+        self._raw.request_timeout_ns = <int64_t>request_timeout_ms * 1_000_000
+        self._raw.idle_ns = idle_ns
+        self._raw.max_in_flight = max_in_flight
+        self._raw.is_idempotent = is_idempotent
+
+    cdef bint _can_seal(self) noexcept:
+        """False if the codec needs its package, and so the GIL."""
+        cdef kb_codec_fault fault
+        self._scratch[1].used = 0
+        return self._raw.codec == 0 or not compress_into(
+            self._raw.codec, <const uint8_t *>b"", 0, self._raw.level, &self._scratch[1], &fault)
+
+    def __dealloc__(self):
+        cdef int32_t i
+        for i in range(self._raw.node_count):
+            _free_all(self._raw.nodes[i].first)
+        _free_all(self._raw.answered)
+        give_up(&self._scratch[0])
+        give_up(&self._scratch[1])
+        kb_lane_free(&self._raw)
+        kb_lock_destroy(&self._raw.answered_lock)
+
+    # A turn
+
+    def begin(self, identity not None, *, bint is_changed):
+        """Begin a turn, without connections yet.
+
+        Parameters
+        ----------
+        identity : Identity
+        is_changed : bool
+            There may be batches to send that the engine left to the lane.
+        """
+        self._raw.identity = identity_of(identity)
+        self._raw.node_count = 0
+        self._raw.look_ns = INT64_MAX
+        self._raw.is_changed = is_changed
+
+    def lend(self, int32_t node_id, int64_t connection_id, int descriptor, int version, *,
+             int32_t next_correlation_id, int64_t queued_bytes, int32_t engine_count, int64_t usable_until_ns,
+             list requests not None):
+        """Lend a ready connection, whose bytes are all written and of which no part of an answer was read.
+
+        Parameters
+        ----------
+        node_id, connection_id, next_correlation_id, queued_bytes : int
+            As in Lent.
+        descriptor : int
+            Of its socket; -1 if bytes go through `unsent` and `received`.
+        version : int
+            Of Produce requests.
+        engine_count : int
+            The number of unanswered requests before `requests`.
+        usable_until_ns : int
+            After that it must log in again before it takes a request.
+        requests : list of LentRequest
+            Those of earlier turns that are still unanswered; the lane has them again.
+        """
+        cdef kb_lane_node *node = kb_lane_add_node(&self._raw)
+        cdef LentRequest request
+        if node == NULL:
+            raise MemoryError("no memory for a connection of the lane")
+        node.node_id = node_id
+        node.connection_id = connection_id
+        node.descriptor = descriptor
+        node.version = version
+        node.next_correlation_id = next_correlation_id
+        node.queued_bytes = node.written_bytes = queued_bytes
+        node.engine_count = engine_count
+        node.usable_until_ns = usable_until_ns
+        for request in requests:
+            if node.last == NULL:
+                node.first = request._raw
+            else:
+                node.last.next = request._raw
+            node.last = request._raw
+            node.own_count += 1
+            self._taken_back.add((connection_id, request._raw.correlation_id))
+            request._raw = NULL
+
+    def wait(self, int poller, Waker waker not None, int64_t deadline_ns, rest not None):
+        """Do the lane's work until there is some for the engine, or until `deadline_ns`.
+
+        Parameters
+        ----------
+        poller : int
+            The epoll descriptor that waits for all sockets, with level-triggered events.
+        rest : callable
+            Called when no answer has come for a moment, or after many: for what may be late.
+
+        Returns
+        -------
+        list of (int, int)
+            Descriptors and events, as of epoll, that are for the engine.
+        """
+        cdef int reason = ANSWERED
+        cdef int i
+        self._other_count = 0
+        while reason == ANSWERED or reason == IDLE:
+            with nogil:
+                reason = self._poll(poller, waker, deadline_ns)
+            if reason == ANSWERED:
+                self.complete()
+            if reason == IDLE:
+                self._late_count = 0
+                rest()
+        return [(self._others[i].descriptor, self._others[i].events) for i in range(self._other_count)]
+
+    cdef int _poll(self, int poller, Waker waker, int64_t deadline_ns) noexcept nogil:
+        """Work until there is something for others."""
+        cdef int64_t now_ns, until_ns, answered_ns
+        cdef int was_rung
+        while True:
+            now_ns = kb_lane_now_ns()
+            until_ns = min(self._step(now_ns), deadline_ns)
+            kb_lane_flush_all(&self._raw, poller)
+            if self._raw.needs_engine:
+                return UNUSUAL
+            answered_ns = kb_lane_answered_ns(&self._raw)
+            if answered_ns != INT64_MAX and not self._queue.ring() and now_ns - answered_ns >= PATIENCE_NS:
+                return ANSWERED
+            if now_ns >= min(deadline_ns, self._engine_deadline_ns()):
+                return TIME
+            if self._late_count >= MOST_LATE or (self._late_count and now_ns - self._completed_ns >= REST_NS):
+                return IDLE
+            until_ns = min(until_ns, self._engine_deadline_ns())
+            if answered_ns != INT64_MAX:
+                until_ns = min(until_ns, now_ns + PATIENCE_NS)
+            elif self._late_count:
+                until_ns = min(until_ns, self._completed_ns + REST_NS)
+            self._other_count = kb_lane_wait(&self._raw, poller, waker._reader, max(until_ns - now_ns, 0),
+                                             self._others, &was_rung)
+            if was_rung and waker.take_call():
+                return CALLED
+            if self._other_count:
+                return EVENTS
+
+    cdef int64_t _step(self, int64_t now_ns) noexcept nogil:
+        cdef int64_t look_ns = kb_lane_step(&self._raw, self._accumulator.is_hurried(), now_ns)
+        if self._accumulator.unsealed_count:
+            self._raw.needs_engine = True
+        return look_ns
+
+    cdef int64_t _engine_deadline_ns(self) noexcept nogil:
+        """Return when a request times out or a batch expires."""
+        cdef int64_t expiry_ns = later(self._accumulator.context.oldest_created_ns(),
+                                       self._accumulator.alarm.delivery_timeout_ns)
+        return min(expiry_ns, kb_lane_timeout_ns(&self._raw))
+
+    def has_answered(self):
+        """True if accepted requests wait to be completed."""
+        return kb_lane_answered_ns(&self._raw) != INT64_MAX
+
+    def complete(self):
+        """Complete the batches of all accepted requests, in order. Any thread may call this; when it returns,
+        all are completed that were accepted before the call.
+        """
+        if self._completer == PyThread_get_thread_ident():
+            return  # a callee of this function
+        with self._completing:
+            self._completer = PyThread_get_thread_ident()
+            try:
+                while self._complete_some():
+                    pass
+            finally:
+                self._completer = 0
+
+    cdef bint _complete_some(self) except -1:
+        cdef kb_lane_request *request = kb_lane_take_answered(&self._raw)
+        cdef kb_lane_request *following
+        cdef list answered = [], completed = []
+        if request == NULL:
+            return False
+        try:
+            while request != NULL:
+                self._completed_ns = request.answered_ns
+                answered.append(self._completed(request, completed))
+                following = request.next
+                free(request)
+                request = following
+        finally:
+            _free_all(request)
+        self._late_count += len(answered)
+        self._on_answered(answered, completed)
+        return True
+
+    cdef object _completed(self, kb_lane_request *request, list completed):
+        cdef list batches = []
+        cdef ProducerBatch batch
+        cdef InFlight entry
+        cdef kb_lane_node *node = kb_lane_node_of(&self._raw, request.node_id)
+        cdef int32_t i
+        key = (node.connection_id, request.correlation_id)
+        for i in range(request.batch_count):
+            batch = <ProducerBatch>request.batches[request.accepted[i].batch].owner
+            if batch.raw.flight.owner != NULL:
+                entry = <InFlight>batch.raw.flight.owner
+                entry.state.disown(entry)
+            batches.append(batch)
+            if batch.raw.own_packed != NULL:
+                batch.note_ratio()
+            if batch.finish(SUCCEEDED, request.accepted[i].base_offset,
+                            request.accepted[i].log_append_time_ms, None, None):
+                completed.append(batch.completion)
+        was_taken_back = key in self._taken_back
+        self._taken_back.discard(key)
+        return Answered(request.node_id, request.created_ns, request.answered_ns,
+                        request.end_offset - request.start_offset, request.answer_bytes, was_taken_back,
+                        batches)
+
+    def take_back(self):
+        """End the turn, and complete what was accepted; return a Lent for each connection."""
+        cdef list lent = []
+        cdef kb_lane_node *node
+        cdef int32_t i
+        self.complete()
+        for i in range(self._raw.node_count):
+            node = &self._raw.nodes[i]
+            unsent = _unsent(node)  # before its requests go
+            lent.append(Lent(
+                node.node_id,
+                node.connection_id,
+                node.next_correlation_id,
+                node.queued_bytes,
+                node.written_bytes,
+                node.received_bytes,
+                node.active_ns,
+                node.needs_engine,
+                self._requests(node),
+                PyBytes_FromStringAndSize(<const char *>node.in_, node.in_bytes),
+                unsent,
+            ))
+            free(node.in_)
+            node.in_ = NULL
+        self._raw.node_count = 0
+        self._taken_back.clear()
+        return lent
+
+    cdef list _requests(self, kb_lane_node *node):
+        cdef list requests = []
+        cdef LentRequest lent
+        cdef kb_lane_request *request = node.first
+        cdef int32_t i
+        while request != NULL:
+            node.first = request.next
+            request.next = NULL
+            lent = LentRequest.__new__(LentRequest)
+            lent._raw = request
+            lent.batches = [<ProducerBatch>request.batches[i].owner for i in range(request.batch_count)]
+            requests.append(lent)
+            request = node.first
+        node.last = NULL
+        return requests
+
+    def new_count(self):
+        """Return the number of unanswered requests that the engine has not seen. Any thread may call this."""
+        cdef int32_t i, count = 0
+        for i in range(self._raw.node_count):
+            count += self._raw.nodes[i].own_count
+        return max(count - len(self._taken_back), 0)
+
+    # Without sockets
+
+    def step(self, int64_t now_ns, *, bint was_rung):
+        """Send what may go now; `was_rung` says that there may be new batches. Return when to look again; 0
+        if there is work for the engine.
+        """
+        cdef int64_t look_ns
+        self._raw.is_changed |= was_rung
+        look_ns = self._step(now_ns)
+        return 0 if self._raw.needs_engine else min(look_ns, self._engine_deadline_ns())
+
+    cdef kb_lane_node *_node(self, int64_t connection_id) noexcept:
+        cdef int32_t i
+        for i in range(self._raw.node_count):
+            if self._raw.nodes[i].connection_id == connection_id:
+                return &self._raw.nodes[i]
+        return NULL
+
+    def unsent(self, int64_t connection_id):
+        """Return the bytes that wait to be written to a connection."""
+        cdef kb_lane_node *node = self._node(connection_id)
+        return b"" if node == NULL else _unsent(node)
+
+    def written(self, int64_t connection_id, int64_t size, int64_t now_ns):
+        """Note that a connection took so many bytes."""
+        kb_lane_written(self._node(connection_id), size, now_ns)
+
+    def received(self, int64_t connection_id, bytes data not None, int64_t now_ns):
+        """Take bytes of a connection, and complete what they accept. False if they are for the engine."""
+        cdef kb_lane_node *node = self._node(connection_id)
+        if node == NULL or node.engine_count or node.first == NULL:
+            return False
+        if not kb_lane_reserve_in(node, len(data)):
+            raise MemoryError(f"no memory for {len(data)} bytes of node {node.node_id}")
+        kb_lane_received(&self._raw, node, <const uint8_t *>PyBytes_AS_STRING(data), len(data), now_ns)
+        self.complete()
+        return True
+
+
+cdef int64_t _compress(void *scratch, int codec, int level, const kb_chain *chain, int64_t records_bytes,
+                       const uint8_t **packed) noexcept nogil:
+    cdef kb_memory *gathered = <kb_memory *>scratch
+    cdef kb_memory *to = gathered + 1
+    cdef kb_codec_fault fault
+    cdef const uint8_t *records = kb_chunk_data(chain.first)
+    gathered.used = to.used = 0
+    if chain.first != chain.current:
+        if not extend(gathered, records_bytes):
+            return -1
+        kb_chain_gather(chain, gathered.data)
+        records = gathered.data
+    if compress_into(codec, records, records_bytes, level, to, &fault) or to.used > KB_MAX_RECORD_BODY:
+        return -1
+    packed[0] = to.data
+    return to.used
+
+
+cdef void _free_all(kb_lane_request *request) noexcept:
+    cdef kb_lane_request *following
+    while request != NULL:
+        following = request.next
+        free(request)
+        request = following
+
+
+cdef bytes _unsent(kb_lane_node *node):
+    """Return a copy of the bytes that the newest request has left."""
+    cdef bytes copy
+    cdef char *to
+    cdef int i
+    if not kb_lane_has_unsent(node):
+        return b""
+    copy = PyBytes_FromStringAndSize(NULL, node.queued_bytes - node.written_bytes)
+    to = PyBytes_AS_STRING(copy)
+    for i in range(node.last.part_at, node.last.part_count):
+        memcpy(to, node.last.parts[i].iov_base, node.last.parts[i].iov_len)
+        to += node.last.parts[i].iov_len
+    return copy
