@@ -741,6 +741,7 @@ def metadata_is_not_asked_for(original: Any) -> Any:
 
 # Hunting for them; those of tables and transactions come last
 
+from tests.simulation import planted_lane_bugs as planted_lane_bugs  # noqa: E402
 from tests.simulation import planted_login_bugs as planted_login_bugs  # noqa: E402
 from tests.simulation import planted_reader_bugs as planted_reader_bugs  # noqa: E402
 from tests.simulation import planted_round_bugs as planted_round_bugs  # noqa: E402
@@ -762,8 +763,9 @@ answers are late, lost or errors, leaders move, brokers restart and forget, topi
 clock steps. Leaders die, and logs are cut where the next leader's copy ends: at the high watermark, or
 below it in an unclean election. Some applications send tables and encoded batches between their records.
 Some brokers want a login, and end sessions that are not renewed; some tokens do not come, or are refused.
-Every third world, from 2 on, runs transactions. Applications crash, close, repeat calls that timed out, and
-are declared dead but continue. Coordinators move, refuse and stay silent. Transactions exceed
+In every other world the
+sender has a lane. Every third world, from 2 on, runs transactions. Applications crash, close, repeat calls
+that timed out, and are declared dead but continue. Coordinators move, refuse and stay silent. Transactions exceed
 `transaction.timeout.ms`; `transaction.version` changes.
 
 Then all is healed, and these must be true:

@@ -250,18 +250,23 @@ cdef class LentRequest:
     def __dealloc__(self):
         free(self._raw)
 
+    cdef kb_lane_request *_request(self) except NULL:
+        if self._raw == NULL:
+            raise ValueError("the lane has this request again")
+        return self._raw
+
     @property
     def correlation_id(self):
-        return self._raw.correlation_id
+        return self._request().correlation_id
 
     @property
     def created_ns(self):
-        return self._raw.created_ns
+        return self._request().created_ns
 
     @property
     def written_ns(self):
         """When its last byte was written; -1 before."""
-        return self._raw.written_ns
+        return self._request().written_ns
 
     def topic_id(self, str topic not None):
         """Return the id of a topic in the request, 16 bytes; zeros up to version 12."""
@@ -273,11 +278,11 @@ cdef class LentRequest:
 
     @property
     def start_offset(self):
-        return self._raw.start_offset
+        return self._request().start_offset
 
     @property
     def end_offset(self):
-        return self._raw.end_offset
+        return self._request().end_offset
 
 
 @cython.final
@@ -415,13 +420,13 @@ cdef class Lane:
         node.engine_count = engine_count
         node.usable_until_ns = usable_until_ns
         for request in requests:
+            self._taken_back.add((connection_id, request.correlation_id))
             if node.last == NULL:
                 node.first = request._raw
             else:
                 node.last.next = request._raw
             node.last = request._raw
             node.own_count += 1
-            self._taken_back.add((connection_id, request._raw.correlation_id))
             request._raw = NULL
 
     def wait(self, int poller, Waker waker not None, int64_t deadline_ns, rest not None):

@@ -77,17 +77,15 @@ class Link:
         self._loses_answers = False  # that were in flight when the link broke
         self.break_at_bytes: int | None = None
         self._unreported_bytes = 0
-        self._begun_bytes = 0  # of a request whose beginning was offered
+        self._offered = b""  # the rest of a request whose beginning was taken
         self.end = world.cluster.accept(self)
 
     # The client's end
 
     def write(self, buffers: Sequence[bytes | memoryview]) -> None:
         views = [memoryview(buffer) for buffer in buffers]
-        if self._begun_bytes:
-            self._begun_bytes = 0  # the rest of a request
-        else:
-            self._world.wire.handed_over(self.connection_id, b"".join(buffers))
+        self._hand_over(b"".join(buffers))
+        self._offered = b""
         for buffer, view in zip(buffers, views, strict=True):
             self._copies += view
             self._pending.append(buffer if isinstance(buffer, memoryview) else view)
@@ -98,15 +96,22 @@ class Link:
 
     def offer(self, data: bytes) -> int:
         """Write as much of a request, or of the rest of one, as the socket has room for; return how much."""
-        if not self._begun_bytes:
-            self._world.wire.handed_over(self.connection_id, data)
-            if self.break_at_bytes is None:
-                self.break_at_bytes = self._world.faults.break_at_bytes(len(data))
+        if self._hand_over(data) and self.break_at_bytes is None:
+            self.break_at_bytes = self._world.faults.break_at_bytes(len(data))
         taken = data[: self._room_for(len(data))]
-        self._begun_bytes = len(data) - len(taken)
+        self._offered = data[len(taken) :]
         self._world.wire.written(self.connection_id, len(taken))
         self._took(taken)
         return len(taken)
+
+    def _hand_over(self, data: bytes) -> bool:
+        """Report a request to the wire. False if it is the rest of one that was reported before."""
+        if not self._offered:
+            self._world.wire.handed_over(self.connection_id, data)
+            return True
+        if data != self._offered:
+            raise Violation(f"connection {self.connection_id} goes on with other bytes than were left")
+        return False
 
     def _room_for(self, size: int) -> int:
         room = self._world.random.randrange(1, 2 * max(self._chunk_bytes, size // 4))
