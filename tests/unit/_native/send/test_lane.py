@@ -1,0 +1,294 @@
+"""The lane: usual batches and answers go through it, and everything else is left to the engine."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kbatch._native.batch.delivery import Completion
+from kbatch._native.send.cluster_view import ClusterView
+from kbatch._native.send.in_flight import Identity, PartitionState
+from kbatch._native.send.lane import Answered, Lane, LentRequest
+from kbatch._native.send.produce_wire import ProduceFrame
+from kbatch._native.send.sealing import SealPolicy
+from kbatch.protocol import codec, messages
+from tests.support.accumulating import MS, accumulator, drained, put
+
+IDENTITY = Identity(7, 3)
+NODE = 1
+CONNECTION = 42
+VERSION = 13
+TOPIC_ID = b"t" * 16
+NOW_NS = 1_000 * MS
+NEVER_NS = 2**63 - 1
+ProduceResponse = messages.ProduceResponse
+
+
+class Turn:
+    """A lane with a connection to the node that leads all partitions, and what came of its requests."""
+
+    def __init__(self, partitions: int = 2, max_in_flight: int = 5, **settings: Any) -> None:
+        policy = SealPolicy.of(settings.get("compression", "none"))
+        self.records = accumulator(partitions, **{"seal_policy": policy} | settings)
+        self.answered: list[Answered] = []
+        self.completed: list[Completion] = []
+        self.lane = Lane(
+            self.records,
+            client_id="client",
+            acks=-1,
+            request_timeout_ms=1500,
+            max_in_flight=max_in_flight,
+            max_request_size=1 << 20,
+            idle_ns=300_000 * MS,
+            is_idempotent=True,
+            on_answered=self.note,
+        )
+        self.states = [PartitionState("t", partition) for partition in range(partitions)]
+        for partition, state in enumerate(self.states):
+            state.restart(IDENTITY, 0)
+            state.begin_leader(NODE, 0)
+            state.known_ns = NOW_NS - 1
+            put(self.records, partition=partition)  # the engine finds the leaders
+            self.records.note_state("t", partition, state)
+        self.records.note_topic_id("t", TOPIC_ID)
+        for batch in drained(self.records):
+            batch.complete(0)
+        self.begin()
+
+    def note(self, answered: list[Answered], completed: list[Completion]) -> None:
+        self.answered += answered
+        self.completed += completed
+
+    def begin(self, requests: list[LentRequest] | None = None, **lent: Any) -> None:
+        self.lane.begin(IDENTITY, is_changed=True)
+        places = {"next_correlation_id": 5, "queued_bytes": 1000, "engine_count": 0} | lent
+        self.lane.lend(
+            NODE, CONNECTION, -1, VERSION, usable_until_ns=NEVER_NS, requests=requests or [], **places
+        )
+
+    def step(self, now_ns: int = NOW_NS) -> int:
+        return self.lane.step(now_ns, was_rung=True)
+
+    def send(self) -> bytes:
+        """Send one request, and return its bytes."""
+        self.step()
+        data = self.lane.unsent(CONNECTION)
+        self.lane.written(CONNECTION, len(data), NOW_NS)
+        return data
+
+    def receive(self, data: bytes) -> bool:
+        return self.lane.received(CONNECTION, data, NOW_NS)
+
+
+def answer(*partitions: int, correlation_id: int = 5, error_code: int = 0, **values: Any) -> bytes:
+    """Return an answer that says the same of these partitions."""
+    rows = [
+        ProduceResponse.PartitionProduceResponse(
+            index=partition, error_code=error_code, base_offset=100 + partition, log_append_time_ms=-1
+        )
+        for partition in partitions
+    ]
+    topic = ProduceResponse.TopicProduceResponse(topic_id=TOPIC_ID, partition_responses=rows)
+    return b"".join(
+        codec.encode_response(ProduceResponse(responses=[topic], **values), VERSION, correlation_id)
+    )
+
+
+@pytest.mark.parametrize("codec_name", ["none", "lz4", "zstd", "gzip", "snappy"])
+@pytest.mark.parametrize("size", [10, 20_000])
+def test_bytes_are_those_of_the_engines_request(codec_name: str, size: int) -> None:
+    """Both give the same batches the same sequences."""
+    turn = Turn(compression=codec_name, batch_size=1 << 20)
+    policy = SealPolicy.of(codec_name)
+    twin = accumulator(2, compression=codec_name, batch_size=1 << 20, seal_policy=policy)
+    for records, partition in itertools.product((turn.records, twin), range(2)):
+        put(records, b"v" * size, partition=partition)
+    frame = ProduceFrame(NODE, NOW_NS)
+    states = {("t", partition): PartitionState("t", partition) for partition in range(2)}
+    for state in states.values():
+        state.restart(IDENTITY, 0)
+        state.known_ns = NOW_NS - 1
+    assert frame.admit_new(drained(twin), states, IDENTITY, 5, 0)
+    frame.topic_ids = dict.fromkeys(frame.group_by_topic(), TOPIC_ID)
+    message = messages.ProduceRequest(transactional_id=None, acks=-1, timeout_ms=1500)
+    expected = b"".join(frame.write(message, VERSION, 5, "client"))
+    sent = turn.send()
+    if codec_name == "snappy" or (size > 16_384 and codec_name != "none"):
+        # its package compresses, which takes the GIL; or another thread compresses so much
+        assert not sent
+        assert turn.step() == 0
+    else:
+        assert sent == expected
+
+
+def test_an_accepting_answer_completes_batches_in_order() -> None:
+    turn = Turn()
+    deliveries = [put(turn.records, partition=partition) for partition in (1, 0, 1)]
+    turn.send()
+    assert not deliveries[0].done()
+    assert turn.receive(answer(1, 0))
+    assert [delivery.result(0).offset for delivery in deliveries] == [101, 100, 102]
+    assert [completion.partition for completion in turn.completed] == [1, 0]
+    (answered,) = turn.answered
+    assert (answered.node_id, answered.created_ns, answered.was_taken_back) == (NODE, NOW_NS, False)
+    assert not any(state.in_flight for state in turn.states)
+    assert [state.acked_counter for state in turn.states] == [0, 1]
+    assert turn.lane.new_count() == 0
+
+
+def test_an_answer_may_come_byte_by_byte() -> None:
+    turn = Turn()
+    delivery = put(turn.records)
+    turn.send()
+    data = answer(0)
+    for at in range(len(data)):
+        assert not delivery.done()
+        assert turn.receive(data[at : at + 1])
+    assert delivery.done()
+
+
+def test_requests_go_on_up_to_the_limit_of_the_connection() -> None:
+    turn = Turn(partitions=1, max_in_flight=2, batch_size=0)
+    for _ in range(3):
+        put(turn.records)
+    assert [bool(turn.send()) for _ in range(3)] == [True, True, False]
+    assert turn.lane.new_count() == 2
+    turn.receive(answer(0))
+    assert turn.send()
+
+
+def test_a_request_goes_only_after_the_one_before_is_written() -> None:
+    turn = Turn(partitions=1, batch_size=0)
+    for _ in range(2):
+        put(turn.records)
+    turn.step()
+    first = turn.lane.unsent(CONNECTION)
+    turn.lane.written(CONNECTION, 10, NOW_NS)
+    turn.step()
+    assert turn.lane.unsent(CONNECTION) == first[10:]
+    turn.lane.written(CONNECTION, len(first) - 10, NOW_NS)
+    turn.step()
+    assert turn.lane.unsent(CONNECTION)
+
+
+def test_what_is_in_flight_is_taken_back_and_lent_again() -> None:
+    turn = Turn(partitions=1, batch_size=0)
+    deliveries = [put(turn.records) for _ in range(2)]
+    size = len(turn.send())
+    turn.step()
+    second = turn.lane.unsent(CONNECTION)
+    turn.lane.written(CONNECTION, 3, NOW_NS)
+    (lent,) = turn.lane.take_back()
+    assert (lent.node_id, lent.connection_id, lent.next_correlation_id) == (NODE, CONNECTION, 7)
+    assert (lent.queued_bytes, lent.written_bytes) == (1000 + size + len(second), 1000 + size + 3)
+    assert lent.unsent == second[3:]
+    assert [request.correlation_id for request in lent.requests] == [5, 6]
+    assert [request.start_offset for request in lent.requests] == [1000, 1000 + size]
+    assert [request.written_ns for request in lent.requests] == [NOW_NS, -1]
+    entries = turn.states[0].in_flight  # the engine makes its objects now
+    assert [entry.batch for entry in entries] == [batch for each in lent.requests for batch in each.batches]
+    assert all(entry.is_in_flight and entry.attempt is None for entry in entries)
+    turn.begin(lent.requests, next_correlation_id=7, queued_bytes=lent.queued_bytes)
+    assert turn.receive(answer(0) + answer(0, correlation_id=6))
+    assert all(delivery.done() for delivery in deliveries)
+    assert [answered.was_taken_back for answered in turn.answered] == [True, True]
+    assert not turn.states[0].in_flight
+    with pytest.raises(ValueError, match="again"):
+        turn.begin(lent.requests)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        answer(0, 1, error_code=6),
+        answer(0),
+        answer(0, 1, throttle_time_ms=5),
+        answer(0, 1, correlation_id=6),
+        answer(0, 1)[:-1] + b"\1",
+        b"\x7f\xff\xff\xff",
+        b"\0\0\0\1x",
+    ],
+    ids=["error", "one is missing", "throttle", "correlation id", "tag", "size", "no correlation id"],
+)
+def test_an_unusual_answer_is_left_to_the_engine(data: bytes) -> None:
+    turn = Turn()
+    deliveries = [put(turn.records, partition=partition) for partition in range(2)]
+    turn.send()
+    later = answer(0, 1, correlation_id=6)
+    assert turn.receive(data[:7])
+    assert turn.receive(data[7:] + later)
+    assert turn.step() == 0
+    (lent,) = turn.lane.take_back()
+    assert lent.received == data + later
+    assert len(lent.requests) == 1
+    assert not turn.answered
+    assert not any(delivery.done() for delivery in deliveries)
+    assert [len(state.in_flight) for state in turn.states] == [1, 1]
+
+
+@given(seed=st.integers(0, 2**32), cuts=st.lists(st.integers(0, 60), max_size=3))
+def test_mutated_answers_complete_all_batches_or_none(seed: int, cuts: list[int]) -> None:
+    rng = random.Random(seed)
+    turn = Turn()
+    deliveries = [put(turn.records, partition=partition) for partition in range(2)]
+    turn.send()
+    data = bytearray(answer(0, 1))
+    for _ in range(rng.randrange(3)):
+        data[rng.randrange(len(data))] = rng.randrange(256)
+    places = [0, *sorted(cut for cut in cuts if cut < len(data)), len(data)]
+    for start, end in itertools.pairwise(places):
+        if not turn.receive(bytes(data[start:end])):
+            break
+    done = {delivery.done() for delivery in deliveries}
+    assert len(done) == 1
+    (lent,) = turn.lane.take_back()
+    assert len(lent.requests) == (0 if done == {True} else 1)
+    if done == {False}:
+        assert bytes(data).startswith(lent.received)
+
+
+@pytest.mark.parametrize("odd", ["retry", "identity", "unknown leader", "stopped", "no state", "gap"])
+def test_an_unusual_batch_is_left_to_the_engine(odd: str) -> None:
+    turn = Turn(partitions=1)
+    state = turn.states[0]
+    if odd == "retry":
+        put(turn.records)
+        turn.records.reenqueue(drained(turn.records)[0], 0, longest_ns=0)
+    elif odd == "identity":
+        state.restart(Identity(7, 2), 0)
+    elif odd == "unknown leader":
+        turn.records.publish(ClusterView({"t": [(-1, 0)]}))
+        turn.records.ready(0)
+    elif odd == "stopped":
+        state.is_stopped = True
+    elif odd == "no state":
+        turn = Turn(partitions=1)
+        turn.records.note_topic_id("t", bytes(16))
+    else:
+        state.hole_end = 5
+        turn.records.set_gate("t", 0, fresh_blocked=True)
+    if odd != "retry":
+        put(turn.records)
+    looks_ns = turn.step()
+    assert not turn.lane.unsent(CONNECTION)
+    assert looks_ns == 0 or odd == "gap"  # a gate that is closed needs no engine
+
+
+def test_answers_to_the_engine_are_not_read() -> None:
+    turn = Turn()
+    turn.begin(engine_count=1)
+    put(turn.records)
+    assert turn.send()  # after the engine's own request
+    assert not turn.receive(answer(0))
+
+
+def test_a_late_answer_ends_the_turn_in_time() -> None:
+    turn = Turn(delivery_timeout_ns=2_000 * MS)
+    put(turn.records, now_ns=NOW_NS)
+    turn.send()
+    assert turn.step() == NOW_NS + 1500 * MS
