@@ -29,6 +29,7 @@ from tests.fuzz import mutator
 
 BLOCK_CASES = 20_000
 MOST_THREADS = 16
+MESSAGE_CHARACTERS = 400_000  # of what a failed block has printed, at most
 MAX_DECOMPRESSED_BYTES = 1 << 20
 # What a process may come to need above what it has once it is warm. A batch has 1 MiB of records at most;
 # a decoder that trusts a length or a count allocates 2 GiB.
@@ -196,7 +197,8 @@ def run_block_apart(block: int, cases: int, module: str) -> Tally:
     """Run `run_block` of a module in a separate process; its output is the message of a failure."""
     command = [sys.executable, "-X", "faulthandler", "-m", module, str(block), str(cases)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
-    assert done.returncode == 0, f"block {block} ended with {done.returncode}:\n{done.stderr[-8000:]}"
+    said = done.stderr[-MESSAGE_CHARACTERS:]
+    assert done.returncode == 0, f"block {block} ended with {done.returncode}:\n{said}"
     return Tally(*json.loads(done.stdout))
 
 

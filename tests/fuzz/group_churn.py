@@ -29,7 +29,7 @@ from contextlib import ExitStack, closing
 import confluent_kafka
 import pyarrow as pa
 import pyarrow.compute as pc
-from confluent_kafka.admin import AdminClient, MemberDescription
+from confluent_kafka.admin import AdminClient, ConsumerGroupDescription, MemberDescription
 
 import kbatch
 from kbatch import TopicPartition
@@ -59,6 +59,15 @@ FAULTY_TARGET = "begun anew, for Kafka's target assignment was faulty"
 # Longer than a session.
 PAUSE_SECONDS = SESSION_MS / 1_000 * 1.5
 SETTLE_SECONDS = 180.0
+DESCRIBING_SECONDS = 3.0
+WORDS = 20_000  # characters of a member's last words
+# Kafka says how groups rebalance, and when.
+KAFKA_BYTES = 150_000
+GROUP_OPTIONS = (
+    "-Dorg.slf4j.simpleLogger.log.org.apache.kafka.coordinator.group=info",
+    "-Dorg.slf4j.simpleLogger.showDateTime=true",
+    "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
+)
 SPACING = 400  # requests between two cuts, at most
 PROPERTIES = {
     "group.consumer.session.timeout.ms": SESSION_MS,
@@ -138,13 +147,19 @@ class Members:
         """Kill what still runs."""
         self.last_words()
 
+    def describe(self) -> None:
+        """Let those that run print what they are doing, for `last_words`."""
+        for member in self._running:
+            member.send_signal(signal.SIGUSR1)
+        time.sleep(DESCRIBING_SECONDS)
+
     def last_words(self) -> str:
         """Kill what still runs, and return what each has printed."""
         words = []
         for member in [*self._running, *(member for _, member in self._paused)]:
             member.kill()
             _, text = member.communicate()
-            words.append(f"process {member.pid}: {text.decode()[-1_000:]}")
+            words.append(f"process {member.pid}: {text.decode()[-WORDS:]}")
         self._running.clear()
         self._paused.clear()
         return "\n".join(words)
@@ -201,11 +216,24 @@ def await_lag_of_zero(servers: str, members: Members) -> None:
             time.sleep(0.1)
 
 
-def has_faulty_target(servers: str) -> bool:
+def described(servers: str) -> ConsumerGroupDescription:
+    """Return what Kafka says of the group."""
+    admin = AdminClient({"bootstrap.servers": servers})  # which has to live until the answer comes
+    return admin.describe_consumer_groups([GROUP])[GROUP].result(SETTLE_SECONDS)
+
+
+def words_of(group: ConsumerGroupDescription) -> str:
+    """Return a line for the group and for each of its members."""
+    lines = [f"the group is {group.state.name}, by {group.partition_assignor!r}"]
+    for member in group.members:
+        own = sorted(each.partition for each in member.assignment.topic_partitions)
+        lines.append(f"{member.client_id}, {member.member_id}: {own}")
+    return "\n".join(lines)
+
+
+def has_faulty_target(group: ConsumerGroupDescription) -> bool:
     """True if Kafka gives a partition of the source to no member of the group, or to two."""
-    described = AdminClient({"bootstrap.servers": servers}).describe_consumer_groups([GROUP])
-    members = described[GROUP].result(SETTLE_SECONDS).members
-    given = Counter(each.partition for member in members for each in _target_of(member))
+    given = Counter(each.partition for member in group.members for each in _target_of(member))
     return any(given[partition] != 1 for partition in range(PARTITIONS))
 
 
@@ -232,14 +260,14 @@ def run_block(block: int, cases: int = BLOCK_CASES, *, verbose: bool = False) ->
     started = time.monotonic()
     outcomes: Counter[str] = Counter()
     while not outcomes["records"]:
-        with RealKafka(PROPERTIES, java_options=JAVA_OPTIONS) as broker:
+        with RealKafka(PROPERTIES, java_options=(*JAVA_OPTIONS, *GROUP_OPTIONS)) as broker:
             try:
                 outcomes += judge(broker, block, cases, rng, verbose=verbose)
             except AssertionError as error:
                 faults = [name for text, name in FAULTS_OF_KAFKA.items() if broker.has_printed(text)]
                 faults += [FAULTY_TARGET] * (FAULTY_TARGET in getattr(error, "__notes__", ()))
                 if not faults:
-                    error.add_note(broker.output())
+                    error.add_note(broker.output(KAFKA_BYTES))
                     raise
                 outcomes.update(faults)
     return Tally(dict(outcomes), time.monotonic() - started, campaign.peak_bytes())
@@ -274,9 +302,14 @@ def judge(broker: RealKafka, block: int, cases: int, rng: random.Random, *, verb
         try:
             await_lag_of_zero(servers, members)
         except AssertionError as error:
-            if protocol == "consumer" and has_faulty_target(servers):
-                error.add_note(FAULTY_TARGET)
-            error.add_note(members.last_words())
+            members.describe()
+            try:
+                group = described(servers)
+                error.add_note(words_of(group))
+                if protocol == "consumer" and has_faulty_target(group):
+                    error.add_note(FAULTY_TARGET)
+            finally:
+                error.add_note(members.last_words())
             raise
         members.end()
         check_each_once(servers, cases)

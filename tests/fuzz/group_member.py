@@ -2,24 +2,39 @@
 
 Each transaction has the records of a poll and the group's offsets after them. If one took longer than it may,
 the coordinator has aborted it, and refuses the producer: the program then ends with status FENCED.
+
+At SIGUSR1 it prints what it is doing: its stacks, the end of its log, its membership and its requests.
 """
 
 from __future__ import annotations
 
 import argparse
+import faulthandler
+import logging
 import signal
 import sys
-from collections.abc import Callable
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from enum import Enum
+from typing import Any
 
 import kbatch
 from kbatch.consumer.polled import Polled
+from kbatch.core.client.backoff import NEVER_NS
+from kbatch.core.consumer.membership import Rebalance
 from kbatch.errors import InvalidProducerEpochError, InvalidTxnStateError, ProducerFencedError
+
+logger = logging.getLogger(__name__)
 
 SOURCE, TARGET, GROUP = "source", "target", "members"
 SESSION_MS = 6_000  # the shortest that Kafka allows
 TRANSACTION_MS = 8_000
 POLL_SECONDS = 0.2
 FENCED = 3
+RECENT_LINES = 100
+PLAIN = (int, str, tuple, frozenset, Enum)
+ALIKE = ("_assignors", "_context", "_topic_use")  # fields that are the same for all members
 # Quick to come back, and to find that an answer does not come.
 EAGER: dict[str, object] = {
     "request.timeout.ms": 3_000,
@@ -79,13 +94,53 @@ class Member:
         except kbatch.KafkaError as error:
             if error.fatal:
                 raise
+            logger.info("aborting, at %s: %s", polled.offsets, error)
             until_known(self.producer.abort_transaction)
             self.rewind(polled)
+
+    def describe(self, recent: Iterable[str]) -> None:
+        """Print the membership, what is read and what is in flight, which may change meanwhile."""
+        engine: Any = self.consumer._engine
+        print(*recent, sep="\n", file=sys.stderr)
+        for each in filter(None, (engine._membership, engine._cluster, engine.rebalance)):
+            print(type(each).__name__, plain_fields(each), file=sys.stderr)
+        print(*engine._fetcher.partitions.values(), sep="\n", file=sys.stderr)
+        for name, client in (("consumer", engine), ("producer", self.producer._runtime.engine)):
+            print(name, *in_flight(client._connections), sep="\n", file=sys.stderr, flush=True)
 
     def rewind(self, polled: Polled) -> None:
         """Seek to the first of the records, on partitions that are still ours."""
         for partition in self.consumer.assignment() & set(polled.partitions()):
             self.consumer.seek(partition, polled.records(partition)[0].offset)
+
+
+class Recent(logging.Handler):
+    """The last lines of kbatch's log, with the time of each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setFormatter(logging.Formatter("%(asctime)s.%(msecs)03d %(message)s", "%H:%M:%S"))
+        self.lines: deque[str] = deque(maxlen=RECENT_LINES)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(self.format(record))
+
+
+def plain_fields(thing: object) -> dict[str, object]:
+    """Return the fields of a thing that say something when they are printed."""
+    fields = thing._asdict() if isinstance(thing, Rebalance) else vars(thing)
+    known = {name: each for name, each in fields.items() if name not in ALIKE and each != NEVER_NS}
+    return {name: each for name, each in known.items() if isinstance(each, PLAIN)}
+
+
+def in_flight(connections: Any) -> Iterator[str]:
+    """Return each connection, with its requests and how long they have been there."""
+    now_ns = time.monotonic_ns()
+    for lane, states in enumerate(connections._lanes):
+        for state in states.values():
+            sent = state.connection.in_flight if state.connection is not None else ()
+            ages = [f"{each} for {(now_ns - each.created_ns) / 1e9:.3f} s" for each in list(sent)]
+            yield f"lane {lane}, {state}, {state.state.value}: {', '.join(ages)}"
 
 
 def until_known(call: Callable[[], None]) -> None:
@@ -103,6 +158,12 @@ def main() -> None:
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--most-records", type=int, required=True)
     member = Member(**vars(parser.parse_args()))
+    recent = Recent()
+    for each in (logger, *map(logging.getLogger, ("kbatch.core.client", "kbatch.core.consumer"))):
+        each.addHandler(recent)
+        each.setLevel(logging.DEBUG)
+    signal.signal(signal.SIGUSR1, lambda number, frame: member.describe(recent.lines))
+    faulthandler.register(signal.SIGUSR1, chain=True)
     stopped: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, frame: stopped.append(number))
     try:

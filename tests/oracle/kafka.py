@@ -272,9 +272,9 @@ class RealKafka:
     def create_topic(self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
         create_topic(self.bootstrap_servers, name, partitions, configs)
 
-    def output(self) -> str:
+    def output(self, size_bytes: int = LOG_TAIL_BYTES) -> str:
         """Return the end of its output."""
-        return self._log_path.read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace")
+        return self._log_path.read_bytes()[-size_bytes:].decode(errors="replace")
 
     def has_printed(self, text: str) -> bool:
         """True if the text is in any output since its first start."""
