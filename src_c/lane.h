@@ -53,7 +53,7 @@ typedef struct {
     int32_t engine_count; /* the engine's own unanswered requests, which come first */
     int32_t own_count;
     int64_t usable_until_ns; /* then it must log in again */
-    int64_t queued_bytes, written_bytes, received_bytes;
+    int64_t queued_bytes, written_bytes;
     int64_t active_ns;
     bool is_engines;    /* it sends nothing more in this turn, and what comes in is the engine's */
     bool needs_engine;  /* it has batches that are not the lane's to send */
@@ -666,7 +666,6 @@ static inline bool kb_lane_reserve_in(kb_lane_node *node, size_t size) {
 static inline void kb_lane_received(kb_lane *lane, kb_lane_node *node, const uint8_t *data, size_t size,
                                     int64_t now_ns) {
     size_t read = 0;
-    node->received_bytes += (int64_t)size;
     node->active_ns = now_ns;
     lane->is_changed = true;
     if (!node->in_bytes && !node->is_engines)

@@ -16,7 +16,6 @@ class Lent(NamedTuple):
     next_correlation_id: int
     queued_bytes: int
     written_bytes: int
-    received_bytes: int
     active_ns: int
     needs_engine: bool
     requests: list[LentRequest]

@@ -95,7 +95,6 @@ cdef extern from "lane.h" nogil:
         int64_t usable_until_ns
         int64_t queued_bytes
         int64_t written_bytes
-        int64_t received_bytes
         int64_t active_ns
         bint needs_engine
         kb_lane_request *first
@@ -188,8 +187,6 @@ class Lent(NamedTuple):
     node_id, connection_id, next_correlation_id : int
     queued_bytes, written_bytes : int
         Of its outgoing stream, from its beginning on.
-    received_bytes : int
-        In this turn.
     active_ns : int
         When bytes last went either way; 0 if none did.
     needs_engine : bool
@@ -205,7 +202,6 @@ class Lent(NamedTuple):
     next_correlation_id: int
     queued_bytes: int
     written_bytes: int
-    received_bytes: int
     active_ns: int
     needs_engine: bool
     requests: list
@@ -574,7 +570,6 @@ cdef class Lane:
                 node.next_correlation_id,
                 node.queued_bytes,
                 node.written_bytes,
-                node.received_bytes,
                 node.active_ns,
                 node.needs_engine,
                 self._requests(node),

@@ -410,16 +410,12 @@ class Connections:
         assert connection is not None and state.versions is not None
         version = state.versions.version_of(kind, state)
         for request in lent.requests:
+            self._count_lent_request(connection, request, lent.written_bytes)
             self._adopt(connection, kind, version, request, handle)
         connection.next_correlation_id = lent.next_correlation_id
         connection.queued_bytes = lent.queued_bytes
-        written_bytes = lent.written_bytes - connection.written_bytes
         connection.written_bytes = lent.written_bytes
         connection.active_ns = max(connection.active_ns, lent.active_ns)
-        if self._metrics is not None and written_bytes:
-            self._metrics.written(lent.node_id, written_bytes, now_ns)
-        if self._metrics is not None and lent.received_bytes > len(lent.received):
-            self._metrics.received(lent.node_id, lent.received_bytes - len(lent.received), now_ns)
         if lent.unsent:
             self._actions.append(Write(lent.connection_id, [lent.unsent], len(lent.unsent)))
         self._note_request_done(state, connection, now_ns)
@@ -451,9 +447,14 @@ class Connections:
         request.lent = lent
         connection.in_flight.append(request)
         self.deadline_ns = min(self.deadline_ns, deadline_ns)
+
+    def _count_lent_request(self, connection: Connection, lent: LentRequest, written_bytes: int) -> None:
+        """Record a request that is taken back for the first time, and what was written of it."""
         if self._metrics is not None and not lent.is_counted:
-            size_bytes = lent.end_offset - lent.start_offset
-            self._metrics.sent(connection.node.node_id, size_bytes, lent.created_ns)
+            node_id = connection.node.node_id
+            self._metrics.sent(node_id, lent.end_offset - lent.start_offset, lent.created_ns)
+            written_bytes = min(written_bytes, lent.end_offset) - lent.start_offset
+            self._metrics.written(node_id, max(written_bytes, 0), lent.created_ns)
         lent.is_counted = True
 
     def count_lent(self, in_flight: Callable[[], int]) -> None:
@@ -467,6 +468,8 @@ class Connections:
             return
         if not answered.was_taken_back:
             self._metrics.sent(answered.node_id, answered.sent_bytes, answered.created_ns)
+            self._metrics.written(answered.node_id, answered.sent_bytes, answered.created_ns)
+        self._metrics.received(answered.node_id, answered.answer_bytes, answered.answered_ns)
         self._metrics.answered(answered.node_id, answered.answer_bytes, answered.answered_ns)
 
     # Connecting
