@@ -65,10 +65,12 @@ typedef struct kb_batch {
     kb_in_flight flight;
 } kb_batch;
 
+enum { KB_TOPIC_ID_BYTES = 16 };
+
 /* A topic that records were sent to. */
 typedef struct {
-    kb_span name;   /* UTF-8 */
-    uint8_t id[16]; /* of the snapshot; zeros if it has none */
+    kb_span name; /* UTF-8 */
+    uint8_t id[KB_TOPIC_ID_BYTES]; /* of the snapshot; zeros if it has none */
 } kb_topic;
 
 typedef struct kb_partition {

@@ -35,6 +35,7 @@ typedef struct kb_lane_request {
     int64_t answer_bytes;
     kb_batch **batches;
     const kb_topic **topics;
+    uint8_t *ids; /* of the topics, as they were then */
     kb_produce_request asked;
     kb_produce_accepted *accepted;
     uint8_t *is_answered;
@@ -142,7 +143,7 @@ static inline bool kb_lane_may_send(const kb_lane *lane, const kb_lane_node *nod
 /* True if the head of a queue, which may go, is the lane's to send: new, and in a sound partition. */
 static inline bool kb_lane_takes(const kb_lane *lane, const kb_lane_node *node, const kb_partition *queue,
                                  const kb_batch *head, int64_t now_ns) {
-    static const uint8_t none[16];
+    static const uint8_t none[KB_TOPIC_ID_BYTES];
     const kb_sequences *sequences = queue->sequences;
     if (!sequences || sequences->is_stopped || head->attempts || head->header.base_sequence >= 0 ||
         head->users != 1)
@@ -280,7 +281,7 @@ static inline kb_lane_request *kb_lane_new_request(kb_lane *lane, const kb_lane_
     int32_t topic_count = 0, part_count = 1;
     int64_t glue_bytes = 64 + lane->head.client_id.size + lane->head.transactional_id.size;
     size_t used = sizeof(kb_lane_request), at_batches, at_topics, at_asked_topics, at_asked, at_accepted,
-           at_answered, at_slots, at_parts, at_glue;
+           at_answered, at_ids, at_slots, at_parts, at_glue;
     for (int32_t i = 0; i < count; i++) {
         const kb_batch *batch = lane->taken[i];
         const kb_topic *topic = batch->home->topic;
@@ -306,6 +307,7 @@ static inline kb_lane_request *kb_lane_new_request(kb_lane *lane, const kb_lane_
     at_slots = kb_lane_place(&used, (size_t)kb_produce_slots(topic_count, count) * sizeof(int32_t));
     at_parts = kb_lane_place(&used, (size_t)part_count * sizeof(struct iovec));
     at_answered = kb_lane_place(&used, (size_t)count);
+    at_ids = kb_lane_place(&used, (size_t)topic_count * KB_TOPIC_ID_BYTES);
     at_glue = kb_lane_place(&used, (size_t)glue_bytes);
     if (!(request = malloc(used)))
         return NULL;
@@ -316,6 +318,7 @@ static inline kb_lane_request *kb_lane_new_request(kb_lane *lane, const kb_lane_
     batches = (kb_produce_batch *)((uint8_t *)request + at_asked);
     request->accepted = (kb_produce_accepted *)((uint8_t *)request + at_accepted);
     request->is_answered = (uint8_t *)request + at_answered;
+    request->ids = (uint8_t *)request + at_ids;
     request->parts = (struct iovec *)((uint8_t *)request + at_parts);
     request->asked.version = node->version;
     request->asked.topics = topics;
@@ -329,7 +332,8 @@ static inline kb_lane_request *kb_lane_new_request(kb_lane *lane, const kb_lane_
         if (i == 0 || batch->home->topic != lane->taken[i - 1]->home->topic) {
             request->topics[++topic] = batch->home->topic;
             topics[topic].name = batch->home->topic->name;
-            topics[topic].id = batch->home->topic->id;
+            topics[topic].id = memcpy(request->ids + KB_TOPIC_ID_BYTES * topic, batch->home->topic->id,
+                                      KB_TOPIC_ID_BYTES);
             topics[topic].batch_count = 0;
         }
         topics[topic].batch_count++;

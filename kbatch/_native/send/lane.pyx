@@ -79,6 +79,7 @@ cdef extern from "lane.h" nogil:
         int64_t answer_bytes
         kb_batch **batches
         const kb_topic **topics
+        uint8_t *ids
         kb_produce_accepted *accepted
         iovec *parts
         int part_count
@@ -266,10 +267,13 @@ cdef class LentRequest:
 
     def topic_id(self, str topic not None):
         """Return the id of a topic in the request, 16 bytes; zeros up to version 12."""
+        cdef kb_lane_request *request = self._request()
         cdef ProducerBatch batch
+        cdef int32_t i
         for batch in self.batches:
-            if batch.queue.topic == topic:
-                return PyBytes_FromStringAndSize(<const char *>batch.raw.home.topic.id, 16)
+            for i in range(request.topic_count if batch.queue.topic == topic else 0):
+                if request.topics[i] == batch.raw.home.topic:
+                    return PyBytes_FromStringAndSize(<const char *>request.ids + 16 * i, 16)
         raise KeyError(topic)
 
     @property
