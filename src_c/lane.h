@@ -271,76 +271,94 @@ static inline size_t kb_lane_place(size_t *used, size_t bytes) {
     return at;
 }
 
-/* Return a request for the taken batches, which are grouped by topic, with its arrays and its bytes up to
- * `parts` unwritten. NULL without memory. */
-static inline kb_lane_request *kb_lane_new_request(kb_lane *lane, const kb_lane_node *node, int32_t count,
-                                                   uint8_t **glue) {
-    kb_lane_request *request;
-    kb_produce_topic *topics;
-    kb_produce_batch *batches;
-    int32_t topic_count = 0, part_count = 1;
-    int64_t glue_bytes = 64 + lane->head.client_id.size + lane->head.transactional_id.size;
-    size_t used = sizeof(kb_lane_request), at_batches, at_topics, at_asked_topics, at_asked, at_accepted,
-           at_answered, at_ids, at_slots, at_parts, at_glue;
+/* How much a request for the taken batches has. */
+typedef struct {
+    int32_t topic_count, batch_count;
+    int part_count;
+    int64_t glue_bytes;
+} kb_lane_sizes;
+
+static inline kb_lane_sizes kb_lane_measure(const kb_lane *lane, int32_t count) {
+    kb_lane_sizes sizes = {0, count, 1, 64 + lane->head.client_id.size + lane->head.transactional_id.size};
     for (int32_t i = 0; i < count; i++) {
         const kb_batch *batch = lane->taken[i];
         const kb_topic *topic = batch->home->topic;
         if (i == 0 || topic != lane->taken[i - 1]->home->topic) {
-            topic_count++;
-            glue_bytes += 24 + (topic->name.size > 16 ? topic->name.size : 16);
+            sizes.topic_count++;
+            sizes.glue_bytes += 24 + (topic->name.size > 16 ? topic->name.size : 16);
         }
-        glue_bytes += 12;
+        sizes.glue_bytes += 12;
         if (kb_lane_is_joined(batch)) {
-            glue_bytes += kb_batch_bytes(batch);
-        } else {
-            part_count += 3; /* the header, the body, and the glue after them */
-            for (kb_chunk *chunk = batch->chain.first; chunk && chunk != batch->chain.current;
-                 chunk = chunk->next)
-                part_count++;
+            sizes.glue_bytes += kb_batch_bytes(batch);
+            continue;
         }
+        sizes.part_count += 3; /* the header, the body, and the glue after them */
+        for (kb_chunk *each = batch->chain.first; each && each != batch->chain.current; each = each->next)
+            sizes.part_count++;
     }
-    at_batches = kb_lane_place(&used, (size_t)count * sizeof(kb_batch *));
-    at_topics = kb_lane_place(&used, (size_t)topic_count * sizeof(kb_topic *));
-    at_asked_topics = kb_lane_place(&used, (size_t)topic_count * sizeof(kb_produce_topic));
-    at_asked = kb_lane_place(&used, (size_t)count * sizeof(kb_produce_batch));
-    at_accepted = kb_lane_place(&used, (size_t)count * sizeof(kb_produce_accepted));
-    at_slots = kb_lane_place(&used, (size_t)kb_produce_slots(topic_count, count) * sizeof(int32_t));
-    at_parts = kb_lane_place(&used, (size_t)part_count * sizeof(struct iovec));
-    at_answered = kb_lane_place(&used, (size_t)count);
-    at_ids = kb_lane_place(&used, (size_t)topic_count * KB_TOPIC_ID_BYTES);
-    at_glue = kb_lane_place(&used, (size_t)glue_bytes);
-    if (!(request = malloc(used)))
+    return sizes;
+}
+
+/* Return a request with its arrays, all in one piece of memory. NULL without memory. */
+static inline kb_lane_request *kb_lane_allocate(kb_lane_sizes sizes, uint8_t **glue) {
+    size_t topics = (size_t)sizes.topic_count, batches = (size_t)sizes.batch_count;
+    size_t used = sizeof(kb_lane_request);
+    size_t at_batches = kb_lane_place(&used, batches * sizeof(kb_batch *));
+    size_t at_topics = kb_lane_place(&used, topics * sizeof(kb_topic *));
+    size_t at_asked_topics = kb_lane_place(&used, topics * sizeof(kb_produce_topic));
+    size_t at_asked_batches = kb_lane_place(&used, batches * sizeof(kb_produce_batch));
+    size_t at_accepted = kb_lane_place(&used, batches * sizeof(kb_produce_accepted));
+    size_t slots = (size_t)kb_produce_slots(sizes.topic_count, sizes.batch_count);
+    size_t at_slots = kb_lane_place(&used, slots * sizeof(int32_t));
+    size_t at_parts = kb_lane_place(&used, (size_t)sizes.part_count * sizeof(struct iovec));
+    size_t at_answered = kb_lane_place(&used, batches);
+    size_t at_ids = kb_lane_place(&used, topics * KB_TOPIC_ID_BYTES);
+    size_t at_glue = kb_lane_place(&used, (size_t)sizes.glue_bytes);
+    uint8_t *memory = malloc(used);
+    kb_lane_request *request = (kb_lane_request *)memory;
+    if (!memory)
         return NULL;
     memset(request, 0, sizeof(*request));
-    request->batches = (kb_batch **)((uint8_t *)request + at_batches);
-    request->topics = (const kb_topic **)((uint8_t *)request + at_topics);
-    topics = (kb_produce_topic *)((uint8_t *)request + at_asked_topics);
-    batches = (kb_produce_batch *)((uint8_t *)request + at_asked);
-    request->accepted = (kb_produce_accepted *)((uint8_t *)request + at_accepted);
-    request->is_answered = (uint8_t *)request + at_answered;
-    request->ids = (uint8_t *)request + at_ids;
-    request->parts = (struct iovec *)((uint8_t *)request + at_parts);
+    request->topic_count = request->asked.topic_count = sizes.topic_count;
+    request->batch_count = request->asked.batch_count = sizes.batch_count;
+    request->batches = (kb_batch **)(memory + at_batches);
+    request->topics = (const kb_topic **)(memory + at_topics);
+    request->asked.topics = (kb_produce_topic *)(memory + at_asked_topics);
+    request->asked.batches = (kb_produce_batch *)(memory + at_asked_batches);
+    request->accepted = (kb_produce_accepted *)(memory + at_accepted);
+    request->asked.slots = (int32_t *)(memory + at_slots);
+    request->parts = (struct iovec *)(memory + at_parts);
+    request->is_answered = memory + at_answered;
+    request->ids = memory + at_ids;
+    *glue = memory + at_glue;
+    return request;
+}
+
+/* Return a request for the taken batches, which are grouped by topic; its bytes are unwritten. NULL without
+ * memory. */
+static inline kb_lane_request *kb_lane_new_request(const kb_lane *lane, const kb_lane_node *node,
+                                                   int32_t count, uint8_t **glue) {
+    kb_lane_request *request = kb_lane_allocate(kb_lane_measure(lane, count), glue);
+    kb_produce_topic *topics;
+    kb_produce_batch *batches;
+    if (!request)
+        return NULL;
+    topics = (kb_produce_topic *)request->asked.topics;
+    batches = (kb_produce_batch *)request->asked.batches;
     request->asked.version = node->version;
-    request->asked.topics = topics;
-    request->asked.batches = batches;
-    request->asked.topic_count = request->topic_count = topic_count;
-    request->asked.batch_count = request->batch_count = count;
-    request->asked.slots = (int32_t *)((uint8_t *)request + at_slots);
-    *glue = (uint8_t *)request + at_glue;
     for (int32_t i = 0, topic = -1; i < count; i++) {
-        kb_batch *batch = lane->taken[i];
-        if (i == 0 || batch->home->topic != lane->taken[i - 1]->home->topic) {
-            request->topics[++topic] = batch->home->topic;
-            topics[topic].name = batch->home->topic->name;
-            topics[topic].id = memcpy(request->ids + KB_TOPIC_ID_BYTES * topic, batch->home->topic->id,
-                                      KB_TOPIC_ID_BYTES);
+        kb_batch *batch = request->batches[i] = lane->taken[i];
+        const kb_topic *of = batch->home->topic;
+        if (i == 0 || of != lane->taken[i - 1]->home->topic) {
+            request->topics[++topic] = of;
+            topics[topic].name = of->name;
+            topics[topic].id = memcpy(request->ids + KB_TOPIC_ID_BYTES * topic, of->id, KB_TOPIC_ID_BYTES);
             topics[topic].batch_count = 0;
         }
         topics[topic].batch_count++;
         batches[i].topic = topic;
         batches[i].partition = batch->home->index;
         batches[i].size = kb_batch_bytes(batch);
-        request->batches[i] = batch;
     }
     return request;
 }

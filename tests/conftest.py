@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
+from tests.fuzz.campaign import heed_interrupts
 from tests.oracle.java import JavaOracle
 from tests.oracle.java_programs import KAFKA_VERSION, JavaMissingError, jars
 from tests.support import secrets
@@ -27,6 +28,7 @@ pytest_generate_tests = parametrized
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    heed_interrupts()
     config.pluginmanager.register(secrets)
     if config.pluginmanager.has_plugin("xdist"):
         from tests.support import sharing

@@ -1,13 +1,6 @@
 """A slice of the campaigns against the producer, each in a process of its own."""
 
-import pytest
-
-from tests.fuzz.campaign import heed_interrupts, run_block_apart
-
-
-@pytest.fixture(autouse=True)
-def _interruptible() -> None:
-    heed_interrupts()
+from tests.fuzz.campaign import run_block_apart
 
 
 def test_children_of_a_busy_process_hang_nowhere() -> None:

@@ -1,6 +1,5 @@
 """Fixtures that tests of several subjects share."""
 
-import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -25,11 +24,3 @@ def broker(request: pytest.FixtureRequest, version: int | None) -> Iterator[Brok
     nodes = getattr(request.module, "NODES", 1)
     with Broker(topics, nodes=nodes, auto_create_topics=False, **options) as running:
         yield running
-
-
-@pytest.fixture
-def interruptible() -> Iterator[None]:
-    """Handle SIGINT, which a background process of a shell may ignore."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)

@@ -314,7 +314,6 @@ def test_signals_disturb_nothing() -> None:
         signal.signal(signal.SIGUSR1, before)
 
 
-@pytest.mark.usefixtures("interruptible")
 def test_an_interrupted_main_thread_disturbs_nothing() -> None:
     with one_connection() as (engine, _, peer):
         for _ in range(20):

@@ -14,7 +14,6 @@ from kbatch.waiting.threads import in_one_step
 MOMENT_SECONDS = 0.01
 
 
-@pytest.mark.usefixtures("interruptible")
 def test_signal_that_came_before_the_wait_ends_it() -> None:
     """Between the interpreter's last look and the wait: nothing would wake the thread for a signal then."""
     send = ctypes.CDLL(None)["raise"]  # which, unlike Python's, runs no handler
