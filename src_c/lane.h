@@ -692,7 +692,8 @@ static inline void kb_lane_received(kb_lane *lane, kb_lane_node *node, const uin
     lane->is_changed = true;
     if (!node->in_bytes && !node->is_engines)
         read = kb_lane_read(lane, node, data, size, now_ns);
-    memcpy(node->in + node->in_bytes, data + read, size - read);
+    if (size > read)
+        memcpy(node->in + node->in_bytes, data + read, size - read);
     node->in_bytes += size - read;
     if (node->in_bytes > size - read && !node->is_engines) {
         read = kb_lane_read(lane, node, node->in, node->in_bytes, now_ns);
