@@ -52,11 +52,8 @@ class SenderMetrics:
         if not self._sent:
             return
         for entries, now_ns in self._sent:
-            self._observe_sent(entries, now_ns)
+            self._observe_batches([entry.batch for entry in entries], now_ns // 1_000_000)
         self._sent.clear()
-
-    def _observe_sent(self, entries: list[InFlight], now_ns: int) -> None:
-        self._observe_batches([entry.batch for entry in entries], now_ns // 1_000_000)
 
     def _observe_batches(self, batches: Iterable[ProducerBatch], now_ms: int) -> None:
         records = 0
@@ -76,17 +73,18 @@ class SenderMetrics:
         self.observe_sent()
         if message is None:
             return
+        self._observe_answer(node_id, latency_ns, message.throttle_time_ms, now_ns)
+
+    def _observe_answer(self, node_id: int, latency_ns: int, throttle_time_ms: int, now_ns: int) -> None:
         now_ms = now_ns // 1_000_000
         record_each((self._latency, self._latency_of(node_id)), (latency_ns / 1e6,) * 2, now_ms)
-        self._throttle.record(message.throttle_time_ms, now_ms)
+        self._throttle.record(throttle_time_ms, now_ms)
 
     def completed(self, answered: Answered) -> None:
         """Record a request that the lane has sent and completed."""
-        now_ms = answered.answered_ns // 1_000_000
         self._observe_batches(answered.batches, answered.created_ns // 1_000_000)
-        latency_ms = (answered.answered_ns - answered.created_ns) / 1e6
-        record_each((self._latency, self._latency_of(answered.node_id)), (latency_ms,) * 2, now_ms)
-        self._throttle.record(0, now_ms)
+        latency_ns = answered.answered_ns - answered.created_ns
+        self._observe_answer(answered.node_id, latency_ns, 0, answered.answered_ns)
 
     def retried(self, batch: ProducerBatch, now_ns: int) -> None:
         """Record a batch that will be sent again."""

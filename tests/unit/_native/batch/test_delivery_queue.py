@@ -11,9 +11,9 @@ ITEMS = 20_000
 SECONDS = 60
 
 
-def taken(queue: DeliveryQueue, count: int) -> tuple[threading.Thread, list[object]]:
+def taken(queue: DeliveryQueue, count: int) -> tuple[threading.Thread, list[int]]:
     """Let a thread take so many items."""
-    items: list[object] = []
+    items: list[int] = []
 
     def take() -> None:
         while len(items) < count:
@@ -48,4 +48,4 @@ def test_a_source_is_asked_before_the_thread_sleeps() -> None:
         finished.append(number)
         queue.put(number + 1)
     thread.join(SECONDS)
-    assert sorted(map(int, map(str, items))) == list(range(ITEMS))
+    assert sorted(items) == list(range(ITEMS))

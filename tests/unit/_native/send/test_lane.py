@@ -252,7 +252,7 @@ def test_mutated_answers_complete_all_batches_or_none(seed: int, cuts: list[int]
         assert bytes(data).startswith(lent.received)
 
 
-@pytest.mark.parametrize("odd", ["retry", "identity", "unknown leader", "stopped", "no state", "gap"])
+@pytest.mark.parametrize("odd", ["retry", "identity", "unknown leader", "stopped", "no topic id", "gap"])
 def test_an_unusual_batch_is_left_to_the_engine(odd: str) -> None:
     turn = Turn(partitions=1)
     state = turn.states[0]
@@ -266,7 +266,7 @@ def test_an_unusual_batch_is_left_to_the_engine(odd: str) -> None:
         turn.records.ready(0)
     elif odd == "stopped":
         state.is_stopped = True
-    elif odd == "no state":
+    elif odd == "no topic id":
         turn = Turn(partitions=1)
         turn.records.note_topic_id("t", bytes(16))
     else:
