@@ -560,24 +560,6 @@ static inline int64_t kb_lane_step(kb_lane *lane, bool is_hurried, int64_t now_n
     return lane->look_ns = look_ns;
 }
 
-/* Note written bytes of a connection. */
-static inline void kb_lane_written(kb_lane_node *node, int64_t size, int64_t now_ns) {
-    kb_lane_request *request = node->last;
-    node->written_bytes += size;
-    node->active_ns = now_ns;
-    while (size > 0) {
-        struct iovec *part = &request->parts[request->part_at];
-        int64_t of_part = size < (int64_t)part->iov_len ? size : (int64_t)part->iov_len;
-        part->iov_base = (uint8_t *)part->iov_base + of_part;
-        part->iov_len -= (size_t)of_part;
-        size -= of_part;
-        if (!part->iov_len)
-            request->part_at++;
-    }
-    if (request && node->written_bytes == node->queued_bytes && request->written_ns < 0)
-        request->written_ns = now_ns;
-}
-
 /* True if bytes of the newest request wait for the socket; they are its parts from `part_at` on. */
 static inline bool kb_lane_has_unsent(const kb_lane_node *node) {
     return node->written_bytes < node->queued_bytes;
@@ -597,6 +579,55 @@ static inline void kb_lane_accept(kb_lane *lane, kb_lane_request *request, int64
     }
 }
 
+/* Take a request that is done from its connection, and leave it to the thread that completes its batches. */
+static inline void kb_lane_finish(kb_lane *lane, kb_lane_node *node, kb_lane_request *request,
+                                  int64_t answer_bytes, int64_t now_ns) {
+    kb_lane_accept(lane, request, now_ns);
+    request->answered_ns = now_ns;
+    request->answer_bytes = answer_bytes;
+    node->first = request->next;
+    if (!node->first)
+        node->last = NULL;
+    node->own_count--;
+    request->next = NULL;
+    kb_lock_acquire(&lane->answered_lock);
+    *(lane->last_answered ? &lane->last_answered->next : &lane->answered) = request;
+    lane->last_answered = request;
+    kb_lock_release(&lane->answered_lock);
+}
+
+/* Note that all of a request without an answer (acks=0) is written: its batches have no offsets. */
+static inline void kb_lane_finish_unanswered(kb_lane *lane, kb_lane_node *node, kb_lane_request *request,
+                                             int64_t now_ns) {
+    for (int32_t i = 0; i < request->batch_count; i++) {
+        request->accepted[i].batch = i;
+        request->accepted[i].base_offset = request->accepted[i].log_append_time_ms = -1;
+    }
+    lane->is_changed = true;
+    kb_lane_finish(lane, node, request, 0, now_ns);
+}
+
+/* Note written bytes of a connection. */
+static inline void kb_lane_written(kb_lane *lane, kb_lane_node *node, int64_t size, int64_t now_ns) {
+    kb_lane_request *request = node->last;
+    node->written_bytes += size;
+    node->active_ns = now_ns;
+    while (size > 0) {
+        struct iovec *part = &request->parts[request->part_at];
+        int64_t of_part = size < (int64_t)part->iov_len ? size : (int64_t)part->iov_len;
+        part->iov_base = (uint8_t *)part->iov_base + of_part;
+        part->iov_len -= (size_t)of_part;
+        size -= of_part;
+        if (!part->iov_len)
+            request->part_at++;
+    }
+    if (!request || node->written_bytes < node->queued_bytes || request->written_ns >= 0)
+        return;
+    request->written_ns = now_ns;
+    if (!lane->head.acks)
+        kb_lane_finish_unanswered(lane, node, request, now_ns);
+}
+
 /* Take an answer without its size. False, without any change, if it is unusual. */
 static inline bool kb_lane_answer(kb_lane *lane, kb_lane_node *node, const uint8_t *frame, int64_t size,
                                   int64_t now_ns) {
@@ -613,18 +644,7 @@ static inline bool kb_lane_answer(kb_lane *lane, kb_lane_node *node, const uint8
     for (int32_t i = 0; i < request->batch_count; i++)
         if (kb_is_broken(request->batches[i]->home->sequences))
             return false;
-    kb_lane_accept(lane, request, now_ns);
-    request->answered_ns = now_ns;
-    request->answer_bytes = 4 + size;
-    node->first = request->next;
-    if (!node->first)
-        node->last = NULL;
-    node->own_count--;
-    request->next = NULL;
-    kb_lock_acquire(&lane->answered_lock);
-    *(lane->last_answered ? &lane->last_answered->next : &lane->answered) = request;
-    lane->last_answered = request;
-    kb_lock_release(&lane->answered_lock);
+    kb_lane_finish(lane, node, request, 4 + size, now_ns);
     return true;
 }
 

@@ -138,7 +138,7 @@ cdef extern from "lane.h" nogil:
     kb_lane_node *kb_lane_node_of(kb_lane *lane, int32_t node_id) noexcept
     bint kb_lane_has_unsent(const kb_lane_node *node) noexcept
     int64_t kb_lane_step(kb_lane *lane, bint is_hurried, int64_t now_ns) noexcept
-    void kb_lane_written(kb_lane_node *node, int64_t size, int64_t now_ns) noexcept
+    void kb_lane_written(kb_lane *lane, kb_lane_node *node, int64_t size, int64_t now_ns) noexcept
     bint kb_lane_reserve_in(kb_lane_node *node, size_t size) noexcept
     void kb_lane_received(kb_lane *lane, kb_lane_node *node, const uint8_t *data, size_t size,
                           int64_t now_ns) noexcept
@@ -211,7 +211,9 @@ class Lent(NamedTuple):
 
 
 class Answered(NamedTuple):
-    """A request of which all batches were accepted and are completed."""
+    """A request of which all batches were accepted and are completed; `answer_bytes` is 0 if it was written
+    and needed no answer (acks=0).
+    """
 
     node_id: int
     created_ns: int
@@ -230,6 +232,8 @@ cdef class LentRequest:
     ----------
     batches : list of ProducerBatch
         Those of a topic together.
+    expects_answer : bool
+        False with acks=0.
     is_counted : bool
         The engine has seen it before.
     attempt : ProduceAttempt or None
@@ -238,6 +242,7 @@ cdef class LentRequest:
 
     cdef kb_lane_request *_raw
     cdef readonly list batches
+    cdef readonly bint expects_answer
     cdef public bint is_counted
     cdef public object attempt
 
@@ -596,6 +601,7 @@ cdef class Lane:
             request.next = NULL
             lent = LentRequest.__new__(LentRequest)
             lent._raw = request
+            lent.expects_answer = self._raw.head.acks != 0
             lent.batches = [<ProducerBatch>request.batches[i].owner for i in range(request.batch_count)]
             requests.append(lent)
             request = node.first
@@ -633,8 +639,9 @@ cdef class Lane:
         return b"" if node == NULL else _unsent(node)
 
     def written(self, int64_t connection_id, int64_t size, int64_t now_ns):
-        """Note that a connection took so many bytes."""
-        kb_lane_written(self._node(connection_id), size, now_ns)
+        """Note that a connection took so many bytes, and complete what needs no answer (acks=0)."""
+        kb_lane_written(&self._raw, self._node(connection_id), size, now_ns)
+        self.complete()
 
     def received(self, int64_t connection_id, bytes data not None, int64_t now_ns):
         """Take bytes of a connection, and complete what they accept. False if they are for the engine."""

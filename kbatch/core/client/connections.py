@@ -437,7 +437,7 @@ class Connections:
             kind,
             version,
             handle_response,
-            expects_response=True,
+            expects_response=lent.expects_answer,
             now_ns=lent.created_ns,
             deadline_ns=deadline_ns,
             size_bytes=lent.end_offset - lent.start_offset,
@@ -463,12 +463,15 @@ class Connections:
             self._metrics.lent_in_flight = in_flight
 
     def note_answered(self, answered: Answered) -> None:
-        """Note a request that was sent and answered on a lent connection."""
+        """Note a request that was sent on a lent connection, and answered if it needed that."""
         if self._metrics is None:
             return
         if not answered.was_taken_back:
             self._metrics.sent(answered.node_id, answered.sent_bytes, answered.created_ns)
             self._metrics.written(answered.node_id, answered.sent_bytes, answered.created_ns)
+        if not answered.answer_bytes:
+            self._metrics.done()
+            return
         self._metrics.received(answered.node_id, answered.answer_bytes, answered.answered_ns)
         self._metrics.answered(answered.node_id, answered.answer_bytes, answered.answered_ns)
 

@@ -779,12 +779,11 @@ def _lane_of(
     queue: DeliveryQueue | None,
 ) -> Lane | None:
     """Return the lane of a producer; None if its batches need the engine in each round: those of a
-    transaction, those without an answer, and those whose partition depends on the nodes' delays.
+    transaction, and those whose partition depends on the nodes' delays.
     """
     if (
         not CAN_WAIT
         or config.transactional_id is not None
-        or config.acks == 0
         or config.partitioner_availability_timeout_ms > 0
     ):
         return None

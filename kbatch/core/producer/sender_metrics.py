@@ -83,6 +83,8 @@ class SenderMetrics:
     def completed(self, answered: Answered) -> None:
         """Record a request that the lane has sent and completed."""
         self._observe_batches(answered.batches, answered.created_ns // 1_000_000)
+        if not answered.answer_bytes:  # acks=0
+            return
         latency_ns = answered.answered_ns - answered.created_ns
         self._observe_answer(answered.node_id, latency_ns, 0, answered.answered_ns)
 

@@ -32,7 +32,9 @@ ProduceResponse = messages.ProduceResponse
 class Turn:
     """A lane with a connection to the node that leads all partitions, and what came of its requests."""
 
-    def __init__(self, partitions: int = 2, max_in_flight: int = 5, **settings: Any) -> None:
+    def __init__(
+        self, partitions: int = 2, max_in_flight: int = 5, acks: int = -1, **settings: Any
+    ) -> None:
         policy = SealPolicy.of(settings.get("compression", "none"))
         self.records = accumulator(partitions, **{"seal_policy": policy} | settings)
         self.answered: list[Answered] = []
@@ -40,12 +42,12 @@ class Turn:
         self.lane = Lane(
             self.records,
             client_id="client",
-            acks=-1,
+            acks=acks,
             request_timeout_ms=1500,
             max_in_flight=max_in_flight,
             max_request_size=1 << 20,
             idle_ns=300_000 * MS,
-            is_idempotent=True,
+            is_idempotent=acks == -1,
             on_answered=self.note,
         )
         self.states = [PartitionState("t", partition) for partition in range(partitions)]
@@ -250,6 +252,34 @@ def test_mutated_answers_complete_all_batches_or_none(seed: int, cuts: list[int]
     assert len(lent.requests) == (0 if done == {True} else 1)
     if done == {False}:
         assert bytes(data).startswith(lent.received)
+
+
+def test_without_answers_a_written_request_is_complete() -> None:
+    turn = Turn(acks=0)
+    deliveries = [put(turn.records, partition=partition) for partition in range(2)]
+    turn.step()
+    size = len(turn.lane.unsent(CONNECTION))
+    turn.lane.written(CONNECTION, size - 1, NOW_NS)
+    assert not any(delivery.done() for delivery in deliveries)
+    turn.lane.written(CONNECTION, 1, NOW_NS + 1)
+    assert [delivery.result(0).offset for delivery in deliveries] == [-1, -1]
+    (answered,) = turn.answered
+    assert (answered.sent_bytes, answered.answer_bytes, answered.answered_ns) == (size, 0, NOW_NS + 1)
+    assert not any(state.in_flight for state in turn.states)
+    assert turn.lane.new_count() == 0
+    put(turn.records)
+    assert turn.send()  # nothing stands before it
+
+
+def test_a_request_without_answer_is_taken_back_unwritten() -> None:
+    turn = Turn(acks=0)
+    delivery = put(turn.records)
+    turn.step()
+    turn.lane.written(CONNECTION, 1, NOW_NS)
+    (lent,) = turn.lane.take_back()
+    (request,) = lent.requests
+    assert not request.expects_answer
+    assert not delivery.done()
 
 
 @pytest.mark.parametrize("odd", ["retry", "identity", "unknown leader", "stopped", "no topic id", "gap"])

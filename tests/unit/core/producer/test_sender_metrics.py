@@ -204,8 +204,10 @@ def test_latencies_are_those_of_produce_requests_alone() -> None:
 
 def test_requests_without_an_answer_have_no_latency() -> None:
     with Broker([TOPIC]) as broker, producing(broker, acks=0, enable_idempotence=False) as producer:
-        producer.send(TOPIC, b"x").result(SECONDS)
+        for _ in range(3):
+            producer.send(TOPIC, b"x").result(SECONDS)
         assert latencies(producer) == {}
+        assert metric(producer, "requests-in-flight") == 0
     with Broker([TOPIC]) as broker, producing(broker, retries=0, enable_idempotence=False) as producer:
         producer.partitions_for(TOPIC)
         broker.drop_connection("Produce", when="after")
