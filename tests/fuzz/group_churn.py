@@ -9,9 +9,9 @@ read_committed, has each record once and in its order, and the group's lag is 0.
 
 Odd blocks use the classic protocol, the others KIP-848. A Kafka that was killed sometimes has faults of its
 own afterwards. It loses markers of a transaction (transaction_kills.py), its coordinator fails over the state
-that it has loaded, or it gives a partition to two members and others to none. If a check fails and Kafka has
-logged one of them, or says so of its target assignment, the block begins anew with another Kafka, and the
-outcomes count it.
+that it has loaded, it gives a partition to two members and others to none, or it does not watch the sessions
+of members that it has loaded, and keeps those that are gone. If a check fails and Kafka has logged one of
+them, or says so of the group, the block begins anew with another Kafka, and the outcomes count it.
 """
 
 from __future__ import annotations
@@ -56,6 +56,8 @@ FAULTS_OF_KAFKA = {
     "hit an unexpected exception": "begun anew, for Kafka's coordinator had failed",
 }
 FAULTY_TARGET = "begun anew, for Kafka's target assignment was faulty"
+KEPT_MEMBERS = "begun anew, for Kafka had kept members without a session"
+FAULTS_OF_GROUP = {FAULTY_TARGET, KEPT_MEMBERS}  # what Kafka says of the group proves them
 # Longer than a session.
 PAUSE_SECONDS = SESSION_MS / 1_000 * 1.5
 SETTLE_SECONDS = 180.0
@@ -86,7 +88,8 @@ class Members:
         self._protocol = protocol
         self._rng = rng
         self._count = count
-        self._names = 0
+        self._names: dict[int, str] = {}  # by process id
+        self.gone: set[str] = set()  # names of those that had ended when all settled
         self._running: list[subprocess.Popen[bytes]] = []
         self._paused: list[tuple[float, subprocess.Popen[bytes]]] = []
         self.outcomes: Counter[str] = Counter()
@@ -97,8 +100,8 @@ class Members:
             self._start_one()
 
     def _start_one(self) -> None:
-        self._names += 1
-        options = {"bootstrap-servers": self._servers, "name": f"member-{self._names}"}
+        name = f"member-{len(self._names) + 1}"
+        options = {"bootstrap-servers": self._servers, "name": name}
         options |= {"protocol": self._protocol, "most-records": str(self._rng.choice((50, 500, 2_000)))}
         given = [text for key, value in options.items() for text in (f"--{key}", value)]
         self._running.append(
@@ -109,6 +112,7 @@ class Members:
                 stderr=subprocess.PIPE,
             )
         )
+        self._names[self._running[-1].pid] = name
         self.outcomes["came"] += 1
 
     def change(self) -> None:
@@ -137,6 +141,7 @@ class Members:
             member.send_signal(signal.SIGCONT)
             self._running.append(member)
         self._paused.clear()
+        self.gone = set(self._names.values()).difference(self._names[each.pid] for each in self._running)
 
     def end(self) -> None:
         """Let all leave."""
@@ -217,7 +222,7 @@ def await_lag_of_zero(servers: str, members: Members) -> None:
 
 
 def await_ended_transactions(servers: str) -> None:
-    """Wait until no transaction is open in the target: what a killed member left open hides what comes after it.
+    """Wait until no transaction is open in the target: what a killed member left open hides what comes after.
 
     Kafka aborts it some time after TRANSACTION_MS, which can be later than the end of the group's lag.
     """
@@ -260,6 +265,11 @@ def _target_of(member: MemberDescription) -> list[confluent_kafka.TopicPartition
     return [] if target is None else target.topic_partitions
 
 
+def keeps_members(group: ConsumerGroupDescription, gone: set[str]) -> bool:
+    """True if Kafka still has members that ended many sessions ago."""
+    return any(member.client_id in gone for member in group.members)
+
+
 def check_each_once(servers: str, count: int) -> None:
     """Check that the target has each record once, in its order."""
     table = kbatch.read_table(
@@ -283,7 +293,7 @@ def run_block(block: int, cases: int = BLOCK_CASES, *, verbose: bool = False) ->
                 outcomes += judge(broker, block, cases, rng, verbose=verbose)
             except AssertionError as error:
                 faults = [name for text, name in FAULTS_OF_KAFKA.items() if broker.has_printed(text)]
-                faults += [FAULTY_TARGET] * (FAULTY_TARGET in getattr(error, "__notes__", ()))
+                faults += FAULTS_OF_GROUP.intersection(getattr(error, "__notes__", ()))
                 if not faults:
                     error.add_note(broker.output(KAFKA_BYTES))
                     raise
@@ -326,6 +336,8 @@ def judge(broker: RealKafka, block: int, cases: int, rng: random.Random, *, verb
                 error.add_note(words_of(group))
                 if protocol == "consumer" and has_faulty_target(group):
                     error.add_note(FAULTY_TARGET)
+                if keeps_members(group, members.gone):
+                    error.add_note(KEPT_MEMBERS)
             finally:
                 error.add_note(members.last_words())
             raise
