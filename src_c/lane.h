@@ -155,7 +155,7 @@ static inline bool kb_lane_takes(const kb_lane *lane, const kb_lane_node *node, 
     if (node->version >= KB_PRODUCE_TOPIC_ID && memcmp(queue->topic->id, none, sizeof(none)) == 0)
         return false;
     return !lane->is_idempotent || (kb_same_identity(sequences->identity, lane->identity) &&
-                                    kb_may_follow(sequences, now_ns - lane->idle_ns));
+                                    sequences->rules->may_follow(sequences, now_ns - lane->idle_ns));
 }
 
 /* Seal a closed batch. Its records stay as they are without a codec, and if that fails. */
@@ -369,13 +369,13 @@ static inline void kb_lane_admit(const kb_lane *lane, const kb_lane_node *node, 
     kb_sequences *sequences = batch->home->sequences;
     kb_in_flight *entry = kb_flight_begin(batch, now_ns, -1);
     if (lane->is_idempotent) {
-        kb_sequences_number(sequences, entry);
+        sequences->rules->number(sequences, entry);
         batch->header.producer_id = lane->identity.producer_id;
         batch->header.producer_epoch = (int16_t)lane->identity.epoch;
         batch->header.base_sequence = (int32_t)(entry->counter & INT32_MAX);
         kb_batch_write_header(batch, &lane->checksum);
     } else {
-        kb_in_flight_insert(sequences, entry, NULL);
+        sequences->rules->insert(sequences, entry, NULL);
     }
     entry->node_id = node->node_id;
     entry->is_in_flight = batch->was_sent = true;
@@ -572,8 +572,8 @@ static inline void kb_lane_accept(kb_lane *lane, kb_lane_request *request, int64
         kb_batch *batch = request->batches[request->accepted[i].batch];
         kb_sequences *sequences = batch->home->sequences;
         if (lane->is_idempotent)
-            kb_sequences_acknowledge(sequences, &batch->flight, now_ns - lane->idle_ns);
-        kb_in_flight_remove(sequences, &batch->flight);
+            sequences->rules->acknowledge(sequences, &batch->flight, now_ns - lane->idle_ns);
+        sequences->rules->remove(sequences, &batch->flight);
         kb_sequences_update_gate(sequences, batch->home, kb_lane_identity(lane), lane->max_in_flight,
                                  now_ns - lane->idle_ns);
     }
@@ -641,9 +641,11 @@ static inline bool kb_lane_answer(kb_lane *lane, kb_lane_node *node, const uint8
                          &throttle_ms) ||
         throttle_ms)
         return false;
-    for (int32_t i = 0; i < request->batch_count; i++)
-        if (kb_is_broken(request->batches[i]->home->sequences))
+    for (int32_t i = 0; i < request->batch_count; i++) {
+        const kb_sequences *sequences = request->batches[i]->home->sequences;
+        if (sequences->rules->is_broken(sequences))
             return false;
+    }
     kb_lane_finish(lane, node, request, 4 + size, now_ns);
     return true;
 }

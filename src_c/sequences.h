@@ -28,6 +28,7 @@ typedef struct {
 } kb_gate;
 
 typedef struct kb_sequences {
+    const struct kb_rules *rules;
     kb_in_flight *first, *last;
     int32_t count;
     kb_identity identity;
@@ -39,6 +40,19 @@ typedef struct kb_sequences {
     bool is_doubtful, is_stopped, waits_for_identity;
     kb_gate gate; /* last passed to the accumulator */
 } kb_sequences;
+
+/* The rules that lane, native steps and kbatch.core share; a function of the same name explains each. They
+ * are called by this table, so that tests can see what a wrong one does. */
+typedef struct kb_rules {
+    void (*insert)(kb_sequences *sequences, kb_in_flight *entry, kb_in_flight *after);
+    void (*remove)(kb_sequences *sequences, kb_in_flight *entry);
+    void (*number)(kb_sequences *sequences, kb_in_flight *entry);
+    void (*acknowledge)(kb_sequences *sequences, const kb_in_flight *entry, int64_t oldest_ns);
+    bool (*is_broken)(const kb_sequences *sequences);
+    bool (*may_follow)(const kb_sequences *sequences, int64_t oldest_ns);
+    kb_gate (*gate_under)(const kb_sequences *sequences, const kb_identity *identity, int64_t max_in_flight,
+                          int64_t oldest_ns);
+} kb_rules;
 
 static const kb_gate KB_GATE_OPEN = {false, false, -1};
 
@@ -96,8 +110,9 @@ static inline void kb_sequences_restart(kb_sequences *sequences, kb_identity ide
     sequences->is_doubtful = false;
 }
 
-static inline void kb_sequences_init(kb_sequences *sequences) {
+static inline void kb_sequences_init(kb_sequences *sequences, const kb_rules *rules) {
     static const kb_identity none = {-1, -1};
+    sequences->rules = rules;
     sequences->leader = sequences->leader_epoch = -1;
     sequences->known_ns = KB_UNKNOWN_NS;
     sequences->gate = KB_GATE_OPEN;
@@ -109,7 +124,7 @@ static inline void kb_sequences_init(kb_sequences *sequences) {
 static inline void kb_sequences_number(kb_sequences *sequences, kb_in_flight *entry) {
     entry->counter = sequences->next_counter;
     sequences->next_counter += entry->record_count;
-    kb_in_flight_insert(sequences, entry, NULL);
+    sequences->rules->insert(sequences, entry, NULL);
 }
 
 /* Note that the batch is in the log, even if it has failed. It proves those before it if the answering leader
@@ -185,11 +200,21 @@ static inline kb_gate kb_gate_under(const kb_sequences *sequences, const kb_iden
     return gate;
 }
 
+static const kb_rules KB_RULES = {
+    .insert = kb_in_flight_insert,
+    .remove = kb_in_flight_remove,
+    .number = kb_sequences_number,
+    .acknowledge = kb_sequences_acknowledge,
+    .is_broken = kb_is_broken,
+    .may_follow = kb_may_follow,
+    .gate_under = kb_gate_under,
+};
+
 /* Pass a changed gate to the accumulator. */
 static inline void kb_sequences_update_gate(kb_sequences *sequences, kb_partition *partition,
                                             const kb_identity *identity, int64_t max_in_flight,
                                             int64_t oldest_ns) {
-    kb_gate gate = kb_gate_under(sequences, identity, max_in_flight, oldest_ns);
+    kb_gate gate = sequences->rules->gate_under(sequences, identity, max_in_flight, oldest_ns);
     if (kb_same_gate(gate, sequences->gate))
         return;
     sequences->gate = gate;

@@ -22,7 +22,10 @@ cdef extern from "sequences.h" nogil:
         bint fresh_blocked
         int64_t retry_number
 
+    ctypedef struct kb_rules
+
     ctypedef struct kb_sequences:
+        const kb_rules *rules
         kb_in_flight *first
         int32_t count
         kb_identity identity
@@ -37,20 +40,23 @@ cdef extern from "sequences.h" nogil:
         bint waits_for_identity
         kb_gate gate
 
+    ctypedef struct kb_rules:
+        void (*insert)(kb_sequences *sequences, kb_in_flight *entry, kb_in_flight *after) noexcept
+        void (*remove)(kb_sequences *sequences, kb_in_flight *entry) noexcept
+        void (*number)(kb_sequences *sequences, kb_in_flight *entry) noexcept
+        void (*acknowledge)(kb_sequences *sequences, const kb_in_flight *entry, int64_t oldest_ns) noexcept
+        bint (*is_broken)(const kb_sequences *sequences) noexcept
+        bint (*may_follow)(const kb_sequences *sequences, int64_t oldest_ns) noexcept
+        kb_gate (*gate_under)(const kb_sequences *sequences, const kb_identity *identity,
+                              int64_t max_in_flight, int64_t oldest_ns) noexcept
+
+    const kb_rules KB_RULES
+
     bint kb_same_identity(kb_identity a, kb_identity b) noexcept
     kb_in_flight *kb_flight_begin(kb_batch *batch, int64_t now_ns, int64_t counter) noexcept
-    void kb_in_flight_insert(kb_sequences *sequences, kb_in_flight *entry, kb_in_flight *after) noexcept
-    void kb_in_flight_remove(kb_sequences *sequences, kb_in_flight *entry) noexcept
-    void kb_sequences_init(kb_sequences *sequences) noexcept
+    void kb_sequences_init(kb_sequences *sequences, const kb_rules *rules) noexcept
     void kb_sequences_restart(kb_sequences *sequences, kb_identity identity, int64_t counter) noexcept
-    void kb_sequences_number(kb_sequences *sequences, kb_in_flight *entry) noexcept
-    void kb_sequences_acknowledge(kb_sequences *sequences, const kb_in_flight *entry,
-                                  int64_t oldest_ns) noexcept
     bint kb_has_hole(const kb_sequences *sequences) noexcept
-    bint kb_is_broken(const kb_sequences *sequences) noexcept
-    bint kb_may_follow(const kb_sequences *sequences, int64_t oldest_ns) noexcept
-    kb_gate kb_gate_under(const kb_sequences *sequences, const kb_identity *identity, int64_t max_in_flight,
-                          int64_t oldest_ns) noexcept
     void kb_sequences_update_gate(kb_sequences *sequences, kb_partition *partition,
                                   const kb_identity *identity, int64_t max_in_flight,
                                   int64_t oldest_ns) noexcept
@@ -87,3 +93,6 @@ cdef class PartitionState:
 
 
 cdef kb_identity identity_of(object identity) except *
+
+# The rules of all partitions.
+cdef kb_rules RULES

@@ -29,6 +29,7 @@ NO_IDENTITY = Identity(-1, -1)
 # muted, fresh_blocked and retry_number for `RecordAccumulator.set_gate`; most partitions have this one.
 OPEN = (False, False, -1)
 cdef object _NO_IDENTITY = NO_IDENTITY
+RULES = KB_RULES
 
 
 cdef kb_identity identity_of(object identity) except *:
@@ -175,7 +176,7 @@ cdef class PartitionState:
         self.topic_id = b""
         self._identity = _NO_IDENTITY
         self._entries = set()
-        kb_sequences_init(&self.raw)
+        kb_sequences_init(&self.raw, &RULES)
 
     # The batches in flight
 
@@ -219,9 +220,9 @@ cdef class PartitionState:
         cdef InFlight entry = InFlight(self, batch, now_ns)
         self._entries.add(entry)
         if is_numbered:
-            kb_sequences_number(&self.raw, entry.raw)
+            self.raw.rules.number(&self.raw, entry.raw)
         else:
-            kb_in_flight_insert(&self.raw, entry.raw, NULL)
+            self.raw.rules.insert(&self.raw, entry.raw, NULL)
         return entry
 
     def forget(self, InFlight entry not None):
@@ -231,7 +232,7 @@ cdef class PartitionState:
     cdef bint _forget(self, InFlight entry) except -1:
         if entry not in self._entries:
             return False
-        kb_in_flight_remove(&self.raw, entry.raw)
+        self.raw.rules.remove(&self.raw, entry.raw)
         self.disown(entry)
         return True
 
@@ -249,7 +250,7 @@ cdef class PartitionState:
         for batch in parts:
             part = InFlight(self, batch, entry.raw.sent_ns, counter)
             self._entries.add(part)
-            kb_in_flight_insert(&self.raw, part.raw, before)
+            self.raw.rules.insert(&self.raw, part.raw, before)
             before = part.raw
             counter += part.raw.record_count
         self._forget(entry)
@@ -265,7 +266,7 @@ cdef class PartitionState:
         """Note that the batch is in the log. It proves those before it if the answering leader is known to
         have had their numbers in its state (`is_known_since`).
         """
-        kb_sequences_acknowledge(&self.raw, entry.raw, oldest_ns)
+        self.raw.rules.acknowledge(&self.raw, entry.raw, oldest_ns)
         self._forget(entry)
 
     @property
@@ -276,7 +277,7 @@ cdef class PartitionState:
     @property
     def is_broken(self):
         """True if a batch is missing, or may be."""
-        return kb_is_broken(&self.raw)
+        return self.raw.rules.is_broken(&self.raw)
 
     # The leader
 
@@ -312,9 +313,9 @@ cdef class PartitionState:
     cdef kb_gate _gate_under(self, object identity, Py_ssize_t max_in_flight, int64_t oldest_ns) except *:
         cdef kb_identity raw
         if identity is None:
-            return kb_gate_under(&self.raw, NULL, max_in_flight, oldest_ns)
+            return self.raw.rules.gate_under(&self.raw, NULL, max_in_flight, oldest_ns)
         raw = identity_of(identity)
-        return kb_gate_under(&self.raw, &raw, max_in_flight, oldest_ns)
+        return self.raw.rules.gate_under(&self.raw, &raw, max_in_flight, oldest_ns)
 
     cdef int _update_gate(self, PartitionQueue queue, object identity, Py_ssize_t max_in_flight,
                           int64_t oldest_ns) except -1:

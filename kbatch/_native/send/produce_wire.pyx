@@ -27,10 +27,7 @@ from kbatch._native.send.in_flight cimport (
     PartitionState,
     identity_of,
     kb_identity,
-    kb_is_broken,
-    kb_may_follow,
     kb_same_identity,
-    kb_sequences_acknowledge,
 )
 
 from kbatch._native.send.in_flight import NO_IDENTITY
@@ -166,7 +163,8 @@ cdef class ProduceFrame:
             if state is None or not _is_new(batch):
                 return False
             if identity is not None and not (
-                kb_same_identity(state.raw.identity, raw_identity) and kb_may_follow(&state.raw, oldest_ns)
+                kb_same_identity(state.raw.identity, raw_identity)
+                and state.raw.rules.may_follow(&state.raw, oldest_ns)
             ):
                 return False
             known.append(state)
@@ -424,13 +422,13 @@ cdef class AllAccepted:
         cdef InFlight entry
         cdef Py_ssize_t i
         for entry in entries:
-            if kb_is_broken(&entry.state.raw):
+            if entry.state.raw.rules.is_broken(&entry.state.raw):
                 return False
         for i in range(PyList_GET_SIZE(entries)):
             each = &self._request._accepted[i]
             entry = <InFlight>entries[each.batch]
             if identity is not None:
-                kb_sequences_acknowledge(&entry.state.raw, entry.raw, oldest_ns)
+                entry.state.raw.rules.acknowledge(&entry.state.raw, entry.raw, oldest_ns)
             entry.state._forget(entry)
             if entry.batch.finish(SUCCEEDED, each.base_offset, each.log_append_time_ms, None, None):
                 completed.append(entry.batch.completion)
