@@ -54,6 +54,8 @@ BROKER_KILL_STEPS = 12
 FAULTS_OF_KAFKA = {
     SKIPPING: "begun anew, for Kafka had skipped markers",
     "hit an unexpected exception": "begun anew, for Kafka's coordinator had failed",
+    "is out of sync with the underlying log": "begun anew, for Kafka's coordinator had begun without its log",
+    "Failed to load metadata from __consumer_offsets": "begun anew, for Kafka could not load its groups",
 }
 FAULTY_TARGET = "begun anew, for Kafka's target assignment was faulty"
 KEPT_MEMBERS = "begun anew, for Kafka had kept members without a session"
