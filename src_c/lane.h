@@ -78,6 +78,9 @@ typedef struct {
                         const uint8_t **packed);
     void *scratch;
     bool seals; /* it can compress */
+    /* True if batches go at once; other threads change that, and set the alarm then. */
+    int (*is_hurried)(void *accumulator);
+    void *accumulator;
     int64_t inline_bytes, linger_ns, max_request_bytes, request_timeout_ns, idle_ns;
     int32_t max_in_flight;   /* requests of a connection */
     bool is_idempotent;
@@ -526,11 +529,12 @@ static inline int64_t kb_lane_due_ns(const kb_lane *lane, kb_node_queues *queues
 /* Send what may go now, at most one request to a node. Return when to look again, if nothing happens: after
  * a request at once.
  * `lane->needs_engine` says that there is work for the engine which it has not seen. */
-static inline int64_t kb_lane_step(kb_lane *lane, bool is_hurried, int64_t now_ns) {
+static inline int64_t kb_lane_step(kb_lane *lane, int64_t now_ns) {
     int64_t look_ns = INT64_MAX;
-    bool is_new = lane->is_changed || now_ns >= lane->look_ns;
+    bool is_hurried, is_new = lane->is_changed || now_ns >= lane->look_ns;
     lane->is_changed = lane->needs_engine = false;
-    kb_alarm_clear(lane->alarm);
+    kb_alarm_clear(lane->alarm); /* what changes from here on rings, and what has changed is seen below */
+    is_hurried = lane->is_hurried(lane->accumulator);
     kb_lane_take_filled(lane);
     for (int32_t i = 0; i < lane->queues->count; i++) {
         kb_node_queues *queues = &lane->queues->nodes[i];

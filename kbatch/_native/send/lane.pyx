@@ -117,6 +117,8 @@ cdef extern from "lane.h" nogil:
                             const uint8_t **packed) noexcept
         void *scratch
         bint seals
+        bint (*is_hurried)(void *accumulator) noexcept
+        void *accumulator
         int64_t inline_bytes
         int64_t linger_ns
         int64_t max_request_bytes
@@ -137,7 +139,7 @@ cdef extern from "lane.h" nogil:
     kb_lane_node *kb_lane_add_node(kb_lane *lane) noexcept
     kb_lane_node *kb_lane_node_of(kb_lane *lane, int32_t node_id) noexcept
     bint kb_lane_has_unsent(const kb_lane_node *node) noexcept
-    int64_t kb_lane_step(kb_lane *lane, bint is_hurried, int64_t now_ns) noexcept
+    int64_t kb_lane_step(kb_lane *lane, int64_t now_ns) noexcept
     void kb_lane_written(kb_lane *lane, kb_lane_node *node, int64_t size, int64_t now_ns) noexcept
     bint kb_lane_reserve_in(kb_lane_node *node, size_t size) noexcept
     void kb_lane_received(kb_lane *lane, kb_lane_node *node, const uint8_t *data, size_t size,
@@ -351,6 +353,8 @@ cdef class Lane:
         self._raw.compress = _compress
         self._raw.scratch = &self._scratch
         self._raw.seals = self._can_seal()
+        self._raw.is_hurried = _is_hurried
+        self._raw.accumulator = <void *>accumulator
         self._raw.inline_bytes = accumulator.seal_policy.inline_bytes
         self._raw.linger_ns = accumulator.linger_ns
         self._raw.max_request_bytes = max_request_size
@@ -492,7 +496,7 @@ cdef class Lane:
                 return EVENTS
 
     cdef int64_t _step(self, int64_t now_ns) noexcept nogil:
-        cdef int64_t look_ns = kb_lane_step(&self._raw, self._accumulator.is_hurried(), now_ns)
+        cdef int64_t look_ns = kb_lane_step(&self._raw, now_ns)
         if self._accumulator.unsealed_count:
             self._raw.needs_engine = True
         return look_ns
@@ -653,6 +657,10 @@ cdef class Lane:
         kb_lane_received(&self._raw, node, <const uint8_t *>PyBytes_AS_STRING(data), len(data), now_ns)
         self.complete()
         return True
+
+
+cdef bint _is_hurried(void *accumulator) noexcept nogil:
+    return (<RecordAccumulator>accumulator).is_hurried()
 
 
 cdef int64_t _compress(void *scratch, int codec, int level, const kb_chain *chain, int64_t records_bytes,

@@ -1,5 +1,6 @@
-/* Threads that use what the lane shares, for ThreadSanitizer: some append records and seal what they fill, one
- * drives the lane, one completes what was accepted, and one is the broker at the other end of a socket.
+/* Threads that use what the lane shares, for ThreadSanitizer: some append records, seal what they fill and
+ * flush, one drives the lane, one completes what was accepted, and one is the broker at the other end of a
+ * socket.
  *
  * The argument names the locks to leave out (NONE, QUEUES, FILLED, ALARM, ANSWERED): that must be reported. */
 #include <pthread.h>
@@ -33,12 +34,14 @@ enum {
     PARTITIONS = 4,
     APPENDERS = 3,
     RECORDS = 100000, /* of each appender */
+    FLUSH_EVERY = 50,
+    PATIENCE_S = 30,
     BATCH_BYTES = 4000,
     VALUE_BYTES = 100,
     CHUNK_BYTES = 2 * BATCH_BYTES,
-    LINGER_NS = 200000,
     FRAME_BYTES = 1 << 20
 };
+static const int64_t LINGER_NS = INT64_C(3600000000000); /* longer than anything here waits */
 
 static kb_lane lane;
 static kb_queues queues;
@@ -48,8 +51,11 @@ static kb_topic topic = {.id = "0123456789abcde"};
 static kb_partition partitions[PARTITIONS];
 static kb_sequences sequences[PARTITIONS];
 static int sockets[2], poller, waker, completer_waker;
-static int is_hurried, is_over; /* flags of descriptor.h */
-static int64_t completed_count;  /* of records; the completer's, until it has ended */
+static int flush_count; /* atomic */
+static int is_over;     /* a flag of descriptor.h */
+static pthread_mutex_t completed_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t completed = PTHREAD_COND_INITIALIZER;
+static int64_t completed_numbers[PARTITIONS]; /* of the next record to be completed */
 
 static void require(bool is_true, const char *what) {
     if (is_true)
@@ -112,9 +118,14 @@ static step try_append(kb_partition *partition, kb_batch *fresh, const kb_record
     return did;
 }
 
-static void wake_lane(const kb_partition *partition, int64_t deadline_ns) {
-    if (!kb_alarm_is_busy(&alarm_, partition->leader) && kb_alarm_set(&alarm_, deadline_ns))
+static void wake_lane(int64_t deadline_ns) {
+    if (kb_alarm_set(&alarm_, deadline_ns))
         kb_descriptor_ring(waker);
+}
+
+static void wake_lane_for(const kb_partition *partition, int64_t deadline_ns) {
+    if (!kb_alarm_is_busy(&alarm_, partition->leader))
+        wake_lane(deadline_ns);
 }
 
 static void append(kb_partition *partition, const kb_record *record, int64_t now_ns) {
@@ -124,11 +135,11 @@ static void append(kb_partition *partition, const kb_record *record, int64_t now
         did = try_append(partition, fresh, record);
         if (did.full) {
             kb_lane_seal(&lane, partition, did.full);
-            wake_lane(partition, INT64_MIN);
+            wake_lane_for(partition, INT64_MIN);
         }
         if (did.has_opened) {
             fresh = NULL;
-            wake_lane(partition, now_ns + LINGER_NS);
+            wake_lane_for(partition, now_ns + LINGER_NS);
         }
         if (!did.is_done && !did.full)
             fresh = new_batch(partition, now_ns);
@@ -137,30 +148,70 @@ static void append(kb_partition *partition, const kb_record *record, int64_t now
         free_batch(fresh);
 }
 
+/* Wait until the partition's records so far are completed. */
+static void flush(kb_partition *partition) {
+    struct timespec deadline;
+    int64_t number;
+    clock_gettime(CLOCK_REALTIME, &deadline);
+    deadline.tv_sec += PATIENCE_S;
+    kb_lock_acquire(&partition->lock);
+    number = partition->next_number;
+    kb_lock_release(&partition->lock);
+    __atomic_add_fetch(&flush_count, 1, __ATOMIC_SEQ_CST);
+    wake_lane(INT64_MIN);
+    pthread_mutex_lock(&completed_lock);
+    while (completed_numbers[partition->index] < number)
+        require(!pthread_cond_timedwait(&completed, &completed_lock, &deadline), "a flush is not over");
+    pthread_mutex_unlock(&completed_lock);
+    __atomic_sub_fetch(&flush_count, 1, __ATOMIC_SEQ_CST);
+}
+
 static void *append_all(void *argument) {
     unsigned seed = (unsigned)(uintptr_t)argument;
     uint8_t value[VALUE_BYTES] = {0};
     kb_record record = {.key.size = -1, .value = {value, VALUE_BYTES}};
     for (int i = 0; i < RECORDS; i++) {
+        kb_partition *partition = &partitions[rand_r(&seed) % PARTITIONS];
         record.timestamp_ms = i;
-        append(&partitions[rand_r(&seed) % PARTITIONS], &record, kb_lane_now_ns());
+        append(partition, &record, kb_lane_now_ns());
+        if (i % FLUSH_EVERY == FLUSH_EVERY - 1)
+            flush(partition);
     }
+    for (int i = 0; i < PARTITIONS; i++)
+        flush(&partitions[i]);
     return NULL;
 }
 
 /* The lane */
+
+static int find_flush(void *accumulator) {
+    (void)accumulator;
+    return __atomic_load_n(&flush_count, __ATOMIC_SEQ_CST) > 0;
+}
+
+/* A flush begins when the lane has just found none: it must ring, although something rang before. */
+static int miss_flush(void *accumulator) {
+    require(kb_alarm_set(&alarm_, INT64_MIN), "a flush during a step does not ring");
+    return find_flush(accumulator);
+}
+
+static void step_beside_flush(void) {
+    kb_alarm_set(&alarm_, INT64_MIN);
+    lane.is_hurried = miss_flush;
+    kb_lane_step(&lane, kb_lane_now_ns());
+    lane.is_hurried = find_flush;
+}
 
 static void *drive(void *argument) {
     kb_lane_event others[KB_LANE_EVENTS];
     int was_rung;
     (void)argument;
     while (!kb_flag_load(&is_over)) {
-        int64_t now_ns = kb_lane_now_ns(), until_ns = kb_lane_step(&lane, kb_flag_load(&is_hurried), now_ns);
+        int64_t now_ns = kb_lane_now_ns(), until_ns = kb_lane_step(&lane, now_ns);
         kb_lane_flush_all(&lane, poller);
         require(!lane.needs_engine, "the lane left something to the engine");
         if (kb_lane_answered_ns(&lane) != INT64_MAX)
             kb_descriptor_ring(completer_waker);
-        until_ns = until_ns < now_ns + 10000000 ? until_ns : now_ns + 10000000;
         require(!kb_lane_wait(&lane, poller, waker, until_ns > now_ns ? until_ns - now_ns : 0, others,
                               &was_rung),
                 "an event is not the lane's");
@@ -170,14 +221,17 @@ static void *drive(void *argument) {
 
 /* Completing */
 
-static void complete(kb_lane_request *request, int64_t *next_offsets) {
+static void complete(kb_lane_request *request) {
     for (int32_t i = 0; i < request->batch_count; i++) {
         kb_batch *batch = request->batches[request->accepted[i].batch];
         kb_partition *partition = batch->home;
-        require(request->accepted[i].base_offset == next_offsets[partition->index], "a wrong offset");
-        require(batch->first_number == next_offsets[partition->index], "a batch in the wrong order");
-        next_offsets[partition->index] += batch->contents.count;
-        completed_count += batch->contents.count;
+        int64_t *number = &completed_numbers[partition->index];
+        pthread_mutex_lock(&completed_lock);
+        require(batch->first_number == *number, "a batch in the wrong order");
+        require(request->accepted[i].base_offset == *number, "a wrong offset");
+        *number += batch->contents.count;
+        pthread_cond_broadcast(&completed);
+        pthread_mutex_unlock(&completed_lock);
         kb_lock_acquire(&partition->lock);
         batch->state = KB_BATCH_DONE;
         kb_lock_release(&partition->lock);
@@ -187,17 +241,14 @@ static void complete(kb_lane_request *request, int64_t *next_offsets) {
 }
 
 static void *complete_all(void *argument) {
-    int64_t next_offsets[PARTITIONS] = {0};
     (void)argument;
-    while (completed_count < APPENDERS * RECORDS) {
+    while (!kb_flag_load(&is_over)) {
         kb_descriptor_drain(completer_waker);
         for (kb_lane_request *each = kb_lane_take_answered(&lane), *next; each; each = next) {
             next = each->next;
-            complete(each, next_offsets);
+            complete(each);
         }
     }
-    kb_flag_store(&is_over, 1);
-    kb_descriptor_ring(waker);
     return NULL;
 }
 
@@ -296,6 +347,7 @@ static void set_up_lane(void) {
     lane.head.client_id.size = lane.head.transactional_id.size = -1;
     lane.head.acks = -1;
     lane.seals = lane.is_idempotent = true;
+    lane.is_hurried = find_flush;
     lane.inline_bytes = BATCH_BYTES;
     lane.linger_ns = LINGER_NS;
     lane.max_request_bytes = FRAME_BYTES / 2;
@@ -364,6 +416,7 @@ int main(int count, char **arguments) {
     set_up_sockets();
     set_up_lane();
     set_up_partitions();
+    step_beside_flush();
     leave_out(arguments[1]);
     pthread_create(&broker, NULL, serve, NULL);
     pthread_create(&driver, NULL, drive, NULL);
@@ -372,14 +425,14 @@ int main(int count, char **arguments) {
         pthread_create(&appenders[i], NULL, append_all, (void *)(i + 1));
     for (int i = 0; i < APPENDERS; i++)
         pthread_join(appenders[i], NULL);
-    kb_flag_store(&is_hurried, 1);
+    kb_flag_store(&is_over, 1);
     kb_descriptor_ring(waker);
+    kb_descriptor_ring(completer_waker);
     pthread_join(completer, NULL);
     pthread_join(driver, NULL);
     shutdown(sockets[0], SHUT_RDWR);
     pthread_join(broker, NULL);
     for (int i = 0; i < PARTITIONS; i++)
         require(!sequences[i].first && !partitions[i].first, "a batch is left");
-    printf("%lld records\n", (long long)completed_count);
     return 0;
 }
