@@ -86,6 +86,9 @@ typedef struct {
     bool is_idempotent;
     /* of a turn */
     kb_identity identity;
+    int64_t transaction;     /* which a partition must have been added to; 0: none */
+    bool ends_when_answered; /* the turn ends with the last answer, which a commit waits for */
+    bool has_accepted;       /* an answer, in this turn */
     kb_lane_node *nodes;
     int32_t node_count, node_room;
     int64_t look_ns;   /* the last step's result */
@@ -143,6 +146,16 @@ static inline bool kb_lane_may_send(const kb_lane *lane, const kb_lane_node *nod
            node->engine_count + node->own_count < lane->max_in_flight;
 }
 
+/* True if a new batch of the partition, whose gate is open, gets its number from the lane. With nothing in
+ * flight it may be the first of the producer's next epoch. */
+static inline bool kb_lane_may_number(const kb_lane *lane, const kb_sequences *sequences, int64_t now_ns) {
+    if (lane->transaction && sequences->transaction != lane->transaction)
+        return false;
+    if (kb_same_identity(sequences->identity, lane->identity))
+        return sequences->rules->may_follow(sequences, now_ns - lane->idle_ns);
+    return !sequences->first && sequences->identity.producer_id == lane->identity.producer_id;
+}
+
 /* True if the head of a queue, which may go, is the lane's to send: new, and in a sound partition. */
 static inline bool kb_lane_takes(const kb_lane *lane, const kb_lane_node *node, const kb_partition *queue,
                                  const kb_batch *head, int64_t now_ns) {
@@ -157,8 +170,7 @@ static inline bool kb_lane_takes(const kb_lane *lane, const kb_lane_node *node, 
         return false;
     if (node->version >= KB_PRODUCE_TOPIC_ID && memcmp(queue->topic->id, none, sizeof(none)) == 0)
         return false;
-    return !lane->is_idempotent || (kb_same_identity(sequences->identity, lane->identity) &&
-                                    sequences->rules->may_follow(sequences, now_ns - lane->idle_ns));
+    return !lane->is_idempotent || kb_lane_may_number(lane, sequences, now_ns);
 }
 
 /* Seal a closed batch. Its records stay as they are without a codec, and if that fails. */
@@ -372,6 +384,8 @@ static inline void kb_lane_admit(const kb_lane *lane, const kb_lane_node *node, 
     kb_sequences *sequences = batch->home->sequences;
     kb_in_flight *entry = kb_flight_begin(batch, now_ns, -1);
     if (lane->is_idempotent) {
+        if (!kb_same_identity(sequences->identity, lane->identity))
+            kb_sequences_restart(sequences, lane->identity, 0);
         sequences->rules->number(sequences, entry);
         batch->header.producer_id = lane->identity.producer_id;
         batch->header.producer_epoch = (int16_t)lane->identity.epoch;
@@ -526,6 +540,14 @@ static inline int64_t kb_lane_due_ns(const kb_lane *lane, kb_node_queues *queues
     return due_ns;
 }
 
+/* True if requests of the lane are unanswered. */
+static inline bool kb_lane_has_requests(const kb_lane *lane) {
+    for (int32_t i = 0; i < lane->node_count; i++)
+        if (lane->nodes[i].first)
+            return true;
+    return false;
+}
+
 /* Send what may go now, at most one request to a node. Return when to look again, if nothing happens: after
  * a request at once.
  * `lane->needs_engine` says that there is work for the engine which it has not seen. */
@@ -560,6 +582,7 @@ static inline int64_t kb_lane_step(kb_lane *lane, int64_t now_ns) {
     lane->needs_engine &= is_new || lane->is_changed;
     for (int32_t i = 0; i < lane->node_count; i++)
         lane->needs_engine |= lane->nodes[i].is_engines;
+    lane->needs_engine |= lane->ends_when_answered && lane->has_accepted && !kb_lane_has_requests(lane);
     kb_alarm_sleep_until(lane->alarm, look_ns);
     return lane->look_ns = look_ns;
 }
@@ -587,6 +610,7 @@ static inline void kb_lane_accept(kb_lane *lane, kb_lane_request *request, int64
 static inline void kb_lane_finish(kb_lane *lane, kb_lane_node *node, kb_lane_request *request,
                                   int64_t answer_bytes, int64_t now_ns) {
     kb_lane_accept(lane, request, now_ns);
+    lane->has_accepted = true;
     request->answered_ns = now_ns;
     request->answer_bytes = answer_bytes;
     node->first = request->next;

@@ -37,6 +37,7 @@ typedef struct kb_sequences {
     int64_t hole_end;      /* after the last failed record that had a number */
     int64_t known_ns;      /* the leader has known the producer since then */
     int32_t leader, leader_epoch;
+    int64_t transaction;   /* the last one that the coordinator has added the partition to */
     bool is_doubtful, is_stopped, waits_for_identity;
     kb_gate gate; /* last passed to the accumulator */
 } kb_sequences;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,8 +10,12 @@ from kbatch._native.send.in_flight import NO_IDENTITY
 from kbatch.core.client.connection import Connection
 from kbatch.core.client.connections import Connections
 from kbatch.core.client.node_state import NodeState
+from kbatch.core.producer import sender
 from kbatch.core.producer.sender import Sender
+from kbatch.core.producer.transactional_sequences import TransactionalSequences
 from tests.simulation.planting import plants
+
+plants_transactional = partial(plants, of_transactions=True)
 
 
 def _replacing(**values: Any) -> Any:
@@ -146,3 +151,86 @@ def bytes_of_the_lane_are_dropped(original: Any) -> Any:
             self._connections.handle_bytes = handle  # type: ignore[method-assign]
 
     return take_back
+
+
+# Without answers
+
+
+class _EagerLane:
+    """A lane to which all bytes of a request are written when the first ones are."""
+
+    def __init__(self, lane: Any) -> None:
+        self._lane = lane
+        self._unwritten: dict[int, bytes] = {}  # by connection
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._lane, name)
+
+    def unsent(self, connection_id: int) -> Any:
+        return self._unwritten.get(connection_id) or self._lane.unsent(connection_id)
+
+    def written(self, connection_id: int, size: int, now_ns: int) -> None:
+        data = self.unsent(connection_id)
+        if size and not self._unwritten.get(connection_id):
+            self._lane.written(connection_id, len(data), now_ns)
+        self._unwritten[connection_id] = data[size:]
+
+    def take_back(self) -> list[Any]:
+        unwritten, self._unwritten = self._unwritten, {}
+        lent = [(each, unwritten.get(each.connection_id, b"")) for each in self._lane.take_back()]
+        return [
+            each._replace(unsent=rest + each.unsent, written_bytes=each.written_bytes - len(rest))
+            for each, rest in lent
+        ]
+
+
+@plants(sender, "_lane_of")
+def a_request_without_answer_is_complete_too_early(original: Any) -> Any:
+    """With acks=0 a request of the lane is complete when its first bytes are written."""
+
+    def lane_of(config: Any, *rest: Any) -> Any:
+        lane = original(config, *rest)
+        return lane if config.acks or lane is None else _EagerLane(lane)
+
+    return lane_of
+
+
+# Transactions
+
+
+@plants_transactional(TransactionalSequences, "note_sent")
+def partitions_of_the_lane_are_not_told(original: Any) -> Any:
+    """The transaction does not know the partitions to which the lane has sent."""
+    return lambda self, batches: None
+
+
+@plants_transactional(TransactionalSequences, "lane_transaction")
+def the_lane_adds_no_partitions(original: Any) -> Any:
+    """Version 1: the lane sends to partitions that the coordinator has not added."""
+    return property(lambda self: 0)
+
+
+@plants_transactional(Sender, "lend")
+def a_turn_outlasts_what_a_commit_awaits(original: Any) -> Any:
+    """A turn goes on when the last answer has come that a commit waits for."""
+
+    def lend(self: Sender, *rest: Any) -> Any:
+        accumulator = self._accumulator
+        completing, accumulator.completing = accumulator.completing, False
+        try:
+            return original(self, *rest)
+        finally:
+            accumulator.completing = completing
+
+    return lend
+
+
+@plants_transactional(TransactionalSequences, "begin")
+def all_transactions_are_one_to_the_lane(original: Any) -> Any:
+    """Version 1: a partition of an earlier transaction counts as added to the next, in the lane only."""
+
+    def begin(self: TransactionalSequences) -> None:
+        original(self)
+        self._number = 1
+
+    return begin

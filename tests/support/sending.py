@@ -384,10 +384,32 @@ class Sending:
         self._run_callbacks()
 
     def _run_callbacks(self) -> None:
-        for completion in self.engine.poll_completed():
+        self._complete(self.engine.poll_completed())
+
+    def _complete(self, completed: list[Completion]) -> None:
+        for completion in completed:
             assert not any(completion is other for other in self.completed), "completed twice"
             self.completed.append(completion)
             completion.run_callbacks(_threw)
+
+    def with_lane(self) -> Self:
+        """Let a lane send from now on (`take_turn`)."""
+        assert self.engine.open_lane(self._complete)
+        return self
+
+    def take_turn(self, size_bytes: int = 2**31) -> None:
+        """Let the lane write that many bytes to each node, and run the sender afterwards."""
+        lane = self.engine.lend(lambda connection_id: -1, self.now_ns)
+        assert lane is not None
+        lane.step(self.now_ns, was_rung=True)
+        for link in self.links.values():
+            data = lane.unsent(link.connection_id)[:size_bytes]
+            link.received += data
+            for frame in link.frames():
+                self._arrive(self._read(link, codec.decode_request(frame)))
+            lane.written(link.connection_id, len(data), self.now_ns)
+        self.engine.take_back(self.now_ns)
+        self.run()
 
     def advance(self, duration_ms: float) -> None:
         """Let time pass, deadline by deadline."""

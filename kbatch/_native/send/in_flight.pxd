@@ -35,6 +35,7 @@ cdef extern from "sequences.h" nogil:
         int64_t known_ns
         int32_t leader
         int32_t leader_epoch
+        int64_t transaction
         bint is_doubtful
         bint is_stopped
         bint waits_for_identity
@@ -79,7 +80,6 @@ cdef class PartitionState:
     cdef readonly int32_t partition
     cdef readonly tuple key
     cdef public bytes topic_id
-    cdef object _identity            # what `raw.identity` says
     cdef set _entries                # owns what `raw` lists
     cdef kb_sequences raw
 

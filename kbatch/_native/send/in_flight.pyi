@@ -52,6 +52,7 @@ class PartitionState:
     acked_counter: int
     hole_end: int
     known_ns: int
+    transaction: int
     is_doubtful: bool
     is_stopped: bool
     waits_for_identity: bool

@@ -28,7 +28,6 @@ class Identity(NamedTuple):
 NO_IDENTITY = Identity(-1, -1)
 # muted, fresh_blocked and retry_number for `RecordAccumulator.set_gate`; most partitions have this one.
 OPEN = (False, False, -1)
-cdef object _NO_IDENTITY = NO_IDENTITY
 RULES = KB_RULES
 
 
@@ -153,6 +152,8 @@ cdef class PartitionState:
     known_ns : int
         The leader has known the producer id since this time: that of the first transmission of the batch that
         it acknowledged last. UNKNOWN_NS if it may not know it.
+    transaction : int
+        The last transaction that the coordinator has added the partition to (TransactionalSequences).
     is_doubtful : bool
         A failed batch may be in the log (TransactionalSequences).
     waits_for_identity : bool
@@ -174,7 +175,6 @@ cdef class PartitionState:
         self.partition = partition
         self.key = (topic, partition)
         self.topic_id = b""
-        self._identity = _NO_IDENTITY
         self._entries = set()
         kb_sequences_init(&self.raw, &RULES)
 
@@ -259,7 +259,6 @@ cdef class PartitionState:
 
     def restart(self, identity not None, int64_t counter):
         """Restart the numbers, under `identity`."""
-        self._identity = identity
         kb_sequences_restart(&self.raw, identity_of(identity), counter)
 
     def acknowledge(self, InFlight entry not None, int64_t oldest_ns):
@@ -340,12 +339,11 @@ cdef class PartitionState:
 
     @property
     def identity(self):
-        return self._identity
+        return Identity(self.raw.identity.producer_id, self.raw.identity.epoch)
 
     @identity.setter
     def identity(self, value):
         self.raw.identity = identity_of(value)
-        self._identity = value
 
     @property
     def next_counter(self):
@@ -378,6 +376,14 @@ cdef class PartitionState:
     @known_ns.setter
     def known_ns(self, int64_t value):
         self.raw.known_ns = value
+
+    @property
+    def transaction(self):
+        return self.raw.transaction
+
+    @transaction.setter
+    def transaction(self, int64_t value):
+        self.raw.transaction = value
 
     @property
     def is_doubtful(self):

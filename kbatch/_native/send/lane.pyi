@@ -42,6 +42,8 @@ class LentRequest:
     @property
     def correlation_id(self) -> int: ...
     @property
+    def version(self) -> int: ...
+    @property
     def created_ns(self) -> int: ...
     @property
     def written_ns(self) -> int: ...
@@ -58,6 +60,7 @@ class Lane:
         accumulator: RecordAccumulator,
         *,
         client_id: str,
+        transactional_id: str | None = None,
         acks: int,
         request_timeout_ms: int,
         max_in_flight: int,
@@ -69,7 +72,14 @@ class Lane:
     ) -> None: ...
     def has_answered(self) -> bool: ...
     def complete(self) -> None: ...
-    def begin(self, identity: Identity, *, is_changed: bool) -> None: ...
+    def begin(
+        self,
+        identity: Identity,
+        *,
+        is_changed: bool,
+        transaction: int = 0,
+        ends_when_answered: bool = False,
+    ) -> None: ...
     def lend(
         self,
         node_id: int,

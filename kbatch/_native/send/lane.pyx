@@ -55,6 +55,9 @@ cdef extern from "produce_wire.h" nogil:
         short acks
         int32_t timeout_ms
 
+    ctypedef struct kb_produce_request:
+        int version
+
     ctypedef struct kb_produce_accepted:
         int32_t batch
         int64_t base_offset
@@ -80,6 +83,7 @@ cdef extern from "lane.h" nogil:
         kb_batch **batches
         const kb_topic **topics
         uint8_t *ids
+        kb_produce_request asked
         kb_produce_accepted *accepted
         iovec *parts
         int part_count
@@ -127,6 +131,9 @@ cdef extern from "lane.h" nogil:
         int32_t max_in_flight
         bint is_idempotent
         kb_identity identity
+        int64_t transaction
+        bint ends_when_answered
+        bint has_accepted
         kb_lane_node *nodes
         int32_t node_count
         int64_t look_ns
@@ -264,6 +271,10 @@ cdef class LentRequest:
         return self._request().correlation_id
 
     @property
+    def version(self):
+        return self._request().asked.version
+
+    @property
     def created_ns(self):
         return self._request().created_ns
 
@@ -300,6 +311,7 @@ cdef class Lane:
     ----------
     accumulator : RecordAccumulator
     client_id : str
+    transactional_id : str or None
     acks, request_timeout_ms, max_in_flight, max_request_size : int
     idle_ns : int
         kbatch.sequence.idle.ms, as for Idempotence.
@@ -313,6 +325,7 @@ cdef class Lane:
 
     cdef RecordAccumulator _accumulator
     cdef object _client_id
+    cdef object _transactional_id
     cdef object _on_answered
     cdef kb_lane _raw
     cdef kb_memory[2] _scratch       # of `_compress`
@@ -328,12 +341,13 @@ cdef class Lane:
     def __cinit__(self):
         kb_lock_init(&self._raw.answered_lock)
 
-    def __init__(self, RecordAccumulator accumulator not None, *, str client_id not None, int acks,
-                 int32_t request_timeout_ms, int32_t max_in_flight, int64_t max_request_size, int64_t idle_ns,
-                 bint is_idempotent, on_answered not None, DeliveryQueue queue=None):
-        cdef Py_ssize_t size
+    def __init__(self, RecordAccumulator accumulator not None, *, str client_id not None,
+                 str transactional_id=None, int acks, int32_t request_timeout_ms, int32_t max_in_flight,
+                 int64_t max_request_size, int64_t idle_ns, bint is_idempotent, on_answered not None,
+                 DeliveryQueue queue=None):
         self._accumulator = accumulator
         self._client_id = client_id
+        self._transactional_id = transactional_id
         self._on_answered = on_answered
         self._queue = queue
         self._completing = threading.Lock()
@@ -342,9 +356,8 @@ cdef class Lane:
         self._raw.filled = &accumulator.context.filled
         self._raw.alarm = &accumulator.alarm.raw
         self._raw.checksum = CHECKSUM
-        self._raw.head.client_id.data = <const uint8_t *>PyUnicode_AsUTF8AndSize(client_id, &size)
-        self._raw.head.client_id.size = size
-        self._raw.head.transactional_id.size = -1
+        self._raw.head.client_id = _text(client_id)
+        self._raw.head.transactional_id = _text(transactional_id)
         self._raw.head.acks = <short>acks
         self._raw.head.timeout_ms = request_timeout_ms
         self._raw.attributes = accumulator.context.attributes
@@ -382,7 +395,8 @@ cdef class Lane:
 
     # A turn
 
-    def begin(self, identity not None, *, bint is_changed):
+    def begin(self, identity not None, *, bint is_changed, int64_t transaction=0,
+              bint ends_when_answered=False):
         """Begin a turn, without connections yet.
 
         Parameters
@@ -390,8 +404,15 @@ cdef class Lane:
         identity : Identity
         is_changed : bool
             There may be batches to send that the engine left to the lane.
+        transaction : int
+            Which partitions must have been added to (`PartitionState.transaction`); 0 if they need not.
+        ends_when_answered : bool
+            The turn ends when no request is left in flight.
         """
         self._raw.identity = identity_of(identity)
+        self._raw.transaction = transaction
+        self._raw.ends_when_answered = ends_when_answered
+        self._raw.has_accepted = False
         self._raw.node_count = 0
         self._raw.look_ns = INT64_MAX
         self._raw.is_changed = is_changed
@@ -679,6 +700,17 @@ cdef int64_t _compress(void *scratch, int codec, int level, const kb_chain *chai
         return -1
     packed[0] = to.data
     return to.used
+
+
+cdef kb_span _text(str text) except *:
+    """Return the UTF-8 of a text, which owns it, or null."""
+    cdef kb_span span
+    cdef Py_ssize_t size = -1
+    span.data = NULL
+    if text is not None:
+        span.data = <const uint8_t *>PyUnicode_AsUTF8AndSize(text, &size)
+    span.size = size
+    return span
 
 
 cdef void _free_all(kb_lane_request *request) noexcept:

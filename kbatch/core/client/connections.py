@@ -407,11 +407,10 @@ class Connections:
         """
         state = self._by_connection[lent.connection_id]
         connection = state.connection
-        assert connection is not None and state.versions is not None
-        version = state.versions.version_of(kind, state)
+        assert connection is not None
         for request in lent.requests:
             self._count_lent_request(connection, request, lent.written_bytes)
-            self._adopt(connection, kind, version, request, handle)
+            self._adopt(connection, kind, request, handle)
         connection.next_correlation_id = lent.next_correlation_id
         connection.queued_bytes = lent.queued_bytes
         connection.written_bytes = lent.written_bytes
@@ -424,7 +423,6 @@ class Connections:
         self,
         connection: Connection,
         kind: type[Message],
-        version: int,
         lent: LentRequest,
         handle: Callable[[LentRequest], tuple[Any, Any]],
     ) -> None:
@@ -435,7 +433,7 @@ class Connections:
         request = Request(
             connection,
             kind,
-            version,
+            lent.version,
             handle_response,
             expects_response=lent.expects_answer,
             now_ns=lent.created_ns,

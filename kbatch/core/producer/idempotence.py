@@ -128,9 +128,25 @@ class Idempotence:
     is_idempotent = True
 
     @property
+    def drains_new(self) -> bool:
+        """True if new batches may be drained, of some partitions."""
+        return not self.needs_identity
+
+    @property
     def highest_produce_version(self) -> int:
         """The highest version of Produce requests to use."""
         return ANY_VERSION
+
+    @property
+    def lane_transaction(self) -> int:
+        """The transaction that the lane's partitions must have been added to; 0 for none."""
+        return 0
+
+    def note_sent(self, batches: list[ProducerBatch]) -> None:
+        """Note batches that the lane has in flight, for subclasses."""
+
+    def note_acknowledged(self, batches: list[ProducerBatch]) -> None:
+        """Note batches that a broker has acknowledged to the lane, for subclasses."""
 
     def holds_back(self, state: PartitionState, now_ns: int) -> bool:
         """True if a new batch of the partition must wait, although its gate was open."""
@@ -303,10 +319,17 @@ class WithoutIdempotence:
         self._max_in_flight = max_in_flight
         self.identity = NO_IDENTITY
         self.needs_identity = False
+        self.drains_new = True
+        self.lane_transaction = 0
 
     @property
     def highest_produce_version(self) -> int:
         return ANY_VERSION
+
+    def note_sent(self, batches: list[ProducerBatch]) -> None:
+        """Do nothing: there are no transactions."""
+
+    note_acknowledged = note_sent
 
     def holds_back(self, state: PartitionState, now_ns: int) -> bool:
         return False

@@ -328,6 +328,8 @@ class Sender:
 
         def note_answered(answered: list[Answered], completed: list[Completion]) -> None:
             self._unrecorded.extend(answered)
+            for each in answered:
+                self._sequences.note_acknowledged(each.batches)
             if completed:
                 deliver(completed)
 
@@ -351,7 +353,7 @@ class Sender:
             self._lane is not None
             and self.fatal_error is None
             and self.first_failure is None
-            and not self._sequences.needs_identity
+            and self._sequences.drains_new
         )
 
     def lend(self, descriptor_of: Callable[[int], int], now_ns: int) -> Lane | None:
@@ -365,7 +367,12 @@ class Sender:
         lane = self._lane
         if lane is None or not self.has_lane:
             return None
-        lane.begin(self._sequences.identity, is_changed=self._has_left_batches)
+        lane.begin(
+            self._sequences.identity,
+            is_changed=self._has_left_batches,
+            transaction=self._sequences.lane_transaction,
+            ends_when_answered=self._accumulator.completing,
+        )
         self._has_left_batches = False
         nodes = set()
         for connection, versions in self._connections.lendable(now_ns):
@@ -401,6 +408,8 @@ class Sender:
             if lent.needs_engine:
                 self._nodes_of_engine.add(lent.node_id)
             self.unanswered_count += len(lent.requests)
+            for request in lent.requests:
+                self._sequences.note_sent(request.batches)
             self._connections.take_back(lent, messages.ProduceRequest, self._handlers_of, now_ns)
         for lent in all_lent:
             if lent.received:
@@ -778,18 +787,15 @@ def _lane_of(
     on_answered: Callable[[list[Answered], list[Completion]], None],
     queue: DeliveryQueue | None,
 ) -> Lane | None:
-    """Return the lane of a producer; None if its batches need the engine in each round: those of a
-    transaction, and those whose partition depends on the nodes' delays.
+    """Return the lane of a producer; None if the partitions of its batches depend on the nodes' delays, which
+    the engine measures in each round.
     """
-    if (
-        not CAN_WAIT
-        or config.transactional_id is not None
-        or config.partitioner_availability_timeout_ms > 0
-    ):
+    if not CAN_WAIT or config.partitioner_availability_timeout_ms > 0:
         return None
     return Lane(
         accumulator,
         client_id=config.client_id,
+        transactional_id=config.transactional_id,
         acks=config.acks,
         request_timeout_ms=config.request_timeout_ms,
         max_in_flight=config.max_in_flight_requests_per_connection,

@@ -17,7 +17,7 @@ After org.apache.kafka.clients.producer.internals.TransactionManager; KIP-98, KI
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from kbatch._native.send.in_flight import InFlight, PartitionState
@@ -62,12 +62,21 @@ class TransactionalSequences(Idempotence):
         self.partitions: set[TopicPartition] = set()
         self.handle_failure: Callable[[KafkaError, bool], None] = lambda error, had_sequence: None
         self._wanted: list[TopicPartition] = []
-        self._requested: set[TopicPartition] = set()
+        self._requested: dict[TopicPartition, PartitionState] = {}  # not added yet
+        self._number = 0  # of the transaction
         self._blocked: dict[TopicPartition, PartitionState] = {}
 
     @property
     def highest_produce_version(self) -> int:
         return LAST_PRODUCE_VERSION_OF_V1 if self.transaction_version < 2 else ANY_VERSION
+
+    @property
+    def drains_new(self) -> bool:
+        return self.is_open and super().drains_new
+
+    @property
+    def lane_transaction(self) -> int:
+        return self._number if self.transaction_version < 2 else 0
 
     # The partitions of the transaction
 
@@ -84,6 +93,21 @@ class TransactionalSequences(Idempotence):
         """Begin a transaction."""
         self.is_open = True
         self.has_begun = False
+        self._number += 1
+
+    def add(self, partitions: Iterable[TopicPartition]) -> None:
+        """Note partitions that the coordinator has added."""
+        self.partitions.update(partitions)
+        for each in partitions:
+            if (state := self._requested.pop(each, None)) is not None:
+                state.transaction = self._number
+
+    def note_sent(self, batches: list[ProducerBatch]) -> None:
+        self.partitions.update(TopicPartition(each.topic, each.partition) for each in batches)
+
+    def note_acknowledged(self, batches: list[ProducerBatch]) -> None:
+        self.note_sent(batches)
+        self.has_begun = True
 
     def stop(self) -> None:
         """Stop draining new batches and adding partitions; batches that come back are still drained."""
@@ -107,9 +131,7 @@ class TransactionalSequences(Idempotence):
         """Return the gate. It is open for a partition that is not added yet: draining finds that out."""
         muted, is_blocked, retry_number = super().gate(state, now_ns)
         partition = TopicPartition(*state.key)
-        is_blocked = (
-            is_blocked or not self.is_open or (partition in self._requested and not self._is_added(partition))
-        )
+        is_blocked = is_blocked or not self.is_open or partition in self._requested
         if is_blocked:
             self._blocked[partition] = state
         return muted, is_blocked, retry_number
@@ -121,7 +143,7 @@ class TransactionalSequences(Idempotence):
         if self._is_added(partition):
             return False
         if partition not in self._requested:
-            self._requested.add(partition)
+            self._requested[partition] = state
             self._wanted.append(partition)
         return True
 
@@ -140,7 +162,7 @@ class TransactionalSequences(Idempotence):
     @property
     def _is_usual(self) -> bool:
         """True if gates are those of Idempotence for all partitions of the transaction."""
-        return self.is_open and self._requested <= self.partitions
+        return self.is_open and not self._requested
 
     def admit(self, state: PartitionState, batch: ProducerBatch, now_ns: int) -> InFlight:
         self.partitions.add(TopicPartition(*state.key))

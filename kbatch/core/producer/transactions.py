@@ -464,7 +464,7 @@ class Transactions:
         self._finish(operation.call)
 
     def _added(self, operation: AddPartitions, answer: Any, response: Response) -> None:
-        self._sequences.partitions.update(operation.partitions)
+        self._sequences.add(operation.partitions)
         self._sender.update_gates(self._sequences.poll_blocked())
 
     def _offsets_added(self, operation: AddOffsets, answer: Any, response: Response) -> None:

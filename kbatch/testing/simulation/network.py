@@ -395,6 +395,8 @@ class Shell(EngineRounds):
         has_unsent = self._write_from(lane, now_ns)
         if look_ns == 0:
             return False
+        if self._engine.deadline_ns(now_ns) < self._engine_deadline_ns:
+            raise Violation("the engine has work, and the lane does not end its turn")
         wait_ns = self._world.random.randrange(1, 5 * MS) if has_unsent else look_ns - now_ns
         self._sleep(min(wait_ns, self._engine_deadline_ns - now_ns))
         return True

@@ -33,7 +33,12 @@ class Turn:
     """A lane with a connection to the node that leads all partitions, and what came of its requests."""
 
     def __init__(
-        self, partitions: int = 2, max_in_flight: int = 5, acks: int = -1, **settings: Any
+        self,
+        partitions: int = 2,
+        max_in_flight: int = 5,
+        acks: int = -1,
+        transactional_id: str | None = None,
+        **settings: Any,
     ) -> None:
         policy = SealPolicy.of(settings.get("compression", "none"))
         self.records = accumulator(partitions, **{"seal_policy": policy} | settings)
@@ -42,6 +47,7 @@ class Turn:
         self.lane = Lane(
             self.records,
             client_id="client",
+            transactional_id=transactional_id,
             acks=acks,
             request_timeout_ms=1500,
             max_in_flight=max_in_flight,
@@ -66,11 +72,18 @@ class Turn:
         self.answered += answered
         self.completed += completed
 
-    def begin(self, requests: list[LentRequest] | None = None, **lent: Any) -> None:
-        self.lane.begin(IDENTITY, is_changed=True)
+    def begin(
+        self,
+        requests: list[LentRequest] | None = None,
+        *,
+        version: int = VERSION,
+        turn: dict[str, Any] | None = None,
+        **lent: Any,
+    ) -> None:
+        self.lane.begin(IDENTITY, is_changed=True, **turn or {})
         places = {"next_correlation_id": 5, "queued_bytes": 1000, "engine_count": 0} | lent
         self.lane.lend(
-            NODE, CONNECTION, -1, VERSION, usable_until_ns=NEVER_NS, requests=requests or [], **places
+            NODE, CONNECTION, -1, version, usable_until_ns=NEVER_NS, requests=requests or [], **places
         )
 
     def step(self, now_ns: int = NOW_NS) -> int:
@@ -126,6 +139,17 @@ def test_bytes_are_those_of_the_engines_request(codec_name: str, size: int) -> N
         assert turn.step() == 0
     else:
         assert sent == expected
+
+
+@pytest.mark.parametrize("version", [8, 11, 13])
+def test_a_request_says_its_transaction_and_its_version(version: int) -> None:
+    turn = Turn(transactional_id="transfers")
+    turn.begin(version=version)
+    put(turn.records)
+    message = codec.decode_request(turn.send()[4:]).message
+    assert message.transactional_id == "transfers"
+    (lent,) = turn.lane.take_back()
+    assert [request.version for request in lent.requests] == [version]
 
 
 def test_an_accepting_answer_completes_batches_in_order() -> None:
@@ -254,6 +278,58 @@ def test_mutated_answers_complete_all_batches_or_none(seed: int, cuts: list[int]
         assert bytes(data).startswith(lent.received)
 
 
+def test_the_next_epoch_begins_at_0_with_nothing_in_flight() -> None:
+    turn = Turn()
+    for state, last in zip(turn.states, (Identity(7, 2), IDENTITY), strict=True):
+        state.restart(last, 40)
+        state.hole_end = 60  # which the next epoch ends
+    turn.records.set_gate("t", 1, fresh_blocked=True)
+    for partition in range(2):
+        put(turn.records, partition=partition)
+    turn.send()
+    (lent,) = turn.lane.take_back()
+    (batch,) = (batch for request in lent.requests for batch in request.batches)
+    assert (batch.partition, batch.producer_epoch, batch.base_sequence) == (0, 3, 0)
+    assert turn.states[0].identity == IDENTITY
+    assert (turn.states[0].next_counter, turn.states[0].has_hole) == (1, False)
+
+
+def test_an_epoch_with_batches_in_flight_is_left_to_the_engine() -> None:
+    turn = Turn(partitions=1, batch_size=0)
+    put(turn.records)
+    turn.send()
+    turn.states[0].identity = Identity(7, 2)
+    put(turn.records)
+    assert turn.step() == 0
+    assert not turn.lane.unsent(CONNECTION)
+
+
+@pytest.mark.parametrize(("added_to", "is_sent"), [(0, False), (1, False), (2, True)])
+def test_a_partition_must_be_added_to_the_transaction(added_to: int, is_sent: bool) -> None:
+    turn = Turn(partitions=1)
+    turn.begin(turn={"transaction": 2})
+    turn.states[0].transaction = added_to
+    put(turn.records)
+    looks_ns = turn.step()
+    assert bool(turn.lane.unsent(CONNECTION)) == is_sent
+    assert (looks_ns == 0) != is_sent
+
+
+@pytest.mark.parametrize("is_awaited", [True, False])
+def test_the_last_answer_ends_a_turn_that_a_commit_awaits(is_awaited: bool) -> None:
+    turn = Turn(partitions=1, batch_size=0)
+    turn.begin(turn={"ends_when_answered": is_awaited})
+    assert turn.step() != 0  # the engine has seen that nothing is in flight
+    for _ in range(2):
+        put(turn.records)
+    turn.send()
+    turn.send()
+    assert turn.receive(answer(0))
+    assert turn.step() != 0
+    assert turn.receive(answer(0, correlation_id=6))
+    assert (turn.step() == 0) == is_awaited
+
+
 def test_without_answers_a_written_request_is_complete() -> None:
     turn = Turn(acks=0)
     deliveries = [put(turn.records, partition=partition) for partition in range(2)]
@@ -290,7 +366,7 @@ def test_an_unusual_batch_is_left_to_the_engine(odd: str) -> None:
         put(turn.records)
         turn.records.reenqueue(drained(turn.records)[0], 0, longest_ns=0)
     elif odd == "identity":
-        state.restart(Identity(7, 2), 0)
+        state.restart(Identity(6, 3), 0)
     elif odd == "unknown leader":
         turn.records.publish(ClusterView({"t": [(-1, 0)]}))
         turn.records.ready(0)

@@ -498,6 +498,21 @@ def test_D17_without_acks_a_batch_is_done_when_it_is_written() -> None:
     assert s.offset("b0") == -1
 
 
+def test_D17_the_rest_of_a_request_of_the_lane_completes_it() -> None:
+    s = Sending(acks=0)
+    s.send("w0")
+    s.with_lane().send("b0")
+    s.writes_at_once = False
+    s.take_turn(30)
+    assert not s.is_done("b0")
+    s.write()
+    assert s.offset("b0") == -1
+    s.send("b1")
+    assert not s.is_done("b1")
+    s.take_turn()
+    assert s.offset("b1") == -1
+
+
 def test_D17_disconnect_before_writing_acks_0_is_retried() -> None:
     s = Sending(acks=0)
     s.send("w0")

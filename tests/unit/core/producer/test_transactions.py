@@ -147,6 +147,75 @@ def test_T04_nothing_goes_to_a_partition_before_it_is_added() -> None:
     assert tx.last("AddPartitionsToTxn").version == 3
 
 
+def lane_takes(tx: Transacting, partition: int) -> bool:
+    """True if the lane may send to the partition, to which a batch was sent before."""
+    sequences = tx.transactions._sequences
+    transaction = sequences.lane_transaction
+    return sequences.drains_new and transaction in (0, tx.state(partition).transaction)
+
+
+def test_T04_the_lane_sends_to_partitions_that_are_added() -> None:
+    tx = Transacting(1, partitions=2).ready()
+    assert not tx.transactions._sequences.drains_new
+    tx.delivered("a")
+    assert lane_takes(tx, 0)
+    tx.script("AddPartitionsToTxn", "wait")
+    tx.send("b", partition=1)
+    assert (lane_takes(tx, 0), lane_takes(tx, 1)) == (True, False)
+    tx.answer_held()
+    assert lane_takes(tx, 1)
+    tx.answer(b=OK)
+    ok(tx.commit())
+    assert not lane_takes(tx, 0)
+    ok(tx.begin())
+    assert not lane_takes(tx, 0)  # it is not in this transaction yet
+
+
+@BOTH
+def test_T04_an_abort_keeps_a_late_addition_from_the_lane(version: int) -> None:
+    tx = Transacting(version, partitions=2).delivered("a").script("AddPartitionsToTxn", "wait")
+    tx.send("b", partition=1)
+    call = tx.abort()
+    assert not tx.transactions._sequences.drains_new
+    if version == 1:
+        tx.answer_held()
+        assert not lane_takes(tx, 1)
+    else:
+        tx.answer(b=OK)
+    ok(call)
+
+
+def test_T05_batches_of_the_lane_are_a_part_of_the_transaction() -> None:
+    tx = Transacting(2).ready()
+    ok(tx.begin())
+    tx.put("a")
+    batches, sequences = tx.accumulator.batches(TOPIC, 0), tx.transactions._sequences
+    assert (sequences.drains_new, sequences.lane_transaction) == (True, 0)
+    sequences.note_sent(batches)
+    assert (sequences.partitions, sequences.has_begun) == ({(TOPIC, 0)}, False)
+    sequences.note_acknowledged(batches)
+    assert sequences.has_begun
+
+
+@pytest.mark.parametrize(("version", "produced"), [(1, 11), (2, 13)])
+def test_T05_a_commit_follows_what_the_lane_has_sent(version: int, produced: int) -> None:
+    tx = Transacting(version).delivered("a")
+    if version == 2:  # a transaction of which the engine has sent nothing
+        ok(tx.commit())
+        ok(tx.begin())
+    tx.with_lane().send("b")
+    assert not tx.waiting
+    tx.take_turn()
+    (asked,) = tx.waiting_requests
+    assert (asked.request.version, tx.waiting) == (produced, ["b"])
+    call = tx.commit()
+    assert not call.is_done
+    tx.answer(b=OK)
+    ok(call)
+    assert tx.offset("b") == 1
+    assert tx.apis().count("EndTxn") == version
+
+
 def test_T05_under_version_2_nothing_is_added_beforehand() -> None:
     tx = Transacting(2).begun("a")
     tx.offsets()
