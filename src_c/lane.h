@@ -385,7 +385,7 @@ static inline void kb_lane_admit(const kb_lane *lane, const kb_lane_node *node, 
     kb_in_flight *entry = kb_flight_begin(batch, now_ns, -1);
     if (lane->is_idempotent) {
         if (!kb_same_identity(sequences->identity, lane->identity))
-            kb_sequences_restart(sequences, lane->identity, 0);
+            sequences->rules->restart(sequences, lane->identity, 0);
         sequences->rules->number(sequences, entry);
         batch->header.producer_id = lane->identity.producer_id;
         batch->header.producer_epoch = (int16_t)lane->identity.epoch;

@@ -47,6 +47,7 @@ typedef struct kb_sequences {
 typedef struct kb_rules {
     void (*insert)(kb_sequences *sequences, kb_in_flight *entry, kb_in_flight *after);
     void (*remove)(kb_sequences *sequences, kb_in_flight *entry);
+    void (*restart)(kb_sequences *sequences, kb_identity identity, int64_t counter);
     void (*number)(kb_sequences *sequences, kb_in_flight *entry);
     void (*acknowledge)(kb_sequences *sequences, const kb_in_flight *entry, int64_t oldest_ns);
     bool (*is_broken)(const kb_sequences *sequences);
@@ -204,6 +205,7 @@ static inline kb_gate kb_gate_under(const kb_sequences *sequences, const kb_iden
 static const kb_rules KB_RULES = {
     .insert = kb_in_flight_insert,
     .remove = kb_in_flight_remove,
+    .restart = kb_sequences_restart,
     .number = kb_sequences_number,
     .acknowledge = kb_sequences_acknowledge,
     .is_broken = kb_is_broken,

@@ -30,6 +30,8 @@ WRONG = {
 # Only while the lane works.
 WRONG_IN_LANE = {
     "numbers_are_used_again": "The lane gives a new batch the sequences of the one before it.",
+    "a_new_epoch_of_the_lane_goes_on": "The lane's first sequence of an epoch follows the last one of the"
+    " previous epoch.",
     "a_new_batch_is_put_first": "The lane keeps batches in flight in the wrong order.",
     "an_answer_removes_the_next_batch_too": "The lane takes an unanswered batch for answered.",
     "a_former_leaders_answer_counts": "After a fail-over, an answer of the former leader that the lane reads"

@@ -13,6 +13,11 @@ static void use_numbers_again(kb_sequences *sequences, kb_in_flight *entry) {
     sequences->next_counter = entry->counter;
 }
 
+static void go_on(kb_sequences *sequences, kb_identity identity, int64_t counter) {
+    (void)counter;
+    kb_sequences_restart(sequences, identity, sequences->next_counter);
+}
+
 static void wrap_numbers(kb_sequences *sequences, kb_in_flight *entry) {
     kb_sequences_number(sequences, entry);
     sequences->next_counter &= INT32_MAX;
@@ -116,6 +121,7 @@ static kb_gate twice_as_many(known sequences, identity_or_none identity, int64_t
 /* The bugs */
 
 const kb_rules numbers_are_used_again = {.number = use_numbers_again};
+const kb_rules a_new_epoch_of_the_lane_goes_on = {.restart = go_on};
 const kb_rules sequences_are_compared_wrapped = {.number = wrap_numbers};
 const kb_rules a_new_batch_is_put_first = {.insert = put_first};
 const kb_rules an_answer_removes_the_next_batch_too = {.remove = remove_next_too};

@@ -44,6 +44,7 @@ cdef extern from "sequences.h" nogil:
     ctypedef struct kb_rules:
         void (*insert)(kb_sequences *sequences, kb_in_flight *entry, kb_in_flight *after) noexcept
         void (*remove)(kb_sequences *sequences, kb_in_flight *entry) noexcept
+        void (*restart)(kb_sequences *sequences, kb_identity identity, int64_t counter) noexcept
         void (*number)(kb_sequences *sequences, kb_in_flight *entry) noexcept
         void (*acknowledge)(kb_sequences *sequences, const kb_in_flight *entry, int64_t oldest_ns) noexcept
         bint (*is_broken)(const kb_sequences *sequences) noexcept
@@ -56,7 +57,6 @@ cdef extern from "sequences.h" nogil:
     bint kb_same_identity(kb_identity a, kb_identity b) noexcept
     kb_in_flight *kb_flight_begin(kb_batch *batch, int64_t now_ns, int64_t counter) noexcept
     void kb_sequences_init(kb_sequences *sequences, const kb_rules *rules) noexcept
-    void kb_sequences_restart(kb_sequences *sequences, kb_identity identity, int64_t counter) noexcept
     bint kb_has_hole(const kb_sequences *sequences) noexcept
     void kb_sequences_update_gate(kb_sequences *sequences, kb_partition *partition,
                                   const kb_identity *identity, int64_t max_in_flight,

@@ -259,7 +259,7 @@ cdef class PartitionState:
 
     def restart(self, identity not None, int64_t counter):
         """Restart the numbers, under `identity`."""
-        kb_sequences_restart(&self.raw, identity_of(identity), counter)
+        self.raw.rules.restart(&self.raw, identity_of(identity), counter)
 
     def acknowledge(self, InFlight entry not None, int64_t oldest_ns):
         """Note that the batch is in the log. It proves those before it if the answering leader is known to
