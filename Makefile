@@ -22,8 +22,8 @@ help:
 	@echo "make test      all tests (some 12 minutes on two cores)"
 	@echo "make simulate  the producer, and groups of readers, in 1,000 worlds each of virtual time and faults"
 	@echo "               (SEEDS=0:1000)"
-	@echo "make soak      the long campaigns in full, resumable, and properties with 1,000 examples; results"
-	@echo "               go to docs/soak.md"
+	@echo "make soak      the long campaigns in full, resumable, tests with lanes driven in Python, and"
+	@echo "               properties with 1,000 examples; results go to docs/soak.md"
 	@echo "make sanitize  the native modules under AddressSanitizer and UndefinedBehaviorSanitizer"
 	@echo "make bench     kbatch beside its peers; results go to docs/benchmarks/ and docs/costs.md"
 	@echo "               (BENCH='throughput latency --quick': some of the groups, and few records)"
@@ -66,6 +66,7 @@ soak: .venv/ready .venv/jvm
 		tests/spark/test_source.py::test_R104_pipeline_that_is_killed_at_each_step_is_exact \
 		tests/integration/test_group_engine.py::test_R71_heartbeats_go_on_while_the_program_computes \
 		tests/integration/test_package.py tests/integration/test_examples.py
+	$(BIN)/python -m pytest -n 4 --dist loadfile --lane=python tests/unit tests/integration
 	KBATCH_EXAMPLES=1000 $(BIN)/python -m pytest -n 4 --dist loadfile tests/property tests/unit/config tests/unit/sasl \
 		tests/integration/test_any_configuration.py
 

@@ -54,7 +54,7 @@ typedef struct {
     int32_t engine_count; /* the engine's own unanswered requests, which come first */
     int32_t own_count;
     int64_t usable_until_ns; /* then it must log in again */
-    int64_t queued_bytes, written_bytes;
+    int64_t queued_bytes, handed_bytes, written_bytes; /* of requests; taken by the socket's owner; sent */
     int64_t active_ns;
     bool is_engines;    /* it sends nothing more in this turn, and what comes in is the engine's */
     bool needs_engine;  /* it has batches that are not the lane's to send */
@@ -587,9 +587,24 @@ static inline int64_t kb_lane_step(kb_lane *lane, int64_t now_ns) {
     return lane->look_ns = look_ns;
 }
 
-/* True if bytes of the newest request wait for the socket; they are its parts from `part_at` on. */
+/* Note bytes of the newest request that were taken, to be written. */
+static inline void kb_lane_handed(kb_lane_node *node, int64_t size) {
+    kb_lane_request *request = node->last;
+    node->handed_bytes += size;
+    while (size > 0) {
+        struct iovec *part = &request->parts[request->part_at];
+        int64_t of_part = size < (int64_t)part->iov_len ? size : (int64_t)part->iov_len;
+        part->iov_base = (uint8_t *)part->iov_base + of_part;
+        part->iov_len -= (size_t)of_part;
+        size -= of_part;
+        if (!part->iov_len)
+            request->part_at++;
+    }
+}
+
+/* True if bytes of the newest request were not taken yet; they are its parts from `part_at` on. */
 static inline bool kb_lane_has_unsent(const kb_lane_node *node) {
-    return node->written_bytes < node->queued_bytes;
+    return node->handed_bytes < node->queued_bytes;
 }
 
 /* Answers */
@@ -640,15 +655,6 @@ static inline void kb_lane_written(kb_lane *lane, kb_lane_node *node, int64_t si
     kb_lane_request *request = node->last;
     node->written_bytes += size;
     node->active_ns = now_ns;
-    while (size > 0) {
-        struct iovec *part = &request->parts[request->part_at];
-        int64_t of_part = size < (int64_t)part->iov_len ? size : (int64_t)part->iov_len;
-        part->iov_base = (uint8_t *)part->iov_base + of_part;
-        part->iov_len -= (size_t)of_part;
-        size -= of_part;
-        if (!part->iov_len)
-            request->part_at++;
-    }
     if (!request || node->written_bytes < node->queued_bytes || request->written_ns >= 0)
         return;
     request->written_ns = now_ns;

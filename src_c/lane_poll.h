@@ -55,6 +55,7 @@ static inline void kb_lane_flush(kb_lane *lane, kb_lane_node *node, int poller) 
             node->is_engines = lane->needs_engine = true;
             return;
         }
+        kb_lane_handed(node, sent);
         kb_lane_written(lane, node, sent, kb_lane_now_ns());
     }
     kb_lane_report_write(node, poller, false);

@@ -27,8 +27,18 @@ settings.load_profile("kbatch")
 pytest_generate_tests = parametrized
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--lane", choices=("auto", "python"), default="auto", help="kbatch.lane of all producers"
+    )
+
+
 def pytest_configure(config: pytest.Config) -> None:
     heed_interrupts()
+    if config.getoption("--lane") == "python":
+        from tests.support.lanes import drive_all_by_hand
+
+        drive_all_by_hand()
     config.pluginmanager.register(secrets)
     if config.pluginmanager.has_plugin("xdist"):
         from tests.support import sharing

@@ -521,6 +521,10 @@ class ProducerConfig(ClientConfig):
         "partition acknowledged was sent longer ago than this, the next one travels alone. That costs a "
         "round trip, and its success proves nothing about earlier batches. Keep this well below the brokers' "
         "producer.id.expiration.ms, which is a day by default.", origin="kbatch")
+    kbatch_lane: str = key(STRING, "auto", one_of("auto", "python"), LOW,
+        "How Producer's thread sends and waits for sockets: without the GIL where that is possible (plain "
+        "connections on Linux), or in Python, as it does elsewhere. There is no reason to set it but to "
+        "compare.", origin="kbatch")
 
     # Partitions, serialization, interceptors
 

@@ -72,7 +72,7 @@ class EngineDriver(EngineRounds):
         if config.security_protocol.startswith("SASL_"):
             from kbatch.network.login import login_of  # which takes a mechanism, and asyncio
 
-            login = login_of(config, engine.handle_token, self.post, self.event_loop)
+            login = login_of(config, self._take_token, self.post, self.event_loop)
             self.register(Authenticate, login.perform, login.stop)
             self.register(EndAuthentication, login.end)
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, cast, final
 from kbatch.core.client.actions import Address, Close, Connect, Resolve, Write, release
 from kbatch.errors import KafkaError, NetworkError
 from kbatch.network.driver import RECEIVE_BYTES, EngineDriver, distinct, peer_of, without_address
+from kbatch.network.lane_turns import LendingEngine
 from kbatch.network.rounds import DrivenEngine
 from kbatch.network.transports import TransportChannel
 from kbatch.waiting.conditions import Condition
@@ -74,6 +75,10 @@ class LoopNetwork(EngineDriver):
         """True if it has a loop that can run it."""
         return self._loop is not None and not self._is_stopped and not self._loop.is_closed()
 
+    def use_lane(self, lending: LendingEngine) -> bool:
+        """Let the engine's lane send between its rounds. False without a lane."""
+        return self._drive_lane(lending, self._write_of_lane)
+
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Start on the loop, once; call this on the loop's thread."""
         self._loop = loop
@@ -110,8 +115,7 @@ class LoopNetwork(EngineDriver):
 
     def run_now(self) -> None:
         """Do a round now."""
-        self._waker.clear()
-        self._was_called = True
+        self._was_called |= self._is_for_engine(was_called=self._waker.clear())
         self._round()
 
     def _schedule_round(self) -> None:
@@ -127,7 +131,7 @@ class LoopNetwork(EngineDriver):
         start_ns = time.monotonic_ns()
         try:
             was_called, self._was_called = self._was_called, False
-            wait_ns = self._run_engine_on(start_ns - self._ended_ns, start_ns, was_called=was_called)
+            wait_ns = self._do_round(start_ns - self._ended_ns, start_ns, was_called=was_called)
         except BaseException as error:
             self._end_by(error)
         else:
@@ -136,7 +140,7 @@ class LoopNetwork(EngineDriver):
         self._after_round()
 
     def _report(self, event: Callable[[], object]) -> None:
-        """Report an event to the engine by `event()`."""
+        """Report an event by `event()`."""
         if self._is_stopped:
             return
         try:
@@ -182,25 +186,29 @@ class LoopNetwork(EngineDriver):
 
     def handle_made(self, channel: TransportChannel) -> None:
         self._made.add(channel)
-        self._report(partial(self._engine.handle_connected, channel.connection_id, time.monotonic_ns()))
+        def connect() -> None:
+            self._engine_alone().handle_connected(channel.connection_id, time.monotonic_ns())
+
+        self._report(connect)
 
     def handle_received(self, channel: TransportChannel, data: memoryview) -> None:
         def receive() -> None:
-            channel.space = self._engine.handle_bytes(channel.connection_id, data, time.monotonic_ns())
+            channel.space = self._take_bytes(channel.connection_id, data)
 
         self._report(receive)
 
     def handle_written(self, channel: TransportChannel, written_bytes: int) -> None:
-        now_ns = time.monotonic_ns()
-        self._report(partial(self._engine.handle_written, channel.connection_id, written_bytes, now_ns))
+        self._report(partial(self._take_written, channel.connection_id, written_bytes))
 
     def handle_lost(self, channel: TransportChannel, error: KafkaError) -> None:
         self._made.discard(channel)
         self._lost.notify()
+
+        def close() -> None:
+            self._engine_alone().handle_closed(channel.connection_id, error, time.monotonic_ns())
+
         if self._channels.pop(channel.connection_id, None) is not None:
-            self._report(
-                partial(self._engine.handle_closed, channel.connection_id, error, time.monotonic_ns())
-            )
+            self._report(close)
 
     # Actions
 
@@ -293,7 +301,10 @@ class LoopNetwork(EngineDriver):
         if channel is None:  # it ended before the engine knew
             release(action.buffers)
         elif written_bytes := channel.write(action.buffers):
-            self._engine.handle_written(channel.connection_id, written_bytes, time.monotonic_ns())
+            self._take_written(channel.connection_id, written_bytes)
+
+    def _write_of_lane(self, connection_id: int, data: bytes) -> tuple[int, int]:
+        return len(data), self._channels[connection_id].write([data])
 
     def _close(self, action: Close) -> None:
         channel = self._channels.pop(action.connection_id, None)

@@ -6,6 +6,9 @@ at once, before the next look at the sockets, since an action may have made more
 does not run: with a lone record it is quiet after sending, and after the answer. Actions of one kind of
 client, such as sealing batches, are registered (`register`).
 
+A producer's owner may have a lane (`_drive_lane`): then a round in which nothing happens for the engine is a
+step of the lane's turn, and every event of the engine ends that turn first (`_engine_alone`).
+
 An exception of the engine is a defect. The engine fails everything with it, so that no caller waits for ever,
 and the owner ends.
 
@@ -21,6 +24,7 @@ from typing import Any, Protocol
 from kbatch.core.client.actions import Address, Close, Connect, Resolve, Write, release
 from kbatch.errors import KafkaError
 from kbatch.metrics import MetricsRegistry
+from kbatch.network.lane_turns import LaneTurns, LendingEngine
 
 logger = logging.getLogger(__name__)
 
@@ -94,6 +98,8 @@ class EngineRounds(ABC):
         self._select_time = None if metrics is None else metrics.sensor("select")
         self._io_time = None if metrics is None else metrics.sensor("io")
         self._io_ns = 0  # of this round
+        self._turns: LaneTurns | None = None
+        self._must_run = False  # the engine, after a turn of the lane
 
     def register(
         self, kind: type, perform: Callable[[Any], None], stop: Callable[[], object] | None = None
@@ -104,6 +110,72 @@ class EngineRounds(ABC):
         self._perform[kind] = perform
         if stop is not None:
             self._stops.append(stop)
+
+    # The lane
+
+    def _drive_lane(
+        self, lending: LendingEngine, write: Callable[[int, bytes], tuple[int, int]]
+    ) -> bool:
+        """Let the engine's lane send between its runs, by `write` (LaneTurns). False if it has none."""
+        if lending.open_lane(self._deliver):
+            self._turns = LaneTurns(lending, write, self._perform_action, self._clock_ns)
+            self._stops += [self._turns.end, lending.close_lane]
+        return self._turns is not None
+
+    def _engine_alone(self) -> DrivenEngine:
+        """End the lane's turn, and return the engine, for an event or a call."""
+        if self._turns is not None and self._turns.end():
+            self._must_run = True
+        return self._engine
+
+    def _take_bytes(self, connection_id: int, data: bytes | memoryview) -> memoryview | None:
+        """Hand over received bytes, and return where the next ones should be received."""
+        if self._turns is not None and self._turns.received(connection_id, data):
+            return None
+        return self._engine_alone().handle_bytes(connection_id, data, self._clock_ns())
+
+    def _take_written(self, connection_id: int, written_bytes: int) -> None:
+        """Report written bytes."""
+        if self._turns is None or not self._turns.written(connection_id, written_bytes):
+            self._engine_alone().handle_written(connection_id, written_bytes, self._clock_ns())
+
+    def _take_token(self, connection_id: int, token: bytes | KafkaError | None, now_ns: int) -> None:
+        """Report a token of the login, or its failure."""
+        self._engine_alone().handle_token(connection_id, token, now_ns)
+
+    def _is_for_engine(self, *, was_called: bool) -> bool:
+        """True if a wake-up is for the engine; `was_called` says that `wake` was the reason. Otherwise there
+        may be new batches, which the lane sends if there is one.
+        """
+        if self._turns is None:
+            return True
+        self._turns.ring()
+        return was_called
+
+    # Rounds
+
+    def _do_round(self, waited_ns: int, woken_ns: int, *, was_called: bool) -> int:
+        """Do a round, with the engine if that has to run, and return how long the owner may wait. The owner
+        waited `waited_ns` until `woken_ns`; `was_called` says that the engine has to run.
+        """
+        turns = self._turns
+        if turns is None:
+            return self._run_engine_on(waited_ns, woken_ns, was_called=was_called)
+        if not was_called and not self._must_run:
+            look_ns = turns.work()
+            if look_ns is not None:
+                return max(look_ns - self._clock_ns(), 0)
+        was_called |= turns.end() or self._must_run
+        self._must_run = False
+        wait_ns = self._run_engine_on(waited_ns, woken_ns, was_called=was_called)
+        if not wait_ns:
+            return 0
+        turns.begin(self._clock_ns() + wait_ns)
+        look_ns = turns.work()
+        if look_ns is not None:
+            return max(look_ns - self._clock_ns(), 0)
+        self._must_run = turns.end()
+        return 0 if self._must_run else wait_ns
 
     def _run_engine_on(self, waited_ns: int, woken_ns: int, *, was_called: bool) -> int:
         """Run the engine while it has work, up to a limit, and return how long the owner may wait. The owner
@@ -136,10 +208,13 @@ class EngineRounds(ABC):
         if actions:
             start_ns = clock_ns()
             for action in actions:
-                self._perform[type(action)](action)
+                self._perform_action(action)
             self._io_ns += clock_ns() - start_ns
         self._deliver_completed()
         return bool(actions)
+
+    def _perform_action(self, action: Any) -> None:
+        self._perform[type(action)](action)
 
     def _deliver_completed(self) -> None:
         if completed := self._engine.poll_completed():
@@ -153,13 +228,13 @@ class EngineRounds(ABC):
             error.fatal = True
             error.__cause__ = cause
         try:
-            self._engine.fail(error)
+            self._engine_alone().fail(error)
             self._deliver_completed()
         except BaseException:
             logger.critical("some records remain without an outcome", exc_info=True)
 
     def _resolved(self, action: Resolve, addresses: list[Address] | OSError) -> None:
-        self._engine.handle_resolved(action.host, action.port, addresses, self._clock_ns())
+        self._engine_alone().handle_resolved(action.host, action.port, addresses, self._clock_ns())
 
     def _give_up_actions(self) -> None:
         """Release the memory of writes that were not performed."""

@@ -20,19 +20,20 @@ import time
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, final
+from typing import TYPE_CHECKING, Any, final
 
+from kbatch._native.send.lane import CAN_WAIT
 from kbatch.config import ClientConfig
 from kbatch.core.client.actions import Address, Close, Connect, Resolve, Write, release
 from kbatch.errors import IllegalStateError, NetworkError
 from kbatch.network.channels import Channel, PlainChannel
 from kbatch.network.driver import RECEIVE_BYTES, EngineDriver, distinct, peer_of, without_address
+from kbatch.network.lane_turns import LendingEngine
 from kbatch.network.rounds import DrivenEngine
 from kbatch.network.workers import Workers
 
 if TYPE_CHECKING:
     from kbatch._native.batch.delivery_queue import DeliveryQueue
-    from kbatch._native.send.lane import Lane
     from kbatch.network.tls_channel import TlsChannel
 
 logger = logging.getLogger(__name__)
@@ -40,17 +41,6 @@ logger = logging.getLogger(__name__)
 _RESOLVERS = 4
 # More would take the steps of many handshakes faster than one thread begins them.
 _HANDSHAKERS = 2
-
-
-class LendingEngine(Protocol):
-    """The part of an engine that lends its connections to a lane, such as ProducerEngine."""
-
-    def open_lane(
-        self, deliver: Callable[[list[Any]], object], queue: DeliveryQueue | None = None, /
-    ) -> bool: ...
-    def close_lane(self) -> None: ...
-    def lend(self, descriptor_of: Callable[[int], int], now_ns: int, /) -> Lane | None: ...
-    def take_back(self, now_ns: int, /) -> None: ...
 
 
 @final
@@ -81,11 +71,15 @@ class ThreadNetwork(EngineDriver):
         """
         return self._thread.ident is not None and not self._has_ended
 
-    def use_lane(self, lending: LendingEngine, queue: DeliveryQueue) -> bool:
-        """Let the engine's lane send while the thread waits, if the connections are plain sockets. The thread
-        of `queue` completes what the lane has sent. False without a lane.
+    def use_lane(self, lending: LendingEngine, queue: DeliveryQueue, *, by_hand: bool) -> bool:
+        """Let the engine's lane send while the thread waits. False without a lane.
+
+        It waits for plain sockets itself, and then the thread of `queue` completes what it has sent. Its
+        turns are driven `by_hand` if so wanted, under TLS, and on systems where it cannot wait.
         """
-        if self._tls is None and lending.open_lane(self._deliver, queue):
+        if by_hand or self._tls is not None or not CAN_WAIT:
+            return self._drive_lane(lending, self._write_of_lane)
+        if lending.open_lane(self._deliver, queue):
             self._lending = lending
             self._stops.append(lending.close_lane)
         return self._lending is not None
@@ -135,13 +129,12 @@ class ThreadNetwork(EngineDriver):
         for key, mask in events:
             channel = key.fileobj
             if channel is self._waker:
-                self._waker.clear()
-                was_called = True
+                was_called |= self._is_for_engine(was_called=self._waker.clear())
             else:
                 self._handle_event(channel, mask)  # type: ignore[arg-type]
         while self._inbox:
             self._inbox.popleft()()
-        return self._run_engine_on(woken_ns - start_ns, woken_ns, was_called=was_called)
+        return self._do_round(woken_ns - start_ns, woken_ns, was_called=was_called)
 
     def _wait_in_lane(self, deadline_ns: int, now_ns: int) -> list[tuple[selectors.SelectorKey, int]] | None:
         """Wait with a lane that sends meanwhile, and return the events; None if there is none now."""
@@ -196,7 +189,7 @@ class ThreadNetwork(EngineDriver):
             return
         self._watch(channel)
         if channel.is_ready:
-            self._engine.handle_connected(channel.connection_id, time.monotonic_ns())
+            self._engine_alone().handle_connected(channel.connection_id, time.monotonic_ns())
 
     def _read(self, channel: Channel) -> None:
         self._receive(channel)
@@ -211,11 +204,11 @@ class ThreadNetwork(EngineDriver):
         """Hand received bytes to the engine, if there are any."""
         data = channel.receive(self._space if channel.space is None else channel.space)
         if data:
-            channel.expect(self._engine.handle_bytes(channel.connection_id, data, time.monotonic_ns()))
+            channel.expect(self._take_bytes(channel.connection_id, data))
 
     def _written(self, channel: Channel, written_bytes: int) -> None:
         if written_bytes:
-            self._engine.handle_written(channel.connection_id, written_bytes, time.monotonic_ns())
+            self._take_written(channel.connection_id, written_bytes)
         if channel.ended is None:
             self._watch(channel)
             return
@@ -229,7 +222,7 @@ class ThreadNetwork(EngineDriver):
         """Report the end of a channel to the engine."""
         assert channel.ended is not None
         self._forget(channel)
-        self._engine.handle_closed(channel.connection_id, channel.ended, time.monotonic_ns())
+        self._engine_alone().handle_closed(channel.connection_id, channel.ended, time.monotonic_ns())
 
     def _forget(self, channel: Channel) -> None:
         del self._channels[channel.connection_id]
@@ -282,7 +275,7 @@ class ThreadNetwork(EngineDriver):
             channel = self._channel(action)
         except (OSError, ValueError) as error:  # no descriptor, unknown family, a name that TLS cannot check
             refused = NetworkError(f"no connection to {peer_of(action)}: {error}")
-            self._engine.handle_closed(action.connection_id, refused, time.monotonic_ns())
+            self._engine_alone().handle_closed(action.connection_id, refused, time.monotonic_ns())
             return
         self._channels[action.connection_id] = channel
         self._proceed(channel, partial(channel.connect, action.sockaddr))
@@ -313,6 +306,20 @@ class ThreadNetwork(EngineDriver):
             release(action.buffers)
         else:
             self._written(channel, channel.write(action.buffers))
+
+    def _write_of_lane(self, connection_id: int, data: bytes) -> tuple[int, int]:
+        channel = self._channels[connection_id]
+        written_bytes = channel.write([data])
+        if channel.ended is None:
+            self._watch(channel)
+        else:
+            self.post(partial(self._note_end, channel))
+        return len(data), written_bytes
+
+    def _note_end(self, channel: Channel) -> None:
+        """Report the end of a channel that was met in the lane's turn, unless it was dropped meanwhile."""
+        if self._channels.get(channel.connection_id) is channel:
+            self._written(channel, 0)
 
     def _close(self, action: Close) -> None:
         channel = self._channels.get(action.connection_id)

@@ -92,13 +92,13 @@ class AsyncProducer(CoroutineProducer):
     def __init__(self, settings: Mapping[str, object] | None = None, /, **keywords: object) -> None:
         config, given = configured(settings, keywords)
         waker, random = Waker(), Random()
-        queue = TaskQueue(TaskWaiter, waker.wake)
+        queue = TaskQueue(TaskWaiter, waker.ring)
         runtime = Runtime(
             config,
             random=random,
             new_waiter=TaskWaiter,
             queue=queue,
-            wake=waker.wake,
+            wake=waker.ring,
             check_caller=weakref.WeakMethod(self._check_loop),
             on_loop=True,
         )
@@ -117,6 +117,7 @@ class AsyncProducer(CoroutineProducer):
             waker=waker,
             after_round=queue.look,
         )
+        self._network.use_lane(runtime.engine)
         register_sealers(self._network)
         self.gives_way = self.accumulator.alarm.wakes_always = True
         self._turns: deque[asyncio.Future[None]] = deque()  # of tasks that gave way

@@ -85,7 +85,8 @@ class Producer(ProducerBase):
             metrics=runtime.registry,
             waker=waker,
         )
-        if network.use_lane(runtime.engine, self._delivery.queue):
+        by_hand = config.kbatch_lane == "python"
+        if network.use_lane(runtime.engine, self._delivery.queue, by_hand=by_hand):
             self._delivery.start()
         register_sealers(network)
         network.start()

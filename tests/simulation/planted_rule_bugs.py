@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kbatch.testing.simulation.network import Shell
+from kbatch.network.lane_turns import LaneTurns
 from tests.simulation.planting import BUGS, Bug
 from tests.simulation.rules import RULES, with_wrong
 
@@ -52,8 +52,8 @@ class _WithWrongRules:
     def step(self, *given: Any, **named: Any) -> Any:
         return self._call(self._lane.step, *given, **named)
 
-    def written(self, *given: Any) -> None:
-        self._call(self._lane.written, *given)
+    def written(self, *given: Any) -> Any:
+        return self._call(self._lane.written, *given)
 
     def received(self, *given: Any) -> Any:
         return self._call(self._lane.received, *given)
@@ -69,14 +69,14 @@ class _WithWrongRules:
 
 def _in_lane(bug: str, doc: str) -> Bug:
     def make(original: Any) -> Any:
-        def begin_turn(self: Shell, *rest: Any) -> None:
+        def begin(self: LaneTurns, *rest: Any) -> None:
             original(self, *rest)
             if self._lane is not None:
                 self._lane = _WithWrongRules(self._lane, bug)  # type: ignore[assignment]
 
-        return begin_turn
+        return begin
 
-    return Bug(Shell, "_begin_turn", make, doc, is_of_transactions=False)
+    return Bug(LaneTurns, "begin", make, doc, is_of_transactions=False)
 
 
 def _everywhere(bug: str, doc: str) -> Bug:

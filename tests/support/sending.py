@@ -407,6 +407,7 @@ class Sending:
             link.received += data
             for frame in link.frames():
                 self._arrive(self._read(link, codec.decode_request(frame)))
+            lane.handed(link.connection_id, len(data))
             lane.written(link.connection_id, len(data), self.now_ns)
         self.engine.take_back(self.now_ns)
         self.run()

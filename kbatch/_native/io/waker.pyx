@@ -57,9 +57,11 @@ cdef class Waker:
         kb_descriptor_ring(self._writer)
 
     def clear(self):
-        """Reset it before looking for work, so that later calls of `wake` count again."""
+        """Reset it before looking for work, so that later calls count again. True if `wake` was among them,
+        so that the engine has to run.
+        """
         kb_descriptor_drain(self._reader)
-        self.take_call()
+        return self.take_call()
 
     cdef bint take_call(self) noexcept nogil:
         """True if `wake` was called since the last call. The descriptor was drained before."""

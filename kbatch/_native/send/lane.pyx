@@ -17,7 +17,7 @@ Only the sender's thread uses a lane, but for `complete`, `has_answered` and `ne
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
+from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t
 from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
 
@@ -99,6 +99,7 @@ cdef extern from "lane.h" nogil:
         int32_t own_count
         int64_t usable_until_ns
         int64_t queued_bytes
+        int64_t handed_bytes
         int64_t written_bytes
         int64_t active_ns
         bint needs_engine
@@ -147,6 +148,7 @@ cdef extern from "lane.h" nogil:
     kb_lane_node *kb_lane_node_of(kb_lane *lane, int32_t node_id) noexcept
     bint kb_lane_has_unsent(const kb_lane_node *node) noexcept
     int64_t kb_lane_step(kb_lane *lane, int64_t now_ns) noexcept
+    void kb_lane_handed(kb_lane_node *node, int64_t size) noexcept
     void kb_lane_written(kb_lane *lane, kb_lane_node *node, int64_t size, int64_t now_ns) noexcept
     bint kb_lane_reserve_in(kb_lane_node *node, size_t size) noexcept
     void kb_lane_received(kb_lane *lane, kb_lane_node *node, const uint8_t *data, size_t size,
@@ -184,7 +186,7 @@ cdef enum Reason:
 # What may be late is done after this time without an answer, or after so many answers.
 cdef enum:
     REST_NS = 50_000_000
-    MOST_LATE = 256
+    MOST_LATE = 32
     # The lane's thread leaves accepted requests to the thread of callbacks, unless that is busy for so long.
     PATIENCE_NS = 1_000_000
 
@@ -204,7 +206,7 @@ class Lent(NamedTuple):
     requests : list of LentRequest
         Unanswered, oldest first.
     received, unsent : bytes
-        What the engine must read; what is still to be written.
+        What the engine must read; what it must write.
     """
 
     node_id: int
@@ -446,7 +448,7 @@ cdef class Lane:
         node.descriptor = descriptor
         node.version = version
         node.next_correlation_id = next_correlation_id
-        node.queued_bytes = node.written_bytes = queued_bytes
+        node.queued_bytes = node.handed_bytes = node.written_bytes = queued_bytes
         node.engine_count = engine_count
         node.usable_until_ns = usable_until_ns
         for request in requests:
@@ -483,7 +485,7 @@ cdef class Lane:
             if reason == ANSWERED:
                 self.complete()
             if reason == IDLE:
-                self._late_count = 0
+                self.rested()
                 rest()
         return [(self._others[i].descriptor, self._others[i].events) for i in range(self._other_count)]
 
@@ -502,13 +504,12 @@ cdef class Lane:
                 return ANSWERED
             if now_ns >= min(deadline_ns, self._engine_deadline_ns()):
                 return TIME
-            if self._late_count >= MOST_LATE or (self._late_count and now_ns - self._completed_ns >= REST_NS):
+            if now_ns >= self._rest_ns():
                 return IDLE
             until_ns = min(until_ns, self._engine_deadline_ns())
             if answered_ns != INT64_MAX:
                 until_ns = min(until_ns, now_ns + PATIENCE_NS)
-            elif self._late_count:
-                until_ns = min(until_ns, self._completed_ns + REST_NS)
+            until_ns = min(until_ns, self._rest_ns())
             self._other_count = kb_lane_wait(&self._raw, poller, waker._reader, max(until_ns - now_ns, 0),
                                              self._others, &was_rung)
             if was_rung and waker.take_call():
@@ -521,6 +522,12 @@ cdef class Lane:
         if self._accumulator.unsealed_count:
             self._raw.needs_engine = True
         return look_ns
+
+    cdef int64_t _rest_ns(self) noexcept nogil:
+        """Return when to do what may be late."""
+        if not self._late_count:
+            return INT64_MAX
+        return INT64_MIN if self._late_count >= MOST_LATE else self._completed_ns + REST_NS
 
     cdef int64_t _engine_deadline_ns(self) noexcept nogil:
         """Return when a request times out or a batch expires."""
@@ -628,6 +635,7 @@ cdef class Lane:
             lent._raw = request
             lent.expects_answer = self._raw.head.acks != 0
             lent.batches = [<ProducerBatch>request.batches[i].owner for i in range(request.batch_count)]
+            lent.is_counted = (node.connection_id, request.correlation_id) in self._taken_back
             requests.append(lent)
             request = node.first
         node.last = NULL
@@ -643,13 +651,25 @@ cdef class Lane:
     # Without sockets
 
     def step(self, int64_t now_ns, *, bint was_rung):
-        """Send what may go now; `was_rung` says that there may be new batches. Return when to look again; 0
-        if there is work for the engine.
+        """Make requests of what may go now; `was_rung` says that there may be new batches. Return when to
+        look again; 0 if there is work for the engine.
         """
         cdef int64_t look_ns
         self._raw.is_changed |= was_rung
         look_ns = self._step(now_ns)
-        return 0 if self._raw.needs_engine else min(look_ns, self._engine_deadline_ns())
+        if self._raw.needs_engine or now_ns >= self._engine_deadline_ns():
+            return 0
+        return min(look_ns, self._engine_deadline_ns())
+
+    def rest_ns(self):
+        """Return when to do what may be late, and to call `rested`: some time after the last answer, or after
+        many.
+        """
+        return self._rest_ns()
+
+    def rested(self):
+        """Note that nothing is late any more."""
+        self._late_count = 0
 
     cdef kb_lane_node *_node(self, int64_t connection_id) noexcept:
         cdef int32_t i
@@ -659,23 +679,34 @@ cdef class Lane:
         return NULL
 
     def unsent(self, int64_t connection_id):
-        """Return the bytes that wait to be written to a connection."""
+        """Return the bytes of a connection that its owner has not taken yet."""
         cdef kb_lane_node *node = self._node(connection_id)
         return b"" if node == NULL else _unsent(node)
 
-    def written(self, int64_t connection_id, int64_t size, int64_t now_ns):
-        """Note that a connection took so many bytes, and complete what needs no answer (acks=0)."""
-        kb_lane_written(&self._raw, self._node(connection_id), size, now_ns)
-        self.complete()
+    def handed(self, int64_t connection_id, int64_t size):
+        """Note that the owner has taken so many bytes of `unsent`, which it writes."""
+        kb_lane_handed(self._node(connection_id), size)
 
-    def received(self, int64_t connection_id, bytes data not None, int64_t now_ns):
+    def written(self, int64_t connection_id, int64_t size, int64_t now_ns):
+        """Note that so many bytes are written, and complete what needs no answer (acks=0). False if they are
+        not the lane's.
+        """
+        cdef kb_lane_node *node = self._node(connection_id)
+        if node == NULL:
+            return False
+        kb_lane_written(&self._raw, node, size, now_ns)
+        self._raw.is_changed = True
+        self.complete()
+        return True
+
+    def received(self, int64_t connection_id, const uint8_t[::1] data not None, int64_t now_ns):
         """Take bytes of a connection, and complete what they accept. False if they are for the engine."""
         cdef kb_lane_node *node = self._node(connection_id)
         if node == NULL or node.engine_count or node.first == NULL:
             return False
-        if not kb_lane_reserve_in(node, len(data)):
-            raise MemoryError(f"no memory for {len(data)} bytes of node {node.node_id}")
-        kb_lane_received(&self._raw, node, <const uint8_t *>PyBytes_AS_STRING(data), len(data), now_ns)
+        if not kb_lane_reserve_in(node, data.shape[0]):
+            raise MemoryError(f"no memory for {data.shape[0]} bytes of node {node.node_id}")
+        kb_lane_received(&self._raw, node, &data[0], data.shape[0], now_ns)
         self.complete()
         return True
 
@@ -728,7 +759,7 @@ cdef bytes _unsent(kb_lane_node *node):
     cdef int i
     if not kb_lane_has_unsent(node):
         return b""
-    copy = PyBytes_FromStringAndSize(NULL, node.queued_bytes - node.written_bytes)
+    copy = PyBytes_FromStringAndSize(NULL, node.queued_bytes - node.handed_bytes)
     to = PyBytes_AS_STRING(copy)
     for i in range(node.last.part_at, node.last.part_count):
         memcpy(to, node.last.parts[i].iov_base, node.last.parts[i].iov_len)

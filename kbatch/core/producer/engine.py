@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from kbatch._native.send.lane import Lane
     from kbatch.config import ProducerConfig
     from kbatch.core.client.cluster import ClusterSnapshot
+    from kbatch.core.producer.actions import Seal
 
 
 class ProducerEngine(ClientEngine):
@@ -162,6 +163,10 @@ class ProducerEngine(ClientEngine):
     def take_back(self, now_ns: int) -> None:
         """Take the connections back after the lane's turn, and run next."""
         self._sender.take_back(now_ns)
+
+    def seal(self) -> list[Seal]:
+        """Seal closed batches, and return those that other threads must seal (`Sender.seal`)."""
+        return self._sender.seal()
 
     # What is to be done
 

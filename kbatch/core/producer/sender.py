@@ -24,7 +24,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from kbatch._native.send.in_flight import InFlight, PartitionState
-from kbatch._native.send.lane import CAN_WAIT, Lane
+from kbatch._native.send.lane import Lane
 from kbatch._native.send.produce_wire import AllAccepted
 from kbatch.core.client.backoff import NEVER_NS, NS_PER_MS
 from kbatch.core.client.cluster import NO_TOPIC_ID, Node
@@ -152,6 +152,11 @@ class Sender:
             and (not busy_nodes or all(self._is_busy(node_id, now_ns) for node_id in busy_nodes))
         )
 
+    def seal(self) -> list[Seal]:
+        """Seal closed batches that are small, and return those that other threads must seal."""
+        self._seal_small()
+        return self.poll_unsealed()
+
     def poll_unsealed(self) -> list[Seal]:
         """Return the batches that other threads must seal."""
         unsealed, self._unsealed = self._unsealed, []
@@ -159,8 +164,7 @@ class Sender:
 
     def _drain(self, now_ns: int) -> None:
         accumulator = self._accumulator
-        if unsealed := accumulator.take_unsealed():
-            self._seal_small(unsealed)
+        self._seal_small()
         if accumulator.alarm.busy_nodes:
             self._note_busy(accumulator.alarm.busy_nodes, now_ns)
         nodes, delay_ns, leaderless = accumulator.ready(now_ns)
@@ -180,8 +184,8 @@ class Sender:
                     self._send(node_id, batches, now_ns)
         if left := accumulator.alarm.busy_nodes.union(filter(accumulator.has_undrained_for, nodes)):
             self._note_busy(left, now_ns)
-        if unsealed := accumulator.take_unsealed():
-            self._seal_small(unsealed)
+        if self._seal_small():
+            self._look_again(now_ns, 0)
         self._is_settled = not self._unsealed
 
     def _can_send(self, node_id: int, now_ns: int) -> bool:
@@ -216,13 +220,17 @@ class Sender:
     def _look_again(self, now_ns: int, delay_ns: int) -> None:
         self.deadline_ns = min(self.deadline_ns, now_ns + delay_ns)
 
-    def _seal_small(self, unsealed: list[ProducerBatch]) -> None:
-        """Seal batches that are too small for another thread; leave the rest for `poll_unsealed`."""
-        for batch in unsealed:
+    def _seal_small(self) -> bool:
+        """Seal batches that are too small for another thread; leave the rest for `poll_unsealed`. True if it
+        sealed any, which may be sent now.
+        """
+        has_sealed = False
+        for batch in self._accumulator.take_unsealed():
             if batch.records_bytes > self._accumulator.seal_policy.inline_bytes:
                 self._unsealed.append(Seal(batch))
-            elif batch.seal(wake=False):
-                self._look_again(self._now_ns, 0)
+            else:
+                has_sealed |= batch.seal(wake=False)
+        return has_sealed
 
     # Sending
 
@@ -790,7 +798,7 @@ def _lane_of(
     """Return the lane of a producer; None if the partitions of its batches depend on the nodes' delays, which
     the engine measures in each round.
     """
-    if not CAN_WAIT or config.partitioner_availability_timeout_ms > 0:
+    if config.partitioner_availability_timeout_ms > 0:
         return None
     return Lane(
         accumulator,

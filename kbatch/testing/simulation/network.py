@@ -32,9 +32,8 @@ from kbatch.testing.simulation.schedule import MS, SECOND, ScheduledAction
 from kbatch.testing.simulation.trace import Violation
 
 if TYPE_CHECKING:
-    from kbatch._native.send.lane import Lane
+    from kbatch.network.lane_turns import LendingEngine
     from kbatch.network.rounds import DrivenEngine
-    from kbatch.network.threads import LendingEngine
     from kbatch.sasl import Exchange
     from kbatch.testing.simulation.surroundings import ClientHost
 
@@ -143,7 +142,7 @@ class Link:
         """Report what the socket took. Real owners do so at once, so that none is left when they stop."""
         size, self._unreported_bytes = self._unreported_bytes, 0
         if size:
-            self._world.engine.handle_written(self.connection_id, size, self._world.schedule.now_ns)
+            self._world.shell.written(self.connection_id, size)
 
     def _take(self, room: int) -> bytes:
         pending = self._pending
@@ -214,7 +213,7 @@ class Link:
 
     def _arrive_back(self, piece: bytes) -> None:
         if self.is_open and not self._loses_answers:
-            self._world.shell.post(partial(self._read, piece), is_for_lane=True)
+            self._world.shell.post(partial(self._read, piece))
 
     def _read(self, piece: bytes) -> None:
         """Read the bytes that have arrived at the client's socket."""
@@ -255,11 +254,7 @@ class Link:
             self._let_go()
             self._world.wire.ended(self.connection_id)
             self._world.trace("connection %d: %s", self.connection_id, error)
-            self._world.engine.handle_closed(
-                self.connection_id,
-                error,  # type: ignore[arg-type]
-                self._world.schedule.now_ns,
-            )
+            self._world.shell.closed(self.connection_id, error)
 
 
 class Shell(EngineRounds):
@@ -272,12 +267,7 @@ class Shell(EngineRounds):
     def __init__(self, world: ClientHost, engine: DrivenEngine) -> None:
         super().__init__(engine, deliver=self._hand_over, clock_ns=lambda: world.schedule.now_ns)
         self._world = world
-        self._inbox: deque[tuple[Callable[[], object], bool]] = deque()
-        self._lane: Lane | None = None  # in its turn
-        self._lane_nodes: dict[int, Link] = {}
-        self._engine_deadline_ns = 0
-        self._lending: LendingEngine | None = None
-        self._was_rung = False
+        self._inbox: deque[Callable[[], object]] = deque()
         self._next_round: ScheduledAction | None = None
         self._shortest_wait_ns = world.options.round_us * 1000
         self._slept_ns = world.schedule.now_ns  # since when
@@ -295,20 +285,17 @@ class Shell(EngineRounds):
 
     def use_lane(self, lending: LendingEngine) -> None:
         """Let the engine's lane send while the sender waits, as ThreadNetwork does."""
-        self._lending = lending if lending.open_lane(self._deliver) else None
+        self._drive_lane(lending, self._offer)
 
-    def post(self, function: Callable[[], object], *, is_for_lane: bool = False) -> None:
-        """Call `function()` in the next round; a lane's turn ends before, unless it is for the lane."""
-        self._inbox.append((function, is_for_lane))
+    def post(self, function: Callable[[], object]) -> None:
+        """Call `function()` in the next round."""
+        self._inbox.append(function)
         self.schedule_round()
 
     def ring(self) -> None:
         """Wake the sender, or its lane, since there are batches. Any thread may call it."""
-        if self._lending is not None:
-            self._was_rung = True
-            self.schedule_round()
-        else:
-            self.wake()
+        self._was_called |= self._is_for_engine(was_called=False)
+        self.schedule_round()
 
     def wake(self) -> None:
         """Wake the sender. Any thread may call it."""
@@ -333,90 +320,63 @@ class Shell(EngineRounds):
         self._next_round = schedule.at(at_ns, self._round)
 
     def _round(self) -> None:
-        """Do a round, as ThreadNetwork does.
-
-        Every other time that the engine is quiet it is called without need, and must find nothing to do.
-        """
-        world = self._world
-        now_ns = world.schedule.now_ns
+        """Do a round, as ThreadNetwork does."""
+        now_ns = self._world.schedule.now_ns
         self._next_round = None
         self._is_idle = not self._has_events
         was_called = self._was_called
         self._has_events = self._was_called = False
         while self._inbox:
-            function, is_for_lane = self._inbox.popleft()
-            if not is_for_lane:
-                was_called |= self._end_turn()
-            function()
-            world.application.note_event()
-        if not was_called and self._work_in_lane(now_ns):
-            return
-        was_called |= self._end_turn()
-        self._must_rest = not was_called and self.round_count % 2 == 0 and self._engine.is_quiet(now_ns)
-        wait_ns = self._run_engine_on(
-            now_ns - self._slept_ns, now_ns, was_called=was_called or self._must_rest
-        )
-        if self._must_rest and not self._engine.is_quiet(now_ns):
+            self._inbox.popleft()()
+            self._world.application.note_event()
+        wait_ns = self._do_round(now_ns - self._slept_ns, now_ns, was_called=was_called)
+        if self._turns is not None and self._engine.deadline_ns(now_ns) < self._turns.deadline_ns:
+            raise Violation("the engine has work, and the lane does not end its turn")
+        self._slept_ns = now_ns
+        self._sleep(wait_ns)
+
+    def _run_engine_on(self, waited_ns: int, woken_ns: int, *, was_called: bool) -> int:
+        """Let the engine run as in any round, and look whether it did what it should.
+
+        Every other time that the engine is quiet it is called without need, and must find nothing to do.
+        """
+        self._must_rest = not was_called and self.round_count % 2 == 0 and self._engine.is_quiet(woken_ns)
+        wait_ns = super()._run_engine_on(waited_ns, woken_ns, was_called=was_called or self._must_rest)
+        if self._must_rest and not self._engine.is_quiet(woken_ns):
             raise Violation("the engine was quiet, and is not after a run in which nothing happened")
         self._check_nothing_waits()
-        world.check_engine()
+        self._world.check_engine()
         if self._is_idle:
-            self._count_idle(now_ns)
-        self._slept_ns = now_ns
-        self._begin_turn(now_ns, wait_ns)
-        if not self._work_in_lane(now_ns):
-            self._sleep(0 if self._end_turn() else wait_ns)
+            self._count_idle(woken_ns)
+        return wait_ns
 
-    # The lane
+    # The wire
 
     def received(self, connection_id: int, piece: bytes) -> None:
         """Take received bytes."""
-        now_ns = self._clock_ns()
-        lane = self._lane
-        if lane is not None and lane.received(connection_id, piece, now_ns):
-            return
-        self._was_called |= self._end_turn()
-        self._engine.handle_bytes(connection_id, piece, now_ns)
+        self._take_bytes(connection_id, piece)
 
-    def _begin_turn(self, now_ns: int, wait_ns: int) -> None:
-        """Lend the connections to the lane, if there is one."""
-        if self._lending is not None and self.is_alive:
-            self._lane = self._lending.lend(lambda connection_id: -1, now_ns)
-            self._engine_deadline_ns = now_ns + wait_ns
-            self._lane_nodes = {key: link for key, link in self.links.items() if link is not None}
+    def written(self, connection_id: int, size: int) -> None:
+        """Note written bytes."""
+        self._take_written(connection_id, size)
 
-    def _work_in_lane(self, now_ns: int) -> bool:
-        """Do the lane's work, and sleep. False if the engine must run, or there is no turn."""
-        lane = self._lane
-        if lane is None or now_ns >= self._engine_deadline_ns:
-            return False
-        look_ns = lane.step(now_ns, was_rung=self._was_rung)
-        self._was_rung = False
-        has_unsent = self._write_from(lane, now_ns)
-        if look_ns == 0:
-            return False
-        if self._engine.deadline_ns(now_ns) < self._engine_deadline_ns:
-            raise Violation("the engine has work, and the lane does not end its turn")
-        wait_ns = self._world.random.randrange(1, 5 * MS) if has_unsent else look_ns - now_ns
-        self._sleep(min(wait_ns, self._engine_deadline_ns - now_ns))
-        return True
+    def closed(self, connection_id: int, error: Exception) -> None:
+        """Note the end of a connection."""
+        self._engine_alone().handle_closed(
+            connection_id,
+            error,  # type: ignore[arg-type]
+            self._clock_ns(),
+        )
 
-    def _write_from(self, lane: Lane, now_ns: int) -> bool:
-        """Write what the lane has to send. True if the sockets have no room for all of it."""
-        has_unsent = False
-        for link in self._lane_nodes.values():
-            if link.is_open and (data := lane.unsent(link.connection_id)):
-                lane.written(link.connection_id, taken := link.offer(data), now_ns)
-                has_unsent |= taken < len(data)
-        return has_unsent
-
-    def _end_turn(self) -> bool:
-        """Take the connections back. True if they were lent."""
-        lane, self._lane = self._lane, None
-        if lane is None or self._lending is None:
-            return False
-        self._lending.take_back(self._clock_ns())
-        return True
+    def _offer(self, connection_id: int, data: bytes) -> tuple[int, int]:
+        """Write as much of the lane's bytes as the socket has room for, and look again for the rest."""
+        link = self.links.get(connection_id)
+        if link is None or not link.is_open:
+            return 0, 0
+        taken = link.offer(data)
+        if taken < len(data):
+            self._sleep(self._world.random.randrange(1, 5 * MS))
+        return taken, taken
 
     def _check_nothing_waits(self) -> None:
         """Check that a round hands over all that is completed: no other may come soon."""
@@ -470,11 +430,11 @@ class Shell(EngineRounds):
         if not self._world.cluster.is_up(node_id):
             self._world.wire.ended(connection_id)
             error = NetworkError(f"no process listens at node {node_id}")
-            self._engine.handle_closed(connection_id, error, self._clock_ns())
+            self.closed(connection_id, error)
             return
         self._world.wire.opened(connection_id)
         self.links[connection_id] = Link(self._world, connection_id, node_id)
-        self._engine.handle_connected(connection_id, self._clock_ns())
+        self._engine_alone().handle_connected(connection_id, self._clock_ns())
 
     def _write(self, action: Write) -> None:
         link = self.links.get(action.connection_id)
@@ -514,7 +474,7 @@ class Shell(EngineRounds):
         world.schedule.after(int(world.random.random() * world.options.login.token_ms * MS), make_token)
 
     def _have_token(self, connection_id: int, result: Any) -> None:
-        self._engine.handle_token(connection_id, result, self._clock_ns())
+        self._take_token(connection_id, result, self._clock_ns())
 
     def _end_authentication(self, action: EndAuthentication) -> None:
         self._exchanges.pop(action.connection_id, None)

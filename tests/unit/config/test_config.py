@@ -31,6 +31,7 @@ OURS = {
     "enable.sasl.oauthbearer.unsecure.jwt",
     "https.ca.location",
     "https.ca.pem",
+    "kbatch.lane",
     "kbatch.on.delivery.failure",
     "kbatch.sequence.gap",
     "kbatch.sequence.idle.ms",

@@ -93,8 +93,12 @@ class Turn:
         """Send one request, and return its bytes."""
         self.step()
         data = self.lane.unsent(CONNECTION)
-        self.lane.written(CONNECTION, len(data), NOW_NS)
+        self.write(len(data))
         return data
+
+    def write(self, size: int) -> None:
+        self.lane.handed(CONNECTION, size)
+        self.lane.written(CONNECTION, size, NOW_NS)
 
     def receive(self, data: bytes) -> bool:
         return self.lane.received(CONNECTION, data, NOW_NS)
@@ -194,10 +198,10 @@ def test_a_request_goes_only_after_the_one_before_is_written() -> None:
         put(turn.records)
     turn.step()
     first = turn.lane.unsent(CONNECTION)
-    turn.lane.written(CONNECTION, 10, NOW_NS)
+    turn.write(10)
     turn.step()
     assert turn.lane.unsent(CONNECTION) == first[10:]
-    turn.lane.written(CONNECTION, len(first) - 10, NOW_NS)
+    turn.write(len(first) - 10)
     turn.step()
     assert turn.lane.unsent(CONNECTION)
 
@@ -208,7 +212,7 @@ def test_what_is_in_flight_is_taken_back_and_lent_again() -> None:
     size = len(turn.send())
     turn.step()
     second = turn.lane.unsent(CONNECTION)
-    turn.lane.written(CONNECTION, 3, NOW_NS)
+    turn.write(3)
     (lent,) = turn.lane.take_back()
     assert (lent.node_id, lent.connection_id, lent.next_correlation_id) == (NODE, CONNECTION, 7)
     assert (lent.queued_bytes, lent.written_bytes) == (1000 + size + len(second), 1000 + size + 3)
@@ -335,7 +339,7 @@ def test_without_answers_a_written_request_is_complete() -> None:
     deliveries = [put(turn.records, partition=partition) for partition in range(2)]
     turn.step()
     size = len(turn.lane.unsent(CONNECTION))
-    turn.lane.written(CONNECTION, size - 1, NOW_NS)
+    turn.write(size - 1)
     assert not any(delivery.done() for delivery in deliveries)
     turn.lane.written(CONNECTION, 1, NOW_NS + 1)
     assert [delivery.result(0).offset for delivery in deliveries] == [-1, -1]
@@ -351,7 +355,7 @@ def test_a_request_without_answer_is_taken_back_unwritten() -> None:
     turn = Turn(acks=0)
     delivery = put(turn.records)
     turn.step()
-    turn.lane.written(CONNECTION, 1, NOW_NS)
+    turn.write(1)
     (lent,) = turn.lane.take_back()
     (request,) = lent.requests
     assert not request.expects_answer

@@ -1,0 +1,139 @@
+"""LaneTurns: the turns of a lane that an owner drives by hand, since the lane cannot wait for its sockets.
+
+Theory of operation. After a round of the engine the owner lends the ready connections to the lane (`begin`).
+From then on `work` sends what is usual, and `received` and `written` give the lane the events of its
+connections. The turn ends (`end`) before the engine hears of anything, or runs. Bytes go both ways through
+the owner's channels: under TLS, and on event loops.
+
+ThreadNetwork has no turns by hand if the lane can wait for its sockets itself (`Lane.wait`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol, final
+
+if TYPE_CHECKING:
+    from kbatch._native.batch.delivery_queue import DeliveryQueue
+    from kbatch._native.send.lane import Lane
+    from kbatch.core.producer.actions import Seal
+
+# The maximum number of requests to a node between two looks at the sockets, which must be read in time.
+_REQUESTS = 8
+
+
+class LendingEngine(Protocol):
+    """The part of an engine that lends its connections to a lane, such as ProducerEngine."""
+
+    def open_lane(
+        self, deliver: Callable[[list[Any]], object], queue: DeliveryQueue | None = None, /
+    ) -> bool: ...
+    def close_lane(self) -> None: ...
+    def lend(self, descriptor_of: Callable[[int], int], now_ns: int, /) -> Lane | None: ...
+    def take_back(self, now_ns: int, /) -> None: ...
+    def seal(self) -> list[Seal]: ...
+    def observe(self, now_ns: int, /) -> None: ...
+
+
+@final
+class LaneTurns:
+    """The turns of a lane.
+
+    Parameters
+    ----------
+    lending : LendingEngine
+        It has opened its lane.
+    write : Callable[[int, bytes], tuple[int, int]]
+        `write(connection_id, data)` takes bytes to write, from the beginning on. It returns how many, and how
+        many are newly written; `written` gets the rest later.
+    seal : Callable[[Seal], object]
+        Lets another thread seal a batch.
+    clock_ns : Callable[[], int]
+
+    Attributes
+    ----------
+    deadline_ns : int
+        When the engine must run at the latest; 0 without a turn.
+    """
+
+    def __init__(
+        self,
+        lending: LendingEngine,
+        write: Callable[[int, bytes], tuple[int, int]],
+        seal: Callable[[Seal], object],
+        clock_ns: Callable[[], int],
+    ) -> None:
+        self._lending = lending
+        self._write = write
+        self._seal = seal
+        self._clock_ns = clock_ns
+        self._lane: Lane | None = None  # in its turn
+        self._lent: list[int] = []
+        self.deadline_ns = 0
+        self._was_rung = False
+
+    def ring(self) -> None:
+        """Note that there may be new batches."""
+        self._was_rung = True
+
+    def begin(self, deadline_ns: int) -> None:
+        """Begin a turn, after which the engine runs at `deadline_ns` at the latest."""
+        self._lent.clear()
+        self.deadline_ns = deadline_ns
+        self._lane = self._lending.lend(self._lend, self._clock_ns())
+
+    def _lend(self, connection_id: int) -> int:
+        self._lent.append(connection_id)
+        return -1  # its descriptor is not the lane's
+
+    def work(self) -> int | None:
+        """Do what the lane has to do, and return when there is more; None if the engine must run, or there is
+        no turn.
+        """
+        lane = self._lane
+        now_ns = self._clock_ns()
+        if lane is None or now_ns >= self.deadline_ns:
+            return None
+        for action in self._lending.seal():
+            self._seal(action)
+        for _ in range(_REQUESTS):
+            look_ns = lane.step(now_ns, was_rung=self._was_rung)
+            self._was_rung = False
+            self._hand_over(lane)
+            if not look_ns:
+                return None
+            if look_ns > now_ns:
+                break
+        if now_ns >= lane.rest_ns():
+            lane.rested()
+            self._lending.observe(now_ns)
+        return min(look_ns, lane.rest_ns(), self.deadline_ns)
+
+    def _hand_over(self, lane: Lane) -> None:
+        for connection_id in self._lent:
+            if data := lane.unsent(connection_id):
+                taken_bytes, written_bytes = self._write(connection_id, data)
+                lane.handed(connection_id, taken_bytes)
+                if written_bytes:
+                    lane.written(connection_id, written_bytes, self._clock_ns())
+
+    def written(self, connection_id: int, written_bytes: int) -> bool:
+        """Note written bytes of a connection. False if they are not the lane's."""
+        lane = self._lane
+        return lane is not None and lane.written(connection_id, written_bytes, self._clock_ns())
+
+    def received(self, connection_id: int, data: bytes | memoryview) -> bool:
+        """Take received bytes of a connection, and complete what they accept. False if they are the
+        engine's.
+        """
+        lane = self._lane
+        return lane is not None and lane.received(connection_id, data, self._clock_ns())
+
+    def end(self) -> bool:
+        """End the turn, so that the engine has everything. False if there is none."""
+        lane, self._lane = self._lane, None
+        self.deadline_ns = 0
+        if lane is None:
+            return False
+        self._lending.take_back(self._clock_ns())
+        return True
