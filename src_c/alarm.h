@@ -35,11 +35,6 @@ static inline void kb_alarm_clear(kb_alarm *alarm) {
     kb_lock_release(&alarm->lock);
 }
 
-/* The sender has looked, and looks again at `deadline_ns`, or when it was woken meanwhile. */
-static inline void kb_alarm_sleep_until(kb_alarm *alarm, int64_t deadline_ns) {
-    kb_alarm_set(alarm, deadline_ns);
-}
-
 /* After the sender looked at the queues of a node, which takes nothing now. */
 static inline void kb_alarm_note_busy(kb_alarm *alarm, int32_t node_id) {
     kb_lock_acquire(&alarm->lock);

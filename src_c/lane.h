@@ -583,7 +583,7 @@ static inline int64_t kb_lane_step(kb_lane *lane, int64_t now_ns) {
     for (int32_t i = 0; i < lane->node_count; i++)
         lane->needs_engine |= lane->nodes[i].is_engines;
     lane->needs_engine |= lane->ends_when_answered && lane->has_accepted && !kb_lane_has_requests(lane);
-    kb_alarm_sleep_until(lane->alarm, look_ns);
+    kb_alarm_set(lane->alarm, look_ns); /* what comes earlier wakes it */
     return lane->look_ns = look_ns;
 }
 

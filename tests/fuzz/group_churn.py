@@ -293,7 +293,7 @@ def run_block(block: int, cases: int = BLOCK_CASES, *, verbose: bool = False) ->
         with RealKafka(PROPERTIES, java_options=(*JAVA_OPTIONS, *GROUP_OPTIONS)) as broker:
             try:
                 outcomes += judge(broker, block, cases, rng, verbose=verbose)
-            except AssertionError as error:
+            except (AssertionError, kbatch.KafkaError) as error:
                 faults = [name for text, name in FAULTS_OF_KAFKA.items() if broker.has_printed(text)]
                 faults += FAULTS_OF_GROUP.intersection(getattr(error, "__notes__", ()))
                 if not faults:

@@ -9,7 +9,6 @@ cdef extern from "alarm.h" nogil:
 
     bint kb_alarm_set(kb_alarm *alarm, int64_t deadline_ns) noexcept
     void kb_alarm_clear(kb_alarm *alarm) noexcept
-    void kb_alarm_sleep_until(kb_alarm *alarm, int64_t deadline_ns) noexcept
     bint kb_alarm_is_busy(kb_alarm *alarm, int32_t node_id) noexcept
     int64_t kb_alarm_due_ns(kb_alarm *alarm) noexcept
 

@@ -37,7 +37,7 @@ from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int16_t, int32_t, int6
 from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
 
-from kbatch._native.batch.alarm cimport SenderAlarm, kb_alarm_clear, kb_alarm_sleep_until, later
+from kbatch._native.batch.alarm cimport SenderAlarm, kb_alarm_clear, kb_alarm_set, later
 from kbatch._native.batch.buffer_pool cimport (
     CHUNK_BYTES,
     FIRST_IN_CALLBACK,
@@ -697,7 +697,7 @@ cdef class RecordAccumulator:
             delay_ns = min(delay_ns,
                            self._node_ready(&self._queues.nodes[i], now_ns, hurried, nodes, leaderless))
         self._set_loads(slow, visited_count)
-        kb_alarm_sleep_until(&self.alarm.raw, min(later(now_ns, delay_ns), self.next_expiry_ns))
+        kb_alarm_set(&self.alarm.raw, min(later(now_ns, delay_ns), self.next_expiry_ns))
         return nodes, delay_ns, leaderless
 
     cdef bint is_hurried(self) noexcept nogil:

@@ -19,7 +19,7 @@ cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t
 from libc.stdlib cimport free
-from libc.string cimport memcpy, memset
+from libc.string cimport memcpy
 
 from kbatch._native.batch.alarm cimport kb_alarm, later
 from kbatch._native.batch.delivery cimport SUCCEEDED
