@@ -198,9 +198,9 @@ def test_partitions_for_a_topic(broker: Broker, producer: Producer) -> None:
 
 
 def test_N01_unknown_topic_is_waited_for_once(broker: Broker) -> None:
-    with producing(broker, max_block_ms=300, retry_backoff_ms=10, retry_backoff_max_ms=20) as producer:
+    with producing(broker, max_block_ms=1500, retry_backoff_ms=10, retry_backoff_max_ms=20) as producer:
         with pytest.raises(
-            KafkaTimeoutError, match=r"no metadata of topic other .*=300: brokers answer, but know no such"
+            KafkaTimeoutError, match=r"no metadata of topic other .*=1500: brokers answer, but know no such"
         ):
             producer.send("other", b"")
         with pytest.raises(UnknownTopicOrPartitionError):  # which is remembered
