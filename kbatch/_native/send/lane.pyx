@@ -9,6 +9,10 @@ unusual. Then `take_back` returns what the engine must know of each connection, 
 LentRequests and the received bytes that are the engine's. The next turn gets such requests again, if the
 engine did not answer them meanwhile.
 
+An owner whose sockets the lane cannot wait for drives the turn by hand, with the GIL: it calls `step`, passes
+bytes on by `unsent`, `handed`, `written` and `received`, and batches are completed at once
+(kbatch/network/lane_turns.py).
+
 Lane and engine never run at the same time, so they share the structures of batches, queues and sequences
 without a lock.
 
