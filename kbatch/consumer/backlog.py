@@ -362,7 +362,9 @@ class Backlog:
                 if not with_last and held in self._before:
                     before = self._before[held]
                     is_in_hand = self._is_iterating and last is not before
-                    last = LastRead(last.offset - 1) if is_in_hand or before is None else before
+                    if is_in_hand or before is None:
+                        before = LastRead(last.offset - 1, last.leader_epoch)
+                    last = before
                 found[each] = offset_after(last)
         return found
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from kbatch.core.client.calls import Call
 from kbatch.core.consumer.commits import CommitOffsets
 from kbatch.core.consumer.membership import Rebalance
-from kbatch.core.consumer.partition_state import COMMITTED, EARLIEST, OffsetSpec, Start
+from kbatch.core.consumer.partition_state import COMMITTED, EARLIEST, NO_EPOCH, OffsetSpec, Start
 from kbatch.core.consumer.results import Failed, Fetched, Moved, Result
 from kbatch.core.consumer.subscription import Subscription
 from kbatch.errors import (
@@ -64,6 +64,10 @@ class Tenure:
         When its committed offset may have been looked up first.
     position : int
         The next offset to hand out; -1 while it is unknown.
+    leader_epoch : int
+        That of the record before the position; NO_EPOCH while it is unknown.
+    epochs : dict of int to int
+        Leader epochs of records that were read, by the offset after each.
     is_by_seek : bool
         The program has chosen the position.
     """
@@ -73,7 +77,8 @@ class Tenure:
         self.generation = generation
         self.since_ns = since_ns
         self.position = -1
-        self.leader_epoch = -1
+        self.leader_epoch = NO_EPOCH
+        self.epochs: dict[int, int] = {}
         self.is_by_seek = self.is_held = False
         self.results: deque[Result] = deque()
         self.piece: Piece | None = None
@@ -316,7 +321,7 @@ class Program:
         for row in rows:
             assert isinstance(row.value, bytes)
             piece.rows.append((row.offset, int.from_bytes(row.value[:4], "big")))
-            tenure.leader_epoch = row.leader_epoch
+            tenure.leader_epoch = tenure.epochs[row.offset + 1] = row.leader_epoch
         is_whole = records is None or records.is_used_up
         if rows or is_whole:
             ledger.get(partition, piece, is_whole=is_whole)
@@ -360,7 +365,7 @@ class Program:
         if isinstance(failed.error, GONE):
             self._seek(tenure, EARLIEST)
         elif tenure.position >= 0:
-            self._seek(tenure, Start(tenure.position))
+            self._seek(tenure, Start(tenure.position, tenure.leader_epoch))
         else:
             tenure.generation = self.engine.seek(tenure.partition, COMMITTED)
             tenure.since_ns = self.member.schedule.now_ns
@@ -376,7 +381,7 @@ class Program:
             ledger.reach(tenure.partition, offset)
         tenure.generation = self.engine.seek(tenure.partition, start)
         tenure.position = start.offset if isinstance(start, Start) else -1
-        tenure.leader_epoch = -1
+        tenure.leader_epoch = start.leader_epoch if isinstance(start, Start) else NO_EPOCH
         tenure.is_by_seek = True
         tenure.piece = None
         for result in tenure.results:
@@ -388,7 +393,11 @@ class Program:
         known = [each for each in self.tenures.values() if each.position > 0]
         if known:
             tenure = self.random.choice(known)
-            start = self.random.choice((EARLIEST, Start(self.random.randrange(tenure.position + 1))))
+            offset = self.random.randrange(tenure.position + 1)
+            # with its epoch, as the replacement of the records before by an unclean election is not seen else
+            known_offset = max((each for each in tenure.epochs if each <= offset), default=0)
+            back = Start(known_offset, tenure.epochs.get(known_offset, NO_EPOCH))
+            start = self.random.choice((EARLIEST, back))
             self.member.trace("seeks %s to %s", tenure.partition, start)
             self.world.ledger.outcomes["seeks"] += 1
             self._seek(tenure, start)
