@@ -42,6 +42,7 @@ typedef struct kb_in_flight {
 
 typedef struct kb_batch {
     void *owner; /* the ProducerBatch that this is a part of */
+    void **waiter; /* where the event of a thread is that waits for it, or NULL; read and written at once */
     struct kb_partition *home;
     struct kb_batch *next, *previous; /* in the queue */
     kb_batch_state state;

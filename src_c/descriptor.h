@@ -49,6 +49,14 @@ static inline int kb_flag_load(int *flag) {
     return __atomic_load_n(flag, __ATOMIC_SEQ_CST);
 }
 
+static inline void kb_pointer_store(void **place, void *pointer) {
+    __atomic_store_n(place, pointer, __ATOMIC_SEQ_CST);
+}
+
+static inline void *kb_pointer_load(void **place) {
+    return __atomic_load_n(place, __ATOMIC_SEQ_CST);
+}
+
 /* Both return -1 and set errno, as the system calls do. */
 static inline ssize_t kb_socket_receive(int descriptor, void *space, size_t size) {
     ssize_t received;

@@ -14,6 +14,7 @@
 #include <sys/uio.h>
 
 #include "alarm.h"
+#include "descriptor.h"
 #include "node_queues.h"
 #include "produce_wire.h"
 #include "sequences.h"
@@ -22,7 +23,10 @@ enum {
     KB_LANE_JOINED_BYTES = 8192,      /* batches this small are copied beside the request's own bytes */
     KB_LANE_SPACE_BYTES = 131072,     /* received at once */
     KB_LANE_LARGEST_ANSWER = 1 << 20, /* the engine has better memory for larger ones */
-    KB_LANE_LARGEST_BATCH = 1 << 30
+    KB_LANE_LARGEST_BATCH = 1 << 30,
+    /* Threads that wait complete their requests for so long, and so many in a row; then others do. */
+    KB_LANE_WAITERS_PATIENCE_NS = 20000000,
+    KB_LANE_MOST_WAITED = 256
 };
 
 /* A request that was sent; all arrays are in one piece of memory with it. */
@@ -94,9 +98,13 @@ typedef struct {
     int64_t look_ns;   /* the last step's result */
     bool is_changed;   /* something happened since the engine looked */
     bool needs_engine; /* there is work that is not the lane's */
+    /* Sets the event of a thread that waits for a batch. */
+    void (*ring)(void *event);
     /* Accepted requests, for the thread that completes their batches. */
     kb_lock answered_lock;
     kb_lane_request *answered, *last_answered;
+    bool is_unwaited;     /* not every one has a thread that waits for it, and completes it */
+    int32_t waited_count; /* the last ones in a row that had one */
     kb_batch **taken;
     int32_t taken_room;
     uint8_t *space;
@@ -621,6 +629,21 @@ static inline void kb_lane_accept(kb_lane *lane, kb_lane_request *request, int64
     }
 }
 
+/* Wake the threads that wait for batches of a request. True if there is one for each. With `answered_lock`
+ * held after the request is there: no thread can take it, and so end the batches, before their events are
+ * set. */
+static inline bool kb_lane_ring_waiters(kb_lane *lane, const kb_lane_request *request) {
+    bool is_waited = true;
+    for (int32_t i = 0; i < request->batch_count; i++) {
+        void **waiter = request->batches[i]->waiter;
+        void *event = waiter ? kb_pointer_load(waiter) : NULL;
+        if (event)
+            lane->ring(event);
+        is_waited &= event != NULL;
+    }
+    return is_waited;
+}
+
 /* Take a request that is done from its connection, and leave it to the thread that completes its batches. */
 static inline void kb_lane_finish(kb_lane *lane, kb_lane_node *node, kb_lane_request *request,
                                   int64_t answer_bytes, int64_t now_ns) {
@@ -636,6 +659,9 @@ static inline void kb_lane_finish(kb_lane *lane, kb_lane_node *node, kb_lane_req
     kb_lock_acquire(&lane->answered_lock);
     *(lane->last_answered ? &lane->last_answered->next : &lane->answered) = request;
     lane->last_answered = request;
+    lane->waited_count =
+        kb_lane_ring_waiters(lane, request) ? (lane->waited_count + 1) % KB_LANE_MOST_WAITED : 0;
+    lane->is_unwaited |= !lane->waited_count;
     kb_lock_release(&lane->answered_lock);
 }
 
@@ -690,6 +716,7 @@ static inline kb_lane_request *kb_lane_take_answered(kb_lane *lane) {
     kb_lock_acquire(&lane->answered_lock);
     answered = lane->answered;
     lane->answered = lane->last_answered = NULL;
+    lane->is_unwaited = false;
     kb_lock_release(&lane->answered_lock);
     return answered;
 }
@@ -701,6 +728,17 @@ static inline int64_t kb_lane_answered_ns(kb_lane *lane) {
     answered_ns = lane->answered ? lane->answered->answered_ns : INT64_MAX;
     kb_lock_release(&lane->answered_lock);
     return answered_ns;
+}
+
+/* Return when the thread of callbacks is to complete accepted requests: at once, unless other threads wait
+ * for all of them, and do it; INT64_MAX without any. */
+static inline int64_t kb_lane_completion_ns(kb_lane *lane) {
+    int64_t completion_ns = INT64_MAX;
+    kb_lock_acquire(&lane->answered_lock);
+    if (lane->answered)
+        completion_ns = lane->answered->answered_ns + (lane->is_unwaited ? 0 : KB_LANE_WAITERS_PATIENCE_NS);
+    kb_lock_release(&lane->answered_lock);
+    return completion_ns;
 }
 
 /* Take whole answers from the beginning of `data`, and return how many bytes. An unusual one makes the rest

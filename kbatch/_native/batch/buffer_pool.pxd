@@ -67,6 +67,7 @@ cdef class BufferPool:
     cdef readonly bint poison
     cdef public unsigned long loop_thread_ident
     cdef public bint is_forked
+    cdef public object settle_accepted
     cdef int64_t turn_bytes
     cdef object _freed
     # under _lock

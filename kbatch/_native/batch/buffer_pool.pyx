@@ -77,6 +77,8 @@ cdef class BufferPool:
     For a producer's pool, `loop_thread_ident` is `threading.get_ident()` of the thread whose event loop
     brings the answers, if one does: there callers may only `await` them. In a process forked from the
     producer's, where `is_forked` is set, no caller may wait: nothing brings answers there.
+    `settle_accepted()`, if there is one, completes the batches that were accepted without the GIL: a thread
+    that waits for one of them calls it.
 
     Raises
     ------

@@ -3,6 +3,7 @@ from libc.stdint cimport int32_t, int64_t
 from kbatch._native.batch.buffer_pool cimport BufferPool
 from kbatch._native.batch.table_outcome cimport BatchRows
 from kbatch._native.codec.lock cimport kb_lock
+from kbatch._native.io.interrupts cimport NativeEvent
 
 cdef enum CompletionState:
     PENDING
@@ -65,6 +66,8 @@ cdef class Completion:
     cdef object _record_errors
     cdef list _children
     cdef object _event
+    cdef NativeEvent _accepted       # of the first thread that waits; the lane sets it, too
+    cdef void *waiter                # the same while it waits, for the lane; atomic
     cdef list _listeners
     cdef list _flushes
     cdef bint _calling
@@ -87,6 +90,8 @@ cdef class Completion:
     cdef void add_flush(self, Flush flush) noexcept
     cdef int _finish(self) except -1
     cdef Completion _child_of(self, int32_t index)
+    cdef bint wait(self, object timeout) except -1
+    cdef NativeEvent _begin_waiting(self)
     cdef object _event_if_pending(self)
     cdef bint _add_listener(self, tuple listener) except -1
     cdef object _error_of(self, int32_t index)

@@ -34,14 +34,18 @@ from kbatch._native.batch.table_outcome cimport (
     settle_rows,
 )
 from kbatch._native.codec.lock cimport kb_lock_acquire, kb_lock_destroy, kb_lock_init, kb_lock_release
+from kbatch._native.io.interrupts cimport NativeEvent
 
 import threading
 import time
 from collections import namedtuple
 from types import CoroutineType
 
-from kbatch._native.io.interrupts import NativeEvent
 from kbatch.errors import IllegalStateError, KafkaTimeoutError
+
+cdef extern from "descriptor.h" nogil:
+    void kb_pointer_store(void **place, void *pointer) noexcept
+    void *kb_pointer_load(void **place) noexcept
 
 # Names by CompletionState.
 _OUTCOMES = ("pending", "succeeded", "failed", "split")
@@ -336,6 +340,8 @@ cdef class Completion:
                                     self._record_errors)
             if callbacks:
                 self._listeners = (self._listeners or []) + callbacks
+        if self._accepted is not None:
+            self._accepted.ring()
         if self._event is not None:
             self._event.set()
         if self._has_callbacks():
@@ -375,7 +381,7 @@ cdef class Completion:
             listeners = self._listeners
             flushes = self._flushes
             self._listeners = self._flushes = None
-            event = self._event
+            event, accepted = self._event, self._accepted
             self._over = True
         finally:
             kb_lock_release(&self._lock)
@@ -384,6 +390,8 @@ cdef class Completion:
         for flush in flushes or ():
             self.add_flush(<Flush>flush)
             (<Flush>flush).arrived()
+        if accepted is not None:
+            accepted.set()
         if event is not None:
             event.set()
         return 0
@@ -507,6 +515,42 @@ cdef class Completion:
             if child._start <= index:
                 break
         return child
+
+    cdef bint wait(self, object timeout) except -1:
+        """True if it may not be pending any more, within `timeout` seconds (None: no limit). The lane wakes
+        the first thread that waits when the batch is accepted, and that thread completes it.
+        """
+        settle = self._memory.settle_accepted if timeout != 0 else None  # it may wait for a lock
+        accepted = None
+        if settle is not None:
+            accepted = self._begin_waiting()
+            settle()  # what was accepted before the lane knew of this thread
+        if self._outcome != PENDING:
+            return True
+        if accepted is None:
+            event = self._event_if_pending()
+            return event is None or event.wait(timeout)
+        try:
+            if not accepted.wait(timeout):
+                return False
+        finally:
+            kb_pointer_store(&self.waiter, NULL)
+        settle()
+        return True
+
+    cdef NativeEvent _begin_waiting(self):
+        """Return the event that the lane sets; None if another thread waits for it, or it has happened."""
+        accepted = NativeEvent()
+        kb_lock_acquire(&self._lock)
+        try:
+            if self._accepted is None:
+                self._accepted = accepted
+            elif self._accepted.is_set() or kb_pointer_load(&self.waiter) != NULL:
+                return None
+            kb_pointer_store(&self.waiter, <void *>self._accepted)
+            return self._accepted
+        finally:
+            kb_lock_release(&self._lock)
 
     cdef object _event_if_pending(self):
         event = NativeEvent()
@@ -675,9 +719,8 @@ cdef class Delivery:
             self.check_may_wait()
         deadline = None if timeout is None or completion._outcome != PENDING else time.monotonic() + timeout
         while completion._outcome == PENDING:
-            event = completion._event_if_pending()
             left = None if deadline is None else min(max(0.0, deadline - time.monotonic()), LONGEST_WAIT)
-            if event is not None and not event.wait(left):
+            if not completion.wait(left):
                 break
             completion = self._leaf(&index)
         return completion

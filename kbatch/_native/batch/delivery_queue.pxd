@@ -4,6 +4,7 @@ cdef class DeliveryQueue:
     cdef void *_bell                 # a lock, released to wake the thread
     cdef public object source
     cdef public object has_finished
+    cdef public object rest
 
     cdef int _sleep(self) except -1
     cdef bint _has_more(self) except -1

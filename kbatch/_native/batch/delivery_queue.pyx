@@ -40,6 +40,8 @@ cdef class DeliveryQueue:
     source, has_finished : callable or None
         `source()` puts what was finished without the GIL, on the thread that takes; `has_finished()` says
         whether there is any.
+    rest : callable or None
+        Called on that thread before it sleeps, for what may be late.
     """
 
     def __cinit__(self):
@@ -69,6 +71,8 @@ cdef class DeliveryQueue:
                 self.source()
             if self._items:
                 return self._items.popleft()
+            if self.rest is not None:
+                self.rest()
             self._sleep()
 
     cdef int _sleep(self) except -1:

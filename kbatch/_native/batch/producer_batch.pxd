@@ -40,6 +40,7 @@ cdef extern from "batch_queue.h" nogil:
 
     ctypedef struct kb_batch:
         void *owner
+        void **waiter
         kb_partition *home
         kb_batch *next
         BatchState state

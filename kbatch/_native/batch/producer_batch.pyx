@@ -338,6 +338,7 @@ cdef class ProducerBatch:
         batch.raw.header.producer_id = -1
         batch.raw.header.producer_epoch = -1
         batch.completion = Completion.new(queue.topic, queue.partition, context.memory)
+        batch.raw.waiter = &batch.completion.waiter
         batch.raw.created_ns = batch.raw.last_attempt_ns = now_ns
         batch.raw.drained_ns = batch.raw.leader_epoch = -1
         return batch

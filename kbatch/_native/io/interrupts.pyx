@@ -9,6 +9,24 @@ cimport cython
 from cpython.exc cimport PyErr_CheckSignals
 
 import threading
+import time
+
+cdef extern from "descriptor.h" nogil:
+    bint kb_flag_exchange(int *flag, int before, int after) noexcept
+    int kb_flag_load(int *flag) noexcept
+
+cdef extern from "pythread.h" nogil:
+    ctypedef void *PyThread_type_lock
+    ctypedef enum PyLockStatus:
+        PY_LOCK_ACQUIRED
+        PY_LOCK_INTR
+
+    PyThread_type_lock PyThread_allocate_lock()
+    void PyThread_free_lock(PyThread_type_lock lock)
+    int PyThread_acquire_lock(PyThread_type_lock lock, int waits)
+    PyLockStatus PyThread_acquire_lock_timed(PyThread_type_lock lock, long long microseconds,
+                                             int ends_by_signal)
+    void PyThread_release_lock(PyThread_type_lock lock)
 
 
 def at_once(method, /, *arguments, **keywords):
@@ -37,29 +55,45 @@ cdef class NativeEvent:
 
     An interrupt in the wait() of a threading.Event can leave its condition locked, and block the thread that
     then calls set() for ever. Here the lock is held until the event happens, and a waiter releases it in the
-    same step.
+    same step. Threads without the GIL let it happen by `ring`.
     """
 
-    cdef object _lock
-    cdef bint _has_happened
-
     def __cinit__(self):
-        self._lock = threading.Lock()
-        self._lock.acquire()
+        self._lock = PyThread_allocate_lock()
+        if self._lock == NULL:
+            raise MemoryError("no memory for a lock")
+        PyThread_acquire_lock(self._lock, 1)
+
+    def __dealloc__(self):
+        if self._lock != NULL:
+            PyThread_free_lock(self._lock)
 
     def set(self):
         """Make it happen; further calls do nothing."""
-        if not self._has_happened:
-            self._has_happened = True
-            self._lock.release()
+        self.ring()
+
+    cdef void ring(self) noexcept nogil:
+        if kb_flag_exchange(&self._has_happened, 0, 1):
+            PyThread_release_lock(self._lock)
 
     def is_set(self):
-        return self._has_happened
+        return bool(kb_flag_load(&self._has_happened))
 
     def wait(self, timeout=None):
         """True if it has happened within `timeout` seconds (None: no limit)."""
+        cdef PyLockStatus status = PY_LOCK_INTR
+        cdef long long left_us = -1
+        deadline = None if timeout is None else time.monotonic() + timeout
         # a signal that came before the lock waits does not end the waiting, and its handler has not run
         PyErr_CheckSignals()
-        if not self._has_happened and self._lock.acquire(True, -1 if timeout is None else max(timeout, 0)):
-            self._lock.release()
-        return self._has_happened
+        while status == PY_LOCK_INTR and not kb_flag_load(&self._has_happened):
+            if deadline is not None:
+                left = min(deadline - time.monotonic(), threading.TIMEOUT_MAX)
+                left_us = max(<long long>(left * 1e6), 0)
+            with nogil:
+                status = PyThread_acquire_lock_timed(self._lock, left_us, 1)
+            if status == PY_LOCK_ACQUIRED:
+                PyThread_release_lock(self._lock)  # for other waiters
+            elif status == PY_LOCK_INTR:
+                PyErr_CheckSignals()
+        return self.is_set()

@@ -1,3 +1,4 @@
+from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple, final
 
@@ -22,14 +23,22 @@ class Lent(NamedTuple):
     received: bytes
     unsent: bytes
 
-class Answered(NamedTuple):
-    node_id: int
-    created_ns: int
-    answered_ns: int
-    sent_bytes: int
-    answer_bytes: int
-    was_taken_back: bool
-    batches: list[ProducerBatch]
+@final
+class Answered:
+    @property
+    def node_id(self) -> int: ...
+    @property
+    def created_ns(self) -> int: ...
+    @property
+    def answered_ns(self) -> int: ...
+    @property
+    def sent_bytes(self) -> int: ...
+    @property
+    def answer_bytes(self) -> int: ...
+    @property
+    def was_taken_back(self) -> bool: ...
+    @property
+    def batches(self) -> list[ProducerBatch]: ...
 
 @final
 class LentRequest:
@@ -67,11 +76,13 @@ class Lane:
         max_request_size: int,
         idle_ns: int,
         is_idempotent: bool,
+        unrecorded: deque[Answered],
         on_answered: Callable[[list[Answered], list[Completion]], None],
         queue: DeliveryQueue | None = None,
     ) -> None: ...
     def has_answered(self) -> bool: ...
     def complete(self) -> None: ...
+    def settle(self) -> None: ...
     def begin(
         self,
         identity: Identity,

@@ -41,6 +41,7 @@ from kbatch._native.codec.c cimport KB_MAX_RECORD_BODY, kb_codec_fault, kb_memor
 from kbatch._native.codec.libraries cimport compress_into
 from kbatch._native.codec.lock cimport kb_lock, kb_lock_destroy, kb_lock_init
 from kbatch._native.codec.memory cimport extend, give_up
+from kbatch._native.io.interrupts cimport NativeEvent
 from kbatch._native.io.waker cimport Waker
 from kbatch._native.send.accumulator cimport RecordAccumulator, kb_queues
 from kbatch._native.send.in_flight cimport InFlight, identity_of, kb_identity
@@ -144,6 +145,7 @@ cdef extern from "lane.h" nogil:
         int64_t look_ns
         bint is_changed
         bint needs_engine
+        void (*ring)(void *event) noexcept
         kb_lock answered_lock
         kb_lane_request *answered
 
@@ -159,6 +161,7 @@ cdef extern from "lane.h" nogil:
                           int64_t now_ns) noexcept
     kb_lane_request *kb_lane_take_answered(kb_lane *lane) noexcept
     int64_t kb_lane_answered_ns(kb_lane *lane) noexcept
+    int64_t kb_lane_completion_ns(kb_lane *lane) noexcept
     int64_t kb_lane_timeout_ns(const kb_lane *lane) noexcept
 
 cdef extern from "lane_poll.h" nogil:
@@ -187,10 +190,12 @@ cdef enum Reason:
     EVENTS = 8
     IDLE = 16
 
-# What may be late is done after this time without an answer, or after so many answers.
+# What may be late is done after this time without an answer, or after so many answers: more of them if the
+# thread of callbacks has done most of it.
 cdef enum:
     REST_NS = 50_000_000
     MOST_LATE = 32
+    MOST_LATE_BESIDE_QUEUE = 4096
     # The lane's thread leaves accepted requests to the thread of callbacks, unless that is busy for so long.
     PATIENCE_NS = 1_000_000
 
@@ -225,18 +230,27 @@ class Lent(NamedTuple):
     unsent: bytes
 
 
-class Answered(NamedTuple):
-    """A request of which all batches were accepted and are completed; `answer_bytes` is 0 if it was written
-    and needed no answer (acks=0).
+@cython.final
+cdef class Answered:
+    """A request of which all batches were accepted and are completed.
+
+    Attributes
+    ----------
+    node_id, created_ns, answered_ns, sent_bytes : int
+    answer_bytes : int
+        0 if it was written and needed no answer (acks=0).
+    was_taken_back : bool
+        The engine has seen it.
+    batches : list of ProducerBatch
     """
 
-    node_id: int
-    created_ns: int
-    answered_ns: int
-    sent_bytes: int
-    answer_bytes: int
-    was_taken_back: bool
-    batches: list
+    cdef readonly int32_t node_id
+    cdef readonly int64_t created_ns
+    cdef readonly int64_t answered_ns
+    cdef readonly int64_t sent_bytes
+    cdef readonly int64_t answer_bytes
+    cdef readonly bint was_taken_back
+    cdef readonly list batches
 
 
 @cython.final
@@ -323,6 +337,8 @@ cdef class Lane:
         kbatch.sequence.idle.ms, as for Idempotence.
     is_idempotent : bool
         False for batches without sequences.
+    unrecorded : deque
+        Gets each Answered as soon as its batches are completed, for the metrics.
     on_answered : callable
         Gets a list of Answered, and the list of their completions; called on any thread.
     queue : DeliveryQueue or None
@@ -332,6 +348,7 @@ cdef class Lane:
     cdef RecordAccumulator _accumulator
     cdef object _client_id
     cdef object _transactional_id
+    cdef object _unrecorded
     cdef object _on_answered
     cdef kb_lane _raw
     cdef kb_memory[2] _scratch       # of `_compress`
@@ -341,7 +358,10 @@ cdef class Lane:
     cdef DeliveryQueue _queue
     cdef object _completing          # a lock: one thread at a time, so that callbacks keep their order
     cdef unsigned long _completer
+    cdef list _answered              # what `on_answered` gets
+    cdef list _completed
     cdef int _late_count             # answers since `rest` was called
+    cdef int _most_late
     cdef int64_t _completed_ns       # the last one
 
     def __cinit__(self):
@@ -349,15 +369,18 @@ cdef class Lane:
 
     def __init__(self, RecordAccumulator accumulator not None, *, str client_id not None,
                  str transactional_id=None, int acks, int32_t request_timeout_ms, int32_t max_in_flight,
-                 int64_t max_request_size, int64_t idle_ns, bint is_idempotent, on_answered not None,
-                 DeliveryQueue queue=None):
+                 int64_t max_request_size, int64_t idle_ns, bint is_idempotent, unrecorded not None,
+                 on_answered not None, DeliveryQueue queue=None):
         self._accumulator = accumulator
         self._client_id = client_id
         self._transactional_id = transactional_id
+        self._unrecorded = unrecorded
         self._on_answered = on_answered
         self._queue = queue
+        self._most_late = MOST_LATE if queue is None else MOST_LATE_BESIDE_QUEUE
         self._completing = threading.Lock()
         self._taken_back = set()
+        self._answered, self._completed = [], []
         self._raw.queues = &accumulator._queues
         self._raw.filled = &accumulator.context.filled
         self._raw.alarm = &accumulator.alarm.raw
@@ -373,6 +396,7 @@ cdef class Lane:
         self._raw.scratch = &self._scratch
         self._raw.seals = self._can_seal()
         self._raw.is_hurried = _is_hurried
+        self._raw.ring = _ring
         self._raw.accumulator = <void *>accumulator
         self._raw.inline_bytes = accumulator.seal_policy.inline_bytes
         self._raw.linger_ns = accumulator.linger_ns
@@ -495,7 +519,7 @@ cdef class Lane:
 
     cdef int _poll(self, int poller, Waker waker, int64_t deadline_ns) noexcept nogil:
         """Work until there is something for others."""
-        cdef int64_t now_ns, until_ns, answered_ns
+        cdef int64_t now_ns, until_ns, completion_ns
         cdef int was_rung
         while True:
             now_ns = kb_lane_now_ns()
@@ -503,17 +527,16 @@ cdef class Lane:
             kb_lane_flush_all(&self._raw, poller)
             if self._raw.needs_engine:
                 return UNUSUAL
-            answered_ns = kb_lane_answered_ns(&self._raw)
-            if answered_ns != INT64_MAX and not self._queue.ring() and now_ns - answered_ns >= PATIENCE_NS:
-                return ANSWERED
+            completion_ns = kb_lane_completion_ns(&self._raw)
+            if completion_ns <= now_ns:
+                if not self._queue.ring() and now_ns - completion_ns >= PATIENCE_NS:
+                    return ANSWERED
+                completion_ns = now_ns + PATIENCE_NS
             if now_ns >= min(deadline_ns, self._engine_deadline_ns()):
                 return TIME
             if now_ns >= self._rest_ns():
                 return IDLE
-            until_ns = min(until_ns, self._engine_deadline_ns())
-            if answered_ns != INT64_MAX:
-                until_ns = min(until_ns, now_ns + PATIENCE_NS)
-            until_ns = min(until_ns, self._rest_ns())
+            until_ns = min(min(until_ns, completion_ns), min(self._engine_deadline_ns(), self._rest_ns()))
             self._other_count = kb_lane_wait(&self._raw, poller, waker._reader, max(until_ns - now_ns, 0),
                                              self._others, &was_rung)
             if was_rung and waker.take_call():
@@ -531,7 +554,7 @@ cdef class Lane:
         """Return when to do what may be late."""
         if not self._late_count:
             return INT64_MAX
-        return INT64_MIN if self._late_count >= MOST_LATE else self._completed_ns + REST_NS
+        return INT64_MIN if self._late_count >= self._most_late else self._completed_ns + REST_NS
 
     cdef int64_t _engine_deadline_ns(self) noexcept nogil:
         """Return when a request times out or a batch expires."""
@@ -540,8 +563,8 @@ cdef class Lane:
         return min(expiry_ns, kb_lane_timeout_ns(&self._raw))
 
     def has_answered(self):
-        """True if accepted requests wait to be completed."""
-        return kb_lane_answered_ns(&self._raw) != INT64_MAX
+        """True if there is something to `complete`."""
+        return kb_lane_answered_ns(&self._raw) != INT64_MAX or len(self._completed) > 0
 
     def complete(self):
         """Complete the batches of all accepted requests, in order. Any thread may call this; when it returns,
@@ -552,31 +575,47 @@ cdef class Lane:
         with self._completing:
             self._completer = PyThread_get_thread_ident()
             try:
-                while self._complete_some():
-                    pass
+                while self._settle_all() or self._answered:
+                    answered, completed = self._answered, self._completed
+                    self._answered, self._completed = [], []
+                    self._on_answered(answered, completed)
             finally:
                 self._completer = 0
 
-    cdef bint _complete_some(self) except -1:
+    def settle(self):
+        """Complete batches like `complete`, but leave their callbacks to the thread of the queue. No step of
+        it is Python code, where a signal handler could interrupt it.
+        """
+        if self._completer == PyThread_get_thread_ident():
+            return
+        with self._completing:
+            self._completer = PyThread_get_thread_ident()
+            try:
+                self._settle_all()
+            finally:
+                self._completer = 0
+        if self._completed:
+            self._queue.ring()
+
+    cdef bint _settle_all(self) except -1:
+        """True if there was a request."""
         cdef kb_lane_request *request = kb_lane_take_answered(&self._raw)
         cdef kb_lane_request *following
-        cdef list answered = [], completed = []
-        if request == NULL:
-            return False
+        cdef bint is_any = request != NULL
         try:
             while request != NULL:
                 self._completed_ns = request.answered_ns
-                answered.append(self._completed(request, completed))
+                self._settle(request)
+                self._late_count += 1
                 following = request.next
                 free(request)
                 request = following
         finally:
             _free_all(request)
-        self._late_count += len(answered)
-        self._on_answered(answered, completed)
-        return True
+        return is_any
 
-    cdef object _completed(self, kb_lane_request *request, list completed):
+    cdef int _settle(self, kb_lane_request *request) except -1:
+        cdef Answered answered = Answered.__new__(Answered)
         cdef list batches = []
         cdef ProducerBatch batch
         cdef InFlight entry
@@ -593,12 +632,18 @@ cdef class Lane:
                 batch.note_ratio()
             if batch.finish(SUCCEEDED, request.accepted[i].base_offset,
                             request.accepted[i].log_append_time_ms, None, None):
-                completed.append(batch.completion)
-        was_taken_back = key in self._taken_back
+                self._completed.append(batch.completion)
+        answered.node_id = request.node_id
+        answered.created_ns = request.created_ns
+        answered.answered_ns = request.answered_ns
+        answered.sent_bytes = request.end_offset - request.start_offset
+        answered.answer_bytes = request.answer_bytes
+        answered.was_taken_back = key in self._taken_back
+        answered.batches = batches
         self._taken_back.discard(key)
-        return Answered(request.node_id, request.created_ns, request.answered_ns,
-                        request.end_offset - request.start_offset, request.answer_bytes, was_taken_back,
-                        batches)
+        self._unrecorded.append(answered)
+        self._answered.append(answered)
+        return 0
 
     def take_back(self):
         """End the turn, and complete what was accepted; return a Lent for each connection."""
@@ -717,6 +762,10 @@ cdef class Lane:
 
 cdef bint _is_hurried(void *accumulator) noexcept nogil:
     return (<RecordAccumulator>accumulator).is_hurried()
+
+
+cdef void _ring(void *event) noexcept nogil:
+    (<NativeEvent>event).ring()
 
 
 cdef int64_t _compress(void *scratch, int codec, int level, const kb_chain *chain, int64_t records_bytes,

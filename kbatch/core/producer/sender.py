@@ -18,6 +18,7 @@ After org.apache.kafka.clients.producer.internals.Sender.
 from __future__ import annotations
 
 import logging
+import threading
 from collections import deque
 from functools import partial
 from operator import attrgetter
@@ -121,6 +122,7 @@ class Sender:
         self._settled: list[ProducerBatch] = []  # not reported yet
         self._lane: Lane | None = None
         self._unrecorded: deque[Answered] = deque()
+        self._recording = threading.Lock()
         self._used_topics: set[str] = set()  # in recorded ones
         self._nodes_of_engine: set[int] = set()  # whose batches the lane does not send
         self._has_left_batches = False  # to the lane
@@ -335,15 +337,16 @@ class Sender:
         """
 
         def note_answered(answered: list[Answered], completed: list[Completion]) -> None:
-            self._unrecorded.extend(answered)
             for each in answered:
                 self._sequences.note_acknowledged(each.batches)
             if completed:
                 deliver(completed)
 
-        self._lane = _lane_of(self._config, self._accumulator, note_answered, queue)
+        self._lane = _lane_of(self._config, self._accumulator, self._unrecorded, note_answered, queue)
         if self._lane is not None and queue is not None:
             queue.source, queue.has_finished = self._lane.complete, self._lane.has_answered
+            queue.rest = self.record_answered
+            self._accumulator.memory.settle_accepted = self._lane.settle
         if self._lane is not None:
             self._connections.count_lent(self._lane.new_count)
         return self._lane is not None
@@ -351,6 +354,7 @@ class Sender:
     def close_lane(self) -> None:
         """Note that the owner has ended: the lane has no more turns."""
         if self._lane is not None:
+            self._accumulator.memory.settle_accepted = None
             self._lane.complete()
             self._lane = None
 
@@ -455,14 +459,12 @@ class Sender:
 
     def record_answered(self) -> None:
         """Record the metrics of requests that the lane has completed. Any thread may call this."""
-        while self._unrecorded:
-            try:
+        with self._recording:
+            while self._unrecorded:
                 each = self._unrecorded.popleft()
-            except IndexError:  # another thread has recorded it
-                return
-            self._connections.note_answered(each)
-            self._metrics.completed(each)
-            self._used_topics.update(batch.topic for batch in each.batches)
+                self._connections.note_answered(each)
+                self._metrics.completed(each)
+                self._used_topics.update(batch.topic for batch in each.batches)
 
     def observe(self, now_ns: int) -> None:
         """Do what may be late after the lane's work."""
@@ -792,6 +794,7 @@ class Sender:
 def _lane_of(
     config: ProducerConfig,
     accumulator: RecordAccumulator,
+    unrecorded: deque[Answered],
     on_answered: Callable[[list[Answered], list[Completion]], None],
     queue: DeliveryQueue | None,
 ) -> Lane | None:
@@ -810,6 +813,7 @@ def _lane_of(
         max_request_size=config.max_request_size,
         idle_ns=config.kbatch_sequence_idle_ms * NS_PER_MS,
         is_idempotent=config.enable_idempotence,
+        unrecorded=unrecorded,
         on_answered=on_answered,
         queue=queue,
     )

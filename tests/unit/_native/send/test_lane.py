@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections import deque
 from typing import Any
 
 import pytest
@@ -42,6 +43,7 @@ class Turn:
     ) -> None:
         policy = SealPolicy.of(settings.get("compression", "none"))
         self.records = accumulator(partitions, **{"seal_policy": policy} | settings)
+        self.unrecorded: deque[Answered] = deque()
         self.answered: list[Answered] = []
         self.completed: list[Completion] = []
         self.lane = Lane(
@@ -54,6 +56,7 @@ class Turn:
             max_request_size=1 << 20,
             idle_ns=300_000 * MS,
             is_idempotent=acks == -1,
+            unrecorded=self.unrecorded,
             on_answered=self.note,
         )
         self.states = [PartitionState("t", partition) for partition in range(partitions)]
@@ -165,6 +168,7 @@ def test_an_accepting_answer_completes_batches_in_order() -> None:
     assert [delivery.result(0).offset for delivery in deliveries] == [101, 100, 102]
     assert [completion.partition for completion in turn.completed] == [1, 0]
     (answered,) = turn.answered
+    assert list(turn.unrecorded) == [answered]
     assert (answered.node_id, answered.created_ns, answered.was_taken_back) == (NODE, NOW_NS, False)
     assert not any(state.in_flight for state in turn.states)
     assert [state.acked_counter for state in turn.states] == [0, 1]
