@@ -2,8 +2,9 @@
 
 Theory of operation. One thread takes items (`get`) and sleeps when there are none. Others add items with the
 GIL (`put`). The lane has finished batches without it: it rings, and the woken thread completes them itself,
-by `source`. So a record's callback waits for the GIL once: the lane never does. While the thread is busy with
-callbacks, `ring` says so, and the lane's thread completes the batches instead, before long.
+by `source`. So a record's callback waits for the GIL once: the lane never does. Before the thread sleeps, it
+does what may be late. While it is busy with callbacks, `ring` says so, and the lane's thread completes the
+batches instead, before long.
 
 A ring that comes before the thread sleeps is not missed: it looks again after it has said that it waits.
 """

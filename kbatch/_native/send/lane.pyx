@@ -3,8 +3,9 @@
 Theory of operation. A thread that would wait for its sockets lends its ready connections to the lane instead
 (`begin`, `lend`, `wait`). The lane waits for the same sockets, and does the usual work itself: it drains,
 numbers, seals and sends batches, and reads answers that accept all of a request (src_c/lane.h). It never
-needs the GIL: the thread of callbacks completes the batches of accepted requests. A turn ends when there is
-work for the engine: a command, a deadline, an event of another connection, a batch or an answer that is
+needs the GIL: others complete the batches of accepted requests. Those are the thread of callbacks
+(`complete`), and threads that wait for a batch, whose events the lane sets (`settle`). A turn ends when there
+is work for the engine: a command, a deadline, an event of another connection, a batch or an answer that is
 unusual. Then `take_back` returns what the engine must know of each connection, with the requests in flight as
 LentRequests and the received bytes that are the engine's. The next turn gets such requests again, if the
 engine did not answer them meanwhile.
@@ -16,7 +17,7 @@ bytes on by `unsent`, `handed`, `written` and `received`, and batches are comple
 Lane and engine never run at the same time, so they share the structures of batches, queues and sequences
 without a lock.
 
-Only the sender's thread uses a lane, but for `complete`, `has_answered` and `new_count`.
+Only the sender's thread uses a lane, but for `complete`, `settle`, `has_answered` and `new_count`.
 """
 
 cimport cython

@@ -1,9 +1,10 @@
 /* Threads that use what the lane shares, for ThreadSanitizer: some append records, seal what they fill and
- * flush, one drives the lane, one completes what was accepted, and one is the broker at the other end of a
- * socket.
+ * flush or wait for a batch, one drives the lane, one completes what was accepted, and one is the broker at
+ * the other end of a socket.
  *
  * The argument names the locks to leave out (NONE, QUEUES, FILLED, ALARM, ANSWERED): that must be reported. */
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdbool.h>
 
 /* The locks in this piece of memory are left out. */
@@ -53,6 +54,7 @@ static kb_sequences sequences[PARTITIONS];
 static int sockets[2], poller, waker, completer_waker;
 static int flush_count; /* atomic */
 static int is_over;     /* a flag of descriptor.h */
+static pthread_mutex_t completing = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t completed_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t completed = PTHREAD_COND_INITIALIZER;
 static int64_t completed_numbers[PARTITIONS]; /* of the next record to be completed */
@@ -66,10 +68,27 @@ static void require(bool is_true, const char *what) {
 
 /* Appending */
 
+/* What outlives a batch for a thread that waits for it. */
+typedef struct {
+    void *waiter; /* this, while the thread waits */
+    sem_t accepted;
+    int holders; /* atomic: the batch, and the thread */
+} completion;
+
+static void let_go(completion *of) {
+    if (__atomic_sub_fetch(&of->holders, 1, __ATOMIC_ACQ_REL))
+        return;
+    sem_destroy(&of->accepted);
+    free(of);
+}
+
 static kb_batch *new_batch(kb_partition *partition, int64_t now_ns) {
     kb_batch *batch = calloc(1, sizeof(kb_batch));
     kb_chunk *chunk = malloc(CHUNK_BYTES);
-    require(batch && chunk, "no memory");
+    completion *its = calloc(1, sizeof(completion));
+    require(batch && chunk && its && !sem_init(&its->accepted, 0, 0), "no memory");
+    its->holders = 1;
+    batch->waiter = &its->waiter;
     chunk->next = NULL;
     chunk->size = CHUNK_BYTES;
     kb_chain_extend(&batch->chain, chunk);
@@ -85,6 +104,7 @@ static kb_batch *new_batch(kb_partition *partition, int64_t now_ns) {
 }
 
 static void free_batch(kb_batch *batch) {
+    let_go((completion *)batch->waiter);
     free(batch->chain.first);
     free(batch);
 }
@@ -148,22 +168,56 @@ static void append(kb_partition *partition, const kb_record *record, int64_t now
         free_batch(fresh);
 }
 
+static void complete_accepted(void);
+
+static bool is_completed(const kb_partition *partition, int64_t number) {
+    pthread_mutex_lock(&completed_lock);
+    bool found = completed_numbers[partition->index] >= number;
+    pthread_mutex_unlock(&completed_lock);
+    return found;
+}
+
+/* Wait until the last batch of a partition is accepted, and complete it. False if another thread does. */
+static bool await_batch(const kb_partition *partition, completion *last, int64_t number,
+                        const struct timespec *deadline) {
+    void *before = NULL;
+    if (!__atomic_compare_exchange_n(&last->waiter, &before, last, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+        return false;
+    complete_accepted();
+    if (!is_completed(partition, number)) {
+        require(!sem_timedwait(&last->accepted, deadline), "a batch is not accepted");
+        complete_accepted();
+    }
+    kb_pointer_store(&last->waiter, NULL);
+    require(is_completed(partition, number), "an accepted batch is not completed");
+    return true;
+}
+
 /* Wait until the partition's records so far are completed. */
 static void flush(kb_partition *partition) {
     struct timespec deadline;
+    completion *last = NULL;
     int64_t number;
     clock_gettime(CLOCK_REALTIME, &deadline);
     deadline.tv_sec += PATIENCE_S;
     kb_lock_acquire(&partition->lock);
     number = partition->next_number;
+    if (partition->last) {
+        last = (completion *)partition->last->waiter;
+        __atomic_add_fetch(&last->holders, 1, __ATOMIC_RELAXED);
+    }
     kb_lock_release(&partition->lock);
     __atomic_add_fetch(&flush_count, 1, __ATOMIC_SEQ_CST);
     wake_lane(INT64_MIN);
-    pthread_mutex_lock(&completed_lock);
-    while (completed_numbers[partition->index] < number)
-        require(!pthread_cond_timedwait(&completed, &completed_lock, &deadline), "a flush is not over");
-    pthread_mutex_unlock(&completed_lock);
+    if (!last || !await_batch(partition, last, number, &deadline)) {
+        pthread_mutex_lock(&completed_lock);
+        while (completed_numbers[partition->index] < number)
+            require(!pthread_cond_timedwait(&completed, &completed_lock, &deadline), "a flush is not over");
+        pthread_mutex_unlock(&completed_lock);
+    }
     __atomic_sub_fetch(&flush_count, 1, __ATOMIC_SEQ_CST);
+    if (last)
+        let_go(last);
 }
 
 static void *append_all(void *argument) {
@@ -210,8 +264,11 @@ static void *drive(void *argument) {
         int64_t now_ns = kb_lane_now_ns(), until_ns = kb_lane_step(&lane, now_ns);
         kb_lane_flush_all(&lane, poller);
         require(!lane.needs_engine, "the lane left something to the engine");
-        if (kb_lane_answered_ns(&lane) != INT64_MAX)
+        int64_t completion_ns = kb_lane_completion_ns(&lane);
+        if (completion_ns <= now_ns)
             kb_descriptor_ring(completer_waker);
+        else if (completion_ns < until_ns)
+            until_ns = completion_ns;
         require(!kb_lane_wait(&lane, poller, waker, until_ns > now_ns ? until_ns - now_ns : 0, others,
                               &was_rung),
                 "an event is not the lane's");
@@ -240,16 +297,26 @@ static void complete(kb_lane_request *request) {
     free(request);
 }
 
+static void complete_accepted(void) {
+    pthread_mutex_lock(&completing);
+    for (kb_lane_request *each = kb_lane_take_answered(&lane), *next; each; each = next) {
+        next = each->next;
+        complete(each);
+    }
+    pthread_mutex_unlock(&completing);
+}
+
 static void *complete_all(void *argument) {
     (void)argument;
     while (!kb_flag_load(&is_over)) {
         kb_descriptor_drain(completer_waker);
-        for (kb_lane_request *each = kb_lane_take_answered(&lane), *next; each; each = next) {
-            next = each->next;
-            complete(each);
-        }
+        complete_accepted();
     }
     return NULL;
+}
+
+static void ring(void *event) {
+    sem_post(&((completion *)event)->accepted);
 }
 
 /* The broker */
@@ -348,6 +415,7 @@ static void set_up_lane(void) {
     lane.head.acks = -1;
     lane.seals = lane.is_idempotent = true;
     lane.is_hurried = find_flush;
+    lane.ring = ring;
     lane.inline_bytes = BATCH_BYTES;
     lane.linger_ns = LINGER_NS;
     lane.max_request_bytes = FRAME_BYTES / 2;
