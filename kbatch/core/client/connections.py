@@ -226,12 +226,16 @@ class Connections:
         _fail_requests(failed, error, now_ns)
 
     def is_cut_off(self, now_ns: int) -> bool:
-        """True if all nodes of the cluster are disconnected and backed off, so that only bootstrap.servers
-        may help (KIP-899).
+        """True if all nodes of the cluster are disconnected, in all lanes, and backed off, so that only
+        bootstrap.servers may help (KIP-899).
         """
-        return not self._is_bootstrapping and all(
-            state.state is ConnectionState.DISCONNECTED and now_ns < state.not_before_ns
-            for state in self._candidates
+        return not (
+            self._is_bootstrapping
+            or any(
+                state.state is not ConnectionState.DISCONNECTED or now_ns >= state.not_before_ns
+                for state in self._candidates
+            )
+            or any(state.is_connected for state in self._states())
         )
 
     def is_hopeful(self) -> bool:

@@ -385,7 +385,7 @@ def test_producers_come_and_go_without_a_trace(broker: Broker) -> None:
         producer.send(TOPIC, b"").result(SECONDS)
     del producer
     before = open_count()
-    for _ in range(20):
+    for _ in range(250):
         with new_producer(bootstrap_servers=broker.bootstrap_servers) as producer:
             producer.send(TOPIC, b"").result(SECONDS)
         del producer

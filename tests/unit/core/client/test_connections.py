@@ -985,6 +985,15 @@ def test_a_connection_that_breaks_backs_off_its_lane_only() -> None:
     assert shell.connections.is_ready(1, shell.now_ns, lane=1)
 
 
+def test_N12_a_node_that_another_lane_reaches_is_not_out_of_reach() -> None:
+    shell, (first, second) = lanes()
+    shell.connections.set_nodes({1: NODES[1]})
+    shell.close(first)
+    assert not shell.connections.is_cut_off(shell.now_ns)
+    shell.close(second)
+    assert shell.connections.is_cut_off(shell.now_ns)
+
+
 def test_a_node_that_leaves_or_moves_is_closed_in_all_lanes() -> None:
     shell, peers = lanes()
     shell.connections.set_nodes({**NODES, 1: Node(1, "elsewhere", 9092, None)})
