@@ -91,6 +91,7 @@ cdef class Completion:
     cdef int _finish(self) except -1
     cdef Completion _child_of(self, int32_t index)
     cdef bint wait(self, object timeout) except -1
+    cdef bint _wait_for_event(self, object timeout) except -1
     cdef NativeEvent _begin_waiting(self)
     cdef object _event_if_pending(self)
     cdef bint _add_listener(self, tuple listener) except -1

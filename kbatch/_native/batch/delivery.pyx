@@ -520,23 +520,28 @@ cdef class Completion:
         """True if it may not be pending any more, within `timeout` seconds (None: no limit). The lane wakes
         the first thread that waits when the batch is accepted, and that thread completes it.
         """
+        cdef NativeEvent accepted
         settle = self._memory.settle_accepted if timeout != 0 else None  # it may wait for a lock
-        accepted = None
-        if settle is not None:
-            accepted = self._begin_waiting()
-            settle()  # what was accepted before the lane knew of this thread
-        if self._outcome != PENDING:
-            return True
-        if accepted is None:
-            event = self._event_if_pending()
-            return event is None or event.wait(timeout)
+        if settle is None:
+            return self._wait_for_event(timeout)
+        accepted = self._begin_waiting()
         try:
+            settle()  # what was accepted before the lane knew of this thread
+            if self._outcome != PENDING:
+                return True
+            if accepted is None:
+                return self._wait_for_event(timeout)
             if not accepted.wait(timeout):
                 return False
+            settle()
+            return True
         finally:
-            kb_pointer_store(&self.waiter, NULL)
-        settle()
-        return True
+            if accepted is not None:
+                kb_pointer_store(&self.waiter, NULL)
+
+    cdef bint _wait_for_event(self, object timeout) except -1:
+        event = self._event_if_pending()
+        return event is None or event.wait(timeout)
 
     cdef NativeEvent _begin_waiting(self):
         """Return the event that the lane sets; None if another thread waits for it, or it has happened."""
