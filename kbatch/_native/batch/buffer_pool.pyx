@@ -39,7 +39,6 @@ cdef extern from "pythread.h":
     ctypedef enum PyLockStatus:
         PY_LOCK_FAILURE
         PY_LOCK_ACQUIRED
-        PY_LOCK_INTR
     PyThread_type_lock PyThread_allocate_lock() nogil
     void PyThread_free_lock(PyThread_type_lock) nogil
     int PyThread_acquire_lock(PyThread_type_lock, int) nogil
@@ -48,8 +47,8 @@ cdef extern from "pythread.h":
 
 # The first waiter checks this often, woken or not: an attempt may fail for other reasons than memory.
 cdef double LOOK_S = 0.1
-# The longest single sleep of the others: PyThread's time-out is bounded.
-cdef double LONGEST_SLEEP_S = 3600.0
+# The longest single sleep of the others: a signal that comes while the GIL changes hands does not end one.
+cdef double LONGEST_SLEEP_S = 1.0
 
 
 cdef inline kb_chunk *_linked(kb_chunk *chunk, int64_t size, kb_chunk *next) noexcept nogil:
@@ -515,7 +514,7 @@ cdef class MemoryWaiter:
             kb_lock_acquire(&self._pool._lock)
             self._entry.is_notified = False
             kb_lock_release(&self._pool._lock)
-        elif status == PY_LOCK_INTR:
+        else:
             PyErr_CheckSignals()
         return 0
 

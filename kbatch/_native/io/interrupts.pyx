@@ -8,8 +8,8 @@ anything.
 cimport cython
 from cpython.exc cimport PyErr_CheckSignals
 
-import threading
-import time
+from threading import TIMEOUT_MAX, get_ident, main_thread
+from time import monotonic
 
 cdef extern from "descriptor.h" nogil:
     bint kb_flag_exchange(int *flag, int before, int after) noexcept
@@ -27,6 +27,13 @@ cdef extern from "pythread.h" nogil:
     PyLockStatus PyThread_acquire_lock_timed(PyThread_type_lock lock, long long microseconds,
                                              int ends_by_signal)
     void PyThread_release_lock(PyThread_type_lock lock)
+
+# Handlers run on the main thread. A signal that comes while the GIL changes hands, or that another thread
+# gets, does not end its sleep, so it looks for signals after so many seconds: at first, and at last. A century
+# is enough for other threads.
+cdef double FIRST_LOOK = 0.01
+cdef double LAST_LOOK = 1.0
+cdef double LONGEST_WAIT = min(TIMEOUT_MAX, 3e9)
 
 
 def at_once(method, /, *arguments, **keywords):
@@ -81,19 +88,20 @@ cdef class NativeEvent:
 
     def wait(self, timeout=None):
         """True if it has happened within `timeout` seconds (None: no limit)."""
-        cdef PyLockStatus status = PY_LOCK_INTR
-        cdef long long left_us = -1
-        deadline = None if timeout is None else time.monotonic() + timeout
-        # a signal that came before the lock waits does not end the waiting, and its handler has not run
+        cdef PyLockStatus status
+        cdef bint is_main = get_ident() == main_thread().ident
+        cdef double left, longest = FIRST_LOOK if is_main else LONGEST_WAIT
+        deadline = None if timeout is None else monotonic() + timeout
         PyErr_CheckSignals()
-        while status == PY_LOCK_INTR and not kb_flag_load(&self._has_happened):
-            if deadline is not None:
-                left = min(deadline - time.monotonic(), threading.TIMEOUT_MAX)
-                left_us = max(<long long>(left * 1e6), 0)
+        while not kb_flag_load(&self._has_happened):
+            left = longest if deadline is None else max(0.0, min(longest, deadline - monotonic()))
             with nogil:
-                status = PyThread_acquire_lock_timed(self._lock, left_us, 1)
+                status = PyThread_acquire_lock_timed(self._lock, <long long>(left * 1e6), 1)
             if status == PY_LOCK_ACQUIRED:
                 PyThread_release_lock(self._lock)  # for other waiters
-            elif status == PY_LOCK_INTR:
-                PyErr_CheckSignals()
+                break
+            PyErr_CheckSignals()
+            if deadline is not None and monotonic() >= deadline:
+                break
+            longest = min(2 * longest, LAST_LOOK if is_main else LONGEST_WAIT)
         return self.is_set()

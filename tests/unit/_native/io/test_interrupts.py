@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import signal
+import threading
 from functools import partial
 
 import pytest
@@ -12,6 +13,7 @@ from kbatch._native.io.interrupts import NativeEvent
 from kbatch.waiting.threads import in_one_step
 
 MOMENT_SECONDS = 0.01
+LONG_SECONDS = 10
 
 
 def test_signal_that_came_before_the_wait_ends_it() -> None:
@@ -24,6 +26,18 @@ def test_signal_that_came_before_the_wait_ends_it() -> None:
             partial(NativeEvent().wait, MOMENT_SECONDS),
             partial(waited.append, True),
         )
+    assert waited == []
+
+
+def test_signal_that_another_thread_gets_ends_the_wait() -> None:
+    """Nothing wakes the main thread for it, as for one that comes while the GIL changes hands."""
+    send = ctypes.CDLL(None)["raise"]  # to the calling thread
+    waited: list[bool] = []
+    sender = threading.Timer(MOMENT_SECONDS, partial(send, signal.SIGINT))
+    sender.start()
+    with pytest.raises(KeyboardInterrupt):
+        in_one_step(partial(NativeEvent().wait, LONG_SECONDS), partial(waited.append, True))
+    sender.join()
     assert waited == []
 
 
