@@ -29,7 +29,7 @@ cdef extern from "pythread.h" nogil:
     void PyThread_release_lock(PyThread_type_lock lock)
 
 # Handlers run on the main thread. A signal that comes while the GIL changes hands, or that another thread
-# gets, does not end its sleep, so it looks for signals after so many seconds: at first, and at last. A century
+# gets, does not end its sleep. So it looks for signals after so many seconds, at first and at last; a century
 # is enough for other threads.
 cdef double FIRST_LOOK = 0.01
 cdef double LAST_LOOK = 1.0

@@ -33,11 +33,17 @@ def test_signal_that_another_thread_gets_ends_the_wait() -> None:
     """Nothing wakes the main thread for it, as for one that comes while the GIL changes hands."""
     send = ctypes.CDLL(None)["raise"]  # to the calling thread
     waited: list[bool] = []
-    sender = threading.Timer(MOMENT_SECONDS, partial(send, signal.SIGINT))
-    sender.start()
+    event = NativeEvent()
+    timers = [
+        threading.Timer(MOMENT_SECONDS, partial(send, signal.SIGINT)),
+        threading.Timer(LONG_SECONDS, event.set),
+    ]
+    for timer in timers:
+        timer.start()
     with pytest.raises(KeyboardInterrupt):
-        in_one_step(partial(NativeEvent().wait, LONG_SECONDS), partial(waited.append, True))
-    sender.join()
+        in_one_step(event.wait, partial(waited.append, True))
+    for timer in timers:
+        timer.cancel()
     assert waited == []
 
 
