@@ -41,8 +41,8 @@ def question(plan: Plan) -> Iterator[Question]:
         contender.note = f"{1e3 / contender.median:.0f} transactions/s, {cpu_ns} ns of CPU a record"
     yield Question(
         f"Transactions of {RECORDS:,} records, one after the other",
-        f"{count} a round, from begin to the end of commit; all records are read back, as committed. The first "
-        f"{WARM_UP_ROUNDS} rounds warm up the broker, and do not count. "
+        f"{count} a round, from begin to the end of commit; all records are read back, as committed. "
+        f"The first {WARM_UP_ROUNDS} rounds warm up the broker, and do not count. "
         f"{listed(SETTINGS)}.",
         contenders,
         [Claim("kbatch", "confluent-kafka", 0.45, "0.45 x confluent-kafka's time, or less")],
