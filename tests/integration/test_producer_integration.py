@@ -214,7 +214,7 @@ def test_cut_connection_without_retries_sets_possibly_persisted(target: str) -> 
                 assert time.monotonic() < deadline, proxy.done
                 ledger.send(5)
                 producer.flush(SECONDS)
-    tally = ledger.check(target)
+    tally = ledger.check(target, failed_may_be_late=True)
     assert tally["possibly persisted"] > 0
     assert tally["acknowledged"] > 0
 
