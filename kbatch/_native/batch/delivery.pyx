@@ -36,7 +36,6 @@ from kbatch._native.batch.table_outcome cimport (
 from kbatch._native.codec.lock cimport kb_lock_acquire, kb_lock_destroy, kb_lock_init, kb_lock_release
 from kbatch._native.io.interrupts cimport NativeEvent
 
-import threading
 import time
 from collections import namedtuple
 from types import CoroutineType
@@ -49,9 +48,6 @@ cdef extern from "descriptor.h" nogil:
 
 # Names by CompletionState.
 _OUTCOMES = ("pending", "succeeded", "failed", "split")
-
-# No event waits for longer (threading.TIMEOUT_MAX); a century is enough.
-cdef double LONGEST_WAIT = min(threading.TIMEOUT_MAX, 3e9)
 
 OffsetRun = namedtuple("OffsetRun", "first_offset record_count", module=__name__)
 OffsetRun.__doc__ = "Records that stand one after another from `first_offset` on; -1: it is not known where."
@@ -724,7 +720,7 @@ cdef class Delivery:
             self.check_may_wait()
         deadline = None if timeout is None or completion._outcome != PENDING else time.monotonic() + timeout
         while completion._outcome == PENDING:
-            left = None if deadline is None else min(max(0.0, deadline - time.monotonic()), LONGEST_WAIT)
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
             if not completion.wait(left):
                 break
             completion = self._leaf(&index)

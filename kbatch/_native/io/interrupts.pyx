@@ -19,7 +19,6 @@ cdef extern from "pythread.h" nogil:
     ctypedef void *PyThread_type_lock
     ctypedef enum PyLockStatus:
         PY_LOCK_ACQUIRED
-        PY_LOCK_INTR
 
     PyThread_type_lock PyThread_allocate_lock()
     void PyThread_free_lock(PyThread_type_lock lock)
