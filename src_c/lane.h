@@ -575,6 +575,8 @@ static inline int64_t kb_lane_step(kb_lane *lane, int64_t now_ns) {
         if (!node || node->is_engines || now_ns >= node->usable_until_ns) {
             lane->needs_engine |= due_ns == INT64_MIN || queues->node_id < 0;
         } else {
+            if (due_ns == INT64_MIN)
+                kb_queues_note_ready(queues, kb_lane_may_send(lane, node), now_ns);
             if (due_ns == INT64_MIN && kb_lane_may_send(lane, node) &&
                 kb_lane_send(lane, node, queues, is_hurried, now_ns))
                 look_ns = now_ns; /* there may be more for another request */

@@ -16,6 +16,8 @@ typedef struct {
     int32_t count, room;
     kb_partition **queues;
     int64_t drain_at; /* the place of the queue to begin with */
+    /* When it last had a batch to send, and when it last had one and took a request; 0: never. */
+    int64_t ready_ns, taking_ns;
 } kb_node_queues;
 
 /* All zero has no nodes. */
@@ -99,6 +101,13 @@ static inline bool kb_queue_stays(kb_partition *queue) {
     stays = queue->is_noted = queue->length > 0;
     kb_lock_release(&queue->lock);
     return stays;
+}
+
+/* Note that a node has a batch to send, and whether it takes a request now. */
+static inline void kb_queues_note_ready(kb_node_queues *node, bool takes, int64_t now_ns) {
+    if (takes || !node->ready_ns)
+        node->taking_ns = now_ns;
+    node->ready_ns = now_ns;
 }
 
 /* Forget the empty queues of a node. */

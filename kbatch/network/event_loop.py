@@ -75,9 +75,9 @@ class LoopNetwork(EngineDriver):
         """True if it has a loop that can run it."""
         return self._loop is not None and not self._is_stopped and not self._loop.is_closed()
 
-    def use_lane(self, lending: LendingEngine) -> bool:
-        """Let the engine's lane send between its rounds. False without a lane."""
-        return self._drive_lane(lending, self._write_of_lane)
+    def use_lane(self, lending: LendingEngine) -> None:
+        """Let the engine's lane send between its rounds."""
+        self._drive_lane(lending, self._write_of_lane)
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Start on the loop, once; call this on the loop's thread."""

@@ -115,12 +115,11 @@ class EngineRounds(ABC):
 
     def _drive_lane(
         self, lending: LendingEngine, write: Callable[[int, bytes], tuple[int, int]]
-    ) -> bool:
-        """Let the engine's lane send between its runs, by `write` (LaneTurns). False if it has none."""
-        if lending.open_lane(self._deliver):
-            self._turns = LaneTurns(lending, write, self._perform_action, self._clock_ns)
-            self._stops += [self._turns.end, lending.close_lane]
-        return self._turns is not None
+    ) -> None:
+        """Let the engine's lane send between its runs, by `write` (LaneTurns)."""
+        lending.open_lane(self._deliver)
+        self._turns = LaneTurns(lending, write, self._perform_action, self._clock_ns)
+        self._stops += [self._turns.end, lending.close_lane]
 
     def _engine_alone(self) -> DrivenEngine:
         """End the lane's turn, and return the engine, for an event or a call."""

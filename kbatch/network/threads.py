@@ -71,18 +71,18 @@ class ThreadNetwork(EngineDriver):
         """
         return self._thread.ident is not None and not self._has_ended
 
-    def use_lane(self, lending: LendingEngine, queue: DeliveryQueue, *, by_hand: bool) -> bool:
-        """Let the engine's lane send while the thread waits. False without a lane.
+    def use_lane(self, lending: LendingEngine, queue: DeliveryQueue, *, by_hand: bool) -> None:
+        """Let the engine's lane send while the thread waits.
 
         It waits for plain sockets itself, and then the thread of `queue` completes what it has sent. Its
         turns are driven `by_hand` if so wanted, under TLS, and on systems where it cannot wait.
         """
         if by_hand or self._tls is not None or not CAN_WAIT:
-            return self._drive_lane(lending, self._write_of_lane)
-        if lending.open_lane(self._deliver, queue):
-            self._lending = lending
-            self._stops.append(lending.close_lane)
-        return self._lending is not None
+            self._drive_lane(lending, self._write_of_lane)
+            return
+        lending.open_lane(self._deliver, queue)
+        self._lending = lending
+        self._stops.append(lending.close_lane)
 
     def start(self) -> None:
         """Start the thread, once. Raise IllegalStateError after `stop`."""

@@ -86,8 +86,8 @@ class Producer(ProducerBase):
             waker=waker,
         )
         by_hand = config.kbatch_lane == "python"
-        if network.use_lane(runtime.engine, self._delivery.queue, by_hand=by_hand):
-            self._delivery.start()
+        network.use_lane(runtime.engine, self._delivery.queue, by_hand=by_hand)
+        self._delivery.start()
         register_sealers(network)
         network.start()
         self._opened()

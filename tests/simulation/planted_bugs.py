@@ -238,17 +238,17 @@ def idle_partitions_hear_of_no_change(original: Any) -> Any:
 # Draining
 
 
-@plants(Idempotence, "admit_new")
-def a_whole_request_uses_no_numbers_up(original: Any) -> Any:
-    """Batches after a request of new batches reuse its sequences."""
+@plants(Idempotence, "admit")
+def a_batch_uses_no_numbers_up(original: Any) -> Any:
+    """The batch after a new one reuses its sequences."""
 
-    def admit_new(self: Idempotence, attempt: ProduceAttempt, *rest: Any) -> Any:
-        is_admitted = original(self, attempt, *rest)
-        for entry in attempt.entries:
-            entry.state.next_counter = entry.counter
-        return is_admitted
+    def admit(self: Idempotence, state: Any, batch: Any, now_ns: int) -> InFlight:
+        entry: InFlight = original(self, state, batch, now_ns)
+        if not batch.attempts:
+            state.next_counter = entry.counter
+        return entry
 
-    return admit_new
+    return admit
 
 
 @plants(ProduceAttempt, "answer")
@@ -700,8 +700,7 @@ Then all is healed, and these must be true:
 
 Transaction bugs are hunted only in worlds with transactions.
 
-- Bugs are planted beside the native steps that users run. A step is off only for a bug in the step itself
-  (`planting.STEPS`).
+- Bugs are planted in the producer as users run it: no part of it is off.
 - Rules of sequences that are in C are replaced by wrong ones in C, for all that call them, or only while the
   lane works.
 - An acknowledged record may be lost only after an unclean election or with acks=1.

@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from kbatch.core.producer.idempotence import Idempotence, WithoutIdempotence
-from kbatch.core.producer.sender import Sender
 from kbatch.testing.simulation.transactional_options import is_transactional
 
 
@@ -43,33 +41,18 @@ def plants(
     return add
 
 
-# What each native step replaces for a whole request, besides the rules of sequences.h. A bug in one of them
-# turns the step off; all other bugs are planted beside it, in the producer as users run it.
-STEPS = {"admit_new": (Sender, "_admit"), "acknowledge_all": (Sender, "_succeed")}
 _INHERITED = object()
 
 
 @contextmanager
 def planted(bug: Bug) -> Iterator[None]:
-    place = (bug.owner, bug.name)
-    changes: dict[tuple[Any, str], Any] = {
-        (owner, name): lambda *_: False
-        for name, replaced in STEPS.items()
-        if place == replaced
-        for owner in (Idempotence, WithoutIdempotence)
-    }
-    originals = {place: vars(place[0]).get(place[1], _INHERITED) for place in (*changes, place)}
-    changes[place] = bug.make(getattr(*place) if originals[place] is _INHERITED else originals[place])
+    original = vars(bug.owner).get(bug.name, _INHERITED)
+    worse = bug.make(getattr(bug.owner, bug.name) if original is _INHERITED else original)
     try:
-        _put(changes)
+        setattr(bug.owner, bug.name, worse)
         yield
     finally:
-        _put(originals)
-
-
-def _put(functions: dict[tuple[Any, str], Any]) -> None:
-    for (owner, name), function in functions.items():
-        if function is _INHERITED:
-            delattr(owner, name)
+        if original is _INHERITED:
+            delattr(bug.owner, bug.name)
         else:
-            setattr(owner, name, function)
+            setattr(bug.owner, bug.name, original)

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from kbatch.core.producer.idempotence import Idempotence
 from tests.simulation.planted_bugs import BUDGET, BUGS, hunt, known_seeds
 from tests.simulation.planting import planted
 from tests.simulation.rules import RULES
@@ -23,19 +22,6 @@ def quiet() -> Iterator[None]:
 
 def test_page_has_every_bug_with_its_seed() -> None:
     assert sorted(known_seeds()) == sorted(BUGS)
-
-
-def test_native_steps_stay_on_except_for_bugs_in_them() -> None:
-    steps = Idempotence.admit_new, Idempotence.acknowledge_all
-    with planted(BUGS["acks_1_for_acks_all"]):
-        assert (Idempotence.admit_new, Idempotence.acknowledge_all) == steps
-    with planted(BUGS["a_request_keeps_its_batches"]):
-        assert Idempotence.admit_new is not steps[0]
-        assert Idempotence.acknowledge_all is steps[1]
-    with planted(BUGS["the_offset_is_one_off"]):
-        assert Idempotence.admit_new is steps[0]
-        assert Idempotence.acknowledge_all is not steps[1]
-    assert (Idempotence.admit_new, Idempotence.acknowledge_all) == steps
 
 
 def test_right_rules_are_back_after_a_wrong_one() -> None:

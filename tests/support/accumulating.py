@@ -54,6 +54,10 @@ def put(
     return delivery
 
 
+def partition_of(delivery: Delivery) -> int:
+    return delivery.partition
+
+
 def drained(
     records: RecordAccumulator, now_ns: int = 0, size: int = MEGABYTE, node: int = 1
 ) -> list[ProducerBatch]:

@@ -23,6 +23,7 @@ from kbatch._native.batch.delivery import Completion, Delivery
 from kbatch._native.batch.producer_batch import ProducerBatch
 from kbatch._native.send.accumulator import RecordAccumulator
 from kbatch._native.send.in_flight import PartitionState
+from kbatch._native.send.lane import Lane
 from kbatch._native.send.sealing import SENDER_BYTES, SealPolicy
 from kbatch.config import ProducerConfig
 from kbatch.core.client.actions import Close, Connect, Resolve, Write, release
@@ -309,8 +310,11 @@ class Sending:
         assert link.unanswered[0] is asked, "a node answers in the order of the requests"
         self._forget(link.unanswered.popleft())
         frame = b"".join(codec.encode_response(message, request.version, request.correlation_id))
-        self.engine.handle_bytes(link.connection_id, frame, self.now_ns)
+        self._receive(link, frame)
         self._serve(link)
+
+    def _receive(self, link: Link, frame: bytes) -> None:
+        self.engine.handle_bytes(link.connection_id, frame, self.now_ns)
 
     def _serve(self, link: Link) -> None:
         """Return the node's default answer, when it is its turn."""
@@ -394,14 +398,20 @@ class Sending:
 
     def with_lane(self) -> Self:
         """Let a lane send from now on (`take_turn`)."""
-        assert self.engine.open_lane(self._complete)
+        self.engine.open_lane(self._complete)
         return self
 
     def take_turn(self, size_bytes: int = 2**31) -> None:
         """Let the lane write that many bytes to each node, and run the sender afterwards."""
-        lane = self.engine.lend(lambda connection_id: -1, self.now_ns)
+        lane = self.engine.lend(_descriptor_of, self.now_ns)
         assert lane is not None
-        lane.step(self.now_ns, was_rung=True)
+        self._step(lane, size_bytes)
+        self.engine.take_back(self.now_ns)
+        self.run()
+
+    def _step(self, lane: Lane, size_bytes: int, *, was_rung: bool = True) -> int:
+        """Let the lane write that many bytes, and return when there may be more: 0 is now."""
+        look_ns = lane.step(self.now_ns, was_rung=was_rung)
         for link in self.links.values():
             data = lane.unsent(link.connection_id)[:size_bytes]
             link.received += data
@@ -409,8 +419,7 @@ class Sending:
                 self._arrive(self._read(link, codec.decode_request(frame)))
             lane.handed(link.connection_id, len(data))
             lane.written(link.connection_id, len(data), self.now_ns)
-        self.engine.take_back(self.now_ns)
-        self.run()
+        return look_ns if look_ns > self.now_ns else 0
 
     def advance(self, duration_ms: float) -> None:
         """Let time pass, deadline by deadline."""
@@ -558,6 +567,44 @@ _PERFORM: dict[type, Callable[[Sending, Any], None]] = {
     Close: Sending._close,
     Seal: Sending._seal,
 }
+
+
+class InTurns(Sending):
+    """A sender that lends its connections to a lane whenever it has nothing to do."""
+
+    _has_lane = False
+
+    def warmed(self) -> Self:
+        self._has_lane = True
+        return self.with_lane() and super().warmed()
+
+    def run(self) -> None:
+        super().run()
+        for number in range(100):
+            lane = self._lend()
+            if lane is None:
+                return
+            look_ns = self._step(lane, 2**31, was_rung=number == 0)
+            self.engine.take_back(self.now_ns)
+            super().run()
+            if look_ns:
+                return
+        raise AssertionError("there is always something to do: the lane spins")
+
+    def _lend(self) -> Lane | None:
+        return self.engine.lend(_descriptor_of, self.now_ns) if self._has_lane else None
+
+    def _receive(self, link: Link, frame: bytes) -> None:
+        lane = self._lend()
+        is_lanes = lane is not None and lane.received(link.connection_id, frame, self.now_ns)
+        if lane is not None:
+            self.engine.take_back(self.now_ns)
+        if not is_lanes:
+            super()._receive(link, frame)
+
+
+def _descriptor_of(connection_id: int) -> int:
+    return -1  # bytes go by hand
 
 
 def _reply(reply: int | Reply) -> Reply:

@@ -24,6 +24,8 @@ cdef extern from "node_queues.h" nogil:
         int32_t count
         kb_partition **queues
         int64_t drain_at
+        int64_t ready_ns
+        int64_t taking_ns
 
     ctypedef struct kb_queues:
         kb_node_queues *nodes
@@ -32,6 +34,7 @@ cdef extern from "node_queues.h" nogil:
     void kb_queues_free(kb_queues *all) noexcept
     kb_node_queues *kb_queues_of(kb_queues *all, int32_t node_id) noexcept
     bint kb_queues_add(kb_queues *all, kb_partition *queue) noexcept
+    void kb_queues_note_ready(kb_node_queues *node, bint takes, int64_t now_ns) noexcept
     int32_t kb_queues_start(kb_node_queues *node) noexcept
     void kb_queues_forget_empty(kb_node_queues *node) noexcept
     bint kb_queues_have_batch(const kb_node_queues *node) noexcept
@@ -108,8 +111,6 @@ cdef class RecordAccumulator:
     cdef readonly int64_t visited_count
     cdef Py_ssize_t _load_at         # the topic whose load was passed on last
     cdef int64_t _load_credit        # partitions whose load may be passed on
-    cdef dict _ready_ns
-    cdef dict _drain_ns
     cdef readonly int64_t split_count         # batches replaced by smaller ones
     cdef readonly int64_t reenqueued_count    # put back, to be tried again
 
@@ -136,7 +137,7 @@ cdef class RecordAccumulator:
     cdef bint is_hurried(self) noexcept nogil
     cdef int64_t _node_ready(self, kb_node_queues *node, int64_t now_ns, bint hurried, set nodes,
                              set leaderless) except -1
-    cdef int _set_loads(self, set slow, int64_t visited_before) except -1
+    cdef int _set_loads(self, int64_t visited_before) except -1
     cdef int _set_load(self, TopicInfo info, set slow) except -1
     cdef int64_t _delay(self, kb_partition *queue, int64_t now_ns, bint hurried) noexcept
     cdef int _adopt_topology(self) except -1

@@ -264,8 +264,6 @@ cdef class RecordAccumulator:
         self._topics = {}
         self._topic_list = []
         self._unsealed = []
-        self._ready_ns = {}
-        self._drain_ns = {}
 
     def publish(self, ClusterView view not None):
         """Use this state of the cluster from now on."""
@@ -683,7 +681,6 @@ cdef class RecordAccumulator:
         """
         cdef set nodes = set()
         cdef set leaderless = set()
-        cdef set slow = self._slow_nodes()
         cdef int64_t delay_ns = INT64_MAX
         cdef int64_t visited_count = self.visited_count
         cdef bint hurried
@@ -696,7 +693,7 @@ cdef class RecordAccumulator:
         for i in range(self._queues.count):
             delay_ns = min(delay_ns,
                            self._node_ready(&self._queues.nodes[i], now_ns, hurried, nodes, leaderless))
-        self._set_loads(slow, visited_count)
+        self._set_loads(visited_count)
         kb_alarm_set(&self.alarm.raw, min(later(now_ns, delay_ns), self.next_expiry_ns))
         return nodes, delay_ns, leaderless
 
@@ -722,10 +719,11 @@ cdef class RecordAccumulator:
                 delay_ns = min(delay_ns, left_ns)
         return delay_ns
 
-    cdef int _set_loads(self, set slow, int64_t visited_before) except -1:
+    cdef int _set_loads(self, int64_t visited_before) except -1:
         """Pass the load to the sticky states of all topics. With many partitions, pass it to some topics in
         turn: in each round, to as many partitions as there were visited queues, and LOADED_PARTITIONS.
         """
+        cdef set slow = self._slow_nodes()
         cdef Py_ssize_t topic_count = len(self._topic_list)
         cdef Py_ssize_t i
         cdef TopicInfo info
@@ -770,6 +768,7 @@ cdef class RecordAccumulator:
         cdef TopicInfo info
         cdef PartitionQueue queue
         cdef kb_queues before = self._queues
+        cdef kb_node_queues *node
         cdef int32_t i, each
         self._topology_changed = False
         for info in self._topic_list:
@@ -781,8 +780,11 @@ cdef class RecordAccumulator:
             for i in range(before.count):
                 for each in range(before.nodes[i].count):
                     self._take_in(before.nodes[i].queues[each])
-                if kb_queues_of(&self._queues, before.nodes[i].node_id) != NULL:
-                    kb_queues_of(&self._queues, before.nodes[i].node_id).drain_at = before.nodes[i].drain_at
+                node = kb_queues_of(&self._queues, before.nodes[i].node_id)
+                if node != NULL:
+                    node.drain_at = before.nodes[i].drain_at
+                    node.ready_ns = before.nodes[i].ready_ns
+                    node.taking_ns = before.nodes[i].taking_ns
         finally:
             kb_queues_free(&before)
         return 0
@@ -816,20 +818,26 @@ cdef class RecordAccumulator:
             kb_lock_release(&queue.raw.lock)
         return 0
 
-    def update_node_latency(self, int32_t node, int64_t now_ns, bint can_drain):
-        """Note whether a ready node can be sent to now. If it could not for longer than
-        `partition_availability_timeout_ns`, its partitions are not chosen for records without a partition.
+    def note_ready_node(self, int32_t node_id, int64_t now_ns, bint can_drain):
+        """Note whether a node that has batches to send takes a request now. If it took none for longer than
+        `partition_availability_timeout_ns`, its partitions are not chosen for records without a partition
+        (KIP-794).
         """
-        if self._partition_availability_timeout_ns > 0:
-            if can_drain or node not in self._ready_ns:
-                self._drain_ns[node] = now_ns
-            self._ready_ns[node] = now_ns
+        cdef kb_node_queues *node = kb_queues_of(&self._queues, node_id)
+        if node != NULL:
+            kb_queues_note_ready(node, can_drain, now_ns)
 
     cdef set _slow_nodes(self):
+        """Return the nodes whose partitions are not chosen; None without a limit."""
+        cdef set slow = set()
+        cdef int32_t i
         if self._partition_availability_timeout_ns <= 0:
             return None
-        return {node for node, ready_ns in self._ready_ns.items()
-                if ready_ns - self._drain_ns[node] > self._partition_availability_timeout_ns}
+        for i in range(self._queues.count):
+            node = self._queues.nodes[i]
+            if node.ready_ns - node.taking_ns > self._partition_availability_timeout_ns:
+                slow.add(node.node_id)
+        return slow
 
     def drain(self, nodes, int64_t max_size_bytes, int64_t now_ns):
         """Take at most one batch of each partition that the nodes lead, up to `max_size_bytes` a node, unless
@@ -995,7 +1003,7 @@ cdef class RecordAccumulator:
 
     def pass_loads(self):
         """Pass the load to the sticky states, after work that `ready` did not see."""
-        self._set_loads(None, self.visited_count)
+        self._set_loads(self.visited_count)
 
     def note_state(self, str topic not None, int32_t partition, PartitionState state not None):
         """Note the sender's state of a partition. It must exist as long as the accumulator's lane."""

@@ -1,13 +1,7 @@
 cimport cython
 from libc.stdint cimport int32_t, int64_t
 
-from kbatch._native.batch.producer_batch cimport (
-    PartitionQueue,
-    ProducerBatch,
-    kb_batch,
-    kb_in_flight,
-    kb_partition,
-)
+from kbatch._native.batch.producer_batch cimport ProducerBatch, kb_batch, kb_in_flight
 
 cdef extern from "sequences.h" nogil:
     const int64_t KB_NO_RECORD
@@ -54,13 +48,9 @@ cdef extern from "sequences.h" nogil:
 
     const kb_rules KB_RULES
 
-    bint kb_same_identity(kb_identity a, kb_identity b) noexcept
     kb_in_flight *kb_flight_begin(kb_batch *batch, int64_t now_ns, int64_t counter) noexcept
     void kb_sequences_init(kb_sequences *sequences, const kb_rules *rules) noexcept
     bint kb_has_hole(const kb_sequences *sequences) noexcept
-    void kb_sequences_update_gate(kb_sequences *sequences, kb_partition *partition,
-                                  const kb_identity *identity, int64_t max_in_flight,
-                                  int64_t oldest_ns) noexcept
     void kb_begin_leader(kb_sequences *sequences, int32_t leader, int32_t leader_epoch) noexcept
     void kb_begin_topic(kb_sequences *sequences) noexcept
 
@@ -83,13 +73,9 @@ cdef class PartitionState:
     cdef set _entries                # owns what `raw` lists
     cdef kb_sequences raw
 
-    cdef InFlight _add(self, ProducerBatch batch, int64_t now_ns, bint is_numbered)
     cdef InFlight _entry_of(self, kb_in_flight *raw)
     cdef bint _forget(self, InFlight entry) except -1
     cdef int disown(self, InFlight entry) except -1
-    cdef kb_gate _gate_under(self, object identity, Py_ssize_t max_in_flight, int64_t oldest_ns) except *
-    cdef int _update_gate(self, PartitionQueue queue, object identity, Py_ssize_t max_in_flight,
-                          int64_t oldest_ns) except -1
 
 
 cdef kb_identity identity_of(object identity) except *

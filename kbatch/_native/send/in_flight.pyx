@@ -2,7 +2,7 @@
 
 Theory of operation. These objects belong to the sender, and kbatch.core decides about them: Idempotence
 interprets the sequences, Sender the fate of a batch. The rules that every batch meets are in sequences.h, and
-need no Python; `produce_wire` applies them to a whole request.
+need no Python; the lane applies them too.
 
 Only the sender's thread uses them.
 """
@@ -10,7 +10,7 @@ Only the sender's thread uses them.
 cimport cython
 from libc.stdint cimport int32_t, int64_t
 
-from kbatch._native.batch.producer_batch cimport PartitionQueue, ProducerBatch
+from kbatch._native.batch.producer_batch cimport ProducerBatch
 
 from typing import NamedTuple
 
@@ -214,9 +214,6 @@ cdef class PartitionState:
 
     def add(self, ProducerBatch batch not None, int64_t now_ns, *, bint is_numbered=True):
         """Return the InFlight of a batch that gets the next numbers, or none."""
-        return self._add(batch, now_ns, is_numbered)
-
-    cdef InFlight _add(self, ProducerBatch batch, int64_t now_ns, bint is_numbered):
         cdef InFlight entry = InFlight(self, batch, now_ns)
         self._entries.add(entry)
         if is_numbered:
@@ -307,25 +304,11 @@ cdef class PartitionState:
         producer without sequences: it keeps the order only with one request in flight, and mutes the
         partition then.
         """
-        return _gate_tuple(self._gate_under(identity, max_in_flight, oldest_ns))
-
-    cdef kb_gate _gate_under(self, object identity, Py_ssize_t max_in_flight, int64_t oldest_ns) except *:
         cdef kb_identity raw
         if identity is None:
-            return self.raw.rules.gate_under(&self.raw, NULL, max_in_flight, oldest_ns)
+            return _gate_tuple(self.raw.rules.gate_under(&self.raw, NULL, max_in_flight, oldest_ns))
         raw = identity_of(identity)
-        return self.raw.rules.gate_under(&self.raw, &raw, max_in_flight, oldest_ns)
-
-    cdef int _update_gate(self, PartitionQueue queue, object identity, Py_ssize_t max_in_flight,
-                          int64_t oldest_ns) except -1:
-        """Pass a changed gate to the accumulator."""
-        cdef kb_identity raw
-        if identity is None:
-            kb_sequences_update_gate(&self.raw, &queue.raw, NULL, max_in_flight, oldest_ns)
-        else:
-            raw = identity_of(identity)
-            kb_sequences_update_gate(&self.raw, &queue.raw, &raw, max_in_flight, oldest_ns)
-        return 0
+        return _gate_tuple(self.raw.rules.gate_under(&self.raw, &raw, max_in_flight, oldest_ns))
 
     @property
     def gate(self):

@@ -1,12 +1,9 @@
-"""ProduceFrame: a whole Produce request, from its batches to an answer that accepts them all.
+"""ProduceFrame: the bytes of a Produce request that the engine sends, and of an answer that accepts it.
 
-Theory of operation. Most requests have batches that are sent for the first time, and most answers accept all
-of them. Each is one step here: `admit_new` gives the batches their places in their partitions, `write` makes
-the bytes, `read` recognizes such an answer, and `AllAccepted.acknowledge` completes the batches. The bytes
-are those of kbatch.protocol.codec, written and read by src_c/produce_wire.h.
-
-`admit_new` and `acknowledge` have the effects of Idempotence (or WithoutIdempotence) and Sender, batch by
-batch; if one batch is unusual, they do nothing, and those two handle it. The codec reads all other answers.
+Theory of operation. The lane sends what is usual; the engine sends what the lane leaves to it, such as
+retries, and gets the answers to what was in flight at the end of the lane's turn. `write` makes the bytes,
+and `read` recognizes an answer that accepts all batches; kbatch.protocol.codec reads all others. The bytes
+are those of that codec, written and read by src_c/produce_wire.h, for engine and lane.
 
 Only the sender's thread uses them.
 """
@@ -19,18 +16,9 @@ from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint8_t
 from libc.string cimport memcpy, memset
 
-from kbatch._native.batch.delivery cimport SUCCEEDED
-from kbatch._native.batch.producer_batch cimport ProducerBatch
 from kbatch._native.codec.c cimport kb_span
-from kbatch._native.send.in_flight cimport (
-    InFlight,
-    PartitionState,
-    identity_of,
-    kb_identity,
-    kb_same_identity,
-)
+from kbatch._native.send.in_flight cimport InFlight
 
-from kbatch._native.send.in_flight import NO_IDENTITY
 from kbatch.errors import ProtocolError, UnsupportedVersionError
 
 cdef extern from "Python.h":
@@ -87,7 +75,6 @@ cdef extern from "produce_wire.h" nogil:
 
 # Copying batches this small is faster than passing them to a socket in pieces.
 JOINED_BYTES = 8192
-cdef object _NO_IDENTITY = NO_IDENTITY
 
 
 cdef class ProduceFrame:
@@ -127,62 +114,6 @@ cdef class ProduceFrame:
 
     def __dealloc__(self):
         PyMem_Free(self._memory)
-
-    # The batches
-
-    def admit_new(self, list batches not None, dict states not None, identity, Py_ssize_t max_in_flight,
-                  int64_t oldest_ns):
-        """Admit drained batches that are sent for the first time.
-
-        Parameters
-        ----------
-        batches : list of ProducerBatch
-            One a partition.
-        states : dict of (str, int) to PartitionState
-        identity : Identity or None
-            The producer's, which the partitions already have; None for batches without sequences.
-        max_in_flight, oldest_ns : int
-            As for `PartitionState.gate_under`.
-
-        Returns
-        -------
-        bool
-            False, without any change, if one of them is unusual.
-        """
-        cdef list known = []
-        cdef ProducerBatch batch
-        cdef PartitionState state
-        cdef kb_identity raw_identity
-        cdef Py_ssize_t i
-        if identity is _NO_IDENTITY:
-            return False
-        if identity is not None:
-            raw_identity = identity_of(identity)
-        for batch in batches:
-            state = states.get((batch.queue.topic, batch.queue.partition))
-            if state is None or not _is_new(batch):
-                return False
-            if identity is not None and not (
-                kb_same_identity(state.raw.identity, raw_identity)
-                and state.raw.rules.may_follow(&state.raw, oldest_ns)
-            ):
-                return False
-            known.append(state)
-        for i in range(len(batches)):
-            state = <PartitionState>known[i]
-            batch = <ProducerBatch>batches[i]
-            self.entries.append(self._admit(state, batch, identity))
-            state._update_gate(batch.queue, identity, max_in_flight, oldest_ns)
-        return True
-
-    cdef InFlight _admit(self, PartitionState state, ProducerBatch batch, object identity):
-        cdef InFlight entry = state._add(batch, self.sent_ns, identity is not None)
-        if identity is not None:
-            batch.stamp(identity.producer_id, identity.epoch, entry.raw.counter & INT32_MAX)
-        entry.raw.node_id = self.node_id
-        entry.attempt = self
-        entry.raw.is_in_flight = batch.raw.was_sent = True
-        return entry
 
     def group_by_topic(self):
         """Bring the batches of each topic together. Return the topics, in order of their first batches."""
@@ -361,14 +292,6 @@ cdef class ProduceFrame:
         PyBuffer_Release(&buffer)
         return _all_accepted(self, throttle_time_ms) if is_usual else None
 
-    def unanswered(self):
-        """Return what stands for the answer to a written request with acks=0, which gets none."""
-        cdef int32_t i
-        for i in range(self._asked.batch_count):
-            self._accepted[i].batch = i
-            self._accepted[i].base_offset = self._accepted[i].log_append_time_ms = -1
-        return _all_accepted(self, 0)
-
 
 @cython.final
 cdef class AllAccepted:
@@ -400,52 +323,12 @@ cdef class AllAccepted:
             raise ValueError("the batches of a request must stay those that were written")
         return entries
 
-    def acknowledge(self, identity, Py_ssize_t max_in_flight, list completed not None, int64_t oldest_ns):
-        """Complete the batches.
-
-        Parameters
-        ----------
-        identity : Identity or None
-            As for `ProduceFrame.admit_new`.
-        max_in_flight, oldest_ns : int
-            As for `PartitionState.acknowledge` and `gate_under`.
-        completed : list of Completion
-            Receives the completions of batches that this finishes.
-
-        Returns
-        -------
-        bool
-            False, without any change, if a batch is missing in one of the partitions, or may be.
-        """
-        cdef list entries = self._entries()
-        cdef kb_produce_accepted *each
-        cdef InFlight entry
-        cdef Py_ssize_t i
-        for entry in entries:
-            if entry.state.raw.rules.is_broken(&entry.state.raw):
-                return False
-        for i in range(PyList_GET_SIZE(entries)):
-            each = &self._request._accepted[i]
-            entry = <InFlight>entries[each.batch]
-            if identity is not None:
-                entry.state.raw.rules.acknowledge(&entry.state.raw, entry.raw, oldest_ns)
-            entry.state._forget(entry)
-            if entry.batch.finish(SUCCEEDED, each.base_offset, each.log_append_time_ms, None, None):
-                completed.append(entry.batch.completion)
-            entry.state._update_gate(entry.batch.queue, identity, max_in_flight, oldest_ns)
-        return True
-
 
 cdef AllAccepted _all_accepted(ProduceFrame request, int32_t throttle_time_ms):
     cdef AllAccepted answer = AllAccepted.__new__(AllAccepted)
     answer._request = request
     answer.throttle_time_ms = throttle_time_ms
     return answer
-
-
-cdef bint _is_new(ProducerBatch batch) noexcept:
-    """True if the batch was never sent, and no connection has its bytes."""
-    return batch.raw.attempts == 0 and batch.raw.header.base_sequence < 0 and batch.raw.users == 1
 
 
 cdef kb_span _text(object text, str name) except *:

@@ -148,9 +148,9 @@ class ProducerEngine(ClientEngine):
 
     def open_lane(
         self, deliver: Callable[[list[Completion]], object], queue: DeliveryQueue | None = None
-    ) -> bool:
-        """Let a lane send what is usual (`Sender.open_lane`). False if there is none."""
-        return self._sender.open_lane(deliver, queue)
+    ) -> None:
+        """Let a lane send what is usual (`Sender.open_lane`)."""
+        self._sender.open_lane(deliver, queue)
 
     def close_lane(self) -> None:
         """Note that the lane has no more turns."""

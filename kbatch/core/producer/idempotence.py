@@ -72,10 +72,7 @@ from kbatch.core.client.backoff import NEVER_NS
 from kbatch.core.producer.outcome import OUTCOMES, ErrorOutcome
 
 if TYPE_CHECKING:
-    from kbatch._native.batch.delivery import Completion
     from kbatch._native.batch.producer_batch import ProducerBatch
-    from kbatch._native.send.produce_wire import AllAccepted
-    from kbatch.core.producer.produce_attempt import ProduceAttempt
     from kbatch.errors import KafkaError
 
 MAX_EPOCH = 32767
@@ -83,8 +80,6 @@ MAX_SEQUENCE = 2**31 - 1
 ANY_VERSION = 2**15 - 1
 # muted, fresh_blocked and retry_number for `RecordAccumulator.set_gate`.
 Gate = tuple[bool, bool, int]
-# By topic and partition.
-States = dict[tuple[str, int], PartitionState]
 
 
 class Settled(NamedTuple):
@@ -160,13 +155,6 @@ class Idempotence:
         """Return which batches of the partition the accumulator may drain."""
         return state.gate_under(self.identity, self._max_in_flight, now_ns - self._idle_ns)
 
-    def admit_new(self, attempt: ProduceAttempt, batches: list[ProducerBatch], states: States) -> bool:
-        """Call `admit` and `gate` for all batches of a request. Fast path; returns False, changing nothing,
-        if any batch is unusual.
-        """
-        oldest_ns = attempt.sent_ns - self._idle_ns
-        return attempt.admit_new(batches, states, self.identity, self._max_in_flight, oldest_ns)
-
     def admit(self, state: PartitionState, batch: ProducerBatch, now_ns: int) -> InFlight:
         """Return the entry of a drained batch, with its earlier sequence or the next one in its header."""
         entry = state.find(batch)
@@ -196,13 +184,6 @@ class Idempotence:
         state = entry.state
         state.acknowledge(entry, now_ns - self._idle_ns)
         return [each for each in state.in_flight if each.is_set_aside and self.is_lost(each)]
-
-    def acknowledge_all(self, answer: AllAccepted, completed: list[Completion], now_ns: int) -> bool:
-        """Complete all batches of a request, with `acknowledge` and `gate`. Fast path; returns False,
-        changing nothing, if any partition has a gap.
-        """
-        oldest_ns = now_ns - self._idle_ns
-        return answer.acknowledge(self.identity, self._max_in_flight, completed, oldest_ns)
 
     def is_passed(self, entry: InFlight) -> bool:
         """True if a later batch of the same identity is in the log."""
@@ -341,15 +322,9 @@ class WithoutIdempotence:
     def admit(self, state: PartitionState, batch: ProducerBatch, now_ns: int) -> InFlight:
         return state.add(batch, now_ns, is_numbered=False)
 
-    def admit_new(self, attempt: ProduceAttempt, batches: list[ProducerBatch], states: States) -> bool:
-        return attempt.admit_new(batches, states, None, self._max_in_flight, attempt.sent_ns)
-
     def acknowledge(self, entry: InFlight, now_ns: int) -> list[InFlight]:
         entry.state.forget(entry)
         return []
-
-    def acknowledge_all(self, answer: AllAccepted, completed: list[Completion], now_ns: int) -> bool:
-        return answer.acknowledge(None, self._max_in_flight, completed, now_ns)
 
     def is_passed(self, entry: InFlight) -> bool:
         return False

@@ -193,7 +193,7 @@ class Sender:
     def _can_send(self, node_id: int, now_ns: int) -> bool:
         connections = self._connections
         is_ready = connections.is_ready(node_id, now_ns)
-        self._accumulator.update_node_latency(node_id, now_ns, is_ready)
+        self._accumulator.note_ready_node(node_id, now_ns, is_ready)
         if not is_ready:
             connections.connect(node_id, now_ns)
             self._look_again(now_ns, max(1, connections.delay_ns(node_id, now_ns)))
@@ -245,10 +245,9 @@ class Sender:
             self.fail_for_good(error)
             return
         attempt = ProduceAttempt(node_id, now_ns)
-        if not self._sequences.admit_new(attempt, batches, self._states):
-            self._admit_each(attempt, batches, now_ns)
-            if not attempt.entries:
-                return
+        self._admit_each(attempt, batches, now_ns)
+        if not attempt.entries:
+            return
         topic_ids = {topic: self._cluster.use(topic, now_ns) for topic in attempt.group_by_topic()}
         if NO_TOPIC_ID in topic_ids.values():
             version = min(version, FIRST_VERSION_BY_TOPIC_ID - 1)
@@ -324,9 +323,8 @@ class Sender:
 
     def open_lane(
         self, deliver: Callable[[list[Completion]], object], queue: DeliveryQueue | None = None
-    ) -> bool:
-        """Let a lane send what is usual, for an owner that calls `lend` before it waits. False if there is
-        none.
+    ) -> None:
+        """Let a lane send what is usual, for an owner that calls `lend` before it waits.
 
         Parameters
         ----------
@@ -342,14 +340,14 @@ class Sender:
             if completed:
                 deliver(completed)
 
-        self._lane = _lane_of(self._config, self._accumulator, self._unrecorded, note_answered, queue)
-        if self._lane is not None and queue is not None:
-            queue.source, queue.has_finished = self._lane.complete, self._lane.has_answered
+        self._lane = lane = _lane_of(
+            self._config, self._accumulator, self._unrecorded, note_answered, queue
+        )
+        if queue is not None:
+            queue.source, queue.has_finished = lane.complete, lane.has_answered
             queue.rest = self.record_answered
-            self._accumulator.memory.settle_accepted = self._lane.settle
-        if self._lane is not None:
-            self._connections.count_lent(self._lane.new_count)
-        return self._lane is not None
+            self._accumulator.memory.settle_accepted = lane.settle
+        self._connections.count_lent(lane.new_count)
 
     def close_lane(self) -> None:
         """Note that the owner has ended: the lane has no more turns."""
@@ -481,30 +479,24 @@ class Sender:
         now_ns = self._now_ns = response.now_ns
         self._is_settled = False
         self.unanswered_count -= 1
-        self.report()  # before `acknowledge_all` adds completions
+        self.report()  # what an earlier answer settled is called back earlier
         answer = response.message
         self._metrics.answered(attempt.node_id, now_ns - attempt.sent_ns, answer, now_ns)
-        if answer is None and response.error is None:  # acks=0: the request is written
-            answer = attempt.unanswered()
-        states: list[PartitionState] = []
-        if type(answer) is not AllAccepted or not self._sequences.acknowledge_all(
-            answer, self._completed, now_ns
-        ):
-            states = [entry.state for entry in attempt.entries]
-            self._handle_each(attempt, answer, response)
-        attempt.entries.clear()
-        attempt.request = None
-        for state in states:
-            self._settle(state, now_ns)
-
-    def _handle_each(self, attempt: ProduceAttempt, answer: Any, response: Response) -> None:
+        states = [entry.state for entry in attempt.entries]
         if response.error is not None:
-            self._handle_no_answer(attempt, response.error, response.now_ns)
+            self._handle_no_answer(attempt, response.error, now_ns)
+        elif answer is None:  # acks=0: the request is written
+            for entry in attempt.entries:
+                self._succeed(entry, -1, -1)
         elif type(answer) is AllAccepted:
             for entry, base_offset, log_append_time_ms in answer.batches():
                 self._succeed(entry, base_offset, log_append_time_ms)
         else:
-            self._handle_answers(attempt, answer, response.now_ns)
+            self._handle_answers(attempt, answer, now_ns)
+        attempt.entries.clear()
+        attempt.request = None
+        for state in states:
+            self._settle(state, now_ns)
 
     def _handle_no_answer(self, attempt: ProduceAttempt, error: KafkaError, now_ns: int) -> None:
         self._cluster.request_update(now_ns)
@@ -797,12 +789,7 @@ def _lane_of(
     unrecorded: deque[Answered],
     on_answered: Callable[[list[Answered], list[Completion]], None],
     queue: DeliveryQueue | None,
-) -> Lane | None:
-    """Return the lane of a producer; None if the partitions of its batches depend on the nodes' delays, which
-    the engine measures in each round.
-    """
-    if config.partitioner_availability_timeout_ms > 0:
-        return None
+) -> Lane:
     return Lane(
         accumulator,
         client_id=config.client_id,

@@ -22,15 +22,12 @@ from typing import TYPE_CHECKING
 
 from kbatch._native.send.in_flight import InFlight, PartitionState
 from kbatch.core.client.backoff import NEVER_NS, NS_PER_MS
-from kbatch.core.producer.idempotence import ANY_VERSION, Gate, Idempotence, Settled, States
+from kbatch.core.producer.idempotence import ANY_VERSION, Gate, Idempotence, Settled
 from kbatch.errors import ErrorCode, KafkaError
 from kbatch.records import TopicPartition
 
 if TYPE_CHECKING:
-    from kbatch._native.batch.delivery import Completion
     from kbatch._native.batch.producer_batch import ProducerBatch
-    from kbatch._native.send.produce_wire import AllAccepted
-    from kbatch.core.producer.produce_attempt import ProduceAttempt
 
 LAST_PRODUCE_VERSION_OF_V1 = 11
 # The completion of the previous transaction takes no longer (KAFKA-5477, KAFKA-18654).
@@ -150,20 +147,6 @@ class TransactionalSequences(Idempotence):
     def _is_added(self, partition: TopicPartition) -> bool:
         return self.transaction_version >= 2 or partition in self.partitions
 
-    def admit_new(self, attempt: ProduceAttempt, batches: list[ProducerBatch], states: States) -> bool:
-        added = {(batch.topic, batch.partition) for batch in batches} - self.partitions
-        if not self._is_usual or (added and self.transaction_version < 2):
-            return False
-        is_admitted = super().admit_new(attempt, batches, states)
-        if is_admitted:
-            self.partitions.update(TopicPartition(*each) for each in added)
-        return is_admitted
-
-    @property
-    def _is_usual(self) -> bool:
-        """True if gates are those of Idempotence for all partitions of the transaction."""
-        return self.is_open and not self._requested
-
     def admit(self, state: PartitionState, batch: ProducerBatch, now_ns: int) -> InFlight:
         self.partitions.add(TopicPartition(*state.key))
         return super().admit(state, batch, now_ns)
@@ -171,11 +154,6 @@ class TransactionalSequences(Idempotence):
     def acknowledge(self, entry: InFlight, now_ns: int) -> list[InFlight]:
         self.has_begun = True
         return super().acknowledge(entry, now_ns)
-
-    def acknowledge_all(self, answer: AllAccepted, completed: list[Completion], now_ns: int) -> bool:
-        is_done = self._is_usual and super().acknowledge_all(answer, completed, now_ns)
-        self.has_begun |= is_done
-        return is_done
 
     # Failures and gaps
 

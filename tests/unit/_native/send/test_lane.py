@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from kbatch._native.batch.delivery import Completion
 from kbatch._native.send.cluster_view import ClusterView
-from kbatch._native.send.in_flight import Identity, PartitionState
+from kbatch._native.send.in_flight import Identity, InFlight, PartitionState
 from kbatch._native.send.lane import Answered, Lane, LentRequest
 from kbatch._native.send.produce_wire import ProduceFrame
 from kbatch._native.send.sealing import SealPolicy
 from kbatch.protocol import codec, messages
-from tests.support.accumulating import MS, accumulator, drained, put
+from tests.support.accumulating import MS, accumulator, drained, partition_of, put
 
 IDENTITY = Identity(7, 3)
 NODE = 1
@@ -35,7 +35,7 @@ class Turn:
 
     def __init__(
         self,
-        partitions: int = 2,
+        partitions: int | list[int] = 2,
         max_in_flight: int = 5,
         acks: int = -1,
         transactional_id: str | None = None,
@@ -59,16 +59,18 @@ class Turn:
             unrecorded=self.unrecorded,
             on_answered=self.note,
         )
-        self.states = [PartitionState("t", partition) for partition in range(partitions)]
+        leaders = [NODE] * partitions if isinstance(partitions, int) else partitions
+        self.states = [PartitionState("t", partition) for partition in range(len(leaders))]
         for partition, state in enumerate(self.states):
             state.restart(IDENTITY, 0)
-            state.begin_leader(NODE, 0)
+            state.begin_leader(leaders[partition], 0)
             state.known_ns = NOW_NS - 1
             put(self.records, partition=partition)  # the engine finds the leaders
             self.records.note_state("t", partition, state)
         self.records.note_topic_id("t", TOPIC_ID)
-        for batch in drained(self.records):
-            batch.complete(0)
+        for node_id in set(leaders):
+            for batch in drained(self.records, node=node_id):
+                batch.complete(0)
         self.begin()
 
     def note(self, answered: list[Answered], completed: list[Completion]) -> None:
@@ -131,11 +133,9 @@ def test_bytes_are_those_of_the_engines_request(codec_name: str, size: int) -> N
     for records, partition in itertools.product((turn.records, twin), range(2)):
         put(records, b"v" * size, partition=partition)
     frame = ProduceFrame(NODE, NOW_NS)
-    states = {("t", partition): PartitionState("t", partition) for partition in range(2)}
-    for state in states.values():
-        state.restart(IDENTITY, 0)
-        state.known_ns = NOW_NS - 1
-    assert frame.admit_new(drained(twin), states, IDENTITY, 5, 0)
+    for batch in drained(twin):
+        batch.stamp(*IDENTITY, 0)
+        frame.entries.append(InFlight(PartitionState("t", batch.partition), batch, NOW_NS))
     frame.topic_ids = dict.fromkeys(frame.group_by_topic(), TOPIC_ID)
     message = messages.ProduceRequest(transactional_id=None, acks=-1, timeout_ms=1500)
     expected = b"".join(frame.write(message, VERSION, 5, "client"))
@@ -391,6 +391,37 @@ def test_an_unusual_batch_is_left_to_the_engine(odd: str) -> None:
     looks_ns = turn.step()
     assert not turn.lane.unsent(CONNECTION)
     assert looks_ns == 0 or odd == "gap"  # a gate that is closed needs no engine
+
+
+def test_D16_a_node_that_takes_nothing_is_not_chosen() -> None:
+    turn = Turn([NODE, NODE, 2], 1, batch_size=1, linger_ns=0, partition_availability_timeout_ns=100 * MS)
+    turn.lane.lend(
+        2,
+        43,
+        -1,
+        VERSION,
+        next_correlation_id=5,
+        queued_bytes=0,
+        engine_count=0,
+        usable_until_ns=NEVER_NS,
+        requests=[],
+    )
+
+    def chosen(count: int) -> set[int | None]:
+        turn.records.pass_loads()
+        put(turn.records, b"v", -1)  # to the partition that was chosen before
+        return {partition_of(put(turn.records, b"v", -1)) for _ in range(count)}
+
+    put(turn.records, partition=0)
+    turn.send()
+    put(turn.records, partition=1)
+    turn.step(NOW_NS + 100 * MS)
+    assert 0 in chosen(100)
+    turn.step(NOW_NS + 101 * MS)
+    assert chosen(100) == {2}
+    turn.receive(answer(0))
+    turn.step(NOW_NS + 102 * MS)
+    assert 0 in chosen(1000)
 
 
 def test_answers_to_the_engine_are_not_read() -> None:

@@ -10,17 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kbatch import KafkaError
-from kbatch._native.batch.delivery import Delivery
 from kbatch._native.send.cluster_view import ClusterView, TopicView
 from kbatch._native.send.sticky import StickyPartitioner
 from tests.oracle.java_config import producer_facts
-from tests.support.accumulating import MS, accumulator, all_drained, drained, is_whole, one, put
+from tests.support.accumulating import MS, accumulator, all_drained, drained, is_whole, one, partition_of, put
 
 ALL = 2**64
-
-
-def partition_of(delivery: Delivery) -> int:
-    return delivery.partition
 
 
 def chosen(partitioner: StickyPartitioner, view: TopicView, picks: int) -> Counter[int]:
@@ -137,16 +132,17 @@ def test_A16_D16_partitions_of_slow_node_are_not_chosen(empty: bool) -> None:
     if empty:
         for batch in drained(records, node=2):
             batch.complete(0)
-    records.update_node_latency(2, 0, True)
-    records.update_node_latency(2, 50 * MS, False)
-    records.update_node_latency(2, 100 * MS, False)
+    records.ready(0)
+    records.note_ready_node(2, 1, True)
+    records.note_ready_node(2, 50 * MS, False)
+    records.note_ready_node(2, 100 * MS, False)
     records.ready(100 * MS)
     assert 1 in {partition_of(put(records, b"v", -1)) for _ in range(50)}
-    records.update_node_latency(2, 200 * MS, False)
+    records.note_ready_node(2, 200 * MS, False)
     records.ready(200 * MS)
     put(records, b"v", -1)  # the one that was chosen before
     assert 1 not in {partition_of(put(records, b"v", -1)) for _ in range(200)}
-    records.update_node_latency(2, 201 * MS, True)
+    records.note_ready_node(2, 201 * MS, True)
     records.ready(201 * MS)
     assert 1 in {partition_of(put(records, b"v", -1)) for _ in range(1000)}
 
