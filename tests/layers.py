@@ -129,8 +129,8 @@ LAYERS = (
             "accumulator": "**where a record gets into a batch**, and which batches the sender gets: ready, "
             "drain, expire",
             "sticky cluster_view": "where records without a key go; who leads which partition",
-            "in_flight produce_wire lane": "batches in flight and their sequences; a whole Produce request, "
-            "and its usual answer, in a step each; **the turns in which they go without the GIL**",
+            "in_flight produce_wire lane": "batches in flight and their sequences; the engine's Produce "
+            "requests; **the turns in which batches go without the GIL**",
             "sealing": "**which thread compresses a batch**: SealPolicy decides, SealQueue hands it over",
             "table_sender table_topics": "**how a table gets into batches**; the topics that rows name",
         },

@@ -256,7 +256,8 @@ class ProducerBase(RecordSender):
         try:
             flushes.extend(map(call, [self.accumulator.begin_flush]))  # in one native step, for interrupts
             (flush,) = flushes
-            self._runtime.network.wake()
+            if self.accumulator.memory.settle_accepted is not None:  # this is a thread
+                flush.wait_for_answers(lambda: deadline.left)
             done = self._runtime.new_event()
             flush.add_done_callback(lambda flush: done.set())
             # closing the producer, which ends the network, finishes the batches too

@@ -58,7 +58,7 @@ def test_group_is_seen_from_its_birth_to_its_end(target: str, protocol: str, ass
 def test_share_group_is_described_with_its_lag(real_kafka: RealKafka) -> None:
     servers = real_kafka.bootstrap_servers
     group, topic = new_group(servers), new_topic(servers, 6, partitions=2)
-    first = TopicPartition(topic, 0)
+    first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
     settings: dict[str, Any] = {"client_id": "worker", "share_acknowledgement_mode": "explicit"}
     with (
         ShareConsumer(bootstrap_servers=servers, group_id=group, **settings) as consumer,
@@ -76,7 +76,8 @@ def test_share_group_is_described_with_its_lag(real_kafka: RealKafka) -> None:
         assert (described.kind, described.state) == ("share", "Stable")
         assert [(each.client_id, len(each.partitions)) for each in described.members] == [("worker", 2)]
         assert GroupListing(group, "share", "Stable", "share") in reader.groups.list()
-        until(lambda: reader.groups.share_offsets(group).get(first) == ShareGroupOffset(2, 3, 1))
+        offsets = {first: ShareGroupOffset(2, 3, 1), second: ShareGroupOffset(0, 3, 3)}
+        until(lambda: reader.groups.share_offsets(group) == offsets)
         result = CliRunner().invoke(kbatch_command, ["groups", "describe", group, "-b", servers])
         head, names, *rows = result.stdout.splitlines()
         assert head.startswith(f"{group}: Stable, share, assignor simple, 1 member, lag 4")

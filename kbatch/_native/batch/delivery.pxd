@@ -38,6 +38,8 @@ cdef class Flush:
     cdef int64_t _pending_count
     cdef object _event
     cdef list _listeners
+    # of the thread that flushes
+    cdef list _unanswered            # Completion, the newest last
 
     cdef void expect(self, int64_t count) noexcept
     cdef void arrived(self) noexcept

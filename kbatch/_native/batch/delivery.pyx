@@ -187,6 +187,20 @@ cdef class Flush:
             kb_lock_release(&self._lock)
         return event.wait(timeout)
 
+    def wait_for_answers(self, left):
+        """Wait until all batches are answered, or `left()` returns 0, the seconds that are left (None: no
+        limit). The thread completes the last ones itself, as in Delivery.result.
+
+        Batches of a partition are answered in order, so the newest comes first: mostly the others are done
+        then. A batch that is split counts as answered.
+        """
+        cdef Completion newest
+        while self._unanswered:
+            newest = <Completion>self._unanswered[len(self._unanswered) - 1]
+            if not newest.wait(left()):
+                return
+            self._unanswered.pop()
+
     def add_done_callback(self, function):
         """Call `function(flush)` when it is over, on the thread that ends it; it must not raise."""
         listeners = [function]

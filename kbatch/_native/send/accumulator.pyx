@@ -637,9 +637,12 @@ cdef class RecordAccumulator:
             Of the batches that are unfinished now; it is over when they are done and their callbacks ran.
         """
         cdef Flush flush = Flush.__new__(Flush)
+        cdef ProducerBatch batch
+        flush._unanswered = []
         flush.expect(1)
         for batch in self.context.incomplete():
-            (<ProducerBatch>batch).completion.add_flush(flush)
+            batch.completion.add_flush(flush)
+            flush._unanswered.append(batch.completion)
         flush.arrived()
         kb_lock_acquire(&self._flush_lock)
         self._flush_count += 1

@@ -99,7 +99,7 @@ producer.close()
 """
 CLOSABLE = "producer.close()"
 # Python functions at the end of each wait; those of a Delivery are native.
-WAITING = ("wait", "wait_until", "as_completed", "_wait_for_tstate_lock")
+WAITING = ("wait", "wait_until", "_flush_until", "as_completed", "_wait_for_tstate_lock")
 NATIVE = ("blocking",)
 FILLED = "while True: producer.send(topic, bytes(1000))"
 BATCH = "kbatch.encode([(None, bytes(1000))])"
@@ -172,7 +172,7 @@ def blocking():
 kbatch.producer.threads.EXIT_SECONDS = 0.2
 producer = Producer(bootstrap_servers=servers, linger_ms=0)
 producer.partitions_for(topic)
-say_when_blocked("wait")
+say_when_blocked("_flush_until")
 blocking()
 """
     process = program(broker, text)
