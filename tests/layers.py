@@ -89,8 +89,8 @@ LAYERS = (
         "what needs no records",
         {
             "sockets waker": "reads and small writes that keep the GIL; what wakes the sender's thread",
-            "interrupts sensor backoff struct_plan": "what no signal handler may cut in two; the windows of "
-            "a measured value; waits that double; a usual message without records in one step",
+            "interrupts sensor backoff": "what no signal handler may cut in two; the windows of a measured "
+            "value; waits that double",
         },
     ),
     Layer(
@@ -162,8 +162,7 @@ LAYERS = (
         "**messages as bytes and back**",
         {
             "schema structs": "the notation of `tables/`, and the classes made from it",
-            "codec readers writers plans": "the door; generated code, which explains every fault; plans for "
-            "`struct_plan`, which read the usual case",
+            "codec readers writers": "the door; generated code, which explains every fault",
         },
     ),
     Layer(

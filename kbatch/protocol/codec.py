@@ -3,19 +3,17 @@
 An outgoing message is a sequence of buffers that refers to its records; incoming records are views of the
 frame, which they keep alive. Neither copies them.
 
-If a plan (plans.py) covers a message, one native step handles the frame. Otherwise, and if something is
-wrong, the compiled Python functions of writers.py and readers.py do, which cover everything.
+Functions that writers.py and readers.py generate for each message and version do the work. Records in large
+numbers, and what is usual in Produce and Fetch, have native steps of their own (produce_wire, fetch_answer).
 """
 
 import struct
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
-from kbatch._native.io.struct_plan import StructPlan
 from kbatch.errors import ProtocolError, UnsupportedVersionError
 from kbatch.protocol import messages
 from kbatch.protocol.faults import WRITE_ERRORS, first_fault
-from kbatch.protocol.plans import plan_of
 from kbatch.protocol.readers import reader
 from kbatch.protocol.structs import Message, check_version
 from kbatch.protocol.wire import MAX_LENGTH, Buffer, BytesLike, int32, plain
@@ -25,7 +23,6 @@ M = TypeVar("M", bound=Message)
 
 # Both versions of the request header start alike.
 _header_start = struct.Struct(">hhi")
-_int32 = struct.Struct(">i").unpack_from
 _API_VERSIONS = messages.ApiVersionsRequest.api_key
 # Copying frames this small is faster than passing them to a socket in pieces.
 JOINED_BYTES = 8_192
@@ -119,13 +116,7 @@ def encode_response(message: Message, version: int, correlation_id: int) -> list
 
 def decode_response(kind: type[M], version: int, frame: BytesLike) -> tuple[int, M]:
     """Return correlation id and response of a frame without its size. Raise the errors of `decode`."""
-    plan, pos = _response_plan(kind, version)  # type: ignore[arg-type]
-    data = frame if type(frame) is bytes else plain(frame)
-    if plan is not None and data[4:pos] == bytes(pos - 4):
-        found = plan.read(data, pos)
-        if found is not None and found[1] == len(data):
-            return _int32(data)[0], found[0]
-    view = plain(data)
+    view = plain(frame)
     header, pos = _read(messages.ResponseHeader, _response_header_version(kind, version), view, 0)
     message, end = _read(kind, version, view, pos)
     _check_end(kind, version, view, end)
@@ -133,10 +124,6 @@ def decode_response(kind: type[M], version: int, frame: BytesLike) -> tuple[int,
 
 
 def _encode_frame(head: bytes, message: Message, version: int) -> list[Buffer]:
-    plan = plan_of(type(message), version)  # type: ignore[arg-type]
-    frame = None if plan is None else plan.frame(head, message)
-    if frame is not None:
-        return [frame]
     out: list[Buffer] = [head]
     has_records = _write(message, version, out)
     size = sum(map(len, out))
@@ -171,13 +158,6 @@ def _client(kind: type[Message], version: int, client_id: str | None) -> bytes:
     header = messages.RequestHeader(client_id=client_id)
     out = encode(header, _request_header_version(kind, version))
     return bytes(out[0][_header_start.size :])
-
-
-@cache
-def _response_plan(kind: type[Message], version: int) -> tuple[StructPlan | None, int]:
-    """Return the reader of a response, and its start after a header without tagged fields."""
-    plan = plan_of(kind, version)  # type: ignore[arg-type]
-    return plan, 4 + _response_header_version(kind, version)
 
 
 def _request_header_version(kind: type[Message], version: int) -> int:
