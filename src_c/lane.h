@@ -33,7 +33,6 @@ enum {
 typedef struct kb_lane_request {
     struct kb_lane_request *next;
     int32_t node_id, correlation_id;
-    int32_t topic_count, batch_count;
     int64_t created_ns, written_ns, answered_ns; /* -1: not yet */
     int64_t start_offset, end_offset;            /* in the connection's outgoing stream */
     int64_t answer_bytes;
@@ -342,8 +341,8 @@ static inline kb_lane_request *kb_lane_allocate(kb_lane_sizes sizes, uint8_t **g
     if (!memory)
         return NULL;
     memset(request, 0, sizeof(*request));
-    request->topic_count = request->asked.topic_count = sizes.topic_count;
-    request->batch_count = request->asked.batch_count = sizes.batch_count;
+    request->asked.topic_count = sizes.topic_count;
+    request->asked.batch_count = sizes.batch_count;
     request->batches = (kb_batch **)(memory + at_batches);
     request->topics = (const kb_topic **)(memory + at_topics);
     request->asked.topics = (kb_produce_topic *)(memory + at_asked_topics);
@@ -456,8 +455,8 @@ static inline int64_t kb_lane_encode(kb_lane *lane, kb_lane_node *node, kb_lane_
     uint8_t *start = glue, *to;
     lane->head.version = version;
     lane->head.correlation_id = request->correlation_id;
-    to = kb_produce_put_head(glue, &lane->head, request->topic_count);
-    for (int32_t i = 0, topic = -1; i < request->batch_count; i++) {
+    to = kb_produce_put_head(glue, &lane->head, request->asked.topic_count);
+    for (int32_t i = 0, topic = -1; i < request->asked.batch_count; i++) {
         if (request->asked.batches[i].topic != topic) {
             if (topic >= 0)
                 to = kb_produce_put_tags(to, version);
@@ -620,7 +619,7 @@ static inline bool kb_lane_has_unsent(const kb_lane_node *node) {
 /* Answers */
 
 static inline void kb_lane_accept(kb_lane *lane, kb_lane_request *request, int64_t now_ns) {
-    for (int32_t i = 0; i < request->batch_count; i++) {
+    for (int32_t i = 0; i < request->asked.batch_count; i++) {
         kb_batch *batch = request->batches[request->accepted[i].batch];
         kb_sequences *sequences = batch->home->sequences;
         if (lane->is_idempotent)
@@ -636,7 +635,7 @@ static inline void kb_lane_accept(kb_lane *lane, kb_lane_request *request, int64
  * set. */
 static inline bool kb_lane_ring_waiters(kb_lane *lane, const kb_lane_request *request) {
     bool is_waited = true;
-    for (int32_t i = 0; i < request->batch_count; i++) {
+    for (int32_t i = 0; i < request->asked.batch_count; i++) {
         void **waiter = request->batches[i]->waiter;
         void *event = waiter ? kb_pointer_load(waiter) : NULL;
         if (event)
@@ -670,7 +669,7 @@ static inline void kb_lane_finish(kb_lane *lane, kb_lane_node *node, kb_lane_req
 /* Note that all of a request without an answer (acks=0) is written: its batches have no offsets. */
 static inline void kb_lane_finish_unanswered(kb_lane *lane, kb_lane_node *node, kb_lane_request *request,
                                              int64_t now_ns) {
-    for (int32_t i = 0; i < request->batch_count; i++) {
+    for (int32_t i = 0; i < request->asked.batch_count; i++) {
         request->accepted[i].batch = i;
         request->accepted[i].base_offset = request->accepted[i].log_append_time_ms = -1;
     }
@@ -698,12 +697,12 @@ static inline bool kb_lane_answer(kb_lane *lane, kb_lane_node *node, const uint8
     if (!request || node->written_bytes < request->end_offset || size < 4 ||
         (int32_t)kb_load_be32(frame) != request->correlation_id)
         return false;
-    memset(request->is_answered, 0, (size_t)request->batch_count);
+    memset(request->is_answered, 0, (size_t)request->asked.batch_count);
     if (!kb_produce_read(&request->asked, frame, size, request->accepted, request->is_answered,
                          &throttle_ms) ||
         throttle_ms)
         return false;
-    for (int32_t i = 0; i < request->batch_count; i++) {
+    for (int32_t i = 0; i < request->asked.batch_count; i++) {
         const kb_sequences *sequences = request->batches[i]->home->sequences;
         if (sequences->rules->is_broken(sequences))
             return false;

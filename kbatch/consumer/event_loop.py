@@ -31,9 +31,8 @@ from kbatch.consumer.runtime import ReaderRuntime, configured
 from kbatch.consumer.share import ShareConsumerBase
 from kbatch.core.consumer.group_engine import GroupEngine
 from kbatch.core.consumer.share_engine import ShareEngine
-from kbatch.errors import IllegalStateError
 from kbatch.network.event_loop import LoopNetwork
-from kbatch.waiting.event_loop import TaskWaiter
+from kbatch.waiting.event_loop import TaskWaiter, running_loop
 from kbatch.waiting.methods import awaited, plain
 
 if TYPE_CHECKING:
@@ -97,21 +96,9 @@ class LoopClient(MemberClient):
     # Its loop
 
     def _check_loop(self) -> None:
-        try:
-            running = asyncio.get_running_loop()
-        except RuntimeError:
-            name = type(self).__name__
-            raise IllegalStateError(
-                f"{name} must be used on a running event loop, by tasks and callbacks; use "
-                f"{name.removeprefix('Async')} in threads"
-            ) from None
+        loop = running_loop(self, self._loop)
         if self._loop is None and not self._runtime.is_closed:
-            self._bind(running)
-        elif self._loop is not None and self._loop is not running:
-            how = "which is closed" if self._loop.is_closed() else "which runs elsewhere"
-            raise IllegalStateError(
-                f"the consumer belongs to another event loop, {how}; use it there, or make one on this loop"
-            )
+            self._bind(loop)
 
     def _bind(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop

@@ -258,10 +258,7 @@ class ProducerBase(RecordSender):
             (flush,) = flushes
             if self.accumulator.memory.settle_accepted is not None:  # this is a thread
                 flush.wait_for_answers(lambda: deadline.left)
-            done = self._runtime.new_event()
-            flush.add_done_callback(lambda flush: done.set())
-            # closing the producer, which ends the network, finishes the batches too
-            if not await self._runtime.await_until(done.is_set, deadline, done, needs_network=False):
+            if not flush.done() and not await self._is_over(flush, deadline):
                 return f"{flush.pending_count} batches in flight"
             return "" if await self._runtime.await_callbacks(deadline) else "callbacks have not run"
         finally:
@@ -269,6 +266,13 @@ class ProducerBase(RecordSender):
                 self._end(flushes)
             finally:  # if an interrupt came before it
                 self._end(flushes)
+
+    async def _is_over(self, flush: Flush, deadline: Deadline) -> bool:
+        """True if the flush is over before the deadline."""
+        over = self._runtime.new_event()
+        flush.add_done_callback(lambda flush: over.set())
+        # closing the producer, which ends the network, finishes the batches too
+        return await self._runtime.await_until(over.is_set, deadline, over, needs_network=False)
 
     def _end(self, flushes: list[Flush]) -> None:
         if flushes:

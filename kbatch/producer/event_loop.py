@@ -34,7 +34,7 @@ from kbatch._native.io.interrupts import at_once
 from kbatch._native.io.waker import Waker
 from kbatch._native.send.accumulator import Refusal
 from kbatch._native.send.send import RecordSender
-from kbatch.errors import DeliveryError, IllegalStateError, PartialSendError
+from kbatch.errors import DeliveryError, PartialSendError
 from kbatch.network.event_loop import LoopNetwork
 from kbatch.network.event_loop_callbacks import LoopDelivery
 from kbatch.network.sealing import register_sealers
@@ -43,7 +43,7 @@ from kbatch.producer.coroutines import CoroutineProducer
 from kbatch.producer.memory_queue import TaskQueue
 from kbatch.producer.runtime import CallbackBarrier, Runtime
 from kbatch.producer.tables import TableSending
-from kbatch.waiting.event_loop import TaskWaiter
+from kbatch.waiting.event_loop import TaskWaiter, running_loop
 from kbatch.waiting.methods import awaited
 
 if TYPE_CHECKING:
@@ -207,20 +207,9 @@ class AsyncProducer(CoroutineProducer):
         self._runtime.check_here()
 
     def _check_loop(self) -> None:
-        try:
-            running = asyncio.get_running_loop()
-        except RuntimeError:
-            raise IllegalStateError(
-                "an AsyncProducer must be used on a running event loop, by tasks and callbacks; use Producer "
-                "in threads"
-            ) from None
+        loop = running_loop(self, self._loop)
         if self._loop is None and not self._runtime.is_closed:
-            self._bind(running)
-        elif self._loop is not None and self._loop is not running:
-            how = "which is closed" if self._loop.is_closed() else "which runs elsewhere"
-            raise IllegalStateError(
-                f"the producer belongs to another event loop, {how}; use it there, or make one on this loop"
-            )
+            self._bind(loop)
 
     def _bind(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop

@@ -1,12 +1,38 @@
-"""How a task of an event loop waits."""
+"""How a task of an event loop waits, and which loop it must run on."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING, final
 
+from kbatch.errors import IllegalStateError
+
 if TYPE_CHECKING:
     from kbatch.waiting.deadline import Deadline
+
+
+def running_loop(client: object, own: asyncio.AbstractEventLoop | None) -> asyncio.AbstractEventLoop:
+    """Return the running loop for a client that belongs to the loop `own`, or to none yet.
+
+    Raises
+    ------
+    IllegalStateError
+        No loop is running, or another one.
+    """
+    name = type(client).__name__
+    try:
+        running = asyncio.get_running_loop()
+    except RuntimeError:
+        raise IllegalStateError(
+            f"{name} must be used on a running event loop, by tasks and callbacks; use "
+            f"{name.removeprefix('Async')} in threads"
+        ) from None
+    if own is not None and own is not running:
+        how = "which is closed" if own.is_closed() else "which runs elsewhere"
+        raise IllegalStateError(
+            f"the {name} belongs to another event loop, {how}; use it there, or make one on this loop"
+        )
+    return running
 
 
 def _settle(future: asyncio.Future[None]) -> None:

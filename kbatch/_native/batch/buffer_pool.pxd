@@ -1,5 +1,6 @@
 # The budget of a producer, buffer.memory, and the chunks that come from it.
 
+from cpython.pythread cimport PyThread_type_lock
 from libc.stdint cimport int64_t, uint8_t
 
 from kbatch._native.codec.c cimport kb_open_batch, kb_record
@@ -34,9 +35,6 @@ cdef extern from "chunk_chain.h" nogil:
 
 cdef extern from "record.h" nogil:
     int64_t kb_record_bound(const kb_record *record) noexcept
-
-cdef extern from "pythread.h":
-    ctypedef void *PyThread_type_lock
 
 cdef enum:
     CHUNK_BYTES = 16384          # the largest chunk of many, and a producer's poolable size

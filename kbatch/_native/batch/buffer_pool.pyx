@@ -22,28 +22,28 @@ After org.apache.kafka.clients.producer.internals.BufferPool.
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.exc cimport PyErr_CheckSignals
-from cpython.pythread cimport PyThread_get_thread_ident
+from cpython.pythread cimport (
+    PY_LOCK_ACQUIRED,
+    WAIT_LOCK,
+    PyLockStatus,
+    PyThread_acquire_lock,
+    PyThread_allocate_lock,
+    PyThread_free_lock,
+    PyThread_get_thread_ident,
+    PyThread_release_lock,
+)
 from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
 from kbatch._native.codec.lock cimport kb_lock_acquire, kb_lock_destroy, kb_lock_init, kb_lock_release
 from kbatch._native.codec.views cimport fill_view
+from kbatch._native.io.interrupts cimport PyThread_acquire_lock_timed
 
 import time
 from functools import partial
 
 from kbatch.errors import BufferExhaustedError, ForkedProducerError, IllegalStateError, KafkaError
-
-cdef extern from "pythread.h":
-    ctypedef enum PyLockStatus:
-        PY_LOCK_FAILURE
-        PY_LOCK_ACQUIRED
-    PyThread_type_lock PyThread_allocate_lock() nogil
-    void PyThread_free_lock(PyThread_type_lock) nogil
-    int PyThread_acquire_lock(PyThread_type_lock, int) nogil
-    PyLockStatus PyThread_acquire_lock_timed(PyThread_type_lock, long long, int) nogil
-    void PyThread_release_lock(PyThread_type_lock) nogil
 
 # The first waiter checks this often, woken or not: an attempt may fail for other reasons than memory.
 cdef double LOOK_S = 0.1
@@ -483,7 +483,7 @@ cdef class MemoryWaiter:
         cdef PyThread_type_lock wake_lock = PyThread_allocate_lock()
         if wake_lock == NULL:
             raise MemoryError("no memory for a lock")
-        PyThread_acquire_lock(wake_lock, 1)
+        PyThread_acquire_lock(wake_lock, WAIT_LOCK)
         deadline = None if timeout is None else time.monotonic() + timeout
         kb_lock_acquire(&pool._lock)
         self._entry.wake_lock = wake_lock

@@ -1,7 +1,10 @@
+from cpython.pythread cimport PyThread_type_lock
+
+
 cdef class DeliveryQueue:
     cdef object _items               # deque
     cdef int _state                  # atomic
-    cdef void *_bell                 # a lock, released to wake the thread
+    cdef PyThread_type_lock _bell    # a lock, released to wake the thread
     cdef public object source
     cdef public object has_finished
     cdef public object rest

@@ -10,6 +10,13 @@ A ring that comes before the thread sleeps is not missed: it looks again after i
 """
 
 cimport cython
+from cpython.pythread cimport (
+    WAIT_LOCK,
+    PyThread_acquire_lock,
+    PyThread_allocate_lock,
+    PyThread_free_lock,
+    PyThread_release_lock,
+)
 
 from collections import deque
 
@@ -17,13 +24,6 @@ cdef extern from "descriptor.h" nogil:
     bint kb_flag_exchange(int *flag, int before, int after) noexcept
     void kb_flag_store(int *flag, int value) noexcept
     int kb_flag_load(int *flag) noexcept
-
-cdef extern from "pythread.h" nogil:
-    ctypedef void *PyThread_type_lock
-    PyThread_type_lock PyThread_allocate_lock()
-    void PyThread_free_lock(PyThread_type_lock lock)
-    int PyThread_acquire_lock(PyThread_type_lock lock, int waits)
-    void PyThread_release_lock(PyThread_type_lock lock)
 
 # What the thread does.
 cdef enum:
@@ -51,7 +51,7 @@ cdef class DeliveryQueue:
         self._bell = PyThread_allocate_lock()
         if self._bell == NULL:
             raise MemoryError("no memory for a lock")
-        PyThread_acquire_lock(self._bell, 1)
+        PyThread_acquire_lock(self._bell, WAIT_LOCK)
 
     def __dealloc__(self):
         if self._bell != NULL:
@@ -82,7 +82,7 @@ cdef class DeliveryQueue:
         if self._has_more() and kb_flag_exchange(&self._state, WAITS, IS_BUSY):
             return 0
         with nogil:
-            PyThread_acquire_lock(self._bell, 1)
+            PyThread_acquire_lock(self._bell, WAIT_LOCK)
         kb_flag_store(&self._state, IS_BUSY)
         return 0
 

@@ -7,6 +7,15 @@ anything.
 
 cimport cython
 from cpython.exc cimport PyErr_CheckSignals
+from cpython.pythread cimport (
+    PY_LOCK_ACQUIRED,
+    WAIT_LOCK,
+    PyLockStatus,
+    PyThread_acquire_lock,
+    PyThread_allocate_lock,
+    PyThread_free_lock,
+    PyThread_release_lock,
+)
 
 from threading import TIMEOUT_MAX, get_ident, main_thread
 from time import monotonic
@@ -14,18 +23,6 @@ from time import monotonic
 cdef extern from "descriptor.h" nogil:
     bint kb_flag_exchange(int *flag, int before, int after) noexcept
     int kb_flag_load(int *flag) noexcept
-
-cdef extern from "pythread.h" nogil:
-    ctypedef void *PyThread_type_lock
-    ctypedef enum PyLockStatus:
-        PY_LOCK_ACQUIRED
-
-    PyThread_type_lock PyThread_allocate_lock()
-    void PyThread_free_lock(PyThread_type_lock lock)
-    int PyThread_acquire_lock(PyThread_type_lock lock, int waits)
-    PyLockStatus PyThread_acquire_lock_timed(PyThread_type_lock lock, long long microseconds,
-                                             int ends_by_signal)
-    void PyThread_release_lock(PyThread_type_lock lock)
 
 # Handlers run on the main thread. A signal that comes while the GIL changes hands, or that another thread
 # gets, does not end its sleep. So it looks for signals after so many seconds, at first and at last; a century
@@ -68,7 +65,7 @@ cdef class NativeEvent:
         self._lock = PyThread_allocate_lock()
         if self._lock == NULL:
             raise MemoryError("no memory for a lock")
-        PyThread_acquire_lock(self._lock, 1)
+        PyThread_acquire_lock(self._lock, WAIT_LOCK)
 
     def __dealloc__(self):
         if self._lock != NULL:

@@ -22,6 +22,7 @@ Only the sender's thread uses a lane, but for `complete`, `settle`, `has_answere
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.pythread cimport PyThread_get_thread_ident
 from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t
 from libc.stdlib cimport free
 from libc.string cimport memcpy
@@ -46,13 +47,10 @@ from kbatch._native.io.interrupts cimport NativeEvent
 from kbatch._native.io.waker cimport Waker
 from kbatch._native.send.accumulator cimport RecordAccumulator, kb_queues
 from kbatch._native.send.in_flight cimport InFlight, identity_of, kb_identity
+from kbatch._native.send.produce_wire cimport text_of
 
 import threading
 from typing import NamedTuple
-
-cdef extern from "Python.h":
-    unsigned long PyThread_get_thread_ident()
-    const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
 
 cdef extern from "produce_wire.h" nogil:
     ctypedef struct kb_produce_head:
@@ -63,6 +61,8 @@ cdef extern from "produce_wire.h" nogil:
 
     ctypedef struct kb_produce_request:
         int version
+        int32_t topic_count
+        int32_t batch_count
 
     ctypedef struct kb_produce_accepted:
         int32_t batch
@@ -78,8 +78,6 @@ cdef extern from "lane.h" nogil:
         kb_lane_request *next
         int32_t node_id
         int32_t correlation_id
-        int32_t topic_count
-        int32_t batch_count
         int64_t created_ns
         int64_t written_ns
         int64_t answered_ns
@@ -310,7 +308,7 @@ cdef class LentRequest:
         cdef ProducerBatch batch
         cdef int32_t i
         for batch in self.batches:
-            for i in range(request.topic_count if batch.queue.topic == topic else 0):
+            for i in range(request.asked.topic_count if batch.queue.topic == topic else 0):
                 if request.topics[i] == batch.raw.home.topic:
                     return PyBytes_FromStringAndSize(<const char *>request.ids + 16 * i, 16)
         raise KeyError(topic)
@@ -386,8 +384,8 @@ cdef class Lane:
         self._raw.filled = &accumulator.context.filled
         self._raw.alarm = &accumulator.alarm.raw
         self._raw.checksum = CHECKSUM
-        self._raw.head.client_id = _text(client_id)
-        self._raw.head.transactional_id = _text(transactional_id)
+        self._raw.head.client_id = text_of(client_id, "client_id")
+        self._raw.head.transactional_id = text_of(transactional_id, "transactional_id")
         self._raw.head.acks = <short>acks
         self._raw.head.timeout_ms = request_timeout_ms
         self._raw.attributes = accumulator.context.attributes
@@ -623,7 +621,7 @@ cdef class Lane:
         cdef kb_lane_node *node = kb_lane_node_of(&self._raw, request.node_id)
         cdef int32_t i
         key = (node.connection_id, request.correlation_id)
-        for i in range(request.batch_count):
+        for i in range(request.asked.batch_count):
             batch = <ProducerBatch>request.batches[request.accepted[i].batch].owner
             if batch.raw.flight.owner != NULL:
                 entry = <InFlight>batch.raw.flight.owner
@@ -684,7 +682,8 @@ cdef class Lane:
             lent = LentRequest.__new__(LentRequest)
             lent._raw = request
             lent.expects_answer = self._raw.head.acks != 0
-            lent.batches = [<ProducerBatch>request.batches[i].owner for i in range(request.batch_count)]
+            lent.batches = [<ProducerBatch>request.batches[i].owner
+                            for i in range(request.asked.batch_count)]
             lent.is_counted = (node.connection_id, request.correlation_id) in self._taken_back
             requests.append(lent)
             request = node.first
@@ -785,17 +784,6 @@ cdef int64_t _compress(void *scratch, int codec, int level, const kb_chain *chai
         return -1
     packed[0] = to.data
     return to.used
-
-
-cdef kb_span _text(str text) except *:
-    """Return the UTF-8 of a text, which owns it, or null."""
-    cdef kb_span span
-    cdef Py_ssize_t size = -1
-    span.data = NULL
-    if text is not None:
-        span.data = <const uint8_t *>PyUnicode_AsUTF8AndSize(text, &size)
-    span.size = size
-    return span
 
 
 cdef void _free_all(kb_lane_request *request) noexcept:

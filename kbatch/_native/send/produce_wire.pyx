@@ -155,8 +155,8 @@ cdef class ProduceFrame:
         transactional_id = message.transactional_id
         head.version = version
         head.correlation_id = correlation_id
-        head.client_id = _text(client_id, "client_id")
-        head.transactional_id = _text(transactional_id, "transactional_id")
+        head.client_id = text_of(client_id, "client_id")
+        head.transactional_id = text_of(transactional_id, "transactional_id")
         head.acks = message.acks
         head.timeout_ms = message.timeout_ms
         self._describe(version)
@@ -189,7 +189,7 @@ cdef class ProduceFrame:
                                     f"{topic_id!r}")
             topic += 1
             ordinals[name] = topic
-            self._topics[topic].name = _text(name, "a topic's name")
+            self._topics[topic].name = text_of(name, "a topic's name")
             self._topics[topic].id = <const uint8_t *>PyBytes_AS_STRING(topic_id)
         for entry in self.entries:
             topic = ordinals[entry.state.topic]
@@ -331,7 +331,7 @@ cdef AllAccepted _all_accepted(ProduceFrame request, int32_t throttle_time_ms):
     return answer
 
 
-cdef kb_span _text(object text, str name) except *:
+cdef kb_span text_of(object text, str name) except *:
     """Return the UTF-8 of a text, which owns it, or null."""
     cdef kb_span span
     cdef Py_ssize_t size = -1

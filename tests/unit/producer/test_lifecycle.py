@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import operator
 import pickle
 import threading
 import warnings
@@ -370,26 +371,36 @@ def test_callbacks_run_where_there_are_no_new_threads(
         producer.close()
 
 
-def test_producers_come_and_go_without_a_trace(broker: Broker) -> None:
+def test_500_producers_come_and_go_without_a_trace(broker: Broker) -> None:
     from pathlib import Path
 
-    descriptors = Path("/proc/self/fd")
-    if not descriptors.exists():
+    process = Path("/proc/self")
+    if not process.exists():
         pytest.skip("there is no /proc")
 
-    def open_count() -> int:
+    def left() -> tuple[int, int]:
+        """Return the number of descriptors and of threads."""
         gc.collect()
-        return len(list(descriptors.iterdir()))
+        return len(list((process / "fd").iterdir())), len(list((process / "task").iterdir()))
 
-    with new_producer(bootstrap_servers=broker.bootstrap_servers) as producer:
-        producer.send(TOPIC, b"").result(SECONDS)
-    del producer
-    before = open_count()
-    for _ in range(250):
-        with new_producer(bootstrap_servers=broker.bootstrap_servers) as producer:
-            producer.send(TOPIC, b"").result(SECONDS)
-        del producer
-    until(lambda: open_count() <= before)
+    def resident_pages() -> int:
+        gc.collect()
+        return int((process / "statm").read_text().split()[1])
+
+    def use(count: int) -> None:
+        for _ in range(count):
+            with new_producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+                producer.send(TOPIC, b"").result(SECONDS)
+                producer.send(TOPIC, b"", on_delivery=lambda *_: None)
+            del producer
+
+    use(1)
+    before = left()
+    use(100)
+    pages = resident_pages()
+    use(400)
+    until(lambda: all(map(operator.le, left(), before)))
+    assert resident_pages() - pages < 4000, "each keeps 40 KiB"
 
 
 def test_closed_producer_is_collected(broker: Broker) -> None:

@@ -279,7 +279,7 @@ static void *drive(void *argument) {
 /* Completing */
 
 static void complete(kb_lane_request *request) {
-    for (int32_t i = 0; i < request->batch_count; i++) {
+    for (int32_t i = 0; i < request->asked.batch_count; i++) {
         kb_batch *batch = request->batches[request->accepted[i].batch];
         kb_partition *partition = batch->home;
         int64_t *number = &completed_numbers[partition->index];
