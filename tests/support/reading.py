@@ -207,6 +207,7 @@ class Reading:
             actions = self.engine.poll_actions()
             for action in actions:
                 self._perform(action)
+            self.engine.observe(self.now_ns)
             self._take_results()
             is_busy = bool(actions or self._due)
             while self._due:

@@ -319,6 +319,9 @@ class ReadingEngine(ClientEngine):
         # a reader that is kept for later must not log, as long as it lives, that its cluster is gone
         return bool(self._admin_requests.open) or self._has_work(now_ns)
 
+    def _observe_work(self, now_ns: int) -> None:
+        self._fetcher.observe()
+
     def _work_deadline_ns(self, now_ns: int) -> int:
         deadline_ns = self._fetcher.deadline_ns
         if self._calls.is_open:

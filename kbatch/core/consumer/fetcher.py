@@ -17,7 +17,8 @@ answers).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -113,6 +114,7 @@ class Fetcher:
         self._frames = frames
         self._results = results
         self._metrics = metrics
+        self._unobserved: deque[Callable[[], object]] = deque()
         self._reads_committed = config.isolation_level == "read_committed"
         self._sessions: dict[int, FetchSession] = {}
         self._in_flight: dict[int, FetchAttempt] = {}
@@ -282,7 +284,10 @@ class Fetcher:
             assert response.error is not None
             self._fail_attempt(attempt, response.error)
         else:
-            self._metrics.answered(attempt.node_id, attempt.sent_ns, answer.throttle_time_ms, now_ns)
+            throttle_ms = answer.throttle_time_ms
+            self._unobserved.append(
+                partial(self._metrics.answered, attempt.node_id, attempt.sent_ns, throttle_ms, now_ns)
+            )
             if answer.error_code:
                 self._refuse_all(attempt, answer, now_ns)
             else:
@@ -291,6 +296,11 @@ class Fetcher:
         for state in attempt.partitions.values():
             if state.in_flight is attempt:
                 state.in_flight = None
+
+    def observe(self) -> None:
+        """Record the metrics of answers; the program got the records first."""
+        while self._unobserved:
+            self._unobserved.popleft()()
 
     def _fail_attempt(self, attempt: FetchAttempt, error: KafkaError) -> None:
         """After a lost answer: the next request is complete, and goes to the leader."""
@@ -343,7 +353,7 @@ class Fetcher:
             for each in with_records:
                 each.charge(share)
         if found:
-            self._metrics.fetched(found, now_ns)
+            self._unobserved.append(partial(self._metrics.fetched, found, now_ns))
             self._results[before:before] = found
         for state in without:
             self._look_at_rest(state, attempt, now_ns)
