@@ -143,12 +143,17 @@ def run_block(block: int, rounds: int = BLOCK_CASES, *, verbose: bool = False) -
     outcomes: Counter[str] = Counter()
     started = time.monotonic()
     settings = _settings(rng)
+    allowed = {"acknowledged"}
     with ExitStack() as stack:
         if block % 4 == 3 and is_java_there():
             broker = stack.enter_context(real())
         else:
             directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-            broker = stack.enter_context(embedded(directory, keeps_all_batches=block % 2 == 1))
+            keeps_all = block % 2 == 1
+            broker = stack.enter_context(embedded(directory, keeps_all_batches=keeps_all))
+            # after its restart it knows only the last batch of a producer, and refuses repetitions of others
+            if not keeps_all and settings["max_in_flight_requests_per_connection"] > 1:
+                allowed.add("possibly persisted")
         spacing = rng.choice((10, 100, 1000))
         proxy = stack.enter_context(
             CuttingProxy(broker.bootstrap_servers, block, cuts=10**6, spacing=spacing)
@@ -171,7 +176,7 @@ def run_block(block: int, rounds: int = BLOCK_CASES, *, verbose: bool = False) -
         for ledger in ledgers:
             tally = ledger.check(broker.bootstrap_servers)
             if settings["delivery_timeout_ms"] > 100_000:
-                assert set(tally) == {"acknowledged"}, (block, settings, tally)
+                assert set(tally) <= allowed, (block, settings, tally)
         outcomes["cut"] = sum(proxy.done.values())
     return Tally(dict(outcomes), time.monotonic() - started, campaign.peak_bytes())
 
