@@ -371,7 +371,7 @@ def test_callbacks_run_where_there_are_no_new_threads(
         producer.close()
 
 
-def test_500_producers_come_and_go_without_a_trace(broker: Broker) -> None:
+def test_five_hundred_producers_leave_no_trace(broker: Broker) -> None:
     from pathlib import Path
 
     process = Path("/proc/self")

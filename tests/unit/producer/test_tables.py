@@ -258,7 +258,7 @@ def test_a_reader_is_pulled_no_further_than_rows_are_accepted(broker: Broker) ->
 
 def test_stopped_table_fails_the_rest_and_sends_accepted_rows(broker: Broker) -> None:
     broker.hold_high_watermark("one", 0)
-    with producing(broker, buffer_memory=24_000, batch_size=10000, max_block_ms=100) as producer:
+    with producing(broker, buffer_memory=24_000, batch_size=10000, max_block_ms=500) as producer:
         producer.partitions_for("one")
         delivery = producer.send_table("one", numbered(300, 500).to_reader(max_chunksize=50))
         assert not delivery.done()
