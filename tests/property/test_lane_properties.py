@@ -70,14 +70,17 @@ def take(s: Sending, step: tuple[Any, ...], number: int) -> None:
         s.answer(**dict.fromkeys((batch.name for batch in s.waiting_requests[0].batches), where[0]))
 
 
-def check_that_both_do_the_same(partitions: int, steps: list[tuple[Any, ...]], **settings: Any) -> None:
+def check_that_both_do_the_same(
+    partitions: int, steps: list[tuple[Any, ...]], limit: int, sequence: int
+) -> None:
     with_lane, alone = (
         kind(
             partitions,
             batch_size=16_000,
             request_timeout_ms=500,
             delivery_timeout_ms=700,
-            **settings,
+            max_in_flight_requests_per_connection=limit,
+            first_sequence=sequence,
         ).warmed()
         for kind in (InTurns, Sending)
     )
@@ -96,9 +99,7 @@ sequences = st.sampled_from([0, 2**31 - 3])
 def test_the_lane_leaves_to_the_engine_what_is_unusual(
     steps: list[tuple[Any, ...]], limit: int, sequence: int
 ) -> None:
-    check_that_both_do_the_same(
-        1, steps, max_in_flight_requests_per_connection=limit, first_sequence=sequence
-    )
+    check_that_both_do_the_same(1, steps, limit, sequence)
 
 
 @settings(max_examples=2 * EXAMPLES, deadline=None)
@@ -106,9 +107,7 @@ def test_the_lane_leaves_to_the_engine_what_is_unusual(
 def test_the_lane_does_what_the_engine_does(
     steps: list[tuple[Any, ...]], limit: int, sequence: int
 ) -> None:
-    check_that_both_do_the_same(
-        PARTITIONS, steps, max_in_flight_requests_per_connection=limit, first_sequence=sequence
-    )
+    check_that_both_do_the_same(PARTITIONS, steps, limit, sequence)
 
 
 def test_what_is_usual_is_done_by_the_lane(monkeypatch: Any) -> None:
