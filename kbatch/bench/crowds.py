@@ -1,5 +1,5 @@
 """Several senders at once in one process, threads or tasks: each sends the same rows again and again until
-the time is over.
+the time is over, and once at least.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ class Sender:
 
     def run(self, deadline: float) -> None:
         send_chunk = SENDS[type(self.client)]
-        while time.monotonic() < deadline:
+        while not self.sent or time.monotonic() < deadline:
             send_chunk(self)
             self.sent += self.work.records
 
     async def run_as_task(self, deadline: float) -> None:
         send, settled = self.client.producer.send, self.settled
-        while time.monotonic() < deadline:
+        while not self.sent or time.monotonic() < deadline:
             for key, value in self.chunk:
                 await send(self.topic, value, key, on_delivery=settled)
             self.sent += self.work.records
