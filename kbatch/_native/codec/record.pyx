@@ -10,12 +10,12 @@ cdef extern from *:
     #define kb_key_offset(record) KB_OFFSET(record, key)
     #define kb_value_offset(record) KB_OFFSET(record, value)
     #define kb_headers_offset(record) KB_OFFSET(record, headers)
-    #define kb_topic_offset(record) KB_OFFSET(record, topic)
+    #define kb_topic_offset(record) KB_OFFSET(record, _topic)
     """
     Py_ssize_t kb_key_offset(Record record)
     Py_ssize_t kb_value_offset(Record record)
     Py_ssize_t kb_headers_offset(Record record)
-    Py_ssize_t kb_topic_offset(ConsumerRecord record)
+    Py_ssize_t kb_topic_offset(Record record)
 
 cdef extern from "structmember.h":
     ctypedef struct PyMemberDef:
@@ -37,7 +37,7 @@ cdef extern from "Python.h":
     void PyType_Modified(PyTypeObject *type)
 
 
-@cython.freelist(256)
+@cython.freelist(1024)  # programs hold the records of a poll for a while
 @cython.no_gc  # holds bytes, not containers that could form a cycle
 cdef class Record:
     """One record: `kbatch.decode` yields it within a batch, and `kbatch.encode` accepts it.
@@ -104,23 +104,31 @@ cdef class ConsumerRecord(Record):
             raise ValueError("timestamp_type must be 'create_time' or 'log_append_time', got "
                              f"{timestamp_type!r}")
         super().__init__(key, value, headers, timestamp_ms, offset)
-        self.topic = topic
-        self.partition = partition
-        self.leader_epoch = leader_epoch
+        self._topic = topic
+        self._partition = partition
+        self._leader_epoch = leader_epoch
         self._is_log_append_time = timestamp_type == "log_append_time"
+
+    @property
+    def partition(self):
+        return self._partition
+
+    @property
+    def leader_epoch(self):
+        return self._leader_epoch
 
     @property
     def timestamp_type(self):
         return "log_append_time" if self._is_log_append_time else "create_time"
 
     def _fields(self):
-        return (self.topic, self.partition, self.key, self.value, self.headers, self.timestamp_ms,
-                self.offset, self.leader_epoch, self.timestamp_type)
+        return (self._topic, self._partition, self.key, self.value, self.headers, self.timestamp_ms,
+                self.offset, self._leader_epoch, self.timestamp_type)
 
     def __repr__(self):
-        return (f"ConsumerRecord(topic={self.topic!r}, partition={self.partition}, key={self.key!r}, "
+        return (f"ConsumerRecord(topic={self._topic!r}, partition={self._partition}, key={self.key!r}, "
                 f"value={self.value!r}, headers={self.headers!r}, timestamp_ms={self.timestamp_ms}, "
-                f"offset={self.offset}, leader_epoch={self.leader_epoch}, "
+                f"offset={self.offset}, leader_epoch={self._leader_epoch}, "
                 f"timestamp_type={self.timestamp_type!r})")
 
 

@@ -520,9 +520,9 @@ cdef class FetchedRecords:
         cdef Reading *reading = &self._taking
         cdef ConsumerRecord record = ConsumerRecord.__new__(ConsumerRecord)
         fill_from_view(record, &reading.batch.header, &reading.view)
-        record.topic = self.topic
-        record.partition = self.partition
-        record.leader_epoch = reading.cursor.leader_epoch
+        record._topic = self.topic
+        record._partition = self.partition
+        record._leader_epoch = reading.cursor.leader_epoch
         record._is_log_append_time = reading.cursor.log_append_time
         return record
 
