@@ -1,12 +1,17 @@
-/* CRC-32C in three implementations, called through one pointer.
+/* CRC-32C in four implementations, called through one pointer.
  *
  * Arithmetic is that of polynomials over GF(2) modulo P, bit-reflected: the highest bit of a word is x^0.
  * Appending n bytes multiplies a CRC by x^(8n), so CRCs of neighbouring blocks that were computed side by
  * side are joined by one multiplication. The CRC instruction takes three cycles but starts every cycle:
  * three lanes keep it busy.
  *
- * Method: V. Gopal et al., "Fast CRC Computation for iSCSI Polynomial Using CRC32 Instruction" (Intel, 2011);
- * the table: M. Kounavis and F. Berry, "A Systematic Approach to Building High Performance,
+ * With vectors of 64 bytes, multiplying goes twice as fast: a vector is folded into the one that follows it 256
+ * bytes later, by multiplying it by x^2048 modulo P. That changes the bytes, but not their CRC. Four vectors
+ * are under way at a time, and in the end 16 bytes are left for the CRC instruction.
+ *
+ * Methods: V. Gopal et al., "Fast CRC Computation for iSCSI Polynomial Using CRC32 Instruction" (Intel, 2011);
+ * for folding, V. Gopal et al., "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction"
+ * (Intel, 2009); for the table, M. Kounavis and F. Berry, "A Systematic Approach to Building High Performance,
  * Software-based, CRC Generators" (2005). */
 #include "crc32c.h"
 
@@ -14,8 +19,7 @@
 
 #if (defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__)))
 #define KB_X86 1
-#include <nmmintrin.h>
-#include <wmmintrin.h>
+#include <immintrin.h>
 #elif defined(__aarch64__) && (defined(__linux__) || defined(__APPLE__))
 #define KB_ARM 1
 #include <arm_acle.h>
@@ -156,31 +160,132 @@ static void fill_lane_powers(void) {
 
 #endif
 
-/* Return the name of the hardware implementation if this CPU has one, else NULL. */
-static const char *hardware_name(void) {
 #if defined(KB_X86)
-    __builtin_cpu_init();
-    return __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("pclmul") ? "sse4.2+pclmul" : NULL;
-#elif defined(KB_ARM) && defined(__linux__)
-    return getauxval(AT_HWCAP) & HWCAP_CRC32 ? "armv8-crc" : NULL;
-#elif defined(KB_ARM)
-    return "armv8-crc"; /* every Apple CPU of this architecture has it */
-#else
-    return NULL;
-#endif
+#define KB_VECTORS __attribute__((target("avx512f,vpclmulqdq,sse4.2,pclmul")))
+
+enum { VECTOR = 64, VECTORS = 4, FOLDED = VECTOR * VECTORS };
+
+/* What multiplies the two words of each 16 bytes to move them on by so many bytes. */
+static struct {
+    uint64_t folded[2], by_64[2], by_48[2], by_32[2], by_16[2];
+} kb_fold;
+
+/* The first word is 64 bits further from the end. The product of two reflected words has one bit less than
+ * two words, and so reads as if multiplied by x: the powers are short of it. */
+static void fill_fold(uint64_t words[2], uint64_t bytes) {
+    words[0] = (uint64_t)power(8 * bytes + 64 - 1, 0) << 32;
+    words[1] = (uint64_t)power(8 * bytes - 1, 0) << 32;
 }
 
-const char *kb_crc32c_init(int allow_hardware) {
-    const char *name = allow_hardware ? hardware_name() : NULL;
-    fill_tables();
-    kb.extend = extend_table;
-#if defined(KB_X86) || defined(KB_ARM)
-    if (name) {
-        fill_lane_powers();
-        kb.extend = extend_hardware;
-    }
+static void fill_folds(void) {
+    fill_fold(kb_fold.folded, FOLDED);
+    fill_fold(kb_fold.by_64, 64);
+    fill_fold(kb_fold.by_48, 48);
+    fill_fold(kb_fold.by_32, 32);
+    fill_fold(kb_fold.by_16, 16);
+}
+
+KB_VECTORS static inline __m512i fold(__m512i from, const uint64_t words[2], __m512i into) {
+    __m512i by = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)words));
+    __m512i first = _mm512_clmulepi64_epi128(from, by, 0x00);
+    __m512i second = _mm512_clmulepi64_epi128(from, by, 0x11);
+    return _mm512_xor_si512(_mm512_xor_si512(first, second), into);
+}
+
+KB_VECTORS static inline __m128i fold_16(__m128i from, const uint64_t words[2], __m128i into) {
+    __m128i by = _mm_loadu_si128((const __m128i *)words);
+    __m128i first = _mm_clmulepi64_si128(from, by, 0x00);
+    __m128i second = _mm_clmulepi64_si128(from, by, 0x11);
+    return _mm_xor_si128(_mm_xor_si128(first, second), into);
+}
+
+KB_VECTORS static uint32_t extend_vectors(uint32_t state, const uint8_t *data, size_t size) {
+    if (size < FOLDED)
+        return extend_hardware(state, data, size);
+    __m512i vectors[VECTORS];
+    for (int i = 0; i < VECTORS; i++)
+        vectors[i] = _mm512_loadu_si512(data + i * VECTOR);
+    __m512i before = _mm512_inserti32x4(_mm512_setzero_si512(), _mm_cvtsi32_si128((int)state), 0);
+    vectors[0] = _mm512_xor_si512(vectors[0], before);
+    data += FOLDED, size -= FOLDED;
+    for (; size >= FOLDED; data += FOLDED, size -= FOLDED)
+        for (int i = 0; i < VECTORS; i++)
+            vectors[i] = fold(vectors[i], kb_fold.folded, _mm512_loadu_si512(data + i * VECTOR));
+    __m512i last = vectors[0];
+    for (int i = 1; i < VECTORS; i++)
+        last = fold(last, kb_fold.by_64, vectors[i]);
+    for (; size >= VECTOR; data += VECTOR, size -= VECTOR)
+        last = fold(last, kb_fold.by_64, _mm512_loadu_si512(data));
+    __m128i rest = _mm512_extracti32x4_epi32(last, 3);
+    rest = fold_16(_mm512_extracti32x4_epi32(last, 0), kb_fold.by_48, rest);
+    rest = fold_16(_mm512_extracti32x4_epi32(last, 1), kb_fold.by_32, rest);
+    rest = fold_16(_mm512_extracti32x4_epi32(last, 2), kb_fold.by_16, rest);
+    uint64_t crc = _mm_crc32_u64(0, (uint64_t)_mm_cvtsi128_si64(rest));
+    crc = _mm_crc32_u64(crc, (uint64_t)_mm_extract_epi64(rest, 1));
+    return extend_hardware((uint32_t)crc, data, size);
+}
 #endif
-    return name ? name : "table";
+
+#if defined(KB_X86)
+static int has_crc_instruction(void) {
+    __builtin_cpu_init();
+    return __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("pclmul");
+}
+
+static int has_vectors(void) {
+    return has_crc_instruction() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("vpclmulqdq");
+}
+#elif defined(KB_ARM) && defined(__linux__)
+static int has_crc_instruction(void) {
+    return (getauxval(AT_HWCAP) & HWCAP_CRC32) != 0;
+}
+#elif defined(KB_ARM)
+static int has_crc_instruction(void) {
+    return 1; /* every Apple CPU of this architecture has it */
+}
+#endif
+
+static int always(void) {
+    return 1;
+}
+
+static const struct {
+    const char *name;
+    int (*is_supported)(void);
+    uint32_t (*extend)(uint32_t state, const uint8_t *data, size_t size);
+} IMPLEMENTATIONS[] = { /* the fastest first */
+#if defined(KB_X86)
+    {"avx512+vpclmulqdq", has_vectors, extend_vectors},
+    {"sse4.2+pclmul", has_crc_instruction, extend_hardware},
+#elif defined(KB_ARM)
+    {"armv8-crc", has_crc_instruction, extend_hardware},
+#endif
+    {"table", always, extend_table},
+};
+
+/* Return the index of the fastest implementation, or of the wanted one, that the CPU supports. */
+static size_t choice_of(const char *wanted) {
+    size_t count = sizeof IMPLEMENTATIONS / sizeof *IMPLEMENTATIONS, fastest = count;
+    for (size_t i = count; i-- > 0;)
+        if (IMPLEMENTATIONS[i].is_supported()) {
+            fastest = i;
+            if (wanted && strcmp(wanted, IMPLEMENTATIONS[i].name) == 0)
+                break;
+        }
+    return fastest;
+}
+
+const char *kb_crc32c_init(const char *wanted) {
+    size_t chosen = choice_of(wanted);
+    fill_tables();
+#if defined(KB_X86) || defined(KB_ARM)
+    fill_lane_powers();
+#endif
+#if defined(KB_X86)
+    fill_folds();
+#endif
+    kb.extend = IMPLEMENTATIONS[chosen].extend;
+    return IMPLEMENTATIONS[chosen].name;
 }
 
 uint32_t kb_crc32c_extend(uint32_t crc, const uint8_t *data, size_t size) {

@@ -5,10 +5,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Choose the CPU's best implementation and fill the tables; call it once, before any other function here and
- * before there is a second thread. `allow_hardware` 0 forces the table. Return the name of the
- * implementation. */
-const char *kb_crc32c_init(int allow_hardware);
+/* Choose the fastest implementation that the CPU supports, or the one with the name `wanted` (NULL: none is
+ * wanted), and fill the tables; call it once, before any other function here and before there is a second
+ * thread. Return the name of the implementation. */
+const char *kb_crc32c_init(const char *wanted);
 
 /* Return the CRC of the bytes of `crc` followed by `data`; start with 0. */
 uint32_t kb_crc32c_extend(uint32_t crc, const uint8_t *data, size_t size);

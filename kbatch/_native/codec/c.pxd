@@ -16,7 +16,7 @@ cdef extern from "varint.h" nogil:
     unsigned kb_varint_size(int64_t value) noexcept
 
 cdef extern from "crc32c.h" nogil:
-    const char *kb_crc32c_init(int allow_hardware) noexcept
+    const char *kb_crc32c_init(const char *wanted) noexcept
     uint32_t kb_crc32c_extend(uint32_t crc, const uint8_t *data, size_t size) noexcept
     uint32_t kb_crc32c_combine(uint32_t crc_a, uint32_t crc_b, uint64_t size_b) noexcept
 

@@ -16,8 +16,9 @@ import os
 
 MAX_PARTITIONS = KB_MAX_PARTITIONS
 
-# KBATCH_CRC32C=table forces the portable implementation, to test it or to rule the hardware out.
-crc32c_implementation = kb_crc32c_init(os.environ.get("KBATCH_CRC32C") != "table").decode()
+# KBATCH_CRC32C names the implementation, to test each of them or to rule the hardware out ("table").
+crc32c_implementation = kb_crc32c_init(
+    os.environ.get("KBATCH_CRC32C", "").encode("ascii", "replace")).decode()
 
 # From this many bytes on the GIL is released, which costs about 40 ns, like 1 KiB.
 cdef size_t NOGIL_BYTES = 16384
