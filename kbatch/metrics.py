@@ -12,7 +12,7 @@ import math
 import threading
 from collections.abc import Callable, Mapping
 from enum import StrEnum
-from typing import Any, NamedTuple, final
+from typing import NamedTuple, final
 
 from kbatch._native.io.sensor import Reading, Sensor
 
@@ -565,10 +565,11 @@ class MetricsRegistry:
 
     def forget(self, topic: str, partition: int) -> None:
         """Drop the metrics of a partition that is not read any more."""
-        known: tuple[dict[_Key, Any], ...] = (self._sensors, self._gauges)
-        for metrics in known:
-            for key in [key for key in list(metrics) if (key.topic, key.partition) == (topic, partition)]:
-                metrics.pop(key, None)
+        for scope, name in self._rows:
+            if scope is Scope.PARTITION:
+                key = _Key(name, topic, partition, None)
+                self._sensors.pop(key, None)
+                self._gauges.pop(key, None)
 
     def counter(self, sensor: str, read: Callable[[], int]) -> None:
         """Feed a sensor from a counter that only grows, such as one of a native object."""

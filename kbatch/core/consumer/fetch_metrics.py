@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -67,6 +68,22 @@ class ShareFetchMetrics(RequestMetrics):
         self._failed.record(record_count, now_ns // NS_PER_MS)
 
 
+class _PartitionMetrics:
+    """The sensors that a partition's records count for, and the values of its gauges."""
+
+    __slots__ = ("all_lags", "all_leads", "lag", "lag_window", "lead", "lead_mean", "lead_window", "records")
+
+    def __init__(self, registry: MetricsRegistry, topic: str, partition: int) -> None:
+        self.all_lags, self.all_leads = registry.sensor("records-lag"), registry.sensor("records-lead")
+        self.records = registry.sensor("records-fetched", topic=topic)
+        self.lag_window = registry.sensor("records-lag-window", topic=topic, partition=partition)
+        self.lead_window = registry.sensor("records-lead-window", topic=topic, partition=partition)
+        self.lead_mean = registry.sensor("records-lead-mean", topic=topic, partition=partition)
+        self.lag = self.lead = math.nan  # not known yet
+        registry.gauge("records-lag", lambda now_ms: self.lag, topic=topic, partition=partition)
+        registry.gauge("records-lead", lambda now_ms: self.lead, topic=topic, partition=partition)
+
+
 class FetchMetrics(RequestMetrics):
     """The sensors of Fetch requests and of the records in their answers.
 
@@ -81,6 +98,7 @@ class FetchMetrics(RequestMetrics):
     def __init__(self, registry: MetricsRegistry, budget: Budget, *, reads_committed: bool) -> None:
         super().__init__(registry, budget)
         self._reads_committed = reads_committed
+        self._partitions: dict[TopicPartition, _PartitionMetrics] = {}  # that the program has records of
 
     def fetched(self, found: Iterable[Fetched], now_ns: int) -> None:
         """Record the records of an answer."""
@@ -94,21 +112,22 @@ class FetchMetrics(RequestMetrics):
 
     def consumed(self, fetched: Fetched, row_count: int, now_ns: int) -> None:
         """Record records that the program got."""
-        now_ms, (topic, partition) = now_ns // NS_PER_MS, fetched.partition
-        sensor = self._registry.sensor
+        now_ms, partition = now_ns // NS_PER_MS, fetched.partition
+        metrics = self._partitions.get(partition)
+        if metrics is None:
+            metrics = self._partitions[partition] = _PartitionMetrics(self._registry, *partition)
         self._records.record(row_count, now_ms)
-        sensor("records-fetched", topic=topic).record(row_count, now_ms)
+        metrics.records.record(row_count, now_ms)
         end = fetched.last_stable_offset if self._reads_committed else fetched.high_watermark
-        lag, lead = end - fetched.next_offset, fetched.next_offset - fetched.log_start_offset
         if end >= 0:
-            sensor("records-lag").record(lag, now_ms)
-            sensor("records-lag-window", topic=topic, partition=partition).record(lag, now_ms)
-            self._registry.gauge("records-lag", lambda now_ms: lag, topic=topic, partition=partition)
+            metrics.lag = lag = end - fetched.next_offset
+            metrics.all_lags.record(lag, now_ms)
+            metrics.lag_window.record(lag, now_ms)
         if fetched.log_start_offset >= 0:
-            sensor("records-lead").record(-lead, now_ms)  # the metric is a minimum
-            sensor("records-lead-window", topic=topic, partition=partition).record(-lead, now_ms)
-            sensor("records-lead-mean", topic=topic, partition=partition).record(lead, now_ms)
-            self._registry.gauge("records-lead", lambda now_ms: lead, topic=topic, partition=partition)
+            metrics.lead = lead = fetched.next_offset - fetched.log_start_offset
+            metrics.all_leads.record(-lead, now_ms)  # the metric is a minimum
+            metrics.lead_window.record(-lead, now_ms)
+            metrics.lead_mean.record(lead, now_ms)
 
     def assigned(self, state: PartitionState) -> None:
         """Note a partition that is read from now on."""
@@ -119,4 +138,5 @@ class FetchMetrics(RequestMetrics):
 
     def unassigned(self, partition: TopicPartition) -> None:
         """Drop the metrics of a partition that is not read any more."""
+        self._partitions.pop(partition, None)
         self._registry.forget(*partition)
