@@ -369,10 +369,16 @@ class Backlog:
         return found
 
     def note_poll(self) -> None:
-        """Note that the program is done with what was delivered."""
+        """Note that the program is done with what was delivered. Pass what an iteration has used up: a poll
+        then waits without looking at it first.
+        """
+        iterated = list(self._before) if self._is_iterating else ()
         self._before.clear()
         self._is_iterating = False
         self._polled_end_count = self._end_count
+        for held in iterated:
+            if self.held.get(held.partition) is held and held.queue and not held.queue[0].is_busy:
+                self._settle(held)
 
     def take_back(self) -> None:
         """Read what was delivered again, since the poll that took it was interrupted."""
