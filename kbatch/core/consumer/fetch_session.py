@@ -80,11 +80,14 @@ class FetchSession:
         if not self.is_open:
             return SessionRequest(self.session_id, self.epoch, wanted, [])
         named = {each: asked for each, asked in wanted.items() if known.get(each) != asked}
+        # those of a topic that was created again are other ones: they are forgotten, and named
         forgotten = [
-            (each, asked.topic_id)
-            for each, asked in known.items()
-            if each not in wanted or wanted[each].topic_id != asked.topic_id
+            (each, known[each].topic_id)
+            for each, asked in named.items()
+            if each in known and known[each].topic_id != asked.topic_id
         ]
+        if len(known) > len(wanted) - sum(each not in known for each in named):  # some are not wanted
+            forgotten += [(each, asked.topic_id) for each, asked in known.items() if each not in wanted]
         return SessionRequest(self.session_id, self.epoch, named, forgotten)
 
     def handle_answer(self, session_id: int) -> None:

@@ -131,11 +131,13 @@ class Fetcher:
         fetchable: dict[int, list[PartitionState]] = {}
         is_short = False
         backlog_bytes = self._budget.backlog_bytes(len(self.partitions))
-        for state in self.partitions.values():
+        snapshot = self._cluster.snapshot
+        for state in self.partitions.values():  # which may be thousands, for each answer
             if state.state is not _FETCHING:
                 continue
-            node_id = self._place_of(state, now_ns)
-            if node_id < 0:
+            if state.snapshot is snapshot and state.replica_id < 0:
+                node_id = state.leader_id
+            elif (node_id := self._place_of(state, now_ns)) < 0:
                 continue
             nodes.add(node_id)
             if state.in_flight is not None and state.in_flight is not self._in_flight.get(node_id):
@@ -169,8 +171,9 @@ class Fetcher:
         if state.replica_id in snapshot.nodes and now_ns < state.replica_until_ns:
             return state.replica_id
         state.replica_id = -1
-        leader, _ = snapshot.leader(topic, partition)
+        leader, leader_epoch = snapshot.leader(topic, partition)
         if leader >= 0:
+            state.leader_id, state.leader_epoch, state.snapshot = leader, leader_epoch, snapshot
             return leader
         error = error_of_partition(self._cluster, state.partition, state.created_ns)
         if error is not None:
@@ -222,11 +225,15 @@ class Fetcher:
 
     def _send(self, attempt: FetchAttempt, states: list[PartitionState], now_ns: int) -> None:
         config, session = self._config, attempt.session
+        most_bytes = attempt.reserved_bytes
         for state in states:
+            partition = state.partition
             state.in_flight = attempt
-            attempt.partitions[state.partition] = state
-            attempt.topic_names[state.topic_id] = state.partition.topic
-            attempt.wanted[state.partition] = self._wanted(state, attempt.version)
+            attempt.partitions[partition] = state
+            attempt.topic_names[state.topic_id] = partition.topic
+            attempt.wanted[partition] = self._wanted(state, attempt.version)
+            if state.needed_bytes > most_bytes:
+                most_bytes = state.needed_bytes
         if attempt.version < FIRST_VERSION_WITH_SESSIONS:
             part = SessionRequest(NO_SESSION, FINAL_EPOCH, attempt.wanted, [])
         else:
@@ -236,7 +243,7 @@ class Fetcher:
             max_wait_ms=config.fetch_max_wait_ms,
             min_bytes=config.fetch_min_bytes,
             # a batch that did not fit is asked for in full, although it is not reserved
-            max_bytes=max(attempt.reserved_bytes, *(state.needed_bytes for state in states)),
+            max_bytes=most_bytes,
             isolation_level=int(self._reads_committed),
             session_id=part.session_id,
             session_epoch=part.epoch,
@@ -268,10 +275,16 @@ class Fetcher:
                 session.end(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
 
     def _wanted(self, state: PartitionState, version: int) -> Wanted:
-        _, leader_epoch = self._cluster.snapshot.leader(*state.partition)
+        """Return what to ask of a partition; the same object if that has not changed."""
+        snapshot = self._cluster.snapshot
+        is_placed = state.snapshot is snapshot
+        leader_epoch = state.leader_epoch if is_placed else snapshot.leader(*state.partition)[1]
         last_epoch = state.last_epoch if version >= FIRST_VERSION_WITH_EPOCHS else NO_EPOCH
         max_bytes = max(self._config.max_partition_fetch_bytes, state.needed_bytes)
-        return Wanted(state.topic_id, leader_epoch, state.fetch_offset, last_epoch, max_bytes)
+        wanted = (state.topic_id, leader_epoch, state.fetch_offset, last_epoch, max_bytes)
+        if state.wanted != wanted:
+            state.wanted = Wanted(*wanted)
+        return state.wanted
 
     # Answers
 

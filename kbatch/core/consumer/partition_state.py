@@ -20,6 +20,8 @@ from kbatch.errors import IllegalStateError
 
 if TYPE_CHECKING:
     from kbatch.config import ConsumerConfig
+    from kbatch.core.client.cluster import ClusterSnapshot
+    from kbatch.core.consumer.fetch_session import Wanted
     from kbatch.records import TopicPartition
 
 # The offset after every other.
@@ -158,6 +160,11 @@ class PartitionState:
         The bytes of results that were not released.
     needed_bytes : int
         The size of a batch that did not fit in the last answer; else 0.
+    snapshot : ClusterSnapshot | None
+        Where `leader_id` and `leader_epoch` are from: the Fetcher looks them up once in each.
+    leader_id, leader_epoch : int
+    wanted : Wanted | None
+        What the last request asked of it.
     replica_id, replica_until_ns : int
         The replica to fetch from, instead of the leader, up to a time (KIP-392); -1.
     attempts, not_before_ns : int
@@ -183,6 +190,8 @@ class PartitionState:
         "is_paused",
         "last_epoch",
         "last_stable_offset",
+        "leader_epoch",
+        "leader_id",
         "log_start_offset",
         "needed_bytes",
         "not_before_ns",
@@ -190,9 +199,11 @@ class PartitionState:
         "replica_id",
         "replica_until_ns",
         "reset",
+        "snapshot",
         "start",
         "state",
         "topic_id",
+        "wanted",
     )
 
     def __init__(
@@ -221,6 +232,10 @@ class PartitionState:
         self.in_flight: object | None = None
         self.backlog_bytes = 0
         self.needed_bytes = 0
+        self.snapshot: ClusterSnapshot | None = None
+        self.leader_id = -1
+        self.leader_epoch = NO_EPOCH
+        self.wanted: Wanted | None = None
         self.replica_id = -1
         self.replica_until_ns = 0
         self.attempts = 0
