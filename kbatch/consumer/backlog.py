@@ -332,11 +332,11 @@ class Backlog:
         self._is_iterating = False  # in that
         self._end_count = self._polled_end_count = 0  # of calls of `end_lots`, now and at the last poll
 
-    def take_moves(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return the positions that have changed since the last call."""
+    def take_moves(self) -> dict[TopicPartition, LastRead | ConsumerRecord]:
+        """Return what was read last where that has changed since the last call."""
         moved, self._moved = self._moved, {}
         return {
-            each: offset_after(held.last)
+            each: held.last
             for each, held in moved.items()
             if held.last is not None and self.held.get(each) is held
         }

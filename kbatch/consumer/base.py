@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from kbatch.consumer.backlog import Backlog, Held, Limits, Plan, Taken, offset_after
+from kbatch.consumer.backlog import Backlog, Held, Limits, Plan, Taken
 from kbatch.consumer.group_member import GroupMember, Partitions
 from kbatch.consumer.lifetime import Ending, MemberClient
 from kbatch.consumer.poll_metrics import PollMetrics
@@ -513,8 +513,7 @@ class ConsumerBase(MemberClient):
                 most = min(most, self.config.max_poll_records)
                 records = fetched.peek_records(most)
                 taken = Taken(held.partition, piece, piece.first_row, records)
-                offsets = {held.partition: offset_after(records[-1])}
-                self._interceptors.on_consume(Polled([taken], offsets))
+                self._interceptors.on_consume(Polled([taken], {held.partition: records[-1]}))
             return backlog.begin_lot(held, fetched, most)
 
     async def _begin_until_end(self) -> None:

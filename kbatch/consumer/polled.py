@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, final, overload
 
+from kbatch.consumer.backlog import offset_after
 from kbatch.records import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
     from kbatch._native.codec.record import ConsumerRecord
     from kbatch.column_deserializers import ColumnDeserializer
-    from kbatch.consumer.backlog import Taken
+    from kbatch.consumer.backlog import LastRead, Taken
 
 
 @final
@@ -23,18 +24,20 @@ class Polled(Sequence["ConsumerRecord"]):
 
     A Polled keeps the received bytes of its records, from which `table` makes columns. Records that you keep
     by themselves do not.
-
-    Attributes
-    ----------
-    offsets : Mapping[TopicPartition, OffsetAndMetadata]
-        The offsets to commit after these records, for every partition that this poll has moved.
     """
 
-    def __init__(self, taken: Iterable[Taken], offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+    def __init__(
+        self, taken: Iterable[Taken], moves: Mapping[TopicPartition, LastRead | ConsumerRecord]
+    ) -> None:
         self._taken = tuple(taken)
         lists = [each.records for each in self._taken]
         self._records = lists[0] if len(lists) == 1 else list(chain.from_iterable(lists))
-        self.offsets = offsets
+        self._moves = moves
+
+    @property
+    def offsets(self) -> Mapping[TopicPartition, OffsetAndMetadata]:
+        """The offsets to commit after these records, for every partition that this poll has moved."""
+        return {each: offset_after(last) for each, last in self._moves.items()}
 
     def partitions(self) -> list[TopicPartition]:
         """Return the partitions that the records are from."""
