@@ -5,14 +5,14 @@
  * side are joined by one multiplication. The CRC instruction takes three cycles but starts every cycle:
  * three lanes keep it busy.
  *
- * With vectors of 64 bytes, multiplying goes twice as fast: a vector is folded into the one that follows it 256
- * bytes later, by multiplying it by x^2048 modulo P. That changes the bytes, but not their CRC. Four vectors
- * are under way at a time, and in the end 16 bytes are left for the CRC instruction.
+ * With vectors of 64 bytes, multiplying goes twice as fast: a vector is folded into the one that follows it
+ * 256 bytes later, by multiplying it by x^2048 modulo P. That changes the bytes, but not their CRC. Four
+ * vectors are under way at a time, and in the end 16 bytes are left for the CRC instruction.
  *
- * Methods: V. Gopal et al., "Fast CRC Computation for iSCSI Polynomial Using CRC32 Instruction" (Intel, 2011);
- * for folding, V. Gopal et al., "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction"
- * (Intel, 2009); for the table, M. Kounavis and F. Berry, "A Systematic Approach to Building High Performance,
- * Software-based, CRC Generators" (2005). */
+ * Methods: V. Gopal et al., "Fast CRC Computation for iSCSI Polynomial Using CRC32 Instruction" (Intel,
+ * 2011); for folding, V. Gopal et al., "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ
+ * Instruction" (Intel, 2009); for the table, M. Kounavis and F. Berry, "A Systematic Approach to Building
+ * High Performance, Software-based, CRC Generators" (2005). */
 #include "crc32c.h"
 
 #include "bytes.h"
