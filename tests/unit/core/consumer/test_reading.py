@@ -445,6 +445,31 @@ def test_R25_replica_is_left_after_metadata_max_age() -> None:
     assert nodes.count(1) > nodes.count(0)
 
 
+def test_R25_replica_is_asked_with_the_epoch_of_the_present_leader() -> None:
+    """Else it would refuse: FENCED_LEADER_EPOCH."""
+    r = Reading(nodes=3, client_rack="east", metadata_max_age_ms=3000)
+    fill(r, 1)
+    asked: list[tuple[int, int]] = []
+
+    def answer(request: Any) -> Any:
+        kind, node_id = messages.FetchResponse, r.broker.core.requests[-1].node_id
+        (topic,) = request.topics
+        asked.append((node_id, topic.partitions[0].current_leader_epoch))
+        part = kind.PartitionData(
+            high_watermark=1, records=b"", preferred_read_replica=1 if node_id != 1 else -1
+        )
+        r.faults.delay("Fetch", 0.4)  # its time begins, and so ends, after that of the metadata
+        return kind(responses=[kind.FetchableTopicResponse(topic_id=topic.topic_id, partitions=[part])])
+
+    r.faults.intercept("Fetch", answer)
+    r.faults.delay("Fetch", 0.9)
+    r.read(start=Start(0))
+    r.move_leader(2)
+    r.advance(4500)
+    of_replica = asked[1 : [node for node, _ in asked].index(2)]
+    assert of_replica[0] == (1, 0) and of_replica[-1] == (1, 1)
+
+
 # Positions that the log does not have
 
 
