@@ -74,6 +74,9 @@ JOINS_STATIC = 5
 LEAVES_BY_LIST = 3
 # The reason to join again after a rebalance took partitions from this member.
 GIVEN_UP = "partitions were given up for other members"
+# That of the leader, in place of a member that died before it asked for the rebalance. A static one comes
+# back without one, and does not know.
+OVERDUE = "partitions that a member was to give up may still wait for a rebalance"
 # The coordinator keeps this much of a reason.
 MAX_REASON_CHARACTERS = 255
 
@@ -195,6 +198,7 @@ class ClassicMembership:
         self._skips_assignment = False
         self._watched: Mapping[str, object] | None = None  # what the leader has seen of the group's topics
         self._watched_version = -1
+        self._overdue_ns = NEVER_NS  # when it asks for a rebalance that others owe
         # keeping the membership, and ending it
         self._heartbeat = AnyNodeRequest(GROUP_LANE)
         self._heartbeat_ns = NEVER_NS
@@ -284,6 +288,8 @@ class ClassicMembership:
             self._reconcile()
             if self._state is STABLE and self._target is None:
                 self._check_for_change()
+            if self._state is STABLE and self._target is None and now_ns >= self._overdue_ns:
+                self._join_again(OVERDUE)
         if self._state is PREPARING:
             self._prepare()
         if self._state is JOINING:
@@ -306,6 +312,8 @@ class ClassicMembership:
                 deadline_ns = min(deadline_ns, self._leave_request.deadline_ns)
         if self._listing is not None and state in (JOINING, STABLE):
             deadline_ns = min(deadline_ns, self._listing.deadline_ns)
+        if state is STABLE and self._target is None:
+            deadline_ns = min(deadline_ns, self._overdue_ns)
         if state is SYNCING or (state is JOINING and is_idle and self._knows_topics):
             deadline_ns = min(deadline_ns, self._request.deadline_ns)
         if state in _BEATING and not self._request.is_in_flight:
@@ -338,6 +346,7 @@ class ClassicMembership:
         self.identity = self._no_identity()
         self._target = self._watched = None
         self._members = {}
+        self._overdue_ns = NEVER_NS
         self._heartbeat_ns = NEVER_NS
         self._ownership.lose()
         self._metrics.rebalance_failed(now_ns)
@@ -526,6 +535,7 @@ class ClassicMembership:
         self._assignments = {}
         self._members = {}
         self._skips_assignment = answer.skip_assignment
+        self._overdue_ns = NEVER_NS
         if answer.leader == answer.member_id:
             self._members = {each.member_id: self._subscription_of(each) for each in answer.members}
         self._move(LEADING if self._members else SYNCING)
@@ -549,12 +559,17 @@ class ClassicMembership:
         if not all(map(self._cluster.is_answered, topics)):
             return
         self._watched, self._watched_version = self._seen(), self._cluster.version
+        may_lack_some = self._skips_assignment  # who made it may have died
         if not self._skips_assignment:
             assignor = next((each for each in self._assignors if each.name == self._protocol), None)
             if assignor is None:
                 raise self._error("JoinGroup", ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-            assignment = assignor.assign(self._racks_of(topics), self._members)
+            racks = self._racks_of(topics)
+            assignment = assignor.assign(racks, self._members)
+            may_lack_some = sum(map(len, assignment.values())) < sum(map(len, racks.values()))
             self._assignments = {member: encode_assignment(each) for member, each in assignment.items()}
+        if self._is_cooperative and may_lack_some:
+            self._overdue_ns = now_ns + self._config.max_poll_interval_ms * NS_PER_MS
         self._move(SYNCING)
 
     def _seen(self) -> Mapping[str, object]:

@@ -461,6 +461,25 @@ def test_R66_static_leader_notices_changes_after_it_came_back() -> None:
     assert new.owned == set(range(8))
 
 
+def test_R66_static_leader_that_died_while_it_gave_up_leaves_no_gap() -> None:
+    """What comes back in its place does not know that a rebalance is due, nor does the coordinator."""
+    group = group_of(1, group_instance_id="i0", max_poll_interval_ms=5_000)
+    second = group.add(group_instance_id="i1")
+    second.subscribe()
+    group.live(4_000, second)
+    assert group.first.engine.rebalance is not None  # it is in a callback of the program, say
+    group.members.remove(group.first)
+    new = group.add(group_instance_id="i0")
+    new.subscribe()
+    group.live(1_000)
+    generation = new.generation
+    assert new.requests("SyncGroup")[-1].assignments == []
+    assert sum(map(len, group.owned())) < PARTITIONS
+    group.live(15_000)
+    assert [len(owned) for owned in group.owned()] == [3, 3]
+    assert new.generation > generation
+
+
 def test_R66_static_member_still_gives_up_what_it_lost_before() -> None:
     """It takes its own place without a rebalance; only it knows that one is due."""
     group = group_of(1, group_instance_id="i0", max_poll_interval_ms=5_000)
