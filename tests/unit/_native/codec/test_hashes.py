@@ -32,10 +32,17 @@ def test_crc32c_vectors(data: bytes, crc: int) -> None:
 
 
 def chosen_by(choice: str) -> str:
-    """Return the implementation that a new interpreter uses."""
-    code = "import kbatch; print(kbatch.crc32c_implementation)"
+    """Return the implementation that a new interpreter uses, and check that it computes."""
+    code = "import kbatch; print(kbatch.crc32c_implementation, kbatch.crc32c(b'123456789'))"
     environment = os.environ | {"KBATCH_CRC32C": choice}
-    return subprocess.check_output([sys.executable, "-c", code], env=environment, text=True).strip()
+    printed = subprocess.check_output([sys.executable, "-c", code], env=environment, text=True)
+    implementation, crc = printed.split()
+    assert crc == str(0xE3069283)
+    return implementation
+
+
+def test_crc32c_names_its_implementation() -> None:
+    assert kbatch.crc32c_implementation in crc_laws.IMPLEMENTATIONS
 
 
 def test_the_environment_chooses_the_implementation() -> None:
