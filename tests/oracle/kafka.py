@@ -270,7 +270,17 @@ class RealKafka:
         atexit.unregister(self.close)
 
     def create_topic(self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
+        """Create a topic that a kill leaves as it is, and wait until each partition is led.
+
+        Kafka writes the id of a topic into a partition's folder a moment after the partition is led. A broker
+        that is killed in between takes the folder for a stray one when it starts, and begins an empty log.
+        """
         create_topic(self.bootstrap_servers, name, partitions, configs)
+        ids = [self.log_directory / f"{name}-{number}" / "partition.metadata" for number in range(partitions)]
+        for _ in _until(START_SECONDS):
+            if all(path.exists() for path in ids):
+                return
+        raise TimeoutError(f"the folders of topic {name} have no id of it after {START_SECONDS} s")
 
     def output(self, size_bytes: int = LOG_TAIL_BYTES) -> str:
         """Return the end of its output."""
