@@ -44,6 +44,7 @@ from kbatch._native.codec.c cimport (
     kb_record,
     kb_row_record,
     kb_rows,
+    kb_span,
 )
 from kbatch._native.codec.lock cimport kb_lock_acquire, kb_lock_release
 from kbatch._native.codec.memory cimport grown
@@ -342,11 +343,12 @@ cdef class TableSender:
         """Find the parts of rows first .. end - 1 of the topic; that of the sticky partition if it is
         refused. False if rows name partitions that it does not have, as far as is known.
         """
-        cdef kb_rows *rows = &self._columns.rows
+        cdef const kb_span *keys = self._columns.rows.keys
         cdef bint may_be_named = self._columns.partition_at >= 0
+        cdef bint hashes_keys = self._sender.hashes_keys
         cdef int32_t partition_count = topic.view.partition_count if topic.error is None else 0
         cdef int32_t *beyond = NULL if self._refuses_beyond else &topic.beyond
-        cdef int32_t partition
+        cdef int32_t partition, lane
         cdef int64_t i
         for i in range(first, end):
             partition = -1
@@ -361,10 +363,10 @@ cdef class TableSender:
                                          "is null, which partitioner.class does not allow")
             if partition < 0 and partition_count == 1:
                 partition = 0
-            elif partition < 0 and partition_count and rows.keys[i].size >= 0 and self._sender.hashes_keys:
-                partition = kb_partition_for_key(rows.keys[i].data, rows.keys[i].size, partition_count)
-            self._destinations[i] = (topic.sticky_lane if partition < 0
-                                     else self._topics.part_to(topic, partition))
+            elif partition < 0 and partition_count and keys[i].size >= 0 and hashes_keys:
+                partition = kb_partition_for_key(keys[i].data, keys[i].size, partition_count)
+            lane = topic.sticky_lane if partition < 0 else topic.lane_of[partition]
+            self._destinations[i] = lane if lane >= 0 else self._topics.part_to(topic, partition)
         return topic.beyond < 0
 
     cdef int _group_rows(self) except -1 nogil:
