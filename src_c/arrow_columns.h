@@ -120,8 +120,12 @@ static inline int64_t kb_column_spans(const kb_column *column, int64_t first, in
         for (int64_t i = 0; i < good; i++)
             if (!kb_is_valid(column->validity, row + i))
                 spans[i * stride] = (kb_span){NULL, -1};
+    /* one look at all sizes at once: a test of each costs a third of this function */
+    uint64_t sizes = 0;
     for (int64_t i = 0; i < good; i++)
-        if (KB_UNLIKELY(spans[i * stride].size < -1))
+        sizes |= (uint64_t)spans[i * stride].size + 1;
+    for (int64_t i = 0; i < good && KB_UNLIKELY((int64_t)sizes < 0); i++)
+        if (spans[i * stride].size < -1)
             return i;
     return good;
 }

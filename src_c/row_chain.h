@@ -43,10 +43,11 @@ static inline kb_rows_status kb_chain_append_rows(kb_chain *chain, kb_open_batch
     kb_open_batch b = *batch;
     uint8_t *at = chain->at, *room_end = chain->end;
     int64_t most = *largest, estimated = kb_estimated_bytes(b.records_bytes, r.factor), i = *next;
+    const int64_t last = rows->count - KB_ROWS_AHEAD;
     kb_rows_status status = KB_ROWS_DONE;
     for (; i < end && status == KB_ROWS_DONE; i++) {
         kb_record record;
-        kb_expect_row(rows, order, i, end);
+        kb_expect_row(rows, order, i, last);
         kb_row_record(rows, order[i], &record);
         int64_t timestamp_delta = b.count ? record.timestamp_ms - b.base_timestamp_ms : 0;
         int64_t bound = kb_record_bound(&record), size;

@@ -31,8 +31,8 @@ KB_INLINE void kb_row_record(const kb_rows *rows, int64_t row, kb_record *record
  * that a value of 129 bytes or fewer has. */
 enum { KB_ROWS_AHEAD = 16 };
 
-KB_INLINE void kb_expect_row(const kb_rows *rows, const int32_t *order, int64_t next, int64_t end) {
-    if (next + KB_ROWS_AHEAD < end) {
+KB_INLINE void kb_expect_row(const kb_rows *rows, const int32_t *order, int64_t next, int64_t last) {
+    if (next < last) {
         const kb_span *value = rows->values + order[next + KB_ROWS_AHEAD];
         KB_PREFETCH((uintptr_t)value->data);
         KB_PREFETCH((uintptr_t)value->data + 64);
@@ -92,10 +92,11 @@ static inline kb_append_status kb_append_rows(kb_target *target, const kb_rows *
                                               int64_t *next, int64_t end, int64_t *needed) {
     kb_target t = *target; /* a copy, which the compiler can hold in registers */
     kb_append_status status = KB_APPEND_DONE;
+    const int64_t last = rows->count - KB_ROWS_AHEAD;
     int64_t i = *next;
     kb_record record;
     for (; i < end; i++) {
-        kb_expect_row(rows, order, i, end);
+        kb_expect_row(rows, order, i, last);
         kb_row_record(rows, order[i], &record);
         int32_t offset_delta = t.batch.count;
         int64_t timestamp_delta = t.batch.count ? record.timestamp_ms - t.batch.base_timestamp_ms : 0;
