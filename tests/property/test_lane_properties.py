@@ -104,9 +104,7 @@ def test_the_lane_leaves_to_the_engine_what_is_unusual(
 
 @settings(max_examples=2 * EXAMPLES, deadline=None)
 @given(steps=usual_steps, limit=limits, sequence=sequences)
-def test_the_lane_does_what_the_engine_does(
-    steps: list[tuple[Any, ...]], limit: int, sequence: int
-) -> None:
+def test_the_lane_does_what_the_engine_does(steps: list[tuple[Any, ...]], limit: int, sequence: int) -> None:
     check_that_both_do_the_same(PARTITIONS, steps, limit, sequence)
 
 
