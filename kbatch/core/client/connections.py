@@ -122,6 +122,8 @@ class Connections:
     ----------
     deadline_ns : int
         When `handle_timeout` may have something to do; it may be too early, never too late.
+    event_count : int
+        The number of events so far that may let other requests go out: answers, and changes of connections.
     """
 
     def __init__(
@@ -164,6 +166,7 @@ class Connections:
         self.last_failure: KafkaError | None = None
         self.authentication_error: AuthenticationError | None = None
         self.deadline_ns = NEVER_NS
+        self.event_count = 0
         self._bootstrap()
 
     def _bootstrap(self) -> None:
@@ -527,6 +530,7 @@ class Connections:
         self, host: str, port: int, addresses: Sequence[Address] | OSError, now_ns: int
     ) -> None:
         """Take the result of `Resolve`."""
+        self.event_count += 1
         self._resolving.discard((host, port))
         for state in self._states():
             is_resolving = state.state is ConnectionState.RESOLVING and not state.is_leaving
@@ -541,6 +545,7 @@ class Connections:
 
     def handle_connected(self, connection_id: int, now_ns: int) -> None:
         """Note that a connection is established."""
+        self.event_count += 1
         state = self._by_connection.get(connection_id)
         if state is None:
             return
@@ -627,6 +632,7 @@ class Connections:
 
     def handle_token(self, connection_id: int, token: bytes | KafkaError | None, now_ns: int) -> None:
         """Take the result of `Authenticate`; one that comes too late is ignored."""
+        self.event_count += 1
         state = self._by_connection.get(connection_id)
         login = None if state is None or state.connection is None else state.connection.login
         if state is None or login is None or not login.awaits_token:
@@ -785,12 +791,14 @@ class Connections:
             if state.connection is not connection:
                 return None
         if connection.fault is not None:
+            self.event_count += 1
             self._fail_connection(state, str(connection.fault), connection.fault, now_ns)
         return connection.space
 
     def _handle_frame(
         self, state: NodeState, connection: Connection, frame: bytes | memoryview, now_ns: int
     ) -> None:
+        self.event_count += 1
         request = connection.match(frame)
         if request is None:
             self._fail_connection(state, str(connection.fault), connection.fault, now_ns)
@@ -847,6 +855,7 @@ class Connections:
 
     def handle_closed(self, connection_id: int, error: BaseException | None, now_ns: int) -> None:
         """Note that a connection failed or ended."""
+        self.event_count += 1
         state = self._by_connection.pop(connection_id, None)
         if state is None:
             return
@@ -977,6 +986,7 @@ class Connections:
         """End what has timed out, and idle connections."""
         if now_ns < self.deadline_ns:
             return
+        self.event_count += 1
         for state in self._states():
             self._check(state, now_ns)
         self.deadline_ns = min(state.deadline_ns(self._max_idle_ns) for state in self._states())

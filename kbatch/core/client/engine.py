@@ -74,6 +74,7 @@ class ClientEngine:
     ) -> None:
         self._on_change = on_change
         self._commands: deque[Callable[[int], None]] = deque()
+        self._command_count = 0
         self._backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, random)
         self._cluster = Cluster(config, self._backoff, now_ns, topic_use)
         self._cluster_version = -1
@@ -180,6 +181,7 @@ class ClientEngine:
         """Do all work that is possible now."""
         while self._commands:
             self._commands.popleft()(now_ns)
+            self._command_count += 1
         if not self._connections.is_quiet(now_ns):
             self._connections.handle_timeout(now_ns)
             if self._connections.poll_disconnected():
@@ -233,6 +235,10 @@ class ClientEngine:
             self._fatal_error = error
             self._admin_requests.fail(error)
             self._on_change()
+
+    def _changes(self) -> tuple[int, int, int]:
+        """Return numbers that differ after anything has happened, except that time has passed."""
+        return self._command_count, self._connections.event_count, self._cluster.version
 
     # Metadata
 

@@ -120,6 +120,7 @@ class ReadingEngine(ClientEngine):
         )
         self._default_reset = reset_of(config)
         self._generations = count(1)
+        self._seen = (0, 0, 0)  # of `_changes`, in the last run
         self._completed: list[Result] = []
         self._budget = Budget(config.kbatch_fetch_buffer_memory)
         reads_committed = config.isolation_level == "read_committed"
@@ -303,12 +304,18 @@ class ReadingEngine(ClientEngine):
                     self._positions.fail(state, error)
 
     def _work(self, now_ns: int) -> None:
-        if self._fatal_error is None:
-            if self._calls.is_open:
-                self._calls.run(now_ns)
-            if self._leader_requests.is_open:
-                self._leader_requests.run(now_ns)
+        if self._fatal_error is not None:
+            return
+        may_differ = self._calls.is_open or self._leader_requests.is_open
+        if self._calls.is_open:
+            self._calls.run(now_ns)
+        if self._leader_requests.is_open:
+            self._leader_requests.run(now_ns)
+        seen, self._seen = self._seen, self._changes()
+        if may_differ or self._seen != seen:
             self._fetcher.run(now_ns)
+        else:
+            self._fetcher.run_if_due(now_ns)
 
     def _has_work(self, now_ns: int) -> bool:
         return self._fatal_error is None and (

@@ -12,6 +12,8 @@ After org.apache.kafka.clients.FetchSessionHandler.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import compress
+from operator import is_not
 from typing import NamedTuple
 
 from kbatch.errors import ErrorCode
@@ -79,7 +81,10 @@ class FetchSession:
         known, self._known = self._known, wanted
         if not self.is_open:
             return SessionRequest(self.session_id, self.epoch, wanted, [])
-        named = {each: asked for each, asked in wanted.items() if known.get(each) != asked}
+        are_others = map(is_not, wanted.values(), map(known.get, wanted))  # most are the objects of before
+        named = {
+            each: asked for each, asked in compress(wanted.items(), are_others) if known.get(each) != asked
+        }
         # those of a topic that was created again are other ones: they are forgotten, and named
         forgotten = [
             (each, known[each].topic_id)

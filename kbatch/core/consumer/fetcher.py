@@ -1,9 +1,11 @@
 """Fetcher: asks brokers for records, and makes results of their answers.
 
-Theory of operation. The engine calls `run` after every possible change. Each node has at most one Fetch in
-flight, on a connection of its own (FETCH_LANE), so that its long wait delays no other request. A request
-names the partitions whose leader, or replica in the client's rack, the node is, and that are neither backed
-off, paused, nor behind with too many unread bytes. It asks for no more bytes than the budget reserves for it.
+Theory of operation. The engine calls `run` after every possible change. That looks at all partitions, of
+which there may be thousands: in a run of the engine before which nothing has happened, `run_if_due` takes its
+place. Each node has at most one Fetch in flight, on a connection of its own (FETCH_LANE), so that its long
+wait delays no other request. A request names the partitions whose leader, or replica in the client's rack,
+the node is, and that are neither backed off, paused, nor behind with too many unread bytes. It asks for no
+more bytes than the budget reserves for it.
 
 `handle_response` reads no records: FetchedRecords walks the headers of the batches, which gives the next
 position, and then the next Fetch may go out. Partitions with records move to the end of the order, so that
@@ -20,6 +22,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from kbatch._native.fetch.fetched_batches import FetchedRecords
@@ -63,6 +66,7 @@ SESSION_ERRORS = (
     ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
 )
 _FETCHING = FetchState.FETCHING
+_topic_id = attrgetter("topic_id")
 _FetchPartition = messages.FetchRequest.FetchPartition
 _FetchTopic = messages.FetchRequest.FetchTopic
 _ForgottenTopic = messages.FetchRequest.ForgottenTopic
@@ -120,40 +124,49 @@ class Fetcher:
         self._in_flight: dict[int, FetchAttempt] = {}
         self.partitions: dict[TopicPartition, PartitionState] = {}
         self.deadline_ns = NEVER_NS
-        self.awaits_memory = True
+        self.awaits_memory = self._awaited_memory = True
 
     # Requests
 
     def run(self, now_ns: int) -> None:
         """Send the requests that are possible now."""
         self.deadline_ns = NEVER_NS
-        nodes: set[int] = set()
-        fetchable: dict[int, list[PartitionState]] = {}
+        fetchable: dict[int, list[PartitionState]] = {}  # by node
         is_short = False
         backlog_bytes = self._budget.backlog_bytes(len(self.partitions))
         snapshot = self._cluster.snapshot
-        for state in self.partitions.values():  # which may be thousands, for each answer
+        last_node_id = -1
+        for state in self.partitions.values():
             if state.state is not _FETCHING:
                 continue
             if state.snapshot is snapshot and state.replica_id < 0:
                 node_id = state.leader_id
             elif (node_id := self._place_of(state, now_ns)) < 0:
                 continue
-            nodes.add(node_id)
-            if state.in_flight is not None and state.in_flight is not self._in_flight.get(node_id):
+            if node_id != last_node_id:
+                last_node_id = node_id
+                attempt, states = self._in_flight.get(node_id), fetchable.setdefault(node_id, [])
+            if state.in_flight is not None and state.in_flight is not attempt:
                 state.in_flight = None  # what another node still answers does not count any more
             if now_ns < state.not_before_ns:
                 self._look_again(state.not_before_ns)
             elif state.in_flight is None and not state.is_paused:
                 if state.backlog_bytes <= backlog_bytes:
-                    fetchable.setdefault(node_id, []).append(state)
+                    states.append(state)
                 else:
                     is_short = True
         for node_id, states in fetchable.items():
-            if node_id not in self._in_flight:
-                self._fetch(node_id, states, len(nodes), now_ns)
+            if states and node_id not in self._in_flight:
+                self._fetch(node_id, states, len(fetchable), now_ns)
                 is_short |= node_id not in self._in_flight
-        self.awaits_memory = is_short or not self._in_flight
+        self.awaits_memory = self._awaited_memory = is_short or not self._in_flight
+
+    def run_if_due(self, now_ns: int) -> None:
+        """Do what `run` has put off. Nothing else has happened since."""
+        if now_ns >= self.deadline_ns:
+            self.run(now_ns)
+        else:
+            self.awaits_memory = self._awaited_memory
 
     def _look_again(self, when_ns: int) -> None:
         self.deadline_ns = min(self.deadline_ns, when_ns)
@@ -197,7 +210,7 @@ class Fetcher:
             for state in states:
                 self._positions.fail(state, error)
             return
-        if any(state.topic_id == NO_TOPIC_ID for state in states):
+        if NO_TOPIC_ID in map(_topic_id, states):
             version = min(version, FIRST_VERSION_BY_TOPIC_ID - 1)
         if version < FIRST_VERSION_WITH_EPOCHS:
             states = [state for state in states if self._is_valid(state, now_ns)]
@@ -225,15 +238,8 @@ class Fetcher:
 
     def _send(self, attempt: FetchAttempt, states: list[PartitionState], now_ns: int) -> None:
         config, session = self._config, attempt.session
-        most_bytes = attempt.reserved_bytes
-        for state in states:
-            partition = state.partition
-            state.in_flight = attempt
-            attempt.partitions[partition] = state
-            attempt.topic_names[state.topic_id] = partition.topic
-            attempt.wanted[partition] = self._wanted(state, attempt.version)
-            if state.needed_bytes > most_bytes:
-                most_bytes = state.needed_bytes
+        # a batch that did not fit is asked for in full, although it is not reserved
+        most_bytes = max(attempt.reserved_bytes, self._ask(attempt, states))
         if attempt.version < FIRST_VERSION_WITH_SESSIONS:
             part = SessionRequest(NO_SESSION, FINAL_EPOCH, attempt.wanted, [])
         else:
@@ -242,7 +248,6 @@ class Fetcher:
             replica_id=CONSUMER,
             max_wait_ms=config.fetch_max_wait_ms,
             min_bytes=config.fetch_min_bytes,
-            # a batch that did not fit is asked for in full, although it is not reserved
             max_bytes=most_bytes,
             isolation_level=int(self._reads_committed),
             session_id=part.session_id,
@@ -274,17 +279,35 @@ class Fetcher:
                 self._connections.send(node_id, message, lambda response: None, now_ns, lane=FETCH_LANE)
                 session.end(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
 
-    def _wanted(self, state: PartitionState, version: int) -> Wanted:
-        """Return what to ask of a partition; the same object if that has not changed."""
+    def _ask(self, attempt: FetchAttempt, states: list[PartitionState]) -> int:
+        """Note what the request asks of each partition: the same object as before if that has not changed.
+        Return the size of the largest batch that did not fit in an answer before; 0 if all did.
+        """
         snapshot = self._cluster.snapshot
-        is_placed = state.snapshot is snapshot
-        leader_epoch = state.leader_epoch if is_placed else snapshot.leader(*state.partition)[1]
-        last_epoch = state.last_epoch if version >= FIRST_VERSION_WITH_EPOCHS else NO_EPOCH
-        max_bytes = max(self._config.max_partition_fetch_bytes, state.needed_bytes)
-        wanted = (state.topic_id, leader_epoch, state.fetch_offset, last_epoch, max_bytes)
-        if state.wanted != wanted:
-            state.wanted = Wanted(*wanted)
-        return state.wanted
+        has_epochs = attempt.version >= FIRST_VERSION_WITH_EPOCHS
+        partition_bytes, needed_bytes = self._config.max_partition_fetch_bytes, 0
+        partitions, wanted, topic_names = attempt.partitions, attempt.wanted, attempt.topic_names
+        for state in states:
+            partition, topic_id = state.partition, state.topic_id
+            is_placed = state.snapshot is snapshot
+            max_bytes = partition_bytes
+            if state.needed_bytes:
+                max_bytes = max(max_bytes, state.needed_bytes)
+                needed_bytes = max(needed_bytes, state.needed_bytes)
+            asked = (
+                topic_id,
+                state.leader_epoch if is_placed else snapshot.leader(*partition)[1],
+                state.fetch_offset,
+                state.last_epoch if has_epochs else NO_EPOCH,
+                max_bytes,
+            )
+            if state.wanted != asked:
+                state.wanted = Wanted(*asked)
+            state.in_flight = attempt
+            partitions[partition] = state
+            wanted[partition] = state.wanted
+            topic_names[topic_id] = partition.topic
+        return needed_bytes
 
     # Answers
 
@@ -292,6 +315,7 @@ class Fetcher:
         """Take the answer to a request, or its failure."""
         now_ns, answer = response.now_ns, response.message
         del self._in_flight[attempt.node_id]
+        self._look_again(now_ns)
         self._budget.release(attempt.reserved_bytes)
         if answer is None:
             assert response.error is not None
