@@ -84,19 +84,17 @@ def future_of(delivery: Awaited) -> asyncio.Future[None]:
     """Return a future of the running event loop that is done when the delivery is."""
     import asyncio
 
+    from kbatch.waiting.event_loop import settle
+
     loop = asyncio.get_running_loop()
     future = loop.create_future()
 
-    def settle() -> None:
-        if not future.done():
-            future.set_result(None)
-
     def settle_on_loop(delivery: Any) -> None:
         if asyncio._get_running_loop() is loop:
-            settle()
+            settle(future)
         else:
             with suppress(RuntimeError):  # the loop is closed, so no task waits
-                loop.call_soon_threadsafe(settle)
+                loop.call_soon_threadsafe(settle, future)
 
     delivery.add_done_callback(settle_on_loop)
     return future

@@ -43,7 +43,7 @@ from kbatch.producer.coroutines import CoroutineProducer
 from kbatch.producer.memory_queue import TaskQueue
 from kbatch.producer.runtime import CallbackBarrier, Runtime
 from kbatch.producer.tables import TableSending
-from kbatch.waiting.event_loop import TaskWaiter, running_loop
+from kbatch.waiting.event_loop import TaskWaiter, running_loop, settle
 from kbatch.waiting.methods import awaited
 
 if TYPE_CHECKING:
@@ -306,8 +306,7 @@ class AsyncProducer(CoroutineProducer):
             self.turn_left = -1
             return
         for turn in islice(self._turns, self._called_count):
-            if not turn.done():
-                turn.set_result(None)
+            settle(turn)
         self._called_count = min(2 * self._called_count, len(self._turns))
         loop.call_soon(self._call_next, loop)
 

@@ -35,9 +35,14 @@ def running_loop(client: object, own: asyncio.AbstractEventLoop | None) -> async
     return running
 
 
-def _settle(future: asyncio.Future[None]) -> None:
-    if not future.done():
+def settle(future: asyncio.Future[None]) -> None:
+    """Complete a future, unless it is done. A look at it first would not do: a signal handler may cancel the
+    future's task after any step of Python code.
+    """
+    try:
         future.set_result(None)
+    except asyncio.InvalidStateError:
+        return
 
 
 @final
@@ -55,9 +60,9 @@ class TaskWaiter:
             return
         loop = future.get_loop()
         if asyncio._get_running_loop() is loop:
-            _settle(future)
+            settle(future)
         elif not loop.is_closed():
-            loop.call_soon_threadsafe(_settle, future)
+            loop.call_soon_threadsafe(settle, future)
 
     async def wait(self, deadline: Deadline) -> bool:
         if deadline.is_over:
@@ -66,7 +71,7 @@ class TaskWaiter:
         future = self._future = loop.create_future()
         if not self._is_set:
             left = deadline.left
-            timer = None if left is None else loop.call_later(left, _settle, future)
+            timer = None if left is None else loop.call_later(left, settle, future)
             try:
                 await future
             finally:
