@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from confluent_kafka import TopicPartition as Place
 from confluent_kafka.admin import AdminClient, NewPartitions
-from pyspark.errors import PySparkException
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as f
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 import kbatch
 from tests.spark.sinks import PARTITIONS, FaultySource, Sink, killed_transformation, new_sink, numbers, read
@@ -25,6 +25,7 @@ from tests.support.shop import ORDER, SHOP
 pytestmark = pytest.mark.spark
 COUNT = 4000
 ALL = list(range(COUNT))
+LATE_STARTS = 5
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -216,15 +217,24 @@ def test_wrong_calls_name_the_remedy(spark: SparkSession, sink: Sink) -> None:
 # Streams
 
 
+def finish(writer: DataStreamWriter) -> StreamingQuery:
+    """Run a query to its end. Spark gives the Python process of a source ten seconds to begin, before there
+    is any batch: where a busy machine took longer, the query is started again.
+    """
+    for _ in range(LATE_STARTS):
+        query = writer.start()
+        try:
+            query.awaitTermination()
+            return query
+        except StreamingQueryException as error:
+            if "failed to connect back" not in str(error):
+                raise
+    raise AssertionError(f"Spark's process of the source was late {LATE_STARTS} times")
+
+
 def run_to_end(frame: DataFrame, folder: Path, each: Callable[[DataFrame, int], None]) -> StreamingQuery:
-    query = (
-        frame.writeStream.foreachBatch(each)
-        .option("checkpointLocation", str(folder))
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
-    return query
+    writer = frame.writeStream.foreachBatch(each).option("checkpointLocation", str(folder))
+    return finish(writer.trigger(availableNow=True))
 
 
 class Batches:
@@ -327,15 +337,13 @@ def test_R104_pipeline_that_is_killed_at_each_step_is_exact(
         written += 500
         keys: dict[str, object] = {"columns": "key,value", "minPartitions": 8, "fault": f"tasks {tmp_path}"}
         frame = streaming(spark, sink, FaultySource.name(), **keys)
-        query = (
+        finish(
             frame.mapInArrow(partial(killed_transformation, str(tmp_path)), frame.schema)
             .writeStream.format(FaultySource.name())
             .options(**target.options(delivery="exactly_once", fault="tasks"))
             .option("checkpointLocation", str(tmp_path / "checkpoint"))
             .trigger(availableNow=True)
-            .start()
         )
-        query.awaitTermination()
         for step in ("source", "transformation"):
             (tmp_path / step).unlink()  # it was killed
     values = sorted(int(found.value or b"-1") for found in read(sink.brokers, target.topic, "read_committed"))

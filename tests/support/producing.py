@@ -7,12 +7,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
 import pytest
 
-from kbatch import Delivery, DeliveryError, Producer, RecordMetadata
+from kbatch import Delivery, DeliveryError, KafkaTimeoutError, Producer, RecordMetadata
 from kbatch.testing import Broker
 from tests.support.patience import HANG_MS, HANG_SECONDS
 from tests.support.shells import new_producer
@@ -62,6 +63,20 @@ def until(condition: Callable[[], Any]) -> None:
     while not condition():
         assert time.monotonic() < end, "not in time"
         time.sleep(0.001)
+
+
+def know(producer: Producer, *topics: str) -> None:
+    """Get the metadata of topics, however short max.block.ms is and busy the machine."""
+    for topic in topics:
+        until(partial(_has_metadata, producer, topic))
+
+
+def _has_metadata(producer: Producer, topic: str) -> bool:
+    try:
+        producer.partitions_for(topic)
+    except KafkaTimeoutError:
+        return False
+    return True
 
 
 def within(function: Callable[[], Any]) -> Future[Any]:

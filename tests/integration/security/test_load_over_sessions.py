@@ -13,18 +13,19 @@ import pytest
 from kbatch import AsyncProducer, Producer
 from tests.integration.ledger import Ledger
 from tests.integration.security.site import SCRAM_256, Site
-from tests.integration.security.test_sessions import check_undisturbed, new_topic, short_settings, total
+from tests.integration.security.test_sessions import (
+    check_undisturbed,
+    new_topic,
+    short_settings,
+    total,
+    unless_disturbed,
+)
 from tests.support.patience import HANG_SECONDS
 
 pytestmark = pytest.mark.java
 PARTITIONS, RECORDS, SESSIONS = 4, 100_000, 4
 CHUNK, PAUSE_SECONDS = 100, 0.03  # so that the records last for the sessions
 SETTINGS = {"batch.size": 2000, "linger.ms": 1}
-
-
-@pytest.fixture
-def topic(site: Site) -> str:
-    return new_topic(site, PARTITIONS)
 
 
 def chunks(producer: Any) -> Iterator[int]:
@@ -38,12 +39,14 @@ def chunks(producer: Any) -> Iterator[int]:
 
 
 def check(site: Site, producer: Any, ledger: Ledger) -> None:
-    check_undisturbed(producer)
     assert ledger.failed == {}
     assert ledger.check(site.broker.bootstrap_servers)["acknowledged"] >= RECORDS
+    check_undisturbed(producer)
 
 
-def test_load_of_producer(site: Site, topic: str) -> None:
+@unless_disturbed
+def test_load_of_producer(site: Site) -> None:
+    topic = new_topic(site, PARTITIONS)
     with Producer(short_settings(site, SCRAM_256) | SETTINGS) as producer:
         ledger = Ledger(producer, topic, PARTITIONS)
         pause = threading.Event()
@@ -54,7 +57,10 @@ def test_load_of_producer(site: Site, topic: str) -> None:
         check(site, producer, ledger)
 
 
-def test_load_of_async_producer(site: Site, topic: str) -> None:
+@unless_disturbed
+def test_load_of_async_producer(site: Site) -> None:
+    topic = new_topic(site, PARTITIONS)
+
     async def load(finish: Callable[[Any, Ledger], None]) -> None:
         async with AsyncProducer(short_settings(site, SCRAM_256) | SETTINGS) as producer:
             ledger = Ledger(producer, topic, PARTITIONS)  # type: ignore[arg-type]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
-from contextlib import ExitStack
-from typing import Any
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from functools import wraps
+from typing import Any, ParamSpec
 
 import pytest
 
@@ -18,6 +20,7 @@ from tests.support.patience import HANG_MS, HANG_SECONDS
 from tests.support.shells import new_producer
 
 pytestmark = [pytest.mark.java, pytest.mark.usefixtures("shell")]
+P = ParamSpec("P")
 CONNECTIONS = 2  # to bootstrap, and to the broker
 # The first way in for each mechanism; here over the listener with short sessions.
 OF_MECHANISM = {
@@ -56,13 +59,36 @@ def new_topic(site: Site, partitions: int = 1) -> str:
     return name
 
 
+class DisturbedError(AssertionError):
+    """A batch was sent again, or a connection was replaced."""
+
+
 def check_undisturbed(producer: Any) -> None:
-    """No batch was sent again, and no connection had to be replaced."""
-    for trouble in ("record-retry", "record-error", "failed-reauthentication", "failed-authentication"):
-        assert total(producer, trouble) == 0, trouble
-    assert total(producer, "connection-creation") <= CONNECTIONS
+    """Raise DisturbedError if a batch was sent again, or a connection had to be replaced."""
+    for trouble in ("record-retry", "failed-reauthentication", "failed-authentication"):
+        if total(producer, trouble):
+            raise DisturbedError(trouble)
+    if total(producer, "connection-creation") > CONNECTIONS:
+        raise DisturbedError("connection-creation")
+    assert total(producer, "record-error") == 0
 
 
+def unless_disturbed(test: Callable[P, None]) -> Callable[P, None]:
+    """Repeat a test after a DisturbedError, twice at most: on a busy machine the client or the broker may
+    come too late for a session that lasts three seconds.
+    """
+
+    @wraps(test)
+    def run(*arguments: P.args, **keywords: P.kwargs) -> None:
+        for _ in range(2):
+            with suppress(DisturbedError):
+                return test(*arguments, **keywords)
+        return test(*arguments, **keywords)
+
+    return run
+
+
+@unless_disturbed
 def test_every_mechanism_logs_in_again(site: Site) -> None:
     topic = new_topic(site)
     mechanisms = [name for name in OF_MECHANISM if name != GSSAPI or site.kdc is not None]
@@ -84,6 +110,7 @@ def test_every_mechanism_logs_in_again(site: Site) -> None:
     assert len(site.tokens.calls) == asked + 1
 
 
+@unless_disturbed
 def test_tokens_are_renewed_before_their_sessions_end(site: Site) -> None:
     """Brokers end a session with its token, whatever connections.max.reauth.ms is."""
     topic = new_topic(site)

@@ -27,6 +27,7 @@ from tests.support.producing import (
     SECONDS_MS,
     TOPIC,
     CallbackLog,
+    know,
     metric,
     producing,
     until,
@@ -266,7 +267,8 @@ def test_a_batch_waits_for_metadata(broker: Broker, producer: Producer) -> None:
 
 def test_the_partition_must_exist(broker: Broker) -> None:
     with producing(broker, max_block_ms=1000) as producer:
-        producer.send(TOPIC).result(SECONDS)  # what there is, is known
+        know(producer, TOPIC)
+        producer.send(TOPIC).result(SECONDS)
         with pytest.raises(KafkaTimeoutError, match=r"has no partition 3 after.* it has 3"):
             producer.send_batch(TOPIC, 3, BATCH)
         for partition in (None, -1, "1"):
@@ -290,7 +292,7 @@ def test_a_batch_waits_for_memory_and_fails_in_time(broker: Broker) -> None:
         assert waiting.result(SECONDS).result(SECONDS).offset == 3
         assert [delivery.result(SECONDS).offset for delivery in first] == [1, 2]
     with producing(broker, buffer_memory=25_000, max_block_ms=1000) as producer:
-        producer.partitions_for(TOPIC)
+        know(producer, TOPIC)
         broker.hold_high_watermark(TOPIC, 0)
         producer.send_batch(TOPIC, 0, data)
         with pytest.raises(BufferExhaustedError, match=r"max\.block\.ms=1000"):

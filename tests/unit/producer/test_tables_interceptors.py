@@ -21,6 +21,7 @@ from tests.support.producing import (
     SECONDS_MS,
     TIME_MS,
     CallbackArguments,
+    know,
     producing,
     until,
     waits_for_memory,
@@ -150,8 +151,7 @@ def test_interceptors_see_refused_rows_before_the_report(broker: Broker) -> None
     noted: list[int] = []
     keys = {"interceptor_classes": [listening], "max_request_size": 4000, "max_block_ms": 300}
     with producing(broker, **keys) as producer:
-        producer.partitions_for("one")
-        producer.partitions_for("two")
+        know(producer, "one", "two")
         delivery = producer.send_table(
             "two", data, topic_column="to", on_delivery=lambda report: noted.append(len(listening.noted))
         )

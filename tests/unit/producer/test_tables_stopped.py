@@ -17,7 +17,7 @@ from kbatch import AsyncProducer, BufferExhaustedError, DeliveryError
 from kbatch.column_serializers import Utf8
 from kbatch.errors import ProducerClosedError
 from kbatch.testing import Broker
-from tests.support.producing import SECONDS, SECONDS_MS, producing, until, waits_for_memory, within
+from tests.support.producing import SECONDS, SECONDS_MS, know, producing, until, waits_for_memory, within
 
 pytestmark = pytest.mark.usefixtures("shell")
 
@@ -61,7 +61,7 @@ def broker() -> Iterator[Broker]:
 def test_an_endless_stream_is_not_read_to_its_end_without_memory(broker: Broker, value: Any) -> None:
     endless = Endless()
     with producing(broker, **SMALL, max_block_ms=2000) as producer:
-        producer.partitions_for("one")
+        know(producer, "one")
         report = producer.send_table("one", endless.reader(), value=value).report
         assert isinstance(report.stopped, BufferExhaustedError)
         assert repr(report).endswith(", stopped by BufferExhaustedError>")
@@ -155,7 +155,7 @@ def test_of_a_stream_that_ends_all_rows_are_in_the_report(broker: Broker, is_ser
 
     stream = pa.table({"value": [VALUE] * 300}).to_reader(max_chunksize=PIECE)
     with producing(broker, **SMALL, max_block_ms=1000) as producer:
-        producer.partitions_for("one")
+        know(producer, "one")
         report = producer.send_table("one", stream, value=value if is_serialized else "value").report
         assert isinstance(report.stopped, BufferExhaustedError)
         assert report.row_count == 300

@@ -26,6 +26,7 @@ from tests.oracle import plain
 from tests.support.producing import (
     SECONDS,
     SECONDS_MS,
+    know,
     metric,
     producing,
     requests_seen,
@@ -113,6 +114,7 @@ def test_a_named_partition_is_one_of_the_rows_topic(broker: Broker) -> None:
     data = rows(["seven", "three"], partition=pa.array([6, 2], pa.int32()))
     wrong = rows(["seven", "three"], partition=pa.array([6, 3], pa.int32()))
     with producing(broker, max_block_ms=1000) as producer:
+        know(producer, "seven", "three")
         assert producer.send_table(None, data, **COLUMN).result(SECONDS).partitions.tolist() == [6, 2]
         with pytest.raises(ValueError, match=r"row 1: partition 3 is out of range 0..2 of topic three"):
             producer.send_table(None, wrong, **COLUMN)
@@ -138,6 +140,7 @@ def test_a_table_stops_at_a_partition_that_never_comes(broker: Broker) -> None:
     partitions = [0] * 30_000 + [5]
     data = rows(["three"] * len(partitions), partition=pa.array(partitions, pa.int32()))
     with producing(broker, max_block_ms=1000) as producer:
+        know(producer, "three")
         report = producer.send_table(None, data, **COLUMN).result(SECONDS)
         assert "partition 5 is out of range 0..2 of topic three" in str(report.stopped)
         assert report.done_rows > 0
@@ -273,6 +276,7 @@ def test_rows_of_a_topic_that_is_none_fail_and_others_do_not(broker: Broker) -> 
     data = pa.concat_tables([rows(topics)] * 3)
     noted: list[TableReport] = []
     with producing(broker, max_block_ms=300) as producer:
+        know(producer, "one", "three")
         delivery = producer.send_table(None, data, **COLUMN, on_delivery=noted.append)
         report = delivery.result(SECONDS)
         assert report.topics == ("one", "nowhere", "three", "bad name!", "x" * 40_000)
@@ -332,7 +336,7 @@ def test_refused_rows_are_raised_by_flush_unless_observed(broker: Broker) -> Non
 
 
 def test_a_refused_topic_is_missing_in_a_transaction(broker: Broker) -> None:
-    with producing(broker, transactional_id="t", max_block_ms=1000) as producer:
+    with producing(broker, transactional_id="t", max_block_ms=SECONDS_MS) as producer:
         producer.init_transactions()
         producer.begin_transaction()
         report = producer.send_table(None, rows(["one", "bad name!"]), **COLUMN).report
@@ -348,7 +352,7 @@ def test_a_refused_topic_is_missing_in_a_transaction(broker: Broker) -> None:
 def test_table_refused_whole_makes_transaction_abortable(
     broker: Broker, topic: str | None, column: dict[str, str]
 ) -> None:
-    with producing(broker, transactional_id="t", max_block_ms=1000) as producer:
+    with producing(broker, transactional_id="t", max_block_ms=SECONDS_MS) as producer:
         producer.init_transactions()
         producer.begin_transaction()
         with pytest.raises(InvalidTopicError, match="bad name!"):

@@ -26,6 +26,7 @@ from tests.support.producing import (
     SECONDS,
     TOPIC,
     committed,
+    know,
     producing,
     requests_seen,
     sent,
@@ -203,14 +204,15 @@ def test_T02_record_waiting_past_its_transaction_joins_no_other(broker: Broker, 
 @pytest.mark.threads
 def test_T02_record_timing_out_in_next_transaction_is_harmless(broker: Broker) -> None:
     with transactional(broker, max_block_ms=1000) as producer:
-        producer.init_transactions()
+        producer.init_transactions(SECONDS)
         producer.begin_transaction()
         late = sending_late(broker, producer)
-        producer.abort_transaction()
+        producer.abort_transaction(SECONDS)
         producer.begin_transaction()
         with pytest.raises(IllegalStateError, match="the transaction ended before") as caught:
             late.result(HANG_SECONDS)
         assert isinstance(caught.value.__context__, KafkaTimeoutError)
+        know(producer, TOPIC)
         sent(producer, "next")
-        producer.commit_transaction()
+        producer.commit_transaction(SECONDS)
         assert committed(broker) == [b"next"]

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import Any
 
 import pytest
@@ -28,6 +26,7 @@ from tests.support.producing import (
     SECONDS_MS,
     TOPIC,
     CallbackLog,
+    know,
     metric,
     producing,
     requests_seen,
@@ -46,7 +45,7 @@ pytestmark = pytest.mark.usefixtures("shell")
 
 def fill(broker: Broker, producer: Producer) -> list[Delivery]:
     """Fill the memory with records that are not acknowledged until `release`."""
-    producer.partitions_for(TOPIC)
+    know(producer, TOPIC)
     broker.hold_high_watermark(TOPIC, 0)
     deliveries = []
     while (delivery := producer.try_send(TOPIC, RECORD)) is not None:
@@ -75,17 +74,9 @@ def test_send_waits_for_memory(broker: Broker) -> None:
         assert metric(producer, "buffer-exhausted-total") == 0
 
 
-def knows_the_topic(producer: Producer) -> bool:
-    """True if the producer knows it within max.block.ms, which is short on a busy machine."""
-    with contextlib.suppress(KafkaTimeoutError):
-        producer.partitions_for(TOPIC)
-        return True
-    return False
-
-
 def test_B04_send_waits_no_longer_than_max_block_ms(broker: Broker) -> None:
     with producing(broker, **(SMALL | {"max_block_ms": 100})) as producer:
-        until(partial(knows_the_topic, producer))
+        know(producer, TOPIC)
         fill(broker, producer)
         with pytest.raises(BufferExhaustedError) as refused:
             producer.send(TOPIC, RECORD)
