@@ -489,7 +489,7 @@ def partition_of_transactions(broker: Broker) -> int:
 
 
 def test_a_transaction_that_takes_too_long_is_fenced(broker: Broker) -> None:
-    with transactional(broker, transaction_timeout_ms=100) as producer:
+    with transactional(broker, transaction_timeout_ms=1000) as producer:
         producer.init_transactions()
         producer.begin_transaction()
         sent(producer, "a")
@@ -625,7 +625,7 @@ def test_T24_close_after_fatal_error_sends_nothing(broker: Broker) -> None:
 
 def test_T18_expired_transaction_fails_by_the_abort(broker: Broker, version: int) -> None:
     """The coordinator has aborted it by a new epoch (KIP-588). Under version 2 an abort is repeated there."""
-    with transactional(broker, transaction_timeout_ms=100) as producer:
+    with transactional(broker, transaction_timeout_ms=1000) as producer:
         producer.init_transactions()
         producer.begin_transaction()
         sent(producer, "a")
