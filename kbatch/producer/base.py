@@ -229,7 +229,8 @@ class ProducerBase(RecordSender):
             raise fatal_error.marked()
 
     async def _purge(self, *, queued: bool = True, in_flight: bool = False) -> None:
-        """Fail records with PurgedError instead of delivering them.
+        """Fail records with PurgedError instead of delivering them. A call that is interrupted or cancelled
+        has done so, or does not.
 
         Parameters
         ----------
@@ -239,10 +240,18 @@ class ProducerBase(RecordSender):
             Fail records that were sent, too; they may be in the log all the same.
         """
         self._runtime.check_usable()
-        if queued or in_flight:
-            error = PurgedError("purge() failed the record before it was delivered")
-            self._runtime.engine.purge(error, queued=queued, in_flight=in_flight)
+        if not queued and not in_flight:
+            return
+        error = PurgedError("purge() failed the record before it was delivered")
+        is_wanted = True
+        try:
+            self._runtime.engine.purge(
+                error, queued=queued, in_flight=in_flight, is_wanted=lambda: is_wanted
+            )
             await self._runtime.await_sender()
+        except BaseException:
+            is_wanted = False  # done later, it would fail records that are sent after this call
+            raise
 
     async def _resume(self) -> None:
         """Send again after a failed record has stopped others (kbatch.on.delivery.failure)."""

@@ -136,9 +136,23 @@ class ProducerEngine(ClientEngine):
         """Record the metrics that are still to be recorded."""
         self._sender.record_answered()
 
-    def purge(self, error: KafkaError, *, queued: bool, in_flight: bool) -> None:
-        """Fail batches that were never sent, those that were, or both."""
-        self.submit(lambda now_ns: self._sender.abort(error, queued=queued, in_flight=in_flight))
+    def purge(
+        self,
+        error: KafkaError,
+        *,
+        queued: bool,
+        in_flight: bool,
+        is_wanted: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """Let the next `run` fail batches that were never sent, those that were, or both, unless the caller
+        does not want it any more.
+        """
+
+        def purge(now_ns: int) -> None:
+            if is_wanted():
+                self._sender.abort(error, queued=queued, in_flight=in_flight)
+
+        self.submit(purge)
 
     def resume(self) -> None:
         """Send records again after a failed one stopped them."""

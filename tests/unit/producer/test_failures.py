@@ -22,8 +22,10 @@ from kbatch.errors import (
     ProducerClosedError,
     PurgedError,
 )
+from kbatch.producer.runtime import Runtime
 from kbatch.testing import Broker
 from tests.support.producing import (
+    LINGERING,
     SECONDS,
     TOPIC,
     CallbackLog,
@@ -266,6 +268,24 @@ def test_A10_purge_drops_queued_records_and_no_later_ones(broker: Broker) -> Non
             producer.flush(SECONDS)
             kept.result(0)
     assert values(broker, 0) == [b"kept-%d" % number for number in range(50)]
+
+
+def test_A10_interrupted_purge_fails_no_later_record(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def interrupted(runtime: Any) -> None:
+        raise InterruptedError
+
+    with producing(broker, **LINGERING) as producer:
+        producer.partitions_for(TOPIC)
+        with monkeypatch.context() as patch:
+            patch.setattr(Runtime, "await_sender", interrupted)
+            with pytest.raises(InterruptedError):
+                producer.purge()
+        later = producer.send(TOPIC, b"later")
+        producer.resume()  # the sender does what it was told before
+        producer.flush(SECONDS)
+        assert later.result(SECONDS).offset == 0
 
 
 def test_A10_purge_in_flight_is_possibly_persisted(broker: Broker) -> None:
