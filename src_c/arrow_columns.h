@@ -124,9 +124,10 @@ static inline int64_t kb_column_spans(const kb_column *column, int64_t first, in
     uint64_t sizes = 0;
     for (int64_t i = 0; i < good; i++)
         sizes |= (uint64_t)spans[i * stride].size + 1;
-    for (int64_t i = 0; i < good && KB_UNLIKELY((int64_t)sizes < 0); i++)
-        if (spans[i * stride].size < -1)
-            return i;
+    if (KB_UNLIKELY((int64_t)sizes < 0))
+        for (int64_t i = 0; i < good; i++)
+            if (spans[i * stride].size < -1)
+                return i;
     return good;
 }
 

@@ -31,6 +31,8 @@ KB_INLINE void kb_row_record(const kb_rows *rows, int64_t row, kb_record *record
  * that a value of 129 bytes or fewer has. */
 enum { KB_ROWS_AHEAD = 16 };
 
+/* Ask for the value of row order[next + KB_ROWS_AHEAD], which may be of the next destination. `last` is
+ * rows->count - KB_ROWS_AHEAD. */
 KB_INLINE void kb_expect_row(const kb_rows *rows, const int32_t *order, int64_t next, int64_t last) {
     if (next < last) {
         const kb_span *value = rows->values + order[next + KB_ROWS_AHEAD];
