@@ -541,16 +541,17 @@ class GroupMember:
             for each in partitions:
                 if each not in self._backlog.held:
                     self._backlog.hold(Held(each, number, COMMITTED))
-        elif kind == "revoke" and self._commits_itself and step.commit is None:
+        elif kind == "revoke" and self._commits_itself:
             self._begin_last_commit(step, partitions)
         step.is_begun = True
 
     def _begin_last_commit(self, step: Step, partitions: Iterable[TopicPartition]) -> None:
-        positions = self._backlog.positions(with_last=not self._is_failing)
-        offsets = {each: positions[each] for each in partitions if each in positions}
-        if offsets:
-            step.commit = CommitOffsets(offsets)
-            self._engine.commit(step.commit)
+        if step.commit is None:
+            positions = self._backlog.positions(with_last=not self._is_failing)
+            offsets = {each: positions[each] for each in partitions if each in positions}
+            step.commit = CommitOffsets(offsets) if offsets else None
+        if step.commit is not None:
+            self._engine.commit(step.commit)  # once more after an interrupt, which is no second commit
             self._runtime.network.wake()
 
     def _call_back(self, step: Step) -> None:

@@ -16,6 +16,8 @@ import pytest
 
 import kbatch
 from kbatch import OffsetAndMetadata, TopicPartition
+from kbatch.core.consumer.commits import CommitOffsets
+from kbatch.core.consumer.group_engine import GroupEngine
 from kbatch.errors import (
     CommitFailedError,
     ConsumerClosedError,
@@ -271,6 +273,29 @@ def test_R26_a_topic_without_permission_is_raised(shell: str) -> None:
         consumer.subscribe([TOPIC])
         with pytest.raises(TopicAuthorizationError, match=TOPIC):
             consumer.poll()
+
+
+@either
+def test_a_revocation_goes_on_after_an_interrupt(
+    broker: Broker, shell: str, protocol: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(broker, COUNT)
+    commit, interrupts = GroupEngine.commit, iter([InterruptedError()])
+
+    def interrupted(engine: GroupEngine, call: CommitOffsets) -> None:
+        for interrupt in interrupts:
+            raise interrupt
+        commit(engine, call)
+
+    with member(broker, protocol, auto_commit_interval_ms=600_000, max_poll_records=5) as first:
+        first.subscribe([TOPIC])
+        polled(first, 5)
+        monkeypatch.setattr(GroupEngine, "commit", interrupted)
+        with member(broker, protocol) as second:
+            second.subscribe([TOPIC])
+            with pytest.raises(InterruptedError):
+                shared([first, second], [1, 2])
+            shared([first, second], [1, 2])
 
 
 # 69: max.poll.interval.ms
