@@ -21,8 +21,12 @@ class Interrupt(BaseException):
     """What the signal handler raises."""
 
 
+def _raise() -> None:
+    raise Interrupt
+
+
 class Interrupter:
-    """Raises at the place with a number.
+    """Raises at the place with a number, or does there what a handler does that returns (`handler`).
 
     Attributes
     ----------
@@ -32,17 +36,18 @@ class Interrupter:
         True if there were fewer places.
     """
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, handler: Callable[[], object] = _raise) -> None:
         self.number = 0
         self.is_over = False
         self._folder = folder
+        self._handler = handler
         self._left = 0
         self._before: dict[FrameType, str] = {}
         self._names: dict[CodeType, dict[int, str]] = {}
 
     @contextmanager
     def interrupting(self) -> Iterator[None]:
-        """Raise once in the block, at the next place; what it raises goes no further."""
+        """Call the handler once in the block, at the next place; an Interrupt goes no further."""
         self.number += 1
         self._left = self.number
         try:
@@ -53,7 +58,7 @@ class Interrupter:
         finally:
             sys.settrace(None)
             self._before.clear()
-        self.is_over = True
+        self.is_over = self._left > 0
 
     def _enter(self, frame: FrameType, event: str, argument: object) -> Callable[..., Any] | None:
         if self._folder not in frame.f_code.co_filename:
@@ -73,7 +78,7 @@ class Interrupter:
     def _pass(self) -> None:
         self._left -= 1
         if self._left == 0:
-            raise Interrupt
+            self._handler()
 
     def _name_of(self, frame: FrameType) -> str:
         code = frame.f_code

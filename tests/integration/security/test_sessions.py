@@ -65,12 +65,10 @@ class DisturbedError(AssertionError):
 
 def check_undisturbed(producer: Any) -> None:
     """Raise DisturbedError if a batch was sent again, or a connection had to be replaced."""
-    for trouble in ("record-retry", "failed-reauthentication", "failed-authentication"):
-        if total(producer, trouble):
-            raise DisturbedError(trouble)
-    if total(producer, "connection-creation") > CONNECTIONS:
-        raise DisturbedError("connection-creation")
-    assert total(producer, "record-error") == 0
+    for trouble in ("record-error", "failed-reauthentication", "failed-authentication"):
+        assert total(producer, trouble) == 0, trouble
+    if total(producer, "record-retry") or total(producer, "connection-creation") > CONNECTIONS:
+        raise DisturbedError
 
 
 def unless_disturbed(test: Callable[P, None]) -> Callable[P, None]:

@@ -5,15 +5,13 @@ from __future__ import annotations
 import asyncio
 import gc
 import itertools
-import sys
 import threading
 import time
 import warnings
 import weakref
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, suppress
 from random import Random
-from types import FrameType
 from typing import Any
 
 import pytest
@@ -33,7 +31,7 @@ from kbatch.interceptors import Interceptor
 from kbatch.producer.event_loop import MOST_TURN_RECORDS, TURN_RECORDS
 from kbatch.records import ProducerRecord
 from kbatch.testing import Broker
-from kbatch.waiting.event_loop import settle
+from tests.support.interrupting import Interrupter
 from tests.support.producing import (
     EITHER_VERSION,
     SECONDS,
@@ -740,28 +738,6 @@ def test_task_cancelled_while_giving_way_delays_no_other(broker: Broker, run: Ru
     run(program())
 
 
-@contextmanager
-def calling_at_step(number: int, functions: Sequence[Any], function: Callable[[], object]) -> Iterator[None]:
-    """Call `function()` before a step of these functions, as a signal handler might."""
-    codes = {each.__code__ for each in functions}
-    steps = itertools.count()
-
-    def trace(frame: FrameType, event: str, argument: Any) -> Any:
-        if frame.f_code not in codes:
-            return None
-        frame.f_trace_opcodes = True
-        if event == "opcode" and next(steps) == number:
-            function()
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        yield
-    finally:
-        sys.settrace(before)
-
-
 def test_tasks_may_be_cancelled_at_any_step_of_a_turn(broker: Broker, run: Runner) -> None:
     """asyncio's handler of Ctrl-C cancels the main task wherever the loop's thread is, and if the producer
     then forgot whose turn is next, nothing would be sent any more.
@@ -770,25 +746,16 @@ def test_tasks_may_be_cancelled_at_any_step_of_a_turn(broker: Broker, run: Runne
     async def program() -> None:
         async with made_lingering(broker) as producer:
             await producer.partitions_for(TOPIC)
-            are_cancelled = True
-            for number in itertools.count():
-                if not are_cancelled:
-                    assert number > 50
-                    return
-                tasks = [asyncio.create_task(producer._give_way()) for _ in range(3)]
-                are_cancelled = False
-
-                def cancel(tasks: list[asyncio.Task[None]] = tasks) -> None:
-                    nonlocal are_cancelled
-                    are_cancelled = True
-                    for task in tasks:
-                        task.cancel()
-
-                with calling_at_step(number, (AsyncProducer._call_next, settle), cancel):
+            tasks: list[asyncio.Task[None]] = []
+            interrupter = Interrupter("/kbatch/", lambda: [task.cancel() for task in tasks])
+            while not interrupter.is_over:
+                tasks[:] = [asyncio.create_task(producer._give_way()) for _ in range(3)]
+                with interrupter.interrupting():
                     for _ in range(10):
                         await asyncio.sleep(0)
                 assert all(task.done() for task in tasks)
-                assert not producer.is_giving_way, number
+                assert not producer.is_giving_way, interrupter.number
+            assert interrupter.number > 20
 
     run(program())
 
