@@ -5,7 +5,9 @@ optimization level in `CFLAGS` replaces ours.
 """
 
 import os
+import re
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from Cython.Build import cythonize
@@ -16,7 +18,7 @@ NATIVE = Path("kbatch/_native")
 MODULES = sorted(NATIVE.rglob("*.pyx"))
 # The C sources that a module links; all others need only the headers of src_c.
 LINKED = {"hashes": ["src_c/crc32c.c"]}
-HEADERS = [str(path) for path in sorted(Path("src_c").glob("*.h"))]
+INCLUDES = Path("src_c")
 # Spark finds a data source by itself when it is DefaultSource in a top-level package named pyspark_*.
 SPARK_SOURCES = {name: f"kbatch/spark/{name}" for name in ("pyspark_kbatch", "pyspark_kbatch_segments")}
 LEVEL = [] if "-O" in os.environ.get("CFLAGS", "") else ["-O3"]
@@ -54,6 +56,19 @@ def remove_stale() -> None:
             path.unlink()
 
 
+def with_included(names: Iterable[str]) -> list[str]:
+    """Return these C sources and headers with all headers of ours that they include, at any depth."""
+    found: set[str] = set()
+    waiting = list(names)
+    while waiting:
+        name = waiting.pop()
+        if name not in found and Path(name).suffix in (".c", ".h"):
+            found.add(name)
+            included = re.findall(r'^#include "(.+)"', Path(name).read_text(encoding="utf-8"), re.MULTILINE)
+            waiting += [str(INCLUDES / header) for header in included if (INCLUDES / header).exists()]
+    return sorted(found)
+
+
 class BuildNative(build_ext):
     """Translates the Cython modules in parallel when they are built, and not before: a source distribution
     lists the .pyx files as they are, and no generated C.
@@ -65,6 +80,8 @@ class BuildNative(build_ext):
         compiled = cythonize(self.extensions, nthreads=os.cpu_count() or 1, compiler_directives=DIRECTIVES)
         for extension, made in zip(self.extensions, compiled, strict=True):
             extension.sources = made.sources
+            # Cython names the headers that a module declares, not those that they include in turn.
+            extension.depends = with_included(made.depends + made.sources[1:])
             extension.extra_compile_args, extension.extra_link_args = flags(self.inplace)
         super().run()
 
@@ -87,8 +104,7 @@ setup(
         Extension(
             ".".join(path.with_suffix("").parts),
             [str(path), *LINKED.get(path.stem, [])],
-            include_dirs=["src_c"],
-            depends=HEADERS,
+            include_dirs=[str(INCLUDES)],
         )
         for path in MODULES
     ],
