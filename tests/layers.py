@@ -205,8 +205,9 @@ LAYERS = (
             "requests; the states of a node, as a table; versions; the login",
             "cluster coordinators": "topics, leaders, nodes, and when metadata are due; coordinators of "
             "groups and transactional.ids",
-            "any_node_request admin_requests calls backoff connection_metrics": "requests that any node can "
-            "answer; requests about groups; calls of users; waits that double; metrics of connections",
+            "any_node_request admin_requests calls backoff lasting_faults connection_metrics": "requests "
+            "that any node can answer; requests about groups; calls of users; waits that double; **lines about "
+            "faults: once, again after minutes, at their end**; metrics of connections",
         },
     ),
     Layer(7, "tracing", "interceptors for OpenTelemetry"),
