@@ -206,8 +206,8 @@ LAYERS = (
             "cluster coordinators": "topics, leaders, nodes, and when metadata are due; coordinators of "
             "groups and transactional.ids",
             "any_node_request admin_requests calls backoff lasting_faults connection_metrics": "requests "
-            "that any node can answer; requests about groups; calls of users; waits that double; **lines about "
-            "faults: once, again after minutes, at their end**; metrics of connections",
+            "that any node can answer; requests about groups; calls of users; waits that double; **which "
+            "lines faults that last get**; metrics of connections",
         },
     ),
     Layer(7, "tracing", "interceptors for OpenTelemetry"),
