@@ -37,6 +37,8 @@ help:
 	touch $@
 
 .venv/ready: .venv/made pyproject.toml setup.py $(NATIVE)
+	@# What it was called before; it would leave its entry points beside those of kbatch-kafka.
+	@$(BIN)/pip uninstall --quiet --yes kbatch 2> /dev/null
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[test]'
 	touch $@
 

@@ -16,6 +16,7 @@ except ImportError as error:
     ) from error
 
 from importlib import import_module
+from pathlib import Path as _Path
 from typing import TYPE_CHECKING
 
 from kbatch._native.batch.buffer_pool import Buffer, BufferPool
@@ -23,6 +24,7 @@ from kbatch._native.codec.batch_writer import RecordBatchWriter, encode
 from kbatch._native.codec.estimator import CompressionRatioEstimator
 from kbatch._native.codec.record import ConsumerRecord, Record
 from kbatch._native.codec.record_batch import RecordBatch, decode, rebase
+from kbatch.distribution import warn_of_foreign as _warn_of_foreign
 from kbatch.errors import (
     BufferExhaustedError,
     ConfigError,
@@ -60,6 +62,7 @@ if TYPE_CHECKING:
     from kbatch.schema_registry import SchemaRegistry
 
 __version__ = VERSION
+_warn_of_foreign(_Path(__file__).parent.parent)
 
 __all__ = [
     "AcknowledgeType",

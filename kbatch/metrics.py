@@ -618,7 +618,7 @@ avg, max, rate and ratio cover the last `metrics.num.samples` windows of `metric
 cover the client's life. An average or maximum without values is NaN. The code records values to a sensor,
 which feeds all metrics that name it. Metrics of level DEBUG need `metrics.recording.level` DEBUG or TRACE.
 
-Prometheus reads them through a collector when it scrapes (`pip install 'kbatch[prometheus]'`):
+Prometheus reads them through a collector when it scrapes (`pip install 'kbatch-kafka[prometheus]'`):
 
 ```python
 from kbatch.prometheus import ConsumerCollector, ProducerCollector

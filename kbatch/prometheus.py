@@ -1,4 +1,4 @@
-"""ProducerCollector and ConsumerCollector: metrics for Prometheus; needs `kbatch[prometheus]`.
+"""ProducerCollector and ConsumerCollector: metrics for Prometheus; needs the extra `prometheus`.
 
 Metrics are read when Prometheus scrapes, and cost nothing in between. Totals are counters, the rest gauges;
 docs/metrics.md has their names.
@@ -7,6 +7,7 @@ docs/metrics.md has their names.
 from collections.abc import Iterable, Mapping
 from typing import ClassVar, Protocol, final
 
+from kbatch.distribution import pip_install
 from kbatch.metrics import (
     CONSUMER,
     CONSUMER_NODE,
@@ -31,7 +32,7 @@ try:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
     from prometheus_client.registry import Collector
 except ImportError as error:
-    raise ImportError(f"kbatch.prometheus needs {error.name}; pip install 'kbatch[prometheus]'") from error
+    raise ImportError(f"kbatch.prometheus needs {error.name}; {pip_install('prometheus')}") from error
 
 __all__ = ["ConsumerCollector", "ProducerCollector"]
 

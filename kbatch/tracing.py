@@ -1,4 +1,4 @@
-"""OpenTelemetry's traces, from producers to consumers; needs `kbatch[opentelemetry]`.
+"""OpenTelemetry's traces, from producers to consumers; needs the extra `opentelemetry`.
 
 `Producer(interceptor_classes=[TracingInterceptor])` makes a span of each `send()`, under the current one, and
 puts its context into the record's headers (W3C's `traceparent`, or another format that the program
@@ -14,6 +14,7 @@ from itertools import islice
 from typing import Any, final
 
 from kbatch._native.codec.record import ConsumerRecord
+from kbatch.distribution import pip_install
 from kbatch.interceptors import ConsumerInterceptor, Interceptor
 from kbatch.records import ProducerRecord, ShareRecord
 
@@ -21,7 +22,7 @@ try:
     from opentelemetry import propagate, trace
     from opentelemetry.context import Context
 except ImportError as error:
-    raise ImportError(f"kbatch.tracing needs {error.name}; pip install 'kbatch[opentelemetry]'") from error
+    raise ImportError(f"kbatch.tracing needs {error.name}; {pip_install('opentelemetry')}") from error
 
 __all__ = ["ConsumerTracingInterceptor", "TracingInterceptor"]
 

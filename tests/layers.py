@@ -69,6 +69,7 @@ LAYERS = (
         "the exception tree, a class for each of Kafka's error codes; makes docs/errors.md",
     ),
     Layer(1, "version", "the version number"),
+    Layer(1, "distribution", "**what `pip` calls kbatch**, and the other project of its name"),
     Layer(
         2,
         "_native/codec/",
@@ -302,6 +303,7 @@ LAYERS = (
     Layer(11, "testing/", "`kbatch.testing`: Broker, the pytest fixture, the simulator's door"),
     Layer(12, "cli/", "the `kbatch` command, a module a subcommand"),
     Layer(13, "__init__", "public names only"),
+    Layer(13, "__main__", "the command as `python -m kbatch`"),
 )
 
 

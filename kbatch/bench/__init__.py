@@ -9,5 +9,5 @@ content of each partition byte by byte. A group (`throughput`, `latency`, `trans
 a few contests and asks questions of their figures. `harness` holds questions, aims and verdicts, `plots`
 draws them, and `page` writes them.
 
-It needs the extra `kbatch[bench]`. Contestants that this machine cannot run are left out with a message.
+It needs the extra `bench`. Contestants that this machine cannot run are left out with a message.
 """

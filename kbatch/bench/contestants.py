@@ -12,6 +12,7 @@ from pathlib import Path
 
 from kbatch.bench import clients
 from kbatch.bench.settings import Settings
+from kbatch.distribution import pip_install
 
 JAVA = "Java, warm"
 JARS_VARIABLE = "KBATCH_KAFKA_JARS"
@@ -82,7 +83,7 @@ def why_missing(name: str) -> str | None:
         return None
     module, _, names = needed.partition(".")
     if find_spec(module) is None:
-        return f"no module {module!r}: pip install 'kbatch[bench]'"
+        return f"no module {module!r}: {pip_install('bench')}"
     found: object = import_module(module) if names else None
     for each in names.split(".") if names else ():
         found = getattr(found, each, None)

@@ -22,7 +22,7 @@ def name_of(question: Question) -> str:
 
 
 def draw(question: Question, path: Path) -> None:
-    """Write a PNG. Raise ImportError without matplotlib (the extra `kbatch[bench]`)."""
+    """Write a PNG. Raise ImportError without matplotlib (the extra `bench`)."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

@@ -10,6 +10,7 @@ from kbatch.bench.cluster import Address, embedded
 from kbatch.bench.plan import Plan
 from kbatch.bench.settings import access_for_librdkafka, is_security
 from kbatch.config import read_properties
+from kbatch.distribution import pip_install
 from kbatch.errors import ConfigError
 
 NEEDED = {"confluent_kafka": "which reads the records back", "pyarrow": "for tables"}
@@ -24,7 +25,7 @@ were read back and compared.
 
 def _group_names() -> list[str]:
     if missing := [f"{name!r}, {why}" for name, why in NEEDED.items() if find_spec(name) is None]:
-        raise click.ClickException(f"no module {' and '.join(missing)}; run pip install 'kbatch[bench]'")
+        raise click.ClickException(f"no module {' and '.join(missing)}; run {pip_install('bench')}")
     from kbatch.bench.groups import GROUPS
 
     return list(GROUPS)

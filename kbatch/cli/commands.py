@@ -1,11 +1,14 @@
 """The commands of `kbatch`: a module each, with a click command named `command`, and a line in COMMANDS."""
 
+import sys
 from importlib import import_module
 from typing import Any
 
 import click
 
+from kbatch.distribution import DISTRIBUTION, describe_foreign, find_foreign
 from kbatch.errors import KafkaError
+from kbatch.version import VERSION
 
 COMMANDS = {
     "bench": "kbatch.cli.bench",
@@ -38,7 +41,23 @@ class _Commands(click.Group):
             raise click.ClickException(str(error)) from error
 
 
+def _show_version(context: click.Context, parameter: click.Parameter, is_asked: bool) -> None:
+    """Print the version. Of two projects with this command either may be the one that runs: name ours."""
+    if is_asked and not context.resilient_parsing:
+        click.echo(f"kbatch {VERSION} ({DISTRIBUTION})")
+        if found := find_foreign(sys.path):
+            click.echo(f"kbatch: {describe_foreign(found)}", err=True)
+        context.exit()
+
+
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="kbatch")
+@click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_show_version,
+    help="Show the version.",
+)
 def kbatch() -> None:
     """Read from and send to Kafka, inspect its log segments, and run a broker for tests."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kbatch.distribution import pip_install
 from kbatch.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def open_member(settings: dict[str, str], group: str, start: Place | None) -> Co
 
         return Consumer({**settings, "enable.auto.commit": "false"})
     except ImportError as error:
-        raise click.UsageError(f"no module {error.name!r}; pip install 'kbatch[arrow]'") from error
+        raise click.UsageError(f"no module {error.name!r}; {pip_install('arrow')}") from error
     except ConfigError as error:
         raise click.UsageError(str(error)) from error
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kbatch.config import read_properties
+from kbatch.distribution import pip_install
 from kbatch.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -118,6 +119,6 @@ def open_reader(settings: dict[str, str], command: str) -> TopicReader:
 
         return TopicReader({"client.id": f"kbatch-{command}", **settings})
     except ImportError as error:
-        raise click.UsageError(f"no module {error.name!r}; pip install 'kbatch[arrow]'") from error
+        raise click.UsageError(f"no module {error.name!r}; {pip_install('arrow')}") from error
     except ConfigError as error:
         raise click.UsageError(str(error)) from error

@@ -32,6 +32,7 @@ from rich.progress import (
 from kbatch.cli.options import client_options, names, need_servers, pairs
 from kbatch.cli.records import MAX_PARTITION, Parts, records_of
 from kbatch.column_serializers.base import RowError
+from kbatch.distribution import pip_install
 from kbatch.errors import (
     ConfigError,
     DeliveryError,
@@ -151,7 +152,7 @@ def _open(file: str, form: str | None, delimiter: str | None, infers: bool, part
     try:
         from kbatch.cli import sources
     except ImportError as error:
-        raise click.UsageError(f"no module {error.name!r}; pip install 'kbatch[arrow]'") from error
+        raise click.UsageError(f"no module {error.name!r}; {pip_install('arrow')}") from error
     path = None if file == "-" else Path(file)
     form = form or (None if path is None else sources.format_of(path))
     if form is None:

@@ -1,7 +1,7 @@
 """encode_arrow, ArrowEncoder and decode_arrow: whole columns into record batches and back.
 
 This module turns arguments into those of the native TableEncoder and TableDecoder, and their memory into
-pyarrow tables. pyarrow and numpy (the extra `kbatch[arrow]`) are imported on the first call.
+pyarrow tables. pyarrow and numpy (the extra `arrow`) are imported on the first call.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Avro values of columns, by fastavro (the extra `kbatch[avro]`)."""
+"""Avro values of columns, by fastavro (the extra `avro`)."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from kbatch.column_deserializers.base import Errors, ObjectDeserializer, Spans, 
 from kbatch.column_deserializers.conversions import converted
 from kbatch.column_deserializers.framing import framed
 from kbatch.column_deserializers.registered import SchemaOfRecords, newest
+from kbatch.distribution import pip_install
 
 if TYPE_CHECKING:
     from kbatch.schema_registry import SchemaRegistry
@@ -70,7 +71,7 @@ class Avro(ObjectDeserializer):
         try:
             import fastavro  # noqa: F401
         except ImportError as error:
-            raise ImportError("Avro needs fastavro; pip install 'kbatch[avro]'") from error
+            raise ImportError(f"Avro needs fastavro; {pip_install('avro')}") from error
         if schema is None and registry is None:
             raise TypeError("Avro needs the schema that wrote the values, or a registry that has it")
         if subject is not None and (registry is None or schema is not None):

@@ -1,4 +1,4 @@
-"""Protobuf messages of columns, by Google's protobuf (the extra `kbatch[protobuf]`)."""
+"""Protobuf messages of columns, by Google's protobuf (the extra `protobuf`)."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import pyarrow as pa
 from kbatch.column_deserializers.base import Errors, ObjectDeserializer, Spans, Where, reason_of, salvaged
 from kbatch.column_deserializers.framing import framed
 from kbatch.column_deserializers.registered import SchemaOfRecords, newest
+from kbatch.distribution import pip_install
 
 if TYPE_CHECKING:
     from kbatch.schema_registry import Schema, SchemaRegistry
@@ -205,7 +206,7 @@ def need_protobuf() -> None:
     try:
         from google.protobuf import message_factory  # noqa: F401
     except ImportError as error:
-        raise ImportError("Protobuf needs protobuf; pip install 'kbatch[protobuf]'") from error
+        raise ImportError(f"Protobuf needs protobuf; {pip_install('protobuf')}") from error
 
 
 # Types

@@ -1,4 +1,4 @@
-"""Avro values of rows, by fastavro (the extra `kbatch[avro]`)."""
+"""Avro values of rows, by fastavro (the extra `avro`)."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from kbatch.column_serializers.base import (
     registered_id,
     rows_of,
 )
+from kbatch.distribution import pip_install
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -80,7 +81,7 @@ class Avro(ColumnSerializer):
         try:
             import fastavro
         except ImportError as error:
-            raise ImportError("Avro needs fastavro; pip install 'kbatch[avro]'") from error
+            raise ImportError(f"Avro needs fastavro; {pip_install('avro')}") from error
         parts: list[Any] = [schema]
         if schema is None:
             if registry is None or subject is None:

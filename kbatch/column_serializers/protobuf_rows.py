@@ -1,4 +1,4 @@
-"""Protobuf messages of rows, by Google's protobuf (the extra `kbatch[protobuf]`)."""
+"""Protobuf messages of rows, by Google's protobuf (the extra `protobuf`)."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Protobuf(ColumnSerializer):
         super().__init__(columns)
         descriptor: Any = getattr(message, "DESCRIPTOR", None)
         if not isinstance(message, type) or not hasattr(descriptor, "fields_by_name"):
-            raise TypeError(f"message must be a class made by protoc (kbatch[protobuf]), got {message!r}")
+            raise TypeError(f"message must be a class made by protoc (the extra protobuf), got {message!r}")
         self._message: Any = message
         self._fields = list(descriptor.fields_by_name)
 

@@ -82,7 +82,7 @@ NO_PROVIDERS = "values are used literally: read secrets in Python and pass them"
 NO_JMX = "there is no JMX: Producer.metrics() gives every metric"
 NO_PUSH = "client telemetry (KIP-714) is not implemented yet: Producer.metrics() gives every metric"
 NO_JAVA_TLS = "it configures Java's security providers: pass an ssl.SSLContext as ssl.context"
-NO_JKS = "Python reads PEM, and PKCS12 if kbatch[pkcs12] is installed, but not Java's own format"
+NO_JKS = "Python reads PEM, and PKCS12 if the extra pkcs12 is installed, but not Java's own format"
 NO_JAVA_LOGIN = "it is a Java class: sasl.oauthbearer.token takes a callable that returns a token"
 NO_KINIT = "tickets are got and renewed by the Kerberos library, from sasl.kerberos.keytab or its cache"
 FOR_BROKERS = "Brokers check tokens with it. A client accepts it without effect, as Java's does"
@@ -260,7 +260,7 @@ class ClientConfig:
     # SASL: names, passwords, Kerberos, MSK
 
     sasl_mechanism: str = key(STRING, "GSSAPI", one_of(*MECHANISMS), MEDIUM,
-        "Mechanism of authentication, if security.protocol has SASL. GSSAPI needs the extra kbatch[gssapi].")
+        "Mechanism of authentication, if security.protocol has SASL. GSSAPI needs the extra gssapi.")
     sasl_username: str | None = key(LITERAL, None, ANY, HIGH,
         "User name for PLAIN and SCRAM; the id of a delegation token.", origin="librdkafka")
     sasl_password: Password | None = key(SECRET, None, ANY, HIGH,

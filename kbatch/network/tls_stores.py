@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path, PurePath
 from typing import NamedTuple
 
+from kbatch.distribution import pip_install
 from kbatch.errors import ConfigError
 
 _PEM_MARK = b"-----BEGIN "
@@ -77,7 +78,7 @@ def _read_pkcs12(data: bytes, location: str, password: str | None, key: str) -> 
     except ImportError as error:
         raise ConfigError(
             f"{key}.location ({location}) is a PKCS12 store, which takes the package cryptography: "
-            "`pip install kbatch[pkcs12]`"
+            f"{pip_install('pkcs12')}"
         ) from error
     try:
         store = pkcs12.load_pkcs12(data, None if password is None else password.encode())

@@ -1,7 +1,7 @@
 """send_table: a table's rows as records, from Arrow memory to offsets, without a Python object per row.
 
 This module turns arguments into those of the native TableSender, waits if that refuses rows, and shows the
-outcome as a TableReport. numpy, and pyarrow for numpy columns (the extra `kbatch[arrow]`), are imported when
+outcome as a TableReport. numpy, and pyarrow for numpy columns (the extra `arrow`), are imported when
 they are needed.
 """
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from kbatch.config import ClientConfig, Password
+from kbatch.distribution import pip_install
 from kbatch.errors import AuthenticationError, ConfigError, KafkaError, NetworkError
 
 if TYPE_CHECKING:
@@ -202,7 +203,7 @@ def _key_source(config: ClientConfig) -> "Callable[[], PrivateKeyTypes] | None":
         import cryptography  # noqa: F401
     except ImportError:
         raise ConfigError(
-            f"{ASSERTION}.private.key needs the package cryptography; pip install 'kbatch[oauth]'"
+            f"{ASSERTION}.private.key needs the package cryptography; {pip_install('oauth')}"
         ) from None
     passphrase = config.sasl_oauthbearer_assertion_private_key_passphrase
     if path is not None:

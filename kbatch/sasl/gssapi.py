@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kbatch.config import ClientConfig
+from kbatch.distribution import pip_install
 from kbatch.errors import AuthenticationError, ConfigError, NetworkError
 from kbatch.errors.words import shown
 from kbatch.sasl.exchange import Unrefreshed, check_size
@@ -72,7 +73,7 @@ class Gssapi(Unrefreshed):
             import gssapi  # noqa: F401
         except (ImportError, OSError) as error:
             raise ConfigError(
-                f"sasl.mechanism=GSSAPI needs the package gssapi: {error}; pip install 'kbatch[gssapi]' (on "
+                f"sasl.mechanism=GSSAPI needs the package gssapi: {error}; {pip_install('gssapi')} (on "
                 "Linux that builds it from source, which needs libkrb5-dev or krb5-devel)"
             ) from None
         self._service = config.sasl_kerberos_service_name

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from urllib.parse import quote
 
 from kbatch.config import ClientConfig
+from kbatch.distribution import pip_install
 from kbatch.errors import AuthenticationError, ConfigError, KafkaError, NetworkError
 from kbatch.errors.words import shown
 from kbatch.sasl.exchange import NEVER, Exchange
@@ -175,7 +176,7 @@ class AwsCredentials:
             import botocore.session
         except ImportError:
             raise ConfigError(
-                "sasl.mechanism=AWS_MSK_IAM needs the package botocore; pip install 'kbatch[aws]'"
+                f"sasl.mechanism=AWS_MSK_IAM needs the package botocore; {pip_install('aws')}"
             ) from None
         self._profile = config.sasl_aws_profile_name
         self._role = config.sasl_aws_role_arn

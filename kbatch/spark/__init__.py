@@ -13,11 +13,13 @@ Importing this module needs no session, and nothing here uses a SparkContext. So
 Connect, with kbatch installed on the server.
 """
 
+from kbatch.distribution import pip_install
+
 try:
     import pyarrow as _pyarrow  # noqa: F401
     import pyspark as _pyspark  # noqa: F401
 except ImportError as error:
-    raise ImportError(f"kbatch.spark needs {error.name}; pip install 'kbatch[spark]'") from error
+    raise ImportError(f"kbatch.spark needs {error.name}; {pip_install('spark')}") from error
 
 from pyspark.sql import SparkSession
 

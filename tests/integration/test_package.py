@@ -85,7 +85,7 @@ def test_a_bare_package_works(version: str, sdist: Path, wheel: Path, tmp_path: 
     assert run(python, "-P", ROOT / "tests" / "support" / "smoke.py", cwd=tmp_path).strip() == "fine"
     command = [python.with_name("kbatch"), "dump", "x"]
     bare = subprocess.run(command, capture_output=True, text=True)
-    assert bare.returncode == 2 and "pip install 'kbatch[cli]'" in bare.stderr
+    assert bare.returncode == 2 and "pip install 'kbatch-kafka[cli]'" in bare.stderr
 
 
 def test_the_contests_run_from_a_wheel(wheel: Path, tmp_path: Path) -> None:

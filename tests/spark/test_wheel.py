@@ -78,7 +78,7 @@ def test_packed_environment_on_a_cluster(
     *made, submitted = recipe(tool)
     variables = {"PATH": f"{SPARK_SUBMIT.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}"}
     for line in made:
-        line = line.replace("kbatch[arrow]", f"kbatch[arrow] @ {wheel.as_uri()}")
+        line = line.replace("kbatch-kafka[arrow]", f"kbatch-kafka[arrow] @ {wheel.as_uri()}")
         try:
             run("bash", "-ec", line, cwd=tmp_path, variables=variables)
         except (AssertionError, subprocess.TimeoutExpired) as error:

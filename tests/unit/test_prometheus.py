@@ -98,5 +98,5 @@ def value(registry: CollectorRegistry, name: str, labels: dict[str, str]) -> flo
 def test_without_prometheus_client_the_text_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "prometheus_client.core", None)
     monkeypatch.delitem(sys.modules, "kbatch.prometheus")
-    with pytest.raises(ImportError, match=r"pip install 'kbatch\[prometheus\]'"):
+    with pytest.raises(ImportError, match=r"pip install 'kbatch-kafka\[prometheus\]'"):
         import kbatch.prometheus  # noqa: F401

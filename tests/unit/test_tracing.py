@@ -184,5 +184,5 @@ def test_spans_of_tables_and_of_many_records_have_bounds(spans: InMemorySpanExpo
 def test_without_opentelemetry_the_text_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
     monkeypatch.delitem(sys.modules, "kbatch.tracing")
-    with pytest.raises(ImportError, match=r"pip install 'kbatch\[opentelemetry\]'"):
+    with pytest.raises(ImportError, match=r"pip install 'kbatch-kafka\[opentelemetry\]'"):
         import kbatch.tracing  # noqa: F401

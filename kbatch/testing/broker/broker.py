@@ -65,7 +65,7 @@ class Broker:
     port : int
         Port of node 0; the others follow, with a port for each listener. 0 chooses free ports.
     tls : bool, TlsFiles or None
-        True makes an authority and certificates (needs `kbatch[testing]`), TlsFiles are your own. Listeners
+        True makes an authority and certificates (needs the extra `testing`), TlsFiles are your own. Listeners
         with SSL need no `tls=True`; without `listeners` it makes the only one SSL, or SASL_SSL with `users`.
     listeners : iterable of Listener, (security protocol, mechanisms) or security protocol
         What each node listens with, in this order; `client_settings` says how a client reaches one. None is

@@ -13,6 +13,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kbatch.distribution import pip_install
 from kbatch.testing.broker.listeners import Listener
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ def import_cryptography(what: str) -> None:
         import_module("cryptography.x509")
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            f"the embedded broker needs cryptography for {what}: pip install 'kbatch[testing]'",
+            f"the embedded broker needs cryptography for {what}: {pip_install('testing')}",
             name="cryptography",
         ) from error
 

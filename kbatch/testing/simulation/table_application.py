@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from kbatch._native.batch.delivery import BatchDelivery, RecordMetadata
 from kbatch._native.codec.batch_writer import encode
 from kbatch._native.codec.hashes import partition_for_key
+from kbatch.distribution import pip_install
 from kbatch.errors import KafkaError
 from kbatch.producer.tables import TableReport, TableSending
 from kbatch.records import TopicPartition
@@ -437,7 +438,7 @@ class Tables:
         try:
             import pyarrow as pa
         except ImportError as error:
-            text = "worlds with tables need pyarrow: pip install 'kbatch[arrow]'"
+            text = f"worlds with tables need pyarrow: {pip_install('arrow')}"
             raise ImportError(text) from error
         rows = table.rows
         columns = {

@@ -190,7 +190,7 @@ def test_entry_point_without_click(tmp_path: Path) -> None:
     code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from kbatch.cli import main; main()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert done.stderr == "kbatch: no module 'click'; pip install 'kbatch[cli]'\n"
+    assert done.stderr == "kbatch: no module 'click'; pip install 'kbatch-kafka[cli]'\n"
 
 
 def test_reader_of_the_pipe_that_goes_away(log: Path) -> None:

@@ -239,7 +239,7 @@ def test_pkcs12_store_without_its_password_or_key(files: Files, tmp_path: Path) 
 
 def test_pkcs12_store_without_cryptography(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "cryptography.hazmat.primitives.serialization", None)
-    with pytest.raises(ConfigError, match=r"pip install kbatch\[pkcs12\]"):
+    with pytest.raises(ConfigError, match=r"pip install 'kbatch-kafka\[pkcs12\]'"):
         made(ssl_keystore_location=pkcs12(files, "client"), ssl_keystore_password=PASSWORD)
 
 

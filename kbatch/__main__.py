@@ -1,0 +1,5 @@
+"""Run `kbatch`: `python -m kbatch`."""
+
+from kbatch.cli import main
+
+main()
