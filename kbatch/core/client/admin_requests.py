@@ -42,6 +42,8 @@ FETCHES_BY_GROUP = 8
 LAST_VERSION_WITH_NAMES = 9
 # Earlier versions ignore open transactions (KIP-447).
 REQUIRES_STABLE = 7
+# An unknown leader epoch.
+NO_EPOCH = -1
 # The protocol type of groups of consumers. Others, such as Kafka Connect's, have other assignments.
 CONSUMERS = "consumer"
 DEAD = "Dead"
@@ -150,12 +152,22 @@ class CommittedOffsets(AdminRequest):
             for topic in group.topics
             for each in topic.partitions
         }
-        self.answer = {
-            place: OffsetAndMetadata(each.committed_offset, each.metadata or "", each.committed_leader_epoch)
-            for place, each in found.items()
-            if each.committed_offset >= 0
-        }
+        offsets = {place: committed_offset(each) for place, each in found.items()}
+        self.answer = {place: each for place, each in offsets.items() if each is not None}
         return Refusal(group.error_code) if group.error_code else _first_refusal(found)
+
+
+def committed_offset(part: Any) -> OffsetAndMetadata | None:
+    """Return what a partition's part of an OffsetFetch answer says is committed; None if that is nothing.
+
+    Brokers keep any number that a program commits. A negative offset is none (Java's
+    CommitRequestManager), and so is a negative epoch.
+    """
+    if part.committed_offset < 0:
+        return None
+    return OffsetAndMetadata(
+        part.committed_offset, part.metadata or "", max(part.committed_leader_epoch, NO_EPOCH)
+    )
 
 
 class OffsetCommit(AdminRequest):

@@ -19,7 +19,12 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kbatch.core.client.admin_requests import FETCHES_BY_GROUP, LAST_VERSION_WITH_NAMES, REQUIRES_STABLE
+from kbatch.core.client.admin_requests import (
+    FETCHES_BY_GROUP,
+    LAST_VERSION_WITH_NAMES,
+    REQUIRES_STABLE,
+    committed_offset,
+)
 from kbatch.core.client.any_node_request import AnyNodeRequest
 from kbatch.core.client.backoff import NEVER_NS, NS_PER_MS
 from kbatch.core.client.calls import Call
@@ -35,8 +40,6 @@ if TYPE_CHECKING:
     from kbatch.core.consumer.membership import Membership, Ownership
     from kbatch.protocol.structs import Message
 
-# An offset that the coordinator does not have.
-NO_OFFSET = -1
 SHOWN_PARTITIONS = 10
 
 
@@ -429,10 +432,9 @@ def _read_offsets(call: CommittedLookup, answer: Any) -> dict[int, list[TopicPar
                 failed.setdefault(each.error_code, []).append(partition)
                 continue
             call.partitions.discard(partition)
-            if each.committed_offset != NO_OFFSET:
-                call.answer[partition] = OffsetAndMetadata(
-                    each.committed_offset, each.metadata or "", each.committed_leader_epoch
-                )
+            offset = committed_offset(each)
+            if offset is not None:
+                call.answer[partition] = offset
     return failed
 
 

@@ -451,7 +451,7 @@ class Fetcher:
         state.needed_bytes = 0
         if records.last_epoch != NO_EPOCH:
             state.last_epoch = records.last_epoch
-        is_last = records.is_past_end or records.next_offset >= state.end_offset
+        is_last = state.is_bounded and records.next_offset >= state.end_offset
         if is_last:
             state.transition(FetchEvent.COMPLETE)
         self.partitions[state.partition] = self.partitions.pop(state.partition)

@@ -15,11 +15,19 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from kbatch.core.client.any_node_request import SHORTEST_DELAY_NS
 from kbatch.core.client.backoff import NEVER_NS, ExponentialBackoff
-from kbatch.core.consumer.partition_state import OffsetSpec
+from kbatch.core.consumer.partition_state import (
+    EARLIEST,
+    EARLIEST_LOCAL,
+    LATEST,
+    NO_END,
+    NO_EPOCH,
+    OffsetSpec,
+)
 from kbatch.errors import (
     ErrorCode,
     KafkaError,
     KafkaTimeoutError,
+    ProtocolError,
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
     error_of,
@@ -36,6 +44,8 @@ if TYPE_CHECKING:
 CONSUMER = -1  # the replica id of every client
 # The first versions of ListOffsets with special times (KIP-734, KIP-405, KIP-1005, KIP-1023).
 FIRST_VERSIONS = {-3: 7, -4: 8, -5: 9, -6: 11}
+# The places that every log has, unlike a record at a time.
+ALWAYS_FOUND = {EARLIEST: "beginning", LATEST: "end", EARLIEST_LOCAL: "local beginning"}
 
 
 class FoundOffset(NamedTuple):
@@ -128,6 +138,10 @@ class LeaderRequest:
         """Yield partition, error code and result of each part of an answer."""
         raise NotImplementedError
 
+    def accepted(self, result: Any) -> Any:
+        """Return the result for `finish`. Raise ProtocolError if no correct broker gives it."""
+        return result
+
 
 class OffsetRequest(LeaderRequest):
     """A request for the offset at a time, or at an end of the log. The result is a FoundOffset; None if no
@@ -177,9 +191,19 @@ class OffsetRequest(LeaderRequest):
     def answers(answer: Any) -> Iterable[tuple[tuple[str, int], int, Any]]:
         for topic in answer.topics:
             for each in topic.partitions:
-                found = FoundOffset(each.offset, each.timestamp, each.leader_epoch)
-                result = None if each.offset < 0 else found
-                yield (topic.name, each.partition_index), each.error_code, result
+                found = FoundOffset(each.offset, each.timestamp, max(each.leader_epoch, NO_EPOCH))
+                yield (topic.name, each.partition_index), each.error_code, found
+
+    def accepted(self, result: FoundOffset) -> FoundOffset | None:
+        if 0 <= result.offset < NO_END:
+            return result
+        if result.offset < 0 and self.spec not in ALWAYS_FOUND:
+            return None
+        place = ALWAYS_FOUND.get(self.spec, "record")
+        raise ProtocolError(
+            f"{self.partition}: the leader says that the log's {place} is at offset {result.offset}, "
+            "which is impossible; look for a fault of the broker, or of a proxy before it"
+        )
 
 
 class EpochRequest(LeaderRequest):
@@ -382,7 +406,12 @@ class LeaderRequests:
 
     def _take(self, request: LeaderRequest, code: int, result: Any, now_ns: int) -> None:
         if not code:
-            self._finish(request, result, None, now_ns)
+            try:
+                accepted = request.accepted(result)
+            except ProtocolError as error:
+                self._finish(request, None, error, now_ns)
+            else:
+                self._finish(request, accepted, None, now_ns)
             return
         row = row_of(code)
         if row.refresh_metadata or code == ErrorCode.UNKNOWN_LEADER_EPOCH:

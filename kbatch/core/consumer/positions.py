@@ -42,7 +42,6 @@ from kbatch.errors import (
     KafkaError,
     LogTruncationError,
     OffsetOutOfRangeError,
-    ProtocolError,
     UnsupportedVersionError,
 )
 
@@ -109,10 +108,10 @@ class Positions:
         self, state: PartitionState, leader_epoch: int, end_offset: int, now_ns: int
     ) -> None:
         """Correct a position before which the leader's log differs from what was read: the leader has the
-        last epochs up to `leader_epoch`, which ends at `end_offset`. NO_EPOCH: it has none of them.
+        last epochs up to `leader_epoch`, which ends at `end_offset`. Negative: it has none of them.
         """
         position = state.fetch_offset
-        is_known = leader_epoch != NO_EPOCH and end_offset >= 0
+        is_known = leader_epoch >= 0 and end_offset >= 0
         offset = min(position, end_offset) if is_known else position
         where = f", which differs from offset {offset} on" if is_known else ""
         error = LogTruncationError(
@@ -179,8 +178,6 @@ class Positions:
             return
         if error is not None:
             self.fail(state, error)
-        elif found is None and spec == LATEST:
-            self.fail(state, ProtocolError(f"{state.partition}: the broker names no offset of the log's end"))
         elif found is None:  # no record is as late: the next one will be
             self._look_up(state, LATEST, reason, now_ns)
         elif reason is None:
@@ -197,8 +194,8 @@ class Positions:
         self._complete_at_end(state)
 
     def _complete_at_end(self, state: PartitionState) -> None:
-        """Report a partition that has nothing to read."""
-        if state.fetch_offset >= state.end_offset:
+        """Report a range that has nothing to read."""
+        if state.is_bounded and state.fetch_offset >= state.end_offset:
             state.transition(FetchEvent.COMPLETE)
             end = state.end_offset
             self._results.append(Fetched(state, None, from_offset=end, next_offset=end, is_last=True))

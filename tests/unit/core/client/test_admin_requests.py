@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kbatch import TopicPartition
+from kbatch import OffsetAndMetadata, TopicPartition
 from kbatch.core.client.admin_requests import ClassicGroup, CommittedOffsets, ConsumerGroup, Refusal
 from kbatch.errors import ErrorCode, UnsupportedVersionError
 from kbatch.protocol import codec, messages
@@ -18,6 +18,23 @@ def test_committed_offsets_of_old_brokers_are_refused() -> None:
         CommittedOffsets(GROUP, [PARTITION]).message(6)
     assert CommittedOffsets(GROUP, [PARTITION]).message(7).group_id == GROUP
     assert not CommittedOffsets(GROUP, [PARTITION], is_stable=False).message(6).require_stable
+
+
+def test_committed_numbers_of_other_programs_are_read() -> None:
+    kind = messages.OffsetFetchResponse
+    parts = [
+        kind.OffsetFetchResponsePartitions(
+            partition_index=index, committed_offset=offset, committed_leader_epoch=epoch
+        )
+        for index, (offset, epoch) in enumerate([(-5, 0), (7, -7), (2**63 - 1, 2**31 - 1)])
+    ]
+    topic = kind.OffsetFetchResponseTopics(name="events", partitions=parts)
+    request = CommittedOffsets(GROUP, None)
+    assert request.read(kind(groups=[kind.OffsetFetchResponseGroup(topics=[topic])])) == Refusal(0)
+    assert request.answer == {
+        TopicPartition("events", 1): OffsetAndMetadata(7),
+        TopicPartition("events", 2): OffsetAndMetadata(2**63 - 1, leader_epoch=2**31 - 1),
+    }
 
 
 @pytest.mark.parametrize("version", [7, 8, 9])

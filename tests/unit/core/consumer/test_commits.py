@@ -429,6 +429,50 @@ def test_commit_is_understood_by_every_broker(version: int) -> None:
     assert call.is_done and call.error is None
 
 
+def commit_raw(r: GroupReading, offset: int, epoch: int) -> None:
+    """Commit numbers that only a program of another kind commits."""
+
+    def answer(request: Any) -> Any:
+        response = r.coordinator.fetch_offsets(request)
+        for topic in response.groups[0].topics:
+            for each in topic.partitions:
+                each.committed_offset, each.committed_leader_epoch = offset, epoch
+        return response
+
+    r.faults.intercept("OffsetFetch", answer)
+
+
+@pytest.mark.parametrize("offset", [-1, -2, -1001, -(2**63)])
+def test_negative_committed_offset_is_none(offset: int) -> None:
+    r = GroupReading(partitions=3)
+    r.put(b"a", partition=A)
+    commit_raw(r, offset, -1)
+    r.join(A)
+    r.advance(1000)
+    assert r.offsets(A) == [0]
+    assert r.committed(A).answer == {}
+
+
+@pytest.mark.parametrize("epoch", [-2, -7, -(2**31)])
+def test_negative_committed_epoch_is_none(epoch: int) -> None:
+    r = GroupReading(partitions=3)
+    r.put(b"a", b"b", partition=A)
+    commit_raw(r, 1, epoch)
+    r.join(A)
+    r.advance(1000)
+    assert r.offsets(A) == [1]
+    assert r.committed(A).answer == {A: OffsetAndMetadata(1)}
+
+
+def test_committed_offset_beyond_every_log_is_out_of_range() -> None:
+    r = GroupReading(partitions=3)
+    r.put(b"a", partition=A)
+    commit_raw(r, 2**63 - 1, -1)
+    r.join(A)
+    r.advance(1000)
+    assert r.offsets(A) == [0]
+
+
 def test_look_up_that_is_refused_fails() -> None:
     r = member()
     r.faults.intercept("OffsetFetch", lambda request: ErrorCode.GROUP_AUTHORIZATION_FAILED)

@@ -730,14 +730,47 @@ def test_unknown_replica_is_looked_up_and_not_asked_at_once() -> None:
     assert r.offsets() == [0]
 
 
-def test_broker_without_an_end_of_the_log() -> None:
-    r = Reading()
+def answer_offset(r: Reading, offset: int) -> None:
     kind = messages.ListOffsetsResponse
-    part = kind.ListOffsetsPartitionResponse(offset=-1)
+    part = kind.ListOffsetsPartitionResponse(offset=offset, leader_epoch=-7)
     topic = kind.ListOffsetsTopicResponse(name=TOPIC, partitions=[part])
     r.faults.intercept("ListOffsets", lambda request: kind(topics=[topic]))
-    r.read(start=OffsetSpec(START_MS))
-    assert "names no offset" in str(r.errors[0])
+
+
+@pytest.mark.parametrize("offset", [-1, -(2**63), 2**63 - 1])
+@pytest.mark.parametrize("spec", [EARLIEST, LATEST, OffsetSpec(START_MS)])
+def test_impossible_offset_is_an_error_of_the_partition(spec: OffsetSpec, offset: int) -> None:
+    r = Reading()
+    answer_offset(r, offset)
+    r.read(start=spec)
+    (error,) = r.errors
+    assert isinstance(error, errors.ProtocolError)
+    assert f"at offset {offset}, which is impossible" in str(error)
+    call = r.found({FIRST: spec})
+    if offset < 0 and spec == OffsetSpec(START_MS):  # no record is as late
+        assert done(call) == {FIRST: None}
+    else:
+        assert isinstance(call.error, errors.ProtocolError)
+
+
+def test_impossible_epoch_of_an_offset_is_none() -> None:
+    r = Reading()
+    answer_offset(r, 3)
+    assert done(r.found({FIRST: LATEST}))[FIRST][::2] == (3, -1)
+
+
+@pytest.mark.parametrize("start", [2**63 - 1, 2**63 - 2, 2**62])
+def test_position_beyond_every_log_is_out_of_range(start: int) -> None:
+    r = Reading(auto_offset_reset="earliest")
+    fill(r, 3)
+    r.read(start=Start(start))
+    r.advance(1000)
+    assert r.offsets() == [0, 1, 2]
+    assert [each.from_offset for each in r.moves] == [start]
+    r = Reading()
+    r.read(start=Start(start))
+    (error,) = r.errors
+    assert isinstance(error, errors.OffsetOutOfRangeError)
 
 
 # Memory
