@@ -185,7 +185,29 @@ def _rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
         for column, kind in zip(batch.columns, kinds, strict=True)
     ]
     rows = pa.RecordBatch.from_arrays(columns, batch.schema.names)
-    return list(rows.to_pylist(maps_as_pydicts="lossy"))
+    try:
+        return list(rows.to_pylist(maps_as_pydicts="lossy"))
+    except (OverflowError, ValueError):  # a time that Python does not have
+        return [
+            {name: _value(row) for name, row in zip(rows.schema.names, each, strict=True)}
+            for each in zip(*rows.columns, strict=True)
+        ]
+
+
+def _value(scalar: pa.Scalar) -> Any:
+    """Return a value as `to_pylist` does, but the plain number of a time that Python does not have."""
+    if not scalar.is_valid:
+        return None
+    if isinstance(scalar, pa.StructScalar):
+        return {name: _value(each) for name, each in scalar.items()}
+    if isinstance(scalar, pa.MapScalar):
+        return {_value(pair["key"]): _value(pair["value"]) for pair in scalar.values}
+    if isinstance(scalar, pa.ListScalar):
+        return [_value(each) for each in scalar.values]
+    try:
+        return scalar.as_py()
+    except (OverflowError, ValueError):
+        return scalar.value
 
 
 def plain(value: object) -> object:

@@ -78,3 +78,25 @@ def test_row_groups_do_not_follow_batches() -> None:
     file = pq.ParquetFile(io.BytesIO(written("parquet", *[BATCH] * 50)))
     assert (file.num_row_groups, file.metadata.num_rows) == (1, 150)
     assert ParquetOutput.ROWS > 150
+
+
+def test_times_beyond_pythons_are_shown_as_numbers() -> None:
+    far = 1_700_000_000_000_000  # microseconds for milliseconds
+    times = pa.array([0, far, None], pa.timestamp("ms", "UTC"))
+    nested = pa.StructArray.from_arrays([times], ["at"])
+    listed = pa.array([[far], [], None], pa.list_(pa.timestamp("s")))
+    mapped = pa.array([[("a", far)], None, []], pa.map_(pa.string(), pa.timestamp("ms")))
+    batch = pa.record_batch({"timestamp": times, "nested": nested, "listed": listed, "mapped": mapped})
+    for form in ("json", "csv", "table"):
+        file = io.BytesIO()
+        output = OUTPUTS[form](file, batch.schema)
+        output.write(batch)
+        output.close()
+        assert str(far) in file.getvalue().decode()
+    file = io.BytesIO()
+    OUTPUTS["json"](file, batch.schema).write(batch)
+    first, second, third = map(json.loads, file.getvalue().decode().splitlines())
+    assert first["timestamp"] == "1970-01-01T00:00:00.000Z"
+    assert (first["listed"], first["mapped"]) == ([far], {"a": far})
+    assert (second["timestamp"], second["nested"]) == (far, {"at": far})
+    assert third == {"timestamp": None, "nested": {"at": None}, "listed": None, "mapped": {}}
