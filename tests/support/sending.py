@@ -124,6 +124,8 @@ class Sending:
         self.deliveries: dict[str, Delivery] = {}
         self.completed: list[Completion] = []
         self._versions = {**VERSIONS, **(versions or {})}
+        # by node: what it offers instead; None for a request that it lacks
+        self.node_versions: dict[int, dict[int, tuple[int, int] | None]] = {}
         self._next_producer_id = PRODUCER_ID
         self._next_offset: Counter[int] = Counter()
         self._bytes: dict[tuple[int, tuple[int, int, int]], bytes] = {}
@@ -516,7 +518,8 @@ class Sending:
     def _answer_at_once(self, asked: Asked) -> None:
         message = asked.request.message
         if isinstance(message, messages.ApiVersionsRequest):
-            self._give(asked, versions_answer(self._versions))
+            offered = {**self._versions, **self.node_versions.get(asked.link.node_id, {})}
+            self._give(asked, versions_answer({key: each for key, each in offered.items() if each}))
         elif isinstance(message, messages.MetadataRequest):
             asked.is_held = self.metadata_waits
             if not asked.is_held:

@@ -354,6 +354,7 @@ cdef class Lane:
     cdef set _taken_back  # correlation ids by connection, of requests that the engine has seen
     cdef kb_lane_event[64] _others
     cdef int _other_count
+    cdef bint _has_polled            # in this turn
     cdef DeliveryQueue _queue
     cdef object _completing          # a lock: one thread at a time, so that callbacks keep their order
     cdef unsigned long _completer
@@ -506,6 +507,7 @@ cdef class Lane:
         cdef int reason = ANSWERED
         cdef int i
         self._other_count = 0
+        self._has_polled = False
         while reason == ANSWERED or reason == IDLE:
             with nogil:
                 reason = self._poll(poller, waker, deadline_ns)
@@ -519,29 +521,43 @@ cdef class Lane:
     cdef int _poll(self, int poller, Waker waker, int64_t deadline_ns) noexcept nogil:
         """Work until there is something for others."""
         cdef int64_t now_ns, until_ns, completion_ns
-        cdef int was_rung
+        cdef bint was_called
         while True:
             now_ns = kb_lane_now_ns()
             until_ns = min(self._step(now_ns), deadline_ns)
             kb_lane_flush_all(&self._raw, poller)
             if self._raw.needs_engine:
-                return UNUSUAL
+                return self._end_turn(UNUSUAL, poller, waker)
             completion_ns = kb_lane_completion_ns(&self._raw)
             if completion_ns <= now_ns:
                 if not self._queue.ring() and now_ns - completion_ns >= PATIENCE_NS:
                     return ANSWERED
                 completion_ns = now_ns + PATIENCE_NS
             if now_ns >= min(deadline_ns, self._engine_deadline_ns()):
-                return TIME
+                return self._end_turn(TIME, poller, waker)
             if now_ns >= self._rest_ns():
                 return IDLE
             until_ns = min(min(until_ns, completion_ns), min(self._engine_deadline_ns(), self._rest_ns()))
-            self._other_count = kb_lane_wait(&self._raw, poller, waker._reader, max(until_ns - now_ns, 0),
-                                             self._others, &was_rung)
-            if was_rung and waker.take_call():
+            was_called = self._look(poller, waker, max(until_ns - now_ns, 0))
+            if was_called:
                 return CALLED
             if self._other_count:
                 return EVENTS
+
+    cdef int _end_turn(self, int reason, int poller, Waker waker) noexcept nogil:
+        """End a turn, but not without a look at the sockets: they must be read, whatever the engine has to
+        do.
+        """
+        if not self._has_polled:
+            self._look(poller, waker, 0)
+        return reason
+
+    cdef bint _look(self, int poller, Waker waker, int64_t wait_ns) noexcept nogil:
+        """Wait for sockets, and do what the lane does with events. True if the waker was called."""
+        cdef int was_rung
+        self._has_polled = True
+        self._other_count = kb_lane_wait(&self._raw, poller, waker._reader, wait_ns, self._others, &was_rung)
+        return was_rung and waker.take_call()
 
     cdef int64_t _step(self, int64_t now_ns) noexcept nogil:
         cdef int64_t look_ns = kb_lane_step(&self._raw, now_ns)

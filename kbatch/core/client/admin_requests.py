@@ -402,7 +402,7 @@ class AdminRequests:
             node_id = self._coordinators.ready_node(key, request.pending, now_ns)
         if node_id is None:
             return
-        version = min(self._connections.version_of(node_id, request.kind), request.highest_version)
+        version = self._connections.version_of(node_id, request.kind, highest=request.highest_version)
         message = request.message(version)
         handle = partial(self._handle_response, request)
         self._connections.send(node_id, message, handle, now_ns, version=version)

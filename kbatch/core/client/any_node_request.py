@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from kbatch.core.client.cluster import Cluster
     from kbatch.core.client.connections import Connections
     from kbatch.errors import KafkaError
+    from kbatch.protocol.structs import Message
 
 # The shortest wait before the next look for a node.
 SHORTEST_DELAY_NS = 1_000_000
@@ -58,9 +59,17 @@ class AnyNodeRequest:
         """When to try to send it; NEVER_NS: after an event."""
         return NEVER_NS if self.is_in_flight else max(self.not_before_ns, self.retry_ns)
 
-    def find_node(self, connections: Connections, backoff: ExponentialBackoff, now_ns: int) -> int | None:
-        """Return a node that takes a request now. Without one, begin a connection or wait for it."""
-        node_id = connections.least_loaded(now_ns)
+    def find_node(
+        self,
+        connections: Connections,
+        backoff: ExponentialBackoff,
+        now_ns: int,
+        kind: type[Message] | None = None,
+    ) -> int | None:
+        """Return a node that takes a request of this `kind` now; one that lacks it only if all do. Without a
+        node, begin a connection or wait for it.
+        """
+        node_id = connections.least_loaded(now_ns, kind)
         if node_id is None:
             self.retry_ns = now_ns + max(backoff.delay_ns(0), SHORTEST_DELAY_NS)
             return None

@@ -58,18 +58,27 @@ class ApiVersions:
         levels = {row.name: row.max_version_level for row in answer.finalized_features}
         self.features = FinalizedFeatures(answer.finalized_features_epoch, levels)
 
-    def version_of(self, kind: type[Message], node: object) -> int:
-        """Return the highest version that both sides have. Raise UnsupportedVersionError, which names `node`,
-        without one.
-        """
-        lowest, highest = kind.versions.start, kind.versions.stop - 1
+    def common_version(self, kind: type[Message], highest: int | None = None) -> int | None:
+        """Return the highest version that both sides have, up to `highest`; None if there is none."""
+        lowest, own = kind.versions.start, kind.versions.stop - 1
         known = self._ranges.get(kind.api_key)
-        if known is not None and max(lowest, known[0]) <= min(highest, known[1]):
-            return min(highest, int(known[1]))
-        theirs = "does not have it" if known is None else f"has versions {known[0]} to {known[1]}"
-        raise UnsupportedVersionError(
-            f"{kind.__name__}: {node} {theirs}, this client has {lowest} to {highest}", api_key=kind.api_key
-        )
+        if known is None:
+            return None
+        common = min(own, int(known[1]), own if highest is None else highest)
+        return common if common >= max(lowest, known[0]) else None
+
+    def version_of(self, kind: type[Message], node: object, highest: int | None = None) -> int:
+        """Return the same. Raise UnsupportedVersionError, which names `node`, without one."""
+        version = self.common_version(kind, highest)
+        if version is None:
+            lowest, own = kind.versions.start, kind.versions.stop - 1
+            known = self._ranges.get(kind.api_key)
+            theirs = "does not have it" if known is None else f"has versions {known[0]} to {known[1]}"
+            ours = f"{lowest} to {own if highest is None else min(own, highest)}"
+            raise UnsupportedVersionError(
+                f"{kind.__name__}: {node} {theirs}, this client has {ours}", api_key=kind.api_key
+            )
+        return version
 
 
 def versions_request() -> Message:

@@ -262,23 +262,74 @@ class Connections:
         state = self._lanes[lane].get(node_id)
         return NEVER_NS if state is None else state.delay_ns(self._max_in_flight, now_ns)
 
-    def least_loaded(self, now_ns: int) -> int | None:
+    def least_loaded(self, now_ns: int, kind: type[Message] | None = None) -> int | None:
         """Return the node for a request that any node answers; None means wait.
 
         It is a ready one with the fewest requests in flight. If none is ready, it is one that connects, or
-        else the one with the oldest attempt that is not backed off.
+        else the one with the oldest attempt that is not backed off. A node that lacks a request of this
+        `kind` is the last resort.
         """
-        found = least_loaded(self._candidates, self._max_in_flight, self._random, now_ns)
+        candidates = self._candidates
+        if kind is not None:
+            candidates = [state for state in candidates if not state.lacks(kind)] or candidates
+        found = least_loaded(candidates, self._max_in_flight, self._random, now_ns)
         return None if found is None else found.node.node_id
 
-    def version_of(self, node_id: int, kind: type[Message], lane: int = 0) -> int:
-        """Return the highest version of a request that both sides have. Raise UnsupportedVersionError if
-        there is none.
+    def version_of(
+        self, node_id: int, kind: type[Message], lane: int = 0, *, highest: int | None = None
+    ) -> int:
+        """Return the highest version of a request that both sides have, up to `highest`. Raise
+        UnsupportedVersionError if there is none.
         """
         state = self._lanes[lane].get(node_id)
         if state is None or state.versions is None:
             raise IllegalStateError(f"the versions of node {node_id} are not known: it was never ready")
-        return state.versions.version_of(kind, state)
+        return state.versions.version_of(kind, state, highest)
+
+    def lacks(self, node_id: int, kind: type[Message], *, highest: int | None = None) -> bool:
+        """True if the node is connected, and offers no such request; `renew_versions` may end that."""
+        state = self._lanes[0].get(node_id)
+        return state is not None and state.lacks(kind, highest)
+
+    def is_offered(self, kind: type[Message], now_ns: int, *, highest: int | None = None) -> bool:
+        """False if every node of the cluster is connected and lacks the request. Others are connected to."""
+        for node_id in sorted(self._node_ids):
+            self.connect(node_id, now_ns)
+        return not all(state.lacks(kind, highest) for state in self._candidates)
+
+    def renew_versions(self, node_id: int, kind: type[Message], now_ns: int) -> int:
+        """Request the versions of a node again that lacks a request, after a wait that doubles. Return the
+        time until the next look.
+        """
+        state = self._lanes[0][node_id]
+        if now_ns >= state.renew_versions_ns:
+            if not state.renewals:
+                self._report(
+                    state,
+                    f"it does not offer {kind.__name__} in any version from {kind.versions.start} to "
+                    f"{kind.versions.stop - 1}, and gets none until it does",
+                    None,
+                    logging.WARNING,
+                )
+            if state.can_send(self._max_in_flight, now_ns):
+                assert state.connection is not None and state.versions is not None
+                version = state.versions.common_version(messages.ApiVersionsRequest) or 0
+                handle = partial(self._handle_renewed_versions, state, state.connection)
+                self._send(
+                    state, versions_request(), version, handle, now_ns, read=self._versions_reader.read
+                )
+            state.renew_versions_ns = now_ns + self._reconnect_backoff.delay_ns(state.renewals)
+            state.renewals += 1
+        return self.renewal_delay_ns(node_id, now_ns)
+
+    def renewal_delay_ns(self, node_id: int, now_ns: int) -> int:
+        """Return the time until `renew_versions` requests them."""
+        return max(self._lanes[0][node_id].renew_versions_ns - now_ns, 0)
+
+    def _handle_renewed_versions(self, state: NodeState, connection: Connection, response: Response) -> None:
+        answer = response.message
+        if answer is not None and not answer.error_code and state.connection is connection:
+            state.versions = self._versions_reader.versions_of(answer)
 
     def finalized_features(self, node_id: int) -> FinalizedFeatures:
         """Return the features of the cluster from the node's last answer to ApiVersions."""
@@ -390,20 +441,22 @@ class Connections:
 
     # Lending, while the owner waits
 
-    def lendable(self, now_ns: int) -> list[tuple[Connection, ApiVersions]]:
-        """Return the connections that may be lent, with the versions of their nodes: the owner of each sends
-        and receives on it until it calls `take_back`.
+    def lendable(self, kind: type[Message], now_ns: int, *, highest: int) -> list[tuple[Connection, int]]:
+        """Return the connections that may be lent for requests of this `kind`, with the version of these: the
+        owner of each sends and receives on it until it calls `take_back`.
         """
-        return [
-            (state.connection, state.versions)
-            for state in self._lanes[0].values()
-            if state.can_lend(now_ns) and state.connection is not None and state.versions is not None
-        ]
+        found = []
+        for state in self._lanes[0].values():
+            version = _lent_version(state, kind, highest, now_ns)
+            if version is not None:
+                assert state.connection is not None
+                found.append((state.connection, version))
+        return found
 
-    def can_lend(self, node_id: int, now_ns: int) -> bool:
-        """True if the node's connection may be lent."""
+    def can_lend(self, node_id: int, kind: type[Message], now_ns: int, *, highest: int) -> bool:
+        """True if the node's connection is among the `lendable` ones."""
         state = self._lanes[0].get(node_id)
-        return state is not None and state.can_lend(now_ns)
+        return state is not None and _lent_version(state, kind, highest, now_ns) is not None
 
     def take_back(
         self, lent: Lent, kind: type[Message], handle: Callable[[LentRequest], tuple[Any, Any]], now_ns: int
@@ -578,6 +631,7 @@ class Connections:
             )
             return
         state.versions = versions = self._versions_reader.versions_of(message)
+        state.renew_versions_ns = state.renewals = 0
         if not self._serves_clients(state, versions, now_ns):
             return
         if self._mechanism:
@@ -1038,6 +1092,15 @@ class Connections:
         """Return nodes whose connections failed or ended since the last call: metadata may be outdated."""
         disconnected, self._disconnected = self._disconnected, set()
         return sorted(disconnected)
+
+
+def _lent_version(state: NodeState, kind: type[Message], highest: int, now_ns: int) -> int | None:
+    """Return the version of requests on the node's connection while it is lent; None if it may not be. Who
+    leaves requests to a borrower and who lends must not disagree: nobody would send them.
+    """
+    if state.versions is None or not state.can_lend(now_ns):
+        return None
+    return state.versions.common_version(kind, highest)
 
 
 def _fail_requests(requests: Iterable[Request], error: KafkaError, now_ns: int) -> None:

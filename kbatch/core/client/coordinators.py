@@ -133,7 +133,7 @@ class Coordinators:
         search = coordinator.search
         if search.is_in_flight or now_ns < search.not_before_ns:
             return
-        node_id = search.find_node(self._connections, self._backoff, now_ns)
+        node_id = search.find_node(self._connections, self._backoff, now_ns, messages.FindCoordinatorRequest)
         if node_id is not None:
             version = self._connections.version_of(node_id, messages.FindCoordinatorRequest)
             handle = partial(coordinator.handle_found, key, self._backoff)

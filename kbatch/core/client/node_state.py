@@ -21,6 +21,7 @@ from kbatch.core.client.backoff import NEVER_NS
 from kbatch.core.client.cluster import Node
 from kbatch.core.client.connection import Connection
 from kbatch.errors import IllegalStateError
+from kbatch.protocol.structs import Message
 
 
 class ConnectionState(Enum):
@@ -102,6 +103,10 @@ class NodeState:
         The time before which nothing is sent (KIP-219).
     versions : ApiVersions | None
         Its last answer to ApiVersions.
+    renew_versions_ns : int
+        When `versions` may be requested again at the earliest.
+    renewals : int
+        How often they were, on this connection.
     reported : str | None
         The last failure that was logged for the user; None if a request was answered since.
     is_leaving : bool
@@ -117,6 +122,8 @@ class NodeState:
         "is_leaving",
         "node",
         "not_before_ns",
+        "renew_versions_ns",
+        "renewals",
         "reported",
         "setup_deadline_ns",
         "setup_failures",
@@ -138,6 +145,8 @@ class NodeState:
         self.setup_deadline_ns = NEVER_NS
         self.throttled_until_ns = 0
         self.versions: ApiVersions | None = None
+        self.renew_versions_ns = 0
+        self.renewals = 0
         self.reported: str | None = None
         self.is_leaving = False
         self._last_address: Address | None = None
@@ -197,6 +206,16 @@ class NodeState:
             and now_ns >= self.throttled_until_ns
             and now_ns < connection.session.end_ns
             and not self.is_leaving
+        )
+
+    def lacks(self, kind: type[Message], highest: int | None = None) -> bool:
+        """True if it is connected, and does not offer a request in any version of this client up to
+        `highest`.
+        """
+        return (
+            self.is_established
+            and self.versions is not None
+            and self.versions.common_version(kind, highest) is None
         )
 
     def can_lend(self, now_ns: int) -> bool:

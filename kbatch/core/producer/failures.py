@@ -61,12 +61,17 @@ def expiry_error(
     config: ProducerConfig,
     now_ns: int,
     failure: KafkaError | None,
+    why: str,
 ) -> KafkaTimeoutError:
-    """Return the error of an expired batch; `entry` if it has a sequence, `failure` if connections fail."""
+    """Return the error of an expired batch; `entry` if it has a sequence, `failure` if connections fail,
+    `why` if it is known what keeps the batch from being sent.
+    """
     tried = f"tried {batch.attempts + (batch.was_sent and entry is not None and entry.is_in_flight)} times"
     if not batch.was_sent:
         tried = "never sent"
     last = f"; the last error was: {entry.last_error}" if entry is not None and entry.last_error else ""
+    if why:
+        last += f"; {why}"
     if failure is not None:
         last += f"; the last connection failed: {failure}"
     error = KafkaTimeoutError(

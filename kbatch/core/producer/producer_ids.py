@@ -11,7 +11,7 @@ from kbatch._native.send.in_flight import NO_IDENTITY, Identity
 from kbatch.core.client.any_node_request import AnyNodeRequest
 from kbatch.core.client.backoff import NEVER_NS
 from kbatch.core.producer.idempotence import Idempotence, WithoutIdempotence
-from kbatch.errors import ErrorCode, error_of
+from kbatch.errors import ErrorCode, UnsupportedVersionError, error_of
 from kbatch.protocol import messages
 
 if TYPE_CHECKING:
@@ -55,17 +55,37 @@ class ProducerIds:
         self._sequences = sequences
         self._sender = sender
         self._pending = AnyNodeRequest()
+        self._had_id = False
 
     def run(self, now_ns: int) -> None:
         """Send the request if it is due."""
         pending = self._pending
         if pending.is_in_flight or now_ns < pending.not_before_ns:
             return
-        node_id = pending.find_node(self._connections, self._backoff, now_ns)
-        if node_id is not None:
-            pending.is_in_flight = True
-            request = init_producer_id(None, NO_TRANSACTION_TIMEOUT_MS)
-            self._connections.send(node_id, request, self._handle_response, now_ns)
+        kind = messages.InitProducerIdRequest
+        node_id = pending.find_node(self._connections, self._backoff, now_ns, kind)
+        if node_id is None:
+            return
+        if self._connections.lacks(node_id, kind):
+            self._handle_lack(node_id, now_ns)
+            return
+        pending.is_in_flight = True
+        request = init_producer_id(None, NO_TRANSACTION_TIMEOUT_MS)
+        self._connections.send(node_id, request, self._handle_response, now_ns)
+
+    def _handle_lack(self, node_id: int, now_ns: int) -> None:
+        """Wait for a node that offers the request, as no node does now. Without an id this cluster never had
+        it, and idempotence is impossible.
+        """
+        try:
+            self._connections.version_of(node_id, messages.InitProducerIdRequest)
+        except UnsupportedVersionError as error:
+            if not self._had_id:
+                error.add_note("enable.idempotence=false needs no such request")
+                self._sender.fail_for_good(error)
+                return
+        delay_ns = self._connections.renew_versions(node_id, messages.InitProducerIdRequest, now_ns)
+        self._pending.retry_ns = now_ns + delay_ns
 
     @property
     def deadline_ns(self) -> int:
@@ -77,6 +97,7 @@ class ProducerIds:
         pending.is_in_flight = False
         if message is not None and message.error_code == ErrorCode.NONE:
             pending.attempts = 0
+            self._had_id = True
             assert isinstance(self._sequences, Idempotence)
             self._sequences.adopt(identity_of(message))
             self._sender.identity_changed(response.now_ns)

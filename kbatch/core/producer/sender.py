@@ -126,6 +126,7 @@ class Sender:
         self._used_topics: set[str] = set()  # in recorded ones
         self._nodes_of_engine: set[int] = set()  # whose batches the lane does not send
         self._has_left_batches = False  # to the lane
+        self._was_offered = False  # a Produce request, by any node
         self.unanswered_count = 0  # Produce requests
         self.first_failure: KafkaError | None = None
         self.fatal_error: KafkaError | None = None
@@ -192,9 +193,12 @@ class Sender:
 
     def _can_send(self, node_id: int, now_ns: int) -> bool:
         connections = self._connections
-        is_ready = connections.is_ready(node_id, now_ns)
+        lacks = self._lacks_produce(node_id)
+        is_ready = not lacks and connections.is_ready(node_id, now_ns)
         self._accumulator.note_ready_node(node_id, now_ns, is_ready)
-        if not is_ready:
+        if lacks:
+            self._wait_for_produce(node_id, now_ns)
+        elif not is_ready:
             connections.connect(node_id, now_ns)
             self._look_again(now_ns, max(1, connections.delay_ns(node_id, now_ns)))
         return is_ready
@@ -204,9 +208,45 @@ class Sender:
         if node_id in self._nodes_of_engine:
             self._nodes_of_engine.discard(node_id)
             return False
-        leaves = self.has_lane and self._connections.can_lend(node_id, now_ns)
+        leaves = self.has_lane and self._connections.can_lend(
+            node_id, messages.ProduceRequest, now_ns, highest=self._sequences.highest_produce_version
+        )
         self._has_left_batches |= leaves
         return leaves
+
+    # Nodes without Produce requests
+
+    def _lacks_produce(self, node_id: int) -> bool:
+        """True if the node offers no Produce request that this producer may send, for now."""
+        return self._connections.lacks(
+            node_id, messages.ProduceRequest, highest=self._sequences.highest_produce_version
+        )
+
+    def _wait_for_produce(self, node_id: int, now_ns: int) -> None:
+        """Leave batches to a node that lacks the request until it offers one, or another node leads. The
+        producer ends if no node has ever offered one: then it does not fit to the cluster.
+        """
+        highest = self._sequences.highest_produce_version
+        connections, kind = self._connections, messages.ProduceRequest
+        if not self._was_offered and not connections.is_offered(kind, now_ns, highest=highest):
+            try:
+                connections.version_of(node_id, kind, highest=highest)
+            except UnsupportedVersionError as error:
+                self.fail_for_good(error)
+            return
+        self._cluster.request_update(now_ns)
+        self._look_again(now_ns, max(1, connections.renew_versions(node_id, kind, now_ns)))
+
+    def _why_unsent(self, batch: ProducerBatch) -> str:
+        """Return what keeps the batch from being sent; empty if nothing is known."""
+        leader, _ = self._cluster.snapshot.leader(batch.topic, batch.partition)
+        if leader < 0:
+            return "its partition has no known leader"
+        if self._lacks_produce(leader):
+            kind = messages.ProduceRequest
+            highest = min(kind.versions.stop - 1, self._sequences.highest_produce_version)
+            return f"node {leader} offers no Produce version {kind.versions.start}..{highest}"
+        return ""
 
     def _note_busy(self, nodes: Collection[int], now_ns: int) -> None:
         """Let batches for nodes that cannot take a request wake no sender: an event will. After a failure
@@ -217,7 +257,10 @@ class Sender:
         )
 
     def _is_busy(self, node_id: int, now_ns: int) -> bool:
-        return self._connections.delay_ns(node_id, now_ns) == NEVER_NS
+        connections = self._connections
+        if self._lacks_produce(node_id):
+            return connections.renewal_delay_ns(node_id, now_ns) > 0
+        return connections.delay_ns(node_id, now_ns) == NEVER_NS
 
     def _look_again(self, now_ns: int, delay_ns: int) -> None:
         self.deadline_ns = min(self.deadline_ns, now_ns + delay_ns)
@@ -238,12 +281,10 @@ class Sender:
 
     def _send(self, node_id: int, batches: list[ProducerBatch], now_ns: int) -> None:
         """Send the batches in one request; the node takes no other until it is written."""
-        try:
-            highest = self._connections.version_of(node_id, messages.ProduceRequest)
-            version = min(highest, self._sequences.highest_produce_version)
-        except UnsupportedVersionError as error:
-            self.fail_for_good(error)
-            return
+        version = self._connections.version_of(
+            node_id, messages.ProduceRequest, highest=self._sequences.highest_produce_version
+        )
+        self._was_offered = True
         attempt = ProduceAttempt(node_id, now_ns)
         self._admit_each(attempt, batches, now_ns)
         if not attempt.entries:
@@ -340,9 +381,7 @@ class Sender:
             if completed:
                 deliver(completed)
 
-        self._lane = lane = _lane_of(
-            self._config, self._accumulator, self._unrecorded, note_answered, queue
-        )
+        self._lane = lane = _lane_of(self._config, self._accumulator, self._unrecorded, note_answered, queue)
         if queue is not None:
             queue.source, queue.has_finished = lane.complete, lane.has_answered
             queue.rest = self.record_answered
@@ -385,11 +424,10 @@ class Sender:
         )
         self._has_left_batches = False
         nodes = set()
-        for connection, versions in self._connections.lendable(now_ns):
-            try:
-                version = versions.version_of(messages.ProduceRequest, connection.node)
-            except UnsupportedVersionError:
-                continue
+        for connection, version in self._connections.lendable(
+            messages.ProduceRequest, now_ns, highest=self._sequences.highest_produce_version
+        ):
+            self._was_offered = True
             node_id = connection.node.node_id
             nodes.add(node_id)
             requests = connection.lend_requests()
@@ -398,7 +436,7 @@ class Sender:
                 node_id,
                 connection.connection_id,
                 descriptor_of(connection.connection_id),
-                min(version, self._sequences.highest_produce_version),
+                version,
                 next_correlation_id=connection.next_correlation_id,
                 queued_bytes=connection.queued_bytes,
                 engine_count=len(connection.in_flight),
@@ -667,7 +705,8 @@ class Sender:
 
     def _expiry_error(self, batch: ProducerBatch, entry: InFlight | None, now_ns: int) -> KafkaError:
         failure = self._connections.authentication_error or self._connections.last_failure
-        return expiry_error(batch, entry, self._config, now_ns, failure)
+        why = "" if entry is not None and entry.is_in_flight else self._why_unsent(batch)
+        return expiry_error(batch, entry, self._config, now_ns, failure, why)
 
     def _give_up(
         self,

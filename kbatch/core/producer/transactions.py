@@ -319,8 +319,8 @@ class Transactions:
                 return True
             return False
         try:
-            version = self._connections.version_of(node_id, operation.request)
-            version = min(version, operation.highest_version(self._sequences.transaction_version))
+            highest = operation.highest_version(self._sequences.transaction_version)
+            version = self._connections.version_of(node_id, operation.request, highest=highest)
             message = operation.message(self._id, self._sequences.identity, version)
             handle = partial(self._handle_response, operation)
             self._connections.send(node_id, message, handle, now_ns, version=version)

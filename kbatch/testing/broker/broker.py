@@ -368,6 +368,17 @@ class Broker:
 
         self._call(move)
 
+    def hide_requests(self, node: int, *apis: str) -> None:
+        """Let the node's answers to ApiVersions leave these requests out, as those of a broker do that is
+        half started, or downgraded; without `apis` they are whole again. Connections stay.
+        """
+        hidden = frozenset(map(request_class, apis))
+
+        def hide(core: BrokerCore) -> None:
+            core.state.cluster.node(node).hidden = hidden
+
+        self._call(hide)
+
     def stop_node(self, node: int) -> None:
         """Cut the node's connections, and move its partitions to other running replicas, if there are any.
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from kbatch.codec.segments import check_topic, sync_directory
 from kbatch.errors import ErrorCode
+from kbatch.protocol.structs import Message
 from kbatch.testing.broker.broker_error import BrokerError
 from kbatch.testing.broker.partition import Partition
 from kbatch.testing.broker.topic_config import TopicConfig
@@ -27,15 +28,18 @@ STATE_FILE = "cluster.json"
 
 
 class Node:
-    """A broker of the cluster: its address, with a port for each listener, and its state."""
+    """A broker of the cluster: its address, with a port for each listener, and its state. Its answers to
+    ApiVersions leave out the requests in `hidden`.
+    """
 
-    __slots__ = ("host", "is_running", "node_id", "ports")
+    __slots__ = ("hidden", "host", "is_running", "node_id", "ports")
 
     def __init__(self, node_id: int) -> None:
         self.node_id = node_id
         self.host = ""
         self.ports: list[int] = []
         self.is_running = True
+        self.hidden: frozenset[type[Message]] = frozenset()
 
 
 class ClusterPartition:

@@ -38,9 +38,10 @@ def api_versions(
     if context.version >= 3 and not all(CLIENT_SOFTWARE.fullmatch(name) for name in names):
         return messages.ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
     context.connection.session.versions_are_known()
+    hidden = state.cluster.node(context.connection.node_id).hidden
     return messages.ApiVersionsResponse(
         # classes can be hashed, their objects not
-        api_keys=[_api_version(kind) for kind in state.answered_requests],  # type: ignore[arg-type]
+        api_keys=[_api_version(kind) for kind in state.answered_requests if kind not in hidden],  # type: ignore[arg-type]
         supported_features=[
             messages.ApiVersionsResponse.SupportedFeatureKey(name=name, min_version=0, max_version=highest)
             for name, highest in FEATURES.items()

@@ -104,3 +104,23 @@ def test_requests_in_flight_are_counted_once(served: Any) -> None:
             producer.send("t", b"", partition=0).result(HANG_SECONDS)
         assert metric(producer, "requests-in-flight") == 0
     assert len(broker.records("t", 0)) == 11
+
+
+@pytest.mark.parametrize("lane", ["auto", "python", "tls"])
+def test_a_node_without_produce_stops_no_other(lane: str) -> None:
+    with Broker(topics={"t": 2}, nodes=2, tls=lane == "tls") as broker:
+        broker.move_leader("t", 0, 0)
+        broker.move_leader("t", 1, 1)
+        settings = broker.client_settings() | {"linger.ms": 0}
+        if lane == "python":
+            settings["kbatch.lane"] = "python"
+        with new_producer(settings) as producer:
+            producer.send("t", b"first", partition=1).result(HANG_SECONDS)
+            broker.hide_requests(1, "Produce")
+            broker.drop_connection("Produce", when="before")
+            waits = producer.send("t", b"waits", partition=1)
+            for _ in range(30):
+                producer.send("t", b"goes", partition=0).result(HANG_SECONDS)
+            assert not waits.done()
+            broker.hide_requests(1)
+            assert waits.result(HANG_SECONDS).offset == 1

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import random
+import select
+import socket
 from collections import deque
 from typing import Any
 
@@ -12,9 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kbatch._native.batch.delivery import Completion
+from kbatch._native.io.waker import Waker
 from kbatch._native.send.cluster_view import ClusterView
 from kbatch._native.send.in_flight import Identity, InFlight, PartitionState
-from kbatch._native.send.lane import Answered, Lane, LentRequest
+from kbatch._native.send.lane import CAN_WAIT, Answered, Lane, LentRequest
 from kbatch._native.send.produce_wire import ProduceFrame
 from kbatch._native.send.sealing import SealPolicy
 from kbatch.protocol import codec, messages
@@ -437,3 +440,18 @@ def test_a_late_answer_ends_the_turn_in_time() -> None:
     put(turn.records, now_ns=NOW_NS)
     turn.send()
     assert turn.step() == NOW_NS + 1500 * MS
+
+
+@pytest.mark.skipif(not CAN_WAIT, reason="this system has no lane that waits for sockets")
+@pytest.mark.parametrize("is_late", [True, False], ids=["after the deadline", "with work for the engine"])
+def test_a_turn_that_is_over_at_once_still_looks_at_sockets(is_late: bool) -> None:
+    turn = Turn([NODE, NODE + 1])
+    if not is_late:
+        put(turn.records, partition=1)  # of a node that is not lent
+    turn.begin()
+    ours, theirs = socket.socketpair()
+    with ours, theirs, select.epoll() as poller:
+        poller.register(ours, select.EPOLLIN)
+        theirs.send(b"x")
+        found = turn.lane.wait(poller.fileno(), Waker(), 0 if is_late else NEVER_NS, lambda: None)
+        assert found == [(ours.fileno(), select.EPOLLIN)]
