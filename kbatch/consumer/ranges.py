@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from operator import index
 from typing import NamedTuple
 
+from kbatch.core.client.cluster import NO_TOPIC_ID
 from kbatch.core.consumer.partition_state import EARLIEST, LATEST, OffsetSpec
 from kbatch.errors import DataLossError, OffsetOutOfRangeError
 from kbatch.records import INT32_MAX, INT64_MAX, TopicPartition, check_integer, checked_partition
@@ -44,10 +45,13 @@ class Ranges(NamedTuple):
         In the order of the partitions, without empty ranges.
     lost : dict of TopicPartition to list of tuple[int, int]
         The ranges that the log does not have any more: the first offset, and the one after the last.
+    topic_id : bytes
+        The id of the topic that the ranges are of; all zero if brokers have no ids.
     """
 
     ranges: dict[TopicPartition, Range]
     lost: dict[TopicPartition, Gaps]
+    topic_id: bytes = NO_TOPIC_ID
 
 
 def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
@@ -200,6 +204,16 @@ def loss_of(
         loss = data_loss({partition: [gap]})
     loss.__cause__ = error
     return loss
+
+
+def checked_topic_ids(given: Mapping[str, bytes] | None) -> Mapping[str, bytes]:
+    """Return ids of topics. TypeError or ValueError unless each has 16 bytes."""
+    for topic, topic_id in (given or {}).items():
+        if not isinstance(topic_id, bytes):
+            raise TypeError(f"topic_ids[{topic!r}] must be bytes, got {type(topic_id).__name__}")
+        if len(topic_id) != len(NO_TOPIC_ID):
+            raise ValueError(f"topic_ids[{topic!r}] must have 16 bytes, got {len(topic_id)}")
+    return given or {}
 
 
 def checked_ranges(given: Mapping[TopicPartition, tuple[int, int | None]]) -> dict[TopicPartition, Range]:

@@ -129,6 +129,7 @@ def read_table(
             value=value,
             layout=layout,
             on_data_loss=on_data_loss,
+            topic_ids={topic: found.topic_id},
             progress=progress,
         ) as reading:
             for batch in reading:
@@ -199,6 +200,7 @@ def scan_topic(
             layout=layout,
             batch_rows=batch_rows,
             on_data_loss=on_data_loss,
+            topic_ids={topic: found.topic_id},
             progress=progress,
         )
         batches = _OwnedReading(reader, reading)

@@ -36,12 +36,14 @@ from kbatch.consumer.ranges import (
     check_choice,
     checked_partitions,
     checked_ranges,
+    checked_topic_ids,
     loss_of,
     places_of,
     ranges_of,
 )
 from kbatch.consumer.runtime import ReaderRuntime, configured
-from kbatch.core.consumer.calls import OffsetLookup, TopicNames
+from kbatch.core.client.cluster import NO_TOPIC_ID
+from kbatch.core.consumer.calls import OffsetLookup, TopicListing, TopicNames
 from kbatch.core.consumer.leader_requests import FoundOffset
 from kbatch.core.consumer.partition_state import (
     EARLIEST,
@@ -62,7 +64,7 @@ from kbatch.errors import (
 from kbatch.metrics import MetricName
 from kbatch.network import ThreadNetwork
 from kbatch.network.decoding import Decoding, decoder_count
-from kbatch.records import INT64_MAX, TopicPartition, check_integer
+from kbatch.records import INT64_MAX, TopicPartition, check_integer, check_text
 from kbatch.waiting.threads import ThreadWaiter
 
 if TYPE_CHECKING:
@@ -246,6 +248,7 @@ class Reading(Generic[Item]):
         ranges: Mapping[TopicPartition, Range],
         decode: Callable[[Result], Piece[Item] | None],
         *,
+        topic_ids: Mapping[str, bytes],
         threads: int,
         skips: bool,
         report: Callable[[ReadProgress], object] | None,
@@ -267,11 +270,15 @@ class Reading(Generic[Item]):
         self.progress = ReadProgress(0, 0, 0, total)
         self.lost: dict[TopicPartition, list[tuple[int, int]]] = {}
         if ranges:
-            self._begin(ranges, ends, decode, threads)
+            starts = {
+                each: Start(found.start, topic_id=topic_ids.get(each.topic, NO_TOPIC_ID))
+                for each, found in ranges.items()
+            }
+            self._begin(starts, ends, decode, threads)
 
     def _begin(
         self,
-        ranges: Mapping[TopicPartition, Range],
+        starts: Mapping[TopicPartition, Start],
         ends: Mapping[TopicPartition, int],
         decode: Callable[[Result], Piece[Item] | None],
         threads: int,
@@ -284,11 +291,7 @@ class Reading(Generic[Item]):
             notify=runtime.changed.notify,
         )
         runtime.engine.submit(partial(inbox.begin, decoding, inbox.generation))
-        inbox.generation = runtime.engine.assign(
-            {each: Start(found.start) for each, found in ranges.items()},
-            ends,
-            reset=EARLIEST if self._skips else None,
-        )
+        inbox.generation = runtime.engine.assign(starts, ends, reset=EARLIEST if self._skips else None)
         runtime.network.wake()
 
     @property
@@ -520,6 +523,31 @@ class TopicReader(ReadingClient):
         at_once(self._runtime.await_calls, [call], self._runtime.engine.list_topics)
         return sorted(call.answer)
 
+    def describe(self, topics: Iterable[str] | None = None) -> dict[str, TopicListing]:
+        """Return the id and the number of partitions of topics, as brokers know them now. Topics that are not
+        there, and those that this client may not see, are left out.
+
+        Parameters
+        ----------
+        topics : iterable of str or None
+            None for all that this client may see.
+
+        Raises
+        ------
+        TypeError
+            `topics` are not names.
+        KafkaTimeoutError
+            No answer came within default.api.timeout.ms.
+        """
+        if isinstance(topics, str):
+            raise TypeError(f"topics must be a list of names, got the str {topics!r}; pass [{topics!r}]")
+        names = None if topics is None else list(topics)
+        for name in names or ():
+            check_text("topic", name)
+        call = TopicNames(names)
+        at_once(self._runtime.await_calls, [call], self._runtime.engine.list_topics)
+        return call.answer
+
     def partitions(self, topic: str) -> list[int]:
         """Return the partitions of a topic, in order.
 
@@ -592,7 +620,10 @@ class TopicReader(ReadingClient):
         """
         check_choice("on_data_loss", on_data_loss, DATA_LOSS)
         now = datetime.now(UTC)
-        chosen = checked_partitions(topic, partitions, self.partitions(topic))
+        # what the client knows already may be of an earlier topic of that name
+        described = self.describe([topic]).get(topic)
+        known = self.partitions(topic) if described is None else range(described.partition_count)
+        chosen = checked_partitions(topic, partitions, known)
         asked: list[dict[int, int | OffsetSpec]] = [
             dict.fromkeys(chosen, EARLIEST),
             dict.fromkeys(chosen, LATEST),
@@ -612,7 +643,8 @@ class TopicReader(ReadingClient):
             for place, offsets in zip(asked[2:], found, strict=True)
         )
         log = {each: (first[each], last[each]) for each in chosen}
-        return ranges_of(topic, starts, ends[0] if ends else None, log, on_data_loss=on_data_loss)
+        ranges = ranges_of(topic, starts, ends[0] if ends else None, log, on_data_loss=on_data_loss)
+        return ranges if described is None else ranges._replace(topic_id=described.topic_id)
 
     def _look_up(self, topic: str, places: Iterable[Mapping[int, int | OffsetSpec]]) -> list[dict[int, int]]:
         """Return the offsets of places; for times after all records, the ends."""
@@ -651,6 +683,7 @@ class TopicReader(ReadingClient):
         layout: str = "copy",
         batch_rows: int | None = None,
         on_data_loss: str = "raise",
+        topic_ids: Mapping[str, bytes] | None = None,
         progress: Callable[[ReadProgress], object] | None = None,
     ) -> Reading[pa.RecordBatch]:
         """Return an iterator over the records of ranges as record batches, as they come: those of a partition
@@ -676,6 +709,10 @@ class TopicReader(ReadingClient):
             Maximum rows of a batch.
         on_data_loss : "raise" or "skip"
             What to do when records are gone before they are read. The iterator's `lost` has what was skipped.
+        topic_ids : mapping of str to bytes, or None
+            By topic the id that the ranges are of, from `describe` or `ranges`. If the topic was deleted and
+            created again since, the records are gone. Ranges of topics that are not named here are of the
+            topic that has the name when the read begins.
         progress : callable or None
             Called with a ReadProgress after each answer that was read, on the thread that iterates.
 
@@ -693,19 +730,20 @@ class TopicReader(ReadingClient):
             check_integer("batch_rows", batch_rows, 1, INT64_MAX)
         decode = partial(_batches_of, projection, batch_rows)
         threads = self.config.kbatch_decode_threads or decoder_count()
-        return self._start(ranges, decode, on_data_loss, progress, threads=threads)
+        return self._start(ranges, decode, on_data_loss, topic_ids, progress, threads=threads)
 
     def read_records(
         self,
         ranges: Mapping[TopicPartition, tuple[int, int | None]],
         *,
         on_data_loss: str = "raise",
+        topic_ids: Mapping[str, bytes] | None = None,
         progress: Callable[[ReadProgress], object] | None = None,
     ) -> Reading[ConsumerRecord]:
         """Return an iterator over the records of ranges as objects. Parameters, order and errors are those of
         `read`.
         """
-        return self._start(ranges, _Records, on_data_loss, progress, threads=0)
+        return self._start(ranges, _Records, on_data_loss, topic_ids, progress, threads=0)
 
     @property
     def groups(self) -> Groups:
@@ -722,11 +760,12 @@ class TopicReader(ReadingClient):
         ranges: Mapping[TopicPartition, tuple[int, int | None]],
         decode: Callable[[FetchedRecords], Piece[Item]],
         on_data_loss: str,
+        topic_ids: Mapping[str, bytes] | None,
         progress: Callable[[ReadProgress], object] | None,
         *,
         threads: int,
     ) -> Reading[Item]:
-        checked = checked_ranges(ranges)
+        checked, ids = checked_ranges(ranges), checked_topic_ids(topic_ids)
         check_choice("on_data_loss", on_data_loss, DATA_LOSS)
         self._runtime.check_usable()
         current = None if self._reading is None else self._reading()
@@ -739,6 +778,7 @@ class TopicReader(ReadingClient):
             self._inbox,
             checked,
             partial(_decoded, decode),
+            topic_ids=ids,
             threads=threads,
             skips=on_data_loss == "skip",
             report=progress,

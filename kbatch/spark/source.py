@@ -3,7 +3,8 @@
 Theory of operation. `reader` runs in a process of the driver. It checks the options, asks the brokers for
 partitions and offsets, and plans a task for each range of offsets. Its result is pickled to the tasks. A task
 reads its range with a TopicReader that its worker process keeps, see `kept_readers`. A retried task reads the
-same offsets, so it returns the same rows.
+same offsets of the same topic, by its id, so it returns the same rows, whatever the kept reader knows of
+topics that had the name before.
 """
 
 from __future__ import annotations
@@ -48,7 +49,14 @@ def read_range(options: SourceOptions, schema: pa.Schema, task: OffsetRange) -> 
     columns = kbatch_columns(schema.names)
     try:
         with kept_readers.reader(options.settings) as reader:
-            reading = reader.read(ranges, columns=columns, key=key, value=value, on_data_loss=on_data_loss)
+            reading = reader.read(
+                ranges,
+                columns=columns,
+                key=key,
+                value=value,
+                on_data_loss=on_data_loss,
+                topic_ids={task.topic: task.topic_id},
+            )
             with reading:  # Spark may want only the first rows
                 for batch in reading:
                     yield from declared_batches(spark_columns(batch, schema), schema)
@@ -75,13 +83,16 @@ class KbatchReader(DataSourceReader):
         options = self._options
         with TopicReader({"client.id": "kbatch-spark-driver", **options.settings}) as catalog:
             planner = OffsetPlanner(catalog, options)
-            starts, ends = planner.resolve(options.starting), planner.resolve(options.ending)
-            if starts.keys() != ends.keys():
+            starts, topic_ids = planner.resolve(options.starting), planner.topic_ids
+            ends = planner.resolve(options.ending)
+            changed = {str(place) for place in starts.keys() ^ ends.keys()}
+            changed |= {topic for topic, each in topic_ids.items() if planner.topic_ids.get(topic) != each}
+            if changed:
                 raise ValueError(
-                    "partitions were added or deleted while the read was planned: "
-                    f"{sorted(map(str, starts.keys() ^ ends.keys()))}; run the query again"
+                    f"topics or partitions were added or deleted while the read was planned: "
+                    f"{sorted(changed)}; run the query again"
                 )
-            ranges = [OffsetRange(*place, starts[place], ends[place]) for place in sorted(starts)]
+            ranges = [planner.range_of(place, starts[place], ends[place]) for place in sorted(starts)]
             ranges = self._bounds.narrowed(ranges, planner)
         tasks = split(ranges, options.min_partitions, options.max_records_per_partition)
         return [RangePartition(task) for task in tasks] or [RangePartition(None)]

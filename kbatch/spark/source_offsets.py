@@ -17,6 +17,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
+from kbatch.core.client.cluster import NO_TOPIC_ID
 from kbatch.errors import DataLossError
 from kbatch.records import TopicPartition
 from kbatch.spark.source_options import EARLIEST, LATEST, Limit, SourceOptions
@@ -37,21 +38,33 @@ GOES_ON = (
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
+class Described(Protocol):
+    """What brokers say of a topic now."""
+
+    @property
+    def topic_id(self) -> bytes: ...
+    @property
+    def partition_count(self) -> int: ...
+    @property
+    def is_internal(self) -> bool: ...
+
+
 class Catalog(Protocol):
     """What planning needs of a TopicReader."""
 
-    def topics(self) -> Iterable[str]: ...
+    def describe(self, topics: Iterable[str] | None = None) -> Mapping[str, Described]: ...
     def partitions(self, topic: str) -> Iterable[int]: ...
     def offsets(self, topic: str, spec: Any, partitions: Iterable[int] | None = None) -> dict[int, int]: ...
 
 
 class OffsetRange(NamedTuple):
-    """The offsets of a partition from `start` to before `end`."""
+    """The offsets of a partition from `start` to before `end`; of the topic of that id, if there are ids."""
 
     topic: str
     partition: int
     start: int
     end: int
+    topic_id: bytes = NO_TOPIC_ID
 
     @property
     def size(self) -> int:
@@ -74,26 +87,43 @@ class OffsetPlanner:
     ----------
     catalog : Catalog
     options : SourceOptions
+
+    Attributes
+    ----------
+    topic_ids : Mapping[str, bytes]
+        The ids of the topics that `assigned` has found last. The catalog may remember an older topic of the
+        same name; so it is asked each time.
     """
 
     def __init__(self, catalog: Catalog, options: SourceOptions) -> None:
         self._catalog = catalog
         self._options = options
+        self.topic_ids: Mapping[str, bytes] = {}
 
     def assigned(self) -> set[TopicPartition]:
         """Return the partitions that the options name, as they are now."""
         options = self._options
+        by_pattern = options.strategy == "subscribepattern"
+        named = options.topics or {place.topic for place in options.assigned}
+        found = self._catalog.describe(None if by_pattern else sorted(named))
+        self.topic_ids = {topic: each.topic_id for topic, each in found.items()}
         if options.strategy == "assign":
             return set(options.assigned)
         topics: Iterable[str] = options.topics
-        if options.strategy == "subscribepattern":
+        if by_pattern:
             matches = re.compile(options.pattern).fullmatch
-            topics = [topic for topic in self._catalog.topics() if matches(topic)]
+            topics = [topic for topic in found if matches(topic)]
         return {
             TopicPartition(topic, partition)
             for topic in topics
-            for partition in self._catalog.partitions(topic)
+            for partition in (
+                range(found[topic].partition_count) if topic in found else self._catalog.partitions(topic)
+            )
         }
+
+    def range_of(self, place: TopicPartition, start: int, end: int) -> OffsetRange:
+        """Return a range of the topic that `assigned` has found."""
+        return OffsetRange(*place, start, end, self.topic_ids.get(place.topic, NO_TOPIC_ID))
 
     def earliest(self, partitions: Iterable[TopicPartition]) -> Offsets:
         """Return the first offsets that still exist."""
@@ -208,7 +238,7 @@ def ranges_between(
                 f"Partition {place}'s offset was changed from {begin} to {end[place]}, "
                 "some data may have been missed"
             )
-        ranges.append(OffsetRange(place.topic, place.partition, begin, end[place]))
+        ranges.append(planner.range_of(place, begin, end[place]))
     return split(ranges, options.min_partitions, options.max_records_per_partition)
 
 

@@ -19,7 +19,9 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 import kbatch
+from tests.oracle.kafka import create_topic
 from tests.spark.sinks import PARTITIONS, FaultySource, Sink, killed_transformation, new_sink, numbers, read
+from tests.support.producing import until
 from tests.support.shop import ORDER, SHOP
 
 pytestmark = pytest.mark.spark
@@ -201,6 +203,22 @@ def test_deleted_records_are_data_loss(spark: SparkSession, sink: Sink) -> None:
         reading(spark, sink, startingOffsets=place).collect()
     rest = reading(spark, sink, startingOffsets=place, failOnDataLoss="false")
     assert numbers_of(rest) == list(range(4, 10))
+
+
+@pytest.mark.parametrize("fails", ["true", "false"])
+def test_topic_that_was_created_again_is_read_whole(spark: SparkSession, sink: Sink, fails: str) -> None:
+    """Workers keep their readers, which know the topic that had the name before."""
+
+    def fill(count: int) -> list[int]:
+        produce(sink, [(number % PARTITIONS, None, b"%d" % number) for number in range(count)])
+        return numbers_of(reading(spark, sink, failOnDataLoss=fails))
+
+    assert fill(100) == list(range(100))
+    admin = AdminClient({"bootstrap.servers": sink.brokers})
+    admin.delete_topics([sink.topic])[sink.topic].result()
+    until(lambda: sink.topic not in admin.list_topics(timeout=60).topics)
+    create_topic(sink.brokers, sink.topic, PARTITIONS)
+    assert fill(300) == list(range(300))
 
 
 def test_wrong_calls_name_the_remedy(spark: SparkSession, sink: Sink) -> None:

@@ -12,6 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kbatch.core.client.cluster import NO_TOPIC_ID
+from kbatch.core.consumer.calls import TopicListing
 from kbatch.errors import DataLossError
 from kbatch.records import TopicPartition
 from kbatch.spark.source_offsets import (
@@ -30,9 +32,15 @@ class FixedCatalog:
 
     def __init__(self, logs: dict[str, list[tuple[int, int]]]) -> None:
         self.logs = logs
+        self.ids: dict[str, bytes] = {}
 
-    def topics(self) -> list[str]:
-        return list(self.logs)
+    def describe(self, topics: Iterable[str] | None = None) -> dict[str, TopicListing]:
+        names = self.logs if topics is None else topics
+        return {
+            name: TopicListing(self.ids.get(name, NO_TOPIC_ID), len(self.logs[name]), name.startswith("__"))
+            for name in names
+            if name in self.logs
+        }
 
     def partitions(self, topic: str) -> Iterable[int]:
         return range(len(self.logs[topic]))
@@ -163,6 +171,16 @@ def test_new_partition_begins_at_its_earliest_offset() -> None:
     logs = {"t": [(0, 10), (0, 20)]}
     ranges = ranges_between(planner_of(logs), options_of(), at(t0=4), at(t0=10, t1=20))
     assert ranges == [OffsetRange("t", 0, 4, 10), OffsetRange("t", 1, 0, 20)]
+
+
+def test_ranges_are_of_the_topic_that_is_there_now() -> None:
+    catalog = FixedCatalog({"t": [(0, 10)]})
+    planner = OffsetPlanner(catalog, options_of())
+    for topic_id in (b"a" * 16, b"b" * 16):
+        catalog.ids["t"] = topic_id
+        (found,) = ranges_between(planner, options_of(), at(t0=4), at(t0=10))
+        assert found == OffsetRange("t", 0, 4, 10, topic_id)
+        assert [each.topic_id for each in split([found], 3, None)] == [topic_id] * 3
 
 
 @pytest.mark.parametrize(

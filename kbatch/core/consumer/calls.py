@@ -6,7 +6,7 @@ and is done after its answer, an error that a repetition does not cure, or defau
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -42,18 +42,21 @@ class TopicListing(NamedTuple):
 
 
 class TopicNames(Call):
-    """All topics that the client may see.
+    """The topics that the client may see: all, or those of some names.
 
     Attributes
     ----------
+    names : Sequence[str] or None
+        None for all.
     answer : dict[str, TopicListing]
         The topics by name, if it is done without an error.
     """
 
-    __slots__ = ("answer", "deadline_ns", "last_error", "pending")
+    __slots__ = ("answer", "deadline_ns", "last_error", "names", "pending")
 
-    def __init__(self) -> None:
+    def __init__(self, names: Sequence[str] | None = None) -> None:
         super().__init__("the list of topics")
+        self.names = names
         self.answer: dict[str, TopicListing] = {}
         self.pending = AnyNodeRequest()
         self.deadline_ns = NEVER_NS
@@ -223,7 +226,9 @@ class TopicCalls:
         node_id = call.pending.find_node(self._connections, self._backoff, now_ns)
         if node_id is not None:
             call.pending.is_in_flight = True
-            request = messages.MetadataRequest(topics=None, allow_auto_topic_creation=False)
+            topic = messages.MetadataRequest.MetadataRequestTopic
+            topics = None if call.names is None else [topic(name=name) for name in call.names]
+            request = messages.MetadataRequest(topics=topics, allow_auto_topic_creation=False)
             self._connections.send(node_id, request, partial(self._take_topics, call), now_ns)
 
     def _take_topics(self, call: TopicNames, response: Response) -> None:

@@ -177,7 +177,8 @@ class ReadingEngine(ClientEngine):
         *,
         reset: Reset | Literal["auto.offset.reset"] = "auto.offset.reset",
     ) -> int:
-        """Read these partitions, and no others, from their starts. Return the generation.
+        """Read these partitions, and no others, from their starts. Return the generation. Starts that name
+        no topic id are of the topic that has the name now, whatever the client knew of it before.
 
         Parameters
         ----------
@@ -190,7 +191,7 @@ class ReadingEngine(ClientEngine):
             duration back from then, or None to fail. The default is the configuration's auto.offset.reset.
         """
         self.submit(lambda now_ns: self._close(self._fetcher.partitions.keys() - starts.keys()))
-        return self.add(starts, ends, reset=reset)
+        return self._add(starts, ends, reset, is_topic_sure=False)
 
     def add(
         self,
@@ -203,13 +204,25 @@ class ReadingEngine(ClientEngine):
 
         Parameters are those of `assign`.
         """
+        return self._add(starts, ends, reset, is_topic_sure=True)
+
+    def _add(
+        self,
+        starts: Mapping[TopicPartition, Start | OffsetSpec | GroupStart],
+        ends: Mapping[TopicPartition, int] | None,
+        reset: Reset | Literal["auto.offset.reset"],
+        *,
+        is_topic_sure: bool,
+    ) -> int:
         generation = next(self._generations)
         policy = self._default_reset if isinstance(reset, str) else reset
 
         def add(now_ns: int) -> None:
             for partition, start in starts.items():
                 end_offset = (ends or {}).get(partition, NO_END)
-                self._begin(PartitionState(partition, generation, start, end_offset, policy, now_ns), now_ns)
+                state = PartitionState(partition, generation, start, end_offset, policy, now_ns)
+                state.is_topic_sure &= is_topic_sure
+                self._begin(state, now_ns)
 
         self.submit(add)
         return generation

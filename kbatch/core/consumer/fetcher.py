@@ -42,6 +42,7 @@ from kbatch.core.consumer.fetch_session import (
 )
 from kbatch.core.consumer.leader_requests import CONSUMER, error_of_partition
 from kbatch.core.consumer.partition_state import NO_END, NO_EPOCH, FetchEvent, FetchState, PartitionState
+from kbatch.core.consumer.positions import TOPIC_PATIENCE_NS, Positions
 from kbatch.core.consumer.results import Fetched, Result
 from kbatch.errors import ErrorCode, KafkaError, ProtocolError, UnsupportedVersionError, error_of, row_of
 from kbatch.protocol import messages
@@ -52,7 +53,6 @@ if TYPE_CHECKING:
     from kbatch.core.client.cluster import Cluster
     from kbatch.core.client.connections import Connections, Response
     from kbatch.core.consumer.fetch_metrics import FetchMetrics
-    from kbatch.core.consumer.positions import Positions
     from kbatch.records import TopicPartition
 
 FETCH_LANE = 1
@@ -176,11 +176,11 @@ class Fetcher:
         topic, partition = state.partition
         snapshot = self._cluster.snapshot
         known = snapshot.topics.get(topic)
-        if known is not None and known.topic_id not in (NO_TOPIC_ID, state.topic_id):
-            if state.topic_id != NO_TOPIC_ID:
-                self._positions.handle_new_topic(state, known.topic_id, now_ns)
-                return -1
-            state.topic_id = known.topic_id
+        topic_id = NO_TOPIC_ID if known is None else known.topic_id
+        is_other = topic_id not in (NO_TOPIC_ID, state.topic_id)
+        if is_other and not self._positions.accept_topic(state, topic_id, now_ns):
+            self._look_again(max(state.created_ns + TOPIC_PATIENCE_NS, now_ns))
+            return -1
         if state.replica_id in snapshot.nodes and now_ns < state.replica_until_ns:
             return state.replica_id
         state.replica_id = -1
@@ -409,6 +409,7 @@ class Fetcher:
     ) -> Fetched | None:
         """Take a partition's part of an answer, which is without an error. Return its records, if any."""
         state.attempts = 0
+        state.is_topic_sure = True
         if part.diverging_epoch != NO_EPOCH or part.diverging_end_offset != -1:
             self._positions.handle_divergence(state, part.diverging_epoch, part.diverging_end_offset, now_ns)
             return None

@@ -48,10 +48,13 @@ Reset = OffsetSpec | timedelta | None
 class Start(NamedTuple):
     """A position to begin at, with the leader epoch of the record before it, or NO_EPOCH. With an epoch, a
     truncation of the log before the position is found (KIP-320).
+
+    `topic_id` is the id of the topic that the offset is of; NO_TOPIC_ID if that is not known.
     """
 
     offset: int
     leader_epoch: int = NO_EPOCH
+    topic_id: bytes = NO_TOPIC_ID
 
 
 class GroupStart(Enum):
@@ -154,6 +157,8 @@ class PartitionState:
         The leader epoch in which brokers without KIP-595 have confirmed the position; NO_EPOCH.
     topic_id : bytes
         The id of the topic that is read.
+    is_topic_given, is_topic_sure : bool
+        True if the start has named the id; True if the position is known to be of the topic of that id.
     in_flight : object | None
         The FetchAttempt whose answer counts.
     backlog_bytes : int
@@ -188,6 +193,8 @@ class PartitionState:
         "high_watermark",
         "in_flight",
         "is_paused",
+        "is_topic_given",
+        "is_topic_sure",
         "last_epoch",
         "last_stable_offset",
         "leader_epoch",
@@ -228,7 +235,9 @@ class PartitionState:
         self.fetch_offset = -1
         self.last_epoch = NO_EPOCH
         self.checked_epoch = NO_EPOCH
-        self.topic_id = NO_TOPIC_ID
+        self.topic_id = start.topic_id if isinstance(start, Start) else NO_TOPIC_ID
+        self.is_topic_given = self.topic_id != NO_TOPIC_ID
+        self.is_topic_sure = not self.is_topic_given
         self.in_flight: object | None = None
         self.backlog_bytes = 0
         self.needed_bytes = 0

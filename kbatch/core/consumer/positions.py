@@ -19,6 +19,8 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
+from kbatch.core.client.backoff import NS_PER_MS
+from kbatch.core.client.cluster import NO_TOPIC_ID
 from kbatch.core.consumer.leader_requests import (
     EpochEnd,
     EpochRequest,
@@ -48,6 +50,9 @@ from kbatch.errors import (
 if TYPE_CHECKING:
     from kbatch.core.client.cluster import Cluster
 
+# Time for which metadata may name another topic than the one that a position is of: brokers learn of a new
+# topic at different times.
+TOPIC_PATIENCE_NS = 5_000 * NS_PER_MS
 REMEDY = "seek to another offset, or set auto.offset.reset"
 
 
@@ -127,11 +132,25 @@ class Positions:
         else:
             self._move(state, offset, leader_epoch, error)
 
+    def accept_topic(self, state: PartitionState, topic_id: bytes, now_ns: int) -> bool:
+        """True if the partition is read from the topic that has its name in the metadata. They may be older
+        than the position. So a topic that only they have named gives way to another; and another than the
+        one that the start has named counts only if newer metadata name it too, for some time.
+        """
+        if state.topic_id == NO_TOPIC_ID or not (state.is_topic_given or state.is_topic_sure):
+            state.topic_id = topic_id
+            return True
+        if not state.is_topic_sure and now_ns < state.created_ns + TOPIC_PATIENCE_NS:
+            self._cluster.request_update(now_ns)
+        else:
+            self.handle_new_topic(state, topic_id, now_ns)
+        return False
+
     def handle_new_topic(self, state: PartitionState, topic_id: bytes, now_ns: int) -> None:
         """Reset the position in a topic that was deleted and created again: offsets of the old one mean
         nothing in it.
         """
-        state.topic_id = topic_id
+        state.topic_id, state.is_topic_sure = topic_id, True
         position = state.fetch_offset
         error = DataLossError(
             f"{state.partition}: the topic was deleted and created again, and offset {position} was of the "

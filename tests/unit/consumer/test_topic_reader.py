@@ -18,10 +18,12 @@ from kbatch.config import CONSUMER_KEYS
 from kbatch.consumer import topic_reader
 from kbatch.consumer.ranges import Range
 from kbatch.consumer.topic_reader import GROUP_KEYS, ReadProgress
+from kbatch.core.consumer import positions
 from kbatch.errors import (
     ConfigError,
     ConsumerClosedError,
     CorruptRecordError,
+    DataLossError,
     IllegalStateError,
     UnknownTopicOrPartitionError,
 )
@@ -73,6 +75,43 @@ def test_it_says_what_there_is(broker: Broker) -> None:
         }
         with pytest.raises(UnknownTopicOrPartitionError):
             reader.partitions("nowhere")
+
+
+def test_it_describes_topics_as_they_are_now(broker: Broker) -> None:
+    with opened(broker) as reader:
+        first = reader.describe([TOPIC, "returns", "nowhere"])
+        assert {name: each.partition_count for name, each in first.items()} == TOPICS
+        assert set(reader.describe()) >= set(TOPICS)
+        assert reader.partitions("returns") == [0]  # which the client remembers
+        broker.delete_topic("returns")
+        assert list(reader.describe(TOPICS)) == [TOPIC]
+        broker.create_topic("returns", 2)
+        again = reader.describe(["returns"])["returns"]
+        assert again.partition_count == 2 and again.topic_id != first["returns"].topic_id
+        found = reader.ranges("returns")
+        assert found.topic_id == again.topic_id
+        with pytest.raises(TypeError, match=r"pass \['returns'\]"):
+            reader.describe("returns")
+        for wrong, kind in (({TOPIC: "0"}, TypeError), ({TOPIC: b"0"}, ValueError)):
+            with pytest.raises(kind, match=r"topic_ids\['orders'\] must"):
+                reader.read(ALL, topic_ids=wrong)  # type: ignore[arg-type]
+
+
+def test_kept_reader_reads_a_topic_that_was_created_again(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(positions, "TOPIC_PATIENCE_NS", 0)
+    fill(broker)
+    with opened(broker) as reader:
+        old = reader.ranges(TOPIC)
+        assert sum(batch.num_rows for batch in reader.read(old.ranges)) == 3 * COUNT
+        broker.delete_topic(TOPIC)
+        broker.create_topic(TOPIC, 3)
+        fill(broker, 2 * COUNT)
+        new = dict.fromkeys(ALL, (COUNT, 2 * COUNT))
+        assert sum(batch.num_rows for batch in reader.read(new, on_data_loss="raise")) == 3 * COUNT
+        with pytest.raises(DataLossError, match="the topic was deleted and created again"):
+            list(reader.read(old.ranges, topic_ids={TOPIC: old.topic_id}))
 
 
 def test_one_client_reads_again_and_again(broker: Broker) -> None:

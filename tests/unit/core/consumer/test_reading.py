@@ -660,6 +660,65 @@ def test_R22_topic_created_again_follows_the_policy() -> None:
     assert (moved.from_offset, moved.to_offset) == (20, 0)
 
 
+def create_again(r: Reading, size: int = 30) -> bytes:
+    """Delete the topic, create it again with records, and return the id of the new one."""
+    r.broker.act(lambda state: state.delete_topic(TOPIC))
+    r.cluster.create_topic(TOPIC, 1)
+    fill(r, size)
+    r.values.clear()
+    r.results.clear()
+    return bytes(r.cluster.topics[TOPIC].topic_id)
+
+
+@pytest.mark.parametrize("reset", [None, EARLIEST])
+@pytest.mark.parametrize("is_given", [True, False])
+@pytest.mark.parametrize("start", [0, 10])
+def test_range_is_of_the_topic_that_has_the_name_now(reset: Any, is_given: bool, start: int) -> None:
+    r = Reading()
+    fill(r, 20)
+    r.read(ends={FIRST: 20})
+    topic_id = create_again(r)
+    at = Start(start, topic_id=topic_id) if is_given else Start(start)
+    r.read(start=at, ends={FIRST: 30}, reset=reset)
+    r.advance(10_000)
+    assert r.offsets() == [*range(start, 30)]
+    assert r.is_complete() and not r.errors and not r.moves
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_range_of_a_topic_that_is_gone_is_lost(is_known: bool) -> None:
+    r = Reading()
+    fill(r, 20)
+    old_id = bytes(r.cluster.topics[TOPIC].topic_id)
+    if is_known:
+        r.read(ends={FIRST: 20})
+    create_again(r)
+    r.read(start=Start(5, topic_id=old_id), ends={FIRST: 20}, reset=None)
+    r.advance(10_000)
+    (error,) = r.errors
+    assert isinstance(error, errors.DataLossError) and error.lost == {FIRST: (5, 20)}
+    r.read(start=Start(5, topic_id=old_id), ends={FIRST: 20}, reset=EARLIEST)
+    r.advance(10_000)
+    (moved,) = r.moves
+    assert (moved.from_offset, moved.to_offset) == (5, 20)
+    assert not r.values
+
+
+def test_metadata_from_before_the_topic_count_for_nothing() -> None:
+    r = Reading()
+    fill(r, 20)
+    old_id = bytes(r.cluster.topics[TOPIC].topic_id)
+    topic_id = create_again(r)
+    new = r.cluster.topics[TOPIC]
+    new.topic_id = old_id  # as a broker answers that has not heard of the new topic yet
+    r.read(start=Start(0, topic_id=topic_id), ends={FIRST: 30})
+    r.advance(3_000)
+    assert 1 < len(r.requests("Metadata")) < 30 and not r.values
+    new.topic_id = topic_id
+    r.advance(3_000)
+    assert r.offsets() == [*range(30)] and not r.errors
+
+
 def test_missing_topic_is_not_created_and_fails_soon() -> None:
     r = Reading(allow_auto_create_topics=False)
     missing = TopicPartition("missing", 0)
