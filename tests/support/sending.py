@@ -416,6 +416,8 @@ class Sending:
         look_ns = lane.step(self.now_ns, was_rung=was_rung)
         for link in self.links.values():
             data = lane.unsent(link.connection_id)[:size_bytes]
+            if not data:
+                continue
             link.received += data
             for frame in link.frames():
                 self._arrive(self._read(link, codec.decode_request(frame)))

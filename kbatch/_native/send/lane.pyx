@@ -750,7 +750,10 @@ cdef class Lane:
 
     def handed(self, int64_t connection_id, int64_t size):
         """Note that the owner has taken so many bytes of `unsent`, which it writes."""
-        kb_lane_handed(self._node(connection_id), size)
+        cdef kb_lane_node *node = self._node(connection_id)
+        if node == NULL:
+            raise KeyError(connection_id)
+        kb_lane_handed(node, size)
 
     def written(self, int64_t connection_id, int64_t size, int64_t now_ns):
         """Note that so many bytes are written, and complete what needs no answer (acks=0). False if they are

@@ -39,6 +39,7 @@ def test_a_node_without_produce_stops_no_other(offer: tuple[int, int] | None, ha
         s.with_lane()
     sickened(s, offer)
     s.send("waits", partition=1)
+    s.advance(100)
     for number in range(20):
         s.send(f"b{number}", partition=0)
         if has_lane:
@@ -192,6 +193,7 @@ def test_what_the_engine_leaves_to_the_lane_is_lent_to_it(state: str) -> None:
     s.unreachable.clear()
     STATES[state](s)
     s.send("b1", partition=1)
+    s.advance(100)  # it connects again
     sender = s.engine._sender
     left = {node_id for node_id in (1, 2) if sender._leaves_to_lane(node_id, s.now_ns)}
     lent = set()
