@@ -129,6 +129,6 @@ def distinct(found: Iterable[tuple[int, int, int, str, Any]]) -> list[Address]:
 
 
 def without_address(host: str, error: BaseException) -> OSError:
-    """Return the error of a failed look-up, with the remedy."""
+    """Return the error of a failed look-up."""
     reason = getattr(error, "strerror", None) or error
-    return OSError(f"{host} has no address: {reason}; check bootstrap.servers and the name service")
+    return OSError(f"{host} has no address: {reason}")

@@ -301,10 +301,12 @@ class Cluster:
 
     def rebootstrap(self, now_ns: int) -> None:
         """Forget nodes and leaders, but no partitions and epochs. A request in flight has failed."""
+        if not self._is_outdated:  # else brokers may say so again: after the pause that follows errors
+            self._not_before_ns = now_ns
         self._is_outdated = False
         self._is_in_flight = False
         self._requested_since_ns = NEVER_NS
-        self._requested_ns = self._not_before_ns = now_ns
+        self._requested_ns = now_ns
         for entry in self._topics.values():
             if entry.known is not None:
                 entry.known = _without_leaders(entry.known, entry.known.error)

@@ -8,7 +8,9 @@ take all requests of a slow node but one. `Request.handle` gets the answers, in 
 
 Every fault ends the connection: the node closes it, or an answer is late, unreadable or unexpected. All its
 requests fail, in the order in which they were sent. The node is backed off, for a time that doubles up to
-reconnect.backoff.max.ms. Actions that `poll_actions` has not returned yet are withdrawn, so that
+reconnect.backoff.max.ms, until a connection stays ready for longer than the client waited for it. So errors
+cause at most some ten attempts a second. Starting over from bootstrap.servers is backed off likewise, and
+changes nothing of a node's back-off. Actions that `poll_actions` has not returned yet are withdrawn, so that
 `Request.was_written` is true only of requests that reached a socket.
 
 A client may have several connections to a node, one in each *lane*, so that a slow request, such as a long
@@ -72,6 +74,7 @@ from kbatch.core.client.connection import (
     Response,
 )
 from kbatch.core.client.connection_metrics import ConnectionMetrics
+from kbatch.core.client.lasting_faults import LastingFaults
 from kbatch.core.client.node_state import ConnectionEvent, ConnectionState, NodeState, least_loaded
 from kbatch.errors import (
     AuthenticationError,
@@ -100,6 +103,14 @@ logger = logging.getLogger(__name__)
 # The actions of a connection that an end makes void.
 _WITHDRAWN = (Connect, Write, Authenticate)
 _ENDED = "the connection has ended: "
+# The remedies for an address that fails: one of bootstrap.servers, or one that a broker has named.
+_CHECK_BOOTSTRAP = "; check bootstrap.servers and the name service"
+_CHECK_ADVERTISED = (
+    "; this address comes from the broker's advertised.listeners, which must have one that clients can reach"
+)
+_Place = tuple[int, str, int]  # a node's id, host and port
+# Places that are remembered: nodes that are gone but backed off, and places that have answered.
+_MAX_PLACES = 1000
 
 
 class Connections:
@@ -148,6 +159,8 @@ class Connections:
         self._reconnect_backoff = ExponentialBackoff(
             config.reconnect_backoff_ms, config.reconnect_backoff_max_ms, random
         )
+        self._rebootstrap_count = 0  # since a node of the cluster has answered
+        self._rebootstrap_ns = 0  # the end of the back-off of the next one
         self._setup_timeout = ExponentialBackoff(
             config.socket_connection_setup_timeout_ms, config.socket_connection_setup_timeout_max_ms, random
         )
@@ -157,12 +170,17 @@ class Connections:
         self._wants_canonical = config.client_dns_lookup == "resolve_canonical_bootstrap_servers_only"
         self._node_ids: Collection[int] = ()  # of the cluster, or of bootstrap.servers
         self._candidates: list[NodeState] = []  # of `_node_ids`, in the first lane
+        self._backed_off: dict[tuple[int, _Place], NodeState] = {}  # not in a lane now; by lane and place
+        self._served: set[tuple[str, int]] = set()  # the hosts and ports that have answered
+        self._faults = LastingFaults(logger)
         self._by_connection: dict[int, NodeState] = {}
         self._resolving: set[tuple[str, int]] = set()
         self._versions_reader = VersionsReader()
         self._next_connection_id = 1
         # the errors of the last failure, and of the last failed authentication; None if a connection became
-        # ready since, or was ready: then the cluster can be used
+        # ready since, or was ready: then the cluster can be used. Bootstrap servers prove nothing about its
+        # nodes.
+        self._failed_node_id = -1  # whose failure is the last one
         self.last_failure: KafkaError | None = None
         self.authentication_error: AuthenticationError | None = None
         self.deadline_ns = NEVER_NS
@@ -173,10 +191,27 @@ class Connections:
         self._is_bootstrapping = True
         addresses = enumerate(self._config.bootstrap_addresses, 1)
         nodes = {-number: Node(-number, host, port, None) for number, (host, port) in addresses}
-        for lane in self._lanes:
+        for number, lane in enumerate(self._lanes):
             for node_id, node in nodes.items():
-                lane.setdefault(node_id, NodeState(node))
+                if node_id not in lane:
+                    lane[node_id] = self._state_at(number, node)
         self._set_node_ids(nodes)
+
+    def _state_at(self, lane: int, node: Node) -> NodeState:
+        """Return the state of a node that is new, or was at the same place before and is backed off."""
+        state = self._backed_off.pop((lane, _place(node)), None)
+        if state is None:
+            return NodeState(node)
+        state.node = node
+        return state
+
+    def _keep_back_off(self, lane: int, state: NodeState) -> None:
+        """Remember the failures of a node that is taken out of its lane."""
+        if state.failures:
+            state.is_leaving = False
+            self._backed_off[lane, _place(state.node)] = state
+            if len(self._backed_off) > _MAX_PLACES:
+                del self._backed_off[next(iter(self._backed_off))]
 
     def _set_node_ids(self, node_ids: Collection[int]) -> None:
         self._node_ids = frozenset(node_ids)
@@ -195,11 +230,11 @@ class Connections:
         if not nodes:
             return
         self._is_bootstrapping = False
-        for lane in self._lanes:
+        for number, lane in enumerate(self._lanes):
             for node_id, node in nodes.items():
                 state = lane.get(node_id)
                 if state is None:
-                    lane[node_id] = NodeState(node)
+                    lane[node_id] = self._state_at(number, node)
                 elif state.is_at(node):
                     state.node = node
                 else:
@@ -214,6 +249,8 @@ class Connections:
         """Start over from bootstrap.servers (KIP-899): close all connections, fail their requests, and
         resolve names again.
         """
+        self._rebootstrap_ns = now_ns + self._reconnect_backoff.delay_ns(self._rebootstrap_count)
+        self._rebootstrap_count += 1
         error = NetworkError("the client starts over from bootstrap.servers, and has closed the connection")
         failed: list[Request] = []
         for state in self._states():
@@ -223,17 +260,20 @@ class Connections:
             if self._is_bootstrapping and is_open:
                 self._back_off(state, now_ns)
         if not self._is_bootstrapping:
-            for lane in self._lanes:
+            for number, lane in enumerate(self._lanes):
+                for state in lane.values():
+                    self._keep_back_off(number, state)
                 lane.clear()
         self._bootstrap()
         _fail_requests(failed, error, now_ns)
 
     def is_cut_off(self, now_ns: int) -> bool:
         """True if all nodes of the cluster are disconnected, in all lanes, and backed off, so that only
-        bootstrap.servers may help (KIP-899).
+        bootstrap.servers may help (KIP-899), and those were not tried just now.
         """
         return not (
             self._is_bootstrapping
+            or now_ns < self._rebootstrap_ns
             or any(
                 state.state is not ConnectionState.DISCONNECTED or now_ns >= state.not_before_ns
                 for state in self._candidates
@@ -303,18 +343,15 @@ class Connections:
         """
         state = self._lanes[0][node_id]
         if now_ns >= state.renew_versions_ns:
-            if not state.renewals:
-                self._report(
-                    state,
-                    f"it does not offer {kind.__name__} in any version from {kind.versions.start} to "
-                    f"{kind.versions.stop - 1}, and gets none until it does",
-                    None,
-                    logging.WARNING,
-                )
+            text = (
+                f"{state}: it does not offer {kind.__name__} in any version from {kind.versions.start} to "
+                f"{kind.versions.stop - 1}, and gets none until it does"
+            )
+            self._faults.note((_place(state.node), kind), text, now_ns)
             if state.can_send(self._max_in_flight, now_ns):
                 assert state.connection is not None and state.versions is not None
                 version = state.versions.common_version(messages.ApiVersionsRequest) or 0
-                handle = partial(self._handle_renewed_versions, state, state.connection)
+                handle = partial(self._handle_renewed_versions, state, state.connection, kind)
                 self._send(
                     state, versions_request(), version, handle, now_ns, read=self._versions_reader.read
                 )
@@ -326,10 +363,15 @@ class Connections:
         """Return the time until `renew_versions` requests them."""
         return max(self._lanes[0][node_id].renew_versions_ns - now_ns, 0)
 
-    def _handle_renewed_versions(self, state: NodeState, connection: Connection, response: Response) -> None:
+    def _handle_renewed_versions(
+        self, state: NodeState, connection: Connection, kind: type[Message], response: Response
+    ) -> None:
         answer = response.message
         if answer is not None and not answer.error_code and state.connection is connection:
             state.versions = self._versions_reader.versions_of(answer)
+            if not state.lacks(kind):
+                subject = _place(state.node), kind
+                self._faults.end(subject, f"{state}: it offers {kind.__name__} again", response.now_ns)
 
     def finalized_features(self, node_id: int) -> FinalizedFeatures:
         """Return the features of the cluster from the node's last answer to ApiVersions."""
@@ -522,6 +564,9 @@ class Connections:
 
     def note_answered(self, answered: Answered) -> None:
         """Note a request that was sent on a lent connection, and answered if it needed that."""
+        state = self._lanes[0].get(answered.node_id)
+        if state is not None and answered.answer_bytes:
+            self._note_served(state, answered.answered_ns)
         if self._metrics is None:
             return
         if not answered.was_taken_back:
@@ -569,6 +614,7 @@ class Connections:
         self._next_connection_id += 1
         state.connection = connection
         state.attempted_ns = now_ns
+        state.ready_ns = -1
         self._by_connection[connection.connection_id] = state
         self._set_setup_deadline(state, now_ns)
         self._actions.append(
@@ -591,7 +637,8 @@ class Connections:
                 continue
             if isinstance(addresses, OSError) or not addresses:
                 cause = addresses if isinstance(addresses, OSError) else None
-                self._fail_setup(state, f"the name was not resolved: {cause}", now_ns)
+                remedy = _CHECK_BOOTSTRAP if state.node.node_id < 0 else _CHECK_ADVERTISED
+                self._fail_setup(state, f"the name was not resolved: {cause}{remedy}", now_ns)
             else:
                 state.set_addresses(addresses)
                 self._try_address(state, now_ns)
@@ -637,15 +684,31 @@ class Connections:
         if self._mechanism:
             self._log_in(state, versions, now_ns)
         else:
-            self._become_ready(state)
+            self._become_ready(state, now_ns)
 
-    def _become_ready(self, state: NodeState) -> None:
+    def _become_ready(self, state: NodeState, now_ns: int) -> None:
         assert state.connection is not None
         state.transition(ConnectionEvent.READY)
         state.connection.max_frame_bytes = MAX_FRAME_BYTES
-        state.failures = state.not_before_ns = 0
-        self.last_failure = self.authentication_error = None
+        state.ready_ns = now_ns
+        if state.node.node_id >= 0 or self._failed_node_id < 0:
+            self.last_failure = self.authentication_error = None
         logger.debug("%s is ready", state)
+
+    def _note_served(self, state: NodeState, now_ns: int) -> None:
+        """Note the answer to a request on a ready connection."""
+        connection = state.connection
+        if connection is None or state.state is not ConnectionState.READY:
+            return
+        if not connection.has_served:
+            connection.has_served = True
+            if state.node.node_id >= 0:
+                self._rebootstrap_count = 0
+            if len(self._served) < _MAX_PLACES:
+                self._served.add((state.node.host, state.node.port))
+        if state.failures and state.is_steady(now_ns):
+            state.failures = 0
+            self._faults.end(_place(state.node), f"{state} answers again", now_ns)
 
     def _serves_clients(self, state: NodeState, versions: ApiVersions, now_ns: int) -> bool:
         """True if the node serves metadata. One that does not, such as a KRaft controller, is backed off."""
@@ -653,7 +716,7 @@ class Connections:
             versions.version_of(messages.MetadataRequest, state)
         except UnsupportedVersionError as error:
             reason = f"it does not serve clients ({error}): name brokers in bootstrap.servers, no controllers"
-            self._fail_connection(state, reason, error, now_ns, logging.WARNING)
+            self._fail_connection(state, reason, error, now_ns)
             return False
         return True
 
@@ -776,7 +839,7 @@ class Connections:
             if self._metrics is not None:
                 self._metrics.reauthenticated(now_ns - login.began_ns, now_ns)
         else:
-            self._become_ready(state)
+            self._become_ready(state, now_ns)
             if self._metrics is not None:
                 self._metrics.authenticated(now_ns)
         self._note_request_done(state, connection, now_ns)
@@ -791,11 +854,11 @@ class Connections:
         if isinstance(named, AuthenticationError):
             self._note_refusal(state, named, now_ns, is_kept=is_kept)
         if is_kept:
-            self._report(state, f"its session cannot be renewed yet: {error}", error, logging.WARNING)
+            self._report(state, f"its session cannot be renewed yet: {error}", error, now_ns)
             connection.session = connection.session._replace(renew_ns=retry_ns)
             self._drop_login(state, connection)
         else:
-            self._fail_connection(state, str(error), named, now_ns, logging.WARNING)
+            self._fail_connection(state, str(error), named, now_ns)
 
     def _drop_login(self, state: NodeState, connection: Connection) -> None:
         """Let the owner drop the exchange of a login in progress."""
@@ -812,16 +875,12 @@ class Connections:
         if self._metrics is not None:
             self._metrics.refused(now_ns, was_ready=state.is_established)
 
-    def _report(self, state: NodeState, text: str, cause: BaseException | None, level: int) -> None:
-        """Log a failure. A failed authentication is an ERROR, since only the user can mend it. Warnings and
-        errors are logged once, and again if the text changes.
+    def _report(self, state: NodeState, text: str, cause: BaseException | None, now_ns: int) -> None:
+        """Log a fault, which lasts until the node answers. A failed authentication is an ERROR, since only
+        the user can mend it.
         """
-        if isinstance(cause, AuthenticationError):
-            level = logging.ERROR
-        if level >= logging.WARNING:
-            is_news, state.reported = state.reported != text, text
-            level = level if is_news else logging.DEBUG
-        logger.log(level, "%s: %s", state, text)
+        level = logging.ERROR if isinstance(cause, AuthenticationError) else logging.WARNING
+        self._faults.note(_place(state.node), f"{state}: {text}", now_ns, level)
 
     # Received and written bytes
 
@@ -872,9 +931,7 @@ class Connections:
             state.throttled_until_ns = max(state.throttled_until_ns, now_ns + throttled_ns)
             for waiting in connection.in_flight:
                 waiting.deadline_ns += throttled_ns
-        if not connection.has_served and state.state is ConnectionState.READY:
-            connection.has_served = True
-            state.reported = None
+        self._note_served(state, now_ns)
         request.handle(Response(request, message, None, now_ns))
         self._note_request_done(state, connection, now_ns)
 
@@ -913,25 +970,40 @@ class Connections:
         state = self._by_connection.pop(connection_id, None)
         if state is None:
             return
+        reason = "closed by the node" if error is None else str(error)
+        hint = self._hint(state)
         if isinstance(error, AuthenticationError):
+            error = with_text(error, reason + hint) if hint else error
             self._note_refusal(state, error, now_ns)
             state.untried.clear()
         if state.state is ConnectionState.CONNECTING:
-            self._fail_setup(state, str(error), now_ns, error)
+            self._fail_setup(state, reason + hint, now_ns, error)
+        elif _was_of_use(state, now_ns):
+            logger.info(
+                "%s: %s%s", state, _ENDED, reason
+            )  # as nodes do that restart, or end idle connections
+            failed = self._close_unreported(state, reason, error, now_ns)
+            _fail_requests(failed, _connection_error(state, _ENDED + reason, error), now_ns)
         else:
-            reason, hint = "closed by the node" if error is None else str(error), self._hint(state)
-            level = logging.WARNING if hint else logging.INFO
-            self._fail_connection(state, reason + hint, error, now_ns, level)
+            self._fail_connection(state, reason + hint, error, now_ns)
 
     def _hint(self, state: NodeState) -> str:
         """Return what a connection that ended early may have lacked; empty if nothing is known."""
-        connection = state.connection
-        assert connection is not None
         if state.state is ConnectionState.AUTHENTICATING:
             return f" during the login with sasl.mechanism={self._mechanism}"
-        if not self._mechanism and state.state is ConnectionState.READY and not connection.has_served:
+        if (state.node.host, state.node.port) in self._served:
+            return ""
+        if not self._mechanism and state.state is ConnectionState.READY:
+            # any connection may break; one that ends again, or if none was of use so far, is no accident
+            if self._served and not state.failures:
+                return ""
             protocol = "SASL_SSL" if self._config.security_protocol == "SSL" else "SASL_PLAINTEXT"
             return f"; it has answered ApiVersions only: it may want SASL (security.protocol={protocol})"
+        if state.node.node_id >= 0:
+            return _CHECK_ADVERTISED
+        if state.state is ConnectionState.CHECKING_API_VERSIONS:
+            protocol = self._config.security_protocol
+            return f"; it has answered nothing: is it a Kafka listener with security.protocol={protocol}?"
         return ""
 
     def _fail_setup(
@@ -944,32 +1016,27 @@ class Connections:
             logger.debug("%s: %s; its next address is tried", state, reason)
             self._try_address(state, now_ns)
             return
-        self._report(state, reason, cause, logging.DEBUG if state.failures else logging.WARNING)
+        self._report(state, reason, cause, now_ns)
         self._note_failure(state, reason, cause)
         self._back_off(state, now_ns)
 
     def _fail_connection(
-        self,
-        state: NodeState,
-        reason: str,
-        cause: BaseException | None,
-        now_ns: int,
-        level: int = logging.INFO,
+        self, state: NodeState, reason: str, cause: BaseException | None, now_ns: int
     ) -> None:
         """End a broken connection, and fail its requests."""
-        failed = self._close_broken(state, reason, now_ns, cause, level)
+        failed = self._close_broken(state, reason, now_ns, cause)
         _fail_requests(failed, _connection_error(state, _ENDED + reason, cause), now_ns)
 
     def _close_broken(
-        self,
-        state: NodeState,
-        reason: str,
-        now_ns: int,
-        cause: BaseException | None = None,
-        level: int = logging.INFO,
+        self, state: NodeState, reason: str, now_ns: int, cause: BaseException | None = None
     ) -> list[Request]:
         """End an established connection, and return its requests, which the caller fails."""
-        self._report(state, _ENDED + reason, cause, level)
+        self._report(state, _ENDED + reason, cause, now_ns)
+        return self._close_unreported(state, reason, cause, now_ns)
+
+    def _close_unreported(
+        self, state: NodeState, reason: str, cause: BaseException | None, now_ns: int
+    ) -> list[Request]:
         self._note_failure(state, reason, cause)
         failed = self._close_connection(state, now_ns)
         state.untried.clear()
@@ -980,15 +1047,16 @@ class Connections:
         """Keep the error for callers who wait for a connection. A failed authentication keeps its class,
         since only the user can mend it.
         """
+        self._failed_node_id = state.node.node_id
         if isinstance(cause, AuthenticationError):
             self.last_failure = with_text(cause, f"{state}: {reason}")
         else:
             self.last_failure = _connection_error(state, reason, cause)
 
     def _back_off(self, state: NodeState, now_ns: int) -> None:
-        state.attempted_ns = now_ns
-        state.not_before_ns = now_ns + self._reconnect_backoff.delay_ns(state.failures)
-        state.failures += 1
+        if state.is_steady(now_ns):
+            state.failures = 0
+        state.back_off(self._reconnect_backoff.delay_ns(state.failures), now_ns)
         self._disconnected.add(state.node.node_id)
         if state.is_leaving:
             self.deadline_ns = 0
@@ -1000,9 +1068,10 @@ class Connections:
         self._close_connection(state, now_ns)
         state.is_leaving = False
         if state.node.node_id not in self._node_ids:
-            for lane in self._lanes:
+            for number, lane in enumerate(self._lanes):
                 if lane.get(state.node.node_id) is state:
                     del lane[state.node.node_id]
+                    self._keep_back_off(number, state)
 
     def _close_connection(self, state: NodeState, now_ns: int) -> list[Request]:
         """End the connection, and return its requests."""
@@ -1051,7 +1120,7 @@ class Connections:
             self._fail_login(state, self._no_token(), now_ns)
         elif now_ns >= state.setup_deadline_ns:
             verb = "resolved" if state.state is ConnectionState.RESOLVING else "connected"
-            self._fail_setup(state, f"not {verb} in time", now_ns)
+            self._fail_setup(state, f"not {verb} in time{self._hint(state)}", now_ns)
         elif state.is_leaving and (connection is None or not connection.in_flight):
             self._close_leaving(state, now_ns)
         elif connection is not None and now_ns >= state.deadline_ns(self._max_idle_ns):
@@ -1101,6 +1170,18 @@ def _lent_version(state: NodeState, kind: type[Message], highest: int, now_ns: i
     if state.versions is None or not state.can_lend(now_ns):
         return None
     return state.versions.common_version(kind, highest)
+
+
+def _place(node: Node) -> _Place:
+    """Return what a node is known by while it is not in the metadata."""
+    return node.node_id, node.host, node.port
+
+
+def _was_of_use(state: NodeState, now_ns: int) -> bool:
+    """True if the node's connection has answered requests, and lasted."""
+    connection = state.connection
+    has_served = connection is not None and connection.has_served
+    return has_served and (not state.failures or state.is_steady(now_ns))
 
 
 def _fail_requests(requests: Iterable[Request], error: KafkaError, now_ns: int) -> None:

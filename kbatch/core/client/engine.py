@@ -270,7 +270,7 @@ class ClientEngine:
             self._connections.rebootstrap(now_ns)  # which fails a request that is in flight
             self._cluster.rebootstrap(now_ns)
             self._adopt_cluster()
-            is_due = True
+            is_due = self._cluster.is_due(now_ns)
         if self._metadata_request.is_in_flight or not is_due:
             return
         node_id = self._metadata_request.find_node(self._connections, self._backoff, now_ns)

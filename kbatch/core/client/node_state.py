@@ -95,8 +95,10 @@ class NodeState:
         When a connection was last tried or lost; of equal nodes the one with the oldest attempt is next.
     failures, setup_failures : int
         Failed rounds in a row, and addresses in a row that did not answer.
-    not_before_ns : int
-        The end of the back-off.
+    waited_ns, not_before_ns : int
+        The length and the end of the latest back-off.
+    ready_ns : int
+        When its latest connection became ready; -1 if it did not.
     setup_deadline_ns : int
         The time-out of resolving, connecting, or waiting for a token of a login.
     throttled_until_ns : int
@@ -107,8 +109,6 @@ class NodeState:
         When `versions` may be requested again at the earliest.
     renewals : int
         How often they were, on this connection.
-    reported : str | None
-        The last failure that was logged for the user; None if a request was answered since.
     is_leaving : bool
         True if it is not in the cluster any more, or has moved: it takes no new requests, and its connection
         is closed when none is in flight.
@@ -122,15 +122,16 @@ class NodeState:
         "is_leaving",
         "node",
         "not_before_ns",
+        "ready_ns",
         "renew_versions_ns",
         "renewals",
-        "reported",
         "setup_deadline_ns",
         "setup_failures",
         "state",
         "throttled_until_ns",
         "untried",
         "versions",
+        "waited_ns",
     )
 
     def __init__(self, node: Node) -> None:
@@ -141,13 +142,14 @@ class NodeState:
         self.attempted_ns = -1
         self.failures = 0
         self.setup_failures = 0
+        self.waited_ns = 0
         self.not_before_ns = 0
+        self.ready_ns = -1
         self.setup_deadline_ns = NEVER_NS
         self.throttled_until_ns = 0
         self.versions: ApiVersions | None = None
         self.renew_versions_ns = 0
         self.renewals = 0
-        self.reported: str | None = None
         self.is_leaving = False
         self._last_address: Address | None = None
 
@@ -165,6 +167,12 @@ class NodeState:
     def is_connected(self) -> bool:
         """True if there is a connection, ready or not."""
         return self.state in _CONNECTED
+
+    def is_steady(self, now_ns: int) -> bool:
+        """True if its latest connection was ready for longer than the back-off before it. Only then earlier
+        failures do not count, so that a node that accepts connections and ends them is backed off too.
+        """
+        return 0 <= self.ready_ns < now_ns - self.waited_ns
 
     @property
     def is_established(self) -> bool:
@@ -273,6 +281,13 @@ class NodeState:
         """True if the node has the same host and port."""
         return (self.node.host, self.node.port) == (node.host, node.port)
 
+    def back_off(self, wait_ns: int, now_ns: int) -> None:
+        """Note a failure: no connection is attempted for this time."""
+        self.attempted_ns = now_ns
+        self.waited_ns = wait_ns
+        self.not_before_ns = now_ns + wait_ns
+        self.failures += 1
+
     @property
     def is_elsewhere(self) -> bool:
         """True if its connection leads to an earlier host or port."""
@@ -286,7 +301,7 @@ class NodeState:
             self.setup_deadline_ns = NEVER_NS
         self.untried.clear()
         self.failures = self.setup_failures = 0
-        self.not_before_ns = 0
+        self.waited_ns = self.not_before_ns = 0
 
 
 # Tuples, since a set would hash the state.

@@ -272,7 +272,7 @@ def test_refusal_of_one_broker_leaves_the_others_usable() -> None:
     assert "no" in str(shell.connections.last_failure)
 
 
-def test_failure_is_logged_once_and_at_each_change(caplog: pytest.LogCaptureFixture) -> None:
+def test_failure_is_logged_once_a_text(caplog: pytest.LogCaptureFixture) -> None:
     shell = new_shell()
     for text in ("one", "one", "two", "two", "one"):
         peer = connect(shell)
@@ -281,7 +281,7 @@ def test_failure_is_logged_once_and_at_each_change(caplog: pytest.LogCaptureFixt
         shell.answer(peer, messages.SaslAuthenticateResponse(error_code=58, error_message=text))
         shell.advance(2 * SECOND)
     errors = [each.message.rpartition(" ")[2] for each in caplog.records if each.levelno >= logging.WARNING]
-    assert errors == ["one", "two", "one"]
+    assert errors == ["one", "two"]
     assert all(each.levelno == logging.ERROR for each in caplog.records if each.levelno >= logging.WARNING)
 
 
@@ -306,6 +306,7 @@ def test_failure_after_a_success_is_logged_again(caplog: pytest.LogCaptureFixtur
         shell.answer(peer, messages.SaslAuthenticateResponse(error_code=58, error_message="no"))
         shell.advance(2 * SECOND)
         peer = log_in(shell)
+        shell.advance(2 * SECOND)  # longer than the wait before it
         shell.ask()
         shell.answer(peer, messages.MetadataResponse())
         shell.close(peer)

@@ -517,7 +517,9 @@ def test_N12_a_broker_may_say_so_itself() -> None:
     assert leaders(known) == [(1, 0)]
     known.rebootstrap(SECOND)
     assert not known.must_rebootstrap(SECOND, is_hopeful=lambda: False)
-    assert known.update_delay_ns(SECOND) == 0
+    delay_ns = known.update_delay_ns(SECOND)  # as after any error: the next broker may say so again
+    assert 80 * MS <= delay_ns <= 120 * MS
+    assert known.update_delay_ns(SECOND + delay_ns) == 0
 
 
 def test_N12_with_strategy_none_the_client_never_starts_over() -> None:

@@ -719,7 +719,12 @@ def test_N08_pauses_double_to_a_second_and_reset_after_success() -> None:
     shell.close(shell.connect(-1))  # an end in the handshake counts as a failure too
     assert shell.connections.delay_ns(-1, shell.now_ns) >= 800 * MS
     shell.advance(SECOND)
-    shell.close(shell.ready())
+    shell.close(shell.ready())  # and so does one that is of no use
+    assert shell.connections.delay_ns(-1, shell.now_ns) >= 800 * MS
+    shell.advance(SECOND)
+    peer = shell.ready()
+    shell.advance(SECOND + MS)
+    shell.close(peer)
     assert shell.connections.delay_ns(-1, shell.now_ns) <= 60 * MS
 
 
@@ -826,7 +831,7 @@ def test_0151_vanished_node_gets_no_connection() -> None:
     assert shell.connections.delay_ns(1, shell.now_ns) == NEVER
 
 
-def test_a_vanished_node_whose_connection_breaks_is_forgotten() -> None:
+def test_vanished_node_whose_connection_breaks_returns_backed_off() -> None:
     shell = cluster()
     peer = shell.ready(1)
     shell.ask(1)
@@ -836,7 +841,8 @@ def test_a_vanished_node_whose_connection_breaks_is_forgotten() -> None:
     assert isinstance(shell.taken()[0].error, NetworkError)
     shell.advance(0)
     shell.connections.set_nodes(NODES)
-    assert shell.connections.delay_ns(1, shell.now_ns) == 0  # as if it had never been there
+    assert 40 * MS <= shell.connections.delay_ns(1, shell.now_ns) <= 60 * MS
+    assert shell.connections.delay_ns(2, shell.now_ns) == 0
 
 
 @pytest.mark.parametrize("stage", ["resolving", "connecting", "idle", "busy"])
@@ -926,6 +932,68 @@ def test_N12_the_client_is_cut_off_when_every_node_is_left_alone() -> None:
     shell.close(shell.begin(1), REFUSED)
     shell.begin(2)
     assert not shell.connections.is_cut_off(shell.now_ns)
+
+
+def test_N12_starting_over_is_backed_off_and_keeps_the_back_off_of_nodes() -> None:
+    shell = cluster()
+    waits_ns = []
+    for _ in range(8):
+        shell.connections.set_nodes({1: NODES[1]})
+        shell.advance(0)
+        if not shell.connections.delay_ns(1, shell.now_ns):
+            shell.close(shell.begin(1), REFUSED)
+        begin_ns = shell.now_ns
+        while not shell.connections.is_cut_off(shell.now_ns):
+            shell.advance(MS)
+            if not shell.connections.delay_ns(1, shell.now_ns):
+                shell.close(shell.begin(1), REFUSED)
+        waits_ns.append(shell.now_ns - begin_ns)
+        shell.connections.rebootstrap(shell.now_ns)
+        shell.poll()
+    assert waits_ns[0] == 0
+    assert all(wait_ns >= 600 * MS for wait_ns in waits_ns[-3:])
+    shell.connections.set_nodes({1: Node(1, "elsewhere", 9092, None)})
+    assert shell.connections.delay_ns(1, shell.now_ns) == 0
+
+
+@pytest.mark.parametrize("answers", [0, 1])
+def test_node_that_accepts_and_closes_is_backed_off_and_logged_once(
+    answers: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A load balancer without a target; a broker that ends each connection after its first answer."""
+    caplog.set_level(logging.INFO)
+    shell = cluster()
+    attempts = 0
+    while shell.now_ns < 60 * SECOND:
+        peer = shell.ready(1)
+        attempts += 1
+        for _ in range(answers):
+            shell.ask(1)
+            shell.answer(peer, METADATA())
+        shell.close(peer)
+        shell.advance(max(shell.connections.delay_ns(1, shell.now_ns), MS))
+    assert attempts <= 80
+    assert len([each for each in caplog.records if each.levelno >= logging.WARNING]) == 1
+    assert len(caplog.records) <= 2
+
+
+def test_end_of_a_useful_connection_is_no_warning(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    shell = cluster()
+    peer = shell.ready(1)
+    shell.ask(1)
+    shell.answer(peer, METADATA())
+    shell.advance(SECOND)
+    shell.close(peer)
+    shell.advance(SECOND)
+    shell.close(shell.begin(1), REFUSED)
+    shell.advance(SECOND)
+    peer = shell.ready(1)
+    shell.advance(SECOND)
+    shell.ask(1)
+    shell.answer(peer, METADATA())
+    assert [each.levelname for each in caplog.records] == ["INFO", "WARNING", "INFO"]
+    assert caplog.records[-1].message == "node 1 (host1:9092) answers again, after 2 s"
 
 
 def test_N12_a_throttled_node_is_not_out_of_reach() -> None:

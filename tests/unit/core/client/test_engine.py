@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import socket
 from collections import Counter
 from typing import Any
+
+import pytest
 
 from kbatch.config import ClientConfig
 from kbatch.core.client import coordinators
@@ -15,7 +18,13 @@ from kbatch.core.client.any_node_request import AnyNodeRequest
 from kbatch.core.client.cluster import TopicUse
 from kbatch.core.client.coordinators import CoordinatorKey
 from kbatch.core.client.engine import ClientEngine
-from kbatch.errors import BrokerNotAvailableError, ErrorCode, GroupAuthorizationError
+from kbatch.errors import (
+    AuthenticationError,
+    BrokerNotAvailableError,
+    ErrorCode,
+    GroupAuthorizationError,
+    NetworkError,
+)
 from kbatch.metrics import MetricsRegistry
 from kbatch.protocol import codec
 from kbatch.testing.broker.state import Connection as Session
@@ -28,13 +37,17 @@ BACKOFF_MS = 100
 class Alone:
     """A ClientEngine and two nodes. Its actions are performed at once; `asked` counts requests by name."""
 
-    def __init__(self, kind: type[ClientEngine] = ClientEngine) -> None:
+    def __init__(
+        self, kind: type[ClientEngine] = ClientEngine, bootstrap_servers: str = "node-0:9092"
+    ) -> None:
         self.broker = VirtualBroker(2)
         self.now_ns = 0
         self.change_count = 0
         self.asked: Counter[str] = Counter()
         config = ClientConfig(
-            bootstrap_servers="node-0:9092", retry_backoff_ms=BACKOFF_MS, retry_backoff_max_ms=BACKOFF_MS
+            bootstrap_servers=bootstrap_servers,
+            retry_backoff_ms=BACKOFF_MS,
+            retry_backoff_max_ms=BACKOFF_MS,
         )
         self.engine = kind(
             config,
@@ -99,6 +112,59 @@ class Alone:
     @property
     def deadline_ms(self) -> float:
         return (self.engine.deadline_ns(self.now_ns) - self.now_ns) / MS
+
+
+class Advertised(Alone):
+    """A cluster whose bootstrap server answers, and whose nodes do not at the addresses that it names."""
+
+    def __init__(self, fault: BaseException | None, *, accepts: bool = False) -> None:
+        super().__init__(bootstrap_servers="node-0:9099")
+        self.fault = fault
+        self.accepts = accepts
+        self.attempts: Counter[int] = Counter()
+
+    def _perform(self, action: Any) -> None:
+        if isinstance(action, Connect):
+            self.attempts[min(action.node_id, 0)] += 1
+            if action.node_id >= 0:
+                if self.accepts:
+                    self.engine.handle_connected(action.connection_id, self.now_ns)
+                self.engine.handle_closed(action.connection_id, self.fault, self.now_ns)
+                return
+        elif isinstance(action, Resolve) and isinstance(self.fault, OSError) and action.port != 9099:
+            self.attempts[0] += 1
+            self.engine.handle_resolved(action.host, action.port, self.fault, self.now_ns)
+            return
+        super()._perform(action)
+
+
+@pytest.mark.parametrize(
+    ("fault", "accepts"),
+    [
+        (NetworkError("Connection refused"), False),
+        (OSError("Name or service not known"), False),
+        (AuthenticationError("the certificate was refused"), False),
+        (None, True),
+    ],
+    ids=["refused", "unresolved", "certificate", "drops"],
+)
+def test_unreachable_advertised_addresses_are_tried_seldom_and_named_once(
+    fault: BaseException | None, accepts: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    alone = Advertised(fault, accepts=accepts)
+    alone.engine.want_topic(TOPIC)
+    for _ in range(3000):
+        alone.engine.want_topic(TOPIC)
+        alone.advance(20)
+    assert 20 <= alone.attempts[-1] <= 80  # of the bootstrap server, in a minute
+    assert alone.attempts[0] <= 160  # of two nodes
+    assert alone.asked["Metadata"] <= 80
+    warnings = [each.message for each in caplog.records if each.levelno >= logging.WARNING]
+    assert len(warnings) == 2
+    assert all("advertised.listeners" in each for each in warnings)
+    assert len(caplog.records) == 2
+    assert "advertised.listeners" in str(alone.engine.last_connection_failure)
 
 
 def test_client_engine_learns_nodes_and_the_topics_it_wants() -> None:
