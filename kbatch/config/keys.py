@@ -408,7 +408,7 @@ class ClientConfig:
     ) -> None:
         keys = keys_of(type(self))
         values = {name: row.initial for name, row in keys.items()}
-        given = read_settings({} if settings is None else settings, keywords, keys, self.name)
+        given = read_settings({} if settings is None else settings, keywords, keys, self.name, OWNERS)
         values |= given
         for rule in self.rules:
             rule(values, given.keys())
@@ -687,6 +687,8 @@ def keys_of(kind: type[ClientConfig]) -> Mapping[str, Key]:
 
 KEYS = keys_of(ProducerConfig)
 CONSUMER_KEYS = keys_of(ConsumerConfig)
+# The client that has a key; either, if both have it.
+OWNERS = {name: kind.name for kind in (ProducerConfig, ConsumerConfig) for name in keys_of(kind)}
 
 
 class OtherDefault(NamedTuple):

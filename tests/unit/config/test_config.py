@@ -184,7 +184,7 @@ def test_client_config_applies_its_own_rules_and_name() -> None:
 
 @pytest.mark.parametrize("name", ["acks", "request.required.acks"])
 def test_client_config_knows_no_key_of_a_producer_by_any_name(name: str) -> None:
-    with pytest.raises(ConfigError, match=f"{name} is not a configuration key of a client"):
+    with pytest.raises(ConfigError, match=f"{name} is a configuration key of a producer, not of a client"):
         ClientConfig({"bootstrap.servers": SERVER, name: "1"})
 
 

@@ -92,7 +92,7 @@ def test_names_of_other_clients_are_read() -> None:
         ("share_acquire_mode", "most", "must be one of BATCH_OPTIMIZED, RECORD_LIMIT"),
         ("key_deserializer", "Utf8", "records are read as bytes"),
         ("enable_partition_eof", "true", "is not a key of kbatch: pass an end"),
-        ("linger_ms", 5, "is not a configuration key of a consumer"),
+        ("linger_ms", 5, "is a configuration key of a producer, not of a consumer"),
     ],
 )
 def test_invalid_value_is_refused(key: str, value: object, complaint: str) -> None:
