@@ -1,7 +1,7 @@
 """The small values that users pass to a producer and get from it, besides the native Record."""
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from operator import index
@@ -82,11 +82,30 @@ def checked_partition(given: Any) -> TopicPartition:
     can carry it.
     """
     if not isinstance(given, tuple) or len(given) != 2:
-        raise TypeError(f"a partition must be a TopicPartition or (topic, partition), got {given!r}")
+        remedy = f"; write {_as_partition(given)}" if isinstance(given, str | int) else ""
+        raise TypeError(f"a partition must be a TopicPartition or (topic, partition), got {given!r}{remedy}")
     checked = TopicPartition(*given)
     check_text("topic", checked.topic)
     check_integer("partition", checked.partition, 0, INT32_MAX)
     return checked
+
+
+def checked_partitions(call: str, given: Any) -> list[TopicPartition]:
+    """Return the partitions that a call was given. Raise TypeError or ValueError unless they are a list, or
+    another iterable, of what `checked_partition` takes; one alone is an iterable, too, but not of these.
+    """
+    is_pair = isinstance(given, tuple) and bool(given) and isinstance(given[0], str)
+    if is_pair or isinstance(given, str | int) or not isinstance(given, Iterable):
+        shown = repr(given) if is_pair else _as_partition(given)
+        raise TypeError(f"{call}() takes a list of partitions, got {given!r}; write {call}([{shown}])")
+    return [checked_partition(each) for each in given]
+
+
+def _as_partition(given: object) -> str:
+    """Return what a user may have meant by a topic, a number or something else, as code."""
+    if isinstance(given, str):
+        return f"TopicPartition({given!r}, 0)"
+    return f"TopicPartition(topic, {given if isinstance(given, int) else 0})"
 
 
 class ProducerRecord(NamedTuple):

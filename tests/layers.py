@@ -68,6 +68,7 @@ LAYERS = (
         "errors/",
         "the exception tree, a class for each of Kafka's error codes; makes docs/errors.md",
     ),
+    Layer(1, "timeouts", "which time limits calls accept"),
     Layer(1, "version", "the version number"),
     Layer(1, "distribution", "**what `pip` calls kbatch**, and the other project of its name"),
     Layer(

@@ -40,7 +40,15 @@ from kbatch.interceptors import ConsumerInterceptorChain
 from kbatch.metrics import MetricName
 from kbatch.network.decoding import decoder_count
 from kbatch.network.workers import Workers
-from kbatch.records import INT64_MAX, OffsetAndMetadata, TopicPartition, check_integer, checked_partition
+from kbatch.records import (
+    INT64_MAX,
+    OffsetAndMetadata,
+    TopicPartition,
+    check_integer,
+    checked_partition,
+    checked_partitions,
+)
+from kbatch.timeouts import checked_seconds
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -100,11 +108,14 @@ class ConsumerBase(MemberClient):
         TypeError, ValueError
             A partition or place is unsuitable.
         """
-        places = partitions if isinstance(partitions, Mapping) else dict.fromkeys(partitions)
-        starts = {
-            checked_partition(each): None if place is None else _start_of(f"place of {each}", place)
-            for each, place in places.items()
-        }
+        places = partitions if isinstance(partitions, Mapping) else None
+        chosen = checked_partitions("assign", partitions)
+        starts: dict[TopicPartition, Start | OffsetSpec | None] = dict.fromkeys(chosen)
+        if places is not None:
+            starts = {
+                each: None if place is None else _start_of(f"place of {each}", place)
+                for each, place in zip(chosen, places.values(), strict=True)
+            }
         with self._user:
             if self._member.is_subscribed:
                 raise IllegalStateError(
@@ -141,9 +152,10 @@ class ConsumerBase(MemberClient):
             raise IllegalStateError(f"{checked} is not assigned to this consumer; {remedy}")
         return held
 
-    def _chosen(self, partitions: Partitions | None) -> list[Held]:
-        chosen: Collection[Any] = self._backlog.held if partitions is None else list(partitions)
-        return [self._held_of(each) for each in chosen]
+    def _chosen(self, call: str, partitions: Partitions | None) -> list[Held]:
+        if partitions is None:
+            return list(self._backlog.held.values())
+        return [self._held_of(each) for each in checked_partitions(call, partitions)]
 
     # Where in them
 
@@ -174,15 +186,15 @@ class ConsumerBase(MemberClient):
 
     def seek_to_beginning(self, partitions: Partitions | None = None) -> None:
         """Go on at the beginning of the logs of these partitions; None for all that are assigned."""
-        self._seek_all(partitions, EARLIEST)
+        self._seek_all("seek_to_beginning", partitions, EARLIEST)
 
     def seek_to_end(self, partitions: Partitions | None = None) -> None:
         """Go on at the end of the logs of these partitions; None for all that are assigned."""
-        self._seek_all(partitions, LATEST)
+        self._seek_all("seek_to_end", partitions, LATEST)
 
-    def _seek_all(self, partitions: Partitions | None, spec: OffsetSpec) -> None:
+    def _seek_all(self, call: str, partitions: Partitions | None, spec: OffsetSpec) -> None:
         with self._user:
-            for held in self._chosen(partitions):
+            for held in self._chosen(call, partitions):
                 self._begin(held.partition, spec)
             self._runtime.network.wake()
 
@@ -203,7 +215,7 @@ class ConsumerBase(MemberClient):
             if self._user.is_in_callback:
                 self._engine.place(held.partition)
                 self._runtime.network.wake()
-            deadline = self._runtime.deadline(self.config.default_api_timeout_ms / 1000)
+            deadline = self._runtime.api_deadline()
             if not await self._await_next(lambda: self._is_placed(held), deadline):
                 why = self._engine.last_connection_failure or "brokers are slow"
                 raise KafkaTimeoutError(f"position() of {held.partition} timed out: {why}")
@@ -247,21 +259,22 @@ class ConsumerBase(MemberClient):
         """Return no records of these partitions from polls until `resume`; None for all that are assigned.
         What was fetched is kept.
         """
-        self._set_paused(partitions, self._engine.pause, is_paused=True)
+        self._set_paused("pause", partitions, self._engine.pause, is_paused=True)
 
     def resume(self, partitions: Partitions | None = None) -> None:
         """Return records of these partitions again; None for all that are assigned."""
-        self._set_paused(partitions, self._engine.resume, is_paused=False)
+        self._set_paused("resume", partitions, self._engine.resume, is_paused=False)
 
     def _set_paused(
         self,
+        call: str,
         partitions: Partitions | None,
         command: Callable[[Collection[TopicPartition]], object],
         *,
         is_paused: bool,
     ) -> None:
         with self._user:
-            chosen = self._chosen(partitions)
+            chosen = self._chosen(call, partitions)
             for held in chosen:
                 held.is_paused, held.lot = is_paused, None
             command([held.partition for held in chosen])
@@ -311,8 +324,8 @@ class ConsumerBase(MemberClient):
         """
         most = self.config.max_poll_records if max_records is None else max_records
         check_integer("max_records", most, 1, INT64_MAX)
+        deadline = self._runtime.deadline(timeout)
         with self._polling():
-            deadline = self._runtime.deadline(timeout)
             backlog = self._backlog
             while await self._await_polled(lambda: backlog.has_next, deadline):
                 if taken := backlog.take_records(most):
@@ -375,9 +388,11 @@ class ConsumerBase(MemberClient):
         limits = Limits(min_rows, max_rows, INT64_MAX if max_bytes is None else max_bytes)
         projection = Projection(columns, layout, {"key": key, "value": value})
         self._interceptors.check_tables()
+        linger = checked_seconds(linger, "linger", "0 waits for no more rows")
+        deadline = self._runtime.deadline(timeout)
         with self._polling():
             before, self._projection = self._projection, projection
-            plan = await self._await_rows(projection, limits, self._runtime.deadline(timeout), linger)
+            plan = await self._await_rows(projection, limits, deadline, linger)
             batches = self._backlog.take_rows(plan)
             if not batches:
                 self._backlog.settle(raises=True)
@@ -530,7 +545,7 @@ class ConsumerBase(MemberClient):
     async def _await_assignment(self) -> None:
         """Wait until the group has assigned partitions, perhaps none."""
         timeout_ms, member = self.config.default_api_timeout_ms, self._member
-        deadline = self._runtime.deadline(timeout_ms / 1000)
+        deadline = self._runtime.api_deadline()
         if not await self._await_polled(lambda: member.is_assigned, deadline):
             raise KafkaTimeoutError(
                 f"group {self.config.group_id} has assigned no partitions within "
@@ -593,17 +608,18 @@ class ConsumerBase(MemberClient):
 
     async def _beginning_offsets(self, partitions: Partitions) -> dict[TopicPartition, int]:
         """Return the first offset of each partition's log. KafkaError as in `offsets_for_times`."""
-        return await self._offsets_at(EARLIEST, partitions)
+        return await self._offsets_at(EARLIEST, checked_partitions("beginning_offsets", partitions))
 
     async def _end_offsets(self, partitions: Partitions) -> dict[TopicPartition, int]:
         """Return the offset after the last record of each partition; under read_committed, the last stable
         offset. KafkaError as in `offsets_for_times`.
         """
-        return await self._offsets_at(LATEST, partitions)
+        return await self._offsets_at(LATEST, checked_partitions("end_offsets", partitions))
 
-    async def _offsets_at(self, spec: OffsetSpec, partitions: Partitions) -> dict[TopicPartition, int]:
-        specs = dict.fromkeys(map(checked_partition, partitions), spec)
-        found = await self._runtime.await_offsets(specs)
+    async def _offsets_at(
+        self, spec: OffsetSpec, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, int]:
+        found = await self._runtime.await_offsets(dict.fromkeys(partitions, spec))
         return {each: at.offset for each, at in found.items() if at is not None}  # every log has ends
 
     async def _offsets_for_times(
@@ -628,6 +644,8 @@ class ConsumerBase(MemberClient):
         KafkaTimeoutError
             No answer came within default.api.timeout.ms.
         """
+        if not isinstance(times, Mapping):
+            raise TypeError(f"times must be a mapping of TopicPartition to times, got {times!r}")
         specs = {}
         for each, time in times.items():
             checked = checked_partition(each)

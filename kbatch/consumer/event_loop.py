@@ -33,7 +33,7 @@ from kbatch.core.consumer.group_engine import GroupEngine
 from kbatch.core.consumer.share_engine import ShareEngine
 from kbatch.network.event_loop import LoopNetwork
 from kbatch.waiting.event_loop import TaskWaiter, running_loop
-from kbatch.waiting.methods import awaited, plain
+from kbatch.waiting.methods import awaited, named_for_users, plain
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -160,6 +160,7 @@ class LoopClient(MemberClient):
             await super()._end_membership(deadline, ending)  # type: ignore[safe-super]
 
 
+@named_for_users
 class AsyncConsumer(LoopClient, ConsumerBase):
     """Reads records from Kafka on an asyncio event loop: Consumer's methods, awaited. Those that never wait
     are plain: `subscribe`, `subscription`, `assign`, `assignment`, `seek`, `seek_to_beginning`,
@@ -274,6 +275,7 @@ class AsyncConsumer(LoopClient, ConsumerBase):
 
 
 @final
+@named_for_users
 class AsyncShareConsumer(LoopClient, ShareConsumerBase):
     """Reads records as a member of a share group, on an asyncio event loop: ShareConsumer's methods, awaited.
     Those that never wait are plain: `subscribe`, `subscription`, `acknowledge`, `commit_async`, `metrics`.

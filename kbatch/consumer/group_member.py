@@ -25,6 +25,7 @@ from kbatch._native.codec.record import ConsumerRecord
 from kbatch.consumer.backlog import Backlog, Held
 from kbatch.consumer.lifetime import Ending
 from kbatch.consumer.polled import Polled
+from kbatch.consumer.runtime import api_milliseconds
 from kbatch.core.client.backoff import NS_PER_MS
 from kbatch.core.client.calls import Call
 from kbatch.core.consumer.commits import CommitOffsets, CommittedLookup
@@ -40,6 +41,7 @@ from kbatch.records import (
     check_integer,
     check_text,
     checked_partition,
+    checked_partitions,
 )
 
 if TYPE_CHECKING:
@@ -249,8 +251,8 @@ class GroupMember:
                 self._let_go(list(self._backlog.held))
                 self._runtime.network.wake()
                 return
-            seconds = self._runtime.config.default_api_timeout_ms / 1000
-            if not await self._leave("unsubscribe", None, self._runtime.deadline(seconds)):
+            if not await self._leave("unsubscribe", None, self._runtime.api_deadline()):
+                seconds = self._runtime.config.default_api_timeout_ms / 1000
                 why = self._engine.last_connection_failure or "its coordinator is slow"
                 raise KafkaTimeoutError(f"unsubscribe() timed out after {seconds} s: {why}; call it again")
 
@@ -320,7 +322,7 @@ class GroupMember:
             It is unknown whether they were committed.
         """
         with self._user:
-            call = CommitOffsets(self._offsets_of(offsets), timeout_ms=self._milliseconds(timeout))
+            call = CommitOffsets(self._offsets_of(offsets), timeout_ms=api_milliseconds(timeout))
             self._engine.commit(call)
             await self._await_call(call, "commit-sync-time")
             self.run_commit_callbacks()
@@ -362,9 +364,9 @@ class GroupMember:
         KafkaTimeoutError
             No answer came within `timeout` seconds, or default.api.timeout.ms.
         """
-        chosen = [checked_partition(each) for each in partitions]
+        chosen = checked_partitions("committed", partitions)
         with self._user:
-            call = CommittedLookup(chosen, timeout_ms=self._milliseconds(timeout))
+            call = CommittedLookup(chosen, timeout_ms=api_milliseconds(timeout))
             self._engine.committed(call)
             await self._await_call(call, "committed-time")
             if call.error is not None:
@@ -393,10 +395,6 @@ class GroupMember:
         if self._engine.note_poll(runtime.now_ns()):
             runtime.network.wake()
 
-    def _milliseconds(self, timeout: float | None) -> int | None:
-        self._runtime.deadline(timeout)  # raises unless it is a number
-        return None if timeout is None else int(timeout * 1000)
-
     async def _await_call(self, call: CommitOffsets | CommittedLookup, sensor: str) -> None:
         """Wait for a call, which the engine ends at its deadline; a callback of close() may do so, too."""
         runtime = self._runtime
@@ -419,12 +417,12 @@ class GroupMember:
             checked = {checked_partition(each): offset for each, offset in given.items()}
             return {each: self._offset_of(each, offset) for each, offset in checked.items()}
         found: dict[TopicPartition, OffsetAndMetadata] = {}
-        records = (given,) if isinstance(given, ConsumerRecord) else given
-        for each in records if isinstance(records, Iterable) else (records,):
+        is_one = isinstance(given, ConsumerRecord | tuple) or not isinstance(given, Iterable)
+        for each in (given,) if is_one else given:
             if not isinstance(each, ConsumerRecord):
                 raise TypeError(
                     "offsets must be the result of a poll, records, or a mapping of TopicPartition to "
-                    f"offset, got {type(each).__name__}"
+                    f"offset, got {each!r}; write {{TopicPartition(topic, 0): offset}} for an offset"
                 )
             partition = TopicPartition(each.topic, each.partition)
             if partition not in found or found[partition].offset <= each.offset:

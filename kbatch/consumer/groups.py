@@ -33,12 +33,12 @@ from kbatch.records import (
     TopicPartition,
     check_group_id,
     checked_partition,
+    checked_partitions,
 )
 
 if TYPE_CHECKING:
     from kbatch.config import ConsumerConfig
     from kbatch.network.runtime import ClientRuntime
-    from kbatch.waiting.deadline import Deadline
 
 
 class Logs(Protocol):
@@ -68,7 +68,9 @@ class Groups:
 
     def list(self) -> tuple[GroupListing, ...]:
         """Return the groups for which this client has the ACL Describe, in the order of their names."""
-        found = at_once(self._runtime.await_all_nodes, GroupListings, self._deadline(), "list_groups")
+        found = at_once(
+            self._runtime.await_all_nodes, GroupListings, self._runtime.api_deadline(), "list_groups"
+        )
         by_name = {each.group_id: each for each in found}  # two nodes list a group that moves
         return tuple(by_name[name] for name in sorted(by_name))
 
@@ -138,6 +140,8 @@ class Groups:
             The ACLs Read on the group and on the topics are missing.
         """
         check_group_id(group_id)
+        if not isinstance(offsets, Mapping):
+            raise TypeError(f"offsets must be a mapping of TopicPartition to offsets, got {offsets!r}")
         checked = {
             checked_partition(place): each if isinstance(each, OffsetAndMetadata) else OffsetAndMetadata(each)
             for place, each in offsets.items()
@@ -158,7 +162,7 @@ class Groups:
             The ACLs Delete on the group and Read on the topics are missing.
         """
         check_group_id(group_id)
-        self._ask(OffsetDeletion(group_id, [checked_partition(each) for each in partitions]))
+        self._ask(OffsetDeletion(group_id, checked_partitions("delete_offsets", partitions)))
 
     def _ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the ends of those of the partitions that there are."""
@@ -176,8 +180,5 @@ class Groups:
 
     def _ask(self, request: AdminRequest) -> Any:
         """Return the answer to a request."""
-        at_once(self._runtime.await_requests, [request], self._deadline())
+        at_once(self._runtime.await_requests, [request], self._runtime.api_deadline())
         return request.answer
-
-    def _deadline(self) -> Deadline:
-        return self._runtime.deadline(self._reader.config.default_api_timeout_ms / 1000)

@@ -7,7 +7,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, final, overload
 
 from kbatch.consumer.backlog import offset_after
-from kbatch.records import OffsetAndMetadata, TopicPartition
+from kbatch.records import OffsetAndMetadata, TopicPartition, checked_partition
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,8 +44,9 @@ class Polled(Sequence["ConsumerRecord"]):
         return list(dict.fromkeys(each.partition for each in self._taken))
 
     def records(self, partition: TopicPartition | tuple[str, int]) -> list[ConsumerRecord]:
-        """Return the records of one partition."""
-        return [record for each in self._taken if each.partition == partition for record in each.records]
+        """Return the records of one partition. Raise TypeError or ValueError unless it is one."""
+        checked = checked_partition(partition)
+        return [record for each in self._taken if each.partition == checked for record in each.records]
 
     def table(
         self,

@@ -24,7 +24,8 @@ Places = Place | Mapping[int, Place]
 Gaps = list[tuple[int, int]]
 # What to do when records are gone.
 DATA_LOSS = ("raise", "skip")
-_NAMES = {"earliest": EARLIEST, "latest": LATEST, "beginning": EARLIEST, "end": LATEST}
+_NAMES = {"earliest": EARLIEST, "beginning": EARLIEST, "latest": LATEST, "end": LATEST}
+_EXPECTED = "'earliest' or 'beginning', 'latest' or 'end', an offset, a datetime or a timedelta"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 
@@ -67,9 +68,7 @@ def place_of(name: str, place: object, now: datetime) -> int | OffsetSpec:
     """
     if isinstance(place, str):
         if place not in _NAMES:
-            raise ValueError(
-                f"{name} must be 'earliest', 'latest', an offset, a datetime or a timedelta, got {place!r}"
-            )
+            raise ValueError(f"{name} must be {_EXPECTED}, got {place!r}")
         return _NAMES[place]
     if isinstance(place, timedelta):
         if place < timedelta(0):
@@ -86,9 +85,7 @@ def place_of(name: str, place: object, now: datetime) -> int | OffsetSpec:
         check_integer(name, place, 0, INT64_MAX)
     except TypeError:
         kind = type(place).__name__
-        raise TypeError(
-            f"{name} must be 'earliest', 'latest', an offset, a datetime or a timedelta, got {kind}"
-        ) from None
+        raise TypeError(f"{name} must be {_EXPECTED}, got {kind}") from None
     return index(place)  # type: ignore[arg-type]
 
 

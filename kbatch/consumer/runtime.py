@@ -31,8 +31,10 @@ from kbatch.errors import (
 )
 from kbatch.network.runtime import ClientRuntime
 from kbatch.records import TopicPartition, check_text
+from kbatch.timeouts import checked_seconds
 
 if TYPE_CHECKING:
+    from kbatch.waiting.deadline import Deadline
     from kbatch.waiting.protocols import Waiter
 
 logger = logging.getLogger("kbatch.consumer")
@@ -117,6 +119,13 @@ class ReaderRuntime(ClientRuntime):
             f"in the child process"
         )
 
+    def api_deadline(self, timeout: float | None = None) -> Deadline:
+        """Return the deadline `timeout` seconds from now; None is default.api.timeout.ms."""
+        milliseconds = api_milliseconds(timeout)
+        return self.deadline(
+            (self.config.default_api_timeout_ms if milliseconds is None else milliseconds) / 1000
+        )
+
     async def await_calls(self, calls: Iterable[Call], make: Callable[[Any], object]) -> None:
         """Make calls of the engine together, and return when all are done. Raise the first error."""
         self.check_usable()
@@ -143,6 +152,12 @@ class ReaderRuntime(ClientRuntime):
         call = OffsetLookup(specs)
         await self.await_calls([call], self.engine.list_offsets)
         return call.answer
+
+
+def api_milliseconds(timeout: float | None) -> int | None:
+    """Return a time-out of a call in milliseconds; None, the default, leaves it to default.api.timeout.ms."""
+    remedy = "leave it out for default.api.timeout.ms"
+    return None if timeout is None else int(checked_seconds(timeout, remedy=remedy) * 1000)
 
 
 def configured(

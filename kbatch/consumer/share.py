@@ -125,8 +125,7 @@ class ShareConsumerBase(MemberClient):
         with self._user:
             self._user.refuse_callbacks("unsubscribe")
             if self._topics:
-                seconds = self.config.default_api_timeout_ms / 1000
-                await self._leave("unsubscribe", self._runtime.deadline(seconds), is_failing=False)
+                await self._leave("unsubscribe", self._runtime.api_deadline(), is_failing=False)
 
     async def _leave(self, name: str, deadline: Deadline, *, is_failing: bool) -> None:
         if not (self._is_explicit or is_failing):
@@ -180,6 +179,7 @@ class ShareConsumerBase(MemberClient):
         most = self.config.max_poll_records if max_records is None else max_records
         check_integer("max_records", most, 1, INT64_MAX)
         runtime, acquired = self._runtime, self._acquired
+        deadline = runtime.deadline(timeout)
         with self._user:
             self._user.refuse_callbacks("poll")
             if not self._topics:
@@ -187,7 +187,6 @@ class ShareConsumerBase(MemberClient):
             self._decide()
             acquired.note_poll()
             self._poll_count += 1
-            deadline = runtime.deadline(timeout)
             self._metrics.begin(runtime.now_ns())
             self._interceptors.on_poll()
             try:
@@ -293,19 +292,19 @@ class ShareConsumerBase(MemberClient):
         KafkaTimeoutError
             It is unknown whether brokers have taken them.
         """
+        deadline = self._runtime.api_deadline(timeout)
         with self._user:
             self._user.refuse_callbacks("commit")
             if not self._is_explicit:
                 self._acquired.decide_all(AcknowledgeType.ACCEPT)
             call = Acknowledge(self._acquired.collect())
             self._engine.acknowledge(call)
-            seconds = self.config.default_api_timeout_ms / 1000 if timeout is None else timeout
             earlier = [each for each, _ in self._calls]
 
             def is_done() -> bool:
                 return call.is_done and all(each.is_done for each in earlier)
 
-            await self._runtime.await_answer(is_done, self._runtime.deadline(seconds), "commit")
+            await self._runtime.await_answer(is_done, deadline, "commit")
             self._run_callbacks()
             if call.error is not None:
                 raise call.error

@@ -34,7 +34,7 @@ from kbatch.core.consumer.results import Fetched
 from kbatch.core.consumer.share_engine import ShareEngine
 from kbatch.errors import ConcurrentUseError
 from kbatch.network import ThreadNetwork
-from kbatch.waiting.methods import Method, P, T, blocking, plain
+from kbatch.waiting.methods import Method, P, T, blocking, named_for_users, plain
 from kbatch.waiting.threads import ThreadWaiter
 
 if TYPE_CHECKING:
@@ -124,6 +124,7 @@ def _runtime_of(
     return runtime, runtime.sole_user(threading.current_thread, lambda thread: thread.name)
 
 
+@named_for_users
 class Consumer(ThreadClient, ConsumerBase):
     """Reads records from Kafka, as a member of a group or alone. One thread uses it at a time; any thread may
     close it.
@@ -211,6 +212,7 @@ class Consumer(ThreadClient, ConsumerBase):
 
 
 @final
+@named_for_users
 class ShareConsumer(ThreadClient, ShareConsumerBase):
     """Reads records as a member of a share group. One thread uses it at a time; any thread may close it.
 

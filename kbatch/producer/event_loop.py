@@ -44,7 +44,7 @@ from kbatch.producer.memory_queue import TaskQueue
 from kbatch.producer.runtime import CallbackBarrier, Runtime
 from kbatch.producer.tables import TableSending
 from kbatch.waiting.event_loop import TaskWaiter, running_loop, settle
-from kbatch.waiting.methods import awaited
+from kbatch.waiting.methods import awaited, named_for_users
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -65,6 +65,7 @@ ROUND_RECORDS = 32_000
 _send_batch = RecordSender.send_batch
 
 
+@named_for_users
 class AsyncProducer(CoroutineProducer):
     """Sends records to Kafka from an asyncio event loop: Producer's methods, awaited. `try_send`, `metrics`
     and `recreate` never wait, and are plain methods.

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from kbatch.core.client.admin_requests import CommittedOffsets, GroupListings
-from kbatch.records import OffsetAndMetadata, TopicPartition, check_group_id, checked_partition
+from kbatch.records import OffsetAndMetadata, TopicPartition, check_group_id, checked_partitions
 
 if TYPE_CHECKING:
     from kbatch.producer.runtime import Runtime
@@ -32,7 +32,7 @@ class GroupQueries:
         It needs the ACL Describe on the group and on the topics.
         """
         check_group_id(group_id)
-        request = CommittedOffsets(group_id, map(checked_partition, partitions))
+        request = CommittedOffsets(group_id, checked_partitions("committed_offsets", partitions))
         await self._runtime.await_requests([request], self._runtime.block_deadline(timeout))
         answer: dict[TopicPartition, OffsetAndMetadata] = request.answer
         return answer

@@ -29,6 +29,7 @@ from kbatch.interceptors import InterceptorChain
 from kbatch.network.runtime import ClientRuntime
 from kbatch.producer.configured import accumulator_of
 from kbatch.records import is_sendable
+from kbatch.timeouts import checked_seconds
 
 if TYPE_CHECKING:
     from random import Random
@@ -124,7 +125,9 @@ class Runtime(ClientRuntime):
 
     def block_deadline(self, timeout: float | None = None) -> Deadline:
         """Return the deadline `timeout` seconds from now; None is max.block.ms."""
-        return self.deadline(self.config.max_block_ms / 1000 if timeout is None else timeout)
+        if timeout is None:
+            return self.deadline(self.config.max_block_ms / 1000)
+        return self.deadline(checked_seconds(timeout, remedy="leave it out for max.block.ms"))
 
     def closed_error(self) -> KafkaError:
         return ProducerClosedError("the producer is closed; make another, for example with recreate()")

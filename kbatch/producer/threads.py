@@ -32,7 +32,7 @@ from kbatch.producer.memory_queue import ThreadQueue
 from kbatch.producer.runtime import Runtime
 from kbatch.producer.tables import TableSending
 from kbatch.producer.transactions import TransactionCalls
-from kbatch.waiting.methods import blocking
+from kbatch.waiting.methods import blocking, named_for_users
 from kbatch.waiting.threads import ThreadWaiter
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
+@named_for_users
 class Producer(ProducerBase):
     """Sends records to Kafka.
 

@@ -128,7 +128,7 @@ class TransactionCalls:
             raise IllegalStateError(
                 f"{verb}_transaction() in a callback would wait for that callback; call it elsewhere"
             )
-        self._runtime.deadline(timeout)  # raises before anything has changed
+        self._runtime.block_deadline(timeout)  # raises before anything has changed
         self._accumulator.accepts_directly = self._is_in_transaction = False
         self._accumulator.transaction_count += 1  # none of its records is accepted from now on
         await self._runtime.await_callbacks(await self._run_call(verb, command, timeout))
@@ -146,8 +146,7 @@ class TransactionCalls:
             )
         if call is None or not call.is_done:
             self._runtime.check_usable()
-        seconds = self._config.max_block_ms / 1000 if timeout is None else timeout
-        deadline = self._runtime.deadline(seconds)
+        deadline = self._runtime.block_deadline(timeout)
         start_ns = self._runtime.now_ns()
         call = call or Call(name)
         if verb != "send_offsets_to":  # which commit waits for
@@ -161,6 +160,7 @@ class TransactionCalls:
             self._runtime.check_login(None)
             failure = self._engine.last_connection_failure
             obstacle = f"the last connection failed: {failure}" if failure else self._transactions.obstacle
+            seconds = self._config.max_block_ms / 1000 if timeout is None else timeout
             raise KafkaTimeoutError(
                 f"{name}() timed out after {seconds} s and goes on; call it again for its outcome"
                 + (f"; {obstacle}" if obstacle else "")

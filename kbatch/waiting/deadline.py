@@ -6,27 +6,23 @@ import time
 from collections.abc import Callable
 from typing import final
 
-# Locks take no more than some centuries; sockets, less.
-_LONGEST_SECONDS = 1e8
+from kbatch.timeouts import checked_seconds
 
 
 @final
 class Deadline:
-    """The time `seconds` from now on a monotonic clock; None is never. TypeError unless it is a number."""
+    """The time `seconds` from now on a monotonic clock; None is never. TypeError or ValueError unless it is a
+    number of at least 0.
+    """
 
     def __init__(self, seconds: float | None, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        try:
-            self._end = None if seconds is None else clock() + seconds
-        except TypeError:
-            raise TypeError(f"timeout must be a number of seconds, or None, got {seconds!r}") from None
+        self._end = None if seconds is None else clock() + checked_seconds(seconds)
 
     @property
     def left(self) -> float | None:
-        """The seconds until then, at most _LONGEST_SECONDS; 0.0 when it is over, None for never."""
-        if self._end is None:
-            return None
-        return min(max(0.0, self._end - self._clock()), _LONGEST_SECONDS)
+        """The seconds until then; 0.0 when it is over, None for never."""
+        return None if self._end is None else max(0.0, self._end - self._clock())
 
     @property
     def is_over(self) -> bool:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from functools import wraps
 from operator import attrgetter
+from types import FunctionType
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from kbatch._native.io.interrupts import at_once
 
 T = TypeVar("T")
+Client = TypeVar("Client")
 P = ParamSpec("P")
 Method = Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]
 
@@ -45,6 +47,18 @@ def plain(method: Callable[Concatenate[Any, P], T], part: str) -> Callable[Conca
         return method(owner(client), *arguments, **keywords)
 
     return call
+
+
+def named_for_users(cls: type[Client]) -> type[Client]:
+    """Name the methods that a class of clients shares with others as its users call them. Python's errors of
+    arguments, and its warnings of coroutines never awaited, would name classes that users do not know.
+    """
+    for base in cls.__mro__[:-1]:
+        for name, member in vars(base).items():
+            while isinstance(member, FunctionType) and not name.startswith("_"):
+                member.__name__ = member.__qualname__ = name
+                member = getattr(member, "__wrapped__", None)
+    return cls
 
 
 def _owner_of(part: str | None) -> Callable[[Any], Any]:

@@ -41,6 +41,7 @@ from collections import namedtuple
 from types import CoroutineType
 
 from kbatch.errors import IllegalStateError, KafkaTimeoutError
+from kbatch.timeouts import checked_seconds
 
 cdef extern from "descriptor.h" nogil:
     void kb_pointer_store(void **place, void *pointer) noexcept
@@ -730,6 +731,8 @@ cdef class Delivery:
         """Return its Completion, settled or after `timeout` seconds."""
         cdef int32_t index
         cdef Completion completion = self._leaf(&index)
+        if timeout is not None:
+            timeout = checked_seconds(timeout)
         if completion._outcome == PENDING and timeout != 0:
             self.check_may_wait()
         deadline = None if timeout is None or completion._outcome != PENDING else time.monotonic() + timeout

@@ -269,13 +269,15 @@ class Commits:
                 for each in call.unfinished
                 if not is_member or tenures[each] is None or tenure(each) != tenures[each]
             ]
-            if lost:
-                self._fail_lost(call, lost, self.left_reason or "this consumer does not own them")
+            for was_owned, more in ((False, ""), (True, " any more")):
+                if chosen := [each for each in lost if (tenures[each] is not None) is was_owned]:
+                    why = self.left_reason or f"this consumer does not own them{more}"
+                    self._fail_lost(call, chosen, why)
 
     def _fail_lost(self, call: CommitOffsets, lost: Iterable[TopicPartition], why: str) -> None:
         partitions = tuple(sorted(lost))
         error = CommitFailedError(
-            f"group {self._coordinator.group_id}: {_named(partitions)} cannot be committed any more: {why}; "
+            f"group {self._coordinator.group_id}: {_named(partitions)} cannot be committed: {why}; "
             "poll again, and go on with the partitions that are assigned then"
         )
         error.partitions = partitions
