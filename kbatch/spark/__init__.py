@@ -20,6 +20,10 @@ try:
     import pyspark as _pyspark  # noqa: F401
 except ImportError as error:
     raise ImportError(f"kbatch.spark needs {error.name}; {pip_install('spark')}") from error
+else:
+    from kbatch.spark.versions import OLDEST, check_pyspark
+
+    check_pyspark(OLDEST, "kbatch.spark")
 
 from pyspark.sql import SparkSession
 

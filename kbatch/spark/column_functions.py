@@ -13,14 +13,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column
 from pyspark.sql.functions import lit
+from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import ArrayType, DataType, IntegerType, StructType
-from pyspark.util import PythonEvalType
 
 from kbatch._native.arrow.row_hashes import hash_keys
 from kbatch.codec.columns import ArrowEncoder, decode_items
 from kbatch.spark.arrow_functions import ENCODE_BYTES, gathered
 from kbatch.spark.schemas import ENCODED_ARROW, ENCODED_SCHEMA, RECORD_ARROW, RECORD_SCHEMA, declared_batches
-from kbatch.spark.versions import PysparkTooOldError, needs_pyspark
+from kbatch.spark.versions import PysparkTooOldError, check_pyspark
 
 # Results of `decode_batches` for each record, and of `kbatch_encode` for each batch.
 DECODED_TYPE, ENCODED_TYPE = (
@@ -138,18 +138,13 @@ def sql_functions(**encoding: Any) -> dict[str, Any]:
 
 def _udf(function: Callable[..., pa.Array | pa.Scalar], kind: DataType) -> Callable[..., Column]:
     """Make a UDF; the function's annotations tell Spark whether it is an aggregate."""
-    try:
-        from pyspark.sql.pandas.functions import arrow_udf
-    except ImportError as error:
-        raise needs_pyspark("4.1", "a column function of kbatch.spark") from error
     make: Any = arrow_udf  # its stubs allow no arrays as arguments
     made: Callable[..., Column] = make(function, returnType=kind)
     return made
 
 
 def _aggregate(encode: Callable[[Iterator[tuple[pa.Array, ...]]], pa.Scalar]) -> Callable[..., Column]:
-    if not hasattr(PythonEvalType, "SQL_GROUPED_AGG_ARROW_ITER_UDF"):
-        raise needs_pyspark("4.2", "kbatch_encode")
+    check_pyspark("4.2", "kbatch_encode")
     return _udf(encode, ENCODED_TYPE)
 
 

@@ -13,9 +13,11 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from kbatch.spark.failed_stream import FailedStreamReader
 from kbatch.spark.sink import KbatchWriter
 from kbatch.spark.sink_columns import check_columns
 from kbatch.spark.sink_options import SinkOptions, read_options
+from kbatch.spark.sink_stream import KbatchStreamWriter
 from kbatch.spark.source import FilteringReader, KbatchReader
 from kbatch.spark.source_columns import arrow_schema, sql_schema
 from kbatch.spark.source_options import (
@@ -24,7 +26,7 @@ from kbatch.spark.source_options import (
     read_frame_options,
     read_source_options,
 )
-from kbatch.spark.versions import needs_pyspark
+from kbatch.spark.versions import check_pyspark
 
 
 class KbatchDataSource(DataSource):
@@ -60,12 +62,14 @@ class KbatchDataSource(DataSource):
         return kind(options, arrow_schema(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        options = self._source_options(schema, streaming=True)
         try:
+            check_pyspark("4.2", "readStream from the format kbatch")
             from kbatch.spark.source_stream import KbatchStreamReader
-        except ImportError as error:
-            raise needs_pyspark("4.2", "readStream from the format kbatch") from error
-        return KbatchStreamReader(options, arrow_schema(schema))
+
+            options = self._source_options(schema, streaming=True)
+            return KbatchStreamReader(options, arrow_schema(schema))
+        except Exception as error:
+            return FailedStreamReader(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         if overwrite:
@@ -81,12 +85,7 @@ class KbatchDataSource(DataSource):
                 "output mode complete is not allowed for Kafka: records cannot be taken back. Use "
                 ".outputMode('append'), or 'update', which appends each changed row"
             )
-        options = self._sink_options(schema, streaming=True)
-        try:
-            from kbatch.spark.sink_stream import KbatchStreamWriter
-        except ImportError as error:
-            raise needs_pyspark("4.1", "writeStream to the format kbatch") from error
-        return KbatchStreamWriter(options)
+        return KbatchStreamWriter(self._sink_options(schema, streaming=True))
 
     def _sink_options(self, schema: StructType, *, streaming: bool) -> SinkOptions:
         options = read_options(self.options, streaming=streaming)

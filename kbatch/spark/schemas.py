@@ -7,6 +7,7 @@ offsets, int32. `declared_batches` converts tables to them, in batches of a boun
 from collections.abc import Iterator
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -99,6 +100,17 @@ def declared_batches(
         except pa.ArrowInvalid as error:
             raise ValueError(f"column {field.name!r} does not fit Spark's {field.type}: {error}") from error
     yield from pa.table(columns, schema=schema).to_batches()
+
+
+def null_if_empty(headers: pa.Array) -> pa.Array:
+    """Return headers of records, with null where a record has none, as in Spark's source."""
+    empty = pc.equal(pc.list_value_length(headers), 0)
+    count = empty.true_count
+    if not count:
+        return headers
+    if count == len(headers):
+        return pa.nulls(count, headers.type)
+    return pc.if_else(empty, pa.scalar(None, headers.type), headers)
 
 
 def same_type(kind: DataType, other: DataType) -> bool:

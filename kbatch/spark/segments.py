@@ -25,7 +25,13 @@ from kbatch.codec.columns import decode_arrow
 from kbatch.codec.segments import SEGMENT_BYTES, SegmentWriter, check_topic, read_segment
 from kbatch.errors import CorruptRecordError
 from kbatch.spark.committed import CommittedBatches
-from kbatch.spark.schemas import ENCODED_SCHEMA, SEGMENT_ARROW, SEGMENT_SCHEMA, declared_batches
+from kbatch.spark.schemas import (
+    ENCODED_SCHEMA,
+    SEGMENT_ARROW,
+    SEGMENT_SCHEMA,
+    declared_batches,
+    null_if_empty,
+)
 from kbatch.spark.segment_store import PartitionFiles, Segment, StagedWrite, local_path, segments
 
 # Spark passes option names in lower case. Other names are refused.
@@ -255,4 +261,7 @@ def _with_origin(records: pa.Table, segment: Segment, timestamp_type: str) -> pa
     }
     for name, (value, kind) in constants.items():
         records = records.append_column(name, pa.repeat(pa.scalar(value, kind), records.num_rows))
-    return records
+    index = records.schema.get_field_index("headers")
+    headers = records.column(index)
+    found = pa.chunked_array([null_if_empty(each) for each in headers.chunks], headers.type)
+    return records.set_column(index, "headers", found)

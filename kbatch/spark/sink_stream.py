@@ -1,6 +1,4 @@
-"""The streaming writer of the format `kbatch`. It has its own module because its base class came with pyspark
-4.1, and everything else works with 4.0.
-"""
+"""The streaming writer of the format `kbatch`."""
 
 from __future__ import annotations
 

@@ -26,42 +26,69 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from kbatch.consumer.topic_reader import TopicReader
-from kbatch.errors import DataLossError
+from kbatch.consumer.topic_reader import Reading, TopicReader
+from kbatch.errors import DataLossError, KafkaTimeoutError, UnknownTopicOrPartitionError
 from kbatch.records import TopicPartition
 from kbatch.spark.kept_readers import kept_readers
 from kbatch.spark.schemas import declared_batches
 from kbatch.spark.source_columns import kbatch_columns, spark_columns
-from kbatch.spark.source_offsets import OffsetPlanner, OffsetRange, data_loss, split
+from kbatch.spark.source_offsets import (
+    OffsetPlanner,
+    OffsetRange,
+    data_loss,
+    gone_text,
+    report_data_loss,
+    short_text,
+    split,
+)
 from kbatch.spark.source_options import SourceOptions
 
 
 def read_range(options: SourceOptions, schema: pa.Schema, task: OffsetRange) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a range of offsets, in the types of `schema`."""
+    place = TopicPartition(task.topic, task.partition)
+    with kept_readers.reader(options.task_settings) as reader:
+        reading = _begin(reader, options, schema, task)
+        try:
+            with reading:  # Spark may want only the first rows
+                for batch in reading:
+                    yield from declared_batches(spark_columns(batch, schema), schema)
+        except DataLossError as error:  # whose own text names options that Spark has not
+            gap = error.lost.get(place, _rest(reading, task))
+            raise data_loss(gone_text(place, [gap])) from None
+        except UnknownTopicOrPartitionError as error:
+            report_data_loss(options, f"{gone_text(place, [_rest(reading, task)])}: {error}")
+        except KafkaTimeoutError:
+            end = reader.offsets(task.topic, "latest", [task.partition])[task.partition]
+            if _rest(reading, task)[0] < end:
+                raise
+            report_data_loss(options, short_text(place, task.end, end))
+        if gaps := reading.lost.get(place):
+            report_data_loss(options, gone_text(place, gaps))
+
+
+def _begin(
+    reader: TopicReader, options: SourceOptions, schema: pa.Schema, task: OffsetRange
+) -> Reading[pa.RecordBatch]:
     key, value = (
         options.formats[part].deserializer(schema.field(part).type)
         if part in options.formats and part in schema.names
         else None
         for part in ("key", "value")
     )
-    ranges = {TopicPartition(task.topic, task.partition): (task.start, task.end)}
-    on_data_loss = "raise" if options.fails_on_data_loss else "skip"
-    columns = kbatch_columns(schema.names)
-    try:
-        with kept_readers.reader(options.settings) as reader:
-            reading = reader.read(
-                ranges,
-                columns=columns,
-                key=key,
-                value=value,
-                on_data_loss=on_data_loss,
-                topic_ids={task.topic: task.topic_id},
-            )
-            with reading:  # Spark may want only the first rows
-                for batch in reading:
-                    yield from declared_batches(spark_columns(batch, schema), schema)
-    except DataLossError as error:
-        raise data_loss(str(error)) from error
+    return reader.read(
+        {TopicPartition(task.topic, task.partition): (task.start, task.end)},
+        columns=kbatch_columns(schema.names),
+        key=key,
+        value=value,
+        on_data_loss="raise" if options.fails_on_data_loss else "skip",
+        topic_ids={task.topic: task.topic_id},
+    )
+
+
+def _rest(reading: Reading[pa.RecordBatch], task: OffsetRange) -> tuple[int, int]:
+    """Return the part of a range that was not read."""
+    return task.start + reading.progress.position, task.end
 
 
 class RangePartition(InputPartition):
@@ -92,6 +119,8 @@ class KbatchReader(DataSourceReader):
                     f"topics or partitions were added or deleted while the read was planned: "
                     f"{sorted(changed)}; run the query again"
                 )
+            if "offsets" in (options.starting.kind, options.ending.kind):
+                starts, ends = planner.within_logs(starts, ends)
             ranges = [planner.range_of(place, starts[place], ends[place]) for place in sorted(starts)]
             ranges = self._bounds.narrowed(ranges, planner)
         tasks = split(ranges, options.min_partitions, options.max_records_per_partition)

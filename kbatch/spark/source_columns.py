@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import StructType
 
-from kbatch.spark.schemas import ARROW_TYPES
+from kbatch.spark.schemas import ARROW_TYPES, null_if_empty
 from kbatch.spark.source_formats import ColumnFormat, spark_type
 
 # The columns in the order of Spark's source, with their types in SQL.
@@ -56,6 +56,8 @@ def spark_columns(batch: pa.RecordBatch, schema: pa.Schema) -> pa.Table:
         column = batch.column(OF_KBATCH.get(name, name))
         if name == "timestampType":
             column = column.indices
+        elif name == "headers":
+            column = null_if_empty(column)
         elif pa.types.is_dictionary(column.type):
             column = pc.cast(column, column.type.value_type)
         elif (kind := spark_type(column.type)) != column.type:

@@ -11,15 +11,16 @@ from __future__ import annotations
 import itertools
 import logging
 import math
-import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
+from kbatch.consumer.ranges import Gaps
 from kbatch.core.client.cluster import NO_TOPIC_ID
 from kbatch.errors import DataLossError
 from kbatch.records import TopicPartition
+from kbatch.spark.java_patterns import java_pattern
 from kbatch.spark.source_options import EARLIEST, LATEST, Limit, SourceOptions
 
 logger = logging.getLogger(__name__)
@@ -111,8 +112,8 @@ class OffsetPlanner:
             return set(options.assigned)
         topics: Iterable[str] = options.topics
         if by_pattern:
-            matches = re.compile(options.pattern).fullmatch
-            topics = [topic for topic in found if matches(topic)]
+            matches = java_pattern(options.pattern).search
+            topics = [topic for topic, each in found.items() if matches(topic) and not each.is_internal]
         return {
             TopicPartition(topic, partition)
             for topic in topics
@@ -120,6 +121,30 @@ class OffsetPlanner:
                 range(found[topic].partition_count) if topic in found else self._catalog.partitions(topic)
             )
         }
+
+    def within_logs(self, starts: Offsets, ends: Offsets) -> tuple[Offsets, Offsets]:
+        """Return starts and ends that a user has named without what the logs do not have.
+
+        Raises
+        ------
+        DataLossError
+            They do not have all of it, and failOnDataLoss is true.
+        """
+        first, last = self.earliest(starts), self.latest(ends)
+        lost = partial(report_data_loss, self._options)
+        starts, ends = dict(starts), dict(ends)
+        for place in sorted(starts):
+            start, end = starts[place], ends[place]
+            if start < end and end > last[place]:
+                lost(short_text(place, end, last[place]))
+                ends[place] = end = last[place]
+            if start > end and start > last[place]:
+                lost(f"{place} is to be read from offset {start}, but its log ends at {last[place]}")
+                starts[place] = start = end
+            if start < first[place] and start < end:
+                starts[place] = min(first[place], end)
+                lost(gone_text(place, [(start, starts[place])]))
+        return starts, ends
 
     def range_of(self, place: TopicPartition, start: int, end: int) -> OffsetRange:
         """Return a range of the topic that `assigned` has found."""
@@ -197,6 +222,18 @@ class OffsetPlanner:
         }
 
 
+def gone_text(place: TopicPartition, gaps: Gaps) -> str:
+    """Return what is said of offsets that a log does not have any more."""
+    listed = ", ".join(f"{first} to {after - 1}" for first, after in gaps)
+    count = sum(after - first for first, after in gaps)
+    return f"{count} offsets of {place} are gone ({listed})"
+
+
+def short_text(place: TopicPartition, end: int, log_end: int) -> str:
+    """Return what is said of a range that ends after its log."""
+    return f"{place} is to be read up to offset {end}, but its log ends at {log_end}"
+
+
 def data_loss(text: str) -> DataLossError:
     """Return the error of records that are gone, with the remedy."""
     return DataLossError(f"{text}. {FAILS}")
@@ -207,6 +244,24 @@ def report_data_loss(options: SourceOptions, text: str) -> None:
     if options.fails_on_data_loss:
         raise data_loss(text)
     logger.warning("%s. %s", text, GOES_ON)
+
+
+def ends_within_logs(planner: OffsetPlanner, options: SourceOptions, end: Offsets, known: Offsets) -> Offsets:
+    """Return the ends of a micro-batch, without what logs do not have: a checkpoint may be older than a topic
+    that was created again. Logs are known to reach to `known`.
+
+    Raises
+    ------
+    DataLossError
+        Logs do not have all of it, and failOnDataLoss is true.
+    """
+    doubtful = {place for place in end if end[place] > known.get(place, -1)}
+    there = planner.assigned() & doubtful if doubtful else set()
+    last = planner.latest(there) if there else {}
+    short = {place for place in there if end[place] > last[place]}
+    for place in sorted(short):
+        report_data_loss(options, short_text(place, end[place], last[place]))
+    return {**end, **{place: last[place] for place in short}}
 
 
 def ranges_between(

@@ -17,8 +17,10 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from kbatch.config import ConsumerConfig
+from kbatch.consumer.topic_reader import GROUP_KEYS
 from kbatch.errors import ConfigError
 from kbatch.records import TopicPartition
+from kbatch.spark.java_patterns import java_pattern
 from kbatch.spark.kafka_options import KAFKA_PREFIX, kafka_settings
 from kbatch.spark.source_columns import RECORD_COLUMNS
 from kbatch.spark.source_formats import ColumnFormat, read_formats
@@ -26,26 +28,26 @@ from kbatch.spark.source_formats import ColumnFormat, read_formats
 logger = logging.getLogger(__name__)
 
 STRATEGIES = ("assign", "subscribe", "subscribepattern")
-# The purpose of each option; docs/spark.md says more.
+# The purpose of each option, whose name Spark passes in lower case; docs/spark.md says more.
 OPTIONS = {
     "subscribe": "topics, separated by commas",
-    "subscribepattern": "a regular expression; topics that match it whole are read",
+    "subscribePattern": "a regular expression of Java; topics in whose name it is found are read",
     "assign": 'partitions, as in {"topicA":[0,1],"topicB":[2]}',
-    "startingoffsets": "earliest, latest, or an offset for each partition",
-    "startingoffsetsbytimestamp": "a time in milliseconds for each partition",
-    "startingtimestamp": "a time in milliseconds for all partitions",
-    "startingoffsetsbytimestampstrategy": "error or latest: what a time after the last record means",
-    "endingoffsets": "latest, or an offset for each partition; batch queries only",
-    "endingoffsetsbytimestamp": "a time in milliseconds for each partition; batch queries only",
-    "endingtimestamp": "a time in milliseconds for all partitions; batch queries only",
-    "failondataloss": "true or false: whether records that are gone fail the query",
-    "minpartitions": "split large ranges until there are about this many tasks",
-    "maxrecordsperpartition": "the maximum number of offsets in a task",
-    "maxoffsetspertrigger": "the maximum number of offsets in a micro-batch",
-    "minoffsetspertrigger": "the minimum number of offsets in a micro-batch",
-    "maxbytespertrigger": "about the maximum bytes of record batches in a micro-batch",
-    "maxtriggerdelay": "the longest wait for minOffsetsPerTrigger, as in 30s or 15m",
-    "includeheaders": "true or false: whether there is a column headers",
+    "startingOffsets": "earliest, latest, or an offset for each partition",
+    "startingOffsetsByTimestamp": "a time in milliseconds for each partition",
+    "startingTimestamp": "a time in milliseconds for all partitions",
+    "startingOffsetsByTimestampStrategy": "error or latest: what a time after the last record means",
+    "endingOffsets": "latest, or an offset for each partition; batch queries only",
+    "endingOffsetsByTimestamp": "a time in milliseconds for each partition; batch queries only",
+    "endingTimestamp": "a time in milliseconds for all partitions; batch queries only",
+    "failOnDataLoss": "true or false: whether records that are gone fail the query",
+    "minPartitions": "split large ranges until there are about this many tasks",
+    "maxRecordsPerPartition": "the maximum number of offsets in a task",
+    "maxOffsetsPerTrigger": "the maximum number of offsets in a micro-batch",
+    "minOffsetsPerTrigger": "the minimum number of offsets in a micro-batch",
+    "maxBytesPerTrigger": "about the maximum bytes of record batches in a micro-batch",
+    "maxTriggerDelay": "the longest wait for minOffsetsPerTrigger, as in 30s or 15m",
+    "includeHeaders": "true or false: whether there is a column headers",
     "columns": "the columns to read, separated by commas; others are not decoded",
     "key.format": "the type of key: binary, string, json, avro, protobuf and others",
     "key.schema": "the schema of key.format",
@@ -58,13 +60,14 @@ OPTIONS = {
     "schema.registry.url": "a schema registry, for avro and protobuf",
     "on.malformed": "raise or null: what becomes of a key or value that is not of its format",
     "isolation": "read_committed or read_uncommitted; the default is kafka.isolation.level",
-    "pushfilters": "true or false: whether filters on topic, partition, offset and timestamp narrow the read",
+    "pushFilters": "true or false: whether filters on topic, partition, offset and timestamp narrow the read",
     "commit.group.id": "a group that gets the end offsets of each micro-batch, for tools that show lag",
-    "groupidprefix": "accepted and without effect: there is no group",
-    "kafkaconsumer.polltimeoutms": "the longest wait for records of a task in milliseconds",
-    "fetchoffset.numretries": "accepted and without effect: default.api.timeout.ms bounds retries",
-    "fetchoffset.retryintervalms": "accepted and without effect: retry.backoff.ms is the interval",
+    "groupIdPrefix": "accepted and without effect: there is no group",
+    "kafkaConsumer.pollTimeoutMs": "the longest wait of a task for records, in milliseconds",
+    "fetchOffset.numRetries": "accepted and without effect: default.api.timeout.ms bounds retries",
+    "fetchOffset.retryIntervalMs": "accepted and without effect: retry.backoff.ms is the interval",
 }
+SPELT = {name.lower(): name for name in OPTIONS}
 OF_BATCHES = ("endingoffsets", "endingoffsetsbytimestamp", "endingtimestamp")
 OF_STREAMS = (
     "maxoffsetspertrigger",
@@ -77,7 +80,7 @@ OF_STREAMS = (
 OF_SPARK = frozenset({"checkpointlocation", "path"})
 # Options of Kafka's consumer that a query must not have, and why.
 REFUSED = {
-    "auto.offset.reset": "is not supported. Instead set the source option 'startingoffsets' to 'earliest' or "
+    "auto.offset.reset": "is not supported. Instead set the source option 'startingOffsets' to 'earliest' or "
     "'latest' to specify where to start. Spark keeps the offsets of a query",
     "key.deserializer": "is not supported as keys are deserialized as byte arrays with "
     "ByteArrayDeserializer. Set the option 'key.format', or use DataFrame operations to explicitly "
@@ -87,6 +90,17 @@ REFUSED = {
     "deserialize the values.",
     "enable.auto.commit": "is not supported",
     "interceptor.classes": "is not supported",
+}
+# Options of Kafka's consumer that Spark's jobs have, and that have no effect here.
+NO_GROUP = "a read is in no consumer group"
+IGNORED: Mapping[str, str] = {
+    **dict.fromkeys(sorted(GROUP_KEYS - REFUSED.keys()), NO_GROUP),
+    "auto.include.jmx.reporter": "there is no JMX",
+    "internal.leave.group.on.close": NO_GROUP,
+    "internal.throw.on.fetch.stable.offset.unsupported": NO_GROUP,
+    "metric.reporters": "there is no JMX",
+    "share.acknowledgement.mode": NO_GROUP,
+    "share.acquire.mode": NO_GROUP,
 }
 LATEST, EARLIEST = -1, -2
 _DELAY = re.compile(r"\s*(\d+)\s*(ms|s|m|min|h|d)?\s*")
@@ -139,6 +153,7 @@ class SourceOptions:
     formats : Mapping[str, ColumnFormat]
         Of key and value, if they are not binary.
     commit_group_id : str | None
+    poll_timeout_ms : int | None
     settings : Mapping[str, str]
         Checked settings of the consumer.
     """
@@ -160,7 +175,15 @@ class SourceOptions:
     columns: tuple[str, ...]
     formats: Mapping[str, ColumnFormat]
     commit_group_id: str | None
+    poll_timeout_ms: int | None
     settings: Mapping[str, str]
+
+    @property
+    def task_settings(self) -> Mapping[str, str]:
+        """The settings of the consumer of a task."""
+        if self.poll_timeout_ms is None:
+            return self.settings
+        return {**self.settings, "default.api.timeout.ms": str(self.poll_timeout_ms)}
 
 
 class FrameOptions(NamedTuple):
@@ -228,18 +251,19 @@ def read_source_options(
         columns=columns,
         formats=formats,
         commit_group_id=given.get("commit.group.id"),
+        poll_timeout_ms=_number(given, "kafkaconsumer.polltimeoutms", 2**31),
         settings=_settings(given),
     )
 
 
 def _check_known(name: str) -> None:
-    if name in OPTIONS:
+    if name in SPELT:
         return
-    spelt = [*OPTIONS, KAFKA_PREFIX + "bootstrap.servers", KAFKA_PREFIX + "isolation.level"]
+    spelt = [*SPELT, KAFKA_PREFIX + "bootstrap.servers", KAFKA_PREFIX + "isolation.level"]
     nearest = difflib.get_close_matches(name, spelt, 1, 0)[0]
     raise ValueError(
-        f"unknown option {name!r}: did you mean {nearest!r}? Known: {', '.join(OPTIONS)}, and kafka.<key> "
-        "for every key of the consumer (docs/configuration.md)"
+        f"unknown option {name!r}: did you mean {SPELT.get(nearest, nearest)!r}? Known: "
+        f"{', '.join(OPTIONS)}, and kafka.<key> for every key of the consumer (docs/configuration.md)"
     )
 
 
@@ -248,10 +272,10 @@ def _check_kind(given: Mapping[str, str], *, streaming: bool) -> None:
     for name in OF_BATCHES if streaming else ():
         if name in given:
             what = "offset" if name == "endingoffsets" else "timestamp"
-            raise ValueError(f"ending {what} not valid in streaming queries: omit the option {name!r}")
+            raise ValueError(f"ending {what} not valid in streaming queries: omit the option {SPELT[name]!r}")
     for name in () if streaming else OF_STREAMS:
         if name in given:
-            logger.warning("%s option ignored in batch queries", name)
+            logger.warning("%s option ignored in batch queries", SPELT[name])
 
 
 def _strategy(given: Mapping[str, str]) -> str:
@@ -288,11 +312,9 @@ def _pattern(given: Mapping[str, str]) -> str:
             f"Pattern to subscribe is empty as specified value for option 'subscribePattern' is {text!r}"
         )
     try:
-        re.compile(text.strip())
-    except re.error as error:
-        raise ValueError(
-            f"option 'subscribePattern' must be a regular expression, got {text!r}: {error}"
-        ) from error
+        java_pattern(text.strip())
+    except ValueError as error:
+        raise ValueError(f"option 'subscribePattern' must be a regular expression, {error}") from error
     return text.strip()
 
 
@@ -330,27 +352,42 @@ def _limit(given: Mapping[str, str], side: str, default: Literal["earliest", "la
         )
     accepts = strategy == "latest" or side == "ending"
     if (time := given.get(f"{side}timestamp")) is not None:
-        if not time.strip().lstrip("-").isdecimal():
-            raise ValueError(f"option '{side}Timestamp': Expected a single long value, got {time.strip()}")
+        if not time.strip().isdecimal():
+            raise ValueError(
+                f"option '{side}Timestamp': Expected a single long value, got {time.strip()}; a time is in "
+                "milliseconds since 1970, and not negative"
+            )
         return Limit("time", {}, int(time), accepts)
     if (times := given.get(f"{side}offsetsbytimestamp")) is not None:
-        return Limit("times", _by_partition(times, f"{side}OffsetsByTimestamp"), 0, accepts)
+        return Limit("times", _by_partition(times, f"{side}OffsetsByTimestamp", 0), 0, accepts)
     offsets = given.get(f"{side}offsets", default).strip()
     match offsets.lower():
         case "earliest":
             return Limit("earliest", {}, 0, accepts)
         case "latest":
             return Limit("latest", {}, 0, accepts)
-    return Limit("offsets", _by_partition(offsets, f"{side}Offsets"), 0, accepts)
+    return Limit("offsets", _by_partition(offsets, f"{side}Offsets", EARLIEST), 0, accepts)
 
 
-def _by_partition(text: str, option: str) -> dict[TopicPartition, int]:
+def _by_partition(text: str, option: str, least: int) -> dict[TopicPartition, int]:
+    """Return the numbers of an option by partition. ValueError for one below `least`."""
+    example = (
+        '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}' if least < 0 else '{"topicA":{"0":1700000000000}}'
+    )
     try:
-        return partition_offsets(json.loads(text))
+        found = json.loads(text)
+        numbers = partition_offsets(found)
+        if not all(type(each) is int for of_topic in found.values() for each in of_topic.values()):
+            raise TypeError(text)
     except (ValueError, AttributeError, TypeError):
-        raise ValueError(
-            f'option {option!r}: Expected e.g. {{"topicA":{{"0":23,"1":-1}},"topicB":{{"0":-2}}}}, got {text}'
-        ) from None
+        raise ValueError(f"option {option!r}: Expected e.g. {example}, got {text}") from None
+    for place, number in numbers.items():
+        if not least <= number < 2**63:
+            meaning = "-1 is latest, -2 earliest" if least < 0 else "milliseconds since 1970"
+            raise ValueError(
+                f"option {option!r}: {place} has {number}; a number is at least {least} ({meaning})"
+            )
+    return numbers
 
 
 def partition_offsets(by_topic: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
@@ -359,6 +396,7 @@ def partition_offsets(by_topic: Mapping[str, Mapping[str, int]]) -> dict[TopicPa
         TopicPartition(topic, int(partition)): int(offset)
         for topic, offsets in by_topic.items()
         for partition, offset in offsets.items()
+        if _is_partition(int(partition))
     }
 
 
@@ -393,19 +431,19 @@ def _check_same_partitions(starting: Limit, ending: Limit) -> None:
             raise ValueError(f"{place} starts at {start} and ends at {end}; the end must not be less")
 
 
-def _number(given: Mapping[str, str], name: str) -> int | None:
+def _number(given: Mapping[str, str], name: str, end: int = 2**63) -> int | None:
     text = given.get(name)
     if text is None:
         return None
-    if not text.strip().isdecimal() or not 0 < int(text) < 2**63:
-        raise ValueError(f"{name} must be positive: a whole number from 1, got {text!r}")
+    if not text.strip().isdecimal() or not 0 < int(text) < end:
+        raise ValueError(f"{SPELT[name]} must be positive: a whole number from 1, got {text!r}")
     return int(text)
 
 
 def _truth(given: Mapping[str, str], name: str, default: str) -> bool:
     text = given.get(name, default).strip().lower()
     if text not in ("true", "false"):
-        raise ValueError(f"option {name!r} must be true or false, got {given[name]!r}")
+        raise ValueError(f"option {SPELT[name]!r} must be true or false, got {given[name]!r}")
     return text == "true"
 
 
@@ -434,11 +472,17 @@ def _columns(given: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _settings(given: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the consumer's settings, checked."""
+    """Return the consumer's settings, checked, without those that have no effect."""
     kafka = kafka_settings(given)
     for name, why in REFUSED.items():
         if name in kafka:
             raise ValueError(f"Kafka option '{name}' {why}")
+    ignored = sorted(kafka.keys() & IGNORED.keys())
+    if ignored:
+        reasons = " and ".join(sorted({IGNORED[name] for name in ignored}))
+        names = ", ".join(KAFKA_PREFIX + name for name in ignored)
+        logger.warning("options without an effect, as %s: %s", reasons, names)
+        kafka = {name: value for name, value in kafka.items() if name not in IGNORED}
     if "bootstrap.servers" not in kafka:
         raise ValueError(
             "Option 'kafka.bootstrap.servers' must be specified for configuring Kafka consumer, as in "

@@ -27,7 +27,14 @@ from pyspark.sql.streaming.datasource import (
 from kbatch.config import ConsumerConfig
 from kbatch.consumer.topic_reader import TopicReader
 from kbatch.spark.source import RangePartition, read_range
-from kbatch.spark.source_offsets import OffsetPlanner, Offsets, as_json, limited, ranges_between
+from kbatch.spark.source_offsets import (
+    OffsetPlanner,
+    Offsets,
+    as_json,
+    ends_within_logs,
+    limited,
+    ranges_between,
+)
 from kbatch.spark.source_options import SourceOptions, partition_offsets
 from kbatch.spark.source_sizes import SAMPLING, MeanSizes
 
@@ -129,9 +136,9 @@ class KbatchStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return as_json(self._latest) or None
 
     def partitions(self, start: Json, end: Json) -> list[RangePartition]:
-        ranges = ranges_between(
-            self._planner(), self._options, partition_offsets(start), partition_offsets(end)
-        )
+        planner, options = self._planner(), self._options
+        until = ends_within_logs(planner, options, partition_offsets(end), self._latest)
+        ranges = ranges_between(planner, options, partition_offsets(start), until)
         return [RangePartition(task) for task in ranges]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

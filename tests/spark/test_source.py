@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import TopicPartition as Place
 from confluent_kafka.admin import AdminClient, NewPartitions
@@ -19,6 +21,10 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 import kbatch
+from kbatch.errors import DataLossError
+from kbatch.spark.source import KbatchReader, read_range
+from kbatch.spark.source_offsets import OffsetRange
+from kbatch.spark.source_options import read_source_options
 from tests.oracle.kafka import create_topic
 from tests.spark.sinks import PARTITIONS, FaultySource, Sink, killed_transformation, new_sink, numbers, read
 from tests.support.producing import until
@@ -28,6 +34,12 @@ pytestmark = pytest.mark.spark
 COUNT = 4000
 ALL = list(range(COUNT))
 LATE_STARTS = 5
+
+
+@pytest.fixture
+def embedded(embedded_bootstrap_servers: str) -> Sink:
+    """Return a topic of the embedded broker, for what is the same with every broker."""
+    return new_sink(embedded_bootstrap_servers)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -85,6 +97,19 @@ def test_rows_are_those_of_another_client(spark: SparkSession, sink: Sink) -> No
         )
         for row in rows
     } == expected
+
+
+def test_headers_of_a_record_without_any_are_null(spark: SparkSession, embedded: Sink) -> None:
+    produce(embedded, [(0, None, b"0")])
+    produce(embedded, [(0, None, b"1")], headers=[("h", b"1")])
+    frame = reading(spark, embedded, includeHeaders="true")
+    assert numbers_of(frame.where("headers is null")) == [0]
+    target = new_sink(embedded.brokers)  # which takes a null as no headers
+    target.write(frame.select("value", "headers"))
+    assert sorted((each.value, each.headers) for each in target.read()) == [
+        (b"0", ()),
+        (b"1", (("h", b"1"),)),
+    ]
 
 
 def test_columns_choose_what_is_read(spark: SparkSession, sink: Sink) -> None:
@@ -221,8 +246,82 @@ def test_topic_that_was_created_again_is_read_whole(spark: SparkSession, sink: S
     assert fill(300) == list(range(300))
 
 
+def deleted_up_to(sink: Sink, offset: int) -> None:
+    """Produce ten records to partition 0, and delete those before the offset."""
+    produce(sink, [(0, None, b"%d" % number) for number in range(10)])
+    admin = AdminClient({"bootstrap.servers": sink.brokers})
+    for done in admin.delete_records([Place(sink.topic, 0, offset)]).values():
+        done.result()
+
+
+def rows_of_range(sink: Sink, start: int, end: int, **options: str) -> list[int]:
+    """Read a range as a task does, which the driver has planned before records were deleted."""
+    given = {"kafka.bootstrap.servers": sink.brokers, "subscribe": sink.topic, **options}
+    read_options = read_source_options(given, streaming=False)
+    schema = pa.schema([("offset", pa.int64())])
+    batches = list(read_range(read_options, schema, OffsetRange(sink.topic, 0, start, end)))
+    return [offset for batch in batches for offset in batch["offset"].to_pylist()]
+
+
+def test_task_warns_of_what_it_skips(embedded: Sink, caplog: pytest.LogCaptureFixture) -> None:
+    deleted_up_to(embedded, 7)
+    place = f"{embedded.topic}-0"
+    assert rows_of_range(embedded, 0, 10, failOnDataLoss="false") == [7, 8, 9]
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert f"7 offsets of {place} are gone (0 to 6). Some data may have been lost" in record.getMessage()
+    with pytest.raises(
+        DataLossError, match=rf"7 offsets of {place} are gone \(0 to 6\)\. .*failOnDataLoss"
+    ) as e:
+        rows_of_range(embedded, 0, 10)
+    assert "on_data_loss" not in str(e.value) and "auto.offset.reset" not in str(e.value)
+
+
+def test_range_after_its_log_ends_with_the_log(embedded: Sink, caplog: pytest.LogCaptureFixture) -> None:
+    deleted_up_to(embedded, 0)
+    soon = {"kafkaConsumer.pollTimeoutMs": "200"}
+    with pytest.raises(DataLossError, match=r"is to be read up to offset 15, but its log ends at 10"):
+        rows_of_range(embedded, 8, 15, **soon)
+    assert rows_of_range(embedded, 8, 15, failOnDataLoss="false", **soon) == [8, 9]
+    assert "is to be read up to offset 15, but its log ends at 10" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("limits", "text", "left"),
+    [
+        ({"endingOffsets": 15}, "is to be read up to offset 15, but its log ends at 10", range(4, 10)),
+        ({"startingOffsets": 15}, "is to be read from offset 15, but its log ends at 10", []),
+        ({"startingOffsets": 1}, r"3 offsets of .*-0 are gone \(1 to 3\)", range(4, 10)),
+    ],
+)
+def test_driver_knows_limits_that_logs_do_not_have(
+    embedded: Sink, caplog: pytest.LogCaptureFixture, limits: dict[str, int], text: str, left: Sequence[int]
+) -> None:
+    deleted_up_to(embedded, 4)
+    given = {"kafka.bootstrap.servers": embedded.brokers, "assign": json.dumps({embedded.topic: [0]})}
+    given |= {name: json.dumps({embedded.topic: {"0": offset}}) for name, offset in limits.items()}
+
+    def planned(**more: str) -> list[OffsetRange]:
+        reader = KbatchReader(read_source_options({**given, **more}, streaming=False), pa.schema([]))
+        return [each.value for each in reader.partitions() if each.value is not None]
+
+    with pytest.raises(DataLossError, match=text):
+        planned()
+    ranges = planned(failOnDataLoss="false")
+    assert [offset for each in ranges for offset in range(each.start, each.end)] == list(left)
+    assert re.search(text, caplog.text)
+
+
+def test_pattern_is_searched_in_names_of_users_topics(spark: SparkSession, sink: Sink) -> None:
+    produce(sink, [(0, None, b"1")])
+    read(sink.brokers, sink.topic, "read_committed")  # a group, whose offsets make an internal topic
+    part = sink.topic.removeprefix("sink.")
+    frame = reading(spark, sink, subscribe=None, subscribePattern=f"{part}$|^__")
+    assert {row.topic for row in frame.collect()} == {sink.topic}
+
+
 def test_wrong_calls_name_the_remedy(spark: SparkSession, sink: Sink) -> None:
-    with pytest.raises(PySparkException, match="did you mean 'startingoffsets'"):
+    with pytest.raises(PySparkException, match="did you mean 'startingOffsets'"):
         reading(spark, sink, startingOffset="latest").count()
     with pytest.raises(PySparkException, match="choose with the option 'columns'"):
         spark.read.format("kbatch").schema("value BINARY").options(
@@ -233,6 +332,29 @@ def test_wrong_calls_name_the_remedy(spark: SparkSession, sink: Sink) -> None:
 
 
 # Streams
+
+
+@pytest.mark.parametrize(
+    ("options", "text", "trigger"),
+    [
+        ({"endingOffsets": "latest"}, "ending offset not valid in streaming queries", {"availableNow": True}),
+        ({"maxOffsetsPerTriger": 5}, "did you mean 'maxOffsetsPerTrigger'", {"processingTime": "1 second"}),
+    ],
+)
+def test_error_of_options_is_shown_last(
+    spark: SparkSession,
+    embedded: Sink,
+    tmp_path: Path,
+    options: dict[str, object],
+    text: str,
+    trigger: dict[str, Any],
+) -> None:
+    writer = streaming(spark, embedded, **options).writeStream.format("noop").trigger(**trigger)
+    with pytest.raises(StreamingQueryException) as caught:
+        finish(writer.option("checkpointLocation", str(tmp_path)))
+    assert "UnboundLocalError" not in str(caught.value)
+    errors = [line for line in str(caught.value).splitlines() if re.match(r"[\w.]*Error: ", line)]
+    assert text in errors[-1]
 
 
 def finish(writer: DataStreamWriter) -> StreamingQuery:

@@ -76,12 +76,14 @@ def at(**offsets: int) -> dict[TopicPartition, int]:
     ("given_options", "expected"),
     [
         ({"subscribe": "t, u"}, {"t0", "t1", "u0"}),
-        ({"subscribe": None, "subscribepattern": "t.*"}, {"t0", "t1", "tt0"}),
+        ({"subscribe": None, "subscribepattern": "t"}, {"t0", "t1", "tt0", "xt0"}),
+        ({"subscribe": None, "subscribepattern": "^tt?$"}, {"t0", "t1", "tt0"}),
+        ({"subscribe": None, "subscribepattern": ".*"}, {"t0", "t1", "tt0", "u0", "xt0"}),
         ({"subscribe": None, "assign": '{"t":[1],"u":[0]}'}, {"t1", "u0"}),
     ],
 )
 def test_strategy_names_partitions(given_options: dict[str, Any], expected: set[str]) -> None:
-    logs = {"t": [(0, 5), (0, 6)], "tt": [(0, 1)], "u": [(0, 1)], "xt": [(0, 1)]}
+    logs = {"t": [(0, 5), (0, 6)], "tt": [(0, 1)], "u": [(0, 1)], "xt": [(0, 1)], "__t": [(0, 1)]}
     found = planner_of(logs, **given_options).assigned()
     assert {f"{place.topic}{place.partition}" for place in found} == expected
 

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import base64
+import re
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
+from kbatch.consumer.topic_reader import TopicReader
 from kbatch.records import TopicPartition
+from kbatch.spark.kafka_options import key_table
 from kbatch.spark.source_columns import sql_schema
-from kbatch.spark.source_options import SourceOptions, read_frame_options, read_source_options
+from kbatch.spark.source_options import (
+    IGNORED,
+    OPTIONS,
+    REFUSED,
+    SourceOptions,
+    read_frame_options,
+    read_source_options,
+)
 from tests.support.registry import Registry
 from tests.support.shop import FILE, ORDER, SHOP
 
@@ -35,7 +45,7 @@ def test_R97_defaults_are_those_of_spark() -> None:
     assert read({"includeHeaders": "true"}).columns == (*names, "headers")
 
 
-REFUSED = [
+WRONG = [
     ({"subscribe": None}, "One of the following options must be specified for Kafka source: assign, sub"),
     ({"assign": '{"t":[0]}'}, "Only one of the following options can be specified for Kafka source"),
     ({"subscribe": " , "}, "No topics to subscribe to as specified value for option 'subscribe'"),
@@ -44,17 +54,28 @@ REFUSED = [
     ({"subscribe": None, "subscribePattern": " "}, "Pattern to subscribe is empty"),
     ({"subscribe": None, "subscribePattern": "("}, "must be a regular expression"),
     ({"kafka.bootstrap.servers": None}, "Option 'kafka.bootstrap.servers' must be specified"),
-    ({"kafka.auto.offset.reset": "latest"}, "set the source option 'startingoffsets'"),
+    ({"kafka.auto.offset.reset": "latest"}, "set the source option 'startingOffsets'"),
     ({"kafka.key.deserializer": "x"}, "keys are deserialized as byte arrays with ByteArrayDeserializer"),
     ({"kafka.value.deserializer": "x"}, "values are deserialized as byte arrays"),
     ({"kafka.enable.auto.commit": "true"}, "Kafka option 'enable.auto.commit' is not supported"),
     ({"kafka.fetch.min.byte": "1"}, "fetch.min.bytes"),
-    ({"startingOffset": "latest"}, "did you mean 'startingoffsets'"),
+    ({"startingOffset": "latest"}, "did you mean 'startingOffsets'"),
     ({"startingOffsets": "latest"}, "starting offset can't be latest for batch queries"),
     ({"startingOffsets": '{"t":{"0":-1}}'}, "startingOffsets for t-0 can't be latest"),
     ({"endingOffsets": "earliest"}, "ending offset can't be earliest for batch queries"),
     ({"endingOffsets": '{"t":{"0":-2}}'}, "ending offset for t-0 can't be earliest"),
     ({"startingOffsets": "early"}, r'Expected e.g. \{"topicA":\{"0":23,"1":-1\}'),
+    (
+        {"subscribe": None, "subscribePattern": "[a-z&&[^x]]"},
+        r"an intersection of classes \(&&\) at position 4",
+    ),
+    ({"startingOffsets": '{"t":{"0":-7}}'}, "t-0 has -7; a number is at least -2 "),
+    ({"startingOffsets": '{"t":{"0":1.5}}'}, "Expected e.g."),
+    ({"startingOffsets": '{"t":{"-1":1}}'}, "Expected e.g."),
+    ({"endingOffsets": '{"t":{"0":-3}}'}, "option 'endingOffsets': t-0 has -3"),
+    ({"startingTimestamp": "-5"}, "and not negative"),
+    ({"startingOffsetsByTimestamp": '{"t":{"0":-5}}'}, "t-0 has -5; a number is at least 0"),
+    ({"kafkaConsumer.pollTimeoutMs": "0"}, "kafkaConsumer.pollTimeoutMs must be positive"),
     ({"startingTimestamp": "now"}, "Expected a single long value, got now"),
     ({"startingOffsetsByTimestampStrategy": "x"}, "must be error or latest"),
     (
@@ -65,8 +86,8 @@ REFUSED = [
         {"startingOffsets": '{"t":{"0":5}}', "endingOffsets": '{"t":{"1":9}}'},
         "only one side has t-0, t-1",
     ),
-    ({"minPartitions": "0"}, "minpartitions must be positive"),
-    ({"maxOffsetsPerTrigger": "many"}, "maxoffsetspertrigger must be positive"),
+    ({"minPartitions": "0"}, "minPartitions must be positive"),
+    ({"maxOffsetsPerTrigger": "many"}, "maxOffsetsPerTrigger must be positive"),
     ({"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"}, r"minOffsetPerTrigger\(9\) is higher"),
     ({"maxTriggerDelay": "soon"}, "must be a time such as 30s"),
     ({"failOnDataLoss": "perhaps"}, "must be true or false"),
@@ -88,15 +109,43 @@ REFUSED = [
         "option 'value.subject' is missing: value.format=avro without value.schema",
     ),
     ({"value.format": "avro", "schema.registry.url": "ftp://a"}, "option 'schema.registry.url': url must be"),
-    ({"maxBytesPerTrigger": "1g"}, "maxbytespertrigger must be positive"),
+    ({"maxBytesPerTrigger": "1g"}, "maxBytesPerTrigger must be positive"),
     ({"isolation": "read_committed", "kafka.isolation.level": "read_uncommitted"}, "contradict each other"),
 ]
 
 
-@pytest.mark.parametrize(("given", "text"), REFUSED, ids=[text[:40] for _, text in REFUSED])
+@pytest.mark.parametrize(("given", "text"), WRONG, ids=[text[:40] for _, text in WRONG])
 def test_R97_wrong_option_is_refused(given: dict[str, str | None], text: str) -> None:
     with pytest.raises(ValueError, match=text):
         read(given)
+
+
+def test_keys_of_groups_are_accepted_without_an_effect(caplog: pytest.LogCaptureFixture) -> None:
+    keys = dict.fromkeys(IGNORED, "1")
+    assert keys.keys() >= {
+        "group.id",
+        "max.poll.records",
+        "session.timeout.ms",
+        "partition.assignment.strategy",
+    }
+    options = read({f"kafka.{name}": value for name, value in keys.items()} | {"kafka.fetch.min.bytes": "2"})
+    assert not options.settings.keys() & keys.keys() and options.settings["fetch.min.bytes"] == "2"
+    (record,) = caplog.records
+    assert all(f"kafka.{name}" in record.getMessage() for name in keys)
+    TopicReader(options.settings).close()
+
+
+def test_page_has_every_option_and_key() -> None:
+    page = Path(__file__).parents[2].joinpath("docs", "spark.md").read_text()
+    assert key_table(REFUSED, IGNORED) in page
+    described = set(re.findall(r"`([\w.]+)`", page))
+    assert set(OPTIONS) <= described
+
+
+def test_poll_timeout_bounds_tasks() -> None:
+    options = read({"kafkaConsumer.pollTimeoutMs": "2500"})
+    assert options.task_settings["default.api.timeout.ms"] == "2500"
+    assert "default.api.timeout.ms" not in options.settings
 
 
 @pytest.mark.parametrize("name", ["endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"])

@@ -1,0 +1,39 @@
+"""The error of a pyspark that is too old, which names it whatever else that pyspark lacks."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kbatch.spark.versions import PysparkTooOldError, check_pyspark
+
+
+@pytest.mark.parametrize("version", ["3.5.6", "4.0.1"])
+def test_old_pyspark_is_named(tmp_path: Path, version: str) -> None:
+    (tmp_path / "pyspark").mkdir()
+    (tmp_path / "pyspark" / "__init__.py").write_text(f"__version__ = {version!r}")
+    program = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import kbatch.spark"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.stderr.splitlines()[-1] == (
+        f"kbatch.spark.versions.PysparkTooOldError: kbatch.spark needs pyspark 4.1 or newer; installed is "
+        f"pyspark {version}: pip install 'pyspark>=4.1,<5'"
+    )
+
+
+@pytest.mark.parametrize(
+    ("installed", "is_enough"), [("4.2.0", True), ("4.10.0.dev1", True), ("5.0", True), ("4.1.9", False)]
+)
+def test_versions_are_compared_by_number(
+    monkeypatch: pytest.MonkeyPatch, installed: str, is_enough: bool
+) -> None:
+    monkeypatch.setattr("pyspark.__version__", installed)
+    if is_enough:
+        check_pyspark("4.2", "readStream")
+        return
+    with pytest.raises(
+        PysparkTooOldError, match=r"readStream needs pyspark 4\.2 or newer; installed .* 4\.1\.9"
+    ):
+        check_pyspark("4.2", "readStream")
