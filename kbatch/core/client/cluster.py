@@ -6,15 +6,21 @@ metadata.max.age.ms and on demand. One request is in flight at a time. A pause f
 doubles while requests fail or answers are equivalent. A new topic skips the pause.
 
 Brokers learn of changes at different times, so an answer may be older than the known state. Therefore a
-partition's new leader counts only if its epoch is not below the known one, unless the topic has another id:
-then the topic was deleted and created again, and epochs start over. A topic that brokers do not know keeps
-its partitions, without leaders, for `patience_ms`, since a new topic is not known everywhere at once. After
-that it is an error, which is remembered, and requested again now and then.
+partition's new leader counts only if its epoch is not below the known one. Epochs start over with a topic
+that was deleted and created again (another id, or none and unknown in between) and with another cluster. A
+known leader that has refused requests or has left is given up after GIVING_UP answers that name another one.
+Brokers whose epochs are not reliable send Metadata below version 9 (Kafka before 2.4): these epochs do not
+count.
+
+A topic that brokers do not know keeps its partitions, without leaders, for `patience_ms`, since a new topic
+is not known everywhere at once. After that it is an error, which is remembered, and requested again now and
+then. A topic may come back with fewer partitions (`lacks`).
 
 User threads read `snapshot`, which is immutable: the next update publishes another.
 
 After org.apache.kafka.clients.Metadata, MetadataSnapshot and ProducerMetadata; KIP-526 (partial updates),
-KIP-516 (topic ids), KIP-951 (leaders in Produce answers), KIP-899 and KIP-1102 (starting over).
+KIP-516 (topic ids), KIP-951 (leaders in Produce answers), KIP-899 and KIP-1102 (starting over); franz-go
+(giving up an epoch).
 """
 
 from __future__ import annotations
@@ -33,6 +39,12 @@ from kbatch.protocol import messages
 REMEMBERED_NS = 5_000 * NS_PER_MS
 # The id of a topic that has none, or whose id is unknown.
 NO_TOPIC_ID = bytes(16)
+NO_EPOCH = -1
+FIRST_VERSION_WITH_EPOCHS = 9  # reliable ones (MetadataResponse.hasReliableLeaderEpochs)
+# So many answers in a row name a leader of a lower epoch before it is believed.
+GIVING_UP = 5
+# After that time, and in a second answer, a topic has the partitions that brokers report.
+SETTLED_NS = 1_000 * NS_PER_MS
 
 
 class Node(NamedTuple):
@@ -142,10 +154,24 @@ class _Topic:
     """A wanted topic.
 
     `known` is the last good answer, with the highest epochs seen; `update_ns` is the time of its next partial
-    update, or NEVER_NS; `unknown_since_ns` is the time of the first answer without the topic.
+    update, or NEVER_NS; `unknown_since_ns` is the time of the first answer without the topic. `doubts` has
+    the partitions whose known leader has refused requests or left, with the number of answers in a row that
+    named a leader of a lower epoch. `shape` is the topic's id and number of partitions in its last answer,
+    the same since `shape_ns` and in `shape_answers` answers.
     """
 
-    __slots__ = ("error", "expires_ns", "known", "unknown_since_ns", "update_ns", "was_requested")
+    __slots__ = (
+        "doubts",
+        "error",
+        "expires_ns",
+        "known",
+        "shape",
+        "shape_answers",
+        "shape_ns",
+        "unknown_since_ns",
+        "update_ns",
+        "was_requested",
+    )
 
     def __init__(self, now_ns: int, expires_ns: int) -> None:
         self.known: TopicMetadata | None = None
@@ -154,6 +180,25 @@ class _Topic:
         self.update_ns = now_ns
         self.was_requested = False
         self.unknown_since_ns: int | None = None
+        self.doubts: dict[int, int] = {}
+        self.shape = (NO_TOPIC_ID, 0)
+        self.shape_ns = now_ns
+        self.shape_answers = 0
+
+    def note_shape(self, shape: tuple[bytes, int], now_ns: int) -> None:
+        """Note the id and the number of partitions in an answer."""
+        if shape != self.shape:
+            self.shape, self.shape_ns, self.shape_answers = shape, now_ns, 0
+        self.shape_answers += 1
+
+    def believes_lower(self, partition: int, *, has_left: bool) -> bool:
+        """Count an answer with a lower epoch than the known one of a leader, which `has_left` the cluster or
+        not. True if it is believed all the same.
+        """
+        if not has_left and partition not in self.doubts:
+            return False
+        self.doubts[partition] = count = self.doubts.get(partition, 0) + 1
+        return count >= GIVING_UP
 
 
 # Characters of a topic's name in errors.
@@ -184,6 +229,8 @@ class Cluster:
         The number of snapshots, which grows.
     last_error : KafkaError | None
         The error of the last update; None after a success.
+    given_up : int
+        How often known epochs were given up for lower ones.
     """
 
     def __init__(
@@ -212,6 +259,7 @@ class Cluster:
         self._is_outdated = False
         self.last_error: KafkaError | None = None
         self.version = 0
+        self.given_up = 0
         self._snapshot = ClusterSnapshot(
             nodes={}, topics={}, errors={}, cluster_id=None, controller_id=-1, updated_ns=now_ns
         )
@@ -257,6 +305,28 @@ class Cluster:
     def request_update(self, now_ns: int) -> None:
         """Request a full update after the pause, because of a sign of change."""
         self._requested_ns = min(self._requested_ns, now_ns)
+
+    def doubt_leader(self, topic: str, partition: int, now_ns: int) -> None:
+        """Note that a request was refused by what is known as the partition's leader: request an update."""
+        self.request_update(now_ns)
+        entry = self._topics.get(topic)
+        if entry is not None and entry.known is not None:
+            entry.doubts.setdefault(partition, 0)
+
+    def lacks(self, topic: str, partition: int, now_ns: int) -> bool:
+        """True if it is certain that the topic, which brokers know, does not have the partition: one answer
+        may be that of a broker that lags.
+        """
+        entry = self._topics.get(topic)
+        return (
+            entry is not None
+            and entry.known is not None
+            and entry.unknown_since_ns is None
+            and partition >= len(entry.known.partitions)
+            and entry.shape == (entry.known.topic_id, len(entry.known.partitions))
+            and entry.shape_answers > 1
+            and now_ns - entry.shape_ns >= SETTLED_NS
+        )
 
     def update_delay_ns(self, now_ns: int) -> int:
         """Return the time until `make_request` is due: 0 for now, NEVER_NS while a request is in flight."""
@@ -344,8 +414,8 @@ class Cluster:
         self._not_before_ns = now_ns + self._backoff.delay_ns(self._failures)
         self._failures += 1
 
-    def handle_response(self, response: Any, now_ns: int) -> None:
-        """Take the answer to `make_request`."""
+    def handle_response(self, response: Any, now_ns: int, *, has_epochs: bool = True) -> None:
+        """Take the answer to `make_request`; `has_epochs` if its leader epochs are reliable."""
         fault = _fault_of(response)
         if fault is not None:
             if fault.code == ErrorCode.REBOOTSTRAP_REQUIRED:
@@ -357,21 +427,37 @@ class Cluster:
             for broker in response.brokers
         }
         old = self._snapshot
+        if None not in (old.cluster_id, response.cluster_id) and old.cluster_id != response.cluster_id:
+            self._begin_cluster(now_ns)
         for topic in response.topics:
             entry = self._topics.get(topic.name)
             if entry is not None:
-                self._take(entry, topic, nodes, now_ns)
+                self._take(entry, topic, nodes, now_ns, has_epochs=has_epochs)
         self._forget_idle(now_ns)
         self._publish(
             old.nodes if nodes == old.nodes else nodes, response.cluster_id, response.controller_id, now_ns
         )
         self._pause(_is_equivalent(self._snapshot, old), now_ns)
 
-    def _take(self, entry: _Topic, answer: Any, nodes: Mapping[int, Node], now_ns: int) -> None:
+    def _begin_cluster(self, now_ns: int) -> None:
+        """Forget leaders and epochs: the nodes are those of another cluster."""
+        self.given_up += 1
+        self.request_update(now_ns)
+        for entry in self._topics.values():
+            if entry.known is not None:
+                entry.known = _without_epochs(entry.known)
+
+    def _take(
+        self, entry: _Topic, answer: Any, nodes: Mapping[int, Node], now_ns: int, *, has_epochs: bool
+    ) -> None:
         """Take one topic's part of an answer."""
         code = ErrorCode(answer.error_code)
         if code == ErrorCode.NONE:
-            entry.known = known = _newest(entry.known, answer, nodes)
+            if entry.unknown_since_ns is not None and entry.known is not None and not any(answer.topic_id):
+                self.given_up += 1  # it may be another topic
+                entry.known = _without_epochs(entry.known)
+            entry.known = known = self._newest(entry, answer, nodes, has_epochs=has_epochs)
+            entry.note_shape((known.topic_id, len(answer.partitions)), now_ns)
             entry.error = code
             entry.unknown_since_ns = None
             is_open = any(partition.error and _refreshes(partition.error) for partition in known.partitions)
@@ -387,6 +473,56 @@ class Cluster:
         else:
             entry.error = code
             entry.update_ns = now_ns + REMEMBERED_NS
+
+    def _newest(
+        self, entry: _Topic, answer: Any, nodes: Mapping[int, Node], *, has_epochs: bool
+    ) -> TopicMetadata:
+        """Return the topic of an answer, with known partitions instead of those with an older leader
+        epoch.
+        """
+        known = entry.known
+        old: tuple[PartitionMetadata, ...] = ()
+        has_id = any(answer.topic_id)
+        if known is not None and (not has_id or answer.topic_id == known.topic_id):
+            old = known.partitions
+        else:
+            entry.doubts.clear()
+        new = {partition.partition_index: partition for partition in answer.partitions}
+        # a topic loses no partitions, so an answer with fewer is old
+        count = max(max(new, default=-1) + 1, len(old) if has_id else 0)
+        missing = PartitionMetadata(-1, NO_EPOCH, ErrorCode.LEADER_NOT_AVAILABLE)
+        partitions = []
+        for index in range(count):
+            partition = before = old[index] if index < len(old) else missing
+            found = new.get(index)
+            if found is not None:
+                epoch = found.leader_epoch if has_epochs else NO_EPOCH
+                if self._is_believed(entry, index, before, epoch, nodes):
+                    partition = PartitionMetadata(
+                        found.leader_id, epoch, ErrorCode(found.error_code), tuple(found.replica_nodes)
+                    )
+            if partition.leader not in nodes:
+                partition = partition._replace(leader=-1)
+            partitions.append(partition)
+        # during the upgrade of a cluster some brokers send no ids
+        topic_id = answer.topic_id if has_id or known is None else known.topic_id
+        return TopicMetadata(answer.name, topic_id, tuple(partitions), ErrorCode.NONE)
+
+    def _is_believed(
+        self,
+        entry: _Topic,
+        partition: int,
+        before: PartitionMetadata,
+        leader_epoch: int,
+        nodes: Mapping[int, Node],
+    ) -> bool:
+        """True if an answer's leader, with this epoch, counts instead of the known one."""
+        if 0 <= leader_epoch < before.leader_epoch:
+            if not entry.believes_lower(partition, has_left=before.leader not in nodes):
+                return False
+            self.given_up += 1
+        entry.doubts.pop(partition, None)
+        return True
 
     def _forget_idle(self, now_ns: int) -> None:
         """Drop topics that are not used any more."""
@@ -431,6 +567,7 @@ class Cluster:
         named = {node.node_id: node for node in nodes}
         if leader_id not in named and leader_id not in old.nodes:
             return False
+        entry.doubts.pop(partition, None)
         partitions = list(entry.known.partitions)
         partitions[partition] = partitions[partition]._replace(
             leader=leader_id, leader_epoch=leader_epoch, error=ErrorCode.NONE
@@ -496,29 +633,6 @@ def _without_leaders(topic: TopicMetadata, error: ErrorCode) -> TopicMetadata:
     return topic._replace(partitions=partitions, error=error)
 
 
-def _newest(known: TopicMetadata | None, answer: Any, nodes: Mapping[int, Node]) -> TopicMetadata:
-    """Return the topic of an answer, with known partitions instead of those with an older leader epoch."""
-    old: tuple[PartitionMetadata, ...] = ()
-    has_id = any(answer.topic_id)
-    if known is not None and (not has_id or answer.topic_id == known.topic_id):
-        old = known.partitions
-    new = {partition.partition_index: partition for partition in answer.partitions}
-    # a topic loses no partitions, so an answer with fewer is old
-    count = max(max(new, default=-1) + 1, len(old) if has_id else 0)
-    missing = PartitionMetadata(-1, -1, ErrorCode.LEADER_NOT_AVAILABLE)
-    partitions = []
-    for index in range(count):
-        before = old[index] if index < len(old) else missing
-        found = new.get(index)
-        if found is None or 0 <= found.leader_epoch < before.leader_epoch:
-            partition = before
-        else:
-            partition = PartitionMetadata(
-                found.leader_id, found.leader_epoch, ErrorCode(found.error_code), tuple(found.replica_nodes)
-            )
-        if partition.leader not in nodes:
-            partition = partition._replace(leader=-1)
-        partitions.append(partition)
-    # during the upgrade of a cluster some brokers send no ids
-    topic_id = answer.topic_id if has_id or known is None else known.topic_id
-    return TopicMetadata(answer.name, topic_id, tuple(partitions), ErrorCode.NONE)
+def _without_epochs(topic: TopicMetadata) -> TopicMetadata:
+    partitions = tuple(each._replace(leader=-1, leader_epoch=NO_EPOCH) for each in topic.partitions)
+    return topic._replace(partitions=partitions)

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from kbatch.core.client.admin_requests import AdminRequest, AdminRequests
 from kbatch.core.client.any_node_request import AnyNodeRequest
 from kbatch.core.client.backoff import NEVER_NS, ExponentialBackoff
-from kbatch.core.client.cluster import Cluster, ClusterSnapshot, TopicUse
+from kbatch.core.client.cluster import FIRST_VERSION_WITH_EPOCHS, Cluster, ClusterSnapshot, TopicUse
 from kbatch.core.client.connections import Connections
 from kbatch.core.client.coordinators import Coordinators
 from kbatch.errors import KafkaError
@@ -101,6 +101,11 @@ class ClientEngine:
     def snapshot(self) -> ClusterSnapshot:
         """The latest metadata of the cluster."""
         return self._cluster.snapshot
+
+    @property
+    def given_up_epochs(self) -> int:
+        """The number of times that known leader epochs were given up for lower ones."""
+        return self._cluster.given_up
 
     @property
     def fatal_error(self) -> KafkaError | None:
@@ -286,7 +291,8 @@ class ClientEngine:
             assert response.error is not None
             self._cluster.handle_failure(response.error, response.now_ns)
         else:
-            self._cluster.handle_response(response.message, response.now_ns)
+            has_epochs = response.request.api_version >= FIRST_VERSION_WITH_EPOCHS
+            self._cluster.handle_response(response.message, response.now_ns, has_epochs=has_epochs)
             self._adopt_cluster()
             self._metadata_answered(response.request.node_id)
 

@@ -490,7 +490,7 @@ class Fetcher:
         elif outcome is FetchOutcome.RESET and not was_replica:
             self._positions.handle_out_of_range(state, now_ns)
         elif outcome is FetchOutcome.RETRY and not is_hinted:
-            self._cluster.request_update(now_ns)
+            self._cluster.doubt_leader(*state.partition, now_ns)
             self._back_off(state, now_ns)
 
     def _back_off(self, state: PartitionState, now_ns: int) -> None:

@@ -415,7 +415,7 @@ class LeaderRequests:
             return
         row = row_of(code)
         if row.refresh_metadata or code == ErrorCode.UNKNOWN_LEADER_EPOCH:
-            self._cluster.request_update(now_ns)
+            self._cluster.doubt_leader(*request.partition, now_ns)
         self._fail(request, error_of(code, f"{request.partition}: {row.doc}"), now_ns)
 
     def _fail(self, request: LeaderRequest, error: KafkaError, now_ns: int) -> None:

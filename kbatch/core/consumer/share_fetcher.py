@@ -484,7 +484,10 @@ class ShareFetcher:
             and self._cluster.update_leader(*partition, leader.leader_id, leader.leader_epoch, nodes)
         ):
             return True
-        self._cluster.request_update(now_ns)
+        if partition is None:
+            self._cluster.request_update(now_ns)
+        else:
+            self._cluster.doubt_leader(*partition, now_ns)
         return False
 
     def _handle_error(self, key: Key, part: Any, nodes: list[Node], now_ns: int) -> None:

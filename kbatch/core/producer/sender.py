@@ -126,6 +126,7 @@ class Sender:
         self._used_topics: set[str] = set()  # in recorded ones
         self._nodes_of_engine: set[int] = set()  # whose batches the lane does not send
         self._has_left_batches = False  # to the lane
+        self._searched_version = -1  # of the cluster, in which partitions were looked for
         self._was_offered = False  # a Produce request, by any node
         self.unanswered_count = 0  # Produce requests
         self.first_failure: KafkaError | None = None
@@ -175,6 +176,9 @@ class Sender:
         for topic in leaderless:
             self._cluster.want(topic, now_ns)
             self._cluster.request_update(now_ns)
+        if leaderless and self._cluster.version != self._searched_version:
+            self._searched_version = self._cluster.version
+            self._fail_lacking(leaderless, now_ns)
         sendable = [
             node_id
             for node_id in nodes
@@ -240,6 +244,8 @@ class Sender:
     def _why_unsent(self, batch: ProducerBatch) -> str:
         """Return what keeps the batch from being sent; empty if nothing is known."""
         leader, _ = self._cluster.snapshot.leader(batch.topic, batch.partition)
+        if (error := self._cluster.topic_error(batch.topic)) is not None:
+            return str(error)
         if leader < 0:
             return "its partition has no known leader"
         if self._lacks_produce(leader):
@@ -573,7 +579,7 @@ class Sender:
             )
         row = row_of(code)
         if row.refresh_metadata:
-            self._cluster.request_update(now_ns)
+            self._cluster.doubt_leader(entry.state.topic, entry.state.partition, now_ns)
         if row.refresh_metadata or code == ErrorCode.UNKNOWN_PRODUCER_ID:
             entry.state.doubt_leader()
         if code in GONE_WITH_THE_TOPIC:
@@ -702,6 +708,27 @@ class Sender:
                 self._give_up(batch, entry, self._expiry_error(batch, entry, now_ns))
         for state in states:
             self._settle(state, now_ns)
+
+    def _fail_lacking(self, topics: Collection[str], now_ns: int) -> None:
+        """Fail batches of partitions that these topics do not have any more."""
+
+        def is_lacking(batch: ProducerBatch, state: PartitionState, entry: InFlight | None) -> bool:
+            is_waiting = entry is None or not entry.is_in_flight
+            return (
+                is_waiting
+                and batch.topic in topics
+                and self._cluster.lacks(batch.topic, batch.partition, now_ns)
+            )
+
+        def error_of_batch(batch: ProducerBatch) -> KafkaError:
+            count = self._cluster.snapshot.partition_count(batch.topic)
+            return error_of(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                f"{batch.topic}-{batch.partition}: the topic was deleted and made again with fewer "
+                f"partitions: it has {count} now; send the records again, to one of these",
+            )
+
+        self._give_up_where(is_lacking, error_of_batch)
 
     def _expiry_error(self, batch: ProducerBatch, entry: InFlight | None, now_ns: int) -> KafkaError:
         failure = self._connections.authentication_error or self._connections.last_failure

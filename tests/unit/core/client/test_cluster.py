@@ -10,7 +10,7 @@ import pytest
 
 from kbatch.config import ClientConfig, ProducerConfig
 from kbatch.core.client.backoff import NEVER_NS, ExponentialBackoff
-from kbatch.core.client.cluster import MAX_PARTITIONS, Cluster, Node, TopicUse
+from kbatch.core.client.cluster import GIVING_UP, MAX_PARTITIONS, Cluster, Node, TopicUse
 from kbatch.errors import ErrorCode, InvalidTopicError, KafkaError, NetworkError, UnknownTopicOrPartitionError
 from kbatch.protocol import codec, messages
 
@@ -53,14 +53,16 @@ def topic(
     )
 
 
-def answer(*topics: Any, nodes: Iterable[Node] = NODES.values(), error: int = 0) -> Any:
+def answer(
+    *topics: Any, nodes: Iterable[Node] = NODES.values(), error: int = 0, cluster_id: str = "c"
+) -> Any:
     """Return a response as it comes off the wire."""
     message = _Response(
         brokers=[
             _Response.MetadataResponseBroker(node_id=node.node_id, host=node.host, port=node.port)
             for node in nodes
         ],
-        cluster_id="c",
+        cluster_id=cluster_id,
         controller_id=1,
         topics=list(topics),
         error_code=error,
@@ -338,6 +340,119 @@ def test_N05_an_older_leader_epoch_is_not_believed(topic_id: bytes) -> None:
     known.request_update(SECOND)
     update(known, SECOND, topic("t", [(2, 4), (2, 5), (2, 6)], topic_id=topic_id))
     assert leaders(known) == [(1, 5), (2, 5), (2, 6)]
+
+
+def lower(known: Cluster, count: int, topic_id: bytes = ID, **rest: Any) -> list[tuple[int, int]]:
+    """Take so many answers that name node 2 with epoch 0, and return the leaders."""
+    for _ in range(count):
+        now_ns = known.snapshot.updated_ns + 2 * SECOND
+        known.request_update(now_ns)
+        update(known, now_ns, topic("t", [(2, 0)], topic_id=topic_id), **rest)
+    return leaders(known)
+
+
+@pytest.mark.parametrize("topic_id", [ID, bytes(16)])
+@pytest.mark.parametrize("epoch", [1, 5, 2**31 - 1])
+def test_an_epoch_is_given_up_if_its_leader_refuses(epoch: int, topic_id: bytes) -> None:
+    """As franz-go does; a broker that lags is not believed before."""
+    known = knowing(topic("t", [(1, epoch)], topic_id=topic_id))
+    assert lower(known, 20, topic_id) == [(1, epoch)]
+    known.doubt_leader("t", 0, known.snapshot.updated_ns)
+    assert lower(known, GIVING_UP - 1, topic_id) == [(1, epoch)]
+    assert lower(known, 1, topic_id) == [(2, 0)]
+    assert known.given_up == 1
+
+
+def test_an_epoch_is_given_up_if_its_leader_has_left() -> None:
+    known = knowing(topic("t", [(1, 5)]))
+    assert lower(known, GIVING_UP - 1, nodes=[NODES[2]]) == [(-1, 5)]
+    assert lower(known, 1, nodes=[NODES[2]]) == [(2, 0)]
+
+
+@pytest.mark.parametrize("way", ["metadata", "produce"])
+def test_a_confirmed_leader_is_not_doubted_any_more(way: str) -> None:
+    known = knowing(topic("t", [(1, 5)]))
+    known.doubt_leader("t", 0, SECOND)
+    lower(known, GIVING_UP - 1)
+    if way == "metadata":
+        known.request_update(50 * SECOND)
+        update(known, 50 * SECOND, topic("t", [(1, 6)]))
+    else:
+        assert known.update_leader("t", 0, 1, 6, [])
+    assert lower(known, 20) == [(1, 6)]
+
+
+def test_leader_epochs_below_version_9_are_not_believed() -> None:
+    """Java, librdkafka: they were not reliable (Kafka 2.1 to 2.3, Redpanda before 25.3)."""
+    known = cluster()
+    known.want("t", 0)
+    for now_ns, led in enumerate([(1, 20), (2, 0), (1, 3)]):
+        known.request_update(now_ns * SECOND)
+        known.make_request()
+        known.handle_response(answer(topic("t", [led])), now_ns * SECOND, has_epochs=False)
+        assert leaders(known) == [(led[0], -1)]
+
+
+def test_topic_without_id_that_was_unknown_resets_epochs() -> None:
+    known = knowing(topic("t", [(1, 5), (1, 5)], topic_id=bytes(16)))
+    known.request_update(SECOND)
+    update(known, SECOND, topic("t", error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+    update(known, 2 * SECOND, topic("t", [(2, 0)], topic_id=bytes(16)))
+    assert leaders(known) == [(2, 0)]
+
+
+def test_topic_with_id_that_was_unknown_keeps_epochs() -> None:
+    """A broker that lags does not know it yet, and another sends what is older."""
+    known = knowing(topic("t", [(1, 5)]))
+    known.request_update(SECOND)
+    update(known, SECOND, topic("t", error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+    update(known, 2 * SECOND, topic("t", [(2, 4)]))
+    assert leaders(known) == [(-1, 5)]
+
+
+@pytest.mark.parametrize("topic_id", [ID, OTHER_ID, bytes(16)])
+def test_another_cluster_resets_epochs(topic_id: bytes) -> None:
+    known = knowing(topic("t", [(1, 5)]), topic("u", [(1, 5)]))
+    known.request_update(SECOND)
+    update(known, SECOND, topic("t", [(2, 0)], topic_id=topic_id), cluster_id="other")
+    assert leaders(known) == [(2, 0)]
+    assert leaders(known, "u") == [(-1, -1)]
+    assert known.update_delay_ns(2 * SECOND) == 0  # for the others
+
+
+def shrunk(topic_id: bytes) -> Cluster:
+    known = knowing(topic("t", [(1, 5), (1, 5)], topic_id=ID if any(topic_id) else topic_id))
+    known.request_update(SECOND)
+    update(known, SECOND, topic("t", [(1, 0)], topic_id=topic_id))
+    return known
+
+
+@pytest.mark.parametrize("topic_id", [OTHER_ID, bytes(16)])
+def test_partitions_are_lost_when_two_answers_say_so(topic_id: bytes) -> None:
+    known = shrunk(topic_id)
+    assert not known.lacks("t", 1, 100 * SECOND)  # one answer
+    known.request_update(SECOND + MS)
+    known.make_request()
+    known.handle_response(answer(topic("t", [(1, 0)], topic_id=topic_id)), SECOND + MS)
+    assert not known.lacks("t", 1, SECOND + MS)  # at once
+    assert known.lacks("t", 1, 2 * SECOND)
+    assert not known.lacks("t", 0, 2 * SECOND)
+
+
+def test_a_broker_that_lags_takes_no_partitions_away() -> None:
+    known = shrunk(OTHER_ID)
+    for now_ns, topic_id, count in ((3, ID, 2), (4, OTHER_ID, 1), (5, ID, 2), (6, OTHER_ID, 1)):
+        known.request_update(now_ns * SECOND)
+        update(known, now_ns * SECOND, topic("t", [(1, 5)] * count, topic_id=topic_id))
+        assert not known.lacks("t", 1, now_ns * SECOND)
+
+
+def test_a_stale_answer_with_fewer_partitions_takes_none_away() -> None:
+    known = knowing(topic("t", [(1, 5), (1, 5)]))
+    for now_ns in (2, 4, 6):
+        known.request_update(now_ns * SECOND)
+        update(known, now_ns * SECOND, topic("t", [(1, 5)]))
+        assert not known.lacks("t", 1, now_ns * SECOND)
 
 
 def test_N05_recreated_topic_resets_epochs_and_partitions() -> None:

@@ -1169,6 +1169,22 @@ def test_lookup_finds_a_new_leader() -> None:
     assert done(call)[FIRST].offset == 0
 
 
+@pytest.mark.parametrize("epoch", [7, 2**31 - 1])
+def test_a_leader_epoch_that_goes_back_does_not_end_reading(epoch: int) -> None:
+    """Brokers were restored from an older state, and name another leader of the same topic."""
+    r = Reading(nodes=2)
+    led = r.cluster.partition(*FIRST)
+    led.leader_epoch = epoch
+    fill(r, 3)
+    r.read()
+    assert r.offsets() == [0, 1, 2]
+    led.leader_epoch = 1
+    r.move_leader(1)
+    r.put(b"d")
+    r.advance(20_000)
+    assert r.offsets() == [0, 1, 2, 3]
+
+
 def test_lookup_ends_at_its_deadline_with_the_reason() -> None:
     r = Reading(default_api_timeout_ms=3000)
     r.faults.fail_next("ListOffsets", "NOT_LEADER_OR_FOLLOWER", 1000)

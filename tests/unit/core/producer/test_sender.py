@@ -487,6 +487,53 @@ def test_D16_partitions_of_unavailable_node_are_not_chosen() -> None:
     assert {s.deliveries[name].partition for name in names} == {1, 2}
 
 
+# A topic that is made again
+
+
+def made_again(s: Sending, leader: int = 1) -> None:
+    """With one partition, and a new id."""
+    s.topic_id = bytes(15) + b"u"
+    s.leaders, s.leader_epochs = [leader], [0]
+
+
+@pytest.mark.parametrize("in_flight", [True, False])
+def test_records_of_partitions_that_are_gone_fail_when_that_is_certain(in_flight: bool) -> None:
+    s = Sending(3).warmed()
+    if in_flight:
+        s.send("b1", partition=1)
+        s.hear(b1=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        made_again(s)
+    else:
+        made_again(s)
+        s.refresh()
+        s.send("b1", partition=1)
+    s.send("b0", partition=0)
+    assert not s.is_done("b1")
+    s.advance(5_000)
+    error = s.error("b1")
+    assert isinstance(error, errors.UnknownTopicOrPartitionError)
+    assert "t-1: the topic was deleted and made again with fewer partitions: it has 1 now" in str(error)
+    assert error.possibly_persisted is in_flight
+    s.answer(b0=OK)
+    assert s.is_whole
+
+
+def test_an_epoch_is_given_up_if_its_leader_refuses_records() -> None:
+    """The topic keeps its id: a broker was restored from an older state."""
+    s = Sending()
+    s.leader_epochs = [2**31 - 1]
+    s.refresh()
+    s.warmed()
+    s.leaders, s.leader_epochs = [2], [0]
+    s.send("b0")
+    for _ in range(20):
+        if s.waiting:
+            (link,) = [asked.link for asked in s.waiting_requests]
+            s.answer(b0=NOT_LEADER if link.node_id == 1 else OK)
+        s.back_off()
+    assert s.offset("b0") == 1
+
+
 def test_D17_without_acks_a_batch_is_done_when_it_is_written() -> None:
     s = Sending(acks=0)
     s.send("w0")
