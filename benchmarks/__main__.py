@@ -1,6 +1,6 @@
 """Measure groups, print the results and write their pages in docs/: `python -m benchmarks [GROUP ...]`.
 
-The groups of `kbatch bench` run against a real Kafka here. Pages of other groups stay as they are.
+Contests of clients run against a real Kafka. Pages of other groups stay as they are.
 """
 
 from __future__ import annotations
@@ -9,7 +9,16 @@ import argparse
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from benchmarks import (
+from benchmarks.clients.contest import JAVA_OPTIONS
+from benchmarks.clients.described import describe_settings
+from benchmarks.clients.java_codec import Peers
+from benchmarks.clients.kafka import described, fetch_jars, kafka
+from benchmarks.pages import summary
+from benchmarks.pages.harness import Question, measure
+from benchmarks.pages.page import GroupPages
+from benchmarks.pages.plan import Plan
+from benchmarks.pages.runner import run
+from benchmarks.questions import (
     broker,
     checksum,
     column_json,
@@ -18,7 +27,6 @@ from benchmarks import (
     decode,
     encode_objects,
     encode_table,
-    pages,
     pressure,
     protocol,
     read,
@@ -31,16 +39,9 @@ from benchmarks import (
     spark_source,
     threads,
 )
-from benchmarks.contest import described, fetch_jars, kafka
-from benchmarks.peers import Peers
-from kbatch.bench.contest import JAVA_OPTIONS, SETTINGS
-from kbatch.bench.groups import GROUPS as CONTESTS
-from kbatch.bench.groups import Group
-from kbatch.bench.harness import Question, measure
-from kbatch.bench.page import GroupPages
-from kbatch.bench.plan import Plan
-from kbatch.bench.runner import run
-from kbatch.bench.settings import describe_settings
+from benchmarks.questions.groups import GROUPS as CONTESTS
+from benchmarks.questions.groups import Group
+from kbatch.bench.contest import SETTINGS
 
 ROUNDS = 40
 COSTS = "costs"  # a page of its own
@@ -68,13 +69,13 @@ def local(questions: Sequence[Callable[[Peers], Question]], peers: Peers) -> Gro
 
 def commit() -> str:
     command = ["git", "rev-parse", "--short", "HEAD"]
-    return subprocess.run(command, capture_output=True, text=True, cwd=pages.SUMMARY.parent).stdout.strip()
+    return subprocess.run(command, capture_output=True, text=True, cwd=summary.SUMMARY.parent).stdout.strip()
 
 
 def benchmark_pages() -> GroupPages:
     settings = [f"- The broker: {described()}.", *describe_settings(SETTINGS, JAVA_OPTIONS)]
-    foot = pages.FOOT.format(settings="\n".join(settings))
-    return GroupPages(pages.SUMMARY, pages.HEAD, foot, pages.QUESTIONS, pages.FIGURES)
+    foot = summary.FOOT.format(settings="\n".join(settings))
+    return GroupPages(summary.SUMMARY, summary.HEAD, foot, summary.QUESTIONS, summary.FIGURES)
 
 
 def main() -> None:
@@ -110,7 +111,7 @@ def main() -> None:
     page = None if arguments.prints else benchmark_pages()
     run([name for name in chosen if name in groups], plan, page, groups=groups, commit=now)
     if COSTS in chosen:
-        costs.write(plan, None if arguments.prints else pages.SUMMARY.with_name("costs.md"), now)
+        costs.write(plan, None if arguments.prints else summary.SUMMARY.with_name("costs.md"), now)
 
 
 if __name__ == "__main__":

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from benchmarks import checksum, decode, encode_objects, encode_table, primitives, send
+from benchmarks.clients.java_codec import Peers
 from benchmarks.compare import GROUP, REFERENCE
-from benchmarks.peers import Peers
-from kbatch.bench.harness import Contender, Question
+from benchmarks.pages.harness import Contender, Question
+from benchmarks.questions import checksum, decode, encode_objects, encode_table, primitives, send
 
 QUESTIONS: dict[str, Callable[[Peers], Question]] = {
     "varint": primitives.varint_question,

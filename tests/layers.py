@@ -300,7 +300,7 @@ LAYERS = (
             "segments segment_store committed": "the format `kbatch-segments`",
         },
     ),
-    Layer(10, "bench/", "kbatch beside its peers: contestants in processes, in turns; pages and plots"),
+    Layer(10, "bench/", "kbatch beside other clients, each in its own process, in turns: `kbatch bench`"),
     Layer(11, "testing/", "`kbatch.testing`: Broker, the pytest fixture, the simulator's door"),
     Layer(12, "cli/", "the `kbatch` command, a module a subcommand"),
     Layer(13, "__init__", "public names only"),

@@ -9,7 +9,7 @@ from typing import Any
 
 from kbatch.bench.clients import Pace
 from kbatch.bench.settings import Settings, for_aiokafka
-from kbatch.bench.work import FIRST_ROW, Row, Work
+from kbatch.bench.workload import FIRST_ROW, Row, Work
 
 
 class Async:

@@ -8,21 +8,14 @@ import itertools
 import json
 import subprocess
 import sys
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 from uuid import uuid4
 
-from kbatch._native.codec.hashes import partition_for_key
 from kbatch.bench.cluster import Cluster
 from kbatch.bench.contents import Contents
-from kbatch.bench.contestants import CONTESTANTS, JAVA, kafka_jars, why_missing
 from kbatch.bench.log_reader import Log, expected
-from kbatch.bench.probes import cpu_ns_of, wire_bytes
-from kbatch.bench.work import FIRST_ROW, Row, Work
-from kbatch.bench.workload import batch_rows
+from kbatch.bench.workload import FIRST_ROW, Row, Work, batch_records
 
 KIB, MIB = 1 << 10, 1 << 20
 BUFFER_MEMORY = 32 * MIB
@@ -38,8 +31,6 @@ SETTINGS: Mapping[str, object] = {
     "max.request.size": MIB,
     "send.buffer.bytes": -1,  # as large as the system lets it grow
 }
-JAVA_OPTIONS = ("-Xmx512m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
-JAVA_DRIVER = Path(__file__).with_name("Driver.java")
 # Records that a job sends in addition to the requested ones.
 BEFORE: Mapping[str, Sequence[Row]] = {"load": [FIRST_ROW], "pace": [FIRST_ROW], "transact": []}
 
@@ -55,10 +46,12 @@ class Driver:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        command = [sys.executable, "-m", "kbatch.bench.driver", name]
-        if name == JAVA:
-            command = ["java", *JAVA_OPTIONS, "-cp", f"{kafka_jars()}/*", str(JAVA_DRIVER)]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._process = subprocess.Popen(
+            self.command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def command(self) -> list[str]:
+        return [sys.executable, "-m", "kbatch.bench.driver", self.name]
 
     @property
     def process_id(self) -> int:
@@ -88,109 +81,60 @@ class Contest:
     """A new topic, and jobs for those that send to it. Leaving the context deletes the topic."""
 
     def __init__(self, cluster: Cluster, topic: str, partitions: int, value_bytes: int = 100) -> None:
-        self._cluster = cluster
-        self._topic = f"kbatch-bench-{topic}-{uuid4().hex[:8]}"  # foreign clusters keep their data
-        self._partitions = partitions
-        self._rows = [(key.decode(), value.decode()) for key, value, _, _ in batch_rows(value_bytes)]
+        self.cluster = cluster
+        self.topic = f"kbatch-bench-{topic}-{uuid4().hex[:8]}"  # foreign clusters keep their data
+        self.partitions = partitions
+        self._texts = [(key.decode(), value.decode()) for key, value, _, _ in batch_records(value_bytes)]
+        self.rows = [(key.encode(), value.encode()) for key, value in self._texts]
         self._known: dict[tuple[Any, ...], Contents] = {}
         self._access = {**cluster.security, "bootstrap.servers": cluster.bootstrap_servers}
-        self._log = Log(self._access, self._topic, partitions)
+        self.log = Log(self._access, self.topic, partitions)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._log.delete()
+        self.log.delete()
 
-    def ask(
-        self, driver: Driver, job: str, records: int, settings: Mapping[str, object], **rest: Any
-    ) -> Answer:
-        """Run a job and return its measurements, with the broker's processor time and the bytes on the wire.
-        Raise WrongLogError unless exactly these records are in the log; with `reported`, also at the reported
-        offsets.
-        """
-        asked = {
+    def asked(self, job: str, records: int, settings: Mapping[str, object], **rest: Any) -> dict[str, Any]:
+        """Return the job as a driver reads it."""
+        return {
             "job": job,
-            "topic": self._topic,
-            "rows": self._rows,
+            "topic": self.topic,
+            "rows": self._texts,
             "records": records,
             "settings": {**settings, **self._access},
             **rest,
         }
-        broker_ns, sent_bytes = cpu_ns_of(self._cluster.process_id), wire_bytes()
-        answer = driver.ask(asked)
-        answer["broker_ns"] = _since(broker_ns, cpu_ns_of(self._cluster.process_id))
-        answer["wire_bytes"] = _since(sent_bytes, wire_bytes())
+
+    def run(self, driver: Driver, job: Mapping[str, object]) -> Answer:
+        return driver.ask(job)
+
+    def ask(
+        self, driver: Driver, job: str, records: int, settings: Mapping[str, object], **rest: Any
+    ) -> Answer:
+        """Run a job and return its measurements. Raise WrongLogError unless exactly these records are in the
+        log; with `reported`, also at the reported offsets.
+        """
+        answer = self.run(driver, self.asked(job, records, settings, **rest))
         times = rest.get("transactions", 1)
         delivered = answer["delivered"]
         if delivered != records * times:
             raise ContestError(f"{driver.name} delivered {delivered} records of {records * times}")
         sent = times + 1 if job == "transact" else 1
-        wanted = self._expected(job, records, sent, bool(rest.get("different_keys")))
+        wanted = self._expected(job, sent, records, **rest)
         reported = answer.pop("reported", None)
-        self._log.check(driver.name, wanted, reported and {p: tuple(found) for p, found in reported})
+        self.log.check(driver.name, wanted, reported and {p: tuple(found) for p, found in reported})
         return answer
 
-    def ask_crowd(
-        self, driver: Driver, settings: Mapping[str, object], *, producers: int, chunk: int, **rest: Any
-    ) -> Answer:
-        """Run a job like `ask` for senders that send as often as they can, `chunk` records at a time."""
-        asked = {
-            "job": "crowd",
-            "topic": self._topic,
-            "rows": self._rows,
-            "records": chunk,
-            "chunk": chunk,
-            "producers": producers,
-            "settings": {**settings, **self._access},
-            **rest,
-        }
-        answer = driver.ask(asked)
-        sent = sum(answer["sent"])
-        if answer["delivered"] != sent:
-            raise ContestError(f"{driver.name} delivered {answer['delivered']} records of {sent}")
-        each = Work([(key.encode(), value.encode()) for key, value in self._rows], chunk).each()
-        times = {FIRST_ROW: producers}
-        for row in each:
-            times[row] = times.get(row, 0) + sent // chunk
-        partitions = {row: partition_for_key(row[0], self._partitions) for row in times}
-        wanted = {(partitions[row], row): count for row, count in times.items() if count}
-        self._log.check_any_order(driver.name, Counter(wanted))
-        return answer
+    def work(self, records: int, **rest: Any) -> Work:
+        """Return the records of a job."""
+        return Work(self.rows, records)
 
-    def _expected(self, *asked: Any) -> Contents:
-        if asked not in self._known:
-            job, records, times, different_keys = asked
-            rows = [(key.encode(), value.encode()) for key, value in self._rows]
-            work = Work(rows, records, different_keys)
-            each = itertools.chain.from_iterable(work.each() for _ in range(times))
-            self._known[asked] = expected(itertools.chain(BEFORE[job], each), self._partitions)
-        return self._known[asked]
-
-
-def _since(before: int | None, after: int | None) -> int | None:
-    return None if before is None or after is None else after - before
-
-
-def able(names: Iterable[str]) -> list[str]:
-    """Return the contestants that can run here; print the reasons of the others to stderr."""
-    found = []
-    for name in names:
-        reason = why_missing(name)
-        if reason is None:
-            found.append(name)
-        else:
-            print(f"{name} does not take part: {reason}", file=sys.stderr)
-    return found
-
-
-@contextmanager
-def drivers_of(names: Iterable[str]) -> Iterator[list[Driver]]:
-    """Start a process for each."""
-    with ExitStack() as stack:
-        yield [stack.enter_context(Driver(name)) for name in names]
-
-
-def records_for(name: str, records: int) -> int:
-    """Return a contestant's share of a contest's records."""
-    return max(1000, int(records * CONTESTANTS[name].share))
+    def _expected(self, job: str, times: int, records: int, **rest: Any) -> Contents:
+        key = (job, times, records, *sorted(rest.items()))
+        if key not in self._known:
+            work = self.work(records, **rest)
+            each: Iterator[Row] = itertools.chain.from_iterable(work.each() for _ in range(times))
+            self._known[key] = expected(itertools.chain(BEFORE[job], each), self.partitions)
+        return self._known[key]

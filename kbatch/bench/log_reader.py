@@ -24,7 +24,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from kbatch._native.codec.hashes import partition_for_key
 from kbatch.bench.contents import Contents, Tally, contents_of
 from kbatch.bench.settings import access_for_librdkafka
-from kbatch.bench.work import Row
+from kbatch.bench.workload import Row
 
 START_SECONDS, IDLE_SECONDS, POLL_SECONDS = 300.0, 30.0, 0.1
 REACH_SECONDS = 10.0

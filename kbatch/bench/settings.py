@@ -1,10 +1,9 @@
-"""Translate the contestants' common settings from Kafka's names to each client's own, and describe them."""
+"""Translate the contestants' common settings from Kafka's names to each client's own."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
-from importlib.util import find_spec
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from kbatch.errors import ConfigError
@@ -166,26 +165,3 @@ def for_aiokafka(settings: Settings) -> dict[str, Any]:
         if name in settings
     }
     return theirs | access
-
-
-# By package and module.
-_OWN: Mapping[tuple[str, str], Callable[[Settings], dict[str, Any]]] = {
-    ("confluent-kafka", "confluent_kafka"): for_librdkafka,
-    ("aiokafka", "aiokafka"): for_aiokafka,
-    ("kafka-python", "kafka"): for_kafka_python,
-}
-
-
-def describe_settings(settings: Settings, java_options: tuple[str, ...]) -> Iterator[str]:
-    """Yield the settings of each client and the client that reads back, as items of a list."""
-    from importlib.metadata import version  # clients do not need its memory
-
-    yield f"- kbatch and Java, unless a group says otherwise: {listed(settings)}."
-    yield f"- Java's process: `java {' '.join(java_options)}`."
-    for (package, module), translated in _OWN.items():
-        if find_spec(module) is not None:
-            yield f"- {package}, the same under its own names: {listed(translated(settings))}."
-    yield (
-        f"- The client that reads back: librdkafka's consumer (confluent-kafka "
-        f"{version('confluent-kafka')}), in the measuring process."
-    )

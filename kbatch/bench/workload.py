@@ -1,22 +1,24 @@
-"""The workload: 16-byte keys and 100-byte JSON values, in batches of 1,000, for one partition."""
+"""The records that contestants send, the same for all: 16-byte keys and JSON values of 100 bytes."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
-from typing import Any
-
-from kbatch._native.codec.batch_writer import encode
+from itertools import cycle, islice
 
 RECORDS_PER_BATCH = 1000
-# Rows that Spark passes at a time (spark.sql.execution.arrow.maxRecordsPerBatch).
-TABLE_ROWS = 10_000
 TIMESTAMP_MS = 1_700_000_000_000
+# Sent before anything is measured, so that connections, metadata and a producer id exist.
+FIRST_ROW = b"first", b""
 
-Row = tuple[bytes, bytes, tuple[()], int]
+Row = tuple[bytes, bytes]
+# A record as `encode` takes it: key, value, headers, timestamp.
+Record = tuple[bytes, bytes, tuple[()], int]
 
 
-def row(number: int, value_bytes: int = 100) -> Row:
+def record(number: int, value_bytes: int = 100) -> Record:
     """Return a key of 16 bytes and a JSON object of 100 that looks like a service's event; other sizes are
     cut off if too short for one.
     """
@@ -34,32 +36,18 @@ def row(number: int, value_bytes: int = 100) -> Row:
 
 
 @cache
-def batch_rows(value_bytes: int = 100) -> list[Row]:
-    rows = [row(number, value_bytes) for number in range(RECORDS_PER_BATCH)]
-    assert all(len(key) == 16 and len(value) == value_bytes for key, value, _, _ in rows)
-    return rows
+def batch_records(value_bytes: int = 100) -> list[Record]:
+    records = [record(number, value_bytes) for number in range(RECORDS_PER_BATCH)]
+    assert all(len(key) == 16 and len(value) == value_bytes for key, value, _, _ in records)
+    return records
 
 
-def table_of(rows: list[Row]) -> Any:
-    """Return a pyarrow.Table with the columns key, value and timestamp."""
-    import pyarrow as pa
+@dataclass
+class Work:
+    """The rows, repeated up to `records` records."""
 
-    return pa.table(
-        {
-            "key": pa.array([key for key, _, _, _ in rows], pa.binary()),
-            "value": pa.array([value for _, value, _, _ in rows], pa.binary()),
-            "timestamp": pa.array([timestamp for _, _, _, timestamp in rows], pa.timestamp("ms", "UTC")),
-        }
-    )
+    rows: list[Row]
+    records: int
 
-
-@cache
-def table() -> Any:
-    return table_of([row(number) for number in range(TABLE_ROWS)])
-
-
-@cache
-def batch_size() -> int:
-    """Return the batch.size that closes uncompressed batches after exactly RECORDS_PER_BATCH records."""
-    rows = [row(number) for number in range(TABLE_ROWS - RECORDS_PER_BATCH, TABLE_ROWS)]
-    return max(len(encode(rows)), len(encode(batch_rows())))
+    def each(self) -> Iterator[Row]:
+        return islice(cycle(self.rows), self.records)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -12,12 +13,19 @@ from click.testing import CliRunner
 from confluent_kafka import Consumer, TopicPartition
 
 import kbatch
+from benchmarks.clients.contest import Contest, Driver, able
+from benchmarks.clients.contestants import CONTESTANTS, JAVA
+from benchmarks.clients.followers import FOLLOWERS, STAMP
+from benchmarks.clients.work import Work
+from benchmarks.pages.page import Page
+from benchmarks.pages.plan import Plan
+from benchmarks.pages.runner import run as run_groups
 from kbatch.bench.cluster import Address, embedded
-from kbatch.bench.contest import SETTINGS, Contest, Driver, able
-from kbatch.bench.contestants import CONTESTANTS, JAVA
-from kbatch.bench.followers import FOLLOWERS, STAMP
+from kbatch.bench.contest import SETTINGS
+from kbatch.bench.contestants import CONTESTANTS as ALL
+from kbatch.bench.groups import GROUPS
 from kbatch.bench.log_reader import READERS, WrongLogError
-from kbatch.bench.work import FIRST_ROW, Row, Work
+from kbatch.bench.workload import FIRST_ROW, Row
 from kbatch.cli.commands import kbatch as command_line
 from kbatch.testing import Broker
 from tests import ROOT
@@ -172,11 +180,20 @@ def test_rows_of_one_process_run() -> None:
     run(sys.executable, "-m", "pytest", "-q", "benchmarks", "--benchmark-disable", cwd=ROOT)
 
 
-def test_the_command_measures_and_writes_a_page(tmp_path: Path) -> None:
-    arguments = ["bench", "transactions", "--quick", "--rounds", "1", "--output", str(tmp_path)]
-    done = CliRunner().invoke(command_line, arguments)
-    assert done.exit_code == 0, done.output
-    page = (tmp_path / "benchmarks.md").read_text()
-    assert "kbatch's embedded broker" in page
-    assert "transactions/s" in page
+def test_groups_are_measured_and_written_to_a_page(tmp_path: Path) -> None:
+    page = Page(tmp_path / "benchmarks.md", "# Head\n", ["transactions"])
+    run_groups(["transactions"], Plan(embedded, quick=True, rounds=1), page)
+    assert "transactions/s" in (tmp_path / "benchmarks.md").read_text()
     assert list((tmp_path / "plots").glob("*.png"))
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_command_compares_installed_clients(group: str) -> None:
+    done = CliRunner().invoke(command_line, ["bench", group, "--quick", "--rounds", "1"])
+    assert done.exit_code == 0, done.output
+    title, heading, *rows = [line for line in done.output.splitlines() if line]
+    assert title.startswith(GROUPS[group].title)
+    assert all(figure in heading for figure in GROUPS[group].figures)
+    names = {name for name, row in ALL.items() if row.transactional or not GROUPS[group].needs_transactions}
+    assert {next(name for name in ALL if re.match(rf"{name} {{2}}", row)) for row in rows} == names
+    assert rows[0].endswith(" 1.00")

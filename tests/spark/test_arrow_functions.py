@@ -11,7 +11,7 @@ from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as f
 
 import kbatch
-from kbatch.bench import workload
+from benchmarks.clients import work
 from kbatch.spark import ENCODED_SCHEMA, RECORD_SCHEMA, arrow_functions, decode, decoder, encode, encoder
 from kbatch.spark.schemas import ENCODED_ARROW, RECORD_ARROW, declared_batches
 from tests.oracle import plain
@@ -93,7 +93,7 @@ def test_rows_come_back(
 def test_encoder_makes_the_batches_of_one_large_table(monkeypatch: pytest.MonkeyPatch) -> None:
     """Over several calls within a task: `test_columns` compares them with send_table's."""
     monkeypatch.setattr(arrow_functions, "ENCODE_BYTES", 1 << 20)
-    rows = workload.table_of([workload.row(number) for number in range(50_000)])
+    rows = work.table_of([work.record(number) for number in range(50_000)])
     encoded = pa.Table.from_batches(run(encoder(12, "zstd"), rows.to_batches(max_chunksize=10_000)))
     batches = encoded.to_pylist()
     batches.sort(key=lambda batch: batch["partition"])

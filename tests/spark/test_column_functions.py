@@ -17,7 +17,7 @@ from pyspark.sql import functions as f
 
 import kbatch
 import kbatch.spark
-from kbatch.bench import workload
+from benchmarks.clients import work
 from kbatch.errors import CorruptRecordError
 from kbatch.spark import (
     ENCODED_SCHEMA,
@@ -111,7 +111,7 @@ def test_partitions_of_a_column_of_counts() -> None:
 
 def groups_of(count: int, rows: int) -> list[list[tuple[pa.Array, ...]]]:
     """Return groups of events as Spark passes them: columns of key, value, headers and timestamp."""
-    table = workload.table_of([workload.row(number) for number in range(count * rows)])
+    table = work.table_of([work.record(number) for number in range(count * rows)])
     nothing = pa.nulls(10_000)
     return [
         [

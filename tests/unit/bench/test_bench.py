@@ -13,30 +13,26 @@ from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.clients.contest import JAVA_OPTIONS, Contest, Driver
+from benchmarks.clients.contestants import CONTESTANTS, JARS_VARIABLE, JAVA, why_missing
+from benchmarks.clients.described import describe_settings
+from benchmarks.clients.probes import tree_cpu_ns
+from benchmarks.clients.work import CHUNK_RECORDS, Work
 from benchmarks.compare import Run, compare, run_of
-from benchmarks.costs import bound_by
-from benchmarks.pages import FIGURES, SUMMARY
-from benchmarks.pressure import tenth_and_rest
-from benchmarks.profiles import own_costs, stage_of
-from benchmarks.scaling import key_of_each
-from benchmarks.threads import unevenness
+from benchmarks.pages.harness import Claim, Contender, Question, ratio, report
+from benchmarks.pages.page import Figure, GroupPages, Page
+from benchmarks.pages.summary import FIGURES, SUMMARY
+from benchmarks.questions.costs import bound_by
+from benchmarks.questions.pressure import tenth_and_rest
+from benchmarks.questions.profiles import own_costs, stage_of
+from benchmarks.questions.scaling import key_of_each
+from benchmarks.questions.threads import unevenness
 from kbatch import partition_for_key
 from kbatch.bench.cluster import embedded
 from kbatch.bench.contents import Contents, Tally, contents_of
-from kbatch.bench.contest import JAVA_OPTIONS, SETTINGS, Contest, Driver
-from kbatch.bench.contestants import CONTESTANTS, JARS_VARIABLE, JAVA, why_missing
-from kbatch.bench.harness import Claim, Contender, Question, ratio, report
+from kbatch.bench.contest import SETTINGS
 from kbatch.bench.log_reader import expected
-from kbatch.bench.page import Figure, GroupPages, Page
-from kbatch.bench.probes import tree_cpu_ns
-from kbatch.bench.settings import (
-    access_for_librdkafka,
-    describe_settings,
-    for_aiokafka,
-    for_kafka_python,
-    for_librdkafka,
-)
-from kbatch.bench.work import CHUNK_RECORDS, Work
+from kbatch.bench.settings import access_for_librdkafka, for_aiokafka, for_kafka_python, for_librdkafka
 from kbatch.cli.commands import kbatch as command_line
 from kbatch.errors import ConfigError
 
@@ -315,7 +311,7 @@ def test_processor_time_of_a_tree_counts_each_process_that_lives() -> None:
 
 STAGES = """
 from kbatch import Producer
-from kbatch.bench.probes import SenderStages
+from benchmarks.clients.probes import SenderStages
 from kbatch.testing import Broker
 
 stages = SenderStages()

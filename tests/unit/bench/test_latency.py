@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kbatch.bench import latency
+from benchmarks.pages.plan import Plan
+from benchmarks.questions import latency
+from benchmarks.questions.latency import contenders, measured, percentile, waits_of
 from kbatch.bench.cluster import embedded
-from kbatch.bench.latency import contenders, measured, percentile, waits_of
-from kbatch.bench.plan import Plan
 
 RECORDS = 20
 

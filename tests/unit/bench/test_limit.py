@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from benchmarks.questions import limit
 from kbatch._native.codec.hashes import crc32c
-from kbatch.bench import limit
 
 
 @pytest.mark.parametrize(("size", "piece"), [(1, 4), (4, 4), (5, 4), (12, 4), (1000, 333), (1000, 5000)])

@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 import pytest
 
 import kbatch
+from benchmarks.clients import work
 from kbatch._native.send.table_sender import TableSender
-from kbatch.bench import workload
 from tests.oracle import plain, tables
 from tests.property.test_send_table_properties import NAMES, direct
 from tests.support.accumulating import NEVER, accumulator, all_drained, data_of
@@ -138,7 +138,7 @@ def test_threads_0_is_one_a_processor() -> None:
 @cache
 def events() -> pa.Table:
     """Return JSON of 100 bytes a row, many times the rows in which the topic's ratio is first learnt."""
-    return workload.table_of([workload.row(number) for number in range(150_000)])
+    return work.table_of([work.record(number) for number in range(150_000)])
 
 
 def mean_bytes_of_send_table(codec: str, batch_size: int) -> float:
