@@ -1,6 +1,10 @@
 """A slice of the campaigns against the producer, each in a process of its own."""
 
+import pytest
+
 from tests.fuzz.campaign import run_block_apart
+
+pytestmark = pytest.mark.slow
 
 
 def test_children_of_a_busy_process_hang_nowhere() -> None:

@@ -4,8 +4,12 @@
 `python -m tests.fuzz.soak --campaign "hostile tls" --block K`.
 """
 
+import pytest
+
 from tests.fuzz import campaign
 from tests.support.certificates import needs_openssl
+
+pytestmark = pytest.mark.slow
 
 CASES = 3_000
 

@@ -76,6 +76,7 @@ for name, module in list(sys.modules.items()):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", soak.CAMPAIGNS)
 def test_campaign_restarts_when_one_of_its_modules_changes(name: str) -> None:
     module, not_run = RUN_BY[name]

@@ -31,6 +31,8 @@ from kbatch.testing import Broker
 from tests import ROOT
 from tests.support.wheels import run
 
+pytestmark = pytest.mark.slow
+
 RECORDS = 2_500
 
 

@@ -13,6 +13,8 @@ from tests.fuzz import campaign
 from tests.fuzz.broker_kills import check_order
 from tests.fuzz.broker_process import Stored, stored
 
+pytestmark = pytest.mark.slow
+
 ROUNDS = 3
 
 

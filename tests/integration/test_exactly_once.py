@@ -15,6 +15,8 @@ from kbatch.testing import Broker
 from tests.fuzz import campaign
 from tests.fuzz.exactly_once import Task, Worker
 
+pytestmark = pytest.mark.slow
+
 KILLS = 4
 PARTITIONS = 3
 RECORDS_OF_A_GROUP = 30_000

@@ -18,6 +18,8 @@ from tests import ROOT
 from tests.oracle.java_programs import SHORT_LIVED
 from tests.spark.spark_programs import PYTHON_PATH
 
+pytestmark = pytest.mark.slow
+
 FOLDER = ROOT / "docs" / "examples"
 ROWS = 2000
 MINUTES = 10

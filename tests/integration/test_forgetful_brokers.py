@@ -24,7 +24,7 @@ from tests.oracle.kafka import RealKafka
 from tests.support.patience import HANG_SECONDS
 from tests.support.shells import new_producer
 
-pytestmark = pytest.mark.usefixtures("shell")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("shell")]
 
 # Between two questions whether the real broker has forgotten.
 POLL_SECONDS = 0.05

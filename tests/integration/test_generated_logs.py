@@ -22,7 +22,7 @@ from tests.oracle.kafka import RealKafka, create_topic
 from tests.oracle.partition_log import PartitionLog, Seen, lay, random_log
 from tests.support.topics import seen_records, seen_rows
 
-pytestmark = [pytest.mark.java, pytest.mark.usefixtures("java_jars")]
+pytestmark = [pytest.mark.slow, pytest.mark.java, pytest.mark.usefixtures("java_jars")]
 
 TOPIC = "generated"
 PARTITIONS = 24

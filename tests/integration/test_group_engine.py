@@ -248,6 +248,7 @@ def compute(seconds: float) -> None:
         sum(range(1000))
 
 
+@pytest.mark.slow
 def test_R71_heartbeats_go_on_while_the_program_computes(topic: str, make: Callable[..., Live]) -> None:
     session_ms = 6000  # Kafka's least
     member = make(topic, group_protocol="classic", session_timeout_ms=session_ms, heartbeat_interval_ms=1500)

@@ -54,6 +54,7 @@ def test_group_is_seen_from_its_birth_to_its_end(target: str, protocol: str, ass
         assert list(groups.offsets(group)) == [second]
 
 
+@pytest.mark.slow
 @pytest.mark.java
 def test_share_group_is_described_with_its_lag(real_kafka: RealKafka) -> None:
     servers = real_kafka.bootstrap_servers

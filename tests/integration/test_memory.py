@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 # The table of the long run; the tests take a tenth of 2 GiB.
 GIB = float(os.environ.get("KBATCH_MEMORY_GIB", "0.2"))
 

@@ -23,6 +23,8 @@ from tests.integration.test_broker_clients import (
 )
 from tests.oracle import java_clients
 
+pytestmark = pytest.mark.slow
+
 PARTITIONS, RECORDS = 8, 1000
 # The group may settle slowly before Java's member has a record.
 JAVA_FIRST_MS, JAVA_IDLE_MS = 40_000, 6_000

@@ -19,6 +19,8 @@ from kbatch.testing import Broker
 from tests import ROOT
 from tests.support.wheels import THIS, installed, interpreter, python_versions, requirements, run
 
+pytestmark = pytest.mark.slow
+
 LONG = os.environ.get("KBATCH_LONG") == "1"
 VERSIONS = python_versions()
 

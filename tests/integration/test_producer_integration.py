@@ -185,6 +185,7 @@ def test_topic_that_does_not_exist(target: str) -> None:
 # Connections that are cut
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("in_flight", [1, 5])
 @pytest.mark.parametrize("seed", [0, 1])
 def test_cut_connections_cost_and_double_nothing(target: str, seed: int, in_flight: int) -> None:
@@ -203,6 +204,7 @@ def test_cut_connections_cost_and_double_nothing(target: str, seed: int, in_flig
     assert tally["acknowledged"] == sum(tally.values())
 
 
+@pytest.mark.slow
 def test_cut_connection_without_retries_sets_possibly_persisted(target: str) -> None:
     topic = new_topic(target, partitions=2)
     with CuttingProxy(target, "no retries", cuts=20, spacing=4) as proxy:
@@ -251,18 +253,21 @@ def under(
     return ledger, producer
 
 
+@pytest.mark.slow
 def test_killed_broker_costs_and_doubles_nothing(broker: FaultyBroker) -> None:
     ledger, _ = under(broker, FaultyBroker.kill)
     tally = ledger.check(broker.bootstrap_servers)
     assert tally["acknowledged"] == sum(tally.values())
 
 
+@pytest.mark.slow
 def test_restarted_broker_costs_and_doubles_nothing(broker: FaultyBroker) -> None:
     ledger, _ = under(broker, FaultyBroker.restart)
     tally = ledger.check(broker.bootstrap_servers)
     assert tally["acknowledged"] == sum(tally.values())
 
 
+@pytest.mark.slow
 def test_broker_that_stands_still_costs_and_doubles_nothing(broker: FaultyBroker) -> None:
     """Requests time out, are sent again on new connections, and then all are answered."""
     ledger, producer = under(broker, lambda broker: broker.pause(3), request_timeout_ms=1000)
@@ -276,6 +281,7 @@ def test_broker_that_stands_still_costs_and_doubles_nothing(broker: FaultyBroker
     assert tally["acknowledged"] == sum(tally.values())
 
 
+@pytest.mark.slow
 def test_expired_records_say_whether_they_may_be_persisted(broker: FaultyBroker) -> None:
     ledger, _ = under(
         broker,

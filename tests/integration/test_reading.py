@@ -132,6 +132,7 @@ def test_R49_R86_until_end_passes_aborted_tails(servers: str, topic: str, isolat
         assert (consumer.position(places[1]), consumer.lag(places[1])) == (7, 0)  # after the marker
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads the peak from /proc")
 @pytest.mark.parametrize("how", ["table", "stream", "poll"])
 def test_R28_memory_is_bounded(servers: str, topic: str, how: str) -> None:

@@ -7,7 +7,7 @@ from tests.integration.scenarios import Wire
 from tests.integration.scenarios.requests import batch, log, produce
 from tests.oracle.kafka import KafkaDiedError, RealKafka
 
-pytestmark = [pytest.mark.java, pytest.mark.usefixtures("java_jars")]
+pytestmark = [pytest.mark.slow, pytest.mark.java, pytest.mark.usefixtures("java_jars")]
 
 
 def test_killed_and_paused_broker_goes_on_where_it_was() -> None:

@@ -404,6 +404,7 @@ def test_example_of_the_page_runs_as_it_stands(
     assert offsets(polled(make(group, topic), 1)) == [(1, 1)]
 
 
+@pytest.mark.slow
 def test_members_survive_a_restart_of_the_broker(shell: str) -> None:
     from tests.oracle.kafka import RealKafka
 

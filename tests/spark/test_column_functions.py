@@ -209,6 +209,7 @@ def read_back(spark: SparkSession, encoded: DataFrame) -> list[Row]:
     return spark.sql(f"{READ} ORDER BY cast(value AS int)").collect()
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_aggregate_in_sql_and_on_frames(spark: SparkSession, path: Path) -> None:
     kbatch.spark.register(spark, compression="zstd", batch_size=2000)

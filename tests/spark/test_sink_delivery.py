@@ -149,6 +149,7 @@ def test_streaming_at_least_once(spark: SparkSession, sink: Sink, tmp_path: Path
     assert len(found) == COUNT + COUNT // 4, "the batch whose commit failed, once more"
 
 
+@pytest.mark.slow
 def test_restored_checkpoint_is_refused(spark: SparkSession, sink: Sink, tmp_path: Path) -> None:
     frame, checkpoint, kept = stream(spark, tmp_path, 1), tmp_path / "checkpoint", tmp_path / "kept"
     run(sink, frame, checkpoint, delivery="exactly_once")

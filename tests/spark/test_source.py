@@ -411,6 +411,7 @@ def test_R100_bytes_bound_a_batch(spark: SparkSession, sink: Sink, tmp_path: Pat
     assert all(500 < len(batch) <= 600 for batch in whole) and len(last) <= 600
 
 
+@pytest.mark.slow
 def test_stream_goes_on_after_a_restart(spark: SparkSession, sink: Sink, tmp_path: Path) -> None:
     found = Batches()
     for first in (0, 100, 200):
@@ -447,6 +448,7 @@ def test_R103_offsets_are_committed_for_tools(spark: SparkSession, sink: Sink, t
     assert [each.offset for each in found.values()] == [10]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "brokers",
     [

@@ -11,7 +11,7 @@ import pytest
 from tests.spark import spark_programs
 from tests.spark.sinks import new_sink
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.slow, pytest.mark.spark]
 LONG = pytest.mark.skipif(
     os.environ.get("KBATCH_LONG") != "1", reason="starts five JVMs: make soak, or KBATCH_LONG=1"
 )

@@ -11,7 +11,12 @@ from pyspark.sql import functions as f
 
 from tests.spark.sinks import new_sink
 
-pytestmark = [pytest.mark.java, pytest.mark.spark, pytest.mark.usefixtures("sparks_connector")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.java,
+    pytest.mark.spark,
+    pytest.mark.usefixtures("sparks_connector"),
+]
 ROWS = 5000
 
 

@@ -20,7 +20,7 @@ from tests.spark.sinks import Sink, new_sink
 from tests.spark.spark_programs import StandaloneCluster
 from tests.support.wheels import installed, run
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.slow, pytest.mark.spark]
 LONG = pytest.mark.skipif(
     os.environ.get("KBATCH_LONG") != "1", reason="fetches packages, starts JVMs: make soak, or KBATCH_LONG=1"
 )

@@ -22,7 +22,7 @@ from tests.integration.security.test_sessions import (
 )
 from tests.support.patience import HANG_SECONDS
 
-pytestmark = pytest.mark.java
+pytestmark = [pytest.mark.slow, pytest.mark.java]
 PARTITIONS, RECORDS, SESSIONS = 4, 100_000, 4
 CHUNK, PAUSE_SECONDS = 100, 0.03  # so that the records last for the sessions
 SETTINGS = {"batch.size": 2000, "linger.ms": 1}

@@ -15,7 +15,7 @@ from tests.integration.security.test_sessions import gauge, new_topic
 from tests.support.patience import HANG_MS, HANG_SECONDS
 from tests.support.shells import new_producer
 
-pytestmark = [pytest.mark.java, pytest.mark.usefixtures("shell")]
+pytestmark = [pytest.mark.slow, pytest.mark.java, pytest.mark.usefixtures("shell")]
 STORES: dict[str, dict[str, str]] = {
     "PEM": {"ssl.keystore.type": "PEM", "ssl.keystore.location": "renewed.pem"},
     "PEM, two files": {"ssl.certificate.location": "renewed.crt", "ssl.key.location": "renewed.key"},

@@ -19,7 +19,7 @@ from tests.oracle.token_server import LIFETIME_SECONDS
 from tests.support.patience import HANG_MS, HANG_SECONDS
 from tests.support.shells import new_producer
 
-pytestmark = [pytest.mark.java, pytest.mark.usefixtures("shell")]
+pytestmark = [pytest.mark.slow, pytest.mark.java, pytest.mark.usefixtures("shell")]
 P = ParamSpec("P")
 CONNECTIONS = 2  # to bootstrap, and to the broker
 # The first way in for each mechanism; here over the listener with short sessions.

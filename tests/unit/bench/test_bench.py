@@ -36,6 +36,8 @@ from kbatch.bench.settings import access_for_librdkafka, for_aiokafka, for_kafka
 from kbatch.cli.commands import kbatch as command_line
 from kbatch.errors import ConfigError
 
+pytestmark = pytest.mark.slow
+
 # In the last round the machine was slow for both: only pairs say that they are equal.
 DRIFTING = {"ours": [100.0, 110.0, 400.0], "theirs": [200.0, 220.0, 100.0]}
 LARGEST_PLOT_BYTES = 60_000

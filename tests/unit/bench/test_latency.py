@@ -9,6 +9,8 @@ from benchmarks.questions import latency
 from benchmarks.questions.latency import contenders, measured, percentile, waits_of
 from kbatch.bench.cluster import embedded
 
+pytestmark = pytest.mark.slow
+
 RECORDS = 20
 
 

@@ -9,6 +9,8 @@ import pytest
 from benchmarks.questions import limit
 from kbatch._native.codec.hashes import crc32c
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize(("size", "piece"), [(1, 4), (4, 4), (5, 4), (12, 4), (1000, 333), (1000, 5000)])
 def test_every_byte_is_copied_and_checked_once(

@@ -371,6 +371,7 @@ def test_callbacks_run_where_there_are_no_new_threads(
         producer.close()
 
 
+@pytest.mark.slow
 def test_five_hundred_producers_leave_no_trace(broker: Broker) -> None:
     from pathlib import Path
 
