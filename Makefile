@@ -10,16 +10,19 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # Worlds of `make simulate`, from:to.
 SEEDS ?= 0:1000
+# Four processes for two cores: half of their time goes by waiting for brokers, JVMs and Spark.
+PYTEST := $(BIN)/python -m pytest -n 4 --dist loadfile
 # Of `make bench`: groups, and --quick; nothing means all of them, in full.
 BENCH ?=
 
-.PHONY: help demo test simulate soak sanitize bench bench-compare bench-baseline lint clean
+.PHONY: help demo test test-slow simulate soak sanitize bench bench-compare bench-baseline lint clean
 
 help:
 	@echo "make demo      336,776 real flights through Spark into segments and a broker and back, proven equal,"
 	@echo "               exactly once though a task and a query are killed on the way;"
 	@echo "               KAFKA=host:port takes a Kafka of yours instead of the embedded broker"
-	@echo "make test      all tests (some 12 minutes on two cores)"
+	@echo "make test      the tests but for the slow ones (some 8 minutes on two cores)"
+	@echo "make test-slow what takes long: kills, campaigns, installs, 800 more worlds"
 	@echo "make simulate  the producer, and groups of readers, in 1,000 worlds each of virtual time and faults"
 	@echo "               (SEEDS=0:1000)"
 	@echo "make soak      the long campaigns in full, resumable, tests with lanes driven in Python, and"
@@ -54,9 +57,11 @@ help:
 demo: .venv/ready .venv/jvm
 	$(BIN)/python docs/examples/flights.py
 
-# Four processes for two cores: half of their time goes by waiting for brokers, JVMs and Spark.
 test: .venv/ready .venv/jvm .venv/kdc
-	$(BIN)/python -m pytest -n 4 --dist loadfile
+	$(PYTEST) -m "not slow"
+
+test-slow: .venv/ready .venv/jvm .venv/kdc
+	KBATCH_WORLDS=200:1000 $(PYTEST) -m "slow or worlds"
 
 simulate: .venv/ready
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS)
@@ -68,8 +73,8 @@ soak: .venv/ready .venv/jvm
 		tests/spark/test_source.py::test_R104_pipeline_that_is_killed_at_each_step_is_exact \
 		tests/integration/test_group_engine.py::test_R71_heartbeats_go_on_while_the_program_computes \
 		tests/integration/test_package.py tests/integration/test_examples.py
-	$(BIN)/python -m pytest -n 4 --dist loadfile --lane=python tests/unit tests/integration
-	KBATCH_EXAMPLES=1000 $(BIN)/python -m pytest -n 4 --dist loadfile tests/property tests/unit/config tests/unit/sasl \
+	$(PYTEST) --lane=python tests/unit tests/integration
+	KBATCH_EXAMPLES=1000 $(PYTEST) tests/property tests/unit/config tests/unit/sasl \
 		tests/integration/test_any_configuration.py
 
 sanitize: .venv/ready

@@ -10,7 +10,6 @@ from importlib.util import find_spec
 from kbatch.bench import clients
 from kbatch.bench.settings import Settings
 from kbatch.distribution import pip_install
-from kbatch.distribution import pip_install
 
 
 @dataclass(frozen=True)

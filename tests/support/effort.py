@@ -6,3 +6,5 @@ import os
 EXAMPLES = int(os.environ.get("KBATCH_EXAMPLES", 30))
 # Hostile batches and answers: one block of the campaigns, of which `make soak` runs fifty and more.
 MUTANTS = int(os.environ.get("KBATCH_FUZZ_MUTANTS", 20_000))
+# Worlds of the simulator, of producers and of readers each, from:to. `make test-slow` simulates more.
+WORLDS = range(*map(int, os.environ.get("KBATCH_WORLDS", "0:200").split(":")))
