@@ -122,7 +122,13 @@ class KafkaError(Exception):
         fatal: bool | None = None,
         abortable: bool | None = None,
     ) -> Self:
-        """Return a copy with other attributes, without the traceback. None leaves an attribute as it is."""
+        """Return a copy with other attributes, without the traceback. None leaves an attribute as it is, but
+        a fatal error is not abortable, nor the other way round: their remedies differ.
+        """
+        if fatal:
+            abortable = False
+        elif abortable:
+            fatal = False
         marks = {"possibly_persisted": possibly_persisted, "fatal": fatal, "abortable": abortable}
         copied = self.__copy__()
         copied.__dict__.update({name: mark for name, mark in marks.items() if mark is not None})

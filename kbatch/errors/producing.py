@@ -230,8 +230,8 @@ class InvalidProducerEpochError(ApplicationRecoverableError, code=47):
 
 
 class InvalidTxnStateError(KafkaError, code=48):
-    """The state of the transaction does not allow the request, often because it timed out: abort it, and
-    raise transaction.timeout.ms if it was too slow.
+    """The state of the transaction does not allow the request, often because it timed out and the coordinator
+    has aborted it: raise transaction.timeout.ms if it was too slow.
     """
 
     abortable = True

@@ -91,7 +91,8 @@ _SPECIAL: Mapping[Kind, Mapping[ErrorCode, ErrorResponse]] = {
         ErrorCode.UNKNOWN_MEMBER_ID: ErrorResponse.COMMIT_FAILED,
         ErrorCode.ILLEGAL_GENERATION: ErrorResponse.COMMIT_FAILED,
     },
-    Kind.COMMIT: _IN_TRANSACTION,
+    # the coordinator has aborted it (transaction.timeout.ms, version 2): an abort agrees with that
+    Kind.COMMIT: _IN_TRANSACTION | {ErrorCode.INVALID_TXN_STATE: ErrorResponse.ABORT},
     Kind.ABORT: _BY_COORDINATOR
     | {
         ErrorCode.UNKNOWN_PRODUCER_ID: ErrorResponse.GONE,

@@ -330,3 +330,12 @@ def test_protocol_errors_have_kafkas_codes() -> None:
     assert str(error) == "too new"
     assert issubclass(ProtocolError, KafkaError) and issubclass(ProtocolError, ValueError)
     assert ProtocolError.code == ErrorCode.INVALID_REQUEST
+
+
+def test_no_error_is_both_fatal_and_abortable() -> None:
+    """Their remedies differ."""
+    for row in ROWS.values():
+        assert not (row.fatal and row.abortable), row
+        error = row.exception()
+        assert (error.marked(fatal=True).fatal, error.marked(fatal=True).abortable) == (True, False)
+        assert (error.marked(abortable=True).fatal, error.marked(abortable=True).abortable) == (False, True)

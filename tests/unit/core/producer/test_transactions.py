@@ -1112,6 +1112,27 @@ def test_refusal_after_an_unanswered_attempt_is_aborted(api: str, found: int) ->
 
 
 @pytest.mark.parametrize("version", [1, 2])
+def test_a_commit_that_the_coordinator_has_aborted_leads_to_an_abort(version: int) -> None:
+    tx = Transacting(version).delivered("a").script("EndTxn", ErrorCode.INVALID_TXN_STATE)
+    error = failed(tx.commit())
+    assert isinstance(error, TransactionAbortableError)
+    assert (error.abortable, error.fatal) == (True, False)
+    ok(tx.abort())
+    tx.delivered("b")
+    ok(tx.commit())
+
+
+@pytest.mark.parametrize("code", [ErrorCode.INVALID_TXN_STATE, ErrorCode.TRANSACTION_ABORTABLE])
+def test_an_abort_that_is_refused_is_fatal_and_not_abortable(code: int) -> None:
+    """Its remedy would be an abort."""
+    tx = Transacting(2).delivered("a").script("EndTxn", code)
+    error = failed(tx.abort())
+    assert (error.abortable, error.fatal) == (False, True)
+    assert "abort it" not in str(error) or code == ErrorCode.TRANSACTION_ABORTABLE
+    assert "recreate()" in error.__notes__[-1]
+
+
+@pytest.mark.parametrize("version", [1, 2])
 def test_commit_of_unknown_outcome_is_retried_until_known(version: int) -> None:
     tx = Transacting(version).delivered("a").script("EndTxn", "drop")
     tx.script("FindCoordinator", ErrorCode.TRANSACTION_ABORTABLE)
