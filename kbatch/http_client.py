@@ -9,11 +9,12 @@ import socket
 import ssl
 import threading
 import urllib.request
+from base64 import b64decode
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from urllib.error import HTTPError, URLError
 
-from kbatch.errors.words import shown
+from kbatch.errors.words import shown_without
 
 MAX_ANSWER_BYTES = 1 << 20
 MAX_ERROR_BYTES = 1 << 16
@@ -107,7 +108,7 @@ class _Request:
             timer.cancel()
             self._socket = None
         # An interrupted answer may look like a short one.
-        return self._failed(None) if self._is_late or self._client.is_closed else answer
+        return self._failed(None, headers) if self._is_late or self._client.is_closed else answer
 
     def interrupt(self) -> None:
         """Let the thread that waits for the socket get an error."""
@@ -125,11 +126,11 @@ class _Request:
             with error:
                 return HttpAnswer(error.code, _read_some(error))
         except URLError as error:
-            return self._failed(error.reason)
+            return self._failed(error.reason, headers)
         except (OSError, http.client.HTTPException, ValueError) as error:
-            return self._failed(error)
+            return self._failed(error, headers)
 
-    def _failed(self, reason: object) -> HttpAnswer:
+    def _failed(self, reason: object, headers: Mapping[str, str]) -> HttpAnswer:
         if isinstance(reason, ssl.SSLCertVerificationError):
             return HttpAnswer(distrust=reason.verify_message)
         if self._client.is_closed:
@@ -137,7 +138,8 @@ class _Request:
         if self._is_late or isinstance(reason, TimeoutError):
             seconds = self._client.connect_seconds + self._client.read_seconds
             return HttpAnswer(failure=f"no answer in {seconds:g} s")
-        return HttpAnswer(failure=shown(str(reason) or type(reason).__name__))
+        words = shown_without(credentials_in(headers), str(reason))  # a bad status line is an error's text
+        return HttpAnswer(failure=words or type(reason).__name__)
 
     def _give_up(self) -> None:
         self._is_late = True
@@ -159,6 +161,18 @@ class _Request:
         self._socket = connected
         if self._client.is_closed or self._is_late:
             self.interrupt()
+
+
+def credentials_in(headers: Mapping[str, str]) -> list[str]:
+    """Return the secrets of an Authorization header: a token, or for Basic the password too."""
+    scheme, _, value = headers.get("Authorization", "").partition(" ")
+    if scheme.lower() != "basic":
+        return [value]
+    try:
+        password = b64decode(value).decode(errors="replace").partition(":")[2]
+    except ValueError:
+        return [value]
+    return [value, password]
 
 
 def is_https(url: str) -> bool:

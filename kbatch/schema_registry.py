@@ -30,8 +30,8 @@ from urllib.parse import quote, unquote, urlencode, urlsplit
 
 from kbatch._native.io.backoff import backoff_ns
 from kbatch.errors import ConfigError, SchemaRegistryError
-from kbatch.errors.words import shown, without_login
-from kbatch.http_client import HttpAnswer, HttpClient, is_https
+from kbatch.errors.words import shown, shown_without, without_login
+from kbatch.http_client import HttpAnswer, HttpClient, credentials_in, is_https
 from kbatch.version import VERSION
 
 __all__ = ["Schema", "SchemaReference", "SchemaRegistry"]
@@ -320,10 +320,12 @@ class SchemaRegistry:
                 url = self._urls[place]
                 headers = {**self._headers, **self._authorization(), **(BODY_HEADERS if body else {})}
                 answer = self._send(method, url + path, headers, body)
-                fault = _fault(f"{method} {path} of the schema registry {without_login(url)}", answer)
+                named = f"{method} {path} of the schema registry {without_login(url)}"
+                shown = partial(shown_without, credentials_in(headers))
+                fault = _fault(named, answer, shown)
                 if fault is None:
                     self._first = place
-                    return _object(path, answer.body)
+                    return _object(path, answer.body, shown)
                 if not fault.retriable:
                     raise fault
                 failures[url] = fault
@@ -427,8 +429,10 @@ def _body(schema: str, schema_type: str, references: Iterable[SchemaReference]) 
 # Answers
 
 
-def _fault(request: str, answer: HttpAnswer) -> SchemaRegistryError | None:
-    """Return what is wrong with an answer; None if it is a success."""
+def _fault(
+    request: str, answer: HttpAnswer, shown: Callable[[str | bytes], str]
+) -> SchemaRegistryError | None:
+    """Return what is wrong with an answer, with its words as `shown`; None if it is a success."""
     if answer.failure is not None:
         return SchemaRegistryError(f"{request} failed: {answer.failure}", retriable=True)
     if answer.distrust is not None:
@@ -460,7 +464,7 @@ def _fault(request: str, answer: HttpAnswer) -> SchemaRegistryError | None:
     )
 
 
-def _object(path: str, body: bytes) -> Mapping[str, Any]:
+def _object(path: str, body: bytes, shown: Callable[[str | bytes], str]) -> Mapping[str, Any]:
     try:
         fields = json.loads(body)
     except (ValueError, RecursionError):
@@ -476,10 +480,15 @@ def _unsuitable(path: str, wanted: str, found: object) -> SchemaRegistryError:
     )
 
 
+def _names(fields: Mapping[str, Any]) -> str:
+    """Return which fields an answer has. Their values may repeat the request, which has credentials."""
+    return f"an object with {shown(', '.join(fields)) or 'nothing'}"
+
+
 def _integer(path: str, fields: Mapping[str, Any], name: str) -> int:
     value = fields.get(name)
     if not isinstance(value, int) or isinstance(value, bool):
-        raise _unsuitable(path, f"a whole number {name!r}", shown(json.dumps(fields)))
+        raise _unsuitable(path, f"a whole number {name!r}", _names(fields))
     return value
 
 
@@ -494,9 +503,9 @@ def _schema_of(
             SchemaReference(str(r["name"]), str(r["subject"]), int(r["version"])) for r in listed
         )
     except (TypeError, KeyError, ValueError):
-        raise _unsuitable(path, "valid references", shown(str(listed))) from None
+        raise _unsuitable(path, "valid references", f"references of type {type(listed).__name__}") from None
     if not isinstance(text, str) or not isinstance(schema_type, str):
-        raise _unsuitable(path, "a schema", shown(json.dumps(fields)))
+        raise _unsuitable(path, "a schema", _names(fields))
     if id is None and "id" in fields:
         id = _integer(path, fields, "id")
     version = _integer(path, fields, "version") if "version" in fields else None

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Mapping
 
 from kbatch.errors import SaslAuthenticationError
-from kbatch.errors.words import shown
+from kbatch.errors.words import shown_without
 from kbatch.sasl.exchange import check_size
 from kbatch.sasl.token_login import TokenLogin
 from kbatch.sasl.tokens import Token
@@ -60,7 +60,8 @@ class OAuthBearerExchange:
         if not challenge:
             return None
         # RFC 7628, section 3.2.3: the server fails the exchange only after this answer.
-        self._refusal = shown(challenge)
+        sent = [] if self._token is None else [self._token.value]
+        self._refusal = shown_without(sent, challenge)
         logger.info("the broker refused the token: %s", self._refusal)
         if self._token is not None:
             self._login.forget(self._token)

@@ -16,8 +16,8 @@ from urllib.parse import quote_plus, urlencode, urlsplit
 
 from kbatch.config import ClientConfig
 from kbatch.errors import AuthenticationError, ConfigError, NetworkError
-from kbatch.errors.words import shown, without_login
-from kbatch.http_client import MAX_ANSWER_BYTES, HttpAnswer, HttpClient, is_https
+from kbatch.errors.words import shown, shown_without, without_login
+from kbatch.http_client import MAX_ANSWER_BYTES, HttpAnswer, HttpClient, credentials_in, is_https
 from kbatch.sasl.assertions import Assertion, ReadAgain, assertion_source
 from kbatch.sasl.tokens import Token
 from kbatch.version import VERSION
@@ -71,9 +71,9 @@ class TokenRequest:
         self.body = urlencode(form).encode()
         self._secret = secret
 
-    def without_secret(self, words: str) -> str:
-        """Return a server's words, in which the secret may be an echo."""
-        return words.replace(self._secret, "[hidden]") if self._secret else words
+    def shown(self, words: str | None) -> str:
+        """Return a server's words for an error: without the request's credentials, which may be an echo."""
+        return shown_without([self._secret, *credentials_in(self.headers)], words)
 
 
 def request_source(config: ClientConfig) -> Callable[[], TokenRequest]:
@@ -161,7 +161,7 @@ class TokenEndpoint:
                 "to the certificates of its authority"
             )
         if answer.status not in SUCCESS:
-            text = f"{self._named} answered {answer.status}{request.without_secret(answer.reason())}"
+            text = f"{self._named} answered {answer.status}{answer.reason(request.shown)}"
             raise (AuthenticationError if answer.status in REFUSALS else NetworkError)(text)
         token = answer.token(asked_at, self._subject_claim)
         if isinstance(token, str):
@@ -172,8 +172,8 @@ class TokenEndpoint:
 class Answer(HttpAnswer):
     """A token endpoint's answer, or what came instead."""
 
-    def reason(self) -> str:
-        """Return the words for a refusal (RFC 6749, section 5.2), if there are any."""
+    def reason(self, shown: Callable[[str], str] = shown) -> str:
+        """Return the words for a refusal (RFC 6749, section 5.2), if there are any, each as `shown`."""
         if 300 <= self.status < 400:
             return ", a redirect, which is not followed; set the final URL"
         fields = self._fields()

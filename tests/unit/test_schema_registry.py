@@ -14,6 +14,7 @@ import pytest
 
 import kbatch
 from kbatch.errors import ConfigError, SchemaRegistryError
+from kbatch.http_client import HttpAnswer
 from kbatch.schema_registry import Schema, SchemaReference, SchemaRegistry
 from tests.support.certificates import Files, needs_openssl
 from tests.support.patience import HANG_SECONDS
@@ -236,6 +237,20 @@ def test_credentials_are_sent(registry: Registry) -> None:
     with pytest.raises(SchemaRegistryError, match="401") as raised:
         registry.client(basic_auth="alice:s3cret").get_version("s")
     assert "s3cret" not in str(raised.value)
+
+
+@pytest.mark.parametrize("status", [200, 401])
+def test_credentials_that_the_registry_repeats_are_not_quoted(
+    status: int, registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = registry.client(basic_auth="alice:correct-horse")
+    header = b64encode(b"alice:correct-horse")
+    for body in (b"Basic " + header, b'{"message": "correct-horse", "schema": 5}'):
+        monkeypatch.setattr(client, "_send", lambda *_, body=body: HttpAnswer(status, body))
+        with pytest.raises(SchemaRegistryError) as raised:
+            client.get_version("s")
+        assert "horse" not in str(raised.value)
+        assert header.decode() not in str(raised.value)
 
 
 @needs_openssl

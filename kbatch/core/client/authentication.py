@@ -28,10 +28,11 @@ from kbatch.errors import (
     UnsupportedVersionError,
     error_of,
 )
+from kbatch.errors.words import shown, shown_without
 from kbatch.protocol import messages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from random import Random
 
     from kbatch.protocol.structs import Message
@@ -48,8 +49,8 @@ MAX_ROUNDS = 64
 # Brokers refuse to authenticate a connection twice within a second.
 SHORTEST_PAUSE_NS = 1_000 * NS_PER_MS
 _LONGEST_LIFETIME_NS = 365 * 24 * 3_600_000 * NS_PER_MS
-# The part of a broker's text that an error shows.
-_MAX_SHOWN = 1000
+# The beginning of the token in a message of OAUTHBEARER (RFC 7628).
+_BEARER = "auth=Bearer "
 # The part of the session after which the client logs in again, as in Java: network and clocks take the rest.
 _EARLIEST, _SPREAD = 0.85, 0.10
 
@@ -62,6 +63,8 @@ class Login:
     began_ns : int
     token : bytes | None
         The token to send next, once the broker has accepted the mechanism.
+    credentials : list[str]
+        The secrets in the last token that was sent, for as long as its answer is awaited.
     awaits_token : bool
         True while the owner makes a token, or verifies the broker's last one.
     round_count : int
@@ -78,6 +81,7 @@ class Login:
         "asked_ns",
         "awaits_token",
         "began_ns",
+        "credentials",
         "is_accepted",
         "round_count",
         "session_lifetime_ms",
@@ -87,6 +91,7 @@ class Login:
 
     def __init__(self, now_ns: int) -> None:
         self.began_ns = now_ns
+        self.credentials: list[str] = []
         self.token: bytes | None = None
         self.awaits_token = False
         self.round_count = 0
@@ -154,7 +159,7 @@ def refusal_of_mechanism(answer: Any, mechanism: str) -> KafkaError | None:
     if code is ErrorCode.NONE:
         return None
     if code is ErrorCode.UNSUPPORTED_SASL_MECHANISM:
-        enabled = ", ".join(answer.mechanisms) or "none"
+        enabled = shown(", ".join(answer.mechanisms)) or "none"
         return UnsupportedSaslMechanismError(
             f"the broker has not enabled sasl.mechanism={mechanism}; it has enabled: {enabled}"
         )
@@ -166,13 +171,25 @@ def refusal_of_mechanism(answer: Any, mechanism: str) -> KafkaError | None:
     return _refusal(code, f"the broker refused sasl.mechanism={mechanism}: {code}")
 
 
-def refusal_of_token(answer: Any, mechanism: str) -> KafkaError | None:
-    """Return the error of an answer to SaslAuthenticate, with the broker's text, or None."""
+def refusal_of_token(answer: Any, mechanism: str, credentials: Iterable[str]) -> KafkaError | None:
+    """Return the error of an answer to SaslAuthenticate, with the broker's text, or None. What the text
+    repeats of the `credentials` that were sent is not shown.
+    """
     code = ErrorCode(answer.error_code)
     if code is ErrorCode.NONE:
         return None
-    said = answer.error_message or f"{code}, without a reason; the broker's log may have one"
-    return _refusal(code, f"the broker refused the login with {mechanism}: {said[:_MAX_SHOWN]}")
+    said = shown_without(credentials, answer.error_message)
+    said = said or f"{code}, without a reason; the broker's log may have one"
+    return _refusal(code, f"the broker refused the login with {mechanism}: {said}")
+
+
+def credentials_in(token: bytes) -> list[str]:
+    """Return the password or the bearer token in a message of PLAIN or OAUTHBEARER; others have no secret."""
+    parts = token.decode(errors="replace").split("\0")
+    if len(parts) == 3:
+        return parts[2:]
+    fields = parts[0].split("\1")
+    return [field.removeprefix(_BEARER) for field in fields if field.startswith(_BEARER)]
 
 
 def endless_login(mechanism: str) -> SaslAuthenticationError:

@@ -33,10 +33,13 @@ from kbatch._native.codec.hashes import MAX_PARTITIONS
 from kbatch.config import ClientConfig
 from kbatch.core.client.backoff import NEVER_NS, NS_PER_MS, ExponentialBackoff
 from kbatch.errors import ErrorCode, KafkaError, ProtocolError, error_of, row_of
+from kbatch.errors.words import shown
 from kbatch.protocol import messages
 
 # The time after which a topic with an error is requested again, while it is wanted.
 REMEMBERED_NS = 5_000 * NS_PER_MS
+# The longest name of a host that is kept; none of DNS is longer.
+MAX_HOST = 255
 # The id of a topic that has none, or whose id is unknown.
 NO_TOPIC_ID = bytes(16)
 NO_EPOCH = -1
@@ -54,6 +57,11 @@ class Node(NamedTuple):
     host: str
     port: int
     rack: str | None
+
+
+def node_of(node_id: int, host: str, port: int, rack: str | None) -> Node:
+    """Return the broker that an answer names. Its host can be shown and has a bounded length."""
+    return Node(node_id, shown(host, MAX_HOST), port, rack)
 
 
 class PartitionMetadata(NamedTuple):
@@ -423,7 +431,7 @@ class Cluster:
             self.handle_failure(fault, now_ns)
             return
         nodes = {
-            broker.node_id: Node(broker.node_id, broker.host, broker.port, broker.rack)
+            broker.node_id: node_of(broker.node_id, broker.host, broker.port, broker.rack)
             for broker in response.brokers
         }
         old = self._snapshot

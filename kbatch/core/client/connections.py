@@ -57,6 +57,7 @@ from kbatch.core.client.authentication import (
     SHORTEST_PAUSE_NS,
     Login,
     check_versions,
+    credentials_in,
     endless_login,
     refusal_of_mechanism,
     refusal_of_token,
@@ -781,6 +782,7 @@ class Connections:
             self._offer_mechanism(state, now_ns)
         elif login.is_accepted:
             request = messages.SaslAuthenticateRequest(auth_bytes=login.token)
+            login.credentials = credentials_in(login.token)
             login.token = None
             login.round_count += 1
             login.asked_ns = now_ns
@@ -819,7 +821,9 @@ class Connections:
         if answer is None:
             return  # as above
         assert state.connection is not None and state.connection.login is not None
-        error = refusal_of_token(answer, self._mechanism)
+        login = state.connection.login
+        credentials, login.credentials = login.credentials, []
+        error = refusal_of_token(answer, self._mechanism, credentials)
         if error is not None:
             self._fail_login(state, error, response.now_ns)
             return

@@ -54,6 +54,7 @@ from kbatch.errors import (
     error_of,
     row_of,
 )
+from kbatch.errors.words import shown
 from kbatch.protocol import messages
 from kbatch.records import ConsumerGroupMetadata
 
@@ -545,8 +546,8 @@ class ClassicMembership:
             return decode_subscription(member.metadata, member.group_instance_id)
         except ProtocolError as error:
             raise ProtocolError(
-                f"group {self._coordinator.group_id}: the subscription of member {member.member_id} is "
-                f"unreadable: {error}; find out which client sends it"
+                f"group {self._coordinator.group_id}: the subscription of member "
+                f"{shown(member.member_id)} is unreadable: {error}; find out which client sends it"
             ) from error
 
     # SyncGroup
@@ -780,7 +781,8 @@ class ClassicMembership:
                 now_ns,
             )
         except KafkaError as error:
-            logger.info("group %s: member %s did not leave: %s", self._coordinator.group_id, member_id, error)
+            group_id = self._coordinator.group_id
+            logger.info("group %s: member %s did not leave: %s", group_id, shown(member_id), error)
             self._finish_leave(member_id)
 
     def _leave_message(self, member_id: str, version: int) -> Message:

@@ -40,6 +40,7 @@ from kbatch.errors import (
     KafkaError,
     UnsupportedVersionError,
 )
+from kbatch.errors.words import shown
 from kbatch.protocol import messages
 from kbatch.records import ConsumerGroupMetadata, TopicPartition
 
@@ -138,7 +139,7 @@ class ConsumerMembership:
         self.state = state
 
     def __str__(self) -> str:
-        return f"member {self._member_id} of group {self._coordinator.group_id} in epoch {self._epoch}"
+        return f"member {shown(self._member_id)} of group {self._coordinator.group_id} in epoch {self._epoch}"
 
     # What the engine wants
 

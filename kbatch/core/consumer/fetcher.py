@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 from kbatch._native.fetch.fetched_batches import FetchedRecords
 from kbatch.core.client.any_node_request import SHORTEST_DELAY_NS
 from kbatch.core.client.backoff import NEVER_NS, NS_PER_MS, ExponentialBackoff
-from kbatch.core.client.cluster import NO_TOPIC_ID, Node
+from kbatch.core.client.cluster import NO_TOPIC_ID, node_of
 from kbatch.core.client.connection import MAX_FRAME_BYTES
 from kbatch.core.consumer.budget import Budget, FrameShare
 from kbatch.core.consumer.fetch_attempt import FIRST_VERSION_BY_TOPIC_ID, FetchAttempt
@@ -364,7 +364,7 @@ class Fetcher:
         """Take the parts of an answer. Those with records share its memory, and come before failures of
         others.
         """
-        nodes = [Node(*node) for node in answer.node_endpoints]
+        nodes = [node_of(*node) for node in answer.node_endpoints]
         found, before = [], len(self._results)
         is_empty = not answer.throttle_time_ms and not any(part.records for part in answer.partitions)
         without = [each for each in attempt.partitions.values() if is_empty and each.in_flight is attempt]

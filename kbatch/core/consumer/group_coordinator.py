@@ -10,6 +10,7 @@ from kbatch.core.client.any_node_request import AnyNodeRequest
 from kbatch.core.client.coordinators import GROUP, CoordinatorKey
 from kbatch.core.consumer.member_state import HeartbeatOutcome, outcome_of
 from kbatch.errors import ErrorCode, KafkaError, error_of, row_of
+from kbatch.errors.words import shown
 
 if TYPE_CHECKING:
     from kbatch.core.client.backoff import ExponentialBackoff
@@ -134,7 +135,8 @@ class GroupCoordinator:
         code = ErrorCode(answer.error_code)
         if code:
             text = (
-                f"{noun} {self.group_id} has refused the member: {answer.error_message or row_of(code).doc}"
+                f"{noun} {self.group_id} has refused the member: "
+                f"{shown(answer.error_message) or row_of(code).doc}"
             )
             error = error_of(code, "; ".join(filter(None, (text, remedies.get(code)))))
         return outcome_of(code, is_joining=is_joining), error

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from kbatch.core.client.any_node_request import SHORTEST_DELAY_NS
 from kbatch.core.client.api_versions import read_response
 from kbatch.core.client.backoff import NEVER_NS, NS_PER_MS
-from kbatch.core.client.cluster import Node
+from kbatch.core.client.cluster import Node, node_of
 from kbatch.core.consumer.budget import Budget, FrameShare
 from kbatch.core.consumer.fetch_outcome import FetchOutcome, outcome_of
 from kbatch.core.consumer.fetcher import FETCH_LANE, MAX_REQUEST_BYTES
@@ -51,6 +51,7 @@ from kbatch.errors import (
     error_of,
     row_of,
 )
+from kbatch.errors.words import shown
 from kbatch.protocol import messages
 from kbatch.records import AcknowledgeType, TopicPartition
 
@@ -379,14 +380,14 @@ class ShareFetcher:
             )
         if answer is None:
             return
-        nodes = [Node(each.node_id, each.host, each.port, each.rack) for each in answer.node_endpoints]
+        nodes = [node_of(each.node_id, each.host, each.port, each.rack) for each in answer.node_endpoints]
         until_ns = now_ns + answer.acquisition_lock_timeout_ms * NS_PER_MS
-        codes: dict[Key, tuple[int, str | None]] = {}
+        codes: dict[Key, tuple[int, str]] = {}
         found = []
         for topic in answer.responses:
             for part in topic.partitions:
                 key = (topic.topic_id, part.partition_index)
-                codes[key] = (part.acknowledge_error_code, part.acknowledge_error_message)
+                codes[key] = (part.acknowledge_error_code, shown(part.acknowledge_error_message))
                 if part.error_code:
                     self._handle_error(key, part, nodes, now_ns)
                 elif part.acquired_records:
@@ -413,12 +414,12 @@ class ShareFetcher:
             attempt.session.end()
         if answer is None:
             return
-        nodes = [Node(each.node_id, each.host, each.port, each.rack) for each in answer.node_endpoints]
-        codes: dict[Key, tuple[int, str | None]] = {}
+        nodes = [node_of(each.node_id, each.host, each.port, each.rack) for each in answer.node_endpoints]
+        codes: dict[Key, tuple[int, str]] = {}
         for topic in answer.responses:
             for part in topic.partitions:
                 key = (topic.topic_id, part.partition_index)
-                codes[key] = (part.error_code, part.error_message)
+                codes[key] = (part.error_code, shown(part.error_message))
                 if part.error_code:
                     self._note_leader(key, part, nodes, now_ns)
         self._settle_by(attempt, codes, now_ns)
@@ -437,7 +438,7 @@ class ShareFetcher:
             outcome = SessionOutcome.BACK_OFF if error.retriable else SessionOutcome.FAIL
         else:
             outcome = session_outcome_of(answer.error_code)
-            error = error_of(answer.error_code, answer.error_message or row_of(answer.error_code).doc)
+            error = error_of(answer.error_code, shown(answer.error_message) or row_of(answer.error_code).doc)
         self._settle(attempt.parts, error)
         if outcome is not SessionOutcome.OPEN_AGAIN or session.attempts:
             session.not_before_ns = now_ns + self._backoff.delay_ns(session.attempts)
@@ -446,11 +447,11 @@ class ShareFetcher:
             self._fail_program(error)
         return None
 
-    def _settle_by(self, attempt: _Attempt, codes: Mapping[Key, tuple[int, str | None]], now_ns: int) -> None:
+    def _settle_by(self, attempt: _Attempt, codes: Mapping[Key, tuple[int, str]], now_ns: int) -> None:
         """Note what the answer says about each acknowledgement."""
         session = attempt.session
         for part in attempt.parts:
-            code, words = codes.get(part.key, (int(ErrorCode.NONE), None))
+            code, words = codes.get(part.key, (int(ErrorCode.NONE), ""))
             outcome = acknowledge_outcome_of(code)
             if outcome is AcknowledgeOutcome.RETRY and session.is_open:
                 session.parts.append(part)
@@ -493,7 +494,7 @@ class ShareFetcher:
     def _handle_error(self, key: Key, part: Any, nodes: list[Node], now_ns: int) -> None:
         """Take the error of a partition that cannot be read now."""
         if outcome_of(part.error_code) is FetchOutcome.FAIL:
-            words = part.error_message or row_of(part.error_code).doc
+            words = shown(part.error_message) or row_of(part.error_code).doc
             self._fail_program(error_of(part.error_code, f"{self._names[key]}: {words}"))
         elif self._note_leader(key, part, nodes, now_ns):
             return

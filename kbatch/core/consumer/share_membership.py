@@ -23,6 +23,7 @@ from kbatch.core.consumer.group_coordinator import GROUP_LANE
 from kbatch.core.consumer.member_state import HeartbeatOutcome
 from kbatch.core.consumer.membership import HeartbeatClock
 from kbatch.errors import ErrorCode, KafkaError
+from kbatch.errors.words import shown
 from kbatch.protocol import messages
 
 if TYPE_CHECKING:
@@ -93,7 +94,8 @@ class ShareMembership:
         self._is_new = True  # until an answer to the subscription
 
     def __str__(self) -> str:
-        return f"member {self.member_id} of share group {self._coordinator.group_id} in epoch {self._epoch}"
+        group_id = self._coordinator.group_id
+        return f"member {shown(self.member_id)} of share group {group_id} in epoch {self._epoch}"
 
     @property
     def is_out(self) -> bool:

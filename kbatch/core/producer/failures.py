@@ -6,6 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kbatch.errors import ErrorCode, KafkaError, KafkaTimeoutError, error_of
+from kbatch.errors.words import shown
 
 if TYPE_CHECKING:
     from kbatch._native.batch.producer_batch import ProducerBatch
@@ -96,7 +97,7 @@ def errors_of(
         return error, None
     code = answer.error_code if len(named) == 1 else ErrorCode.INVALID_RECORD
     at_fault = {
-        each.batch_index: error_of(code, each.batch_index_error_message or answer.error_message)
+        each.batch_index: error_of(code, shown(each.batch_index_error_message or answer.error_message))
         for each in named
     }
     others = KafkaError(

@@ -28,7 +28,7 @@ from kbatch._native.send.in_flight import InFlight, PartitionState
 from kbatch._native.send.lane import Lane
 from kbatch._native.send.produce_wire import AllAccepted
 from kbatch.core.client.backoff import NEVER_NS, NS_PER_MS
-from kbatch.core.client.cluster import NO_TOPIC_ID, Node
+from kbatch.core.client.cluster import NO_TOPIC_ID, Node, node_of
 from kbatch.core.producer.actions import Seal
 from kbatch.core.producer.failures import Failures, errors_of, expiry_error
 from kbatch.core.producer.idempotence import Idempotence, WithoutIdempotence
@@ -44,6 +44,7 @@ from kbatch.errors import (
     error_of,
     row_of,
 )
+from kbatch.errors.words import shown
 from kbatch.protocol import messages
 
 if TYPE_CHECKING:
@@ -551,7 +552,7 @@ class Sender:
             self._handle_error(entry, code, error, None, now_ns)
 
     def _handle_answers(self, attempt: ProduceAttempt, message: Any, now_ns: int) -> None:
-        nodes = [Node(each.node_id, each.host, each.port, each.rack) for each in message.node_endpoints]
+        nodes = [node_of(each.node_id, each.host, each.port, each.rack) for each in message.node_endpoints]
         names = {topic_id: name for name, topic_id in attempt.topic_ids.items()}
         entries = {entry.state.key: entry for entry in attempt.entries}
         for topic in message.responses:
@@ -586,7 +587,7 @@ class Sender:
             entry.batch.possibly_persisted = True
         elif row.possibly_persisted:
             self._note_unsure(entry)
-        self._handle_error(entry, code, error_of(code, answer.error_message), answer, now_ns)
+        self._handle_error(entry, code, error_of(code, shown(answer.error_message)), answer, now_ns)
 
     def _handle_error(
         self, entry: InFlight, code: int, error: KafkaError, answer: _PartitionAnswer | None, now_ns: int

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, quote
 
 import pytest
 
@@ -239,7 +239,33 @@ def test_a_refusal_is_no_network_error(status: int) -> None:
         answering(status, body(error="invalid_client", error_description=f"not {SECRET}")),
         AuthenticationError,
     )
-    assert text.endswith(f"answered {status}: invalid_client: not [hidden]")
+    assert text.endswith(f"answered {status}: invalid_client: [left out, since it repeats credentials]")
+
+
+@pytest.mark.parametrize(
+    "echo",
+    [
+        SECRET,
+        SECRET.upper(),
+        SECRET[2:],
+        quote(SECRET),
+        f"Authorization: Basic {BASIC}",
+        BASIC[-20:],
+        "x" * 490 + BASIC,
+    ],
+    ids=["secret", "other case", "a part", "as in a URL", "header", "part of the header", "cut by the bound"],
+)
+@pytest.mark.parametrize("field", ["error", "error_description", "errorSummary"])
+def test_endpoint_that_repeats_the_request_is_not_quoted(echo: str, field: str) -> None:
+    text = refused(answering(400, body(**{field: f"bad request: {echo}"})), AuthenticationError)
+    assert text.endswith("answered 400: [left out, since it repeats credentials]")
+    assert not any(BASIC[start : start + 12] in text for start in range(len(BASIC) - 11))
+
+
+def test_status_line_that_repeats_the_request_is_not_quoted() -> None:
+    line = f"Authorization: Basic {BASIC}\r\n\r\n".encode()
+    text = refused(lambda request, out: out.write(line), NetworkError)
+    assert text.endswith("cannot be reached: [left out, since it repeats credentials]")
 
 
 @pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504])

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kbatch.core.client.actions import Authenticate, EndAuthentication
-from kbatch.core.client.authentication import MAX_ROUNDS, UNLIMITED, Login, session_after
+from kbatch.core.client.authentication import MAX_ROUNDS, UNLIMITED, Login, credentials_in, session_after
 from kbatch.core.client.cluster import Node
 from kbatch.core.client.connection import MAX_SETUP_FRAME_BYTES
 from kbatch.core.client.node_state import TRANSITIONS, ConnectionState
@@ -283,6 +283,39 @@ def test_failure_is_logged_once_a_text(caplog: pytest.LogCaptureFixture) -> None
     errors = [each.message.rpartition(" ")[2] for each in caplog.records if each.levelno >= logging.WARNING]
     assert errors == ["one", "two"]
     assert all(each.levelno == logging.ERROR for each in caplog.records if each.levelno >= logging.WARNING)
+
+
+def test_password_that_the_broker_repeats_is_not_quoted(caplog: pytest.LogCaptureFixture) -> None:
+    shell = new_shell()
+    peer = connect(shell)
+    accept(shell, peer)
+    shell.token(peer, b"\0alice\0correct-horse")
+    answer = messages.SaslAuthenticateResponse(error_code=58, error_message="bad: \0alice\0correct-horse\n")
+    shell.answer(peer, answer)
+    assert "correct" not in caplog.text + str(shell.connections.last_failure)
+    assert "left out" in str(shell.connections.authentication_error)
+
+
+@pytest.mark.parametrize("token", [b"n,,\1auth=Bearer abc.def.ghi\1\1", b"\0alice\0abc.def.ghi"])
+def test_credentials_are_found_in_tokens(token: bytes) -> None:
+    assert credentials_in(token) == ["abc.def.ghi"]
+
+
+@pytest.mark.parametrize("token", [b"n,,n=alice,r=abc", b"", b"\x60\x82\0"])
+def test_other_tokens_have_no_credentials(token: bytes) -> None:
+    assert credentials_in(token) == []
+
+
+def test_words_of_brokers_are_bounded_and_forge_no_line(caplog: pytest.LogCaptureFixture) -> None:
+    shell = new_shell()
+    peer = connect(shell)
+    accept(shell, peer)
+    shell.token(peer, b"token")
+    text = "no\r\nCRITICAL forged" + "x" * 30_000
+    shell.answer(peer, messages.SaslAuthenticateResponse(error_code=58, error_message=text))
+    (record,) = (each for each in caplog.records if each.levelno == logging.ERROR)
+    assert len(record.getMessage()) < 1000
+    assert "no  CRITICAL forged" in record.getMessage()
 
 
 def test_missing_token_is_a_warning_once(caplog: pytest.LogCaptureFixture) -> None:

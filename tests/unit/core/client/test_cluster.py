@@ -647,6 +647,20 @@ def test_N12_with_strategy_none_the_client_never_starts_over() -> None:
     assert isinstance(known.last_error, KafkaError)
 
 
+@pytest.mark.parametrize(
+    ("host", "known_as"),
+    [("a\r\nWARNING b", "a  WARNING b"), ("h" * 30_000, "h" * 255 + "..."), ("b-1.kafka", "b-1.kafka")],
+)
+def test_names_of_hosts_are_printable_and_bounded(host: str, known_as: str) -> None:
+    known = knowing()
+    known.request_update(SECOND)
+    known.make_request()
+    given = answer()
+    given.brokers[0].host = host
+    known.handle_response(given, SECOND)
+    assert known_as in {node.host for node in known.snapshot.nodes.values()}
+
+
 def test_replicas_are_known_and_outlive_a_new_leader() -> None:
     given = topic("t", [(1, 3), (2, 3)])
     given.partitions[0].replica_nodes = [1, 2]
