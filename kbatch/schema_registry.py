@@ -482,7 +482,7 @@ def _unsuitable(path: str, wanted: str, found: object) -> SchemaRegistryError:
 
 def _names(fields: Mapping[str, Any]) -> str:
     """Return which fields an answer has. Their values may repeat the request, which has credentials."""
-    return f"an object with {shown(', '.join(fields)) or 'nothing'}"
+    return f"{{{shown(', '.join(fields))}}}"
 
 
 def _integer(path: str, fields: Mapping[str, Any], name: str) -> int:
