@@ -288,17 +288,36 @@ class _Wanted:
         return _passing(batches, self._where, self._most)
 
     def write(
-        self, passing: Iterator[pa.RecordBatch], form: str, path: Path | None, *, first_decides: bool
+        self, passing: Iterator[pa.RecordBatch], form: str, path: Path | None, schema: pa.Schema | None
     ) -> None:
-        """Write the columns of rows, or print how many there are. With `first_decides`, the first rows
-        say the types of columns whose types are not known yet.
-        """
+        """Write the columns of rows, or print how many there are. Without a schema the rows say the types."""
         if self._counts:
             click.echo(sum(batch.num_rows for batch in passing))
             return
         selected = (batch.select(list(self._columns)) for batch in passing)
-        fields = [self.projection.schema.field(name) for name in self._columns]
-        _put(selected, None if first_decides and self.projection.missing_types else fields, form, path)
+        if schema is None:
+            from kbatch.cli.outputs import BINARY
+
+            waits = path is not None and form in BINARY
+            selected, schema = self._with_schema(selected, waits=waits)
+        if schema is not None:
+            _put(selected, [schema.field(name) for name in self._columns], form, path)
+
+    def _with_schema(
+        self, batches: Iterator[pa.RecordBatch], *, waits: bool
+    ) -> tuple[Iterator[pa.RecordBatch], pa.Schema | None]:
+        """Return the batches with the schema of the first; or, for a file that has one type a column, of the
+        first after which each type is known. None if there are none.
+        """
+        first: list[pa.RecordBatch] = []
+        for batch in batches:
+            first.append(batch)
+            if not (waits and self.projection.missing_types):
+                break
+        if not first:
+            return iter(()), None
+        schema = first[-1].schema
+        return chain((_retyped(batch, schema) for batch in first), batches), schema
 
 
 def _write(
@@ -311,20 +330,19 @@ def _write(
     options: dict[str, Any],
 ) -> None:
     """Read the ranges, and write what is wanted of them."""
-    from kbatch.consumer.reading import infer_types
-
-    infer_types(reader, topic, ranges, wanted.projection)
     batches = reader.read(ranges, columns=wanted.read, **wanted.used)
+    # --follow does not wait for the first values, which may have a type
+    schema = None if options["follow"] and wanted.projection.missing_types else batches.schema
     with _Bar(ranges, options["progress"]) as bar:
-        # --follow does not wait for the first values, which may have a type
-        wanted.write(wanted.passing(bar.over(batches)), form, path, first_decides=options["follow"])
+        wanted.write(wanted.passing(bar.over(batches)), form, path, schema)
 
 
 def _write_of_group(member: Member, wanted: _Wanted, form: str, path: Path | None) -> None:
     """Write what the group has not read yet, and commit it after that."""
     # a file is complete at its end only
     batches = member.batches(commits=path is None, columns=wanted.read, **wanted.used)
-    wanted.write(member.counted(wanted.passing(batches)), form, path, first_decides=True)
+    schema = None if wanted.projection.missing_types else wanted.projection.schema
+    wanted.write(member.counted(wanted.passing(batches)), form, path, schema)
     member.commit()
 
 
@@ -354,23 +372,26 @@ def _passing(
             return
 
 
-def _put(
-    batches: Iterator[pa.RecordBatch], fields: list[pa.Field] | None, form: str, path: Path | None
-) -> None:
+def _retyped(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return a batch with the types of a schema, where it has columns of null."""
+    import pyarrow as pa
+
+    columns = [
+        pa.nulls(batch.num_rows, field.type) if pa.types.is_null(column.type) else column
+        for column, field in zip(batch.columns, schema, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _put(batches: Iterator[pa.RecordBatch], fields: list[pa.Field], form: str, path: Path | None) -> None:
     """Write batches in a format. What was written is a whole file, even if an error or Ctrl-C ends it."""
     import pyarrow as pa
 
     from kbatch.cli.outputs import OUTPUTS
 
-    schema = None if fields is None else pa.schema(fields)
-    if schema is None:
-        first = next(batches, None)
-        if first is None:
-            return
-        batches, schema = chain([first], batches), first.schema
     with ExitStack() as opened:
         file: IO[bytes] = sys.stdout.buffer if path is None else opened.enter_context(path.open("wb"))
-        output = OUTPUTS[form](file, schema)
+        output = OUTPUTS[form](file, pa.schema(fields))
         opened.callback(output.close)
         for batch in batches:
             output.write(batch)

@@ -105,6 +105,14 @@ class Avro(ObjectDeserializer):
                 return self._read_as(schema)
         return None
 
+    def unreadable(self, column: pa.Array, where: Where) -> Mapping[int, str]:
+        assert self._schemas is not None  # without a registry the type is known
+        groups, _, faults = framed(Spans(column), where)
+        for (written, _), rows in groups.items():
+            if isinstance(reason := self._schemas.of(written), str):
+                faults.update(dict.fromkeys(rows.tolist(), reason))
+        return faults
+
     def decode_piece(self, column: pa.Array, where: Where) -> tuple[pa.Array, Mapping[int, str]]:
         assert self.data_type is not None
         spans = Spans(column)

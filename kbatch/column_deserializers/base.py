@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from kbatch.errors import DeserializationError
 
+TYPELESS = "no value says its type; give a schema"
 ERRORS = ("raise", "null", "column")
 # What becomes of a record that cannot be read: one of ERRORS, or a function that returns its value.
 Errors = str | Callable[[bytes, DeserializationError], Any]
@@ -47,9 +48,17 @@ class Where(NamedTuple):
     value: Any = None
     part: str = "value"
 
+    def piece(self, first: int, rows: int) -> Where:
+        """Return what says where these rows are, of which only headers and part are theirs."""
+        return self if self.headers is None else self._replace(headers=self.headers.slice(first, rows))
+
+    def filtered(self, mask: pa.Array) -> Where:
+        """Return what says where the rows of a mask are, of which only headers and part are theirs."""
+        return self if self.headers is None else self._replace(headers=self.headers.filter(mask))
+
 
 class ColumnDeserializer:
-    """The base class: override `decode`, and `infer` if the type depends on the data.
+    """The base class: override `decode`; and `inferred` and `unreadable` if the type depends on the data.
 
     Parameters
     ----------
@@ -83,16 +92,44 @@ class ColumnDeserializer:
         self._inferring = threading.Lock()
 
     def infer(self, sample: pa.Array, where: Where = Where()) -> None:  # noqa: B008
-        """Determine `data_type` from the first values of a topic, once. Threads that read parts of a topic
-        call it first, with one sample for all.
+        """Determine `data_type` from the first values of a topic that can be read, once. Threads that read
+        parts of a topic call it first, with one sample for all.
         """
         with self._inferring:
             if self.data_type is None:
-                self.data_type = self.inferred(bytes_column(sample), where)
+                column, wheres = self._readable_sample(bytes_column(sample), where)
+                if len(column):
+                    self.data_type = self.inferred(column, wheres)
+
+    def _readable_sample(self, column: pa.Array, where: Where) -> tuple[pa.Array, Where]:
+        """Return the first `sample_rows` values that can be read."""
+        masks: list[pa.Array] = []
+        missing = self.sample_rows
+        for first in range(0, len(column), PIECE_ROWS):
+            masks.append(self.readable(column.slice(first, PIECE_ROWS), where.piece(first, PIECE_ROWS)))
+            missing -= masks[-1].true_count
+            if missing <= 0:
+                break
+        mask = pa.concat_arrays(
+            [*masks, pa.array([False] * (len(column) - sum(map(len, masks))), pa.bool_())]
+        )
+        return column.filter(mask), where.filtered(mask)
+
+    def readable(self, column: pa.Array, where: Where) -> pa.Array:
+        """Return which values are there and can be read, while there is no type, as a mask."""
+        is_readable = pc.is_valid(column).to_numpy(zero_copy_only=False).copy()
+        is_readable[list(self.unreadable(column, where))] = False
+        return pa.array(is_readable)
 
     def inferred(self, sample: pa.Array, where: Where) -> pa.DataType | None:
-        """Return the type for such values; None if they do not say."""
+        """Return the type for such values, which can be read; None if they do not say."""
         return self.data_type
+
+    def unreadable(self, column: pa.Array, where: Where) -> Mapping[int, str]:
+        """Return the reason for each value that cannot be read whatever the type is, by row. `inferred` sees
+        the other values only, and a value without a type is an error, too.
+        """
+        return {}
 
     def decode(self, column: pa.Array, where: Where) -> tuple[pa.Array, Mapping[int, str]]:
         """Return the values, of `data_type`, and the reason for each that cannot be read, by row; those are
@@ -104,8 +141,18 @@ class ColumnDeserializer:
         self,
         column: pa.Array | pa.ChunkedArray,
         where: Where = Where(),  # noqa: B008
+        *,
+        typeless: pa.DataType | None = None,
     ) -> pa.Array | tuple[pa.Array, pa.Array]:
         """Return a value for each row, null for null, and with errors="column" the reasons, as strings.
+
+        Parameters
+        ----------
+        column : pyarrow.Array or pyarrow.ChunkedArray
+        where : Where
+        typeless : pyarrow.DataType or None
+            The type that a read has announced for a column in which no value says a type: none of its values
+            can be read.
 
         Raises
         ------
@@ -117,11 +164,11 @@ class ColumnDeserializer:
             The column is not of bytes, or a function of `errors` returned an unsuitable value.
         """
         column = bytes_column(column)
-        if self.data_type is None:
+        if self.data_type is None and typeless is None:
             self.infer(column, where)
-        values: pa.Array = pa.nulls(len(column))
-        faults: Mapping[int, str] = {}
-        if self.data_type is not None:  # else there is no value
+        if self.data_type is None or typeless is not None:
+            values, faults = pa.nulls(len(column), typeless), self._typeless_faults(column, where)
+        else:
             values, faults = self.decode(column, where)
         if callable(self.errors):
             return self._replaced(values, column, faults, where) if faults else values
@@ -134,6 +181,11 @@ class ColumnDeserializer:
             raise error_of(row, faults[row], column, where)
         return values
 
+    def _typeless_faults(self, column: pa.Array, where: Where) -> Mapping[int, str]:
+        """Return the reason for each value: without a type, it cannot be read."""
+        rows = np.flatnonzero(pc.is_valid(column).to_numpy(zero_copy_only=False))
+        return faults_of(rows, lambda row: TYPELESS) | self.unreadable(column, where)
+
     def _replaced(
         self, values: pa.Array, column: pa.Array, faults: Mapping[int, str], where: Where
     ) -> pa.Array:
@@ -142,7 +194,10 @@ class ColumnDeserializer:
         rows = sorted(faults)
         made = [self.errors(column[row].as_py(), error_of(row, faults[row], column, where)) for row in rows]
         try:
-            others = pa.array(made, values.type)
+            # without a type, the function's values decide
+            others = pa.array(made, None if pa.types.is_null(values.type) else values.type)
+            if others.type != values.type:
+                values = pa.nulls(len(values), others.type)
         except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, ValueError) as error:
             raise TypeError(f"the function errors= must return values of {values.type}: {error}") from error
         pieces, first = [], 0
@@ -162,9 +217,8 @@ class ObjectDeserializer(ColumnDeserializer):
             return self.decode_piece(column, where)
         pieces, faults = [], dict[int, str]()
         for first in range(0, len(column), PIECE_ROWS):
-            headers = None if where.headers is None else where.headers.slice(first, PIECE_ROWS)
             piece = column.slice(first, PIECE_ROWS)
-            values, bad = self.decode_piece(piece, where._replace(headers=headers))
+            values, bad = self.decode_piece(piece, where.piece(first, PIECE_ROWS))
             pieces.append(values)
             faults.update((first + row, reason) for row, reason in bad.items())
         return pa.concat_arrays(pieces), faults

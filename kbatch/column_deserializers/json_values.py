@@ -60,7 +60,8 @@ class Json(ColumnDeserializer):
     errors : "raise", "null", "column" or Callable
         See ColumnDeserializer.
     infer : int or None
-        The number of values that determine the type without a schema; None means 1000.
+        The number of values that determine the type without a schema, of those that can be read; None means
+        1000.
 
     Raises
     ------
@@ -90,7 +91,6 @@ class Json(ColumnDeserializer):
 
     def inferred(self, sample: pa.Array, where: Where) -> pa.DataType | None:
         texts = _without_headers(sample).drop_null().slice(0, self.sample_rows)
-        texts = texts.filter(pa.array(list(map(_is_shallow, texts.to_pylist())), pa.bool_()))
         is_object, _ = _objects(texts)
         objects = texts.filter(pa.array(is_object))
         found: list[pa.Schema] = []
@@ -105,6 +105,11 @@ class Json(ColumnDeserializer):
         if found:
             return pa.struct(list(map(_settled, _unified(found))))
         return _settled(pa.field("", _inferred_by_python(texts))).type if len(texts) else None
+
+    def unreadable(self, column: pa.Array, where: Where) -> Mapping[int, str]:
+        texts = enumerate(_without_headers(column).to_pylist())
+        reasons = ((row, _unreadable(text)) for row, text in texts if text is not None)
+        return {row: reason for row, reason in reasons if reason is not None}
 
     def decode(self, column: pa.Array, where: Where) -> tuple[pa.Array, Mapping[int, str]]:
         kind: Any = self.data_type
@@ -217,12 +222,16 @@ def _read(texts: pa.Array, schema: pa.Schema | None) -> pa.Table:
     )
 
 
-def _is_shallow(text: bytes) -> bool:
-    """True if it is a JSON value whose type is not too deep for Arrow, which recurses without a limit."""
+def _unreadable(text: bytes) -> str | None:
+    """Return why it is no JSON value, or why its type is too deep for Arrow, which recurses without a limit;
+    None if neither is so.
+    """
+    if not text:
+        return "it is empty"
     try:
         level = [json.loads(text)]
-    except (ValueError, RecursionError):
-        return False
+    except (ValueError, RecursionError) as error:
+        return reason_of(error)
     for _ in range(MAX_DEPTH + 1):  # the last level is that of scalars
         level = [
             item
@@ -230,7 +239,7 @@ def _is_shallow(text: bytes) -> bool:
             if isinstance(each, dict | list)
             for item in (each.values() if isinstance(each, dict) else each)
         ]
-    return not level
+    return f"it has more than {MAX_DEPTH} levels" if level else None
 
 
 def _unified(schemas: list[pa.Schema]) -> pa.Schema:
@@ -313,14 +322,8 @@ def _member_at_fault(value: Any, kind: pa.DataType) -> str | None:
 
 
 def _inferred_by_python(texts: pa.Array) -> pa.DataType:
-    values = []
-    for text in texts.to_pylist():
-        try:
-            values.append(json.loads(text))
-        except (ValueError, RecursionError):
-            continue
     try:
-        return pa.infer_type(values)
+        return pa.infer_type([json.loads(text) for text in texts.to_pylist()])
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise ValueError(f"the values have no common type: {error}; give a schema") from error
 

@@ -144,11 +144,26 @@ class Protobuf(ObjectDeserializer):
     def inferred(self, sample: pa.Array, where: Where) -> pa.DataType | None:
         assert self._schemas is not None  # without a registry the type is known
         for written, path in newest(framed(Spans(sample), where, has_path=True).groups):
-            file = self._schemas.of(written)
-            descriptor = file if isinstance(file, str) else _at_path(file, path)
+            descriptor = self._descriptor_of(written, path)
             if not isinstance(descriptor, str):
                 return self._read_as(descriptor)
         return None
+
+    def unreadable(self, column: pa.Array, where: Where) -> Mapping[int, str]:
+        groups, _, faults = framed(Spans(column), where, has_path=True)
+        for (written, path), rows in groups.items():
+            if isinstance(reason := self._descriptor_of(written, path), str):
+                faults.update(dict.fromkeys(rows.tolist(), reason))
+        return faults
+
+    def _descriptor_of(self, written: int | str, path: tuple[int, ...]) -> Any:
+        """Return the descriptor of a message, or why there is none, as text."""
+        assert self._schemas is not None  # without a registry the type is known
+        file = self._schemas.of(written)
+        if isinstance(file, str):
+            return file
+        descriptor = _at_path(file, path)
+        return f"its schema {written} has {descriptor}" if isinstance(descriptor, str) else descriptor
 
     def decode_piece(self, column: pa.Array, where: Where) -> tuple[pa.Array, Mapping[int, str]]:
         spans = Spans(column)
@@ -189,13 +204,9 @@ class Protobuf(ObjectDeserializer):
 
     def _refusal(self, written: int | str, path: tuple[int, ...]) -> str | None:
         """Return why messages of a schema cannot be read; None if they can."""
-        assert self._schemas is not None
-        file = self._schemas.of(written)
-        if isinstance(file, str):
-            return file
-        descriptor = _at_path(file, path)
+        descriptor = self._descriptor_of(written, path)
         if isinstance(descriptor, str):
-            return f"its schema {written} has {descriptor}"
+            return descriptor
         if descriptor.full_name != self._name:
             return f"it is a message {descriptor.full_name}, not {self._name}"
         return None

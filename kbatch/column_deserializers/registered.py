@@ -59,7 +59,7 @@ class SchemaOfRecords(Generic[_Parsed]):
             else:
                 schema = self._registry.get(written, format=self._format)
         except SchemaRegistryError as error:
-            if error.status != NOT_FOUND:
+            if error.status != NOT_FOUND or error.error_code is None:  # then it is no answer of a registry
                 raise
             return f"the registry does not know its schema {written}: {error}"  # it may later
         try:

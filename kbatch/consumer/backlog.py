@@ -571,12 +571,16 @@ class Backlog:
     def decode_ahead(
         self, projection: Projection, limits: Limits, submit: Submit, most_pieces: int | None = None
     ) -> None:
-        """Begin to decode the pieces that the next poll takes, or the first ones of them."""
+        """Begin to decode the pieces that the next poll takes, or the first ones of them. As long as values
+        have yet to say a type, one piece is decoded after the other, so that the first one does.
+        """
         row_count = byte_count = 0
         pieces = (piece for _, piece in self._in_turn() if piece.records is not None)
         for piece in islice(pieces, most_pieces):
             assert piece.records is not None
             piece.decode(projection, submit, self._notify)
+            if piece.is_busy and projection.missing_types:
+                break
             row_count += piece.records.row_bound
             byte_count += piece.records.byte_count
             if row_count >= limits.most_rows or byte_count >= limits.most_bytes:

@@ -59,6 +59,8 @@ class Projection:
             for name, each in deserializers.items()
             if each is not None
         }
+        # what a read announces for columns in which no value says a type
+        self._typeless: dict[str, pa.DataType] = {}
         extra = ("offset", "headers") if self.deserializers else ()
         self._fetched = (*self.columns, *(name for name in extra if name not in self.columns))
         self._decoded = frozenset(self._fetched) - _OF_PIECE
@@ -77,10 +79,15 @@ class Projection:
             if deserializer is None:
                 fields.append(field)
                 continue
-            fields.append(pa.field(field.name, deserializer.data_type or pa.null()))
+            kind = self._kind(field.name)
+            fields.append(pa.field(field.name, pa.null() if kind is None else kind))
             if deserializer.errors == "column":
                 fields.append(pa.field(field.name + ERROR_SUFFIX, pa.string()))
         return pa.schema(fields)
+
+    def _kind(self, name: str) -> pa.DataType | None:
+        """Return the type of a column with a deserializer; None if it is not known."""
+        return self._typeless.get(name, self.deserializers[name].data_type)
 
     def is_same(self, other: Projection) -> bool:
         """True if both make the same columns."""
@@ -121,14 +128,22 @@ class Projection:
 
     @property
     def sample_columns(self) -> tuple[str, ...]:
-        """The columns that `infer` needs, as bytes."""
+        """The columns that samples need, as bytes."""
         return (*self.missing_types, "offset", "headers")
 
-    def infer(self, sample: pa.Table, topic: str) -> None:
-        """Let deserializers determine their types from the first records of a topic."""
-        arrays = {name: _array(sample.column(name)) for name in sample.column_names}
-        for name in self.missing_types:
-            self.deserializers[name].infer(arrays[name], _where(arrays, topic, None, name))
+    def samples(self) -> list[Sample]:
+        """Return a sample for each column whose type is missing."""
+        return [Sample(name, self.deserializers[name]) for name in self.missing_types]
+
+    def learn(self, samples: Iterable[Sample], *, is_all: bool) -> None:
+        """Let deserializers determine their types from samples. If those had all values that will be read,
+        a column that still has no type is announced as null if all of them are null, else as text, and none
+        of its values can be read.
+        """
+        for sample in samples:
+            sample.infer()
+            if is_all and sample.deserializer.data_type is None:
+                self._typeless[sample.name] = pa.string() if sample.has_values else pa.null()
 
     def _typed(self, batch: pa.RecordBatch, records: FetchedRecords) -> pa.RecordBatch:
         if not self.deserializers:
@@ -141,9 +156,62 @@ class Projection:
                 arrays.append(fetched[name])
                 continue
             where = _where(fetched, records.topic, records.partition, name)
-            typed: Any = deserializer(fetched[name], where)
-            arrays += typed if deserializer.errors == "column" else [typed]
-        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+            typeless = self._typeless.get(name)
+            typed: Any = deserializer(fetched[name], where, typeless=typeless)
+            columns = typed if deserializer.errors == "column" else (typed,)
+            _check_replaced(name, columns[0].type, self._kind(name))
+            arrays += columns
+        fields = [
+            field if array.type == field.type else field.with_type(array.type)  # no value had a type so far
+            for field, array in zip(self.schema, arrays, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+
+@final
+class Sample:
+    """The values by which a column learns its type: the first ones that can be read.
+
+    Attributes
+    ----------
+    name : str
+    deserializer : ColumnDeserializer
+    has_values : bool
+        True if a value was not null, whether or not it can be read.
+    is_full : bool
+        True if there are enough.
+    """
+
+    def __init__(self, name: str, deserializer: ColumnDeserializer) -> None:
+        self.name = name
+        self.deserializer = deserializer
+        self.has_values = False
+        self._batches: list[pa.RecordBatch] = []
+        self._missing = deserializer.sample_rows
+
+    @property
+    def is_full(self) -> bool:
+        return self._missing <= 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Add the values of a batch, which come after those before."""
+        column = batch.column(self.name)
+        if self.is_full or column.null_count == len(column):
+            return
+        self.has_values = True
+        mask = self.deserializer.readable(column, self._where(batch))
+        found = batch.select([self.name, "headers"]).filter(mask)
+        self._batches.append(found)
+        self._missing -= found.num_rows
+
+    def infer(self) -> None:
+        """Let the deserializer determine its type."""
+        if self._batches:
+            (batch,) = pa.Table.from_batches(self._batches).combine_chunks().to_batches() or self._batches[:1]
+            self.deserializer.infer(batch.column(self.name), self._where(batch))
+
+    def _where(self, batch: pa.RecordBatch) -> Where:
+        return Where(headers=batch.column("headers"), part=self.name)
 
 
 def table_of(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
@@ -159,8 +227,13 @@ def _where(arrays: Mapping[str, pa.Array], topic: str, partition: int | None, pa
     return Where(topic=topic, partition=partition, part=part, **present)
 
 
-def _array(column: pa.ChunkedArray) -> pa.Array:
-    return pa.concat_arrays(column.chunks)
+def _check_replaced(name: str, found: pa.DataType, announced: pa.DataType | None) -> None:
+    """Raise TypeError if a user's function has returned values of a type that the column does not have."""
+    if found != (pa.null() if announced is None else announced) and not pa.types.is_null(found):
+        raise TypeError(
+            f"the function errors= of {name} returned values of {found}, but no value that can be read says "
+            f"the column's type; give {name}= a schema, or return None"
+        )
 
 
 def _checked(columns: Iterable[str] | None) -> tuple[str, ...]:

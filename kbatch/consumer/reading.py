@@ -5,8 +5,8 @@ record is read. `read_table` keeps the batches of each partition by themselves a
 end, so the table does not depend on the order in which brokers answer or threads decode. `scan_topic` gives
 batches as they come, and keeps no more than the buffers of the reader.
 
-A deserializer whose type depends on the data sees the first values of the ranges before the read begins, in
-the order of partitions and offsets. So it is the same in every read of the same records.
+A deserializer whose type depends on the data sees the first values of the ranges that can be read before the
+read begins (TopicReader).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from kbatch.config import ConsumerConfig
 from kbatch.consumer.projection import Projection
-from kbatch.consumer.ranges import Gaps, Places, Range, Ranges, check_choice
+from kbatch.consumer.ranges import Gaps, Places, Ranges, check_choice
 from kbatch.consumer.runtime import configured
 from kbatch.consumer.topic_reader import DEFAULTS, Reading, ReadProgress, TopicReader
 from kbatch.consumer.topic_stream import TopicStream
@@ -120,7 +120,6 @@ def read_table(
     settings = _settings(config, bootstrap_servers, isolation, threads)
     with TopicReader(settings) as reader:
         found = reader.ranges(topic, start=start, end=end, partitions=partitions, on_data_loss=on_data_loss)
-        infer_types(reader, topic, found.ranges, projection)
         batches: dict[TopicPartition, list[pa.RecordBatch]] = {each: [] for each in found.ranges}
         with reader.read(
             found.ranges,
@@ -135,7 +134,7 @@ def read_table(
             for batch in reading:
                 batches[reading.partition].append(batch)
         lost = _all_gaps(found, reading)
-    table = pa.Table.from_batches([batch for each in batches.values() for batch in each], projection.schema)
+    table = pa.Table.from_batches([batch for each in batches.values() for batch in each], reading.schema)
     return table.replace_schema_metadata({LOST: _as_json(lost)}) if lost else table
 
 
@@ -186,12 +185,6 @@ def scan_topic(
     reader = TopicReader(_settings(config, bootstrap_servers, isolation, threads))
     try:
         found = reader.ranges(topic, start=start, end=end, partitions=partitions, on_data_loss=on_data_loss)
-        infer_types(reader, topic, found.ranges, projection)
-        if end is None and projection.missing_types:
-            name = projection.missing_types[0]
-            raise ValueError(
-                f"topic {topic} has no {name} yet from which {name}= could learn its type; give it a schema"
-            )
         reading = reader.read(
             found.ranges,
             columns=projection.columns,
@@ -203,8 +196,13 @@ def scan_topic(
             topic_ids={topic: found.topic_id},
             progress=progress,
         )
+        if end is None and projection.missing_types:
+            name = projection.missing_types[0]
+            raise ValueError(
+                f"topic {topic} has no {name} yet from which {name}= could learn its type; give it a schema"
+            )
         batches = _OwnedReading(reader, reading)
-        return TopicStream(projection.schema, batches, partial(_all_gaps, found, reading))
+        return TopicStream(reading.schema, batches, partial(_all_gaps, found, reading))
     except BaseException:
         reader.close()
         raise
@@ -254,35 +252,6 @@ def _settings(
         "kbatch_decode_threads": threads or None,
     }
     return configured(config, keywords, {**DEFAULTS, "isolation_level": "read_committed"})
-
-
-def infer_types(
-    reader: TopicReader,
-    topic: str,
-    ranges: Mapping[TopicPartition, tuple[int, int | None]],
-    projection: Projection,
-) -> None:
-    """Let deserializers that have no type yet learn it from the first records of the ranges, if any."""
-    names = projection.missing_types
-    if not names:
-        return
-    wanted = max(projection.deserializers[name].sample_rows for name in names)
-    columns = projection.sample_columns
-    ends = reader.offsets(topic, "latest", [each.partition for each in ranges])
-    batches: list[pa.RecordBatch] = []
-    row_count = 0
-    for each, (start, end) in ranges.items():
-        sampled = Range(start, max(start, ends[each.partition]) if end is None else end)
-        with reader.read({each: sampled}, columns=columns) as reading:
-            for batch in reading:
-                batches.append(batch)
-                row_count += batch.num_rows
-                if row_count >= wanted:
-                    break
-        if row_count >= wanted:
-            break
-    if row_count:
-        projection.infer(pa.Table.from_batches(batches).slice(0, wanted), topic)
 
 
 def _all_gaps(found: Ranges, reading: Reading[Any]) -> dict[TopicPartition, Gaps]:

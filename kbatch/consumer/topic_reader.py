@@ -235,9 +235,13 @@ class Reading(Generic[Item]):
     lost : dict of TopicPartition to list of tuple[int, int]
         Ranges that were skipped because the log does not have them any more: the first offset, and the one
         after the last.
+    schema : pyarrow.Schema or None
+        That of record batches; None for objects. A column without a type so far is null in it, and in the
+        batches up to the first value that says one.
     """
 
     partition: TopicPartition
+    schema: pa.Schema | None = None
     _decoding: Decoding[Result, Piece[Item] | None] | None = None
     _current: tuple[Fetched, Piece[Item]] | None = None
 
@@ -722,15 +726,53 @@ class TopicReader(ReadingClient):
             An earlier read has not ended.
         TypeError, ValueError
             An argument is unsuitable.
+        KafkaError
+            The first values, by which a deserializer learns its type, cannot be read.
         """
         from kbatch.consumer.projection import Projection  # which takes pyarrow
 
         projection = Projection(columns, layout, {"key": key, "value": value})
         if batch_rows is not None:
             check_integer("batch_rows", batch_rows, 1, INT64_MAX)
+        if projection.missing_types:
+            self._learn_types(projection, checked_ranges(ranges), on_data_loss, topic_ids)
         decode = partial(_batches_of, projection, batch_rows)
-        threads = self.config.kbatch_decode_threads or decoder_count()
-        return self._start(ranges, decode, on_data_loss, topic_ids, progress, threads=threads)
+        # one worker after the other, as long as values have yet to say a type
+        threads = 1 if projection.missing_types else self.config.kbatch_decode_threads or decoder_count()
+        reading = self._start(ranges, decode, on_data_loss, topic_ids, progress, threads=threads)
+        reading.schema = projection.schema
+        return reading
+
+    def _learn_types(
+        self,
+        projection: Projection,
+        ranges: Mapping[TopicPartition, Range],
+        on_data_loss: str,
+        topic_ids: Mapping[str, bytes] | None,
+    ) -> None:
+        """Let deserializers that have no type yet learn it from the first values that can be read, in the
+        order of the ranges: so it is the same in every read of the same records, whatever threads do.
+        """
+        samples = projection.samples()
+        is_bounded = all(end is not None for _, end in ranges.values())
+        for place, (start, end) in ranges.items():
+            if all(each.is_full for each in samples):
+                break
+            last = end
+            if last is None:  # of what is there
+                last = max(start, self.offsets(place.topic, "latest", [place.partition])[place.partition])
+            with self.read(
+                {place: (start, last)},
+                columns=projection.sample_columns,
+                on_data_loss=on_data_loss,
+                topic_ids=topic_ids,
+            ) as reading:
+                for batch in reading:
+                    for each in samples:
+                        each.add(batch)
+                    if all(each.is_full for each in samples):
+                        break
+        projection.learn(samples, is_all=is_bounded)
 
     def read_records(
         self,
