@@ -7,6 +7,7 @@ ConsumerConfig, then the checks of the client's constructor; our own come last.
 import logging
 import re
 from collections.abc import Collection
+from ipaddress import ip_address
 
 from kbatch._native.codec.compression import level_ranges
 from kbatch.config.security import SECURITY_RULES
@@ -28,8 +29,19 @@ def host_and_port(server: str) -> tuple[str, int]:
     """Return host and port of one of the bootstrap.servers. Raise ConfigError if one of them is missing."""
     match = SERVER.fullmatch(server)
     if match is None or not 0 < int(match["port"]) <= 65535:
-        raise ConfigError(f"bootstrap.servers must be host:port, such as localhost:9092, got {server!r}")
+        host, _, port = server.rpartition(":")
+        hint = f"; an IPv6 address is in brackets: '[{host}]:{port}'" if _is_ipv6(host) else ""
+        raise ConfigError(
+            f"bootstrap.servers must be host:port, such as localhost:9092, got {server!r}{hint}"
+        )
     return match["v6"] or match["host"], int(match["port"])
+
+
+def _is_ipv6(host: str) -> bool:
+    try:
+        return ip_address(host).version == 6
+    except ValueError:
+        return False
 
 
 def _bootstrap_servers(values: Values, given: Collection[str]) -> None:

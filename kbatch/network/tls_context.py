@@ -120,7 +120,7 @@ def _load_trusted(context: ssl.SSLContext, config: ClientConfig) -> None:
             for file in certificate_files(location):
                 _load_trust_store(context, config, file)
     elif config.ssl_truststore_certificates is not None:
-        with _naming("ssl.truststore.certificates", "PEM text"):
+        with _naming("ssl.truststore.certificates", _pem(config.ssl_truststore_certificates)):
             context.load_verify_locations(cadata=config.ssl_truststore_certificates.value)
     else:
         context.load_default_certs()
@@ -168,7 +168,7 @@ def _load_own(context: ssl.SSLContext, config: ClientConfig) -> None:
                 _load_pkcs12(context, config, store)
     elif chain is not None and key is not None:
         with (
-            _naming("ssl.keystore.certificate.chain and ssl.keystore.key", "PEM text"),
+            _naming("ssl.keystore.certificate.chain and ssl.keystore.key", _pem(chain, key)),
             private_file(f"{chain.value}\n{key.value}") as file,
         ):
             _load_chain(context, config, file, None)
@@ -195,6 +195,13 @@ def _load_chain(context: ssl.SSLContext, config: ClientConfig, chain: str, key: 
 
 def _text(password: Password | None) -> str | None:
     return None if password is None else password.value
+
+
+def _pem(*texts: Password) -> str:
+    """Return what texts in PEM are, for errors, with what is often wrong with them."""
+    if any("\\n" in text.value for text in texts):
+        return r"PEM text, with '\n' as two characters where lines end: give it with line breaks"
+    return "PEM text"
 
 
 @contextmanager

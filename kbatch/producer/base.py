@@ -64,6 +64,12 @@ logger = logging.getLogger("kbatch.producer")  # of both
 # The time to flush a producer that is still open when the interpreter, or its loop, ends.
 EXIT_SECONDS = 10.0
 
+_CLOSED = "the producer was closed before the record was delivered"
+_DROPPED = (
+    "the producer was dropped, and so closed, before the record was delivered: keep it until its records are "
+    "delivered, in a variable or a with block"
+)
+
 _client_numbers = itertools.count(1)
 open_producers: weakref.WeakSet[ProducerBase] = weakref.WeakSet()
 # They keep what `__del__` needs: the finalizers of a collected cycle run in any order, those of files too.
@@ -77,6 +83,7 @@ class ProducerBase(RecordSender):
     """
 
     _is_released = True  # until there is something to close
+    _is_dropped = False  # without close()
 
     def __init__(self, runtime: Runtime, random: Random, given: tuple[Any, ...] = ()) -> None:
         self.config = config = runtime.config
@@ -245,9 +252,7 @@ class ProducerBase(RecordSender):
         error = PurgedError("purge() failed the record before it was delivered")
         is_wanted = True
         try:
-            self._runtime.engine.purge(
-                error, queued=queued, in_flight=in_flight, is_wanted=lambda: is_wanted
-            )
+            self._runtime.engine.purge(error, queued=queued, in_flight=in_flight, is_wanted=lambda: is_wanted)
             await self._runtime.await_sender()
         except BaseException:
             is_wanted = False  # done later, it would fail records that are sent after this call
@@ -289,11 +294,12 @@ class ProducerBase(RecordSender):
 
     def _raise_unobserved(self) -> None:
         """Raise the failures that were never checked, and that no earlier call has raised."""
-        unobserved = [
-            completion
+        counts = {  # counted once: a waiting result() may be about to raise the same
+            completion: completion.unobserved_count
             for completion in self._runtime.engine.failures.take()
             if not isinstance(completion.error, TransactionAbortedError)
-        ]
+        }
+        unobserved = [completion for completion, count in counts.items() if count]
         if not unobserved:
             return
         kinds = Counter((each.topic, type(each.error).__name__) for each in unobserved)
@@ -301,7 +307,7 @@ class ProducerBase(RecordSender):
             logger.error("%d batches to %s failed with %s and were never checked", count, topic, kind)
         first = unobserved[0].error
         assert isinstance(first, KafkaError)
-        raise DeliveryError(sum(each.unobserved_count for each in unobserved), first)
+        raise DeliveryError(sum(counts.values()), first)
 
     # Its end
 
@@ -357,7 +363,7 @@ class ProducerBase(RecordSender):
         with self._releasing:
             is_first, self._is_released = not self._is_released, True
             if is_first:
-                error = ProducerClosedError("the producer was closed before the record was delivered")
+                error = ProducerClosedError(_DROPPED if self._is_dropped else _CLOSED)
                 self._runtime.engine.fail(error)
                 self._runtime.callbacks.deliver(self._runtime.engine.poll_completed())
         try:
@@ -387,6 +393,7 @@ class ProducerBase(RecordSender):
         if self._is_released or self._runtime.is_forked:
             return
         warnings.warn(f"{self!r} was dropped without close()", ResourceWarning, source=self, stacklevel=2)
+        self._is_dropped = True
         self._close_elsewhere()
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> str:

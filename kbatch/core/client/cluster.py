@@ -60,7 +60,11 @@ class Node(NamedTuple):
 
 
 def node_of(node_id: int, host: str, port: int, rack: str | None) -> Node:
-    """Return the broker that an answer names. Its host can be shown and has a bounded length."""
+    """Return the broker that an answer names. Its host can be shown and has a bounded length. It may be an
+    IPv6 address in brackets, as Java's resolver takes it.
+    """
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
     return Node(node_id, shown(host, MAX_HOST), port, rack)
 
 

@@ -104,6 +104,7 @@ logger = logging.getLogger(__name__)
 # The actions of a connection that an end makes void.
 _WITHDRAWN = (Connect, Write, Authenticate)
 _ENDED = "the connection has ended: "
+_MAX_PORT = 65_535
 # The remedies for an address that fails: one of bootstrap.servers, or one that a broker has named.
 _CHECK_BOOTSTRAP = "; check bootstrap.servers and the name service"
 _CHECK_ADVERTISED = (
@@ -600,6 +601,11 @@ class Connections:
         state.transition(ConnectionEvent.RESOLVE)
         self._set_setup_deadline(state, now_ns)
         name = state.node.host, state.node.port
+        if not 0 <= state.node.port <= _MAX_PORT:  # name servers would take the rest of a division
+            self._fail_setup(
+                state, f"{state.node.port} is no port (0 to {_MAX_PORT}){_CHECK_ADVERTISED}", now_ns
+            )
+            return
         if name not in self._resolving:
             self._resolving.add(name)
             self._actions.append(Resolve(*name, canonical=state.node.node_id < 0 and self._wants_canonical))

@@ -476,6 +476,13 @@ def test_values_that_cannot_be(key: str, value: object) -> None:
         ProducerConfig({"bootstrap.servers": SERVER} | {key: value})
 
 
+@pytest.mark.parametrize("server", ["::1:9092", "fe80::1:2:9092", "2001:db8::9:9092"])
+def test_an_ipv6_address_without_brackets_is_refused_with_them(server: str) -> None:
+    host, _, port = server.rpartition(":")
+    with pytest.raises(ConfigError, match=re.escape(f"in brackets: '[{host}]:{port}'")):
+        ProducerConfig(bootstrap_servers=server)
+
+
 @pytest.mark.parametrize("server", ["a", "a:", ":1", "a:0", "a:65536", "a:1:2", "::1:90", "a b://c:1", "a:x"])
 def test_a_server_without_host_or_port(server: str) -> None:
     with pytest.raises(ConfigError, match=r"bootstrap.servers must be host:port"):

@@ -140,6 +140,14 @@ def test_by_default_the_systems_authorities_and_two_versions() -> None:
         ({"ssl_keystore_location": "/no/such.pem"}, r"ssl\.keystore\.location \(/no/such\.pem\)"),
         ({"ssl_keystore_location": __file__, "ssl_key_location": __file__}, r"and ssl\.key\.location"),
         ({"ssl_keystore_certificate_chain": "x", "ssl_keystore_key": "y"}, r"ssl\.keystore\.key"),
+        (
+            {"ssl_truststore_certificates": r"-----BEGIN CERTIFICATE-----\nx\n"},
+            r"ssl\.truststore\.certificates \(PEM text, with '\\n' as two characters",
+        ),
+        (
+            {"ssl_keystore_certificate_chain": r"x\ny", "ssl_keystore_key": "y"},
+            r"ssl\.keystore\.key \(PEM text, with '\\n' as two characters",
+        ),
         ({"ssl_cipher_suites": "NO_SUCH_CIPHER"}, r"ssl\.cipher\.suites \(NO_SUCH_CIPHER\)"),
     ],
 )

@@ -302,7 +302,9 @@ def test_dropped_producer_says_so_and_ends(broker: Broker, in_cycle: bool) -> No
     ):
         noted = drop(broker, in_cycle=in_cycle)
         gc.collect()
-        assert isinstance(noted.next()[1], ProducerClosedError)
+        error = noted.next()[1]
+        assert isinstance(error, ProducerClosedError)
+        assert "keep it until its records are delivered" in str(error)
 
 
 @pytest.mark.filterwarnings("always::ResourceWarning")

@@ -649,7 +649,13 @@ def test_N12_with_strategy_none_the_client_never_starts_over() -> None:
 
 @pytest.mark.parametrize(
     ("host", "known_as"),
-    [("a\r\nWARNING b", "a  WARNING b"), ("h" * 30_000, "h" * 255 + "..."), ("b-1.kafka", "b-1.kafka")],
+    [
+        ("a\r\nWARNING b", "a  WARNING b"),
+        ("h" * 30_000, "h" * 255 + "..."),
+        ("b-1.kafka", "b-1.kafka"),
+        ("[::1]", "::1"),
+        ("::1", "::1"),
+    ],
 )
 def test_names_of_hosts_are_printable_and_bounded(host: str, known_as: str) -> None:
     known = knowing()

@@ -1088,3 +1088,16 @@ def test_any_node_requests_use_the_first_lane() -> None:
     assert shell.connections.least_loaded(shell.now_ns) is not None
     shell.ready(3)
     assert shell.connections.least_loaded(shell.now_ns) == 3
+
+
+@pytest.mark.parametrize("port", [70_000, 65_536, -1, 2**31 - 1])
+def test_an_advertised_port_that_is_none_is_not_connected_to(port: int) -> None:
+    """Resolvers would take 4464 for 70000."""
+    shell = Shell()
+    shell.connections.set_nodes({1: Node(1, "broker", port, None)})
+    shell.connections.connect(1, shell.now_ns)
+    assert not shell.connections.is_connected(1)
+    assert shell.connections.delay_ns(1, shell.now_ns) > 0
+    text = str(shell.connections.last_failure)
+    assert f"{port} is no port (0 to 65535)" in text
+    assert "advertised.listeners" in text
