@@ -170,6 +170,7 @@ class SerializedColumns:
             return self._made(piece)
         except RowError as fault:
             self._fault = SerializationError(fault.text(self._first_row))
+            self._fault.row = self._first_row + fault.row
             self._fault.__cause__ = fault.__cause__
             return self._made(piece.slice(0, fault.row))
         except BaseException as error:

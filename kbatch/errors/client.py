@@ -58,7 +58,15 @@ class BufferExhaustedError(KafkaTimeoutError):
 
 
 class SerializationError(KafkaError, ValueError):
-    """A key or value could not be converted to bytes: the text says why; correct it or its serializer."""
+    """A key or value could not be converted to bytes: the text says why; correct it or its serializer.
+
+    Attributes
+    ----------
+    row : int or None
+        The number of the row in a table, from 0.
+    """
+
+    row: int | None = None
 
 
 class DeserializationError(KafkaError, ValueError):

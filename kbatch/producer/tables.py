@@ -20,6 +20,7 @@ from kbatch._native.batch.table_outcome import TableOutcome
 from kbatch._native.send.accumulator import Refusal
 from kbatch._native.send.table_sender import TableSender
 from kbatch.errors import DeliveryError, KafkaError, KafkaTimeoutError, SerializationError
+from kbatch.errors.rows import InvalidRowError
 from kbatch.producer.deliveries import future_of
 from kbatch.producer.runtime import check_topic
 from kbatch.waiting.deadline import Deadline
@@ -130,7 +131,8 @@ class TableSending:
         Raises
         ------
         TypeError, ValueError, KafkaError
-            No row was accepted, for this reason.
+            No row was accepted, for this reason. An InvalidRowError, or a SerializationError with a `row`, is
+            about the row of that number.
         """
         from kbatch.column_serializers.roles import reading, record_columns  # only table users pay its memory
 
@@ -324,6 +326,8 @@ def _as_kafka_error(error: BaseException) -> KafkaError:
     made: KafkaError
     if isinstance(error, Exception):
         made = SerializationError(f"the row was not sent, because reading the table failed: {error}")
+        if isinstance(error, InvalidRowError):
+            made.row = error.row
     else:
         how = "interrupted" if isinstance(error, KeyboardInterrupt) else "cancelled"
         made = KafkaError(f"the row was not sent, because sending the table was {how}")

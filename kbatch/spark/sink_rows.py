@@ -8,7 +8,6 @@ error that names it; the number counts the rows of the task from 0.
 
 from __future__ import annotations
 
-import re
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -20,7 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.datasource import WriterCommitMessage
 
-from kbatch.errors import KafkaError
+from kbatch.errors import KafkaError, SerializationError
+from kbatch.errors.rows import InvalidRowError
 from kbatch.producer.tables import TableDelivery
 from kbatch.producer.threads import Producer
 from kbatch.spark.sink_columns import NULL_TOPIC
@@ -158,12 +158,11 @@ class RowSender:
     ) -> TableDelivery:
         try:
             return self._producer.send_table(topic, part)
-        except (ValueError, TypeError) as error:  # nothing was accepted; the text names the row of the part
-            named = re.search(r"\brow (\d+)", str(error))
-            row = int(named[1]) if named else 0
-            number = first_row + (row if rows is None else rows[row].as_py())
-            raise type(error)(f"{self._place(number)}, topic {topic}: {error}") from error
-        except KafkaError as error:
+        except InvalidRowError as error:  # nothing was accepted
+            number = first_row + (error.row if rows is None else rows[error.row].as_py())
+            text = f"{self._place(number)}, topic {topic}: {error}"
+            raise InvalidRowError(text, number) from error
+        except (KafkaError, ValueError, TypeError) as error:
             error.add_note(f"{self._place(first_row)} and later ones, topic {topic}, were not accepted")
             raise
 
@@ -187,9 +186,11 @@ class RowSender:
         (topic,) = report.topics
         if report.failed_rows:
             row, error = next(iter(report.errors.items()))
-            where = (
-                f"{self._place(sent.number(row))}, topic {topic}, Kafka partition {report.partitions[row]}"
-            )
+            if isinstance(error, SerializationError) and error.row is not None:
+                row = error.row  # of one that ended the table; those before it were not sent either
+            where = f"{self._place(sent.number(row))}, topic {topic}"
+            if (partition := int(report.partitions[row])) >= 0:  # else it failed before one was chosen
+                where += f", Kafka partition {partition}"
             failed = error.marked()
             failed.args = (f"{where}: {error} ({report.failed_rows} rows of one Arrow batch failed)",)
             raise failed from error

@@ -28,6 +28,7 @@ from kbatch._native.codec.memory cimport grown
 import time
 
 from kbatch._native.arrow.arrow import header_faults
+from kbatch.errors.rows import InvalidRowError
 
 cdef int64_t BLOCK_HEADERS = 65536
 
@@ -181,4 +182,5 @@ cdef class TableColumns:
         return partition
 
     cdef int refuse(self, str name, int64_t row, str why) except -1 with gil:
-        raise ValueError(f"column {name!r}, row {self.rows_before + row}: {why}")
+        row += self.rows_before
+        raise InvalidRowError(f"column {name!r}, row {row}: {why}", row)

@@ -155,6 +155,7 @@ def test_rows_before_a_bad_one_are_sent_and_the_others_fail(broker: Broker) -> N
     assert list(report.errors) == list(range(20_000, 50_000))
     error = report.errors[20_000]
     assert isinstance(error, SerializationError) and str(error) == "column 'n', row 20000: it is odd"
+    assert error.row == 20000
 
 
 def test_a_bad_first_row_is_raised(broker: Broker) -> None:

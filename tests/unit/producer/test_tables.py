@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import pickle
 import resource
 import sys
 import threading
@@ -29,6 +30,7 @@ from kbatch.errors import (
     SerializationError,
     UnknownTopicOrPartitionError,
 )
+from kbatch.errors.rows import InvalidRowError
 from kbatch.interceptors import Interceptor
 from kbatch.producer.tables import TableDelivery, TableReport
 from kbatch.testing import Broker
@@ -295,8 +297,9 @@ def test_nothing_is_accepted_of_what_cannot_be_sent(broker: Broker) -> None:
     data = numbered(3).append_column("partition", pa.array([0, PARTITIONS, 1], pa.int32()))
     with producing(broker, max_block_ms=1000) as producer:
         know(producer, TOPIC)
-        with pytest.raises(ValueError, match=r"column 'partition', row 1: partition 4 is out of range 0..3"):
+        with pytest.raises(InvalidRowError, match="column 'partition', row 1: partition 4 is") as raised:
             producer.send_table(TOPIC, data)
+        assert raised.value.row == pickle.loads(pickle.dumps(raised.value)).row == 1
         with pytest.raises(TypeError, match="column 'value' must be binary"):
             producer.send_table(TOPIC, pa.table({"value": [1]}))
         with pytest.raises(TypeError, match=r"data must have __arrow_c_stream__"):
@@ -333,6 +336,7 @@ def test_faulty_row_after_accepted_ones_ends_the_table(broker: Broker) -> None:
         assert report.partitions.tolist() == [0, 0, -1, -1, -1, -1]
         error = report.errors[2]
         assert isinstance(error, SerializationError) and isinstance(error.__cause__, ValueError)
+        assert error.row == 3
         assert "column 'timestamp', row 3: is before 1970" in str(error)
         assert len(report.errors) == 4
 
