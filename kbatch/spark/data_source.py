@@ -13,6 +13,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from kbatch.spark.exactly_once import check_topics
 from kbatch.spark.failed_stream import FailedStreamReader
 from kbatch.spark.sink import KbatchWriter
 from kbatch.spark.sink_columns import check_columns
@@ -90,6 +91,8 @@ class KbatchDataSource(DataSource):
     def _sink_options(self, schema: StructType, *, streaming: bool) -> SinkOptions:
         options = read_options(self.options, streaming=streaming)
         check_columns(schema, options.topic, ignores_unknown=options.ignores_unknown)
+        if options.exactly_once:
+            check_topics(options)
         return options
 
     def _source_options(self, schema: StructType, *, streaming: bool) -> SourceOptions:

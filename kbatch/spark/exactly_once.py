@@ -18,6 +18,10 @@ older than the topic, which nothing here can repair.
 The transaction begins with a claim, the offset that the marker will replace. While it is open, brokers report
 the offset as unstable (KIP-447), so others see that an attempt is at work.
 
+The job's commit, or its abort if tasks had ended, leaves a marker of its own in the group
+<prefix>.<app_id>.<sink>.tasks: the version and the number of tasks. Spark tells no task how many there are.
+So a repetition with more tasks is found by those that the first run had not: they refuse before they write.
+
 A fenced attempt does not fail, which would count towards spark.task.maxFailures: a newer one has its rows. It
 waits until the marker says so, or until Spark kills it. But Spark may have given up the newer attempt while
 it was connecting, so that it never commits. If there is neither a marker nor a claim, no attempt has the
@@ -36,6 +40,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from kbatch._native.arrow.row_hashes import digest_rows
+from kbatch.config import CONSUMER_KEYS, ProducerConfig
+from kbatch.consumer.topic_reader import TopicReader
 from kbatch.errors import (
     DeliveryError,
     InvalidProducerEpochError,
@@ -66,10 +72,21 @@ CLAIM = "claim"
 _DIGEST_MODULUS = 2**64
 
 
+# Time for which the driver waits for brokers to create a topic.
+CREATE_SECONDS = 10.0
+# Time for which a topic that was there is taken to be there: streams ask for each micro-batch, twice.
+THERE_SECONDS = 60.0
+
+
 def write_name(prefix: str, app_id: str, sink: str) -> str:
     """Return the prefix of the names of a write's tasks; different for different writes."""
     escaped = app_id.replace("%", "%25").replace(".", "%2E")
     return f"{prefix}.{escaped}.{sink}."
+
+
+def job_group(prefix: str, app_id: str, sink: str) -> str:
+    """Return the group of the marker of a write's jobs."""
+    return write_name(prefix, app_id, sink) + "tasks"
 
 
 @dataclass(frozen=True)
@@ -91,10 +108,33 @@ class Marker:
             content = json.loads(committed.metadata)
             return cls(committed.offset, content["rows"], int(content["digest"], 16))
         except (ValueError, KeyError, TypeError) as error:
-            raise ValueError(
-                f"group {group} has offset {committed.offset} with metadata {committed.metadata!r}, "
-                "which kbatch did not write; choose another transactional.id.prefix, or delete the group"
-            ) from error
+            raise _foreign(group, committed) from error
+
+
+def _foreign(group: str, committed: OffsetAndMetadata) -> ValueError:
+    return ValueError(
+        f"group {group} has offset {committed.offset} with metadata {committed.metadata!r}, "
+        "which kbatch did not write; choose another transactional.id.prefix, or delete the group"
+    )
+
+
+@dataclass(frozen=True)
+class JobMarker:
+    """A record of a job that has ended: the version, and how many tasks it had."""
+
+    version: int
+    tasks: int
+
+    def to_offset(self) -> OffsetAndMetadata:
+        return OffsetAndMetadata(self.version, json.dumps({"tasks": self.tasks}))
+
+    @classmethod
+    def of(cls, group: str, committed: OffsetAndMetadata) -> JobMarker:
+        """Parse a committed offset; raise ValueError if it is not such a marker."""
+        try:
+            return cls(committed.offset, int(json.loads(committed.metadata)["tasks"]))
+        except (ValueError, KeyError, TypeError) as error:
+            raise _foreign(group, committed) from error
 
 
 class Digest:
@@ -140,6 +180,7 @@ class TaskWrite:
         self._write = f"{options.sink!r} of {app_id!r}, version {version}"
         self._version = version
         self._name = f"{write_name(options.prefix, app_id, options.sink)}{report.task}"
+        self._job_group = job_group(options.prefix, app_id, options.sink)
         self._place = TopicPartition(options.marker_topic, 0)
         self._digest = Digest(options.topic, report.task)
         report.app_id, report.version = app_id, version
@@ -166,6 +207,8 @@ class TaskWrite:
             assert marker is not None
             self._skip(batches, marker)
             return
+        with self._report.stage("connect"):
+            self._check_number(producer)
         deadline = time.monotonic() + GIVES_UP_AT * producer.config.transaction_timeout_ms / 1000
         producer.begin_transaction()
         with self._report.stage("connect"):
@@ -211,13 +254,30 @@ class TaskWrite:
         if marker is None or marker.version < self._version:
             return False
         if marker.version > self._version:
-            raise ValueError(
-                f"{self._write}: version {marker.version} was written before, by Spark partition "
-                f"{self._report.task}. A checkpoint older than the topic was restored, or txnversion does "
-                "not grow, so later rows cannot be distinguished from new ones; go on with another "
-                "checkpoint or txnappid, and remove duplicates by hand"
-            )
+            raise self._outdated(marker.version, f", by Spark partition {self._report.task}")
         return True
+
+    def _outdated(self, version: int, by: str = "") -> ValueError:
+        return ValueError(
+            f"{self._write}: version {version} was written before{by}. A checkpoint older than the topic was "
+            "restored, or txnversion does not grow, so later rows cannot be distinguished from new ones; go "
+            "on with another checkpoint or txnappid, and remove duplicates by hand"
+        )
+
+    def _check_number(self, producer: Producer) -> None:
+        """Raise ValueError if this version was begun before with fewer tasks, none of which was this one."""
+        found = producer.committed_offsets(self._job_group, [self._place]).get(self._place)
+        if found is None:
+            return
+        job = JobMarker.of(self._job_group, found)
+        if job.version > self._version:
+            raise self._outdated(job.version)
+        if job.version == self._version and self._report.task >= job.tasks:
+            raise ValueError(
+                f"{self._write}: it was written before by {job.tasks} tasks, and now there are more: this is "
+                f"Spark partition {self._report.task}. Nothing was written by it. Repeat a batch with as "
+                "many partitions, from the same input"
+            )
 
     def _skip(self, batches: Iterable[pa.RecordBatch], marker: Marker) -> None:
         """Write nothing, and compare the input with the rows written before."""
@@ -321,6 +381,59 @@ def check_other_tasks(options: SinkOptions, app_id: str, version: int, tasks: se
                     f"written {marker.rows} rows, and now there are {len(tasks)} tasks; the topic may have "
                     "rows twice. Repeat a batch with as many partitions, from the same input"
                 )
+
+
+def note_tasks(options: SinkOptions, app_id: str, version: int, tasks: int) -> None:
+    """Leave the marker of a job that has ended, unless an earlier run of this version has. KafkaError if
+    brokers do not take it.
+    """
+    group = job_group(options.prefix, app_id, options.sink)
+    place = TopicPartition(options.marker_topic, 0)
+    with TopicReader(_of_readers(options.settings)) as reader:
+        found = reader.groups.offsets(group).get(place)
+        if found is not None and found.committed.offset == version:
+            return
+        reader.groups.commit_offsets(group, {place: JobMarker(version, tasks).to_offset()})
+
+
+def _of_readers(settings: Mapping[str, object]) -> dict[str, object]:
+    """Return the settings of a producer that a client that reads has too."""
+    config = ProducerConfig(settings)
+    return {name: getattr(config, name.replace(".", "_")) for name in config.given if name in CONSUMER_KEYS}
+
+
+_there_until: dict[tuple[str, object], float] = {}
+
+
+def check_topics(options: SinkOptions) -> None:
+    """Raise ValueError unless the topics of a write are there, or brokers create them now, as they do at the
+    first record. Otherwise each task would wait for max.block.ms.
+    """
+    now = time.monotonic()
+    servers = options.settings.get("bootstrap.servers")
+    names = {options.marker_topic, options.topic or options.marker_topic}
+    unsure = {name for name in names if now >= _there_until.get((name, servers), now)}
+    if not unsure:
+        return
+    with TopicReader(_of_readers(options.settings)) as reader:
+        missing = unsure - reader.describe(sorted(unsure)).keys()
+    for name in sorted(missing):
+        _create(options, name)
+    _there_until.update({(name, servers): now + THERE_SECONDS for name in unsure})
+
+
+def _create(options: SinkOptions, topic: str) -> None:
+    """Let brokers create a topic, if they do so for topics that they do not know."""
+    wait_ms = str(int(CREATE_SECONDS * 1000))
+    with Producer({**asking(options.settings), "max.block.ms": wait_ms}) as producer:
+        try:
+            producer.partitions_for(topic)
+        except KafkaTimeoutError as error:
+            name = "topic" if topic == options.topic else "marker.topic"
+            raise ValueError(
+                f"option {name!r}: there is no topic {topic}, and brokers do not create it "
+                f"(auto.create.topics.enable); create it before a write with delivery=exactly_once"
+            ) from error
 
 
 def _last_marker(

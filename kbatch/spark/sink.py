@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from kbatch.spark.sink_jobs import BATCH_ID, Job, aborted, commit_job, local_property, log, write_rows
+from kbatch.spark.sink_jobs import BATCH_ID, Job, abort_job, commit_job, local_property, write_rows
 from kbatch.spark.sink_options import SinkOptions
 from kbatch.spark.sink_rows import TaskReport
 
@@ -42,4 +42,4 @@ class KbatchWriter(DataSourceArrowWriter):
         commit_job(self._options, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        log(aborted(messages))
+        abort_job(self._options, messages)

@@ -10,8 +10,9 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
+from kbatch.errors import KafkaError
 from kbatch.producer.threads import Producer
-from kbatch.spark.exactly_once import TaskWrite, check_other_tasks, closing_now
+from kbatch.spark.exactly_once import TaskWrite, check_other_tasks, closing_now, note_tasks
 from kbatch.spark.sink_options import SinkOptions
 from kbatch.spark.sink_rows import RowSender, TaskReport
 
@@ -51,6 +52,7 @@ def commit_job(options: SinkOptions, messages: list[WriterCommitMessage | None])
     if options.exactly_once and reports:
         job = Job(reports[0].app_id, reports[0].version)
         check_other_tasks(options, *job, {report.task for report in reports})
+        _note_tasks(options, reports[0], len(messages))
     log(summary(options, reports))
     if reports and all(report.skipped for report in reports) and any(report.records for report in reports):
         log(
@@ -88,12 +90,24 @@ def log(line: str) -> None:
     print(f"kbatch: {line}", file=sys.stderr, flush=True)
 
 
-def aborted(messages: list[WriterCommitMessage | None]) -> str:
+def abort_job(options: SinkOptions, messages: list[WriterCommitMessage | None], name: str = "") -> None:
+    """Log the end of a job that failed. Rows stay in the topic, so a repetition must know how many tasks had
+    a part of them.
+    """
     reports = [message for message in messages if isinstance(message, TaskReport)]
-    return (
-        f"the write failed; {len(reports)} of {len(messages)} tasks were done; "
+    if options.exactly_once and reports:
+        _note_tasks(options, reports[0], len(messages))
+    log(
+        f"{name}the write failed; {len(reports)} of {len(messages)} tasks were done; "
         f"{sum(report.records for report in reports)} records stay in the topic"
     )
+
+
+def _note_tasks(options: SinkOptions, report: TaskReport, tasks: int) -> None:
+    try:
+        note_tasks(options, report.app_id, report.version, tasks)
+    except KafkaError as error:  # the job is none the worse; a repetition with more tasks is found later
+        log(f"warning: the number of tasks was not kept: {error}")
 
 
 def local_property(name: str) -> str | None:

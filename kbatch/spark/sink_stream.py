@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
-from kbatch.spark.sink_jobs import BATCH_ID, Job, aborted, commit_job, local_property, log, write_rows
+from kbatch.spark.sink_jobs import BATCH_ID, Job, abort_job, commit_job, local_property, write_rows
 from kbatch.spark.sink_options import SinkOptions
 from kbatch.spark.sink_rows import TaskReport
 
@@ -32,4 +32,4 @@ class KbatchStreamWriter(DataSourceStreamArrowWriter):
         commit_job(self._options, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        log(f"batch {batchId}: {aborted(messages)}")
+        abort_job(self._options, messages, f"batch {batchId}: ")

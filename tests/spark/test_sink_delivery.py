@@ -83,6 +83,13 @@ def test_other_rows_under_the_same_version_are_refused(spark: SparkSession, sink
     assert sink.values() == ALL
 
 
+def test_more_tasks_under_the_same_version_write_nothing(spark: SparkSession, sink: Sink) -> None:
+    sink.write_once(numbers(spark, tasks=1))
+    with pytest.raises(PySparkException, match=r"rows with digest|was written before by 1 tasks"):
+        sink.write_once(numbers(spark, tasks=4))
+    assert sink.values() == ALL
+
+
 def test_two_writes_of_a_batch_need_names(spark: SparkSession, sink: Sink, tmp_path: Path) -> None:
     frame = stream(spark, tmp_path, batches=1)
 

@@ -10,9 +10,10 @@ import pyarrow as pa
 import pytest
 
 from kbatch import Producer, TopicPartition
-from kbatch.errors import InvalidTxnTimeoutError, KafkaError, KafkaTimeoutError, RecordTooLargeError
+from kbatch.errors import InvalidTxnTimeoutError, KafkaError, KafkaTimeoutError
 from kbatch.spark import exactly_once
-from kbatch.spark.exactly_once import Marker, TaskWrite, check_other_tasks, write_name
+from kbatch.spark.exactly_once import Marker, TaskWrite, check_other_tasks, check_topics, write_name
+from kbatch.spark.sink_jobs import abort_job, commit_job
 from kbatch.spark.sink_options import read_options
 from kbatch.spark.sink_rows import PartitionOffsets, RowSender, TaskReport
 from kbatch.testing import Broker
@@ -96,13 +97,37 @@ def test_a_wrong_row_is_named(producer: Producer, columns: dict[str, Any], messa
     assert str(raised.value).startswith(message)
 
 
+def test_an_error_of_no_row_names_none(broker: Broker) -> None:
+    partitioner = "org.apache.kafka.clients.producer.RoundRobinPartitioner"
+    with Producer(bootstrap_servers=broker.bootstrap_servers, partitioner_class=partitioner) as producer:
+        report = TaskReport(3, 0)
+        report.records = 4000
+        with pytest.raises(ValueError) as raised:
+            RowSender(producer, report, "t").send(values(1, 2))
+    assert str(raised.value).startswith("partitioner.class cannot choose for rows of tables")
+    (note,) = raised.value.__notes__
+    assert note == "Spark partition 3, row 4000 and later ones, topic t, were not accepted"
+
+
 def test_a_row_that_fails_is_named(broker: Broker) -> None:
     with Producer(bootstrap_servers=broker.bootstrap_servers, max_request_size=1000) as producer:
         rows = RowSender(producer, TaskReport(5, 0), "t")
         rows.send(values(*range(10)))
-        with pytest.raises((RecordTooLargeError, KafkaError), match="Spark partition 5, row 11"):
+        with pytest.raises(KafkaError, match=r"Spark partition 5, row 11, topic t(, Kafka partition \d)?: "):
             rows.send(pa.record_batch({"value": [b"", bytes(2000), b""]}))
             rows.flush()
+
+
+def test_row_that_ends_a_table_is_named(producer: Producer) -> None:
+    """Rows before it are accepted, and those of its own block are not."""
+    count = 40_000
+    rows = RowSender(producer, TaskReport(5, 0), "u")
+    times = pa.array([*range(count - 1), -5], pa.int64())
+    with pytest.raises(
+        KafkaError, match=f"Spark partition 5, row {count - 1}, topic u: .*row {count - 1}: is "
+    ):
+        rows.send(values(*range(count), timestamp=times))
+        rows.flush()
 
 
 def test_a_row_that_a_broker_refuses_is_named(broker: Broker, producer: Producer) -> None:
@@ -301,20 +326,62 @@ def test_tasks_that_are_gone_are_found(broker: Broker) -> None:
         task(broker, number=number)[0].run([values(number)])
     write, _ = task(broker, number=9, version=1)
     write.run([values(9)])
-    options = read_options(
-        {
-            "kafka.bootstrap.servers": broker.bootstrap_servers,
-            "topic": "t",
-            "delivery": "exactly_once",
-            "txnappid": "app",
-            "txnversion": "0",
-        },
-        streaming=False,
-    )
+    options = write._options
     check_other_tasks(options, "app", 0, {0, 1, 2})
     check_other_tasks(options, "another", 0, set())
     with pytest.raises(ValueError, match="Spark partition 2 had written 1 rows, and now there are 2 tasks"):
         check_other_tasks(options, "app", 0, {0, 1})
+
+
+def test_task_that_an_earlier_run_had_not_refuses_before_it_writes(broker: Broker) -> None:
+    write, first = task(broker)
+    write.run([values(1, 2)])
+    abort_job(write._options, [first, None])
+    write, second = task(broker, number=1)  # of the two tasks that there were
+    write.run([values(3)])
+    commit_job(write._options, [first, second])
+    for _ in range(2):
+        with pytest.raises(ValueError, match=r"was written before by 2 tasks, .* this is Spark partition 2"):
+            task(broker, number=2)[0].run([values(2)])
+        abort_job(write._options, [first, second, None])  # which does not change what the first run was
+    assert committed(broker) == [1, 2, 3]
+    write, other = task(broker, number=2, version=1)
+    write.run([values(4)])
+    commit_job(write._options, [other])
+    with pytest.raises(ValueError, match="version 0: version 1 was written before"):
+        task(broker, number=3)[0].run([values(5)])
+
+
+def test_number_of_tasks_that_brokers_do_not_keep_fails_no_job(
+    broker: Broker, capfd: pytest.CaptureFixture[str]
+) -> None:
+    write, report = task(broker)
+    write.run([values(1)])
+    broker.fail_next("OffsetCommit", error="GROUP_AUTHORIZATION_FAILED", times=1)
+    commit_job(write._options, [report])
+    assert "warning: the number of tasks was not kept: " in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("named", ["topic", "marker.topic"])
+def test_missing_topic_is_an_error_of_the_driver(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, named: str
+) -> None:
+    monkeypatch.setattr(exactly_once, "CREATE_SECONDS", 0.2)
+    write, _ = task(broker, **{named: "missing"})
+    with pytest.raises(ValueError, match=rf"option '{named}': there is no topic missing, and brokers do not"):
+        check_topics(write._options)
+    broker.create_topic("missing", 1)
+    check_topics(write._options)
+
+
+def test_missing_topics_are_created_as_at_the_first_record() -> None:
+    with Broker() as broker:
+        write, _ = task(broker, topic="rows", **{"marker.topic": "markers"})
+        check_topics(write._options)
+        assert broker.records("rows") == broker.records("markers") == []  # which are there
+        count = len(broker.requests())
+        check_topics(write._options)
+        assert len(broker.requests()) == count  # for a while it is known that they are there
 
 
 def test_what_a_task_that_is_gone_has_open_is_aborted(
