@@ -240,9 +240,12 @@ class Runtime(ClientRuntime):
         if metadata is not None and partition is not None:
             count = len(metadata.partitions)
             return f"topic {topic} has no partition {partition} {waited}: it has {count}, numbered from 0"
-        if self.engine.snapshot.nodes:
-            return f"there is no metadata of topic {topic} {waited}: brokers answer, but know no such topic"
         failure = self.engine.last_connection_failure
+        if self.engine.snapshot.nodes:
+            text = f"there is no metadata of topic {topic} {waited}: "
+            if self.engine.is_answered(topic) or failure is None:
+                return text + "brokers answer, but know no such topic"
+            return text + str(failure)
         servers = ", ".join(self.config.bootstrap_servers)
         text = f"there is no metadata of topic {topic} {waited}: none of {servers} has sent any"
         return text + (f"; {failure}" if failure else "")

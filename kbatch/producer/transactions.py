@@ -159,7 +159,7 @@ class TransactionCalls:
         if not is_done:
             self._runtime.check_login(None)
             failure = self._engine.last_connection_failure
-            obstacle = f"the last connection failed: {failure}" if failure else self._transactions.obstacle
+            obstacle = str(failure) if failure else self._transactions.obstacle
             seconds = self._config.max_block_ms / 1000 if timeout is None else timeout
             raise KafkaTimeoutError(
                 f"{name}() timed out after {seconds} s and goes on; call it again for its outcome"

@@ -30,6 +30,10 @@ CLIENT_THROTTLES_FROM = {
     messages.EndTxnRequest.api_key: 1,
     messages.TxnOffsetCommitRequest.api_key: 1,
 }
+# The longest time for which one answer keeps requests from a node. Kafka computes throttling over a window of
+# 11 seconds (quota.window.num), and bounds that of requests by one second; only a batch that is many times a
+# quota takes longer. A broker that still does not read by then lets requests wait, which is seen and told.
+MAX_THROTTLE_NS = 60_000 * NS_PER_MS
 _UNSUPPORTED_VERSION = int(ErrorCode.UNSUPPORTED_VERSION).to_bytes(2, "big")
 
 
@@ -133,9 +137,9 @@ class VersionsReader:
 
 
 def throttle_ns(request: Request, answer: Any) -> int:
-    """Return the time for which the node's answer forbids requests."""
+    """Return the time for which the node's answer forbids requests, at most MAX_THROTTLE_NS."""
     throttle_time_ms: int = getattr(answer, "throttle_time_ms", 0)
     if throttle_time_ms <= 0:
         return 0
     first = CLIENT_THROTTLES_FROM.get(request.kind.api_key, 0)
-    return throttle_time_ms * NS_PER_MS if request.api_version >= first else 0
+    return min(throttle_time_ms * NS_PER_MS, MAX_THROTTLE_NS) if request.api_version >= first else 0

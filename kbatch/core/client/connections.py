@@ -85,6 +85,7 @@ from kbatch.errors import (
     KafkaTimeoutError,
     NetworkError,
     ProtocolError,
+    ThrottlingQuotaExceededError,
     UnsupportedVersionError,
     error_of,
 )
@@ -110,6 +111,9 @@ _CHECK_BOOTSTRAP = "; check bootstrap.servers and the name service"
 _CHECK_ADVERTISED = (
     "; this address comes from the broker's advertised.listeners, which must have one that clients can reach"
 )
+# A throttle that is logged. Shorter ones are how quotas work.
+_LONG_THROTTLE_NS = 1_000 * NS_PER_MS
+_THROTTLE = "throttle"
 _Place = tuple[int, str, int]  # a node's id, host and port
 # Places that are remembered: nodes that are gone but backed off, and places that have answered.
 _MAX_PLACES = 1000
@@ -281,6 +285,16 @@ class Connections:
                 for state in self._candidates
             )
             or any(state.is_connected for state in self._states())
+        )
+
+    def hindrance(self, now_ns: int) -> KafkaError | None:
+        """Return what keeps requests from a node: that it throttles this client, or the last failure."""
+        throttled = max(self._states(), key=lambda state: state.throttled_until_ns)
+        left_ns = throttled.throttled_until_ns - now_ns
+        if left_ns <= 0:
+            return self.last_failure
+        return ThrottlingQuotaExceededError(
+            f"{throttled} throttles this client, by a quota of the cluster, for another {left_ns / 1e9:.1f} s"
         )
 
     def is_hopeful(self) -> bool:
@@ -938,12 +952,22 @@ class Connections:
             return
         throttled_ns = throttle_ns(request, message)
         if throttled_ns:
-            state.throttled_until_ns = max(state.throttled_until_ns, now_ns + throttled_ns)
-            for waiting in connection.in_flight:
-                waiting.deadline_ns += throttled_ns
+            self._throttle(state, connection, throttled_ns, now_ns)
+        elif state.throttled_until_ns and now_ns >= state.throttled_until_ns:
+            state.throttled_until_ns = 0
+            self._faults.end((_place(state.node), _THROTTLE), f"{state} throttles no more", now_ns)
         self._note_served(state, now_ns)
         request.handle(Response(request, message, None, now_ns))
         self._note_request_done(state, connection, now_ns)
+
+    def _throttle(self, state: NodeState, connection: Connection, throttled_ns: int, now_ns: int) -> None:
+        """Keep requests from the node for a time, in which those in flight do not time out."""
+        state.throttled_until_ns = max(state.throttled_until_ns, now_ns + throttled_ns)
+        for waiting in connection.in_flight:
+            waiting.deadline_ns += throttled_ns
+        if throttled_ns >= _LONG_THROTTLE_NS:
+            text = f"{state} throttles this client for {throttled_ns / 1e9:.1f} s, by a quota of the cluster"
+            self._faults.note((_place(state.node), _THROTTLE), text, now_ns)
 
     def _note_request_done(self, state: NodeState, connection: Connection, now_ns: int) -> None:
         """After a request: if none is left, start the idle time, or close a leaving node's connection."""

@@ -93,6 +93,7 @@ class ClientEngine:
         # rates are right only if counters are read at least once a window
         self._observe_every_ns = config.metrics_sample_window_ms * 1_000_000 // 2
         self._observe_ns = now_ns
+        self._ran_ns = now_ns  # of the last `run`
         registry.gauge("metadata-age", lambda now_ms: now_ms / 1000 - self.snapshot.updated_ns / 1e9)
 
     # For any thread
@@ -118,8 +119,14 @@ class ClientEngine:
 
     @property
     def last_connection_failure(self) -> KafkaError | None:
-        """The error of the last failed connection; None if one became ready since."""
-        return self._connections.last_failure
+        """The error of a node that throttles the client, or of the last failed connection; None if one became
+        ready since.
+        """
+        return self._connections.hindrance(self._ran_ns)
+
+    def is_answered(self, topic: str) -> bool:
+        """True if brokers have said which partitions the topic has, or that they do not know it."""
+        return self._cluster.is_answered(topic)
 
     @property
     def authentication_error(self) -> KafkaError | None:
@@ -184,6 +191,7 @@ class ClientEngine:
 
     def run(self, now_ns: int) -> None:
         """Do all work that is possible now."""
+        self._ran_ns = now_ns
         while self._commands:
             self._commands.popleft()(now_ns)
             self._command_count += 1

@@ -172,7 +172,7 @@ class TopicCalls:
             self._look_at(count, now_ns)
         for listing in self._listings:
             if now_ns >= listing.deadline_ns:
-                self._finish(listing, self._late(listing, listing.last_error))
+                self._finish(listing, self._late(listing, listing.last_error, now_ns))
             elif not listing.pending.is_in_flight and now_ns >= listing.pending.not_before_ns:
                 self._request_topics(listing, now_ns)
         self._counts = [each for each in self._counts if not each.is_done]
@@ -198,8 +198,8 @@ class TopicCalls:
         call.finish(error)
         self._on_change()
 
-    def _late(self, call: Call, last_error: KafkaError | None) -> KafkaTimeoutError:
-        cause = last_error or self._connections.last_failure or self._cluster.last_error
+    def _late(self, call: Call, last_error: KafkaError | None, now_ns: int) -> KafkaTimeoutError:
+        cause = last_error or self._connections.hindrance(now_ns) or self._cluster.last_error
         reason = f"; the last error was: {cause}" if cause is not None else ""
         error = KafkaTimeoutError(
             f"{call.name}: no answer after default.api.timeout.ms={self._timeout_ms}{reason}"
@@ -216,7 +216,7 @@ class TopicCalls:
             call.answer = count
             self._finish(call, error)
         elif now_ns >= call.deadline_ns:
-            self._finish(call, self._late(call, None))
+            self._finish(call, self._late(call, None, now_ns))
         else:
             self._cluster.want(call.topic, now_ns)
 

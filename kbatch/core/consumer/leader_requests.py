@@ -342,7 +342,7 @@ class LeaderRequests:
 
     def _late(self, request: LeaderRequest, now_ns: int) -> KafkaTimeoutError:
         waited_ms = (now_ns - request.created_ns) // 1_000_000
-        cause = request.last_error or self._connections.last_failure or self._cluster.last_error
+        cause = request.last_error or self._connections.hindrance(now_ns) or self._cluster.last_error
         reason = f"; the last error was: {cause}" if cause is not None else ""
         error = KafkaTimeoutError(
             f"{request.partition}: no answer to {request.kind.__name__} within {waited_ms} ms "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any, Protocol
 
-from kbatch.errors import ErrorCode, KafkaError, KafkaTimeoutError, error_of
+from kbatch.errors import ErrorCode, KafkaError, KafkaTimeoutError, ThrottlingQuotaExceededError, error_of
 from kbatch.errors.words import shown
 
 if TYPE_CHECKING:
@@ -74,7 +74,8 @@ def expiry_error(
     if why:
         last += f"; {why}"
     if failure is not None:
-        last += f"; the last connection failed: {failure}"
+        is_throttled = isinstance(failure, ThrottlingQuotaExceededError)
+        last += f"; {failure}" if is_throttled else f"; the last connection failed: {failure}"
     error = KafkaTimeoutError(
         f"{batch.topic}-{batch.partition}: {batch.record_count} records were not delivered in "
         f"{(now_ns - batch.created_ns) // 1_000_000} ms since their batch was opened "

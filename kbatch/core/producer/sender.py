@@ -732,7 +732,7 @@ class Sender:
         self._give_up_where(is_lacking, error_of_batch)
 
     def _expiry_error(self, batch: ProducerBatch, entry: InFlight | None, now_ns: int) -> KafkaError:
-        failure = self._connections.authentication_error or self._connections.last_failure
+        failure = self._connections.authentication_error or self._connections.hindrance(now_ns)
         why = "" if entry is not None and entry.is_in_flight else self._why_unsent(batch)
         return expiry_error(batch, entry, self._config, now_ns, failure, why)
 

@@ -491,6 +491,32 @@ def test_D15_a_shorter_throttle_does_not_end_a_longer_one() -> None:
     assert shell.connections.delay_ns(-1, 0) == 5 * SECOND
 
 
+def test_throttle_is_bounded_logged_once_and_named_as_the_hindrance(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    shell = Shell()
+    peer = shell.ready()
+    shell.ask()
+    shell.ask()
+    shell.answer(peer, METADATA(throttle_time_ms=2**31 - 1))
+    assert shell.connections.delay_ns(-1, 0) == 60 * SECOND
+    shell.advance(20 * SECOND)
+    expected = "node -1 (a:9092) throttles this client, by a quota of the cluster, for another 40.0 s"
+    assert str(shell.connections.hindrance(shell.now_ns)) == expected
+    shell.answer(peer, METADATA(throttle_time_ms=30_000))
+    shell.advance(40 * SECOND)
+    assert shell.connections.hindrance(shell.now_ns) is None
+    shell.ask()
+    shell.answer(peer, METADATA())
+    shell.ask()
+    shell.answer(peer, METADATA(throttle_time_ms=999))  # how quotas work
+    assert [(each.levelname, each.message) for each in caplog.records] == [
+        ("WARNING", "node -1 (a:9092) throttles this client for 60.0 s, by a quota of the cluster"),
+        ("INFO", "node -1 (a:9092) throttles no more, after 60 s"),
+    ]
+
+
 # Idle connections
 
 

@@ -453,6 +453,17 @@ def test_D15_a_node_that_throttles_is_left_alone() -> None:
     assert s.waiting == ["b1"]
 
 
+def test_D15_error_of_a_batch_that_was_not_sent_says_throttled() -> None:
+    s = Sending(**SHORT).warmed()
+    s.send("b0")
+    s.answer(b0=OK, throttle_ms=20_000)
+    s.put("b1")
+    s.advance(2000)
+    text = str(s.error("b1"))
+    assert "never sent; node 1 (n1:9092) throttles this client" in text
+    assert text.endswith("for another 18.0 s")
+
+
 def test_D15_throttling_does_not_use_up_the_request_timeout() -> None:
     s = Sending(request_timeout_ms=1000).warmed()
     s.send("b0", "b1")
