@@ -2,7 +2,7 @@
 
 import struct
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from operator import index
 from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex
@@ -17,6 +17,8 @@ INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 # The limit of a string in a request (STRING, COMPACT_STRING).
 MAX_STRING_BYTES = 2**15 - 1
+# The id of a topic that has none, or whose id is unknown.
+NO_TOPIC_ID = bytes(16)
 
 __all__ = [
     "AcknowledgeType",
@@ -139,15 +141,21 @@ class OffsetAndMetadata:
         Free text that Kafka keeps with it.
     leader_epoch : int
         The leader epoch of the last record read; -1 if unknown.
+    topic_id : bytes
+        The id of the topic in which the offset is a position: it is not committed for another topic of the
+        same name. 16 zero bytes if it is unknown. It does not count in comparisons.
     """
 
     offset: int
     metadata: str = ""
     leader_epoch: int = -1
+    topic_id: bytes = field(default=NO_TOPIC_ID, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check_integer("offset", self.offset, 0, INT64_MAX)
         check_integer("leader_epoch", self.leader_epoch, -1, INT32_MAX)
+        if type(self.topic_id) is not bytes or len(self.topic_id) != len(NO_TOPIC_ID):
+            raise ValueError(f"topic_id must be {len(NO_TOPIC_ID)} bytes, got {self.topic_id!r}")
         if self.metadata is not None:  # which brokers treat as no text
             check_text("metadata", self.metadata)
 

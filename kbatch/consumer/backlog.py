@@ -23,7 +23,7 @@ from kbatch.core.consumer.partition_state import NO_EPOCH, GroupStart, OffsetSpe
 from kbatch.core.consumer.results import Failed, Fetched, Moved, Result
 from kbatch.errors import CorruptRecordError, DeserializationError, KafkaError
 from kbatch.network.decoding import Work
-from kbatch.records import OffsetAndMetadata, TopicPartition
+from kbatch.records import NO_TOPIC_ID, OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,12 +40,13 @@ Submit = Callable[[Callable[[], object]], object]
 
 
 class LastRead(NamedTuple):
-    """The offset before a position, and the leader epoch of the record there. A ConsumerRecord says both,
-    too.
+    """The offset before a position, the leader epoch of the record there, and the id of the topic. A
+    ConsumerRecord says all three, too.
     """
 
     offset: int
     leader_epoch: int = NO_EPOCH
+    topic_id: bytes = NO_TOPIC_ID
 
 
 @final
@@ -210,11 +211,12 @@ class Piece:
         result, decoded = self.result, self.decoded
         assert self.records is not None and isinstance(result, Fetched) and decoded is not None
         if end == decoded.row_count and decoded.error is None:
-            return LastRead(result.next_offset - 1, self.records.last_epoch)
+            return LastRead(result.next_offset - 1, self.records.last_epoch, result.topic_id)
         if self._ends is None:
             self._ends = Decoded.of(self.records, ENDS)
         (row,) = self._ends.rows(end - 1, 1)
-        return LastRead(*(column[0].as_py() for column in row.columns))
+        offset, leader_epoch = (column[0].as_py() for column in row.columns)
+        return LastRead(offset, leader_epoch, result.topic_id)
 
 
 @final
@@ -229,10 +231,12 @@ class Held(Place):
     start : Start or OffsetSpec or COMMITTED
         Where it begins.
     is_paused : bool
+    is_left_out : bool
+        True if the program has subscribed to other topics, and the group has not taken it back yet.
     queue : deque of Piece
     """
 
-    __slots__ = ("generation", "is_paused", "partition", "queue", "start")
+    __slots__ = ("generation", "is_left_out", "is_paused", "partition", "queue", "start")
 
     def __init__(
         self, partition: TopicPartition, generation: int, start: Start | OffsetSpec | GroupStart
@@ -241,9 +245,14 @@ class Held(Place):
         self.generation = generation
         self.start = start
         if isinstance(start, Start):
-            self.last = LastRead(start.offset - 1, start.leader_epoch)
-        self.is_paused = False
+            self.last = LastRead(start.offset - 1, start.leader_epoch, start.topic_id)
+        self.is_paused = self.is_left_out = False
         self.queue: deque[Piece] = deque()
+
+    @property
+    def is_silent(self) -> bool:
+        """True if no records of it are given to the program."""
+        return self.is_paused or self.is_left_out
 
     @property
     def position(self) -> int:
@@ -344,11 +353,13 @@ class Backlog:
     # Positions
 
     def place(self, held: Held) -> bool:
-        """True if the position of a partition is known; at first the engine finds it."""
-        if held.last is None:
+        """True if the position of a partition is known; at first the engine finds it, and the topic's id."""
+        if held.last is None or held.last.topic_id == NO_TOPIC_ID:
             state = self._engine.reading(held.partition)
             if state is not None and state.generation == held.generation and state.first_offset >= 0:
-                held.last = LastRead(state.first_offset - 1, state.first_epoch)
+                found = LastRead(state.first_offset - 1, state.first_epoch, state.first_topic_id)
+                if held.last is None or held.last.offset == found.offset:
+                    held.last = found
         return held.last is not None
 
     def positions(self, *, with_last: bool = True) -> dict[TopicPartition, OffsetAndMetadata]:
@@ -363,7 +374,7 @@ class Backlog:
                     before = self._before[held]
                     is_in_hand = self._is_iterating and last is not before
                     if is_in_hand or before is None:
-                        before = LastRead(last.offset - 1, last.leader_epoch)
+                        before = LastRead(last.offset - 1, last.leader_epoch, last.topic_id)
                     last = before
                 found[each] = offset_after(last)
         return found
@@ -385,7 +396,7 @@ class Backlog:
         for held, before in list(self._before.items()):
             is_read = self.held.get(held.partition) is held
             if is_read and before is not None and held.last is not before:
-                start = Start(before.offset + 1, before.leader_epoch)
+                start = start_after(before)
                 generation = self._engine.seek(held.partition, start)
                 self.hold(Held(held.partition, generation, start))
                 self._wake()
@@ -412,8 +423,15 @@ class Backlog:
         before = self.held.get(held.partition)
         self.held[held.partition] = held
         if before is not None:
-            held.is_paused = before.is_paused
+            held.is_paused, held.is_left_out = before.is_paused, before.is_left_out
             self._drop(before)
+
+    def leave_out(self, excludes: Callable[[str], bool]) -> None:
+        """Give no records of partitions whose topics are excluded, and those of all others."""
+        for each in list(self.held.values()):
+            each.is_left_out = excludes(each.partition.topic)
+            if each.is_left_out:
+                each.lot = None
 
     def let_go(self, partition: TopicPartition) -> None:
         """Read a partition no more."""
@@ -460,11 +478,11 @@ class Backlog:
     def _put(self, held: Held, result: Result) -> None:
         if isinstance(result, Moved):
             logger.warning("%s; reading goes on at offset %d", result.error, result.to_offset)
-            if result.to_offset < result.from_offset and held.queue:
+            if result.to_offset < result.from_offset and held.queue and _is_of_same_topic(held, result):
                 self._go_back(held, result)
                 return
         if held.last is None and not isinstance(result, Failed) and not self.place(held):
-            held.last = LastRead(result.from_offset - 1)
+            held.last = LastRead(result.from_offset - 1, topic_id=result.topic_id)
         held.queue.append(Piece(result))
 
     def _go_back(self, held: Held, moved: Moved) -> None:
@@ -473,11 +491,10 @@ class Backlog:
         assert last is not None  # there are results before
         self._drop(held)
         if last.offset < moved.to_offset:  # records in between were dropped with the others
-            start = Start(last.offset + 1, last.leader_epoch)
-            held.generation = self._engine.seek(held.partition, start)
+            held.generation = self._engine.seek(held.partition, start_after(last))
             self._wake()
         else:
-            held.last = LastRead(moved.to_offset - 1, moved.last_epoch)
+            held.last = LastRead(moved.to_offset - 1, moved.last_epoch, moved.topic_id)
 
     # What there is
 
@@ -489,7 +506,7 @@ class Backlog:
     def _next_held(self) -> Held | None:
         for held in self._turns.values():
             # an interrupt may have left an empty queue in turn
-            if held.queue and not held.is_paused and not held.queue[0].is_busy:
+            if held.queue and not held.is_silent and not held.queue[0].is_busy:
                 return held
         return None
 
@@ -506,9 +523,9 @@ class Backlog:
             result = piece.result
             self._moved[held.partition] = held
             if isinstance(result, Moved):
-                held.last = LastRead(result.to_offset - 1, result.last_epoch)
+                held.last = LastRead(result.to_offset - 1, result.last_epoch, result.topic_id)
             elif isinstance(result, Fetched) and result.next_offset > held.position:
-                held.last = LastRead(result.next_offset - 1, result.last_epoch)
+                held.last = LastRead(result.next_offset - 1, result.last_epoch, result.topic_id)
             self._release(held, piece)  # first: after an interrupt it is done again
             held.queue.popleft()
             self._end_turn(held)
@@ -522,9 +539,7 @@ class Backlog:
         if not isinstance(error, CorruptRecordError | DeserializationError):
             held.queue[0].forget_columns()
         if isinstance(held.queue[0].result, Failed):
-            last, start = held.last, held.start
-            if last is not None:
-                start = Start(last.offset + 1, last.leader_epoch)
+            start = held.start if held.last is None else start_after(held.last)
             held.queue.clear()
             self._turns.pop(held.partition)
             held.generation = self._engine.seek(held.partition, start)
@@ -591,7 +606,7 @@ class Backlog:
         for place in count():
             is_over = True
             for held in self._turns.values():
-                if not held.is_paused and place < len(held.queue):
+                if not held.is_silent and place < len(held.queue):
                     is_over = False
                     yield held, held.queue[place]
             if is_over:
@@ -632,7 +647,7 @@ class Backlog:
     def settle(self, *, raises: bool) -> None:
         """Pass what has no rows. Raise the error that comes next, if wanted."""
         for held in list(self._turns.values()):
-            if held.queue and not (held.is_paused or held.queue[0].is_busy):
+            if held.queue and not (held.is_silent or held.queue[0].is_busy):
                 error = self._settle(held)
                 if error is not None and raises:
                     raise self._raised(held, error)
@@ -658,4 +673,15 @@ class Backlog:
 
 def offset_after(last: LastRead | ConsumerRecord) -> OffsetAndMetadata:
     """Return a position as it is committed."""
-    return OffsetAndMetadata(last.offset + 1, leader_epoch=last.leader_epoch)
+    return OffsetAndMetadata(last.offset + 1, leader_epoch=last.leader_epoch, topic_id=last.topic_id)
+
+
+def start_after(last: LastRead | ConsumerRecord) -> Start:
+    """Return a position as one to begin at."""
+    return Start(last.offset + 1, last.leader_epoch, last.topic_id)
+
+
+def _is_of_same_topic(held: Held, moved: Moved) -> bool:
+    """True if a position has moved within the topic that the last result before is of."""
+    before = held.queue[-1].result
+    return isinstance(before, Failed) or before.topic_id == moved.topic_id

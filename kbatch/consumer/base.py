@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from kbatch.consumer.backlog import Backlog, Held, Limits, Plan, Taken
+from kbatch.consumer.backlog import Backlog, Held, Limits, Plan, Taken, start_after
 from kbatch.consumer.group_member import GroupMember, Partitions
 from kbatch.consumer.lifetime import Ending, MemberClient
 from kbatch.consumer.poll_metrics import PollMetrics
@@ -536,7 +536,7 @@ class ConsumerBase(MemberClient):
         with self._polling():
             if self._member.is_subscribed:
                 await self._await_assignment()
-            chosen = [each for each, held in self._backlog.held.items() if not held.is_paused]
+            chosen = [each for each, held in self._backlog.held.items() if not held.is_silent]
             self._ends = await self._end_offsets(chosen)
             for each, end in self._ends.items():
                 self._set_end(each, end)
@@ -559,7 +559,7 @@ class ConsumerBase(MemberClient):
         return [
             each
             for each, end in self._ends.items()
-            if each in held and not held[each].is_paused and held[each].position < end
+            if each in held and not held[each].is_silent and held[each].position < end
         ]
 
     def _open_ends(self) -> None:
@@ -573,7 +573,7 @@ class ConsumerBase(MemberClient):
 
     def _set_end(self, partition: TopicPartition, end_offset: int) -> None:
         held = self._backlog.held[partition]
-        start = held.start if held.last is None else Start(held.position, held.last.leader_epoch)
+        start = held.start if held.last is None else start_after(held.last)
         generation = self._engine.seek(partition, start, end_offset)
         self._backlog.hold(Held(partition, generation, start))
 
@@ -679,6 +679,6 @@ class ConsumerBase(MemberClient):
 def _start_of(name: str, place: object) -> Start | OffsetSpec:
     """Return a place as where the engine begins."""
     if isinstance(place, OffsetAndMetadata):
-        return Start(place.offset, place.leader_epoch)
+        return Start(place.offset, place.leader_epoch, place.topic_id)
     found = place_of(name, place, datetime.now(UTC))
     return Start(found) if isinstance(found, int) else found

@@ -18,11 +18,12 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import replace
 from inspect import iscoroutine, iscoroutinefunction
 from typing import TYPE_CHECKING, Any, final
 
 from kbatch._native.codec.record import ConsumerRecord
-from kbatch.consumer.backlog import Backlog, Held
+from kbatch.consumer.backlog import Backlog, Held, offset_after
 from kbatch.consumer.lifetime import Ending
 from kbatch.consumer.polled import Polled
 from kbatch.consumer.runtime import api_milliseconds
@@ -35,6 +36,7 @@ from kbatch.core.consumer.subscription import Subscription
 from kbatch.errors import IllegalStateError, KafkaTimeoutError
 from kbatch.records import (
     INT64_MAX,
+    NO_TOPIC_ID,
     ConsumerGroupMetadata,
     OffsetAndMetadata,
     TopicPartition,
@@ -184,7 +186,8 @@ class GroupMember:
         on_lost: OnRebalance | None = None,
     ) -> None:
         """Read these topics as a member of the group, which shares their partitions out. Another call
-        replaces the topics and the callbacks. Polls do the rest: they run the callbacks, and raise errors.
+        replaces the topics and the callbacks: polls return nothing of other topics from then on. Polls do the
+        rest: they run the callbacks, and raise errors.
 
         Parameters
         ----------
@@ -224,6 +227,7 @@ class GroupMember:
                 )
             self._engine.subscribe(subscription)
             self.wanted, self._listener = subscription, Listener(**callbacks)
+            self._backlog.leave_out(subscription.excludes)
             self.is_assigned = False
             self._missing.clear()
             self._leave_call = None
@@ -425,20 +429,25 @@ class GroupMember:
                     f"offset, got {each!r}; write {{TopicPartition(topic, 0): offset}} for an offset"
                 )
             partition = TopicPartition(each.topic, each.partition)
-            if partition not in found or found[partition].offset <= each.offset:
-                found[partition] = OffsetAndMetadata(each.offset + 1, leader_epoch=each.leader_epoch)
+            before = found.get(partition)
+            if before is None or before.topic_id != each.topic_id or before.offset <= each.offset:
+                found[partition] = offset_after(each)
         return found
 
     def _offset_of(self, partition: TopicPartition, offset: object) -> OffsetAndMetadata:
-        """Return an offset that the program names, with the leader epoch if it is known."""
+        """Return an offset that the program names, with the topic's id and the leader epoch if these are
+        known.
+        """
+        held = self._backlog.held.get(partition)
+        is_placed = held is not None and self._backlog.place(held)
+        topic_id = held.last.topic_id if held is not None and is_placed else NO_TOPIC_ID
         if isinstance(offset, OffsetAndMetadata):
-            return offset
+            return offset if offset.topic_id != NO_TOPIC_ID else replace(offset, topic_id=topic_id)
         check_integer(f"offset of {partition}", offset, 0, INT64_MAX)
         assert isinstance(offset, int)
-        held = self._backlog.held.get(partition)
-        if held is not None and held.last is not None and held.position == offset:
-            return OffsetAndMetadata(offset, leader_epoch=held.last.leader_epoch)
-        return OffsetAndMetadata(offset)
+        if held is not None and is_placed and held.position == offset:
+            return offset_after(held.last)
+        return OffsetAndMetadata(offset, topic_id=topic_id)
 
     def run_commit_callbacks(self) -> None:
         """Report asynchronous commits that are done, in order."""
@@ -539,6 +548,8 @@ class GroupMember:
             for each in partitions:
                 if each not in self._backlog.held:
                     self._backlog.hold(Held(each, number, COMMITTED))
+            if self.wanted is not None:  # which may be another since
+                self._backlog.leave_out(self.wanted.excludes)
         elif kind == "revoke" and self._commits_itself:
             self._begin_last_commit(step, partitions)
         step.is_begun = True
@@ -547,7 +558,7 @@ class GroupMember:
         if step.commit is None:
             positions = self._backlog.positions(with_last=not self._is_failing)
             offsets = {each: positions[each] for each in partitions if each in positions}
-            step.commit = CommitOffsets(offsets) if offsets else None
+            step.commit = CommitOffsets(offsets, is_last=True) if offsets else None
         if step.commit is not None:
             self._engine.commit(step.commit)  # once more after an interrupt, which is no second commit
             self._runtime.network.wake()
@@ -607,7 +618,7 @@ class GroupMember:
             if self.is_subscribed:
                 await self._leave("close", leave, deadline)
             elif self._commits_itself and (positions := self._backlog.positions(with_last=not is_failing)):
-                self._commit_async(CommitOffsets(positions), None)
+                self._commit_async(CommitOffsets(positions, is_last=True), None)
         finally:
             commits = self._async_commits
             if commits and await self._runtime.await_until(lambda: commits[-1][0].is_done, deadline):

@@ -12,10 +12,9 @@ from datetime import UTC, datetime, timedelta
 from operator import index
 from typing import NamedTuple
 
-from kbatch.core.client.cluster import NO_TOPIC_ID
 from kbatch.core.consumer.partition_state import EARLIEST, LATEST, OffsetSpec
 from kbatch.errors import DataLossError, OffsetOutOfRangeError
-from kbatch.records import INT32_MAX, INT64_MAX, TopicPartition, check_integer, checked_partition
+from kbatch.records import INT32_MAX, INT64_MAX, NO_TOPIC_ID, TopicPartition, check_integer, checked_partition
 
 # A place in the log of every partition, or of each.
 Place = int | datetime | timedelta | str

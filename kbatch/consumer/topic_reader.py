@@ -42,7 +42,6 @@ from kbatch.consumer.ranges import (
     ranges_of,
 )
 from kbatch.consumer.runtime import ReaderRuntime, configured
-from kbatch.core.client.cluster import NO_TOPIC_ID
 from kbatch.core.consumer.calls import OffsetLookup, TopicListing, TopicNames
 from kbatch.core.consumer.leader_requests import FoundOffset
 from kbatch.core.consumer.partition_state import (
@@ -64,7 +63,7 @@ from kbatch.errors import (
 from kbatch.metrics import MetricName
 from kbatch.network import ThreadNetwork
 from kbatch.network.decoding import Decoding, decoder_count
-from kbatch.records import INT64_MAX, TopicPartition, check_integer, check_text
+from kbatch.records import INT64_MAX, NO_TOPIC_ID, TopicPartition, check_integer, check_text
 from kbatch.waiting.threads import ThreadWaiter
 
 if TYPE_CHECKING:

@@ -17,9 +17,8 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from kbatch.consumer.ranges import Gaps
-from kbatch.core.client.cluster import NO_TOPIC_ID
 from kbatch.errors import DataLossError
-from kbatch.records import TopicPartition
+from kbatch.records import NO_TOPIC_ID, TopicPartition
 from kbatch.spark.java_patterns import java_pattern
 from kbatch.spark.source_options import EARLIEST, LATEST, Limit, SourceOptions
 

@@ -204,8 +204,8 @@ def committed_offsets_are_ignored(original: Any) -> Any:
 def an_error_means_no_committed_offset(original: Any) -> Any:
     """A partition that OffsetFetch answers with an error counts as one without a committed offset."""
 
-    def read_offsets(call: Any, answer: Any) -> Any:
-        original(call, answer)
+    def read_offsets(call: Any, *answer: Any) -> Any:
+        original(call, *answer)
         call.partitions.clear()
         return {}
 
@@ -233,10 +233,9 @@ def what_was_given_up_is_read_on(original: Any) -> Any:
 def commits_are_one_too_far(original: Any) -> Any:
     """The committed offset is that after the next record."""
 
-    def commit_message(identity: Any, offsets: Any) -> Any:
-        return original(
-            identity, {each: replace(offset, offset=offset.offset + 1) for each, offset in offsets.items()}
-        )
+    def commit_message(identity: Any, offsets: Any, sent: Any) -> Any:
+        wrong = {each: replace(offset, offset=offset.offset + 1) for each, offset in offsets.items()}
+        return original(identity, wrong, sent)
 
     return commit_message
 

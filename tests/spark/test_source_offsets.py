@@ -12,10 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbatch.core.client.cluster import NO_TOPIC_ID
 from kbatch.core.consumer.calls import TopicListing
 from kbatch.errors import DataLossError
-from kbatch.records import TopicPartition
+from kbatch.records import NO_TOPIC_ID, TopicPartition
 from kbatch.spark.source_offsets import (
     OffsetPlanner,
     OffsetRange,

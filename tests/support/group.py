@@ -20,7 +20,7 @@ from kbatch.core.consumer.subscription import Subscription
 from kbatch.errors import ErrorCode
 from kbatch.metrics import CONSUMER_METRICS, COORDINATOR_METRICS, MetricsRegistry
 from kbatch.protocol import messages
-from kbatch.records import OffsetAndMetadata, TopicPartition
+from kbatch.records import NO_TOPIC_ID, OffsetAndMetadata, TopicPartition
 from tests.support.broker_core import START_MS, TOPIC, VirtualBroker
 from tests.support.reading import MS, Reading
 
@@ -139,12 +139,19 @@ class Coordinator:
     def _owned(self, request: Any) -> frozenset[TopicPartition] | None:
         if request.topic_partitions is None:
             return None
-        names = {each.topic_id: each.name for each in self._reading.cluster.topics.values()}
+        names = self._names()
         return frozenset(
             TopicPartition(names[each.topic_id], index)
             for each in request.topic_partitions
             for index in each.partitions
         )
+
+    def _names(self) -> dict[bytes, str]:
+        return {each.topic_id: each.name for each in self._reading.cluster.topics.values()}
+
+    def _name_of(self, topic: Any) -> str | None:
+        """Return the name of a topic in a request; None if it has an id that no topic has."""
+        return topic.name if topic.topic_id == NO_TOPIC_ID else self._names().get(topic.topic_id)
 
     def commit(self, request: Any) -> Any:
         self.commits.append(request)
@@ -157,19 +164,24 @@ class Coordinator:
             code = ErrorCode.STALE_MEMBER_EPOCH
         topics = []
         for topic in request.topics:
-            parts = []
+            parts, name = [], self._name_of(topic)
             for each in topic.partitions:
-                partition = TopicPartition(topic.name, each.partition_index)
-                if code is None:
-                    self.committed[partition] = OffsetAndMetadata(
-                        each.committed_offset, each.committed_metadata, each.committed_leader_epoch
+                refusal = ErrorCode.UNKNOWN_TOPIC_ID if name is None else code
+                if refusal is None:
+                    self.committed[TopicPartition(name, each.partition_index)] = OffsetAndMetadata(
+                        each.committed_offset,
+                        each.committed_metadata,
+                        each.committed_leader_epoch,
+                        topic.topic_id,
                     )
                 parts.append(
                     kind.OffsetCommitResponsePartition(
-                        partition_index=each.partition_index, error_code=code or 0
+                        partition_index=each.partition_index, error_code=refusal or 0
                     )
                 )
-            topics.append(kind.OffsetCommitResponseTopic(name=topic.name, partitions=parts))
+            topics.append(
+                kind.OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=parts)
+            )
         return kind(topics=topics)
 
     def fetch_offsets(self, request: Any) -> Any:
@@ -177,10 +189,12 @@ class Coordinator:
         (group,) = request.groups
         topics = []
         for topic in group.topics:
-            parts = []
+            parts, name = [], self._name_of(topic)
             for index in topic.partition_indexes:
-                partition = TopicPartition(topic.name, index)
+                partition = TopicPartition(name or "", index)
                 found = self.committed.get(partition)
+                if found is not None and NO_TOPIC_ID != found.topic_id != topic.topic_id != NO_TOPIC_ID:
+                    found = None
                 is_unstable = request.require_stable and partition in self.unstable
                 parts.append(
                     kind.OffsetFetchResponsePartitions(
@@ -188,10 +202,18 @@ class Coordinator:
                         committed_offset=-1 if found is None or is_unstable else found.offset,
                         committed_leader_epoch=-1 if found is None else found.leader_epoch,
                         metadata="" if found is None else found.metadata,
-                        error_code=ErrorCode.UNSTABLE_OFFSET_COMMIT if is_unstable else 0,
+                        error_code=(
+                            ErrorCode.UNKNOWN_TOPIC_ID
+                            if name is None
+                            else ErrorCode.UNSTABLE_OFFSET_COMMIT
+                            if is_unstable
+                            else 0
+                        ),
                     )
                 )
-            topics.append(kind.OffsetFetchResponseTopics(name=topic.name, partitions=parts))
+            topics.append(
+                kind.OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id, partitions=parts)
+            )
         return kind(groups=[kind.OffsetFetchResponseGroup(group_id=group.group_id, topics=topics)])
 
 

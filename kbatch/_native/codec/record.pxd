@@ -11,6 +11,7 @@ cdef class Record:
     cdef readonly object value
     cdef readonly tuple headers
     cdef str _topic
+    cdef bytes _topic_id
     cdef int32_t _partition
     cdef int32_t _leader_epoch
 

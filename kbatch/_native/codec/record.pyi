@@ -27,6 +27,7 @@ class ConsumerRecord(Record):
     topic: str
     partition: int
     leader_epoch: int
+    topic_id: bytes
     def __init__(
         self,
         topic: str,
@@ -38,6 +39,7 @@ class ConsumerRecord(Record):
         offset: int = -1,
         leader_epoch: int = -1,
         timestamp_type: Literal["create_time", "log_append_time"] = "create_time",
+        topic_id: bytes = ...,
     ) -> None: ...
     @property
     def timestamp_type(self) -> Literal["create_time", "log_append_time"]: ...

@@ -96,10 +96,14 @@ cdef class ConsumerRecord(Record):
     leader_epoch : int
         The epoch of the leader that wrote it; -1 if the broker does not say.
     timestamp_type : "create_time" or "log_append_time"
+    topic_id : bytes
+        The id of the topic, which another one of the same name does not have; 16 zero bytes if it is unknown.
+        It does not count in comparisons.
     """
 
     def __init__(self, topic, int32_t partition, key=None, value=None, headers=(), timestamp_ms=None,
-                 int64_t offset=-1, int32_t leader_epoch=-1, timestamp_type="create_time"):
+                 int64_t offset=-1, int32_t leader_epoch=-1, timestamp_type="create_time",
+                 bytes topic_id not None=bytes(16)):
         if timestamp_type not in ("create_time", "log_append_time"):
             raise ValueError("timestamp_type must be 'create_time' or 'log_append_time', got "
                              f"{timestamp_type!r}")
@@ -108,6 +112,7 @@ cdef class ConsumerRecord(Record):
         self._partition = partition
         self._leader_epoch = leader_epoch
         self._is_log_append_time = timestamp_type == "log_append_time"
+        self._topic_id = topic_id
 
     @property
     def partition(self):
@@ -120,6 +125,13 @@ cdef class ConsumerRecord(Record):
     @property
     def timestamp_type(self):
         return "log_append_time" if self._is_log_append_time else "create_time"
+
+    @property
+    def topic_id(self):
+        return self._topic_id
+
+    def __reduce__(self):
+        return ConsumerRecord, (*self._fields(), self._topic_id)
 
     def _fields(self):
         return (self._topic, self._partition, self.key, self.value, self.headers, self.timestamp_ms,

@@ -53,6 +53,7 @@ cdef class FetchedRecords:
     cdef bint _is_busy                # a thread is in `_advance`
     cdef list _ahead                  # what that pass has made and nothing has taken; None if there is none
     cdef readonly str topic
+    cdef readonly bytes topic_id
     cdef readonly int32_t partition
     cdef readonly int64_t from_offset
     cdef readonly int64_t to_offset

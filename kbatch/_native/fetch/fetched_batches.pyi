@@ -10,6 +10,7 @@ from kbatch.errors import CorruptRecordError
 @final
 class FetchedRecords:
     topic: str
+    topic_id: bytes
     partition: int
     from_offset: int
     to_offset: int
@@ -34,6 +35,7 @@ class FetchedRecords:
         check_crcs: bool = True,
         max_decompressed_bytes: int = 268435456,
         visible_end: int = 9223372036854775807,
+        topic_id: bytes = ...,
     ) -> None: ...
     def decode(
         self, columns: Iterable[str], layout: Literal["copy", "view"] = "copy"

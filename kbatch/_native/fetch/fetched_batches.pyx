@@ -94,6 +94,8 @@ cdef class FetchedRecords:
         The batches, below 2 GiB. They are kept, and must not change.
     topic, partition
         Where they are from; for records and messages.
+    topic_id : bytes
+        The id of the topic, for records; 16 zero bytes if it is unknown.
     from_offset, to_offset : int
         Records from `from_offset` on and before `to_offset` are wanted.
     aborted : sequence of (producer_id, first_offset), or None
@@ -108,6 +110,7 @@ cdef class FetchedRecords:
     Attributes
     ----------
     topic : str
+    topic_id : bytes
     partition, from_offset, to_offset : int
     next_offset : int
         Where the next Fetch begins. Batches without visible records move it too.
@@ -142,7 +145,8 @@ cdef class FetchedRecords:
 
     def __init__(self, records, *, str topic not None, int32_t partition, int64_t from_offset,
                  int64_t to_offset=INT64_MAX, aborted=None, bint check_crcs=True,
-                 max_decompressed_bytes=268435456, int64_t visible_end=INT64_MAX):
+                 max_decompressed_bytes=268435456, int64_t visible_end=INT64_MAX,
+                 bytes topic_id not None=bytes(16)):
         for name, offset in (("from_offset", from_offset), ("to_offset", to_offset),
                              ("visible_end", visible_end)):
             if offset < 0:
@@ -154,6 +158,7 @@ cdef class FetchedRecords:
         self._check_crcs = check_crcs
         self._limit = decompression_limit(max_decompressed_bytes)
         self.topic = topic
+        self.topic_id = topic_id
         self.partition = partition
         self.from_offset = self.position = from_offset
         self.to_offset = to_offset
@@ -521,6 +526,7 @@ cdef class FetchedRecords:
         cdef ConsumerRecord record = ConsumerRecord.__new__(ConsumerRecord)
         fill_from_view(record, &reading.batch.header, &reading.view)
         record._topic = self.topic
+        record._topic_id = self.topic_id
         record._partition = self.partition
         record._leader_epoch = reading.cursor.leader_epoch
         record._is_log_append_time = reading.cursor.log_append_time

@@ -35,13 +35,12 @@ from kbatch.core.client.backoff import NEVER_NS, NS_PER_MS, ExponentialBackoff
 from kbatch.errors import ErrorCode, KafkaError, ProtocolError, error_of, row_of
 from kbatch.errors.words import shown
 from kbatch.protocol import messages
+from kbatch.records import NO_TOPIC_ID
 
 # The time after which a topic with an error is requested again, while it is wanted.
 REMEMBERED_NS = 5_000 * NS_PER_MS
 # The longest name of a host that is kept; none of DNS is longer.
 MAX_HOST = 255
-# The id of a topic that has none, or whose id is unknown.
-NO_TOPIC_ID = bytes(16)
 NO_EPOCH = -1
 FIRST_VERSION_WITH_EPOCHS = 9  # reliable ones (MetadataResponse.hasReliableLeaderEpochs)
 # So many answers in a row name a leader of a lower epoch before it is believed.
@@ -129,6 +128,11 @@ class ClusterSnapshot:
         """Return the number of partitions; 0 if the topic is unknown."""
         known = self.topics.get(topic)
         return 0 if known is None else len(known.partitions)
+
+    def topic_id(self, topic: str) -> bytes:
+        """Return the topic's id, or NO_TOPIC_ID if that is unknown."""
+        known = self.topics.get(topic)
+        return NO_TOPIC_ID if known is None else known.topic_id
 
     def leader(self, topic: str, partition: int) -> tuple[int, int]:
         """Return the leader and its epoch; (-1, -1) if the partition is unknown. The leader is also -1 if it
@@ -295,6 +299,13 @@ class Cluster:
         entry = self._topics.get(topic)
         return entry is not None and (entry.known is not None or entry.unknown_since_ns is not None)
 
+    def unknown_since_ns(self, topic: str) -> int | None:
+        """Return when brokers said first that they do not know the topic; None if they know it, or were not
+        asked.
+        """
+        entry = self._topics.get(topic)
+        return None if entry is None else entry.unknown_since_ns
+
     # Wanted topics and due updates
 
     def want(self, topic: str, now_ns: int) -> None:
@@ -311,8 +322,7 @@ class Cluster:
     def use(self, topic: str, now_ns: int) -> bytes:
         """Call `want`, and return the topic's id, or NO_TOPIC_ID if that is unknown."""
         self.want(topic, now_ns)
-        known = self._snapshot.topics.get(topic)
-        return NO_TOPIC_ID if known is None else known.topic_id
+        return self._snapshot.topic_id(topic)
 
     def request_update(self, now_ns: int) -> None:
         """Request a full update after the pause, because of a sign of change."""

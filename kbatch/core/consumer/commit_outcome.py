@@ -1,7 +1,7 @@
 """What follows from a broker's answer to a partition of an OffsetCommit: a table over every error code.
 
 After org.apache.kafka.clients.consumer.internals.CommitRequestManager.OffsetCommitRequestState and
-ConsumerCoordinator.OffsetCommitResponseHandler; KIP-394, KIP-848.
+ConsumerCoordinator.OffsetCommitResponseHandler; KIP-394, KIP-848, KAFKA-16224 (deleted topics).
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ class CommitOutcome(Enum):
     FIND = "it is sent again to the coordinator, which is searched for"
     RENEW = "it is sent again with the member's next generation, if the member still owns the partition"
     LOST = "it fails: the coordinator does not know the member"
+    MISSING = "it fails if the partition is given up or the topic is gone, and else is sent again"
     FAIL = "it fails"
 
 
-DONE, BACK_OFF, FIND, RENEW, LOST, FAIL = CommitOutcome
+DONE, BACK_OFF, FIND, RENEW, LOST, MISSING, FAIL = CommitOutcome
 
 _SPECIAL = {
     ErrorCode.NONE: DONE,
@@ -37,6 +38,8 @@ _SPECIAL = {
     ErrorCode.FENCED_MEMBER_EPOCH: LOST,
     ErrorCode.FENCED_INSTANCE_ID: LOST,
     ErrorCode.GROUP_ID_NOT_FOUND: LOST,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: MISSING,
+    ErrorCode.UNKNOWN_TOPIC_ID: MISSING,
 }
 # One row for each code; unknown codes count as UNKNOWN_SERVER_ERROR.
 OUTCOMES: dict[ErrorCode, CommitOutcome] = {

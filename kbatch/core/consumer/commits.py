@@ -6,16 +6,23 @@ default.api.timeout.ms; one without is done after the first answer. An answer th
 generation is outdated is no failure: the commit is sent again with the next generation, for the partitions
 that the member still owns.
 
+An offset belongs to the topic that it was read of, which another one of the same name is not. Requests name
+topics by their ids; where the coordinator's version has names only, offsets of a topic that is known to be
+another one are not sent. A topic that brokers do not know may be new to them, or deleted: metadata decide,
+and partitions that are given up do not wait for that.
+
 Look-ups do not wait for each other. A broker that still has open transactions for an offset is asked again
 (UNSTABLE_OFFSET_COMMIT, KIP-447).
 
-After org.apache.kafka.clients.consumer.internals.CommitRequestManager; KIP-98, KIP-320 (leader epochs).
+After org.apache.kafka.clients.consumer.internals.CommitRequestManager; KIP-98, KIP-320 (leader epochs),
+KIP-848 (topic ids), KAFKA-16224 (deleted topics).
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -31,15 +38,18 @@ from kbatch.core.client.calls import Call
 from kbatch.core.consumer.commit_outcome import CommitOutcome, outcome_of
 from kbatch.errors import CommitFailedError, ErrorCode, KafkaError, KafkaTimeoutError, error_of, row_of
 from kbatch.protocol import messages
-from kbatch.records import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+from kbatch.records import NO_TOPIC_ID, ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
+    from kbatch.core.client.cluster import Cluster
     from kbatch.core.client.connections import Response
     from kbatch.core.consumer.group_coordinator import GroupCoordinator
     from kbatch.core.consumer.group_metrics import GroupMetrics
     from kbatch.core.consumer.membership import Membership, Ownership
     from kbatch.protocol.structs import Message
 
+# The time for which a broker may not know a topic that others have just created.
+NEW_TOPIC_NS = 1_000 * NS_PER_MS
 SHOWN_PARTITIONS = 10
 
 
@@ -53,6 +63,8 @@ class CommitOffsets(Call):
         True to try again until the time-out, False to be done after the first answer.
     timeout_ms : int | None
         None means default.api.timeout.ms.
+    is_last : bool
+        True if the partitions are given up: a topic that the coordinator does not know is not waited for.
 
     Attributes
     ----------
@@ -60,8 +72,8 @@ class CommitOffsets(Call):
         The partitions that were not committed, if the call is done with an error that is not a time-out.
     """
 
-    __slots__ = ("created_ns", "deadline_ns", "failed", "last_error", "offsets", "refused_generation",
-                 "retries", "tenures", "timeout_ms", "unfinished")  # fmt: skip
+    __slots__ = ("created_ns", "deadline_ns", "failed", "is_last", "last_error", "offsets",
+                 "refused_generation", "retries", "tenures", "timeout_ms", "unfinished")  # fmt: skip
 
     def __init__(
         self,
@@ -69,8 +81,10 @@ class CommitOffsets(Call):
         *,
         retries: bool = True,
         timeout_ms: int | None = None,
+        is_last: bool = False,
     ) -> None:
         super().__init__("commit" if retries else "commit_async")
+        self.is_last = is_last
         self.offsets = dict(offsets)
         self.retries = retries
         self.timeout_ms = timeout_ms
@@ -118,6 +132,8 @@ class Commits:
 
     Parameters
     ----------
+    cluster : Cluster
+        Knows which topics there are, and their ids.
     coordinator : GroupCoordinator
     ownership : Ownership
     metrics : GroupMetrics
@@ -138,6 +154,7 @@ class Commits:
 
     def __init__(
         self,
+        cluster: Cluster,
         coordinator: GroupCoordinator,
         ownership: Ownership,
         metrics: GroupMetrics,
@@ -145,6 +162,7 @@ class Commits:
         timeout_ms: int,
         on_change: Callable[[], object],
     ) -> None:
+        self._cluster = cluster
         self._coordinator = coordinator
         self._ownership = ownership
         self._metrics = metrics
@@ -286,24 +304,66 @@ class Commits:
             call.unfinished.pop(partition, None)
 
     def _try_send(self, call: CommitOffsets, now_ns: int) -> None:
-        member, sent = self.membership, dict(call.unfinished)
+        """Send the offsets, those with topic ids first: a request has either ids or names."""
+        kind, member = messages.OffsetCommitRequest, self.membership
         identity = ConsumerGroupMetadata(self._coordinator.group_id) if member is None else member.identity
         try:
+            version = self._coordinator.version_of(self._pending, kind, now_ns)
+            if version is None:
+                return
+            topic_ids = {each: self._topic_id(each, offset) for each, offset in call.unfinished.items()}
+            by_id = {each: topic_id for each, topic_id in topic_ids.items() if topic_id != NO_TOPIC_ID}
+            if version <= LAST_VERSION_WITH_NAMES:
+                by_id.clear()
+                self._fail_gone(call, [each for each in call.unfinished if self._is_of_another(call, each)])
+            if not call.unfinished:
+                self._finish(call, _error_of_all(call), now_ns)
+                return
+            sent = by_id or dict.fromkeys(call.unfinished, NO_TOPIC_ID)
             self._coordinator.send(
                 self._pending,
-                messages.OffsetCommitRequest,
-                lambda version: _commit_message(identity, sent),
+                kind,
+                lambda version: _commit_message(identity, call.unfinished, sent),
                 partial(self._take_commit, call, sent, identity.generation_id, now_ns),
                 now_ns,
-                highest_version=LAST_VERSION_WITH_NAMES,
+                highest_version=version if by_id else LAST_VERSION_WITH_NAMES,
             )
         except KafkaError as error:
             self._finish(call, error, now_ns)
 
+    def _topic_id(self, partition: TopicPartition, offset: OffsetAndMetadata) -> bytes:
+        """Return the id of the topic that an offset is of, or else of the one that has its name now."""
+        is_known = offset.topic_id != NO_TOPIC_ID
+        return offset.topic_id if is_known else self._cluster.snapshot.topic_id(partition.topic)
+
+    def _is_of_another(self, call: CommitOffsets, partition: TopicPartition) -> bool:
+        """True if the offset is of another topic than the one that has its name now."""
+        now = self._cluster.snapshot.topic_id(partition.topic)
+        return now not in (NO_TOPIC_ID, self._topic_id(partition, call.unfinished[partition]))
+
+    def _is_gone(self, call: CommitOffsets, partition: TopicPartition, now_ns: int) -> bool:
+        """True if a topic that the coordinator does not know is deleted, or if that does not matter."""
+        unknown_since_ns = self._cluster.unknown_since_ns(partition.topic)
+        is_unknown = unknown_since_ns is not None and now_ns - unknown_since_ns >= NEW_TOPIC_NS
+        return call.is_last or is_unknown or self._is_of_another(call, partition)
+
+    def _fail_gone(self, call: CommitOffsets, partitions: list[TopicPartition]) -> None:
+        """Fail the offsets of topics that are deleted."""
+        for partition in sorted(partitions):
+            is_new = self._is_of_another(call, partition)
+            what = "the topic was deleted, and so are its offsets"
+            if is_new:
+                what = "the topic was deleted and created again, and the offset is of the old one"
+            call.failed[partition] = error_of(
+                ErrorCode.UNKNOWN_TOPIC_ID if is_new else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                f"group {self._coordinator.group_id}: commit of {partition}: {what}",
+            )
+            del call.unfinished[partition]
+
     def _take_commit(
         self,
         call: CommitOffsets,
-        sent: Mapping[TopicPartition, OffsetAndMetadata],
+        sent: Mapping[TopicPartition, bytes],
         generation: int,
         sent_ns: int,
         response: Response,
@@ -312,9 +372,11 @@ class Commits:
         self._metrics.commit_answered(sent_ns, now_ns)
         codes = dict.fromkeys(sent, int(ErrorCode.NETWORK_EXCEPTION))  # of what an answer leaves out
         if response.message is not None:
+            names = _names_of(sent)
             for topic in response.message.topics:
+                name = names.get(topic.topic_id, topic.name)
                 for each in topic.partitions:
-                    partition = TopicPartition(topic.name, each.partition_index)
+                    partition = TopicPartition(name, each.partition_index)
                     if partition in codes:
                         codes[partition] = each.error_code
         by_code: dict[int, list[TopicPartition]] = {}
@@ -326,7 +388,14 @@ class Commits:
             outcomes.add(self._take_code(call, code, sorted(partitions), generation, response.error, now_ns))
         if CommitOutcome.FIND in outcomes:
             self._coordinator.forget()
-        if outcomes & {CommitOutcome.BACK_OFF, CommitOutcome.FIND, CommitOutcome.RENEW}:
+        if CommitOutcome.MISSING in outcomes:
+            self._cluster.request_update(now_ns)
+        if outcomes & {
+            CommitOutcome.BACK_OFF,
+            CommitOutcome.FIND,
+            CommitOutcome.RENEW,
+            CommitOutcome.MISSING,
+        }:
             self._coordinator.back_off(self._pending, now_ns)
         self._send_commit(now_ns)
 
@@ -353,6 +422,12 @@ class Commits:
         if outcome in (CommitOutcome.RENEW, CommitOutcome.LOST):
             self._fail_lost(call, partitions, self._why_lost(ErrorCode(code)))
             return CommitOutcome.LOST
+        if outcome is CommitOutcome.MISSING:
+            gone = [each for each in partitions if self._is_gone(call, each, now_ns)]
+            self._fail_gone(call, gone)
+            partitions = [each for each in partitions if each not in gone]
+            if not partitions:
+                return CommitOutcome.FAIL
         error = cause or error_of(code, self._text(code, partitions))
         if outcome is not CommitOutcome.FAIL and call.retries:
             call.last_error = error
@@ -376,22 +451,33 @@ class Commits:
     # Look-ups
 
     def _send_lookup(self, call: CommittedLookup, now_ns: int) -> None:
+        kind, topic_id_of = messages.OffsetFetchRequest, self._cluster.snapshot.topic_id
         if not call.partitions and not call.pending.is_in_flight:
             self._finish(call, None, now_ns)
             return
         try:
+            version = self._coordinator.version_of(call.pending, kind, now_ns)
+            if version is None:
+                return
+            known = {each: topic_id_of(each.topic) for each in sorted(call.partitions)}
+            by_id = {each: topic_id for each, topic_id in known.items() if topic_id != NO_TOPIC_ID}
+            if version <= LAST_VERSION_WITH_NAMES:
+                by_id.clear()
+            sent = by_id or known
             self._coordinator.send(
                 call.pending,
-                messages.OffsetFetchRequest,
-                partial(_fetch_message, self._coordinator.group_id, sorted(call.partitions)),
-                partial(self._take_lookup, call),
+                kind,
+                partial(_fetch_message, self._coordinator.group_id, sent),
+                partial(self._take_lookup, call, sent),
                 now_ns,
-                highest_version=LAST_VERSION_WITH_NAMES,
+                highest_version=version if by_id else LAST_VERSION_WITH_NAMES,
             )
         except KafkaError as error:
             self._finish(call, error, now_ns)
 
-    def _take_lookup(self, call: CommittedLookup, response: Response) -> None:
+    def _take_lookup(
+        self, call: CommittedLookup, sent: Mapping[TopicPartition, bytes], response: Response
+    ) -> None:
         now_ns, answer = response.now_ns, response.message
         if call.is_done:
             return
@@ -399,35 +485,49 @@ class Commits:
         if answer is None:
             failed[ErrorCode.NETWORK_EXCEPTION] = sorted(call.partitions)
         else:
-            failed = _read_offsets(call, answer)
+            failed = _read_offsets(call, answer, sent)
         for code, partitions in failed.items():
             outcome = outcome_of(code)
             named = _named(partitions)
             text = f"group {self._coordinator.group_id}: committed offsets of {named}: {row_of(code).doc}"
             error = response.error or error_of(code, text)
-            if outcome not in (CommitOutcome.BACK_OFF, CommitOutcome.FIND):
+            if outcome not in (CommitOutcome.BACK_OFF, CommitOutcome.FIND, CommitOutcome.MISSING):
                 self._finish(call, error, now_ns)
                 return
             call.last_error = error
             if outcome is CommitOutcome.FIND:
                 self._coordinator.forget()
+            if outcome is CommitOutcome.MISSING:
+                self._cluster.request_update(now_ns)
         if call.partitions:
             if call.then is not None:
                 call.then(call, now_ns)
-            self._coordinator.back_off(call.pending, now_ns)
+            if failed or call.partitions & sent.keys():  # an answer may leave some out
+                self._coordinator.back_off(call.pending, now_ns)
+            else:  # the others, which are named
+                self._send_lookup(call, now_ns)
         else:
             self._finish(call, None, now_ns)
 
 
-def _read_offsets(call: CommittedLookup, answer: Any) -> dict[int, list[TopicPartition]]:
+def _names_of(sent: Mapping[TopicPartition, bytes]) -> dict[bytes, str]:
+    """Return the names of topics that a request has by id."""
+    return {topic_id: each.topic for each, topic_id in sent.items() if topic_id != NO_TOPIC_ID}
+
+
+def _read_offsets(
+    call: CommittedLookup, answer: Any, sent: Mapping[TopicPartition, bytes]
+) -> dict[int, list[TopicPartition]]:
     """Take the offsets of an answer, and return the partitions without one by their code."""
     (group,) = answer.groups or [answer]
     failed: dict[int, list[TopicPartition]] = {}
     if group.error_code:
         return {group.error_code: sorted(call.partitions)}
+    names = _names_of(sent)
     for topic in group.topics:
+        name = getattr(topic, "name", "") or names.get(topic.topic_id, "")
         for each in topic.partitions:
-            partition = TopicPartition(topic.name, each.partition_index)
+            partition = TopicPartition(name, each.partition_index)
             if partition not in call.partitions:
                 continue
             if each.error_code:
@@ -436,40 +536,44 @@ def _read_offsets(call: CommittedLookup, answer: Any) -> dict[int, list[TopicPar
             call.partitions.discard(partition)
             offset = committed_offset(each)
             if offset is not None:
-                call.answer[partition] = offset
+                call.answer[partition] = replace(offset, topic_id=sent.get(partition, NO_TOPIC_ID))
     return failed
 
 
 def _commit_message(
-    identity: ConsumerGroupMetadata, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    identity: ConsumerGroupMetadata,
+    offsets: Mapping[TopicPartition, OffsetAndMetadata],
+    sent: Mapping[TopicPartition, bytes],
 ) -> Message:
     kind = messages.OffsetCommitRequest
-    topics: dict[str, list[Any]] = {}
-    for (topic, index), offset in sorted(offsets.items()):
+    topics: dict[tuple[str, bytes], list[Any]] = {}
+    for each, topic_id in sorted(sent.items()):
+        (topic, index), offset = each, offsets[each]
         partition = kind.OffsetCommitRequestPartition(
             partition_index=index,
             committed_offset=offset.offset,
             committed_leader_epoch=offset.leader_epoch,
             committed_metadata=offset.metadata,
         )
-        topics.setdefault(topic, []).append(partition)
+        topics.setdefault((topic, topic_id), []).append(partition)
     return kind(
         group_id=identity.group_id,
         generation_id_or_member_epoch=identity.generation_id,
         member_id=identity.member_id,
         group_instance_id=identity.group_instance_id,
         topics=[
-            kind.OffsetCommitRequestTopic(name=name, partitions=partitions)
-            for name, partitions in topics.items()
+            kind.OffsetCommitRequestTopic(name=name, topic_id=topic_id, partitions=partitions)
+            for (name, topic_id), partitions in topics.items()
         ],
     )
 
 
-def _fetch_message(group_id: str, partitions: Iterable[TopicPartition], version: int) -> Message:
+def _fetch_message(group_id: str, sent: Mapping[TopicPartition, bytes], version: int) -> Message:
     kind = messages.OffsetFetchRequest
     topics: dict[str, list[int]] = {}
-    for topic, index in partitions:
+    for topic, index in sent:
         topics.setdefault(topic, []).append(index)
+    topic_ids = {each.topic: topic_id for each, topic_id in sent.items()}
     if version < FETCHES_BY_GROUP:
         single = [
             kind.OffsetFetchRequestTopic(name=name, partition_indexes=each) for name, each in topics.items()
@@ -478,7 +582,8 @@ def _fetch_message(group_id: str, partitions: Iterable[TopicPartition], version:
     group = kind.OffsetFetchRequestGroup(
         group_id=group_id,
         topics=[
-            kind.OffsetFetchRequestTopics(name=name, partition_indexes=each) for name, each in topics.items()
+            kind.OffsetFetchRequestTopics(name=name, topic_id=topic_ids[name], partition_indexes=each)
+            for name, each in topics.items()
         ],
     )
     return kind(groups=[group], require_stable=True)

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 from kbatch._native.fetch.fetched_batches import FetchedRecords
 from kbatch.core.client.any_node_request import SHORTEST_DELAY_NS
 from kbatch.core.client.backoff import NEVER_NS, NS_PER_MS, ExponentialBackoff
-from kbatch.core.client.cluster import NO_TOPIC_ID, node_of
+from kbatch.core.client.cluster import node_of
 from kbatch.core.client.connection import MAX_FRAME_BYTES
 from kbatch.core.consumer.budget import Budget, FrameShare
 from kbatch.core.consumer.fetch_attempt import FIRST_VERSION_BY_TOPIC_ID, FetchAttempt
@@ -46,6 +46,7 @@ from kbatch.core.consumer.positions import TOPIC_PATIENCE_NS, Positions
 from kbatch.core.consumer.results import Fetched, Result
 from kbatch.errors import ErrorCode, KafkaError, ProtocolError, UnsupportedVersionError, error_of, row_of
 from kbatch.protocol import messages
+from kbatch.records import NO_TOPIC_ID
 
 if TYPE_CHECKING:
     from kbatch._native.fetch.frames import FramePool
@@ -181,6 +182,8 @@ class Fetcher:
         if is_other and not self._positions.accept_topic(state, topic_id, now_ns):
             self._look_again(max(state.created_ns + TOPIC_PATIENCE_NS, now_ns))
             return -1
+        if state.is_topic_given and topic_id == state.topic_id:
+            state.is_topic_sure = True  # metadata are not older than the position
         if state.replica_id in snapshot.nodes and now_ns < state.replica_until_ns:
             return state.replica_id
         state.replica_id = -1
@@ -408,15 +411,23 @@ class Fetcher:
         self, state: PartitionState, part: Any, attempt: FetchAttempt, now_ns: int
     ) -> Fetched | None:
         """Take a partition's part of an answer, which is without an error. Return its records, if any."""
+        is_diverging = part.diverging_epoch != NO_EPOCH or part.diverging_end_offset != -1
+        if is_diverging and attempt.node_id == state.replica_id:
+            state.replica_id = -1  # it may lag: the leader decides
+            self._back_off(state, now_ns)
+            return None
         state.attempts = 0
         state.is_topic_sure = True
-        if part.diverging_epoch != NO_EPOCH or part.diverging_end_offset != -1:
-            self._positions.handle_divergence(state, part.diverging_epoch, part.diverging_end_offset, now_ns)
+        current_epoch = attempt.wanted[state.partition].current_leader_epoch
+        if is_diverging:
+            self._positions.handle_divergence(
+                state, part.diverging_epoch, part.diverging_end_offset, current_epoch, now_ns
+            )
             return None
         state.high_watermark = part.high_watermark
         state.last_stable_offset = part.last_stable_offset
         state.log_start_offset = part.log_start_offset
-        state.checked_epoch = attempt.wanted[state.partition].current_leader_epoch
+        state.checked_epoch = current_epoch
         if part.preferred_read_replica >= 0:
             self._prefer(state, part.preferred_read_replica, now_ns)
         return self._scan(state, part, now_ns) if part.records else None
@@ -444,6 +455,7 @@ class Fetcher:
             check_crcs=self._config.check_crcs,
             max_decompressed_bytes=self._config.kbatch_max_decompressed_bytes,
             visible_end=part.last_stable_offset if is_limited else NO_END,
+            topic_id=state.topic_id,
         )
         if records.next_offset <= state.fetch_offset:
             self._handle_no_progress(state, records, now_ns)

@@ -61,6 +61,15 @@ class GroupCoordinator:
         """Wait before the next attempt, longer after each failure in a row."""
         pending.back_off(self._backoff, now_ns)
 
+    def version_of(self, pending: AnyNodeRequest, kind: type[Message], now_ns: int) -> int | None:
+        """Return the highest version in which `send` would send a request now; None if it would not. Raises
+        what `send` raises.
+        """
+        if pending.is_in_flight or now_ns < pending.not_before_ns:
+            return None
+        node_id = self.ready_node(pending, now_ns)
+        return None if node_id is None else self._connections.version_of(node_id, kind, pending.lane)
+
     def send(
         self,
         pending: AnyNodeRequest,

@@ -49,7 +49,7 @@ from kbatch.errors import (
 )
 from kbatch.metrics import CONSUMER_METRICS, COORDINATOR_METRICS, Metric
 from kbatch.protocol import messages
-from kbatch.records import ConsumerGroupMetadata, TopicPartition
+from kbatch.records import NO_TOPIC_ID, ConsumerGroupMetadata, TopicPartition
 
 if TYPE_CHECKING:
     from kbatch.config import ConsumerConfig
@@ -99,6 +99,7 @@ class GroupEngine(MemberEngine):
             self._new_member_id,
         )
         self._commits = Commits(
+            self._cluster,
             self._coordinator,
             self._ownership,
             metrics,
@@ -435,11 +436,13 @@ class GroupEngine(MemberEngine):
         """Begin a commit. Offsets after the end of a log, as far as that is known, are probably mistakes: the
         next reader of the group would have a position out of range.
         """
-        ends = {each: state.high_watermark for each, state in self._fetcher.partitions.items()}
+        read = self._fetcher.partitions
         too_high = [
-            f"{partition} at {each.offset}, although its log ended at {ends[partition]} when last read"
+            f"{partition} at {each.offset}, although its log ended at {state.high_watermark} when last read"
             for partition, each in call.offsets.items()
-            if 0 <= ends.get(partition, -1) < each.offset
+            if (state := read.get(partition)) is not None
+            and each.topic_id in (NO_TOPIC_ID, state.topic_id)
+            and 0 <= state.high_watermark < each.offset
         ]
         if too_high:
             logger.warning("group %s: commits %s", self._config.group_id, "; ".join(too_high))
@@ -451,9 +454,14 @@ class GroupEngine(MemberEngine):
 
     def _send_lookup(self, now_ns: int) -> None:
         """Look up the committed offsets of all partitions that wait for theirs."""
-        states, self._looking_up = self._looking_up, []
+        group_id, is_answered = self._config.group_id, self._cluster.is_answered
+        # by the id of their topics, which metadata say: nothing is read without these
+        states = [each for each in self._looking_up if group_id is None or is_answered(each.partition.topic)]
+        if not states:
+            return
+        self._looking_up = [each for each in self._looking_up if each not in states]
         call = CommittedLookup(state.partition for state in states)
-        if self._config.group_id is None:
+        if group_id is None:
             call.partitions.clear()  # which have none
             self._take_committed(states, call, now_ns)
         else:
@@ -486,7 +494,7 @@ class GroupEngine(MemberEngine):
                 _, leader_epoch = self._cluster.snapshot.leader(*state.partition)
                 if found.leader_epoch > leader_epoch:
                     self._cluster.request_update(now_ns)
-                self._positions.begin(state, Start(found.offset, found.leader_epoch), now_ns)
+                self._positions.begin(state, Start(found.offset, found.leader_epoch, found.topic_id), now_ns)
             elif state.reset is None:
                 self._positions.fail(state, missing)
             else:

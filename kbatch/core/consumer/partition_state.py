@@ -15,8 +15,8 @@ from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
 from kbatch.config.values import duration_of
-from kbatch.core.client.cluster import NO_TOPIC_ID
 from kbatch.errors import IllegalStateError
+from kbatch.records import NO_TOPIC_ID
 
 if TYPE_CHECKING:
     from kbatch.config import ConsumerConfig
@@ -150,6 +150,8 @@ class PartitionState:
     first_offset, first_epoch : int
         The position at which reading began, and the leader epoch of the record before it or NO_EPOCH; -1
         while it is looked up.
+    first_topic_id : bytes
+        The id of the topic in which that is a position; NO_TOPIC_ID while it is unknown.
     fetch_offset : int
     last_epoch : int
         The leader epoch of the batch before the position; NO_EPOCH.
@@ -189,6 +191,7 @@ class PartitionState:
         "fetch_offset",
         "first_epoch",
         "first_offset",
+        "first_topic_id",
         "generation",
         "high_watermark",
         "in_flight",
@@ -232,6 +235,7 @@ class PartitionState:
         self.created_ns = now_ns
         self.first_offset = -1
         self.first_epoch = NO_EPOCH
+        self.first_topic_id = NO_TOPIC_ID
         self.fetch_offset = -1
         self.last_epoch = NO_EPOCH
         self.checked_epoch = NO_EPOCH
@@ -272,8 +276,13 @@ class PartitionState:
         self.fetch_offset = offset
         self.last_epoch = last_epoch
         if self.first_offset < 0:
-            self.first_epoch = last_epoch  # before the offset, after which the program's thread looks
+            # before the offset, after which the program's thread looks
+            self.first_epoch, self.first_topic_id = last_epoch, self.topic_id
             self.first_offset = offset
+
+    def find_topic(self, topic_id: bytes) -> None:
+        """Note which topic the position is of, before anything was read."""
+        self.topic_id = self.first_topic_id = topic_id
 
     @property
     def is_closed(self) -> bool:

@@ -20,7 +20,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kbatch.core.client.backoff import NS_PER_MS
-from kbatch.core.client.cluster import NO_TOPIC_ID
 from kbatch.core.consumer.leader_requests import (
     EpochEnd,
     EpochRequest,
@@ -46,6 +45,7 @@ from kbatch.errors import (
     OffsetOutOfRangeError,
     UnsupportedVersionError,
 )
+from kbatch.records import NO_TOPIC_ID
 
 if TYPE_CHECKING:
     from kbatch.core.client.cluster import Cluster
@@ -86,7 +86,13 @@ class Positions:
         self._on_found = on_found
 
     def begin(self, state: PartitionState, start: Start | OffsetSpec | timedelta, now_ns: int) -> None:
-        """Find the first position of a new partition: an offset, that at a time, or a duration back."""
+        """Find the first position of a new partition: an offset, that at a time, or a duration back. It is
+        one in the topic that a Start names, or else in the one that is known by the name now.
+        """
+        if isinstance(start, Start) and start.topic_id != NO_TOPIC_ID:
+            state.topic_id, state.is_topic_given, state.is_topic_sure = start.topic_id, True, False
+        else:
+            state.topic_id = self._cluster.snapshot.topic_id(state.partition.topic)
         if isinstance(start, Start):
             state.move_to(start.offset, start.leader_epoch)
             self._complete_at_end(state)
@@ -110,12 +116,17 @@ class Positions:
         self._reset(state, error, now_ns)
 
     def handle_divergence(
-        self, state: PartitionState, leader_epoch: int, end_offset: int, now_ns: int
+        self, state: PartitionState, leader_epoch: int, end_offset: int, current_epoch: int, now_ns: int
     ) -> None:
         """Correct a position before which the leader's log differs from what was read: the leader has the
         last epochs up to `leader_epoch`, which ends at `end_offset`. Negative: it has none of them.
+        `current_epoch` is the leader's own.
         """
         position = state.fetch_offset
+        if NO_EPOCH < current_epoch <= state.last_epoch:
+            # No truncation: a leader has all records of its own epoch, and no epoch comes after it.
+            self._reset(state, _of_another_log(state, current_epoch), now_ns)
+            return
         is_known = leader_epoch >= 0 and end_offset >= 0
         offset = min(position, end_offset) if is_known else position
         where = f", which differs from offset {offset} on" if is_known else ""
@@ -138,7 +149,7 @@ class Positions:
         one that the start has named counts only if newer metadata name it too, for some time.
         """
         if state.topic_id == NO_TOPIC_ID or not (state.is_topic_given or state.is_topic_sure):
-            state.topic_id = topic_id
+            state.find_topic(topic_id)
             return True
         if not state.is_topic_sure and now_ns < state.created_ns + TOPIC_PATIENCE_NS:
             self._cluster.request_update(now_ns)
@@ -209,7 +220,9 @@ class Positions:
     def _move(self, state: PartitionState, offset: int, last_epoch: int, reason: KafkaError) -> None:
         before = state.fetch_offset
         state.move_to(offset, last_epoch)
-        self._results.append(Moved(state.partition, state.generation, before, offset, reason, last_epoch))
+        self._results.append(
+            Moved(state.partition, state.generation, before, offset, reason, last_epoch, state.topic_id)
+        )
         self._complete_at_end(state)
 
     def _complete_at_end(self, state: PartitionState) -> None:
@@ -267,9 +280,20 @@ class Positions:
         if error is not None and not isinstance(error, UnsupportedVersionError):
             self.fail(state, error)
         elif end is not None and (end.leader_epoch < state.last_epoch or end.end_offset < state.fetch_offset):
-            self.handle_divergence(state, end.leader_epoch, end.end_offset, now_ns)
+            self.handle_divergence(state, end.leader_epoch, end.end_offset, state.checked_epoch, now_ns)
         else:  # it agrees, or the broker cannot say it: then Java goes on too
             state.move_to(state.fetch_offset, state.last_epoch)
+
+
+def _of_another_log(state: PartitionState, current_epoch: int) -> OffsetOutOfRangeError:
+    """Return the error of a position that the leader's log has never had."""
+    error = OffsetOutOfRangeError(
+        f"{state.partition}: offset {state.fetch_offset} of leader epoch {state.last_epoch} is not of this "
+        f"log, whose leader is in epoch {current_epoch}: the topic was deleted and created again, or another "
+        f"program has committed it; {REMEDY}"
+    )
+    error.partitions = {state.partition: state.fetch_offset}
+    return error
 
 
 def _bounds(state: PartitionState) -> str:

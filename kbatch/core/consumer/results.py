@@ -30,6 +30,8 @@ class Fetched:
         None if there is nothing to read: the last piece of a range may be empty.
     from_offset, next_offset : int
         The position before and after it. All visible records in between are in `records`.
+    topic_id : bytes
+        The id of the topic; NO_TOPIC_ID.
     last_epoch : int
         The leader epoch of the last batch in between, which a commit of `next_offset` names; NO_EPOCH. It is
         known without `records`, too: markers at the beginning of an epoch are read by nobody.
@@ -61,6 +63,7 @@ class Fetched:
         "share",
         "size_bytes",
         "state",
+        "topic_id",
     )
 
     def __init__(
@@ -76,6 +79,7 @@ class Fetched:
     ) -> None:
         self.partition = state.partition
         self.generation = state.generation
+        self.topic_id = state.topic_id
         self.records = records
         self.from_offset = from_offset
         self.next_offset = next_offset
@@ -117,13 +121,15 @@ class Moved(NamedTuple):
     from_offset, to_offset : int
         The positions before and after; records of the log in between are not read. `to_offset` may be the
         lower one: after a truncation, records from there on are read that replaced others. Records of this
-        partition from `to_offset` on that the program did not get yet are not in the log any more.
+        topic from `to_offset` on that the program did not get yet are not in the log any more.
     error : KafkaError
         The reason, which would be raised without a policy: OffsetOutOfRangeError, LogTruncationError or
         DataLossError.
     last_epoch : int
         The leader epoch of the record before `to_offset`, which a commit of `to_offset` names, so that the
         next owner finds another truncation; NO_EPOCH.
+    topic_id : bytes
+        The id of the topic that `to_offset` is in, which may be a new one; NO_TOPIC_ID.
     """
 
     partition: TopicPartition
@@ -132,6 +138,7 @@ class Moved(NamedTuple):
     to_offset: int
     error: KafkaError
     last_epoch: int
+    topic_id: bytes
 
 
 class Failed(NamedTuple):

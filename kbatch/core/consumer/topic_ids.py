@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from kbatch.core.client.any_node_request import AnyNodeRequest
 from kbatch.core.client.backoff import NEVER_NS, ExponentialBackoff
-from kbatch.core.client.cluster import NO_TOPIC_ID
 from kbatch.protocol import messages
+from kbatch.records import NO_TOPIC_ID
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

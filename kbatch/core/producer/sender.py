@@ -28,7 +28,7 @@ from kbatch._native.send.in_flight import InFlight, PartitionState
 from kbatch._native.send.lane import Lane
 from kbatch._native.send.produce_wire import AllAccepted
 from kbatch.core.client.backoff import NEVER_NS, NS_PER_MS
-from kbatch.core.client.cluster import NO_TOPIC_ID, Node, node_of
+from kbatch.core.client.cluster import Node, node_of
 from kbatch.core.producer.actions import Seal
 from kbatch.core.producer.failures import Failures, errors_of, expiry_error
 from kbatch.core.producer.idempotence import Idempotence, WithoutIdempotence
@@ -46,6 +46,7 @@ from kbatch.errors import (
 )
 from kbatch.errors.words import shown
 from kbatch.protocol import messages
+from kbatch.records import NO_TOPIC_ID
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable

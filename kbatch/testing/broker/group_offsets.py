@@ -231,13 +231,12 @@ def _fetch_group(
     response: messages.OffsetFetchResponse.OffsetFetchResponseGroup,
 ) -> None:
     by_id = context.version >= FETCHES_BY_TOPIC_ID
-    partitions = None
+    partitions, topic_ids = None, {}
     if group.topics is not None:
-        partitions = [
-            (_name_of(state, topic.topic_id) if by_id else topic.name, index)
-            for topic in group.topics
-            for index in topic.partition_indexes
-        ]
+        names = [_name_of(state, topic.topic_id) if by_id else topic.name for topic in group.topics]
+        topics = list(zip(names, group.topics, strict=True))
+        partitions = [(name, index) for name, topic in topics for index in topic.partition_indexes]
+        topic_ids = {name: topic.topic_id for name, topic in topics} if by_id else {}
     fetched = _by_topic(
         _fetch(
             state,
@@ -245,6 +244,7 @@ def _fetch_group(
             partitions,
             require_stable,
             context,
+            topic_ids=topic_ids,
             member_id=group.member_id,
             member_epoch=group.member_epoch,
         )
@@ -301,6 +301,7 @@ def _fetch(
     require_stable: bool,
     context: Context,
     *,
+    topic_ids: Mapping[str, bytes] | None = None,
     member_id: str | None = None,
     member_epoch: int = -1,
 ) -> dict[TopicPartition, FetchedOffset]:
@@ -311,6 +312,7 @@ def _fetch(
         group_id,
         partitions,
         require_stable=require_stable,
+        topic_ids=topic_ids,
         member_id=member_id,
         member_epoch=member_epoch,
     )

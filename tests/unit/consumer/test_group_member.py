@@ -25,6 +25,7 @@ from kbatch.errors import (
     InvalidGroupIdError,
     NoOffsetForPartitionError,
     TopicAuthorizationError,
+    UnknownTopicIdError,
     UnsupportedAssignorError,
 )
 from kbatch.interceptors import ConsumerInterceptor
@@ -109,6 +110,123 @@ def committed(broker: Broker, group: str = GROUP) -> dict[int, int]:
     """Return the offsets that a group has committed."""
     with kbatch.TopicReader(bootstrap_servers=broker.bootstrap_servers) as reader:
         return {each.partition: at.committed.offset for each, at in reader.groups.offsets(group).items()}
+
+
+# Topics that are deleted, created again, or not subscribed to any more
+
+OTHER = TopicPartition("returns", 0)
+NEW_COUNT = 7
+FOREVER_MS = 10**9
+subscribing = pytest.mark.parametrize("topics", [[TOPIC, "returns"], "^(orders|returns)$"], ids=str)
+
+
+@either
+@subscribing
+@pytest.mark.parametrize("commits", [True, False], ids=["auto commit", "no commit"])
+def test_topic_created_again_is_read_from_its_beginning(
+    broker: Broker, protocol: str, topics: Any, commits: bool
+) -> None:
+    """KAFKA-16224: an offset of the old topic is neither waited for nor committed for the new one."""
+    fill(broker, COUNT)
+    found: list[Any] = []
+    keys = {
+        "metadata_max_age_ms": 100,
+        "enable_auto_commit": commits,
+        "auto_commit_interval_ms": 20,
+        "default_api_timeout_ms": FOREVER_MS,
+    }
+    with (
+        member(broker, protocol, **keys) as consumer,
+        kbatch.Producer(bootstrap_servers=broker.bootstrap_servers) as producer,
+    ):
+        consumer.subscribe(topics)
+        polled(consumer, 3 * COUNT)
+        broker.delete_topic(TOPIC)
+        producer.send("returns", b"meanwhile")
+        until(lambda: found.extend(consumer.poll(SLICE_SECONDS)) or len(found) == 1)
+        assert found[0].topic == "returns"
+        broker.create_topic(TOPIC, 3)
+        fill(broker, NEW_COUNT)
+        new: list[Any] = []
+        places = {(partition, offset) for partition in range(3) for offset in range(NEW_COUNT)}
+        until(
+            lambda: (
+                new.extend(consumer.poll(SLICE_SECONDS))
+                or {(each.partition, each.offset) for each in new} == places
+            )
+        )
+        consumer.commit(new)
+        found_ids = {record.topic_id for record in new}
+        assert len(found_ids) == 1 and bytes(16) not in found_ids
+    with kbatch.TopicReader(bootstrap_servers=broker.bootstrap_servers) as reader:
+        ends = {each: at.committed.offset for each, at in reader.groups.offsets(GROUP).items()}
+    assert {each.partition: end for each, end in ends.items() if each.topic == TOPIC} == dict.fromkeys(
+        range(3), NEW_COUNT
+    )
+
+
+@either
+@pytest.mark.parametrize("last", ["close", "unsubscribe", "subscribe"])
+def test_deleted_topic_is_not_waited_for_at_the_end(broker: Broker, protocol: str, last: str) -> None:
+    fill(broker, COUNT)
+    with member(broker, protocol, metadata_max_age_ms=100, default_api_timeout_ms=FOREVER_MS) as consumer:
+        consumer.subscribe("^(orders|returns)$")
+        polled(consumer, 3 * COUNT)
+        broker.delete_topic(TOPIC)
+        if last == "subscribe":
+            consumer.subscribe(["returns"])
+            with kbatch.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+                producer.send("returns", b"meanwhile")
+            until(lambda: len(consumer.poll(SLICE_SECONDS)) == 1)
+        elif last == "close":
+            within(lambda: consumer.close(timeout=FOREVER_MS / 1000)).result(SECONDS)
+        else:
+            within(consumer.unsubscribe).result(SECONDS)
+
+
+@either
+@pytest.mark.parametrize("by", ["poll", "poll_table", "iteration"])
+@pytest.mark.parametrize("pattern", [False, True], ids=["names", "pattern"])
+def test_polls_return_nothing_of_topics_that_are_not_subscribed_to_any_more(
+    broker: Broker, shell: str, protocol: str, by: str, pattern: bool
+) -> None:
+    fill(broker, COUNT)
+    with kbatch.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        producer.send("returns", b"returned")
+    with member(broker, protocol) as consumer:
+        consumer.subscribe([TOPIC])
+        until(lambda: (first := consumer.poll(SLICE_SECONDS, 1)) and len(first) == 1)
+        read = {each.partition: consumer.position(each) for each in consumer.assignment()}
+        consumer.subscribe("^returns$" if pattern else ["returns"])
+        if by == "poll_table":
+            topics: list[Any] = []
+            until(lambda: topics.extend(consumer.poll_table(SLICE_SECONDS)["topic"].to_pylist()) or topics)
+        elif by == "poll":
+            topics = []
+            until(lambda: topics.extend(each.topic for each in consumer.poll(SLICE_SECONDS)) or topics)
+        else:
+            topics = [next(iter(consumer)).topic]
+        assert topics == ["returns"]
+        assert consumer.assignment() == {OTHER}
+    with kbatch.TopicReader(bootstrap_servers=broker.bootstrap_servers) as reader:
+        offsets_of = reader.groups.offsets(GROUP)
+    assert {
+        each.partition: at.committed.offset for each, at in offsets_of.items() if each.topic == TOPIC
+    } == read
+
+
+def test_records_know_the_topic_that_they_are_committed_for(broker: Broker) -> None:
+    """Records and offsets that a program has kept are of the topic that they were read of."""
+    fill(broker, COUNT)
+    with member(broker, enable_auto_commit=False) as consumer:
+        consumer.subscribe([TOPIC])
+        found = polled(consumer, 3 * COUNT)
+        broker.delete_topic(TOPIC)
+        broker.create_topic(TOPIC, 3)
+        for committable in (found, found[0], {FIRST: COUNT}, {FIRST: OffsetAndMetadata(3)}, None):
+            with pytest.raises(UnknownTopicIdError, match="deleted and created again"):
+                consumer.commit(committable)
+    assert committed(broker) == {}
 
 
 # 52, 67: rebalances

@@ -44,7 +44,7 @@ def refuse_partitions(r: GroupReading, codes: dict[TopicPartition, list[str]]) -
         response = r.coordinator.commit(request)
         for topic in response.topics:
             for each in topic.partitions:
-                names = left.get(TopicPartition(topic.name, each.partition_index))
+                names = left.get(TopicPartition(TOPIC, each.partition_index))
                 if names:
                     each.error_code = ErrorCode[names.pop(0)]
         return response
@@ -477,6 +477,133 @@ def test_look_up_that_is_refused_fails() -> None:
     r = member()
     r.faults.intercept("OffsetFetch", lambda request: ErrorCode.GROUP_AUTHORIZATION_FAILED)
     assert isinstance(r.committed(A).error, errors.GroupAuthorizationError)
+
+
+# Topics that are deleted, and created again under the same name
+
+COMMIT_API, LOOKUP_API = messages.OffsetCommitRequest.api_key, messages.OffsetFetchRequest.api_key
+BY_NAME = {COMMIT_API: (2, 9), LOOKUP_API: (1, 9)}
+
+
+def delete_topic(r: GroupReading) -> None:
+    r.broker.act(lambda state: state.delete_topic(TOPIC))
+
+
+def create_again(r: GroupReading) -> None:
+    """Put another topic in the topic's place."""
+    delete_topic(r)
+    r.cluster.create_topic(TOPIC, 3)
+
+
+def test_commit_names_the_topic_by_the_id_that_was_read() -> None:
+    r = member()
+    topic_id = r.broker.topic_id(TOPIC)
+    assert r.commit({A: OffsetAndMetadata(1, topic_id=topic_id), B: 2}).error is None
+    (topic,) = r.coordinator.commits[0].topics
+    assert (topic.name, topic.topic_id) == ("", topic_id)
+
+
+@pytest.mark.parametrize("versions", [{}, BY_NAME], ids=["ids", "names"])
+def test_offset_of_a_deleted_topic_is_not_committed_for_another(versions: dict[int, tuple[int, int]]) -> None:
+    r = member(versions=versions, metadata_max_age_ms=1000)
+    old = r.broker.topic_id(TOPIC)
+    create_again(r)
+    if versions:  # names do not say which topic is meant, unless metadata do
+        r.advance(2000)
+    call = r.commit({A: OffsetAndMetadata(5, topic_id=old)})
+    r.advance(2000)
+    assert call.is_done and isinstance(call.error, errors.UnknownTopicIdError)
+    assert "deleted and created again" in str(call.error)
+    assert call.failed.keys() == {A} and not r.coordinator.committed
+
+
+@pytest.mark.parametrize("versions", [{}, BY_NAME], ids=["ids", "names"])
+def test_commit_of_a_deleted_topic_ends_when_metadata_say_so(versions: dict[int, tuple[int, int]]) -> None:
+    r = member(versions=versions, allow_auto_create_topics=False)
+    topic_id = r.broker.topic_id(TOPIC)
+    delete_topic(r)
+    refuse_topic(r)
+    call = r.commit({A: OffsetAndMetadata(5, topic_id=topic_id)})
+    assert not call.is_done
+    r.advance(3000)
+    assert call.is_done and isinstance(call.error, errors.UnknownTopicOrPartitionError)
+
+
+def refuse_topic(r: GroupReading) -> None:
+    """Let the coordinator say that it does not know the topic."""
+    kind = messages.OffsetCommitResponse
+
+    def refuse(request: Any) -> Any:
+        by_id = request.topics[0].topic_id != bytes(16)
+        code = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        topics = [
+            kind.OffsetCommitResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    kind.OffsetCommitResponsePartition(partition_index=each.partition_index, error_code=code)
+                    for each in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+        return kind(topics=topics)
+
+    r.faults.intercept("OffsetCommit", refuse)
+
+
+@pytest.mark.parametrize("versions", [{}, BY_NAME], ids=["ids", "names"])
+def test_last_commit_does_not_wait_for_a_missing_topic(versions: dict[int, tuple[int, int]]) -> None:
+    r = member(versions=versions)
+    refuse_topic(r)
+    call = r.commit({A: 1, B: 2}, is_last=True)
+    assert call.is_done and isinstance(call.error, errors.UnknownTopicOrPartitionError)
+    assert call.failed.keys() == {A, B}
+
+
+def test_commit_waits_for_a_coordinator_that_does_not_know_a_new_topic_yet() -> None:
+    r = member()
+    r.coordinator.commit_refusals = [ErrorCode.UNKNOWN_TOPIC_ID] * 3
+    call = r.commit({A: OffsetAndMetadata(1, topic_id=r.broker.topic_id(TOPIC))})
+    assert not call.is_done
+    r.advance(3000)
+    assert call.is_done and call.error is None
+
+
+def test_offsets_with_and_without_ids_go_in_two_requests() -> None:
+    r = member()
+    unknown = TopicPartition("unknown", 0)
+    r.engine._ownership._tenures[unknown] = 1
+    call = r.commit({A: 1, unknown: 2}, retries=False)
+    r.advance(100)
+    assert call.is_done
+    by_id, by_name = r.coordinator.commits
+    assert [each.topic_id for each in by_id.topics] == [r.broker.topic_id(TOPIC)]
+    assert [(each.name, each.topic_id) for each in by_name.topics] == [("unknown", bytes(16))]
+
+
+@pytest.mark.parametrize("versions", [{}, BY_NAME], ids=["ids", "names"])
+def test_committed_offset_of_another_topic_does_not_count(versions: dict[int, tuple[int, int]]) -> None:
+    r = GroupReading(partitions=3, versions=versions)
+    for value in b"abc":
+        r.put(bytes([value]), partition=A)
+    r.coordinator.committed[A] = OffsetAndMetadata(2, topic_id=bytes(15) + b"x")
+    r.join(A)
+    r.advance(1000)
+    assert r.offsets(A) == ([2] if versions else [0, 1, 2])
+    state = r.engine.reading(A)
+    assert state is not None and state.topic_id == r.broker.topic_id(TOPIC)
+
+
+def test_look_up_of_a_deleted_topic_asks_for_its_name_at_last() -> None:
+    r = member(allow_auto_create_topics=False)
+    create_again(r)
+    call = r.committed(A)
+    assert not call.is_done, "the id that the client knows is of no topic any more"
+    r.advance(1000)
+    assert call.is_done and call.error is None and call.answer == {}
+    looked = [each.groups[0].topics[0].topic_id for each in r.requests("OffsetFetch")]
+    assert looked[-1] == r.broker.topic_id(TOPIC) != looked[-2]
 
 
 # Any order

@@ -609,6 +609,33 @@ def test_R35_start_with_an_epoch_is_checked_before_reading() -> None:
     assert r.offsets() == []
 
 
+@pytest.mark.parametrize("version", [18, 12, 11])
+@pytest.mark.parametrize("epoch", [0, 7], ids=["its own epoch", "a later epoch"])
+@pytest.mark.parametrize("offset", [4, 50])
+def test_position_of_another_log_is_no_truncation(version: int, epoch: int, offset: int) -> None:
+    """A leader has all records of its own epoch, and of none after it."""
+    r = Reading(versions={FETCH_API: (4, version)}, auto_offset_reset="earliest")
+    fill(r)
+    r.read(start=Start(offset, leader_epoch=epoch))
+    r.advance(1000)
+    is_possible = (offset, epoch) == (4, 0)
+    assert r.offsets() == [*range(4 if is_possible else 0, 10)]
+    if not is_possible:
+        (moved,) = r.moves
+        assert (moved.from_offset, moved.to_offset) == (offset, 0)
+        assert isinstance(moved.error, errors.OffsetOutOfRangeError)
+
+
+def test_position_of_another_log_fails_without_a_policy() -> None:
+    r = Reading()
+    fill(r)
+    r.read(start=Start(50, leader_epoch=0))
+    (error,) = r.errors
+    assert isinstance(error, errors.OffsetOutOfRangeError)
+    assert error.partitions == {FIRST: 50}
+    assert "offset 50 of leader epoch 0 is not of this log, whose leader is in epoch 0" in str(error)
+
+
 def test_range_of_a_truncated_log_reads_nothing_twice() -> None:
     r = Reading(nodes=2)
     fill(r)
@@ -717,6 +744,21 @@ def test_metadata_from_before_the_topic_count_for_nothing() -> None:
     new.topic_id = topic_id
     r.advance(3_000)
     assert r.offsets() == [*range(30)] and not r.errors
+
+
+def test_R22_results_name_the_topic_that_they_are_of() -> None:
+    r = Reading(auto_offset_reset="earliest", metadata_max_age_ms=1000)
+    old = r.broker.topic_id(TOPIC)
+    fill(r, 2)
+    r.read()
+    r.broker.act(lambda state: state.delete_topic(TOPIC))
+    r.cluster.create_topic(TOPIC, 1)
+    fill(r, 1)
+    r.advance(10_000)
+    new = r.broker.topic_id(TOPIC)
+    found = [each for each in r.results if isinstance(each, Fetched) and each.records is not None]
+    assert {each.topic_id for each in found} == {each.records.topic_id for each in found} == {old, new}
+    assert r.moves[0].topic_id == new != old
 
 
 def test_missing_topic_is_not_created_and_fails_soon() -> None:
