@@ -89,6 +89,7 @@ from kbatch.errors import (
     UnsupportedVersionError,
     error_of,
 )
+from kbatch.errors.words import shown
 from kbatch.metrics import MetricsRegistry
 from kbatch.protocol import codec, messages
 from kbatch.protocol.structs import Message
@@ -923,7 +924,12 @@ class Connections:
         connection.active_ns = now_ns
         if self._metrics is not None:
             self._metrics.received(connection.node.node_id, len(data), now_ns)
-        for frame in connection.frames(data):
+        try:
+            frames = connection.frames(data)
+        except MemoryError as error:  # of one answer, which is requested again after a pause
+            self._fail_connection(state, _no_memory(error), error, now_ns)
+            return None
+        for frame in frames:
             self._handle_frame(state, connection, frame, now_ns)
             if state.connection is not connection:
                 return None
@@ -944,11 +950,8 @@ class Connections:
             self._metrics.answered(connection.node.node_id, 4 + len(frame), now_ns)
         try:
             message = request.read(request, frame)
-        except ProtocolError as error:
-            failed = self._close_broken(state, f"its answer cannot be read: {error}", now_ns)
-            request.handle(Response(request, None, error, now_ns))
-            reason = f"{_ENDED}an answer could not be read: {error}"
-            _fail_requests(failed, _connection_error(state, reason, error), now_ns)
+        except (ProtocolError, MemoryError) as error:
+            self._fail_unread(state, request, error, now_ns)
             return
         throttled_ns = throttle_ns(request, message)
         if throttled_ns:
@@ -959,6 +962,17 @@ class Connections:
         self._note_served(state, now_ns)
         request.handle(Response(request, message, None, now_ns))
         self._note_request_done(state, connection, now_ns)
+
+    def _fail_unread(
+        self, state: NodeState, request: Request, error: ProtocolError | MemoryError, now_ns: int
+    ) -> None:
+        """End a connection whose answer to the request could not be read."""
+        is_faulty = isinstance(error, ProtocolError)
+        reason = f"an answer could not be read: {error}" if is_faulty else _no_memory(error)
+        failed = self._close_broken(state, reason, now_ns)
+        ended = _connection_error(state, _ENDED + reason, error)
+        request.handle(Response(request, None, error if isinstance(error, ProtocolError) else ended, now_ns))
+        _fail_requests(failed, ended, now_ns)
 
     def _throttle(self, state: NodeState, connection: Connection, throttled_ns: int, now_ns: int) -> None:
         """Keep requests from the node for a time, in which those in flight do not time out."""
@@ -1209,6 +1223,11 @@ def _lent_version(state: NodeState, kind: type[Message], highest: int, now_ns: i
 def _place(node: Node) -> _Place:
     """Return what a node is known by while it is not in the metadata."""
     return node.node_id, node.host, node.port
+
+
+def _no_memory(error: BaseException) -> str:
+    text = f"there was no memory for an answer ({shown(str(error))})"
+    return f"{text}; give the process more, or lower fetch.max.bytes and kbatch.fetch.buffer.memory"
 
 
 def _was_of_use(state: NodeState, now_ns: int) -> bool:

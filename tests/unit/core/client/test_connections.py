@@ -420,6 +420,33 @@ def test_request_may_read_its_own_answer() -> None:
     assert int.from_bytes(frame[:4], "big") == request.correlation_id
 
 
+def no_memory(*_: Any) -> Any:
+    raise MemoryError("no memory for a frame")
+
+
+@pytest.mark.parametrize("place", ["memory", "read"])
+def test_answer_without_memory_fails_its_connection_and_is_tried_again(
+    place: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It used to end the client for good."""
+    shell = Shell()
+    for _ in range(3):
+        peer = shell.ready()
+        shell.ask(**{place: no_memory})
+        shell.ask()
+        shell.give(peer, (70_000).to_bytes(4, "big") + bytes([0, 0, 0, 1]))
+        if not peer.is_closed:
+            shell.give(peer, bytes(69_996))
+        assert peer.is_closed
+        responses = shell.taken()
+        assert codes(responses) == [NetworkError, NetworkError]
+        assert "there was no memory for an answer (no memory for a frame)" in str(responses[0].error)
+        assert shell.connections.delay_ns(-1, shell.now_ns) >= 40 * MS
+        shell.advance(2 * SECOND)
+    assert len([each for each in caplog.records if each.levelno >= logging.WARNING]) == 1
+    shell.ready()
+
+
 def test_N07_bytes_after_bad_ones_are_ignored() -> None:
     shell = Shell()
     peer = shell.ready()
