@@ -291,8 +291,10 @@ LAYERS = (
         "Spark's formats and functions; pyspark is imported here only",
         {
             "arrow_functions column_functions schemas": "encoder and decoder; UDFs; the shapes of rows",
-            "data_source sink sink_stream source source_stream kept_readers": "the format `kbatch`: writers, "
-            "readers",
+            "data_source sink sink_stream source source_stream failed_stream kept_readers": "the format "
+            "`kbatch`: writers, readers",
+            "kafka_options java_patterns versions": "options `kafka.*`; patterns as Java reads them; the "
+            "pyspark that is needed",
             "sink_options sink_columns sink_jobs sink_rows": "what the driver checks; tasks and their rows",
             "source_options source_columns source_formats source_offsets source_sizes exactly_once": "**"
             "which offsets a task reads**, as which columns, how many bytes; **a transaction a task attempt, "

@@ -193,9 +193,7 @@ def loss_of(
 
     `gap` is the first offset that is gone, and the one after the last; None if that is not known.
     """
-    loss = DataLossError(
-        f"records are gone that were to be read: {error}; or pass on_data_loss='skip' to go on after them"
-    )
+    loss = DataLossError(f"records are gone that were to be read: {error}")
     if gap is not None:
         loss = data_loss({partition: [gap]})
     loss.__cause__ = error

@@ -20,7 +20,7 @@ from kbatch.spark.sink_columns import check_columns
 from kbatch.spark.sink_options import SinkOptions, read_options
 from kbatch.spark.sink_stream import KbatchStreamWriter
 from kbatch.spark.source import FilteringReader, KbatchReader
-from kbatch.spark.source_columns import arrow_schema, sql_schema
+from kbatch.spark.source_columns import arrow_schema, check_types, sql_schema
 from kbatch.spark.source_options import (
     FrameOptions,
     SourceOptions,
@@ -103,4 +103,5 @@ class KbatchDataSource(DataSource):
                 f"choose with the option 'columns'; its columns are {', '.join(options.columns)}, not "
                 f"{', '.join(schema.names)}"
             )
+        check_types(schema, options.formats)
         return options

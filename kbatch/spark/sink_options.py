@@ -35,10 +35,11 @@ UNKNOWN_COLUMNS = ("error", "ignore")
 BULK_SETTINGS: Mapping[str, object] = {"linger.ms": 20, "batch.size": 256 << 10, "compression.type": "lz4"}
 # The brokers' default maximum (transaction.max.timeout.ms), because stages are long.
 TRANSACTION_TIMEOUT_MS = 900_000
-OF_THE_SINK = {
-    "key.serializer": "keys are serialized with ByteArraySerializer.",
-    "value.serializer": "values are serialized with ByteArraySerializer.",
-    "transactional.id": "it is made from the write and its task; set the option transactional.id.prefix.",
+REFUSED = {
+    "key.serializer": "is not supported as keys are serialized with ByteArraySerializer.",
+    "value.serializer": "is not supported as values are serialized with ByteArraySerializer.",
+    "transactional.id": "is not supported as it is made from the write and its task; set the option "
+    "transactional.id.prefix.",
 }
 
 
@@ -171,9 +172,9 @@ def _identity(given: Mapping[str, str], exactly_once: bool, streaming: bool) -> 
 def _settings(given: Mapping[str, str], exactly_once: bool) -> Mapping[str, object]:
     """Return the producer's settings: the given ones, and defaults that suit tables."""
     kafka = kafka_settings(given)
-    for name, why in OF_THE_SINK.items():
+    for name, why in REFUSED.items():
         if name in kafka:
-            raise ValueError(f"Kafka option '{name}' is not supported as {why}")
+            raise ValueError(f"Kafka option '{name}' {why}")
     if "bootstrap.servers" not in kafka:
         raise ValueError(
             "option 'kafka.bootstrap.servers' is missing; name brokers, as in host:9092,host:9092"

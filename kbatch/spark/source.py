@@ -27,7 +27,12 @@ from pyspark.sql.datasource import (
 )
 
 from kbatch.consumer.topic_reader import Reading, TopicReader
-from kbatch.errors import DataLossError, KafkaTimeoutError, UnknownTopicOrPartitionError
+from kbatch.errors import (
+    DataLossError,
+    KafkaTimeoutError,
+    LogTruncationError,
+    UnknownTopicOrPartitionError,
+)
 from kbatch.records import TopicPartition
 from kbatch.spark.kept_readers import kept_readers
 from kbatch.spark.schemas import declared_batches
@@ -53,9 +58,12 @@ def read_range(options: SourceOptions, schema: pa.Schema, task: OffsetRange) -> 
             with reading:  # Spark may want only the first rows
                 for batch in reading:
                     yield from declared_batches(spark_columns(batch, schema), schema)
-        except DataLossError as error:  # whose own text names options that Spark has not
-            gap = error.lost.get(place, _rest(reading, task))
-            raise data_loss(gone_text(place, [gap])) from None
+        except (
+            DataLossError,
+            LogTruncationError,
+        ) as error:  # whose texts name no options of Spark
+            lost = getattr(error, "lost", {})
+            raise data_loss(gone_text(place, [lost.get(place, _rest(reading, task))])) from None
         except UnknownTopicOrPartitionError as error:
             report_data_loss(options, f"{gone_text(place, [_rest(reading, task)])}: {error}")
         except KafkaTimeoutError:

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.types import StructType
+from pyspark.sql.types import (
+    ArrayType,
+    CalendarIntervalType,
+    MapType,
+    StructField,
+    StructType,
+    VariantType,
+    YearMonthIntervalType,
+)
 
 from kbatch.spark.schemas import ARROW_TYPES, null_if_empty
 from kbatch.spark.source_formats import ColumnFormat, spark_type
@@ -47,6 +55,41 @@ def arrow_schema(schema: StructType) -> pa.Schema:
             for field in schema
         ]
     )
+
+
+# Types of Spark's that no value is made of.
+_UNSUPPORTED = (CalendarIntervalType, VariantType, YearMonthIntervalType)
+
+
+def check_types(schema: StructType, formats: Mapping[str, ColumnFormat]) -> None:
+    """Raise ValueError if values of a format cannot be what its schema says."""
+    for part, found in formats.items():
+        if part in schema.names:
+            for name, field in _fields(part, schema[part]):
+                if isinstance(field.dataType, _UNSUPPORTED):
+                    raise ValueError(
+                        f"option '{part}.schema': {name} is {field.dataType.simpleString()}, which is not "
+                        "supported; read it as STRING, and convert that in Spark"
+                    )
+                if not field.nullable and found.on_malformed == "null":
+                    raise ValueError(
+                        f"option '{part}.schema': {name} is NOT NULL, but on.malformed=null makes nulls of "
+                        "values that are not of their format; omit NOT NULL, or that option"
+                    )
+
+
+def _fields(name: str, field: StructField) -> Iterator[tuple[str, StructField]]:
+    """Yield a field and those within it, with their full names."""
+    yield name, field
+    match field.dataType:
+        case StructType(fields=fields):
+            for each in fields:
+                yield from _fields(f"{name}.{each.name}", each)
+        case ArrayType(elementType=kind):
+            yield from _fields(f"{name}.element", StructField("element", kind))
+        case MapType(keyType=key, valueType=value):
+            yield from _fields(f"{name}.key", StructField("key", key))
+            yield from _fields(f"{name}.value", StructField("value", value))
 
 
 def spark_columns(batch: pa.RecordBatch, schema: pa.Schema) -> pa.Table:

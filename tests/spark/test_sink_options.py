@@ -23,9 +23,10 @@ from pyspark.sql.types import (
 
 from kbatch.spark import data_source
 from kbatch.spark.data_source import KbatchDataSource
+from kbatch.spark.kafka_options import key_table
 from kbatch.spark.schemas import HEADERS_TYPE
 from kbatch.spark.sink_columns import ATTRIBUTES
-from kbatch.spark.sink_options import BULK_SETTINGS, OPTIONS, SinkOptions, read_options
+from kbatch.spark.sink_options import BULK_SETTINGS, OPTIONS, REFUSED, SinkOptions, read_options
 from tests import ROOT
 
 VALUE = {"value": BinaryType()}
@@ -190,6 +191,7 @@ def test_the_page_for_users_has_every_option_and_column() -> None:
     page = re.sub(r"^```.*?^```", "", page, flags=re.MULTILINE | re.DOTALL)
     named = set(re.findall(r"`([^`]+)`", page))
     assert {*OPTIONS, *ATTRIBUTES} <= named
+    assert key_table(REFUSED, {}) in page
     for setting, value in BULK_SETTINGS.items():
         assert re.search(rf"`kafka\.{re.escape(setting)}`( is)? {value}\b", page)
 

@@ -8,11 +8,22 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import (
+    ArrayType,
+    CalendarIntervalType,
+    DataType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    VariantType,
+    YearMonthIntervalType,
+)
 
 from kbatch.consumer.topic_reader import TopicReader
 from kbatch.records import TopicPartition
 from kbatch.spark.kafka_options import key_table
-from kbatch.spark.source_columns import sql_schema
+from kbatch.spark.source_columns import check_types, sql_schema
 from kbatch.spark.source_options import (
     IGNORED,
     OPTIONS,
@@ -195,6 +206,30 @@ def test_message_of_a_file_makes_the_schema(tmp_path: Path) -> None:
     path.write_bytes(SHOP)
     with pytest.raises(ValueError, match=r"has no message 'shop\.Parcel'; it has google\..*shop\.Order"):
         read({**options, "value.message": "shop.Parcel"})
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        (VariantType(), "value.a.b is variant, which is not supported"),
+        (ArrayType(YearMonthIntervalType()), r"value.a.b.element is interval year to month, which is"),
+        (MapType(StringType(), CalendarIntervalType()), "value.a.b.value is interval, which is not"),
+    ],
+)
+def test_type_that_no_value_is_made_of_is_refused_on_the_driver(kind: DataType, text: str) -> None:
+    formats = read({"value.format": "json", "value.schema": "a INT"}).formats
+    inner = StructType([StructField("b", kind)])
+    schema = StructType([StructField("value", StructType([StructField("a", inner)]))])
+    with pytest.raises(ValueError, match=f"option 'value.schema': {text}"):
+        check_types(schema, formats)
+
+
+def test_null_of_a_malformed_value_needs_a_column_that_takes_it() -> None:
+    schema = StructType([StructField("value", StructType([StructField("a", StringType(), False)]))])
+    given = {"value.format": "json", "value.schema": "a STRING NOT NULL"}
+    check_types(schema, read(given).formats)
+    with pytest.raises(ValueError, match=r"value\.a is NOT NULL, but on.malformed=null makes nulls"):
+        check_types(schema, read({**given, "on.malformed": "null"}).formats)
 
 
 def test_latest_schema_of_a_subject_is_used() -> None:

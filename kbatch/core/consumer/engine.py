@@ -87,10 +87,13 @@ class ReadingEngine(ClientEngine):
     ----------
     metrics : tuple[Metric, ...]
         The table of the registry.
+    remedy : str
+        What errors say about a position that a log does not have.
     """
 
     lane_count: ClassVar[int] = FETCH_LANE + 1
     metrics: ClassVar[tuple[Metric, ...]] = CONSUMER_METRICS
+    remedy: ClassVar[str] = "begin where the log has records, or pass on_data_loss='skip'"
 
     def __init__(
         self,
@@ -141,7 +144,7 @@ class ReadingEngine(ClientEngine):
             on_change=on_change,
         )
         self._positions = Positions(
-            self._cluster, self._leader_requests, self._completed, wall_clock_ms, on_change
+            self._cluster, self._leader_requests, self._completed, wall_clock_ms, on_change, self.remedy
         )
         self._frames = FramePool(spare_bytes=self._budget.limit // 4)
         self._fetcher = Fetcher(

@@ -19,6 +19,7 @@ class MemberEngine(ReadingEngine):
     """Base of GroupEngine and ShareEngine. Its parameters are those of ReadingEngine."""
 
     lane_count: ClassVar[int] = GROUP_LANE + 1
+    remedy: ClassVar[str] = "seek to another offset, or set auto.offset.reset"
 
     def __init__(self, config: ConsumerConfig, **options: Unpack[EngineOptions]) -> None:
         super().__init__(config, **options)

@@ -53,7 +53,6 @@ if TYPE_CHECKING:
 # Time for which metadata may name another topic than the one that a position is of: brokers learn of a new
 # topic at different times.
 TOPIC_PATIENCE_NS = 5_000 * NS_PER_MS
-REMEDY = "seek to another offset, or set auto.offset.reset"
 
 
 class Positions:
@@ -69,6 +68,8 @@ class Positions:
         Returns milliseconds since 1970, from which a duration of the reset policy counts back.
     on_found : Callable[[], object]
         Called after the first position of a partition was looked up.
+    remedy : str
+        What the program can do about a position that the log does not have, for errors.
     """
 
     def __init__(
@@ -78,12 +79,14 @@ class Positions:
         results: list[Result],
         wall_clock_ms: Callable[[], int],
         on_found: Callable[[], object],
+        remedy: str,
     ) -> None:
         self._cluster = cluster
         self._leader_requests = leader_requests
         self._results = results
         self._wall_clock_ms = wall_clock_ms
         self._on_found = on_found
+        self._remedy = remedy
 
     def begin(self, state: PartitionState, start: Start | OffsetSpec | timedelta, now_ns: int) -> None:
         """Find the first position of a new partition: an offset, that at a time, or a duration back. It is
@@ -110,7 +113,8 @@ class Positions:
     def handle_out_of_range(self, state: PartitionState, now_ns: int) -> None:
         """Reset a position that the leader's log does not have."""
         error = OffsetOutOfRangeError(
-            f"{state.partition}: the log does not have offset {state.fetch_offset}{_bounds(state)}; {REMEDY}"
+            f"{state.partition}: the log does not have offset {state.fetch_offset}{_bounds(state)}; "
+            f"{self._remedy}"
         )
         error.partitions = {state.partition: state.fetch_offset}
         self._reset(state, error, now_ns)
@@ -132,7 +136,7 @@ class Positions:
         where = f", which differs from offset {offset} on" if is_known else ""
         error = LogTruncationError(
             f"{state.partition}: records before offset {position}, read in leader epoch {state.last_epoch}, "
-            f"are not in the leader's log{where}; {REMEDY}"
+            f"are not in the leader's log{where}; {self._remedy}"
         )
         error.partitions = {state.partition: position}
         error.divergent_offsets = {state.partition: offset} if is_known else {}
@@ -165,7 +169,7 @@ class Positions:
         position = state.fetch_offset
         error = DataLossError(
             f"{state.partition}: the topic was deleted and created again, and offset {position} was of the "
-            f"old one; {REMEDY}"
+            f"old one; {self._remedy}"
         )
         if state.is_bounded:
             error.lost = {state.partition: (position, state.end_offset)}
