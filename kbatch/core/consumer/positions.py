@@ -129,7 +129,7 @@ class Positions:
         position = state.fetch_offset
         if NO_EPOCH < current_epoch <= state.last_epoch:
             # No truncation: a leader has all records of its own epoch, and no epoch comes after it.
-            self._reset(state, _of_another_log(state, current_epoch), now_ns)
+            self._reset(state, _of_another_log(state, current_epoch, self._remedy), now_ns)
             return
         is_known = leader_epoch >= 0 and end_offset >= 0
         offset = min(position, end_offset) if is_known else position
@@ -289,12 +289,12 @@ class Positions:
             state.move_to(state.fetch_offset, state.last_epoch)
 
 
-def _of_another_log(state: PartitionState, current_epoch: int) -> OffsetOutOfRangeError:
+def _of_another_log(state: PartitionState, current_epoch: int, remedy: str) -> OffsetOutOfRangeError:
     """Return the error of a position that the leader's log has never had."""
     error = OffsetOutOfRangeError(
         f"{state.partition}: offset {state.fetch_offset} of leader epoch {state.last_epoch} is not of this "
         f"log, whose leader is in epoch {current_epoch}: the topic was deleted and created again, or another "
-        f"program has committed it; {REMEDY}"
+        f"program has committed it; {remedy}"
     )
     error.partitions = {state.partition: state.fetch_offset}
     return error
