@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import time
 from typing import Any
 
@@ -16,9 +17,16 @@ TIMEOUT_SECONDS = HANG_SECONDS
 
 
 class Wire:
-    """A connection, its requests and answers one by one."""
+    """A connection, its requests and answers one by one; TLS with a context."""
 
-    def __init__(self, bootstrap_servers: str, node_id: int = 0, **options: Any) -> None:
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        node_id: int = 0,
+        *,
+        tls: ssl.SSLContext | None = None,
+        **options: Any,
+    ) -> None:
         host, port = bootstrap_servers.split(",")[node_id].rsplit(":", 1)
         self.socket = socket.socket()
         for option, value in options.items():
@@ -26,6 +34,8 @@ class Wire:
         self.socket.settimeout(TIMEOUT_SECONDS)
         try:
             self.socket.connect((host, int(port)))
+            if tls is not None:
+                self.socket = tls.wrap_socket(self.socket, server_hostname=host)
         except OSError:
             self.socket.close()
             raise

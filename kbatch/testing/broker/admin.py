@@ -31,21 +31,22 @@ def create_topics(
     counts = Counter(topic.name for topic in request.topics)
     total = sum(_partition_count(state, topic) for topic in request.topics if counts[topic.name] == 1)
     result = messages.CreateTopicsResponse.CreatableTopicResult
-    return messages.CreateTopicsResponse(
-        topics=[
-            context.fill(
-                result(name=name, configs=[]),
-                _create_topic,
-                state,
-                wanted,
-                counts[name] > 1,
-                total,
-                request.validate_only,
-                context,
-            )
-            for name, wanted in {topic.name: topic for topic in request.topics}.items()
-        ]
-    )
+    with state.cluster.saved_once():
+        return messages.CreateTopicsResponse(
+            topics=[
+                context.fill(
+                    result(name=name, configs=[]),
+                    _create_topic,
+                    state,
+                    wanted,
+                    counts[name] > 1,
+                    total,
+                    request.validate_only,
+                    context,
+                )
+                for name, wanted in {topic.name: topic for topic in request.topics}.items()
+            ]
+        )
 
 
 def _partition_count(state: BrokerState, wanted: messages.CreateTopicsRequest.CreatableTopic) -> int:

@@ -3,7 +3,8 @@
 Theory of operation. All nodes live in one process and share one copy of each partition: only leadership is
 played, replication is not. A partition's replicas are the nodes it was placed on. Those that run are its
 in-sync replicas, and the first of them leads. Every change of leader raises the leader epoch. With a
-directory the topics are kept in cluster.json, rewritten at each change (temporary file, rename).
+directory the topics are kept in cluster.json, rewritten at each change (temporary file, rename), and once for
+a request that creates many.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +105,8 @@ class Cluster:
         self.nodes = [Node(node_id) for node_id in range(node_count)]
         self.topics: dict[str, Topic] = {}
         self.topics_by_id: dict[bytes, Topic] = {}
+        self._names: dict[str, str] = {}  # of topics, by what they are called in metrics
+        self._saves_later = self._is_changed = False
         self._directory = directory
         self._open_partition = open_partition
         self._random_uuid = random_uuid
@@ -220,8 +224,7 @@ class Cluster:
         check_topic_name(name)
         if name in self.topics:
             raise BrokerError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
-        twin = next((other for other in self.topics if _metric_name(other) == _metric_name(name)), None)
-        if twin is not None:
+        if (twin := self._names.get(_metric_name(name))) is not None:
             raise BrokerError(
                 ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {twin}"
             )
@@ -276,6 +279,7 @@ class Cluster:
         if topic is None:
             raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         del self.topics_by_id[topic.topic_id]
+        del self._names[_metric_name(name)]
         for partition in topic.partitions:
             partition.log.close()
             if self._directory is not None:
@@ -309,6 +313,7 @@ class Cluster:
     def _add_topic(self, topic: Topic) -> None:
         self.topics[topic.name] = topic
         self.topics_by_id[topic.topic_id] = topic
+        self._names[_metric_name(topic.name)] = topic.name
 
     def _add_partition(self, topic: Topic, replicas: list[int]) -> ClusterPartition:
         index = len(topic.partitions)
@@ -320,8 +325,20 @@ class Cluster:
 
     # Storage
 
+    @contextmanager
+    def saved_once(self) -> Iterator[None]:
+        """Save what the block changes once, at its end: each time all topics are written."""
+        self._saves_later, self._is_changed = True, False
+        try:
+            yield
+        finally:
+            self._saves_later = False
+            if self._is_changed:
+                self._save()
+
     def _save(self) -> None:
-        if self._directory is None:
+        self._is_changed = True
+        if self._directory is None or self._saves_later:
             return
         described = {
             "cluster_id": self.cluster_id,

@@ -11,7 +11,7 @@ from kbatch.protocol import messages
 from kbatch.protocol.structs import Message
 from kbatch.testing.broker.authorizer import CLUSTER_NAME, Operation, ResourceType
 from kbatch.testing.broker.broker_error import BrokerError
-from kbatch.testing.broker.cluster import INTERNAL_TOPICS, check_topic_name
+from kbatch.testing.broker.cluster import INTERNAL_TOPICS, MAX_PARTITIONS, check_topic_name
 
 if TYPE_CHECKING:
     from kbatch.testing.broker.cluster import ClusterPartition, Node, Topic
@@ -103,7 +103,9 @@ def metadata(
     response = messages.MetadataResponse(
         brokers=brokers, cluster_id=cluster.cluster_id, controller_id=cluster.controller_id
     )
-    response.topics = [_named_topic(state, named, request, context) for named in wanted]
+    may_create = request.allow_auto_topic_creation and _may_create(state, wanted)
+    with cluster.saved_once():
+        response.topics = [_named_topic(state, named, request, context, may_create) for named in wanted]
     if request.include_cluster_authorized_operations:
         response.cluster_authorized_operations = _cluster_operations(state, context)
     return response
@@ -139,11 +141,20 @@ def _wanted_topics(
     return [kind(name=name) for name in names]
 
 
+def _may_create(state: BrokerState, wanted: list[messages.MetadataRequest.MetadataRequestTopic]) -> bool:
+    """True if the request may create the topics that are missing: as many as CreateTopics may. Kafka creates
+    them by one such request, and none of them if it is refused.
+    """
+    missing = sum(named.name is not None and named.name not in state.cluster.topics for named in wanted)
+    return missing * state.options.default_partitions <= MAX_PARTITIONS
+
+
 def _named_topic(
     state: BrokerState,
     named: messages.MetadataRequest.MetadataRequestTopic,
     request: messages.MetadataRequest,
     context: Context,
+    may_create: bool,
 ) -> messages.MetadataResponse.MetadataResponseTopic:
     try:
         context.check_forced_error()
@@ -151,7 +162,7 @@ def _named_topic(
             topic = state.cluster.topic_by_id(bytes(named.topic_id))
             state.authorize(context, Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
         else:
-            topic = _topic_or_new(state, named.name, request.allow_auto_topic_creation, context)
+            topic = _topic_or_new(state, named.name, may_create, context)
         return _described(state, topic, request, context)
     except BrokerError as error:
         return messages.MetadataResponse.MetadataResponseTopic(

@@ -1,7 +1,8 @@
 """Sockets for the embedded broker: an asyncio loop in its own thread, with each listener of each node.
 
 Each connection's requests are answered one after another, as in Kafka. While an answer is outstanding (a
-fetch that waits, a group that gathers), or if its client reads too slowly, nothing more is read from it.
+fetch that waits, a group that gathers) or its client has not taken all of it, no other request is handled,
+and soon nothing more is read. An answer refers to the log, and is copied in pieces, as the client takes them.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import ssl
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -27,7 +28,11 @@ T = TypeVar("T")
 MAX_REQUEST_BYTES = 100 << 20  # socket.request.max.bytes
 MAX_CONNECTIONS = 1000
 IDLE_SECONDS = 600  # connections.max.idle.ms
+# What a connection has at most: requests that wait, in number and in bytes (and the one that exceeds them),
+# and of an answer what was copied for the socket.
 QUEUED_REQUESTS = 16
+QUEUED_BYTES = 1 << 20
+PIECE_BYTES = 1 << 17
 BROKEN_RECORD_BYTES = 32
 BROKEN_RECORD = b"\x17\x03\x03" + BROKEN_RECORD_BYTES.to_bytes(2, "big")  # a TLS record of application data
 NOT_RUNNING = "the broker does not run; start it, or use it in a with block"
@@ -218,7 +223,9 @@ class ClientConnection(asyncio.Protocol):
         self._connection = Connection(node_id, listener)
         self._incoming = bytearray()
         self._frames: deque[bytes] = deque()
-        self._is_busy = False  # an answer is outstanding, or the connection is muted
+        self._is_busy = False  # an answer is outstanding or not yet taken, or the connection is muted
+        self._reply: Reply | None = None  # being written
+        self._pieces: Iterator[bytes] = iter(())  # what is left of it
         self._may_write = True
         self._is_paused = False
         self._is_tls = False
@@ -240,6 +247,7 @@ class ClientConnection(asyncio.Protocol):
         self._server.connections.discard(self)
         self._transport = None
         self._frames.clear()
+        self._reply, self._pieces = None, iter(())
 
     def close(self) -> None:
         """Close at once: nothing more is sent, and none of its requests is handled."""
@@ -260,6 +268,7 @@ class ClientConnection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._may_write = True
+        self._write()
         self._go_on()
 
     def _take_frames(self) -> bool:
@@ -284,7 +293,8 @@ class ClientConnection(asyncio.Protocol):
             reply = self._server.core.handle(self._connection, self._frames.popleft(), now_ms)
             reply.then(lambda reply=reply: self._send(reply))  # type: ignore[misc]
             self._server.reschedule()
-        self._pause_reading(len(self._frames) >= QUEUED_REQUESTS)
+        queued_bytes = sum(map(len, self._frames))
+        self._pause_reading(len(self._frames) >= QUEUED_REQUESTS or queued_bytes >= QUEUED_BYTES)
 
     def _send(self, reply: Reply) -> None:
         if self._transport is None or self._transport.is_closing():
@@ -296,9 +306,25 @@ class ClientConnection(asyncio.Protocol):
             self.close()
             return
         assert reply.buffers is not None
-        self.used_at = time.monotonic()
-        self._transport.writelines(reply.buffers)
-        if reply.closes_connection:
+        self._reply, self._pieces = reply, _pieces(reply.buffers)
+        self._write()
+
+    def _write(self) -> None:
+        """Write the answer as far as the client takes it."""
+        transport = self._transport
+        while self._reply is not None and self._may_write and transport is not None:
+            if transport.is_closing():
+                return
+            piece = next(self._pieces, None)
+            if piece is None:
+                reply, self._reply = self._reply, None
+                self._written(reply)
+                return
+            self.used_at = time.monotonic()
+            transport.write(piece)
+
+    def _written(self, reply: Reply) -> None:
+        if reply.closes_connection and self._transport is not None:
             self._transport.close()
             self._transport = None
         elif reply.mute_ms:
@@ -327,3 +353,20 @@ class ClientConnection(asyncio.Protocol):
             self._transport.pause_reading()
         else:
             self._transport.resume_reading()
+
+
+def _pieces(buffers: Sequence[bytes | memoryview]) -> Iterator[bytes]:
+    """Yield copies of the buffers' bytes, PIECE_BYTES each, and less in the end."""
+    parts: list[memoryview] = []
+    size = 0
+    for buffer in buffers:
+        left = memoryview(buffer)
+        while len(left):
+            part, left = left[: PIECE_BYTES - size], left[PIECE_BYTES - size :]
+            parts.append(part)
+            size += len(part)
+            if size == PIECE_BYTES:
+                yield b"".join(parts)
+                parts, size = [], 0
+    if parts:
+        yield b"".join(parts)

@@ -104,7 +104,7 @@ class TopicConfig:
         for name in self.overrides:
             if name not in TOPIC_CONFIGS:
                 raise ValueError(f"unknown topic config name: {name}")
-        parsed = {name: _parse(name, text) for name, text in self.items()}
+        parsed = _DEFAULTS | {name: _parse(name, text) for name, text in self.overrides.items()}
         self.is_compacted = "compact" in parsed["cleanup.policy"]
         self.is_deleted = "delete" in parsed["cleanup.policy"]
         self.compression_type: str = parsed["compression.type"]
@@ -173,4 +173,7 @@ _PARSERS: dict[str, Callable[[str], Any]] = {
     "boolean": _boolean,
     "string": str,
     "list": _list,
+}
+_DEFAULTS = {
+    name: _parse(name, key.default) for name, key in TOPIC_CONFIGS.items() if key.default is not None
 }

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import re
 import socket
+import ssl
 import threading
 import time
+import tracemalloc
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -306,6 +308,41 @@ def test_slow_reader_is_awaited_and_gets_all(broker: Broker, wire: Wire) -> None
             assert correlation_id == number + 1
             assert values[number % 3] in bytes(fetched(answer).records)
     assert len(broker.requests("Fetch")) == count
+
+
+@pytest.mark.parametrize("is_secure", [False, True], ids=["plain", "TLS"])
+def test_readers_that_do_not_read_take_no_memory(is_secure: bool) -> None:
+    """An answer is copied for its client piece by piece; the records stay where the log has them."""
+    values = [bytes([number]) * 1_000_000 for number in range(20)]
+    readers, margin = 8, 2 << 20
+    with Broker({TOPIC: 1}, tls=is_secure) as broker, contextlib.ExitStack() as opened:
+        tls = ssl.create_default_context(cadata=broker.authority_pem) if is_secure else None
+
+        def connect() -> Wire:
+            return opened.enter_context(Wire(broker.bootstrap_servers, tls=tls, SO_RCVBUF=1 << 16))
+
+        wire = connect()
+        for value in values:
+            produce(wire, value)
+        slow = [connect() for _ in range(readers)]
+        tracemalloc.start()
+        try:
+            before, _ = tracemalloc.get_traced_memory()
+            for each in slow:
+                request = fetch_request(max_bytes=1 << 26)
+                each.socket.sendall(each.frame(request, 12) + each.frame(request, 12))
+            deadline = time.monotonic() + TIMEOUT_SECONDS
+            while len(broker.requests("Fetch")) < readers:
+                assert time.monotonic() < deadline
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert peak - before < readers * margin  # an answer is 20 MB
+        assert produce(wire, b"served meanwhile").base_offset == len(values)
+        assert len(broker.requests("Fetch")) == readers
+        for _ in range(2):
+            records = bytes(fetched(slow[0].receive(messages.FetchResponse, 12)[1]).records)
+            assert all(value in records for value in values)
 
 
 def test_response_after_the_client_has_left(broker: Broker, wire: Wire) -> None:

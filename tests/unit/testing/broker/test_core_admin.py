@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kbatch.errors import ErrorCode
 from kbatch.protocol import messages
+from kbatch.testing.broker import cluster
+from kbatch.testing.broker.cluster import MAX_PARTITIONS
 from tests.support.broker_core import (
     TOPIC,
     UNKNOWN_TOPIC_ID,
@@ -69,6 +73,60 @@ def test_metadata_creates_requested_topics() -> None:
     assert list(broker.state.cluster.topics) == ["new"]
     closed = VirtualBroker(auto_create_topics=False)
     assert metadata(closed, "new").topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_metadata_creates_as_many_topics_as_one_request_may() -> None:
+    """Kafka creates all of them by one CreateTopics, which has a limit, or none."""
+    broker = VirtualBroker(topics=["known"], default_partitions=MAX_PARTITIONS // 4)
+    names = [f"new-{number}" for number in range(5)]
+    known, *others = metadata(broker, "known", *names).topics
+    assert known.error_code == ErrorCode.NONE
+    assert {topic.error_code for topic in others} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    assert list(broker.state.cluster.topics) == ["known"]
+    created = metadata(broker, "known", *names[1:]).topics
+    assert {topic.error_code for topic in created} == {ErrorCode.NONE}
+
+
+@pytest.mark.parametrize("api", ["Metadata", "CreateTopics"])
+def test_topics_of_a_request_are_saved_once(
+    api: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All topics are written at each save: one a topic would be quadratic."""
+    broker = VirtualBroker(directory=tmp_path)
+    written: list[int] = []
+    dump = json.dump
+
+    def count(described: Any, file: Any, **options: Any) -> None:
+        written.append(len(described["topics"]))
+        dump(described, file, **options)
+
+    monkeypatch.setattr("kbatch.testing.broker.cluster.json.dump", count)
+    names = [f"new-{number}" for number in range(20)]
+    if api == "Metadata":
+        metadata(broker, *names, "no name!")
+    else:
+        kind = messages.CreateTopicsRequest
+        topics = [kind.CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in names]
+        broker.client().ask(kind(topics=topics))
+    assert written == [21]
+    broker.state.cluster.delete_topic("new-0")  # saved at once again
+    assert written == [21, 20]
+    assert list(VirtualBroker(directory=tmp_path, topics=()).state.cluster.topics) == [TOPIC, *names[1:]]
+
+
+def test_new_topic_is_not_compared_with_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = VirtualBroker(topics=())
+    compared = 0
+    metric_name = cluster._metric_name
+
+    def count(topic: str) -> str:
+        nonlocal compared
+        compared += 1
+        return metric_name(topic)
+
+    monkeypatch.setattr(cluster, "_metric_name", count)
+    metadata(broker, *map(str, range(200)))
+    assert len(broker.state.cluster.topics) == 200 and compared <= 3 * 200
 
 
 def test_requested_internal_topics_serve_groups_afterwards(broker: VirtualBroker) -> None:
