@@ -15,7 +15,7 @@ PYTEST := $(BIN)/python -m pytest -n 4 --dist loadfile
 # Of `make bench`: groups, and --quick; nothing means all of them, in full.
 BENCH ?=
 
-.PHONY: help demo test test-slow simulate soak sanitize bench bench-compare bench-baseline lint clean
+.PHONY: help demo test test-slow simulate soak sanitize platforms bench bench-compare bench-baseline lint clean
 
 help:
 	@echo "make demo      336,776 real flights through Spark into segments and a broker and back, proven equal,"
@@ -28,6 +28,7 @@ help:
 	@echo "make soak      the long campaigns in full, resumable, tests with lanes driven in Python, and"
 	@echo "               properties with 1,000 examples; results go to docs/soak.md"
 	@echo "make sanitize  the native modules under AddressSanitizer and UndefinedBehaviorSanitizer"
+	@echo "make platforms the native modules, compiled for macOS and aarch64 by the package ziglang"
 	@echo "make bench     kbatch beside its peers; results go to docs/benchmarks/ and docs/costs.md"
 	@echo "               (BENCH='throughput latency --quick': some of the groups, and few records)"
 	@echo "make bench-compare   what runs in one process beside its saved baseline; fails at 1.15 x"
@@ -79,6 +80,10 @@ soak: .venv/ready .venv/jvm
 
 sanitize: .venv/ready
 	.ci/sanitize
+
+platforms: .venv/ready
+	$(BIN)/pip install --quiet --disable-pip-version-check ziglang
+	KBATCH_LONG=1 $(BIN)/python -m pytest -n 2 tests/integration/test_platforms.py
 
 bench: .venv/ready .venv/jvm
 	$(BIN)/python -m benchmarks $(BENCH)

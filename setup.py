@@ -6,12 +6,19 @@ optimization level in `CFLAGS` replaces ours.
 
 import os
 import re
+import shlex
+import shutil
+import subprocess
 import sys
+import sysconfig
+import tempfile
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 
 from Cython.Build import cythonize
 from setuptools import Extension, find_packages, setup
+from setuptools.command.build import build
 from setuptools.command.build_ext import build_ext
 
 NATIVE = Path("kbatch/_native")
@@ -33,6 +40,34 @@ DIRECTIVES = {
     "embedsignature": True,
     "initializedcheck": False,
 }
+
+
+NO_COMPILER = """kbatch: {fault}
+Its native modules are compiled when it is installed from source. Install a C compiler and Python's headers:
+    Debian, Ubuntu   apt install gcc libc6-dev python3-dev
+    Fedora, RHEL     dnf install gcc python3-devel
+    Alpine           apk add gcc musl-dev python3-dev
+    macOS            xcode-select --install
+If there is one by another name, set CC to it (CC=clang). A wheel needs no compiler."""
+
+
+@cache
+def check_compiler() -> None:
+    """End with the remedy if C cannot be compiled: before hundreds of lines that hide the reason."""
+    if sys.platform == "win32":
+        return
+    compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")
+    if shutil.which(compiler[0]) is None:
+        sys.exit(NO_COMPILER.format(fault=f"there is no C compiler: {compiler[0]!r} is not on PATH."))
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder, "trial.c")
+        source.write_text("#include <Python.h>\n#include <pthread.h>\nint main(void) { return 0; }\n")
+        include = {f"-I{sysconfig.get_path(name)}" for name in ("include", "platinclude")}
+        command = [*compiler, *sorted(include), "-c", str(source), "-o", str(source.with_suffix(".o"))]
+        done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        said = "\n".join(done.stderr.splitlines()[:5])
+        sys.exit(NO_COMPILER.format(fault=f"{compiler[0]!r} cannot compile a program with Python.h:\n{said}"))
 
 
 def flags(in_place: bool) -> tuple[list[str], list[str]]:
@@ -69,12 +104,21 @@ def with_included(names: Iterable[str]) -> list[str]:
     return sorted(found)
 
 
+class Build(build):
+    """Checks the compiler before files are copied."""
+
+    def run(self) -> None:
+        check_compiler()
+        super().run()
+
+
 class BuildNative(build_ext):
     """Translates the Cython modules in parallel when they are built, and not before: a source distribution
     lists the .pyx files as they are, and no generated C.
     """
 
     def run(self) -> None:
+        check_compiler()
         if self.inplace:
             remove_stale()
         compiled = cythonize(self.extensions, nthreads=os.cpu_count() or 1, compiler_directives=DIRECTIVES)
@@ -94,7 +138,7 @@ if not MODULES:
 
 setup(
     options={"build_ext": {"parallel": os.cpu_count()}},
-    cmdclass={"build_ext": BuildNative},
+    cmdclass={"build": Build, "build_ext": BuildNative},
     packages=[
         *find_packages(include=["kbatch", "kbatch.*"], exclude=["kbatch.spark.pyspark_*"]),
         *SPARK_SOURCES,

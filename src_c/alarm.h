@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "lock.h"
+#include "short_lock.h"
 
 enum { KB_ALARM_NODES = 16 };
 

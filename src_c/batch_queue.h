@@ -11,7 +11,7 @@
 #include <stdbool.h>
 
 #include "chunk_chain.h"
-#include "lock.h"
+#include "short_lock.h"
 
 /* From state to state:
  *

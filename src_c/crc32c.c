@@ -19,6 +19,7 @@
 
 #if (defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__)))
 #define KB_X86 1
+#include <cpuid.h>
 #include <immintrin.h>
 #elif defined(__aarch64__) && (defined(__linux__) || defined(__APPLE__))
 #define KB_ARM 1
@@ -88,7 +89,8 @@ static uint32_t extend_table(uint32_t state, const uint8_t *data, size_t size) {
 #if defined(KB_X86) || defined(KB_ARM)
 
 #if defined(KB_X86)
-#define KB_TARGET __attribute__((target("sse4.2,pclmul")))
+/* `crc32` is part of sse4.2, unless the compiler was told not to use it. */
+#define KB_TARGET __attribute__((target("sse4.2,crc32,pclmul")))
 #define STEP8(state, at) ((state) = _mm_crc32_u64((state), load64(at)))
 #define STEP1(state, at) ((state) = _mm_crc32_u8((uint32_t)(state), *(at)))
 #else
@@ -161,7 +163,7 @@ static void fill_lane_powers(void) {
 #endif
 
 #if defined(KB_X86)
-#define KB_VECTORS __attribute__((target("avx512f,vpclmulqdq,sse4.2,pclmul")))
+#define KB_VECTORS __attribute__((target("avx512f,vpclmulqdq,sse4.2,crc32,pclmul")))
 
 enum { VECTOR = 64, VECTORS = 4, FOLDED = VECTOR * VECTORS };
 
@@ -227,13 +229,34 @@ KB_VECTORS static uint32_t extend_vectors(uint32_t state, const uint8_t *data, s
 #endif
 
 #if defined(KB_X86)
+/* The CPU is asked directly: what __builtin_cpu_supports reads is empty under zig's compiler.
+ * Bits: Intel's manual, volume 2, CPUID; of XCR0, volume 1, 13.3. */
+enum {
+    LEAF_1_C_PCLMULQDQ = 1 << 1,
+    LEAF_1_C_SSE4_2 = 1 << 20,
+    LEAF_1_C_OSXSAVE = 1 << 27,
+    LEAF_7_B_AVX512F = 1 << 16,
+    LEAF_7_C_VPCLMULQDQ = 1 << 10,
+    XCR0_AVX512 = 0xe6 /* SSE, AVX, masks, both halves of the vectors: the kernel keeps them all */
+};
+
+static unsigned features_of_leaf_1(void) {
+    unsigned a, b, c, d;
+    return __get_cpuid(1, &a, &b, &c, &d) ? c : 0;
+}
+
 static int has_crc_instruction(void) {
-    __builtin_cpu_init();
-    return __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("pclmul");
+    const unsigned needed = LEAF_1_C_SSE4_2 | LEAF_1_C_PCLMULQDQ;
+    return (features_of_leaf_1() & needed) == needed;
 }
 
 static int has_vectors(void) {
-    return has_crc_instruction() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("vpclmulqdq");
+    unsigned a, b, c, d, kept, upper;
+    if (!has_crc_instruction() || !(features_of_leaf_1() & LEAF_1_C_OSXSAVE))
+        return 0;
+    __asm__("xgetbv" : "=a"(kept), "=d"(upper) : "c"(0));
+    return (kept & XCR0_AVX512) == XCR0_AVX512 && __get_cpuid_count(7, 0, &a, &b, &c, &d) &&
+           b & LEAF_7_B_AVX512F && c & LEAF_7_C_VPCLMULQDQ;
 }
 #elif defined(KB_ARM) && defined(__linux__)
 static int has_crc_instruction(void) {

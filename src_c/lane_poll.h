@@ -17,16 +17,16 @@ typedef struct {
     uint32_t events;
 } kb_lane_event;
 
-#if defined(__linux__)
-#include <sys/epoll.h>
-
-#define KB_LANE_POLLS 1
-
 static inline int64_t kb_lane_now_ns(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
+
+#if defined(__linux__)
+#include <sys/epoll.h>
+
+#define KB_LANE_POLLS 1
 
 /* Let the poller report room in the socket, or no longer. */
 static inline void kb_lane_report_write(kb_lane_node *node, int poller, bool reports_write) {
@@ -118,6 +118,18 @@ static inline int kb_lane_wait(kb_lane *lane, int poller, int waker, int64_t wai
 
 #else
 #define KB_LANE_POLLS 0
+
+/* The lane compiles, and does not wait: owners drive its turns by hand (kbatch/network/lane_turns.py). */
+static inline void kb_lane_flush_all(kb_lane *lane, int poller) {
+    (void)lane, (void)poller;
+}
+
+static inline int kb_lane_wait(kb_lane *lane, int poller, int waker, int64_t wait_ns, kb_lane_event *others,
+                               int *was_rung) {
+    (void)lane, (void)poller, (void)waker, (void)wait_ns, (void)others;
+    *was_rung = 0;
+    return 0;
+}
 #endif
 
 #endif

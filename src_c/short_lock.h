@@ -3,8 +3,8 @@
  * It is acquired with or without the GIL, and does not touch the GIL: its holder must not request the GIL.
  * Cython's own mutex releases the GIL when it must wait, and requests it while holding the lock; before
  * Python 3.13 it also reads the clock each time, which takes as long as appending a record. */
-#ifndef KBATCH_LOCK_H
-#define KBATCH_LOCK_H
+#ifndef KBATCH_SHORT_LOCK_H
+#define KBATCH_SHORT_LOCK_H
 
 #if defined(_WIN32)
 #include <windows.h>

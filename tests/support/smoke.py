@@ -35,8 +35,8 @@ async def check_async_producer(bootstrap_servers: str) -> None:
     assert offsets == list(range(len(ROWS)))
 
 
-def main() -> None:
-    assert "site-packages" in kbatch.__file__, f"not the installed package: {kbatch.__file__}"
+def check_all() -> None:
+    """Check what needs no installed package."""
     check_codecs()
     topics = dict.fromkeys((*COMPRESSIONS, "async"), 1)
     with Broker(topics=topics) as broker:
@@ -45,6 +45,11 @@ def main() -> None:
             assert [(record.key, record.value) for record in broker.records(compression)] == ROWS
         asyncio.run(check_async_producer(broker.bootstrap_servers))
         assert [(record.key, record.value) for record in broker.records("async")] == ROWS
+
+
+def main() -> None:
+    assert "site-packages" in kbatch.__file__, f"not the installed package: {kbatch.__file__}"
+    check_all()
     # The formats of Spark's that a wheel brings never raise at import, whether pyspark is there or not.
     import pyspark_kbatch
     import pyspark_kbatch_segments

@@ -34,10 +34,10 @@ which keep its codec. Each split gives at least two batches, so splitting ends w
 deliveries and in its sequences. They count as never tried, and as old as the whole. Their bytes come from no
 pool, but are charged like all others, in one step with those that they replace.
 
-Locks. The lock of a partition's queue guards all of its batches. Under it, as under every lock of lock.h,
-there is no Python code, no waiting and no request for the GIL. Nor is there a new Python object that the
-collector tracks, since a collection may run any code. The locks of the budget, of the list of unfinished
-batches and of a topic's sticky state may be taken under it, never the reverse, and no others.
+Locks. The lock of a partition's queue guards all of its batches. Under it, as under every lock of
+short_lock.h, there is no Python code, no waiting and no request for the GIL. Nor is there a new Python object
+that the collector tracks, since a collection may run any code. The locks of the budget, of the list of
+unfinished batches and of a topic's sticky state may be taken under it, never the reverse, and no others.
 
 After org.apache.kafka.clients.producer.internals.ProducerBatch and IncompleteBatches.
 """

@@ -1,6 +1,6 @@
-# The lock of src_c/lock.h: acquire, try: a few instructions, finally: release.
+# The lock of src_c/short_lock.h: acquire, try: a few instructions, finally: release.
 
-cdef extern from "lock.h" nogil:
+cdef extern from "short_lock.h" nogil:
     ctypedef struct kb_lock:
         pass
 
