@@ -17,6 +17,7 @@ import pytest
 
 from kbatch.testing import Broker
 from tests import ROOT
+from tests.support.extras import prelude
 from tests.support.wheels import THIS, installed, interpreter, python_versions, requirements, run
 
 pytestmark = pytest.mark.slow
@@ -122,25 +123,40 @@ def examples(page: str) -> list[str]:
     return [code for code in blocks if "kbatch.testing.Broker(topics" in code or page == "docs/codec.md"]
 
 
+# The examples of a page in their order: a name, and the extra that the page says to install.
 EXAMPLES = {
-    "README.md": ("producer", "table"),
-    "docs/asyncio.md": ("transaction",),
-    "docs/broker.md": ("faults",),
-    "docs/codec.md": ("records", "table", "segments"),
-    "docs/spark.md": ("sinks",),
+    "README.md": [("producer", None), ("table", "arrow")],
+    "docs/asyncio.md": [("transaction", None)],
+    "docs/broker.md": [("faults", None)],
+    "docs/codec.md": [("records", None), ("table", "arrow"), ("segments", None)],
+    "docs/spark.md": [("sinks", "spark")],
 }
 
 
 @pytest.mark.parametrize(
-    "code",
+    ("code", "extra"),
     [
-        pytest.param(code, id=f"{page}-{name}")
-        for page, names in EXAMPLES.items()
-        for name, code in zip(names, examples(page), strict=True)
+        pytest.param(code, extra, id=f"{page}-{name}")
+        for page, named in EXAMPLES.items()
+        for (name, extra), code in zip(named, examples(page), strict=True)
     ],
 )
-def test_examples_of_pages_run_as_they_stand(code: str, tmp_path: Path) -> None:
-    assert run(sys.executable, "-c", code, cwd=tmp_path)
+def test_examples_of_pages_run_with_their_extra_alone(code: str, extra: str | None, tmp_path: Path) -> None:
+    begin = prelude(*filter(None, [extra]))
+    assert run(sys.executable, "-c", f"{begin}\n{code}", cwd=tmp_path)
+
+
+def test_what_an_extra_lacks_cannot_be_imported(tmp_path: Path) -> None:
+    """Else the test above would not see an example that needs more."""
+    for extras, name, is_there in [
+        ((), "pyarrow", False),
+        (("arrow",), "pyarrow", True),
+        (("arrow",), "pandas", False),
+    ]:
+        done = subprocess.run(
+            [sys.executable, "-c", f"{prelude(*extras)}\nimport {name}"], capture_output=True
+        )
+        assert (done.returncode == 0) == is_there, (extras, name)
 
 
 def test_stubs_name_what_the_native_modules_have() -> None:
