@@ -79,6 +79,8 @@ def client_options(
             **others: Any,
         ) -> Any:
             logging.basicConfig(level=logging.INFO if verbose else logging.ERROR, format="%(message)s")
+            if not verbose:  # what is wrong with connections would else be said when the command gives up
+                logging.getLogger("kbatch.core.client").setLevel(logging.WARNING)
             settings = _settings_of(config, properties, bootstrap_servers)
             if needs_servers:
                 need_servers(settings)

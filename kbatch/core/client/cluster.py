@@ -25,6 +25,7 @@ KIP-516 (topic ids), KIP-951 (leaders in Produce answers), KIP-899 and KIP-1102 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -32,15 +33,21 @@ from typing import Any, NamedTuple
 from kbatch._native.codec.hashes import MAX_PARTITIONS
 from kbatch.config import ClientConfig
 from kbatch.core.client.backoff import NEVER_NS, NS_PER_MS, ExponentialBackoff
+from kbatch.core.client.lasting_faults import LastingFaults
 from kbatch.errors import ErrorCode, KafkaError, ProtocolError, error_of, row_of
 from kbatch.errors.words import shown
 from kbatch.protocol import messages
 from kbatch.records import NO_TOPIC_ID
 
+logger = logging.getLogger(__name__)
+
 # The time after which a topic with an error is requested again, while it is wanted.
 REMEMBERED_NS = 5_000 * NS_PER_MS
+_UNUSABLE = ()  # the subject of metadata as a whole; topics are subjects, too
 # The longest name of a host that is kept; none of DNS is longer.
 MAX_HOST = 255
+# The time after which partitions without a leader are a fault; elections take less.
+LEADERLESS_NS = 10_000 * NS_PER_MS
 NO_EPOCH = -1
 FIRST_VERSION_WITH_EPOCHS = 9  # reliable ones (MetadataResponse.hasReliableLeaderEpochs)
 # So many answers in a row name a leader of a lower epoch before it is believed.
@@ -170,7 +177,8 @@ class _Topic:
     """A wanted topic.
 
     `known` is the last good answer, with the highest epochs seen; `update_ns` is the time of its next partial
-    update, or NEVER_NS; `unknown_since_ns` is the time of the first answer without the topic. `doubts` has
+    update, or NEVER_NS; `unknown_since_ns` is the time of the first answer without the topic, and
+    `leaderless_ns` that of the first one without a leader of a partition. `doubts` has
     the partitions whose known leader has refused requests or left, with the number of answers in a row that
     named a leader of a lower epoch. `shape` is the topic's id and number of partitions in its last answer,
     the same since `shape_ns` and in `shape_answers` answers.
@@ -181,6 +189,7 @@ class _Topic:
         "error",
         "expires_ns",
         "known",
+        "leaderless_ns",
         "shape",
         "shape_answers",
         "shape_ns",
@@ -196,6 +205,7 @@ class _Topic:
         self.update_ns = now_ns
         self.was_requested = False
         self.unknown_since_ns: int | None = None
+        self.leaderless_ns: int | None = None
         self.doubts: dict[int, int] = {}
         self.shape = (NO_TOPIC_ID, 0)
         self.shape_ns = now_ns
@@ -259,6 +269,7 @@ class Cluster:
         self._rebootstraps = config.metadata_recovery_strategy == "rebootstrap"
         self._trigger_ns = config.metadata_recovery_rebootstrap_trigger_ms * NS_PER_MS
         self._backoff = backoff
+        self._faults = LastingFaults(logger)
         self._topics: dict[str, _Topic] = {}
         # when updates are due: on demand, by age, for single topics; and their limits
         self._requested_ns = now_ns
@@ -442,6 +453,7 @@ class Cluster:
         if fault is not None:
             if fault.code == ErrorCode.REBOOTSTRAP_REQUIRED:
                 self._is_outdated = True
+            self._faults.note(_UNUSABLE, f"brokers send no usable metadata: {fault}", now_ns)
             self.handle_failure(fault, now_ns)
             return
         nodes = {
@@ -455,11 +467,32 @@ class Cluster:
             entry = self._topics.get(topic.name)
             if entry is not None:
                 self._take(entry, topic, nodes, now_ns, has_epochs=has_epochs)
+                self._note_leaders(topic.name, entry, now_ns)
+        self._faults.end(_UNUSABLE, "brokers send usable metadata again", now_ns)
         self._forget_idle(now_ns)
         self._publish(
             old.nodes if nodes == old.nodes else nodes, response.cluster_id, response.controller_id, now_ns
         )
         self._pause(_is_equivalent(self._snapshot, old), now_ns)
+
+    def _note_leaders(self, topic: str, entry: _Topic, now_ns: int) -> None:
+        """Log partitions that have no leader for long: nothing is sent to them or read of them."""
+        is_known = entry.known is not None and entry.unknown_since_ns is None
+        partitions = entry.known.partitions if entry.known is not None and is_known else ()
+        missing = [str(number) for number, partition in enumerate(partitions) if partition.leader < 0]
+        if not missing:
+            if entry.leaderless_ns is not None:
+                entry.leaderless_ns = None
+                self._faults.end(topic, f"topic {topic}: all partitions have leaders", now_ns)
+        elif entry.leaderless_ns is None:
+            entry.leaderless_ns = now_ns
+        elif now_ns - entry.leaderless_ns >= LEADERLESS_NS:
+            few = ", ".join(missing[:5]) + (", ..." if len(missing) > 5 else "")
+            text = (
+                f"topic {topic}: {len(missing)} of {len(partitions)} partitions ({few}) have no leader, so "
+                "they take and give no records; check that the brokers with their replicas run"
+            )
+            self._faults.note(topic, text, now_ns)
 
     def _begin_cluster(self, now_ns: int) -> None:
         """Forget leaders and epochs: the nodes are those of another cluster."""

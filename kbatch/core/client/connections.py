@@ -112,6 +112,8 @@ _CHECK_BOOTSTRAP = "; check bootstrap.servers and the name service"
 _CHECK_ADVERTISED = (
     "; this address comes from the broker's advertised.listeners, which must have one that clients can reach"
 )
+# The time after which a new connection without an answer is logged. It ends after request.timeout.ms.
+_SILENCE_NS = 5_000 * NS_PER_MS
 # A throttle that is logged. Shorter ones are how quotas work.
 _LONG_THROTTLE_NS = 1_000 * NS_PER_MS
 _THROTTLE = "throttle"
@@ -675,7 +677,8 @@ class Connections:
         assert state.connection is not None
         state.connection.active_ns = now_ns
         state.setup_failures = 0
-        state.setup_deadline_ns = NEVER_NS
+        state.setup_deadline_ns = now_ns + _SILENCE_NS
+        self.deadline_ns = min(self.deadline_ns, state.setup_deadline_ns)
         if self._metrics is not None:
             self._metrics.opened(state.node.node_id, now_ns)
             if self._config.security_protocol == "SSL":
@@ -699,6 +702,7 @@ class Connections:
                 state, f"its answer to ApiVersions was {ErrorCode(message.error_code)}", error, now_ns
             )
             return
+        state.setup_deadline_ns = NEVER_NS
         state.versions = versions = self._versions_reader.versions_of(message)
         state.renew_versions_ns = state.renewals = 0
         if not self._serves_clients(state, versions, now_ns):
@@ -724,6 +728,8 @@ class Connections:
             return
         if not connection.has_served:
             connection.has_served = True
+            if not state.failures:
+                self._faults.end(_place(state.node), f"{state} answers", now_ns)
             if state.node.node_id >= 0:
                 self._rebootstrap_count = 0
             if len(self._served) < _MAX_PLACES:
@@ -1164,7 +1170,10 @@ class Connections:
 
     def _check(self, state: NodeState, now_ns: int) -> None:
         connection = state.connection
-        if now_ns >= state.setup_deadline_ns and state.is_connected:
+        if now_ns >= state.setup_deadline_ns and state.state is ConnectionState.CHECKING_API_VERSIONS:
+            state.setup_deadline_ns = NEVER_NS
+            self._report(state, f"no answer for {_SILENCE_NS / 1e9:.0f} s{self._hint(state)}", None, now_ns)
+        elif now_ns >= state.setup_deadline_ns and state.is_connected:
             self._fail_login(state, self._no_token(), now_ns)
         elif now_ns >= state.setup_deadline_ns:
             verb = "resolved" if state.state is ConnectionState.RESOLVING else "connected"

@@ -100,7 +100,8 @@ class NodeState:
     ready_ns : int
         When its latest connection became ready; -1 if it did not.
     setup_deadline_ns : int
-        The time-out of resolving, connecting, or waiting for a token of a login.
+        The time-out of resolving, connecting, or waiting for a token of a login; or when the silence of a new
+        connection is logged.
     throttled_until_ns : int
         The time before which nothing is sent (KIP-219).
     versions : ApiVersions | None

@@ -205,6 +205,16 @@ def test_ctrl_c_ends_the_command_quietly(broker: Broker) -> None:
         assert process.wait() == 130
 
 
+@pytest.mark.parametrize("command", ["topics", "offsets events", "consume events", "groups list"])
+def test_port_that_is_not_kafkas_is_named_before_the_command_gives_up(command: str) -> None:
+    """default.api.timeout.ms is a minute."""
+    with Broker({TOPIC: 1}, tls=True) as broker, start(broker, *command.split()) as process:
+        assert process.stderr is not None
+        assert b"is it a Kafka listener with security.protocol=PLAINTEXT?" in process.stderr.readline()
+        assert process.poll() is None
+        process.kill()
+
+
 def test_closed_pipe_ends_the_command_quietly() -> None:
     """As `| head` closes it, while records are still to come."""
     with Broker({"piped": 1}) as broker, Producer(bootstrap_servers=broker.bootstrap_servers) as producer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Iterable
 from typing import Any
@@ -665,6 +666,54 @@ def test_names_of_hosts_are_printable_and_bounded(host: str, known_as: str) -> N
     given.brokers[0].host = host
     known.handle_response(given, SECOND)
     assert known_as in {node.host for node in known.snapshot.nodes.values()}
+
+
+def test_partitions_without_leader_for_long_are_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    known = knowing(topic("t", [(1, 0), (2, 0)]))
+    for second in range(100):
+        known.request_update(second * SECOND)
+        if known.is_due(second * SECOND):
+            known.make_request()
+            leaderless = topic("t", [(1, 0), (-1, 1, 5)]) if second < 60 else topic("t", [(1, 0), (2, 2)])
+            known.handle_response(answer(leaderless), second * SECOND)
+    assert [(each.levelname, each.message) for each in caplog.records] == [
+        (
+            "WARNING",
+            "topic t: 1 of 2 partitions (1) have no leader, so they take and give no records; check that the "
+            "brokers with their replicas run",
+        ),
+        ("INFO", "topic t: all partitions have leaders, after 49 s"),
+    ]
+
+
+def test_elections_are_no_warning(caplog: pytest.LogCaptureFixture) -> None:
+    known = knowing(topic("t", [(1, 0)]))
+    for second in range(1, 20):
+        known.request_update(second * SECOND)
+        known.make_request()
+        known.handle_response(answer(topic("t", [(1 if second % 2 else -1, second)])), second * SECOND)
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("code", [0, 31, 77])
+def test_unusable_metadata_are_a_warning_once(code: int, caplog: pytest.LogCaptureFixture) -> None:
+    """A broker that knows no brokers, refuses, or answers with an unknown code."""
+    caplog.set_level(logging.INFO)
+    known = cluster()
+    for second in range(60):
+        known.request_update(second * SECOND)
+        if known.is_due(second * SECOND):
+            known.make_request()
+            known.handle_response(
+                answer(nodes=() if code == 0 else NODES.values(), error=code), second * SECOND
+            )
+    known.request_update(61 * SECOND)
+    update(known, 62 * SECOND)
+    first, last = caplog.records
+    assert first.levelname == "WARNING"
+    assert first.message.startswith("brokers send no usable metadata: ")
+    assert (last.levelname, last.message) == ("INFO", "brokers send usable metadata again, after 62 s")
 
 
 def test_replicas_are_known_and_outlive_a_new_leader() -> None:

@@ -95,6 +95,38 @@ def test_N09_garbage_in_the_handshake_ends_it(data: bytes) -> None:
     assert shell.connections.in_flight_count() == 0
 
 
+def test_silence_of_a_new_connection_is_a_warning_before_the_timeout(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    shell = Shell()
+    peer = shell.connect(-1)
+    shell.advance(4 * SECOND)
+    assert not caplog.records
+    shell.advance(2 * SECOND)
+    (warning,) = caplog.records
+    assert "no answer for 5 s; it has answered nothing: is it a Kafka listener with" in warning.message
+    assert not peer.is_closed
+    shell.answer(peer, versions_answer())
+    shell.ask()
+    shell.answer(peer, METADATA())
+    assert [each.levelname for each in caplog.records] == ["WARNING", "INFO"]
+    shell.advance(3600 * SECOND)
+
+
+@pytest.mark.parametrize("data", [b"HTTP/1.1 400 Bad Request\r\n", b"SSH-2.0-OpenSSH_9.6\r\n", b"\0" * 20])
+def test_N09_what_is_no_kafka_is_a_warning_with_the_remedy(
+    data: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    shell = Shell()
+    for _ in range(5):
+        shell.give(shell.connect(-1), data)
+        shell.advance(2 * SECOND)
+    warnings = [each for each in caplog.records if each.levelno >= logging.WARNING]
+    assert len(warnings) == 1
+    assert "use the port of a Kafka broker" in warnings[0].getMessage()
+
+
 def test_N09_a_node_that_never_answers_the_handshake_is_given_up() -> None:
     shell = Shell(request_timeout_ms=1000, linger_ms=0)
     peer = shell.connect(-1)
