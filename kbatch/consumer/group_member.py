@@ -16,6 +16,7 @@ After org.apache.kafka.clients.consumer.internals.ConsumerCoordinator and AsyncK
 from __future__ import annotations
 
 import logging
+import re
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
@@ -192,8 +193,9 @@ class GroupMember:
         Parameters
         ----------
         topics : iterable of str, or str
-            Names, or one pattern that begins with "^". A pattern is in the syntax of RE2 and matches whole
-            names; by the classic protocol, in that of Python's `re`.
+            Names, or one pattern that begins with "^": a regular expression of Python's `re` that matches
+            whole names. New topics are found within metadata.max.age.ms. Internal topics are left out, unless
+            exclude.internal.topics is false.
         on_assigned : callable or None
             Called with a list of partitions that were added. It may `seek` and `pause` them.
         on_revoked : callable or None
@@ -634,6 +636,12 @@ def _subscription_of(topics: Any) -> Subscription:
                 f"subscribe([{topics!r}])"
             )
         check_text("pattern", topics)
+        try:
+            re.compile(topics)
+        except (re.error, RecursionError, OverflowError) as error:
+            raise ValueError(
+                f"pattern must be a regular expression of Python's re, got {topics!r}: {error}"
+            ) from error
         return Subscription(pattern=topics)
     names = frozenset(topics)
     if not names:

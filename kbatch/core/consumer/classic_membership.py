@@ -25,7 +25,6 @@ KIP-394 (member ids before joining), KIP-800 (reasons).
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Collection, Mapping
 from enum import Enum
 from functools import partial
@@ -45,6 +44,7 @@ from kbatch.core.consumer.consumer_protocol import (
 )
 from kbatch.core.consumer.group_coordinator import GROUP_LANE
 from kbatch.core.consumer.membership import HeartbeatClock
+from kbatch.core.consumer.topic_listing import TopicListing
 from kbatch.errors import (
     ROWS,
     ErrorCode,
@@ -185,7 +185,7 @@ class ClassicMembership:
         # what the member wants, and wanted when it joined
         self._topics: frozenset[str] = frozenset()
         self._joined_topics: frozenset[str] = frozenset()
-        self._listing: _TopicListing | None = None
+        self._listing: TopicListing | None = None
         # this rebalance
         self._request = AnyNodeRequest(GROUP_LANE)  # JoinGroup and SyncGroup
         self._reason = ""
@@ -226,13 +226,9 @@ class ClassicMembership:
         self._topics = subscription.topics
         self._listing = None
         if subscription.pattern is not None:
-            try:
-                self._listing = _TopicListing(re.compile(subscription.pattern))
-            except re.error as error:
-                code = ErrorCode.INVALID_REGULAR_EXPRESSION
-                self._fail(
-                    error_of(code, f"the pattern {subscription.pattern!r} is not valid: {error}"), now_ns
-                )
+            self._listing = TopicListing(
+                subscription.pattern, self._coordinator, self._config, self._take_topics
+            )
 
     def acknowledge(self, rebalance: Rebalance, now_ns: int) -> None:
         self.deadline_ns = now_ns
@@ -284,7 +280,7 @@ class ClassicMembership:
         if self._leaving and self._state is not LEAVING:
             self._send_leave(now_ns)
         if self._listing is not None and self._state in (JOINING, STABLE):
-            self._list_topics(self._listing, now_ns)
+            self._listing.run(now_ns)
         if self._state is STABLE:
             self._reconcile()
             if self._state is STABLE and self._target is None:
@@ -368,35 +364,10 @@ class ClassicMembership:
     def _knows_topics(self) -> bool:
         return self._listing is None or self._listing.is_known
 
-    def _list_topics(self, listing: _TopicListing, now_ns: int) -> None:
-        """Ask the coordinator, which is a broker as others, for the names of all topics."""
-        if now_ns >= listing.due_ns:
-            self._coordinator.send(
-                listing.pending,
-                messages.MetadataRequest,
-                lambda _version: messages.MetadataRequest(topics=None, allow_auto_topic_creation=False),
-                partial(self._take_topics, listing),
-                now_ns,
-            )
-
-    def _take_topics(self, listing: _TopicListing, response: Response) -> None:
-        now_ns = response.now_ns
+    def _take_topics(self, now_ns: int) -> None:
         self.deadline_ns = now_ns
-        if response.message is None:
-            self._coordinator.forget()
-            self._coordinator.back_off(listing.pending, now_ns)
-            return
-        listing.pending.attempts = 0
-        listing.is_known = True
-        listing.due_ns = now_ns + self._config.metadata_max_age_ms * NS_PER_MS
-        if listing is self._listing:
-            self._topics = frozenset(
-                topic.name
-                for topic in response.message.topics
-                if not topic.error_code
-                and not (topic.is_internal and self._config.exclude_internal_topics)
-                and listing.pattern.fullmatch(topic.name)
-            )
+        if self._listing is not None and self._listing.is_known:
+            self._topics = self._listing.topics
 
     def _check_for_change(self) -> None:
         """Join again if other topics are wanted, or if a topic that the member has assigned has changed."""
@@ -651,7 +622,7 @@ class ClassicMembership:
 
     def _wants(self, topic: str) -> bool:
         if self._listing is not None:
-            return self._listing.pattern.fullmatch(topic) is not None
+            return self._listing.matches(topic)
         return topic in self._topics
 
     # Heartbeat
@@ -805,20 +776,3 @@ class ClassicMembership:
             self._leaving = ""
             if self._state is LEAVING:
                 self._member = _Member()
-
-
-class _TopicListing:
-    """The cluster's topics, for a pattern."""
-
-    __slots__ = ("due_ns", "is_known", "pattern", "pending")
-
-    def __init__(self, pattern: re.Pattern[str]) -> None:
-        self.pattern = pattern
-        self.pending = AnyNodeRequest(GROUP_LANE)
-        self.is_known = False
-        self.due_ns = 0
-
-    @property
-    def deadline_ns(self) -> int:
-        """When to list again."""
-        return max(self.due_ns, self.pending.deadline_ns)

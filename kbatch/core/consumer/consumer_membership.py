@@ -34,11 +34,11 @@ from kbatch.core.consumer.member_state import (
     MemberState,
 )
 from kbatch.core.consumer.membership import HeartbeatClock
+from kbatch.core.consumer.topic_listing import TopicListing
 from kbatch.errors import (
     ErrorCode,
     IllegalStateError,
     KafkaError,
-    UnsupportedVersionError,
 )
 from kbatch.errors.words import shown
 from kbatch.protocol import messages
@@ -53,7 +53,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 JOINS, LEAVES, LEAVES_FOR_A_WHILE = 0, -1, -2  # epochs
-FIRST_VERSION_WITH_PATTERNS = 1
 # What to do about an error that ends the membership, beside the broker's words.
 REMEDIES: Mapping[ErrorCode, str] = {
     ErrorCode.UNRELEASED_INSTANCE_ID: "another consumer has the same group.instance.id; close it, or give "
@@ -61,7 +60,6 @@ REMEDIES: Mapping[ErrorCode, str] = {
     ErrorCode.FENCED_INSTANCE_ID: "another consumer took over the same group.instance.id; give each its own",
     ErrorCode.UNSUPPORTED_ASSIGNOR: "set group.remote.assignor to an assignor of the broker",
     ErrorCode.GROUP_MAX_SIZE_REACHED: "stop some members, or raise the broker's group.consumer.max.size",
-    ErrorCode.INVALID_REGULAR_EXPRESSION: "correct the pattern, in the syntax of RE2",
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "add the ACL READ for the group",
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "add the ACL DESCRIBE for the topics",
     ErrorCode.GROUP_ID_NOT_FOUND: "the group's members have the classic protocol; set group.protocol=classic",
@@ -93,7 +91,8 @@ class ConsumerMembership:
             context.coordinator.group_id, group_instance_id=config.group_instance_id
         )
         self._member_id = context.new_member_id
-        self._subscription: Subscription | None = None
+        self._topics: frozenset[str] = frozenset()  # that it wants, as far as a pattern's are known
+        self._listing: TopicListing | None = None
         self._epoch = JOINS
         self._is_in_group = False  # as far as is known, from the first heartbeat on
         # the target by topic ids, whether the coordinator waits for what the member makes of it, and whether
@@ -127,7 +126,7 @@ class ConsumerMembership:
         return is_over and self._ownership.is_released
 
     def topics(self) -> Iterable[str]:
-        return () if self._subscription is None else self._subscription.topics
+        return self._topics
 
     def _transition(self, event: MemberEvent) -> None:
         """Enter the next state. Raise IllegalStateError, and change nothing, if this state has none."""
@@ -144,7 +143,12 @@ class ConsumerMembership:
     # What the engine wants
 
     def subscribe(self, subscription: Subscription, now_ns: int) -> None:
-        self._subscription = subscription
+        context, pattern = self._context, subscription.pattern
+        self._listing = None
+        if pattern is None:
+            self._topics = subscription.topics
+        else:
+            self._listing = TopicListing(pattern, self._coordinator, context.config, self._take_topics)
         if self.state is MemberState.UNSUBSCRIBED:
             self._join(now_ns)
         else:
@@ -190,6 +194,9 @@ class ConsumerMembership:
         elif self.state is MemberState.PREPARE_LEAVING:
             self._release(now_ns)
         try:
+            if self._listing is not None and self.state in BEATING:
+                self._listing.run(now_ns)
+                self._wait(self._listing.deadline_ns)
             if self._leave_epoch is not None:
                 self._send_leave(self._leave_epoch, now_ns)
             else:
@@ -278,6 +285,16 @@ class ConsumerMembership:
                 named.update((TopicPartition(name, number), topic_id) for number in partitions)
         return named, unnamed
 
+    # Topics
+
+    def _take_topics(self, now_ns: int) -> None:
+        """Let the coordinator know which topics the pattern matches now."""
+        self.deadline_ns = now_ns
+        listing = self._listing
+        if listing is not None and listing.is_known and listing.topics != self._topics:
+            self._topics = listing.topics
+            self._hurry(now_ns)
+
     # Heartbeats
 
     def _hurry(self, now_ns: int) -> None:
@@ -292,6 +309,8 @@ class ConsumerMembership:
         is_joining = self.state is MemberState.JOINING
         if is_joining and not self._ownership.is_released:
             return  # an earlier membership is not over
+        if is_joining and self._listing is not None and not self._listing.is_known:
+            return
         if not is_joining and not self._is_in_group:
             return
         is_now = is_joining or self._is_urgent or self.state is MemberState.ACKNOWLEDGING
@@ -322,14 +341,11 @@ class ConsumerMembership:
 
     def _fields(self) -> dict[str, Any]:
         """Return the member's part of a heartbeat, which is left out if it was sent before."""
-        assert self._subscription is not None
-        config, pattern = self._context.config, self._subscription.pattern
-        had_pattern = bool(self._sent.get("subscribed_topic_regex"))
+        config = self._context.config
         return {
             "rack_id": config.client_rack or None,
             "rebalance_timeout_ms": config.max_poll_interval_ms,
-            "subscribed_topic_names": sorted(self._subscription.topics),
-            "subscribed_topic_regex": "" if pattern is None and had_pattern else pattern,
+            "subscribed_topic_names": sorted(self._topics),
             "server_assignor": config.group_remote_assignor,
             "topic_partitions": self._claims(),
         }
@@ -344,13 +360,7 @@ class ConsumerMembership:
             claims.setdefault(self._ids[each], set()).add(each.partition)
         return {topic_id: sorted(partitions) for topic_id, partitions in claims.items()}
 
-    def _request(self, fields: Mapping[str, Any], version: int) -> Message:
-        if version < FIRST_VERSION_WITH_PATTERNS and fields["subscribed_topic_regex"]:
-            raise UnsupportedVersionError(
-                f"pattern {fields['subscribed_topic_regex']!r}: the coordinator has no patterns "
-                f"(ConsumerGroupHeartbeat version {version}); set group.protocol=classic, or upgrade the "
-                "brokers to Kafka 4.0 or newer"
-            )
+    def _request(self, fields: Mapping[str, Any], _version: int) -> Message:
         kind = messages.ConsumerGroupHeartbeatRequest
         changed = {name: value for name, value in fields.items() if self._sent.get(name, self) != value}
         if "topic_partitions" in changed:

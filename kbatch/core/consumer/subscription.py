@@ -16,8 +16,7 @@ class Subscription(NamedTuple):
     topics : frozenset[str]
         Empty with a pattern.
     pattern : str | None
-        A regular expression that matches whole names. The group's coordinator matches it if the member has
-        KIP-848's protocol (RE2/J); by the classic protocol the member does.
+        A valid regular expression of Python's `re` that matches whole names (TopicListing).
     """
 
     topics: frozenset[str] = frozenset()

@@ -760,6 +760,17 @@ def test_R59_a_pattern_reads_matching_topics(broker: Broker, shell: str, protoco
 
 
 @either
+def test_R59_a_pattern_means_the_same_by_both_protocols(broker: Broker, protocol: str) -> None:
+    """RE2 has no lookahead; the broker's matches would have internal topics."""
+    fill(broker, COUNT)
+    with member(broker, protocol) as consumer:
+        consumer.subscribe("^(?!returns).*")
+        assert offsets(polled(consumer, 3 * COUNT)) == ALL
+        assert consumer.assignment() == set(PLACES)
+        assert "__consumer_offsets" in consumer.topics()
+
+
+@either
 def test_another_subscription_replaces_the_first(broker: Broker, shell: str, protocol: str) -> None:
     returned = TopicPartition("returns", 0)
     with member(broker, protocol) as consumer:
@@ -784,6 +795,8 @@ def test_subscriptions_that_cannot_be_are_refused(broker: Broker, shell: str) ->
             (TOPIC, TypeError, r"topics must be a list of names, or a pattern .* got 'orders'"),
             ([], ValueError, r"topics must not be empty; call unsubscribe\(\)"),
             (["^a"], ValueError, "a pattern comes alone"),
+            ("^a(", ValueError, r"pattern must be .* Python's re, got '\^a\(': missing \)"),
+            (r"^\p{L}+", ValueError, r"got '\^\\\\p\{L\}\+': bad escape"),
             ([5], TypeError, "topic must be a str, got int"),
             ([""], ValueError, "got an empty one"),
         ):

@@ -692,18 +692,10 @@ def test_R59_pattern_is_matched_by_the_member() -> None:
 
 
 @pytest.mark.parametrize("excludes", [True, False])
-def test_pattern_matches_internal_topics_unless_excluded(excludes: bool) -> None:
+def test_R59_pattern_matches_internal_topics_unless_excluded(excludes: bool) -> None:
     group = ClassicGroup(exclude_internal_topics=excludes)
     group.join(pattern="__consumer.*")
     assert bool(group.first.engine.owned) != excludes
-
-
-def test_pattern_that_is_not_valid_is_an_error() -> None:
-    group = ClassicGroup()
-    group.join(pattern="(")
-    assert isinstance(group.first.engine.membership_error, errors.InvalidRegularExpressionError)
-    group.join()
-    assert group.first.owned == set(range(PARTITIONS))
 
 
 # The end

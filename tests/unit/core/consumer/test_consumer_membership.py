@@ -301,28 +301,46 @@ def _by_id(r: GroupReading, request: Any) -> Any:
     )
 
 
-def test_R59_pattern_goes_to_the_broker() -> None:
-    r = make()
-    r.faults.intercept("Metadata", lambda request: _by_id(r, request))
+@pytest.mark.parametrize("version", [0, 1])
+def test_R59_pattern_is_matched_by_the_member(version: int) -> None:
+    r = make(versions={68: (0, version)}, metadata_max_age_ms=20_000)
+    r.cluster.create_topic("more-events", 1)
     r.coordinator.give(A)
     r.subscribe(pattern="ev.*")
     r.live(1000)
     join = r.coordinator.heartbeats[0]
-    assert (join.subscribed_topic_names, join.subscribed_topic_regex) == ([], "ev.*")
+    assert (join.subscribed_topic_names, join.subscribed_topic_regex) == ([TOPIC], None)
     assert r.engine.owned == {A}
+    r.coordinator.heartbeats.clear()
+    r.cluster.create_topic("events-2", 1)
+    r.live(20_000)
+    named = [each.subscribed_topic_names for each in r.coordinator.heartbeats if each.subscribed_topic_names]
+    assert named == [[TOPIC, "events-2"]]
     r.coordinator.heartbeats.clear()
     r.subscribe(TOPIC)
     (change,) = r.coordinator.heartbeats
-    assert (change.subscribed_topic_names, change.subscribed_topic_regex) == ([TOPIC], "")
+    assert (change.subscribed_topic_names, change.subscribed_topic_regex) == ([TOPIC], None)
 
 
-def test_R59_pattern_needs_the_second_version() -> None:
-    r = make(versions={68: (0, 0)})
-    r.subscribe(pattern="ev.*")
+def test_R59_pattern_without_a_match_joins_without_topics() -> None:
+    r = make(metadata_max_age_ms=20_000)
+    r.subscribe(pattern="none.*")
     r.live(1000)
-    assert isinstance(r.engine.membership_error, errors.UnsupportedVersionError)
-    assert "pattern 'ev.*'" in str(r.engine.membership_error)
-    assert not r.coordinator.heartbeats
+    assert r.coordinator.heartbeats[0].subscribed_topic_names == []
+    assert r.engine.membership_error is None
+    r.cluster.create_topic("none-yet", 1)
+    r.live(20_000)
+    assert r.coordinator.heartbeats[-1].subscribed_topic_names in (["none-yet"], None)
+    assert any(each.subscribed_topic_names == ["none-yet"] for each in r.coordinator.heartbeats)
+
+
+@pytest.mark.parametrize("excludes", [True, False])
+def test_R59_pattern_matches_internal_topics_unless_excluded(excludes: bool) -> None:
+    r = make(exclude_internal_topics=excludes)
+    r.subscribe(pattern=".*")
+    r.live(1000)
+    names = r.coordinator.heartbeats[0].subscribed_topic_names
+    assert names == ([TOPIC] if excludes else ["__consumer_offsets", TOPIC])
 
 
 # Fencing and refusals

@@ -122,14 +122,6 @@ def test_R59_pattern_finds_topics_and_new_ones() -> None:
     assert member.engine.owned == {A, B, TopicPartition("later-1", 0)}
 
 
-def test_R59_invalid_pattern_is_refused() -> None:
-    group = Members(1)
-    member = group.add(subscribes=False)
-    member.engine.subscribe(Subscription(pattern="(events"))
-    group.live(1000)
-    assert isinstance(member.engine.membership_error, errors.InvalidRegularExpressionError)
-
-
 def test_R61_auto_is_the_consumer_protocol_here() -> None:
     group = Members(1)
     member = group.add(group_protocol="auto")
