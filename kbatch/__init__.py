@@ -10,11 +10,15 @@ try:
     )
     from kbatch._native.codec.packages import importing as _importing
 except ImportError as error:
-    raise ImportError(
-        "kbatch's native modules are not built: `pip install .` in the source tree builds them (a C compiler "
-        f"is needed), or install a wheel; the import failed with: {error}"
-    ) from error
+    remedy = (
+        "install a wheel, or build them with `pip install .` in the source tree, which needs a C compiler"
+    )
+    if "one interpreter" in str(error):  # of mod_wsgi, say
+        remedy = "use the main interpreter (WSGIApplicationGroup %{GLOBAL} of mod_wsgi)"
+    raise ImportError(f"kbatch's native modules cannot be imported: {error}; {remedy}") from error
 
+# pandas imports it, by pyarrow: Python refuses that first import after the end of the main thread.
+import concurrent.futures.thread  # noqa: F401
 from importlib import import_module
 from pathlib import Path as _Path
 from typing import TYPE_CHECKING

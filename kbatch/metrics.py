@@ -9,12 +9,12 @@ threads may use all of it.
 """
 
 import math
-import threading
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import NamedTuple, final
 
 from kbatch._native.io.sensor import Reading, Sensor
+from kbatch.unpatched import real_threading
 
 PRODUCER = "producer-metrics"
 TOPIC = "producer-topic-metrics"
@@ -516,7 +516,7 @@ class MetricsRegistry:
         self._gauges: dict[_Key, Callable[[int], float]] = {}
         self._counters: dict[str, Callable[[], int]] = {}
         self._counted: dict[str, int] = {}
-        self._counting = threading.Lock()
+        self._counting = real_threading().Lock()
         for scope, sensor in self._rows:
             if scope is Scope.CLIENT and self._rows[scope, sensor][0].kind is not GAUGE:
                 self.sensor(sensor)

@@ -18,7 +18,6 @@ import copy
 import json
 import random
 import ssl
-import threading
 import time
 from base64 import b64encode
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -29,9 +28,11 @@ from typing import Any, Generic, TypeVar
 from urllib.parse import quote, unquote, urlencode, urlsplit
 
 from kbatch._native.io.backoff import backoff_ns
+from kbatch._native.io.interrupts import NativeEvent
 from kbatch.errors import ConfigError, SchemaRegistryError
 from kbatch.errors.words import shown, shown_without, without_login
 from kbatch.http_client import HttpAnswer, HttpClient, credentials_in, is_https
+from kbatch.unpatched import real_threading
 from kbatch.version import VERSION
 
 __all__ = ["Schema", "SchemaReference", "SchemaRegistry"]
@@ -521,7 +522,7 @@ class _Ask(Generic[_Value]):
     """A question that a thread has asked, and others wait for."""
 
     def __init__(self) -> None:
-        self.is_done = threading.Event()
+        self.is_done = NativeEvent()
         self.answer: _Value | None = None
         self.error: SchemaRegistryError | None = None
 
@@ -531,7 +532,7 @@ class _Once(Generic[_Value]):
 
     def __init__(self, missing_seconds: float) -> None:
         self._missing_seconds = missing_seconds
-        self._lock = threading.Lock()
+        self._lock = real_threading().Lock()
         self._known: dict[Hashable, _Value] = {}
         self._missing: dict[Hashable, tuple[float, SchemaRegistryError]] = {}
         self._asked: dict[Hashable, _Ask[_Value]] = {}

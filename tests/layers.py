@@ -72,6 +72,9 @@ LAYERS = (
     Layer(1, "version", "the version number"),
     Layer(1, "distribution", "**what `pip` calls kbatch**, and the other project of its name"),
     Layer(
+        1, "unpatched", "real threads, locks and selectors, also where gevent or eventlet has patched them"
+    ),
+    Layer(
         2,
         "_native/codec/",
         "record batches as bytes",
@@ -91,8 +94,9 @@ LAYERS = (
         "what needs no records",
         {
             "sockets waker": "reads and small writes that keep the GIL; what wakes the sender's thread",
-            "interrupts sensor backoff": "what no signal handler may cut in two; the windows of a measured "
-            "value; waits that double",
+            "interrupts threads": "what no signal handler may cut in two; **how a thread waits, also beside "
+            "greenlets**; the threads of clients",
+            "sensor backoff": "the windows of a measured value; waits that double",
         },
     ),
     Layer(

@@ -710,7 +710,13 @@ class ClientConfig:
         for name, value in values.items():
             object.__setattr__(self, name.replace(".", "_"), value)
 
+    def settings(self) -> dict[str, object]:
+        """Return the keys that were set, with their values, to make the same configuration of them."""
+        return {name: getattr(self, name.replace(".", "_")) for name in sorted(self.given)}
+
     def __repr__(self) -> str:
+        if not hasattr(self, "given"):  # its constructor has raised
+            return f"<{type(self).__name__}, refused>"
         rows = keys_of(type(self))
         values = ((name, getattr(self, name.replace(".", "_"))) for name in sorted(self.given))
         shown = (f"{name}={rows[name].type.show(value)}" for name, value in values)

@@ -667,13 +667,13 @@ class ConsumerBase(MemberClient):
     async def _end_membership(self, deadline: Deadline, ending: Ending) -> None:
         await self._member.end(deadline, ending)
 
-    def _end(self) -> None:
+    def _end(self, deadline: Deadline | None = None) -> None:
         self._runtime.is_closed = True
         for held in list(self._backlog.held.values()):
             held.lot = None
         self._decoders.stop()
         self._interceptors.close()
-        super()._end()
+        super()._end(deadline)
 
 
 def _start_of(name: str, place: object) -> Start | OffsetSpec:

@@ -119,10 +119,10 @@ class LoopClient(MemberClient):
         await self._close(timeout, ending)
         await self._network.ended(self._runtime.deadline(_END_SECONDS))
 
-    def _end(self) -> None:
+    def _end(self, deadline: Deadline | None = None) -> None:
         if self._runtime.is_forked or self._is_released:
             return
-        super()._end()
+        super()._end(deadline)
         _dropped.pop(self, None)
         farewell, self._farewell = self._farewell, None
         if farewell is not None and not self._is_farewell:

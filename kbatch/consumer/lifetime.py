@@ -49,10 +49,10 @@ class ReadingClient(ABC):
         """True until `close`."""
         return not self._runtime.is_closed
 
-    def _release(self) -> None:
+    def _release(self, deadline: Deadline | None = None) -> None:
         """End the network, after the client was closed to calls. If that is interrupted, it is repeated."""
         self._runtime.is_closed = True
-        self._runtime.network.stop()
+        self._runtime.end_network(deadline)
         _open_clients.discard(self)
         _open_networks.discard(self._runtime.network)
         self._is_released = True
@@ -80,6 +80,8 @@ class ReadingClient(ABC):
         )
 
     def __repr__(self) -> str:
+        if "_runtime" not in vars(self):  # its constructor has raised
+            return f"<{type(self).__name__}, never opened>"
         state = "forked" if self._runtime.is_forked else "closed" if self._runtime.is_closed else "open"
         return f"<{type(self).__name__} {self.config.client_id}, {state}>"
 
@@ -130,7 +132,7 @@ class MemberClient(ReadingClient):
         me = self._user.current
         if runtime.is_closed:
             if self._closer is None:  # an interrupt has ended the first call
-                self._end()
+                self._end(deadline)
             elif self._closer is not me:
                 await runtime.await_until(lambda: self._is_released, deadline, needs_network=False)
             return
@@ -145,7 +147,7 @@ class MemberClient(ReadingClient):
         finally:
             self._user.caller_back = None
             try:
-                self._end()
+                self._end(deadline)
             finally:
                 self._closer = None
 
@@ -153,9 +155,9 @@ class MemberClient(ReadingClient):
     async def _end_membership(self, deadline: Deadline, ending: Ending) -> None:
         """Do what the group needs at the end, until the deadline at most."""
 
-    def _end(self) -> None:
+    def _end(self, deadline: Deadline | None = None) -> None:
         """End the connections and threads, after or instead of `_close`."""
-        self._release()
+        self._release(deadline)
 
 
 def _close_all() -> None:

@@ -12,7 +12,6 @@ read begins (TopicReader).
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Self, final
 
 import pyarrow as pa
 
+from kbatch._native.io.threads import ClientThread
 from kbatch.config import ConsumerConfig
 from kbatch.consumer.projection import Projection
 from kbatch.consumer.ranges import Gaps, Places, Ranges, check_choice
@@ -233,7 +233,7 @@ class _OwnedReading:
         if self._reader.is_open:
             with suppress(RuntimeError):  # no new threads: the interpreter ends, which closes it
                 # the collector may run on any thread, which must not wait for the network's
-                threading.Thread(target=self._reader.close, name="kbatch-closer").start()
+                ClientThread(self._reader.close, "kbatch-closer", daemon=False).start()
 
 
 def _settings(

@@ -167,7 +167,7 @@ def configured(
 ) -> ConsumerConfig:
     """Return the configuration of a new client. `defaults` are for keys that are not set."""
     if isinstance(settings, ConsumerConfig):
-        settings = {name: getattr(settings, name.replace(".", "_")) for name in settings.given}
+        settings = settings.settings()
     number = next(_client_numbers)
     made = ConsumerConfig(settings, number, **keywords)
     unset = {name: value for name, value in defaults.items() if name.replace("_", ".") not in made.given}

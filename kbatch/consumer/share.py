@@ -357,9 +357,9 @@ class ShareConsumerBase(MemberClient):
             self._calls = deque((call, None) for call, _ in self._calls)
         await self._leave("close", deadline, is_failing=ending.is_failing)
 
-    def _end(self) -> None:
+    def _end(self, deadline: Deadline | None = None) -> None:
         self._interceptors.close()
-        super()._end()
+        super()._end(deadline)
 
 
 def _check(config: ConsumerConfig) -> None:

@@ -15,7 +15,6 @@ After org.apache.kafka.clients.consumer.KafkaConsumer and KafkaShareConsumer.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial, wraps
 from types import TracebackType
@@ -23,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Self, final
 
 from kbatch._native.fetch.taking import LotIterator
 from kbatch._native.io.interrupts import at_once
+from kbatch._native.io.threads import ClientThread
 from kbatch.config import ConsumerConfig
 from kbatch.consumer.base import ConsumerBase
 from kbatch.consumer.group_member import GroupMember
@@ -34,6 +34,7 @@ from kbatch.core.consumer.results import Fetched
 from kbatch.core.consumer.share_engine import ShareEngine
 from kbatch.errors import ConcurrentUseError
 from kbatch.network import ThreadNetwork
+from kbatch.unpatched import real_sleep
 from kbatch.waiting.methods import Method, P, T, blocking, named_for_users, plain
 from kbatch.waiting.threads import ThreadWaiter
 
@@ -53,7 +54,7 @@ HAND_OVER_BYTES = 16_384
 def _deliver(arrivals: Arrivals[Result], results: list[Result]) -> None:
     """Take results of the engine, on the network's thread."""
     if arrivals.deliver(results) and _byte_count(results) <= HAND_OVER_BYTES:
-        time.sleep(HAND_OVER_SECONDS)
+        real_sleep(HAND_OVER_SECONDS)
 
 
 def _byte_count(results: list[Result]) -> int:
@@ -110,7 +111,7 @@ class ThreadClient(MemberClient):
 
     def _close_elsewhere(self) -> None:
         # the collector may run on any thread, even the network's, which cannot wait for its own end
-        threading.Thread(target=self._close_at_exit, name="kbatch-closer").start()
+        ClientThread(self._close_at_exit, "kbatch-closer", daemon=False).start()
 
 
 def _runtime_of(

@@ -15,7 +15,6 @@ No thread refers to a TopicReader or a Reading, so one that is dropped is collec
 from __future__ import annotations
 
 import itertools
-import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
@@ -25,6 +24,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, Self, TypeVar, final
 
 from kbatch._native.io.interrupts import at_once
+from kbatch._native.io.threads import ClientThread
 from kbatch.config import ConsumerConfig
 from kbatch.consumer.groups import Groups
 from kbatch.consumer.lifetime import ReadingClient
@@ -852,7 +852,7 @@ class TopicReader(ReadingClient):
 
     def _close_elsewhere(self) -> None:
         # the collector may run on any thread, even the network's, which cannot wait for its own end
-        threading.Thread(target=self.close, name="kbatch-closer").start()
+        ClientThread(self.close, "kbatch-closer", daemon=False).start()
 
 
 def _offset_of(found: FoundOffset | None) -> int:

@@ -7,7 +7,6 @@ thread.
 """
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -17,20 +16,17 @@ from typing import Any, final
 
 from kbatch._native.batch.delivery import Completion
 from kbatch._native.batch.delivery_queue import DeliveryQueue
+from kbatch._native.io.interrupts import thread_ident
+from kbatch._native.io.threads import ClientThread
 from kbatch.config import ClientConfig
 from kbatch.metrics import MetricsRegistry
+from kbatch.unpatched import real_threading
 
 logger = logging.getLogger(__name__)
 
 # The number of functions with a traceback in the log; the shortest time between two counts.
 _KNOWN_FUNCTIONS = 100
 _REPORT_NS = 60_000_000_000
-
-
-class CallbackThread(threading.Thread):
-    """A thread that runs callbacks of a producer, and must not wait for other callbacks."""
-
-    runs_callbacks = True
 
 
 class CallbackRunner:
@@ -48,7 +44,7 @@ class CallbackRunner:
     ends_program: tuple[type[BaseException], ...] = ()
 
     def __init__(self, config: ClientConfig, metrics: MetricsRegistry | None = None) -> None:
-        self._counting = threading.Lock()
+        self._counting = real_threading().Lock()
         self._waiting_count = 0
         self._failures = _Failures()
         # two reads of the clock for each batch have a cost
@@ -80,17 +76,22 @@ class CallbackRunner:
                 self._waiting_count -= batch.record_count
 
     def _run_all(self, batch: Completion) -> int:
-        """Run all callbacks of a batch. A BaseException such as SystemExit comes out of run_callbacks, whose
-        next call continues after it.
+        """Run all callbacks of a batch. What comes out of run_callbacks ends the program, or is of an
+        interceptor; its next call continues after it.
         """
         while True:
             try:
-                return batch.run_callbacks(self._failures.add)
+                return batch.run_callbacks(self._threw)
             except BaseException as error:
                 if isinstance(error, self.ends_program):
                     raise
-                with suppress(BaseException):  # a failing log
-                    self._failures.add(None, error)
+                self._threw(None, error)
+
+    def _threw(self, function: Callable[..., object] | None, error: BaseException) -> None:
+        if isinstance(error, self.ends_program):
+            raise error
+        with suppress(BaseException):  # a failing log
+            self._failures.add(function, error)
 
 
 @final
@@ -115,8 +116,8 @@ class DeliveryThread(CallbackRunner):
         self._started = started
         self._name = f"kbatch-delivery-{config.client_id}"
         self.queue = DeliveryQueue()  # of lists of Completion; None lets the thread look whether to end
-        self._lock = threading.Lock()  # guards the attributes below, and puts into the queue
-        self._thread: threading.Thread | None = None
+        self._lock = real_threading().Lock()  # guards the attributes below, and puts into the queue
+        self._thread: ClientThread | None = None
         self._is_closing = False
 
     def deliver(self, completions: Iterable[Completion]) -> None:
@@ -126,30 +127,31 @@ class DeliveryThread(CallbackRunner):
             return
         with self._lock:
             self.queue.put(batches)
-            if not self._start():
-                return
-        self._run_here()
+            here = self._start()
+        if here is not None:
+            here.run()
 
     def start(self) -> None:
         """Start the thread before there are callbacks."""
         with self._lock:
             self._start()
 
-    def _start(self) -> bool:
-        """Start the thread if there is none. True if the caller must run the callbacks instead."""
+    def _start(self) -> ClientThread | None:
+        """Start the thread if there is none. If it cannot be, return the one that the caller must run."""
         if self._thread is not None:
-            return False
-        self._thread = CallbackThread(target=self._run, name=self._name, daemon=True)
+            return None
+        self._thread = ClientThread(self._run, self._name, runs_callbacks=True)
         try:
             self._thread.start()
-            return False
+            return None
         except RuntimeError:  # there are no new threads while the interpreter ends (Python 3.12)
-            self._thread = threading.current_thread()
-            return True
+            self._thread = ClientThread(self._run_here, self._name)
+            return self._thread
 
     def in_callback(self) -> bool:
         """True if the caller is a callback, which must not wait for other deliveries."""
-        return threading.current_thread() is self._thread
+        thread = self._thread
+        return thread is not None and thread.is_current
 
     def close(self, timeout: float | None = None) -> bool:
         """Wait up to `timeout` seconds, or without limit if it is None, for all callbacks.
@@ -168,12 +170,11 @@ class DeliveryThread(CallbackRunner):
             self.queue.put(None)  # wakes the thread
         if self.in_callback():
             return False
-        thread.join(timeout)
-        return not thread.is_alive()
+        return thread.join(timeout)
 
     def _run_here(self) -> None:
         """Run the queue's callbacks on the calling thread."""
-        self._started(threading.get_ident())
+        self._started(thread_ident())
         while (batches := self._next_here()) is not None:
             self._run_callbacks(batches)
         self._started(0)
@@ -188,7 +189,7 @@ class DeliveryThread(CallbackRunner):
             return None
 
     def _run(self) -> None:
-        self._started(threading.get_ident())
+        self._started(thread_ident())
         while not self._is_over():
             if (batches := self.queue.get()) is not None:
                 self._run_callbacks(batches)
@@ -217,8 +218,8 @@ class _Failures:
         if key not in self._known and len(self._known) < _KNOWN_FUNCTIONS:
             self._known.add(key)
             logger.error(
-                "the callback %r raised; its delivery is unaffected, and further errors are only counted",
-                function,
+                "%s raised; its delivery is unaffected, and further errors are only counted",
+                "an interceptor" if function is None else f"the callback {function!r}",
                 exc_info=error,
             )
             return

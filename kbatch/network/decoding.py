@@ -11,14 +11,14 @@ The queues are native, too: no signal handler can come between two of their step
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from queue import Empty, SimpleQueue
 from typing import Generic, TypeVar, final
 
+from kbatch._native.io.threads import ClientThread
 from kbatch.network.workers import cpu_count
+from kbatch.unpatched import Empty, SimpleQueue
 
 Piece = TypeVar("Piece")
 Decoded = TypeVar("Decoded")
@@ -96,7 +96,7 @@ class Decoding(Generic[Piece, Decoded]):
         self._is_stopped = False
         self._thread_count = 0
         for number in range(threads):
-            thread = threading.Thread(target=self._work, name=f"{name}-{number}", daemon=True)
+            thread = ClientThread(self._work, f"{name}-{number}")
             with suppress(RuntimeError):  # there are no new threads while the interpreter ends
                 thread.start()
                 self._thread_count += 1

@@ -14,6 +14,7 @@ from kbatch.config import ClientConfig
 from kbatch.core.client.actions import Address, Authenticate, Connect, EndAuthentication
 from kbatch.metrics import MetricsRegistry
 from kbatch.network.rounds import DrivenEngine, EngineRounds
+from kbatch.unpatched import real_socket
 
 if TYPE_CHECKING:
     import asyncio
@@ -82,7 +83,7 @@ class EngineDriver(EngineRounds):
 
     def _new_socket(self, family: int) -> socket.socket:
         """Return a non-blocking socket with the options of the configuration."""
-        made = socket.socket(family, socket.SOCK_STREAM)
+        made = real_socket(family)
         try:
             made.setblocking(False)
             made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

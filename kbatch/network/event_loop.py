@@ -85,8 +85,8 @@ class LoopNetwork(EngineDriver):
         loop.add_reader(self._waker.fileno(), self.run_now)
         self._schedule_round()
 
-    def stop(self) -> None:
-        """Close all connections, and do nothing more. The engine completes nothing more."""
+    def stop(self, timeout: float | None = None) -> None:
+        """Close all connections, and do nothing more, at once. The engine completes nothing more."""
         if self._is_stopped:
             return
         self._is_stopped = True
@@ -186,6 +186,7 @@ class LoopNetwork(EngineDriver):
 
     def handle_made(self, channel: TransportChannel) -> None:
         self._made.add(channel)
+
         def connect() -> None:
             self._engine_alone().handle_connected(channel.connection_id, time.monotonic_ns())
 

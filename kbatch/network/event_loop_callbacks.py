@@ -6,13 +6,13 @@ between. Without a loop, callbacks run at once.
 """
 
 import asyncio
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, final
 
 from kbatch._native.batch.delivery import Completion
+from kbatch._native.io.interrupts import thread_ident
 from kbatch.config import ClientConfig
 from kbatch.metrics import MetricsRegistry
 from kbatch.network.callbacks import CallbackRunner
@@ -76,7 +76,7 @@ class LoopDelivery(CallbackRunner):
 
     def _run_turn(self, end: float | None) -> None:
         self._is_running = True
-        self._entering(threading.get_ident())
+        self._entering(thread_ident())
         try:
             while self._batches:
                 self._run_callbacks((self._batches[0],))

@@ -17,16 +17,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, final
 
+from kbatch._native.io.threads import ClientThread
 from kbatch.core.client.actions import Authenticate, EndAuthentication
 from kbatch.errors import AuthenticationError, KafkaError, NetworkError
 from kbatch.sasl import mechanism_of
+from kbatch.unpatched import real_threading
 
 if TYPE_CHECKING:
     from kbatch.config import ClientConfig
@@ -113,10 +114,10 @@ class Login:
         self._coroutines = coroutines
         self._name = name
         self._report = report
-        self._changed = threading.Condition()
+        self._changed = real_threading().Condition()
         self._steps: dict[int, Authenticate] = {}  # oldest first
         self._slots: dict[int, _Slot] = {}
-        self._thread: threading.Thread | None = None
+        self._thread: ClientThread | None = None
         self._is_stopping = False
         self._refreshes = True
 
@@ -130,7 +131,7 @@ class Login:
             self._steps[action.connection_id] = action
             self._changed.notify()
         if self._thread is None:
-            thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+            thread = ClientThread(self._run, self._name)
             try:
                 thread.start()
             except RuntimeError as error:  # no new threads while the interpreter ends
@@ -223,7 +224,7 @@ class Coroutines:
     def __init__(self, event_loop: Callable[[], asyncio.AbstractEventLoop | None]) -> None:
         self._event_loop = event_loop
         self._own_loop: asyncio.AbstractEventLoop | None = None
-        self._lock = threading.Lock()
+        self._lock = real_threading().Lock()
         self._cancel: Callable[[], object] = lambda: None  # the running one
         self._is_cancelled = False
 

@@ -30,6 +30,9 @@ logger = logging.getLogger(__name__)
 
 # The maximum number of runs between two looks at the sockets, which must be read in time.
 _RUNS = 8
+# How long the end of a network is waited for if the caller has no limit. Rounds are short, and wait for
+# nothing of the program's: only a defect takes longer.
+STOP_SECONDS = 30.0
 # The longest wait: a selector takes no number of milliseconds above 2**31.
 _LONGEST_NS = 3_600_000_000_000
 
@@ -113,9 +116,7 @@ class EngineRounds(ABC):
 
     # The lane
 
-    def _drive_lane(
-        self, lending: LendingEngine, write: Callable[[int, bytes], tuple[int, int]]
-    ) -> None:
+    def _drive_lane(self, lending: LendingEngine, write: Callable[[int, bytes], tuple[int, int]]) -> None:
         """Let the engine's lane send between its runs, by `write` (LaneTurns)."""
         lending.open_lane(self._deliver)
         self._turns = LaneTurns(lending, write, self._perform_action, self._clock_ns)
@@ -244,6 +245,10 @@ class EngineRounds(ABC):
     def _stop_registered(self) -> None:
         for stop in self._stops:
             stop()
+
+    def when_over(self, function: Callable[[], object]) -> None:
+        """Call `function()` after `stop`, when nothing else uses the engine: here, at once."""
+        function()
 
     @abstractmethod
     def post(self, function: Callable[[], object]) -> None:

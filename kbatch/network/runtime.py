@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from kbatch.errors import KafkaError, KafkaTimeoutError
 from kbatch.metrics import METRICS, Metric, MetricsRegistry
+from kbatch.network.rounds import STOP_SECONDS
 from kbatch.waiting.conditions import AwaitableEvent, Condition
 from kbatch.waiting.deadline import Deadline
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from kbatch.core.client.engine import ClientEngine
     from kbatch.waiting.protocols import Waiter
 
+# The least time for the end of a network, also if the deadline is over.
+LAST_ROUND_SECONDS = 1.0
 # A waiting caller checks at this interval whether brokers accept the client and the network is alive.
 LOOK_SECONDS = 0.5
 
@@ -39,7 +42,8 @@ class Network(Protocol):
     def wake(self) -> Callable[[], object]: ...
     @property
     def is_alive(self) -> bool: ...
-    def stop(self) -> None: ...
+    def stop(self, timeout: float, /) -> None: ...
+    def when_over(self, function: Callable[[], object], /) -> None: ...
 
 
 class ClientRuntime(ABC):
@@ -103,6 +107,11 @@ class ClientRuntime(ABC):
     def observe(self, sensor: str, value: float) -> None:
         """Record a value of a metric."""
         self.registry.record(sensor, value, self._clock_ns() // 1_000_000)
+
+    def end_network(self, deadline: Deadline | None = None) -> None:
+        """End the network, and wait for that until about the deadline at most."""
+        left = None if deadline is None else deadline.left
+        self.network.stop(STOP_SECONDS if left is None else max(left, LAST_ROUND_SECONDS))
 
     # Whether it can be used
 

@@ -2,12 +2,12 @@
 `register_sealers` for the owner of a producer's engine.
 """
 
-import threading
 from contextlib import suppress
 from functools import partial
 from typing import final
 
 from kbatch._native.batch.producer_batch import ProducerBatch
+from kbatch._native.io.threads import ClientThread
 from kbatch._native.send.sealing import SealQueue
 from kbatch.core.producer.actions import Seal
 from kbatch.network.driver import EngineDriver
@@ -42,7 +42,7 @@ class Sealers:
         while self._missing:
             with suppress(IndexError):  # another thread was faster
                 name = f"{self._name}-{self._missing.pop()}"
-                thread = threading.Thread(target=self.queue.work, name=name, daemon=True)
+                thread = ClientThread(self.queue.work, name)
                 with suppress(RuntimeError):  # no new threads: the caller seals
                     thread.start()
 

@@ -13,15 +13,16 @@ from __future__ import annotations
 
 import logging
 import select
-import selectors
 import socket
-import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
+from selectors import EVENT_READ, EVENT_WRITE
 from typing import TYPE_CHECKING, Any, final
 
+from kbatch._native.io.threads import ClientThread
 from kbatch._native.send.lane import CAN_WAIT
 from kbatch.config import ClientConfig
 from kbatch.core.client.actions import Address, Close, Connect, Resolve, Write, release
@@ -29,10 +30,13 @@ from kbatch.errors import IllegalStateError, NetworkError
 from kbatch.network.channels import Channel, PlainChannel
 from kbatch.network.driver import RECEIVE_BYTES, EngineDriver, distinct, peer_of, without_address
 from kbatch.network.lane_turns import LendingEngine
-from kbatch.network.rounds import DrivenEngine
+from kbatch.network.rounds import STOP_SECONDS, DrivenEngine
 from kbatch.network.workers import Workers
+from kbatch.unpatched import real_names, real_selectors
 
 if TYPE_CHECKING:
+    from selectors import SelectorKey
+
     from kbatch._native.batch.delivery_queue import DeliveryQueue
     from kbatch.network.tls_channel import TlsChannel
 
@@ -49,8 +53,8 @@ class ThreadNetwork(EngineDriver):
 
     def __init__(self, engine: DrivenEngine, *, config: ClientConfig, name: str, **rest: Any) -> None:
         super().__init__(engine, config=config, name=name, **rest)
-        self._selector = selectors.DefaultSelector()
-        self._selector.register(self._waker, selectors.EVENT_READ)
+        self._selector = real_selectors().DefaultSelector()
+        self._selector.register(self._waker, EVENT_READ)
         self._channels: dict[int, Channel] = {}
         self._space = memoryview(bytearray(RECEIVE_BYTES))
         self._scratch = memoryview(bytearray(0 if self._tls is None else RECEIVE_BYTES))
@@ -59,7 +63,9 @@ class ThreadNetwork(EngineDriver):
         self._handshakers = Workers(f"{name}-handshaker", _HANDSHAKERS)
         self._is_stopping = self._has_ended = False
         self._lending: LendingEngine | None = None
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._at_end: deque[Callable[[], object]] = deque()
+        self._is_over = False  # nothing of the engine or its connections is used any more
+        self._thread = ClientThread(self._run, name)
 
     # For any thread
 
@@ -69,7 +75,7 @@ class ThreadNetwork(EngineDriver):
 
         A signal handler that raises inside Thread.is_alive of CPython 3.11 makes that false for good.
         """
-        return self._thread.ident is not None and not self._has_ended
+        return self._thread.is_started and not self._has_ended
 
     def use_lane(self, lending: LendingEngine, queue: DeliveryQueue, *, by_hand: bool) -> None:
         """Let the engine's lane send while the thread waits.
@@ -90,17 +96,30 @@ class ThreadNetwork(EngineDriver):
             raise IllegalStateError("a network that was stopped is not started again: make another")
         self._thread.start()
 
-    def stop(self) -> None:
-        """End the thread after its round, close all connections, and wait for that, unless the thread itself
-        is the caller. The engine completes nothing more. A second call has no effect.
+    def stop(self, timeout: float = STOP_SECONDS) -> None:
+        """End the thread after its round, close all connections, and wait for that up to `timeout` seconds,
+        unless the thread itself is the caller. The engine completes nothing more. A second call only waits.
         """
         was_stopping, self._is_stopping = self._is_stopping, True
         self.wake()
-        if self._thread.ident is None:
-            if not was_stopping:
-                self._release()
-        elif self._thread is not threading.current_thread():
-            self._thread.join()
+        if self._thread.is_started:
+            if not self._thread.join(timeout) and not self._thread.is_current:
+                logger.error("%s has not ended after %s s; it ends when its round does", self.name, timeout)
+        elif not was_stopping:
+            self._release()
+            self._end()
+
+    def when_over(self, function: Callable[[], object]) -> None:
+        """Call `function()` when nothing uses the engine any more: now, or at the end of the thread."""
+        self._at_end.append(function)
+        if self._is_over:
+            self._end()
+
+    def _end(self) -> None:
+        self._is_over = True  # first: what is added from now on is called by its adder
+        with suppress(IndexError):
+            while True:
+                self._at_end.popleft()()
 
     # The thread
 
@@ -115,6 +134,7 @@ class ThreadNetwork(EngineDriver):
         finally:
             self._has_ended = True
             self._release()
+            self._end()
 
     def _round(self, wait_ns: int) -> int:
         """Wait up to `wait_ns`, do a round, and return how long the next one may wait."""
@@ -136,7 +156,7 @@ class ThreadNetwork(EngineDriver):
             self._inbox.popleft()()
         return self._do_round(woken_ns - start_ns, woken_ns, was_called=was_called)
 
-    def _wait_in_lane(self, deadline_ns: int, now_ns: int) -> list[tuple[selectors.SelectorKey, int]] | None:
+    def _wait_in_lane(self, deadline_ns: int, now_ns: int) -> list[tuple[SelectorKey, int]] | None:
         """Wait with a lane that sends meanwhile, and return the events; None if there is none now."""
         lending = self._lending
         lane = None if lending is None else lending.lend(self._descriptor_of, now_ns)
@@ -176,9 +196,9 @@ class ThreadNetwork(EngineDriver):
     def _handle_event(self, channel: Channel, mask: int) -> None:
         if not channel.is_ready:
             self._proceed(channel, channel.proceed)
-        if mask & selectors.EVENT_WRITE and channel.is_ready and channel.has_unsent:
+        if mask & EVENT_WRITE and channel.is_ready and channel.has_unsent:
             self._written(channel, channel.flush())
-        if mask & selectors.EVENT_READ and channel.is_ready and channel.ended is None:
+        if mask & EVENT_READ and channel.is_ready and channel.ended is None:
             self._read(channel)
 
     def _proceed(self, channel: Channel, step: Callable[[], object]) -> None:
@@ -331,9 +351,9 @@ def _mask_of(events: int) -> int:
     """Return the events of a selector for those of epoll."""
     mask = 0
     if events & ~select.EPOLLIN:
-        mask |= selectors.EVENT_WRITE
+        mask |= EVENT_WRITE
     if events & ~select.EPOLLOUT:
-        mask |= selectors.EVENT_READ
+        mask |= EVENT_READ
     return mask
 
 
@@ -341,7 +361,7 @@ def addresses_of(action: Resolve) -> list[Address] | OSError:
     """Return all addresses, in the order of preference (RFC 6724), or the error."""
     ask_for = {"type": socket.SOCK_STREAM, "proto": socket.IPPROTO_TCP}
     try:
-        addresses = distinct(socket.getaddrinfo(action.host, action.port, **ask_for))
+        addresses = distinct(real_names().getaddrinfo(action.host, action.port, **ask_for))
     except (OSError, UnicodeError) as error:
         return without_address(action.host, error)
     return list(map(_with_name, addresses)) if action.canonical else addresses
@@ -350,6 +370,6 @@ def addresses_of(action: Resolve) -> list[Address] | OSError:
 def _with_name(address: Address) -> Address:
     """Return the address with its canonical name, if it has one."""
     try:
-        return (*address[:2], socket.getnameinfo(address[1], socket.NI_NAMEREQD)[0])
+        return (*address[:2], real_names().getnameinfo(address[1], socket.NI_NAMEREQD)[0])
     except (OSError, UnicodeError):
         return address

@@ -2,10 +2,11 @@
 
 import logging
 import os
-import threading
 from collections.abc import Callable
-from queue import SimpleQueue
 from typing import final
+
+from kbatch._native.io.threads import ClientThread
+from kbatch.unpatched import SimpleQueue, real_threading
 
 logger = logging.getLogger(__name__)
 
@@ -36,8 +37,8 @@ class Workers:
         self._name = name
         self._limit = limit
         self._queue: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
-        self._threads: list[threading.Thread] = []
-        self._lock = threading.Lock()
+        self._threads: list[ClientThread] = []
+        self._lock = real_threading().Lock()
         self._unfinished_count = 0
 
     def submit(self, function: Callable[[], object]) -> None:
@@ -48,7 +49,7 @@ class Workers:
         self._queue.put(function)
         if len(self._threads) < min(self._limit, busy_count):
             name = f"{self._name}-{len(self._threads)}"
-            thread = threading.Thread(target=self._run, name=name, daemon=True)
+            thread = ClientThread(self._run, name)
             try:
                 thread.start()
             except RuntimeError:  # there are no new threads while the interpreter ends (Python 3.12)
@@ -72,6 +73,6 @@ class Workers:
         try:
             function()
         except BaseException:
-            logger.exception("%s failed at %r", threading.current_thread().name, function)
+            logger.exception("%s failed at %r", self._name, function)
         with self._lock:
             self._unfinished_count -= 1

@@ -17,7 +17,6 @@ from __future__ import annotations
 import itertools
 import logging
 import os
-import threading
 import warnings
 import weakref
 from abc import abstractmethod
@@ -51,12 +50,15 @@ from kbatch.producer.tables import TableSending
 from kbatch.producer.transactions import TransactionCalls
 from kbatch.records import INT32_MAX
 from kbatch.serializers import serializer_for
+from kbatch.unpatched import real_threading
 from kbatch.waiting.threads import in_one_step
 
 if TYPE_CHECKING:
     from kbatch._native.batch.delivery import Delivery, Flush
     from kbatch._native.send.encoded_batch import PendingBatch
     from kbatch.core.client.cluster import PartitionMetadata
+    from kbatch.core.producer.engine import ProducerEngine
+    from kbatch.producer.runtime import Callbacks
     from kbatch.waiting.deadline import Deadline
 
 logger = logging.getLogger("kbatch.producer")  # of both
@@ -77,15 +79,12 @@ _open_networks: set[Any] = set()
 
 
 class ProducerBase(RecordSender):
-    """Base of the producers, which document parameters, attributes and errors.
-
-    `given` are the arguments of `configured`, for `recreate`.
-    """
+    """Base of the producers, which document parameters, attributes and errors."""
 
     _is_released = True  # until there is something to close
     _is_dropped = False  # without close()
 
-    def __init__(self, runtime: Runtime, random: Random, given: tuple[Any, ...] = ()) -> None:
+    def __init__(self, runtime: Runtime, random: Random) -> None:
         self.config = config = runtime.config
         is_javas = config.partitioner_class is None
         super().__init__(
@@ -99,8 +98,7 @@ class ProducerBase(RecordSender):
         self._runtime = runtime
         self._transactions = TransactionCalls(runtime)
         self._groups = GroupQueries(runtime)
-        self._given = given
-        self._releasing = threading.RLock()
+        self._releasing = real_threading().RLock()
 
     @property
     def _tables(self) -> TableSending:
@@ -331,7 +329,8 @@ class ProducerBase(RecordSender):
         self.accumulator.accepts_directly = False
         self._runtime.is_closed = True
         if deadline.is_over:
-            self._runtime.network.stop()  # first: when the accumulator is closed its batches become ready
+            # first: when the accumulator is closed its batches become ready
+            self._runtime.end_network(deadline)
         if not self._is_released:
             self.accumulator.close()
             self._runtime.changed.notify()
@@ -347,9 +346,8 @@ class ProducerBase(RecordSender):
         that were never checked are logged.
         """
         self._close_now()
-        settings, keywords = self._given
         made: Any = type(self)
-        return cast(Self, made(settings, **keywords))
+        return cast(Self, made(self.config.settings()))
 
     def _close_now(self) -> None:
         """Close without waiting, and log what `close` would raise."""
@@ -359,13 +357,13 @@ class ProducerBase(RecordSender):
             logger.error("%r: %s", self, error)
 
     async def _release(self, deadline: Deadline) -> None:
-        self._runtime.network.stop()
+        runtime = self._runtime
+        runtime.end_network(deadline)
         with self._releasing:
             is_first, self._is_released = not self._is_released, True
             if is_first:
-                error = ProducerClosedError(_DROPPED if self._is_dropped else _CLOSED)
-                self._runtime.engine.fail(error)
-                self._runtime.callbacks.deliver(self._runtime.engine.poll_completed())
+                reason = _DROPPED if self._is_dropped else _CLOSED
+                runtime.network.when_over(partial(_fail_rest, runtime.engine, runtime.callbacks, reason))
         try:
             await self._await_last_callbacks(deadline)
         finally:  # a second close() has nothing to end
@@ -403,16 +401,21 @@ class ProducerBase(RecordSender):
         )
 
     def __repr__(self) -> str:
+        if "_runtime" not in vars(self):  # its constructor has raised
+            return f"<{type(self).__name__}, never opened>"
         state = "forked" if self._runtime.is_forked else "closed" if self._runtime.is_closed else "open"
         return f"<{type(self).__name__} {self.config.client_id}, {state}>"
 
 
-def configured(
-    settings: Mapping[str, object] | None, keywords: Mapping[str, object]
-) -> tuple[ProducerConfig, tuple[Any, ...]]:
-    """Return the configuration of a new producer, and the arguments that it was made of."""
-    config = ProducerConfig(settings, next(_client_numbers), **keywords)
-    return config, (None if settings is None else dict(settings), keywords)
+def _fail_rest(engine: ProducerEngine, callbacks: Callbacks, reason: str) -> None:
+    """Fail the records that have no outcome when the network is over."""
+    engine.fail(ProducerClosedError(reason))
+    callbacks.deliver(engine.poll_completed())
+
+
+def configured(settings: Mapping[str, object] | None, keywords: Mapping[str, object]) -> ProducerConfig:
+    """Return the configuration of a new producer."""
+    return ProducerConfig(settings, next(_client_numbers), **keywords)
 
 
 def _disown_all() -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import threading
+from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import suppress
-from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from kbatch._native.batch.delivery import await_with
+from kbatch._native.io.interrupts import at_once, own_thread
 from kbatch.errors import IllegalStateError, KafkaTimeoutError
+from kbatch.waiting.conditions import Condition
 from kbatch.waiting.deadline import Deadline
+from kbatch.waiting.threads import ThreadWaiter
 
 if TYPE_CHECKING:
     import asyncio
@@ -55,22 +57,28 @@ def as_completed(deliveries: Iterable[Delivery], timeout: float | None = None) -
         The call came from a callback, which delays the others' callbacks; use `wait` there. Or from the event
         loop that completes these deliveries; use asyncio.as_completed there.
     """
-    if getattr(threading.current_thread(), "runs_callbacks", False):
+    thread = own_thread()
+    if thread is not None and thread.runs_callbacks:
         raise IllegalStateError("as_completed() in a callback would wait for that callback; use wait()")
-    known: SimpleQueue[Delivery] = SimpleQueue()
+    known: deque[Delivery] = deque()
+    changed = Condition(ThreadWaiter)
     deadline = Deadline(timeout)
     count = 0
+
+    def done(delivery: Delivery) -> None:
+        known.append(delivery)
+        changed.notify()
+
     for delivery in deliveries:
         delivery.check_may_wait()
-        delivery.add_done_callback(known.put)
+        delivery.add_done_callback(done)
         count += 1
     for number in range(count):
-        try:
-            yield known.get(timeout=deadline.left)
-        except Empty:
+        if not at_once(changed.wait_until, lambda: bool(known), deadline):
             raise KafkaTimeoutError(
                 f"as_completed() timed out after {timeout} s: {count - number} of {count} records in flight"
-            ) from None
+            )
+        yield known.popleft()
 
 
 def _awaited(delivery: Delivery) -> Generator[Any, None, RecordMetadata]:

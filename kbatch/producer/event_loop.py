@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 import time
 import warnings
 import weakref
@@ -30,7 +29,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Self, SupportsIndex
 
 from kbatch._native.batch.delivery import BatchDelivery, Delivery
-from kbatch._native.io.interrupts import at_once
+from kbatch._native.io.interrupts import at_once, thread_ident
 from kbatch._native.io.waker import Waker
 from kbatch._native.send.accumulator import Refusal
 from kbatch._native.send.send import RecordSender
@@ -91,7 +90,7 @@ class AsyncProducer(CoroutineProducer):
     """
 
     def __init__(self, settings: Mapping[str, object] | None = None, /, **keywords: object) -> None:
-        config, given = configured(settings, keywords)
+        config = configured(settings, keywords)
         waker, random = Waker(), Random()
         queue = TaskQueue(TaskWaiter, waker.ring)
         runtime = Runtime(
@@ -103,7 +102,7 @@ class AsyncProducer(CoroutineProducer):
             check_caller=weakref.WeakMethod(self._check_loop),
             on_loop=True,
         )
-        super().__init__(runtime, random, given)
+        super().__init__(runtime, random)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._farewell: AsyncGenerator[None, None] | None = None
         self._is_farewell = False  # True if the end of the loop closes it
@@ -214,7 +213,7 @@ class AsyncProducer(CoroutineProducer):
 
     def _bind(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self.accumulator.memory.loop_thread_ident = threading.get_ident()
+        self.accumulator.memory.loop_thread_ident = thread_ident()
         self.loop_is_running = loop.is_running
         self._delivery.bind(loop)
         self._network.start(loop)

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import atexit
 import logging
-import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -23,6 +22,7 @@ from random import Random
 from typing import TYPE_CHECKING, Self
 
 from kbatch._native.io.interrupts import at_once
+from kbatch._native.io.threads import ClientThread
 from kbatch._native.io.waker import Waker
 from kbatch.errors import DeliveryError
 from kbatch.network import DeliveryThread, Sealers, ThreadNetwork, register_sealers
@@ -68,12 +68,12 @@ class Producer(ProducerBase):
     """
 
     def __init__(self, settings: Mapping[str, object] | None = None, /, **keywords: object) -> None:
-        config, given = configured(settings, keywords)
+        config = configured(settings, keywords)
         waker, random = Waker(), Random()
         runtime = Runtime(
             config, random=random, new_waiter=ThreadWaiter, queue=ThreadQueue(), wake=waker.ring
         )
-        super().__init__(runtime, random, given)
+        super().__init__(runtime, random)
         name = config.client_id
         entered = partial(setattr, runtime.accumulator, "callback_thread_ident")
         self._delivery = runtime.callbacks = DeliveryThread(config, runtime.registry, entered)
@@ -151,7 +151,7 @@ class Producer(ProducerBase):
 
     def _close_elsewhere(self) -> None:
         # the collector may run on any thread, even the sender's, which cannot wait for its own end
-        threading.Thread(target=self._close_now, name="kbatch-closer").start()
+        ClientThread(self._close_now, "kbatch-closer", daemon=False).start()
 
 
 def _close_all() -> None:

@@ -2,7 +2,6 @@
 
 import logging
 import random
-import threading
 import time
 from asyncio import CancelledError
 from collections.abc import Callable
@@ -10,11 +9,13 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from kbatch._native.io.backoff import backoff_ns
+from kbatch._native.io.threads import ClientThread
 from kbatch.config import ClientConfig
 from kbatch.errors import AuthenticationError, KafkaError, NetworkError
 from kbatch.errors.words import shown
 from kbatch.sasl.exchange import NEVER
 from kbatch.sasl.tokens import Token
+from kbatch.unpatched import real_threading
 
 logger = logging.getLogger(__name__)
 
@@ -129,8 +130,8 @@ class TokenLogin:
         self._failure: KafkaError | None = None
         self._failures = 0
         self._retry_ns = 0
-        self._asking = threading.Lock()  # around the source: it serves one thread at a time
-        self._refreshing: threading.Thread | None = None
+        self._asking = real_threading().Lock()  # around the source: it serves one thread at a time
+        self._refreshing: ClientThread | None = None
 
     def token(self) -> Token:
         """Return a token that has not expired, the current one or a new one.
@@ -169,8 +170,8 @@ class TokenLogin:
             self._refresh()
             return
         self._refresh_deadline_ns = self._in_seconds(REFRESH_RETRY_SECONDS)
-        if self._refreshing is None or not self._refreshing.is_alive():
-            self._refreshing = threading.Thread(target=self._refresh, name="kbatch-token", daemon=True)
+        if self._refreshing is None or not self._refreshing.is_alive:
+            self._refreshing = ClientThread(self._refresh, "kbatch-token")
             with suppress(RuntimeError):  # no new threads while the interpreter ends
                 self._refreshing.start()
 

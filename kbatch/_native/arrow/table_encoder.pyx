@@ -56,8 +56,9 @@ from kbatch._native.codec.libraries cimport compress_into
 from kbatch._native.codec.memory cimport OwnedMemory, give_up, grown, reserve, trim
 from kbatch._native.codec.record_batch cimport seal_batch
 
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
+from kbatch._native.io.threads import Team
 from kbatch.errors import IllegalStateError
 
 cdef int64_t MAX_BATCH_SIZE = 1 << 30
@@ -88,7 +89,7 @@ cdef class TableEncoder:
     cdef int64_t _batch_size
     cdef int32_t _partitions          # 0: every row names its own
     cdef int _threads
-    cdef object _pool                 # during a call
+    cdef object _team                 # of threads, during a call
     cdef bint _is_usable              # no call is going on, none has failed
     # the ratio of the topic, and the rows of a window, total and left
     cdef double _ratio
@@ -170,7 +171,7 @@ cdef class TableEncoder:
                 "make a new encoder, and one for each thread"
             )
         self._is_usable = False
-        self._pool = ThreadPoolExecutor(self._threads) if self._threads > 1 else None
+        self._team = Team("kbatch-encoder", self._threads) if self._threads > 1 else None
         try:
             if data is not None:
                 self._encode_stream(ArrowStream(data), names)
@@ -178,8 +179,9 @@ cdef class TableEncoder:
                 self._for_each_slot(False)
                 self._learn()
         finally:
-            if self._pool is not None:
-                self._pool.shutdown()
+            if self._team is not None:
+                self._team.stop()
+                self._team = None
         batches = self._take()
         self._is_usable = True
         return batches
@@ -337,11 +339,10 @@ cdef class TableEncoder:
         """Append the block's rows, or seal open batches, for all partitions, on the threads if there are any.
         """
         self._next_slot = 0
-        if self._pool is None:
+        if self._team is None:
             self._work(append, first)
         else:
-            for worker in [self._pool.submit(self._work, append, first) for _ in range(self._threads)]:
-                worker.result()
+            self._team.run(partial(self._work, append, first))
 
     def _work(self, bint append, int64_t first):
         cdef Slot *slot

@@ -38,7 +38,7 @@ from libc.string cimport memset
 
 from kbatch._native.codec.lock cimport kb_lock_acquire, kb_lock_destroy, kb_lock_init, kb_lock_release
 from kbatch._native.codec.views cimport fill_view
-from kbatch._native.io.interrupts cimport PyThread_acquire_lock_timed
+from kbatch._native.io.interrupts cimport PyThread_acquire_lock_timed, nap_of_greenlets
 
 import time
 from functools import partial
@@ -49,6 +49,8 @@ from kbatch.errors import BufferExhaustedError, ForkedProducerError, IllegalStat
 cdef double LOOK_S = 0.1
 # The longest single sleep of the others: a signal that comes while the GIL changes hands does not end one.
 cdef double LONGEST_SLEEP_S = 1.0
+# A greenlet, which must not block its thread, looks this often.
+cdef double NAP_S = 0.01
 
 
 cdef inline kb_chunk *_linked(kb_chunk *chunk, int64_t size, kb_chunk *next) noexcept nogil:
@@ -73,7 +75,7 @@ cdef class BufferPool:
     run so. `freed` is called, under no lock, when the first waiter should check again and no thread sleeps
     there.
 
-    For a producer's pool, `loop_thread_ident` is `threading.get_ident()` of the thread whose event loop
+    For a producer's pool, `loop_thread_ident` is the `thread_ident()` of the thread whose event loop
     brings the answers, if one does: there callers may only `await` them. In a process forked from the
     producer's, where `is_forked` is set, no caller may wait: nothing brings answers there.
     `settle_accepted()`, if there is one, completes the batches that were accepted without the GIL: a thread
@@ -506,8 +508,12 @@ cdef class MemoryWaiter:
 
     cdef int _sleep(self, double seconds) except -1:
         """Sleep until woken, or for this long; raise the exceptions of signal handlers."""
-        cdef long long microseconds = <long long>(seconds * 1e6) + 1
+        cdef long long microseconds
         cdef PyLockStatus status
+        if (nap := nap_of_greenlets()) is not None:
+            nap(min(seconds, NAP_S))
+            seconds = 0.0
+        microseconds = <long long>(seconds * 1e6) + 1
         with nogil:
             status = PyThread_acquire_lock_timed(self._entry.wake_lock, microseconds, 1)
         if status == PY_LOCK_ACQUIRED:

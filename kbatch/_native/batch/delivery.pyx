@@ -432,8 +432,8 @@ cdef class Completion:
         """Call the remaining callbacks of a settled batch, `function(metadata, error)`, in the order of the
         records, then interceptors of tables' rows, then listeners; a second thread finds nothing to do.
 
-        `threw(function, error)` is called if one raises an Exception, and the next follows. Other exceptions
-        pass through, and the next call continues after them.
+        `threw(function, error)` is called if one raises, and the next follows. What `threw` raises passes
+        through, and the next call continues after it.
 
         Returns
         -------
@@ -462,7 +462,7 @@ cdef class Completion:
                 try:
                     result = function(metadata, self._error_of(callback.index))
                     check_no_coroutine(result)
-                except Exception as error:
+                except BaseException as error:
                     threw(function, error)
             intercepted = self._acknowledge()
             while self._called_count < self._callback_count + len(listeners):
@@ -473,7 +473,7 @@ cdef class Completion:
                         (<Delivery>listener[0])._listen(listener)
                     else:  # the reports of a table
                         listener[1](listener[0])
-                except Exception as error:
+                except BaseException as error:
                     threw(listener[1], error)
         except BaseException:
             self._calling = False

@@ -21,8 +21,9 @@ from kbatch._native.codec.c cimport (
 import importlib
 import os
 import struct
-import threading
 import zlib
+
+from kbatch.unpatched import real_threading
 
 ctypedef bytes (*compress_function)(const uint8_t *data, size_t size, int level)
 ctypedef bytes (*decompress_function)(const uint8_t *data, size_t size, size_t limit)
@@ -33,9 +34,9 @@ SNAPPY_STREAM_HEADER = b"\x82SNAPPY\0" + struct.pack(">ii", 1, 1)
 
 # Imported packages by name; None if an optional one is not installed.
 packages = {}
-_per_thread = threading.local()
+_per_thread = real_threading().local()
 # A fork waits for another thread's import: the child would wait for ever for a half-imported module.
-importing = threading.RLock()
+importing = real_threading().RLock()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=importing.acquire, after_in_parent=importing.release,
                         after_in_child=importing.release)

@@ -10,3 +10,7 @@ cdef class NativeEvent:
     cdef int _has_happened           # atomic
 
     cdef void ring(self) noexcept nogil
+    cdef object _wait_by(self, object nap, object deadline)
+
+
+cdef object nap_of_greenlets()

@@ -1,12 +1,18 @@
 from collections.abc import Callable, Coroutine
 from typing import Any, ParamSpec, TypeVar, final
 
+from kbatch._native.io.threads import ClientThread
+
 T = TypeVar("T")
 P = ParamSpec("P")
 
 def at_once(
     method: Callable[P, Coroutine[Any, Any, T]], /, *arguments: P.args, **keywords: P.kwargs
 ) -> T: ...
+def enter_own_thread(thread: ClientThread) -> None: ...
+def leave_own_thread() -> None: ...
+def own_thread() -> ClientThread | None: ...
+def thread_ident() -> int: ...
 
 @final
 class NativeEvent:

@@ -14,11 +14,15 @@ from cpython.pythread cimport (
     PyThread_acquire_lock,
     PyThread_allocate_lock,
     PyThread_free_lock,
+    PyThread_get_thread_ident,
     PyThread_release_lock,
 )
 
-from threading import TIMEOUT_MAX, get_ident, main_thread
+import os
+from threading import TIMEOUT_MAX, main_thread
 from time import monotonic
+
+from kbatch.unpatched import cooperative_sleep
 
 cdef extern from "descriptor.h" nogil:
     bint kb_flag_exchange(int *flag, int before, int after) noexcept
@@ -30,6 +34,47 @@ cdef extern from "descriptor.h" nogil:
 cdef double FIRST_LOOK = 0.01
 cdef double LAST_LOOK = 1.0
 cdef double LONGEST_WAIT = min(TIMEOUT_MAX, 3e9)
+# A greenlet must not block its thread: it sleeps, for so long at first and at last, and looks.
+cdef double FIRST_NAP = 0.0005
+cdef double LAST_NAP = 0.02
+
+# Of the threads of clients, which wait in native code whatever else is patched.
+cdef dict _own_threads = {}  # by ident
+
+
+def enter_own_thread(thread):
+    """Note that the calling thread is a client's `thread`."""
+    _own_threads[PyThread_get_thread_ident()] = thread
+
+
+def leave_own_thread():
+    _own_threads.pop(PyThread_get_thread_ident(), None)
+
+
+def own_thread():
+    """Return the client's thread that is calling, if it is one's."""
+    return _own_threads.get(PyThread_get_thread_ident())
+
+
+def thread_ident():
+    """Return the ident of the calling thread of the system, also where greenlets have idents of their own."""
+    return PyThread_get_thread_ident()
+
+
+def _forget_threads():
+    current = own_thread()
+    _own_threads.clear()
+    if current is not None:
+        enter_own_thread(current)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_threads)
+
+
+cdef object nap_of_greenlets():
+    """Return how the caller sleeps while other greenlets run; None if it may block its thread."""
+    return None if PyThread_get_thread_ident() in _own_threads else cooperative_sleep()
 
 
 def at_once(method, /, *arguments, **keywords):
@@ -85,10 +130,16 @@ cdef class NativeEvent:
     def wait(self, timeout=None):
         """True if it has happened within `timeout` seconds (None: no limit)."""
         cdef PyLockStatus status
-        cdef bint is_main = get_ident() == main_thread().ident
-        cdef double left, longest = FIRST_LOOK if is_main else LONGEST_WAIT
+        cdef bint is_main
+        cdef double left, longest
         deadline = None if timeout is None else monotonic() + timeout
         PyErr_CheckSignals()
+        if kb_flag_load(&self._has_happened):
+            return True
+        if (nap := nap_of_greenlets()) is not None:
+            return self._wait_by(nap, deadline)
+        is_main = main_thread().ident == PyThread_get_thread_ident()
+        longest = FIRST_LOOK if is_main else LONGEST_WAIT
         while not kb_flag_load(&self._has_happened):
             left = longest if deadline is None else max(0.0, min(longest, deadline - monotonic()))
             with nogil:
@@ -100,4 +151,15 @@ cdef class NativeEvent:
             if deadline is not None and monotonic() >= deadline:
                 break
             longest = min(2 * longest, LAST_LOOK if is_main else LONGEST_WAIT)
+        return self.is_set()
+
+    cdef object _wait_by(self, object nap, object deadline):
+        """Wait as `wait` does, in naps."""
+        cdef double left, seconds = FIRST_NAP
+        while not kb_flag_load(&self._has_happened):
+            left = seconds if deadline is None else min(seconds, deadline - monotonic())
+            if left <= 0:
+                break
+            nap(left)
+            seconds = min(2 * seconds, LAST_NAP)
         return self.is_set()

@@ -220,7 +220,7 @@ cdef class RecordAccumulator:
         True if `send` may append a record without a check by the producer. False initially, and if the
         producer is closed, has failed, or has interceptors.
     callback_thread_ident : int
-        `threading.get_ident()` of the thread that runs callbacks, whose sends skip the queue; 0 is none.
+        The `thread_ident()` of the thread that runs callbacks, whose sends skip the queue; 0 is none.
     visited_count : int
         Number of times that `ready` and `drain` looked at a queue.
     """

@@ -49,8 +49,9 @@ from kbatch._native.send.accumulator cimport RecordAccumulator, kb_queues
 from kbatch._native.send.in_flight cimport InFlight, identity_of, kb_identity
 from kbatch._native.send.produce_wire cimport text_of
 
-import threading
 from typing import NamedTuple
+
+from kbatch.unpatched import real_threading
 
 cdef extern from "produce_wire.h" nogil:
     ctypedef struct kb_produce_head:
@@ -378,7 +379,7 @@ cdef class Lane:
         self._on_answered = on_answered
         self._queue = queue
         self._most_late = MOST_LATE if queue is None else MOST_LATE_BESIDE_QUEUE
-        self._completing = threading.Lock()
+        self._completing = real_threading().Lock()
         self._taken_back = set()
         self._answered, self._completed = [], []
         self._raw.queues = &accumulator._queues

@@ -14,8 +14,8 @@ cimport cython
 from libc.stdint cimport int64_t
 
 import logging
-import threading
-from queue import SimpleQueue
+
+from kbatch.unpatched import SimpleQueue
 
 logger = logging.getLogger(__name__)
 
@@ -105,7 +105,7 @@ cdef class SealQueue:
             try:
                 batch.seal()
             except BaseException:
-                logger.exception("%s failed at %r", threading.current_thread().name, batch)
+                logger.exception("%r cannot be sealed", batch)
             del batch  # or it would live until the next one comes
             self._unfinished_count -= 1
         self.thread_count -= 1

@@ -18,7 +18,6 @@ After org.apache.kafka.clients.producer.internals.Sender.
 from __future__ import annotations
 
 import logging
-import threading
 from collections import deque
 from functools import partial
 from operator import attrgetter
@@ -47,6 +46,7 @@ from kbatch.errors import (
 from kbatch.errors.words import shown
 from kbatch.protocol import messages
 from kbatch.records import NO_TOPIC_ID
+from kbatch.unpatched import real_threading
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -124,7 +124,7 @@ class Sender:
         self._settled: list[ProducerBatch] = []  # not reported yet
         self._lane: Lane | None = None
         self._unrecorded: deque[Answered] = deque()
-        self._recording = threading.Lock()
+        self._recording = real_threading().Lock()
         self._used_topics: set[str] = set()  # in recorded ones
         self._nodes_of_engine: set[int] = set()  # whose batches the lane does not send
         self._has_left_batches = False  # to the lane

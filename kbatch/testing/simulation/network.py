@@ -484,7 +484,7 @@ class Shell(EngineRounds):
         delay_ns = int(self._world.random.random() * self._world.options.seal_ms * MS)
         self._world.schedule.after(delay_ns, action.batch.seal)
 
-    def stop(self) -> None:
+    def stop(self, timeout: float | None = None) -> None:
         """End the thread, and close its sockets."""
         self.is_alive = False
         self._give_up_actions()

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kbatch import Producer
-from kbatch.config import CONSUMER_KEYS, KEYS, ClientConfig, Password, ProducerConfig
+from kbatch.config import CONSUMER_KEYS, KEYS, ClientConfig, ConsumerConfig, Password, ProducerConfig
 from kbatch.config.keys import OAUTH_PACKAGE, OTHER_DEFAULTS, keys_of
 from kbatch.config.names import ALIASES, FOREIGN
 from kbatch.config.values import REQUIRED
@@ -216,6 +216,32 @@ def test_a_config_does_not_change_and_can_be_sent() -> None:
     assert pickle.loads(pickle.dumps(made)) == made
     assert hash(made) == hash(config(linger_ms=7, transactional_id="t", client_id="c"))
     assert made != config(linger_ms=7, transactional_id="t", client_id="another")
+
+
+@pytest.mark.parametrize("kind", [ProducerConfig, ConsumerConfig])
+def test_settings_of_a_config_make_the_same_one(kind: type[ClientConfig]) -> None:
+    keys = {
+        "bootstrap.servers": "a:1,b:2",
+        "security.protocol": "SASL_SSL",
+        "sasl.jaas.config": 'org.apache.kafka.common.security.plain.PlainLoginModule required username="u" '
+        'password="s3cret";',
+        "sasl.mechanism": "PLAIN",
+        "interceptor.classes": "",
+        "ssl.cipher.suites": ["TLS_AES_128_GCM_SHA256"],
+        "connections.max.idle.ms": "1000",
+    }
+    made = kind(keys, 7)
+    again = kind(made.settings(), 7)
+    assert again == made
+    assert again.given == made.given
+    assert "s3cret" not in repr(made.settings())
+
+
+def test_a_config_that_was_refused_has_a_repr() -> None:
+    refused = ProducerConfig.__new__(ProducerConfig)
+    with pytest.raises(ConfigError):
+        refused.__init__({"bootstrap.servers": "a:1", "acks": "7"})  # type: ignore[misc]
+    assert repr(refused) == "<ProducerConfig, refused>"
 
 
 def test_a_config_shows_what_was_given() -> None:

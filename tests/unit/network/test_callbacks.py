@@ -193,6 +193,7 @@ def test_nothing_that_a_callback_raises_ends_the_thread(
     assert deliveries.close(SECONDS)
     assert seen == ["next", "later"]
     assert type(error).__name__ in caplog.text
+    assert f"the callback {leaving!r} raised" in caplog.text
 
 
 def test_a_log_that_cannot_be_written_changes_nothing(

@@ -356,6 +356,28 @@ def test_the_sender_can_be_stopped_by_itself() -> None:
         assert not network.is_alive
 
 
+@pytest.mark.threads
+def test_stop_does_not_wait_for_a_round_that_does_not_end(caplog: pytest.LogCaptureFixture) -> None:
+    stuck, goes_on, is_over = (threading.Event() for _ in range(3))
+
+    def stick() -> None:
+        stuck.set()
+        assert goes_on.wait(SECONDS)
+
+    with running() as (engine, network):
+        engine.submit(stick)
+        assert stuck.wait(SECONDS)
+        network.stop(0.01)
+        assert f"{SENDER} has not ended" in caplog.text
+        network.when_over(is_over.set)
+        assert not is_over.is_set()  # its thread may still use the engine
+        goes_on.set()
+        assert is_over.wait(SECONDS)
+    is_over.clear()
+    network.when_over(is_over.set)
+    assert is_over.is_set()
+
+
 # Defects
 
 

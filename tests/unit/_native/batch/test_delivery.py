@@ -192,9 +192,14 @@ def test_interrupt_in_callback_propagates_and_next_call_resumes() -> None:
     calls = Calls({1: KeyboardInterrupt()})
     records, batch, _ = sent(3, on_delivery=calls)
     batch.complete(0)
+
+    def threw(function: object, error: BaseException) -> None:
+        assert function is calls
+        raise error
+
     with pytest.raises(KeyboardInterrupt):
-        batch.completion.run_callbacks(calls.threw)
-    assert batch.completion.run_callbacks(calls.threw) == 1
+        batch.completion.run_callbacks(threw)
+    assert batch.completion.run_callbacks(threw) == 1
     assert [metadata.offset for metadata, _ in calls.seen] == [0, 1, 2]
     assert is_whole(records)
 

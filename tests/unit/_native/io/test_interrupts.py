@@ -35,12 +35,12 @@ def test_signal_that_another_thread_gets_ends_the_wait() -> None:
     waited: list[bool] = []
     event = NativeEvent()
     timers = [
-        threading.Timer(MOMENT_SECONDS, partial(send, signal.SIGINT)),
         threading.Timer(LONG_SECONDS, event.set),
+        threading.Timer(MOMENT_SECONDS, partial(send, signal.SIGINT)),
     ]
-    for timer in timers:
-        timer.start()
     with pytest.raises(KeyboardInterrupt):
+        for timer in timers:
+            timer.start()
         in_one_step(event.wait, partial(waited.append, True))
     for timer in timers:
         timer.cancel()
