@@ -11,7 +11,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from kbatch import errors
-from kbatch.config import KEYS
+from kbatch.config import CONSUMER_KEYS, KEYS
 from kbatch.metrics import METRICS
 from kbatch.testing import Broker
 from tests import ROOT
@@ -20,7 +20,7 @@ from tests.support.sending import Sending
 DOCS = ROOT / "docs"
 PAGES = ("asyncio.md", "delivery.md", "transactions.md", "troubleshooting.md")
 TOPIC_KEYS = {"max.message.bytes", "min.insync.replicas"}
-OTHER_KEYS = {"isolation.level", "group.instance.id", "transaction.version"}  # of consumers and clusters
+OTHER_KEYS = {"advertised.listeners", "transaction.version"}  # of brokers and clusters
 ATTRIBUTES = {"error.possibly_persisted", "metadata.offset"}
 
 
@@ -37,7 +37,7 @@ def test_a_page_names_what_there_is(page: str) -> None:
     exceptions = {name.partition("(")[0] for name in names if re.fullmatch(r"\w+Error(\(.*\))?", name)}
     assert metrics and keys and exceptions
     assert metrics <= {metric.name for metric in METRICS}
-    assert keys - ATTRIBUTES <= {*KEYS, *TOPIC_KEYS, *OTHER_KEYS}
+    assert keys - ATTRIBUTES <= {*KEYS, *CONSUMER_KEYS, *TOPIC_KEYS, *OTHER_KEYS}
     assert exceptions <= set(errors.__all__)
 
 
@@ -52,6 +52,16 @@ def test_troubleshooting_quotes_what_an_expired_batch_says() -> None:
         said = said.replace(figure, letter)
     said = said.partition("failed: ")[0] + "failed: ..."
     assert said in quoted("troubleshooting.md")
+
+
+def test_troubleshooting_quotes_what_the_log_says() -> None:
+    page = (DOCS / "troubleshooting.md").read_text()
+    table = page.partition("| the log says |")[2].partition("\n\n")[0]
+    texts = re.findall(r"^\| `([^`]+)` \|", table, re.MULTILINE)
+    sources = [(ROOT / f"kbatch/core/client/{name}.py").read_text() for name in ("cluster", "connections")]
+    assert len(texts) > 5
+    for text in texts:
+        assert any(text.partition("...")[0] in source for source in sources), text
 
 
 @pytest.mark.parametrize("page", [*PAGES, "spark.md"])
