@@ -114,6 +114,8 @@ static inline kb_fetched_status kb_fetched_next(kb_fetched *fetched, kb_fetched_
     if (batch->data[KB_MAGIC_AT] != 2 || length < KB_BATCH_HEADER_SIZE - KB_LOG_OVERHEAD)
         return KB_FETCHED_CORRUPT;
     kb_batch_header_get(batch->data, header);
+    if (header->leader_epoch < -1) /* unknown, which readers commit as such */
+        header->leader_epoch = -1;
     batch->size = KB_LOG_OVERHEAD + (size_t)length;
     batch->row_bound = 0;
     if (!kb_fetched_is_possible(header))

@@ -148,7 +148,8 @@ typedef enum {
     KB_RECORD_HEADER_KEY,
     KB_RECORD_HEADER_UTF8,
     KB_RECORD_HEADER_VALUE,
-    KB_RECORD_TRAILING
+    KB_RECORD_TRAILING,
+    KB_RECORD_OUTSIDE
 } kb_record_error;
 
 /* Read a varint size and as many bytes; -1 is null. NULL if the size is broken, or larger than the available
@@ -268,16 +269,23 @@ static inline kb_record_error kb_record_check_headers(const kb_record_view *reco
     return at == record->end ? KB_RECORD_OK : KB_RECORD_TRAILING;
 }
 
+/* True if the record's offset is one of its batch's. Its sum with the batch's base offset cannot wrap then. */
+KB_INLINE int kb_record_is_within(const kb_record_view *record, int32_t last_offset_delta) {
+    return record->offset_delta >= 0 && record->offset_delta <= last_offset_delta;
+}
+
 /* Check the whole body of a batch: exactly `count` records and nothing after them. `*failed_at` is the broken
  * record. */
 static inline kb_record_error kb_records_check(const uint8_t *from, const uint8_t *end, int32_t count,
-                                               int32_t *failed_at) {
+                                               int32_t last_offset_delta, int32_t *failed_at) {
     kb_record_view record;
     kb_record_error error = KB_RECORD_OK;
     for (int32_t i = 0; i < count; i++) {
         *failed_at = i;
         if ((error = kb_record_get(&from, end, &record)))
             return error;
+        if (KB_UNLIKELY(!kb_record_is_within(&record, last_offset_delta)))
+            return KB_RECORD_OUTSIDE;
         if (record.header_count && (error = kb_record_check_headers(&record)))
             return error;
     }

@@ -48,7 +48,8 @@ typedef struct {
     const uint8_t *at, *end;
     int32_t index, count;
     int64_t base_offset, timestamp_ms; /* the base timestamp, or that of all records */
-    int64_t first_offset, last_offset; /* records outside are left out */
+    int32_t last_offset_delta;         /* a record after it is corrupt */
+    int64_t first_offset, last_offset; /* records outside are left out; both are offsets of the batch */
     int log_append_time;
     int32_t leader_epoch;
     const uint8_t *view_base; /* the start of the buffer that `at` is in, and its number */
@@ -56,6 +57,16 @@ typedef struct {
     int64_t next_offset; /* after the last record that was appended */
     kb_record_error error;
 } kb_records_cursor;
+
+/* Set which offsets of the batch are wanted: those of `first` to `last`, of which the batch has one. */
+static inline void kb_cursor_limit(kb_records_cursor *cursor, int64_t base_offset, int32_t last_offset_delta,
+                                   int64_t first, int64_t last) {
+    int64_t batch_last = base_offset + last_offset_delta;
+    cursor->base_offset = base_offset;
+    cursor->last_offset_delta = last_offset_delta;
+    cursor->first_offset = first > base_offset ? first : base_offset;
+    cursor->last_offset = last < batch_last ? last : batch_last;
+}
 
 KB_INLINE int kb_fits(const kb_binary_builder *column, kb_span value) {
     return value.size <= (int64_t)(column->data.capacity - column->data.used);
@@ -148,9 +159,15 @@ KB_INLINE kb_columns_status kb_columns_append_as(kb_record_columns *columns, kb_
             status = KB_COLUMNS_CORRUPT;
             break;
         }
-        /* both sums wrap, as Java's do: header and record may disagree */
+        /* header and record may disagree: the sum may wrap, but not into the offsets that are wanted; that of
+         * the timestamps below wraps as Java's does */
         uint64_t offset = base_offset + (uint64_t)(int64_t)r.offset_delta;
         if (KB_UNLIKELY(offset - first > span)) {
+            if (!kb_record_is_within(&r, cursor->last_offset_delta)) {
+                cursor->error = KB_RECORD_OUTSIDE;
+                status = KB_COLUMNS_CORRUPT;
+                break;
+            }
             at = next;
             continue;
         }

@@ -165,6 +165,8 @@ BENT = {
     "more headers than bytes": _bent(69, "7e"),
     "negative header count": _bent(69, "01"),
     "varint without an end": _bent(61, "ff" * 9),
+    "offset after the batch": _bent(64, "02"),
+    "offset before the batch": _bent(64, "01"),
 }
 
 
@@ -174,8 +176,13 @@ def test_C03_impossible_fields_are_refused(data: bytes) -> None:
         plain.decode(data)
 
 
-# Java reads a count of 0 as an empty batch whatever follows, and leaves the last offset delta to the broker.
-LET_PASS_BY_JAVA = {"count too small", "last offset delta negative"}
+# Java reads a count of 0 as an empty batch whatever follows, and leaves offset deltas to the broker.
+LET_PASS_BY_JAVA = {
+    "count too small",
+    "last offset delta negative",
+    "offset after the batch",
+    "offset before the batch",
+}
 
 
 @pytest.mark.java

@@ -12,6 +12,7 @@ from kbatch._native.codec.c cimport (
     KB_LOG_OVERHEAD,
     KB_WANT_RECORD,
     kb_batch_header,
+    kb_cursor_limit,
     kb_memory,
     kb_records_cursor,
     kb_span,
@@ -114,9 +115,7 @@ cdef class TableDecoder:
         size = cursor.end - cursor.at
         self._note_fields(header)
         cursor.count = header.count
-        cursor.base_offset = header.base_offset
-        cursor.first_offset = INT64_MIN
-        cursor.last_offset = INT64_MAX
+        kb_cursor_limit(&cursor, header.base_offset, header.last_offset_delta, INT64_MIN, INT64_MAX)
         cursor.log_append_time = header.attributes & KB_LOG_APPEND_TIME != 0
         cursor.timestamp_ms = header.max_timestamp_ms if cursor.log_append_time else header.base_timestamp_ms
         with nogil:

@@ -1076,7 +1076,8 @@ cdef OwnedMemory _records_of(ProducerBatch batch):
 cdef OwnedMemory _checked_records(ProducerBatch batch, OwnedMemory records):
     cdef int32_t failed_at
     cdef kb_record_error error = kb_records_check(records.data, records.data + records.size,
-                                                  batch.raw.contents.count, &failed_at)
+                                                  batch.raw.contents.count,
+                                                  batch.raw.contents.last_offset_delta, &failed_at)
     if error:
         raise record_error(error, failed_at, 0)
     return records

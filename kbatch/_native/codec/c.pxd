@@ -55,6 +55,7 @@ cdef extern from "record.h" nogil:
     ctypedef enum kb_record_error:
         KB_RECORD_OK
         KB_RECORD_TRAILING
+        KB_RECORD_OUTSIDE
 
     int64_t kb_record_body_size(const kb_record *record, int64_t timestamp_delta,
                                 int32_t offset_delta) noexcept
@@ -66,8 +67,9 @@ cdef extern from "record.h" nogil:
                                          kb_record_header *header) noexcept
     kb_record_error kb_record_check_headers(const kb_record_view *record) noexcept
     int64_t kb_records_claimed(const uint8_t *source, const uint8_t *end) noexcept
+    bint kb_record_is_within(const kb_record_view *record, int32_t last_offset_delta) noexcept
     kb_record_error kb_records_check(const uint8_t *source, const uint8_t *end, int32_t count,
-                                     int32_t *failed_at) noexcept
+                                     int32_t last_offset_delta, int32_t *failed_at) noexcept
 
     ctypedef enum kb_record_oddity:
         KB_RECORD_REGULAR
@@ -248,6 +250,7 @@ cdef extern from "record_columns.h" nogil:
         int32_t count
         int64_t base_offset
         int64_t timestamp_ms
+        int32_t last_offset_delta
         int64_t first_offset
         int64_t last_offset
         bint log_append_time
@@ -265,6 +268,8 @@ cdef extern from "record_columns.h" nogil:
         int64_t header_value_bytes
         int64_t all_bytes
 
+    void kb_cursor_limit(kb_records_cursor *cursor, int64_t base_offset, int32_t last_offset_delta,
+                         int64_t first, int64_t last) noexcept
     kb_columns_status kb_columns_append(kb_record_columns *columns, kb_records_cursor *cursor,
                                         kb_record_view *record) noexcept
     void kb_columns_append_range(kb_record_columns *columns, int64_t first_offset, int64_t count,

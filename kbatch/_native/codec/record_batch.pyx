@@ -20,6 +20,8 @@ from kbatch._native.codec.c cimport (
     KB_LOG_OVERHEAD,
     KB_MAGIC_AT,
     KB_MIN_RECORD_BYTES,
+    KB_RECORD_OK,
+    KB_RECORD_OUTSIDE,
     KB_TRANSACTIONAL,
     kb_batch_header,
     kb_batch_header_get,
@@ -30,6 +32,7 @@ from kbatch._native.codec.c cimport (
     kb_record_get,
     kb_record_header,
     kb_record_header_get,
+    kb_record_is_within,
     kb_record_survey,
     kb_record_view,
     kb_records_check,
@@ -59,6 +62,7 @@ _RECORD_ERRORS = (
     "a header's key is not UTF-8",
     "a header's value has an impossible size",
     "bytes are left over after it",
+    "its offset is outside of the batch",
 )
 # Texts by kb_record_oddity.
 _RECORD_ODDITIES = (
@@ -228,7 +232,8 @@ cdef class RecordBatch:
         records._body = open_body(self._batch, &self._header, self._limit, &records._at, &records._end)
         records._left = self._header.count
         with nogil:
-            error = kb_records_check(records._at, records._end, self._header.count, &failed_at)
+            error = kb_records_check(records._at, records._end, self._header.count,
+                                     self._header.last_offset_delta, &failed_at)
         if error:
             raise record_error(error, failed_at, self._header.base_offset)
         return records
@@ -245,7 +250,7 @@ cdef class RecordBatch:
             null_key_count : records without key
             offsets_consecutive : whether the records' offset deltas are 0, 1, 2, ...
             error : what is wrong with the body, and with which record; None where all is well. The fields
-            before it mean nothing otherwise.
+            before it mean nothing otherwise. Offsets outside of the batch are none: readers refuse them.
             oddity : what no correct producer writes although it can be read, and in which record; or None
 
         Raises
@@ -384,6 +389,8 @@ cdef class RecordIterator:
             raise StopIteration
         self._left -= 1
         error = kb_record_get(&self._at, self._end, &view)
+        if error == KB_RECORD_OK and not kb_record_is_within(&view, header.last_offset_delta):
+            error = KB_RECORD_OUTSIDE
         if error:
             index, self._left = header.count - self._left - 1, 0
             raise record_error(error, index, header.base_offset)
@@ -393,8 +400,8 @@ cdef class RecordIterator:
 
 
 cdef int fill_from_view(Record record, const kb_batch_header *header, const kb_record_view *view) except -1:
-    """Fill in what is in the record itself, whose headers were checked."""
-    record.offset = <int64_t>(<uint64_t>header.base_offset + <uint64_t><int64_t>view.offset_delta)
+    """Fill in what is in the record itself, whose headers were checked and whose offset is its batch's."""
+    record.offset = header.base_offset + view.offset_delta
     record._timestamp_ms = record_timestamp(header, view.timestamp_delta)
     record._has_timestamp = True
     record.key = _bytes_or_none(view.key)

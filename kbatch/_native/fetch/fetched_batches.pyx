@@ -28,6 +28,7 @@ from kbatch._native.codec.c cimport (
     KB_LOG_OVERHEAD,
     KB_MIN_RECORD_BYTES,
     KB_RECORD_OK,
+    KB_RECORD_OUTSIDE,
     KB_RECORD_TRAILING,
     KB_WANT_HEADERS,
     KB_WANT_KEY,
@@ -39,6 +40,7 @@ from kbatch._native.codec.c cimport (
     kb_batch_header,
     kb_codec_fault,
     kb_codec_status,
+    kb_cursor_limit,
     kb_fetched,
     kb_fetched_batch,
     kb_fetched_count_fits,
@@ -49,6 +51,7 @@ from kbatch._native.codec.c cimport (
     kb_memory,
     kb_record_check_headers,
     kb_record_get,
+    kb_record_is_within,
     kb_record_view,
     kb_records_cursor,
 )
@@ -295,9 +298,8 @@ cdef class FetchedRecords:
         cursor.at = data
         cursor.end = data + size
         cursor.count = header.count
-        cursor.base_offset = header.base_offset
-        cursor.first_offset = reading.walk.from_offset
-        cursor.last_offset = reading.walk.end_offset - 1
+        kb_cursor_limit(cursor, header.base_offset, header.last_offset_delta, reading.walk.from_offset,
+                        reading.walk.end_offset - 1)
         cursor.next_offset = reading.position
         cursor.log_append_time = header.attributes & KB_LOG_APPEND_TIME != 0
         cursor.timestamp_ms = header.max_timestamp_ms if cursor.log_append_time else header.base_timestamp_ms
@@ -502,6 +504,8 @@ cdef class FetchedRecords:
         cdef bint is_visible
         while cursor.index < cursor.count:
             cursor.error = kb_record_get(&cursor.at, cursor.end, view)
+            if cursor.error == KB_RECORD_OK and not kb_record_is_within(view, cursor.last_offset_delta):
+                cursor.error = KB_RECORD_OUTSIDE
             offset = <int64_t>(<uint64_t>cursor.base_offset + <uint64_t><int64_t>view.offset_delta)
             is_visible = cursor.error == KB_RECORD_OK and cursor.first_offset <= offset <= cursor.last_offset
             if is_visible and view.header_count:
@@ -535,8 +539,7 @@ cdef class FetchedRecords:
     cdef void _pass_record(self) noexcept:
         """Move after the record that the pass is at."""
         cdef Reading *reading = &self._taking
-        reading.position = <int64_t>(
-            <uint64_t>reading.cursor.base_offset + <uint64_t><int64_t>reading.view.offset_delta) + 1
+        reading.position = reading.cursor.base_offset + reading.view.offset_delta + 1
         reading.cursor.index += 1
         self._find_record()
 

@@ -12,6 +12,7 @@ import kbatch
 from kbatch._native.fetch.fetched_batches import FetchedRecords
 from kbatch._native.fetch.frames import FramePool
 from kbatch.codec.columns import FETCHED_COLUMNS, fetched_batch, fetched_schema
+from kbatch.errors import CorruptRecordError
 from tests.oracle import plain, strategies
 
 ROWS: list[plain.Row] = [(b"k%d" % n, b"value %d" % n, (), 1000 + n) for n in range(10)]
@@ -89,6 +90,78 @@ def test_unreadable_marker_of_an_aborter_is_a_fault() -> None:
     records = fetched(transactional(0, 7) + marker(2, 7, bad), aborted=[(7, 0)])
     assert "orders-3 at offset 2: the marker of producer 7" in str(records.fault)
     assert (records.next_offset, offsets(records), records.position) == (2, [], 2)
+
+
+# Offsets outside of a batch
+
+WAYS = {
+    "objects": lambda records: offsets(records),
+    "columns": lambda records: column_of(records, "copy"),
+    "views": lambda records: column_of(records, "view"),
+}
+
+
+def column_of(records: FetchedRecords, layout: Any) -> list[int]:
+    """Return the offsets that `decode` finds."""
+    chunks = records.decode(["offset", "value"], layout)
+    return [
+        offset
+        for chunk in chunks
+        for offset in fetched_batch(chunk, "orders", 3, ["offset"]).column("offset").to_pylist()
+    ]
+
+
+def bent(base: int, deltas: list[int], last: int, compression: str = "none") -> bytes:
+    """Return a batch with the last offset delta, and records with these deltas."""
+    at = [base + delta for delta in deltas]
+    rows = ROWS[: len(deltas)]
+    return plain.encode(rows, base_offset=base, offsets=at, last_offset=base + last, compression=compression)
+
+
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    ("base", "deltas", "last", "seen"),
+    [
+        (0, [0, 5], 1, [0]),
+        (0, [-3, 1], 1, []),
+        (100, [2**31 - 1, 0], 1, []),
+        (2**63 - 10, [0, 1, 2**31 - 1], 2, [2**63 - 10, 2**63 - 9]),
+        (2**62, [1, -(2**31)], 1, [2**62 + 1]),
+        (10, [1, 0, 0], 2, [11, 10, 10]),  # within it, all go
+    ],
+)
+def test_record_outside_of_its_batch_is_corrupt(
+    way: str, compression: str, base: int, deltas: list[int], last: int, seen: list[int]
+) -> None:
+    data = bent(base, deltas, last, compression)
+    records = fetched(data, from_offset=base)
+    assert WAYS[way](records) == seen
+    if len(seen) == len(deltas):
+        assert records.fault is None
+        assert [record.offset for record in next(kbatch.decode(data))] == seen
+        assert kbatch.decode_arrow(data).column("offset").to_pylist() == seen
+        return
+    message = f"record {len(seen)} of the batch at offset {base}: its offset is outside"
+    assert message in str(records.fault)
+    with pytest.raises(CorruptRecordError, match=message):
+        iter(next(kbatch.decode(data)))
+    with pytest.raises(CorruptRecordError, match=message):
+        kbatch.decode_arrow(data)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_records_before_the_position_are_no_fault(way: str) -> None:
+    records = fetched(bent(0, [0, 1, 2, 3], 3), from_offset=2, to_offset=3)
+    assert (WAYS[way](records), records.fault) == ([2], None)
+    records = fetched(bent(0, [0, 1, 9, 3], 3), from_offset=1, to_offset=2)
+    assert (WAYS[way](records), records.fault is None) == ([1], False)
+
+
+def test_negative_epoch_of_a_batch_is_unknown() -> None:
+    records = fetched(plain.encode(ROWS, partition_leader_epoch=-7))
+    (record,) = records.take_records(1)
+    assert (record.leader_epoch, records.last_epoch) == (-1, -1)
 
 
 # Positions
