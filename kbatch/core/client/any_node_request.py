@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kbatch.core.client.backoff import NEVER_NS, ExponentialBackoff
+from kbatch.core.client.backoff import NEVER_NS, ExponentialBackoff, Retried
 
 if TYPE_CHECKING:
     from kbatch.core.client.cluster import Cluster
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 SHORTEST_DELAY_NS = 1_000_000
 
 
-class AnyNodeRequest:
+class AnyNodeRequest(Retried):
     """A request to the cluster.
 
     Parameters
@@ -28,31 +28,26 @@ class AnyNodeRequest:
     ----------
     is_in_flight : bool
         True while it is in flight.
-    attempts : int
-        Failures in a row.
-    not_before_ns : int
-        Time before which it is not sent again.
+    attempts, not_before_ns : int
+        Those of Retried.
     retry_ns : int
         Time of the next look for a node; NEVER_NS: after an event.
     error : KafkaError | None
         The reason why there will be no node for it.
     """
 
-    __slots__ = ("attempts", "error", "is_in_flight", "lane", "not_before_ns", "retry_ns")
+    __slots__ = ("error", "is_in_flight", "lane", "retry_ns")
 
     def __init__(self, lane: int = 0) -> None:
+        super().__init__()
         self.lane = lane
         self.is_in_flight = False
-        self.attempts = 0
-        self.not_before_ns = 0
         self.retry_ns = 0
         self.error: KafkaError | None = None
 
-    def back_off(self, backoff: ExponentialBackoff, now_ns: int) -> None:
-        """Note a failure: wait before the next attempt, longer after each failure in a row."""
-        self.not_before_ns = now_ns + backoff.delay_ns(self.attempts)
+    def back_off(self, backoff: ExponentialBackoff, now_ns: int, *, at_once: int = 0) -> None:
+        super().back_off(backoff, now_ns, at_once=at_once)
         self.retry_ns = 0
-        self.attempts += 1
 
     @property
     def deadline_ns(self) -> int:

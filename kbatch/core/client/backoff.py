@@ -1,4 +1,11 @@
-"""The wait before the next attempt."""
+"""The wait before the next attempt: what a client does at most about errors.
+
+Whatever is repeated because of errors, a request, the reading of a partition, a membership, a session, is a
+`Retried`. Its `back_off` is the one rule: the first attempts may follow at once, and then waits double. Time
+without failures ends a row of them. A success does not by itself, since a broker may refuse for ever what
+follows from it, as a Fetch after each reset, or a heartbeat after each join; an owner that knows better sets
+`attempts` to 0.
+"""
 
 from __future__ import annotations
 
@@ -20,17 +27,50 @@ class ExponentialBackoff:
     initial_ms, max_ms : int
         The first wait, and the maximum of the doubling. If they are equal, there is no jitter.
     random : random.Random
+
+    Attributes
+    ----------
+    max_ns : int
+        The maximum of the doubling.
     """
 
-    __slots__ = ("_grows", "_initial_ns", "_max_ns", "_random")
+    __slots__ = ("_grows", "_initial_ns", "_random", "max_ns")
 
     def __init__(self, initial_ms: int, max_ms: int, random: Random) -> None:
         self._initial_ns = min(initial_ms * NS_PER_MS, NEVER_NS)
-        self._max_ns = min(max_ms * NS_PER_MS, NEVER_NS)
-        self._grows = grows(self._initial_ns, self._max_ns)
+        self.max_ns = min(max_ms * NS_PER_MS, NEVER_NS)
+        self._grows = grows(self._initial_ns, self.max_ns)
         self._random = random
 
     def delay_ns(self, attempts: int) -> int:
         """Return the wait after `attempts` + 1 failures."""
         fraction = self._random.random() if self._grows else 0.0
-        return backoff_ns(self._initial_ns, self._max_ns, attempts, fraction)
+        return backoff_ns(self._initial_ns, self.max_ns, attempts, fraction)
+
+
+class Retried:
+    """What is tried again after failures.
+
+    Attributes
+    ----------
+    attempts : int
+        Failures in a row.
+    not_before_ns : int
+        Time before which it is not tried again.
+    """
+
+    __slots__ = ("attempts", "not_before_ns")
+
+    def __init__(self) -> None:
+        self.attempts = 0
+        self.not_before_ns = 0
+
+    def back_off(self, backoff: ExponentialBackoff, now_ns: int, *, at_once: int = 0) -> None:
+        """Note a failure: wait before the next attempt, longer after each failure in a row. The first
+        `at_once` failures are followed by an attempt at once.
+        """
+        if now_ns - self.not_before_ns > backoff.max_ns:
+            self.attempts = 0
+        waits = self.attempts - at_once
+        self.not_before_ns = now_ns + (backoff.delay_ns(waits) if waits >= 0 else 0)
+        self.attempts += 1

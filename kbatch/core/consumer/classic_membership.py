@@ -675,10 +675,7 @@ class ClassicMembership:
             return FAIL
         if outcome is FIND:
             self._coordinator.forget()
-            if response.message is not None and pending.attempts == 0:
-                pending.attempts = 1  # the first search is at once
-            else:
-                self._coordinator.back_off(pending, now_ns)
+            self._coordinator.back_off(pending, now_ns, at_once=int(response.message is not None))
         elif outcome is BACK_OFF or (outcome is JOIN and request == "JoinGroup"):
             self._coordinator.back_off(pending, now_ns)
         else:

@@ -24,7 +24,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kbatch.core.client.any_node_request import AnyNodeRequest
-from kbatch.core.client.backoff import NEVER_NS, NS_PER_MS
+from kbatch.core.client.backoff import NEVER_NS
 from kbatch.core.consumer.group_coordinator import GROUP_LANE
 from kbatch.core.consumer.member_state import (
     BEATING,
@@ -404,7 +404,7 @@ class ConsumerMembership:
     def _take_answer(self, answer: Any, now_ns: int) -> None:
         """Take a good answer: the epoch, the interval and the target."""
         self._pending.attempts = self._pending.not_before_ns = 0
-        self._clock.interval_ns = max(answer.heartbeat_interval_ms, 1) * NS_PER_MS
+        self._clock.take_interval(answer.heartbeat_interval_ms)
         if answer.member_id:
             self._member_id = answer.member_id
         if answer.member_epoch > 0:

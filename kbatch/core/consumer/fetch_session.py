@@ -16,6 +16,7 @@ from itertools import compress
 from operator import is_not
 from typing import NamedTuple
 
+from kbatch.core.client.backoff import Retried
 from kbatch.errors import ErrorCode
 from kbatch.records import TopicPartition
 
@@ -53,7 +54,7 @@ class SessionRequest(NamedTuple):
     forgotten: list[tuple[TopicPartition, bytes]]
 
 
-class FetchSession:
+class FetchSession(Retried):
     """The session of one client with one node.
 
     Attributes
@@ -62,11 +63,14 @@ class FetchSession:
         NO_SESSION if there is none.
     epoch : int
         The epoch of the next request.
+    attempts, not_before_ns : int
+        Those of Retried: another session after an error of this one.
     """
 
     __slots__ = ("_known", "epoch", "session_id")
 
     def __init__(self) -> None:
+        super().__init__()
         self.session_id = NO_SESSION
         self.epoch = INITIAL_EPOCH
         self._known: Mapping[TopicPartition, Wanted] = {}

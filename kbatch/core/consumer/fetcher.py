@@ -44,7 +44,15 @@ from kbatch.core.consumer.leader_requests import CONSUMER, error_of_partition
 from kbatch.core.consumer.partition_state import NO_END, NO_EPOCH, FetchEvent, FetchState, PartitionState
 from kbatch.core.consumer.positions import TOPIC_PATIENCE_NS, Positions
 from kbatch.core.consumer.results import Fetched, Result
-from kbatch.errors import ErrorCode, KafkaError, ProtocolError, UnsupportedVersionError, error_of, row_of
+from kbatch.errors import (
+    CorruptRecordError,
+    ErrorCode,
+    KafkaError,
+    ProtocolError,
+    UnsupportedVersionError,
+    error_of,
+    row_of,
+)
 from kbatch.protocol import messages
 from kbatch.records import NO_TOPIC_ID
 
@@ -66,6 +74,9 @@ SESSION_ERRORS = (
     ErrorCode.INVALID_FETCH_SESSION_EPOCH,
     ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
 )
+# The failures in a row after which another node, or position, is tried at once: a leader names another one,
+# a replica lags behind.
+TURNS_AT_ONCE = 2
 _FETCHING = FetchState.FETCHING
 _topic_id = attrgetter("topic_id")
 _FetchPartition = messages.FetchRequest.FetchPartition
@@ -200,7 +211,10 @@ class Fetcher:
 
     def _fetch(self, node_id: int, states: list[PartitionState], node_count: int, now_ns: int) -> None:
         """Send a request for these partitions if the node takes it and there is memory for the answer."""
-        connections = self._connections
+        connections, session = self._connections, self._sessions.setdefault(node_id, FetchSession())
+        if now_ns < session.not_before_ns:
+            self._look_again(session.not_before_ns)
+            return
         if not connections.is_ready(node_id, now_ns, FETCH_LANE):
             connections.connect(node_id, now_ns, FETCH_LANE)
             delay_ns = connections.delay_ns(node_id, now_ns, FETCH_LANE)
@@ -219,7 +233,6 @@ class Fetcher:
             states = [state for state in states if self._is_valid(state, now_ns)]
         size_bytes = self._request_bytes(states, node_count)
         if states and self._budget.reserve(size_bytes):
-            session = self._sessions.setdefault(node_id, FetchSession())
             attempt = FetchAttempt(node_id, version, session, size_bytes, now_ns)
             self._send(attempt, states, now_ns)
 
@@ -322,7 +335,7 @@ class Fetcher:
         self._budget.release(attempt.reserved_bytes)
         if answer is None:
             assert response.error is not None
-            self._fail_attempt(attempt, response.error)
+            self._fail_attempt(attempt, response.error, now_ns)
         else:
             throttle_ms = answer.throttle_time_ms
             self._unobserved.append(
@@ -342,7 +355,7 @@ class Fetcher:
         while self._unobserved:
             self._unobserved.popleft()()
 
-    def _fail_attempt(self, attempt: FetchAttempt, error: KafkaError) -> None:
+    def _fail_attempt(self, attempt: FetchAttempt, error: KafkaError, now_ns: int) -> None:
         """After a lost answer: the next request is complete, and goes to the leader."""
         attempt.session.end()
         for state in attempt.partitions.values():
@@ -350,6 +363,8 @@ class Fetcher:
                 state.replica_id = -1
                 if isinstance(error, ProtocolError):  # it would not be better a second time
                     self._positions.fail(state, error)
+                else:
+                    state.back_off(self._backoff, now_ns, at_once=TURNS_AT_ONCE)
 
     def _refuse_all(self, attempt: FetchAttempt, answer: Any, now_ns: int) -> None:
         """Take an error of the whole request."""
@@ -357,8 +372,9 @@ class Fetcher:
         attempt.session.end(code)
         if code == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR:
             self._cluster.request_update(now_ns)
-        if code in SESSION_ERRORS and was_open:
-            return  # a request without a session follows at once
+        if code in SESSION_ERRORS and was_open:  # a request without a session follows
+            attempt.session.back_off(self._backoff, now_ns, at_once=1)
+            return
         for state in attempt.partitions.values():
             if state.in_flight is attempt:
                 self._handle_error(state, code, attempt, now_ns, is_hinted=False)
@@ -412,11 +428,11 @@ class Fetcher:
     ) -> Fetched | None:
         """Take a partition's part of an answer, which is without an error. Return its records, if any."""
         is_diverging = part.diverging_epoch != NO_EPOCH or part.diverging_end_offset != -1
+        if is_diverging:
+            state.back_off(self._backoff, now_ns, at_once=TURNS_AT_ONCE)
         if is_diverging and attempt.node_id == state.replica_id:
             state.replica_id = -1  # it may lag: the leader decides
-            self._back_off(state, now_ns)
             return None
-        state.attempts = 0
         state.is_topic_sure = True
         current_epoch = attempt.wanted[state.partition].current_leader_epoch
         if is_diverging:
@@ -429,17 +445,20 @@ class Fetcher:
         state.log_start_offset = part.log_start_offset
         state.checked_epoch = current_epoch
         if part.preferred_read_replica >= 0:
-            self._prefer(state, part.preferred_read_replica, now_ns)
+            is_known = self._prefer(state, part.preferred_read_replica, attempt, now_ns)
+            if not part.records:
+                state.back_off(self._backoff, now_ns, at_once=TURNS_AT_ONCE if is_known else 0)
         return self._scan(state, part, now_ns) if part.records else None
 
-    def _prefer(self, state: PartitionState, node_id: int, now_ns: int) -> None:
-        """Fetch from a replica in the client's rack from now on. An unknown one is looked up first."""
-        if node_id in self._cluster.snapshot.nodes:
+    def _prefer(self, state: PartitionState, node_id: int, attempt: FetchAttempt, now_ns: int) -> bool:
+        """Fetch from a replica in the client's rack from now on, if it is known; else look it up."""
+        is_known = node_id in self._cluster.snapshot.nodes
+        if not is_known:
+            self._cluster.request_update(now_ns)
+        elif node_id != attempt.node_id:
             state.replica_id = node_id
             state.replica_until_ns = now_ns + self._config.metadata_max_age_ms * NS_PER_MS
-        else:
-            self._cluster.request_update(now_ns)
-            self._back_off(state, now_ns)
+        return is_known
 
     def _scan(self, state: PartitionState, part: Any, now_ns: int) -> Fetched | None:
         """Walk the batches, and move the position after them."""
@@ -484,10 +503,16 @@ class Fetcher:
         """After an answer without a whole batch: its first one cannot be read, or did not fit."""
         if records.fault is not None:
             self._positions.fail(state, records.fault)
+        elif records.needed_bytes > MAX_REQUEST_BYTES:
+            error = CorruptRecordError(
+                f"{state.partition} at offset {state.fetch_offset}: a batch of {records.needed_bytes} bytes "
+                f"does not fit into an answer of {MAX_FRAME_BYTES}; seek to the offset after it"
+            )
+            self._positions.fail(state, error)
         elif records.needed_bytes > state.needed_bytes:
-            state.needed_bytes = min(records.needed_bytes, MAX_REQUEST_BYTES)
+            state.needed_bytes = records.needed_bytes
         else:
-            self._back_off(state, now_ns)
+            state.back_off(self._backoff, now_ns)
 
     # Errors
 
@@ -499,15 +524,13 @@ class Fetcher:
         outcome = outcome_of(code)
         if outcome is FetchOutcome.FAIL:
             self._positions.fail(state, error_of(code, f"{state.partition}: {row_of(code).doc}"))
-        elif outcome is FetchOutcome.RESET and not was_replica:
-            self._positions.handle_out_of_range(state, now_ns)
         elif outcome is FetchOutcome.RETRY and not is_hinted:
             self._cluster.doubt_leader(*state.partition, now_ns)
-            self._back_off(state, now_ns)
-
-    def _back_off(self, state: PartitionState, now_ns: int) -> None:
-        state.not_before_ns = now_ns + self._backoff.delay_ns(state.attempts)
-        state.attempts += 1
+            state.back_off(self._backoff, now_ns)
+        else:
+            state.back_off(self._backoff, now_ns, at_once=TURNS_AT_ONCE)
+            if outcome is FetchOutcome.RESET and not was_replica:
+                self._positions.handle_out_of_range(state, now_ns)
 
 
 def _topics(named: Mapping[TopicPartition, Wanted]) -> list[Any]:

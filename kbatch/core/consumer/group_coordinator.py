@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kbatch.core.client.any_node_request import AnyNodeRequest
+from kbatch.core.client.backoff import Retried
 from kbatch.core.client.coordinators import GROUP, CoordinatorKey
 from kbatch.core.consumer.member_state import HeartbeatOutcome, outcome_of
 from kbatch.errors import ErrorCode, KafkaError, error_of, row_of
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 # A broker answers the requests of a connection in turn, and a JoinGroup only when all members have joined.
 # So requests of the membership have a connection of their own, and delay nothing else.
 GROUP_LANE = 2
+# The refusals in a row after which a membership goes on at once: a member that the coordinator does not know
+# any more joins, gets an id, joins by that, and others join meanwhile. After more, its requests wait,
+# whichever they are: each success of one may be refused again by the next.
+REFUSALS_AT_ONCE = 3
 _NO_LIMIT = 2**15 - 1
 
 
@@ -41,6 +46,7 @@ class GroupCoordinator:
         self._connections = connections
         self._coordinators = coordinators
         self._backoff = backoff
+        self._membership = Retried()
 
     @property
     def is_failing(self) -> bool:
@@ -57,9 +63,9 @@ class GroupCoordinator:
         """Search for the coordinator again: it has refused a request or gave no answer."""
         self._coordinators.forget(self._key)
 
-    def back_off(self, pending: AnyNodeRequest, now_ns: int) -> None:
-        """Wait before the next attempt, longer after each failure in a row."""
-        pending.back_off(self._backoff, now_ns)
+    def back_off(self, pending: AnyNodeRequest, now_ns: int, *, at_once: int = 0) -> None:
+        """Wait before the next attempt (Retried)."""
+        pending.back_off(self._backoff, now_ns, at_once=at_once)
 
     def version_of(self, pending: AnyNodeRequest, kind: type[Message], now_ns: int) -> int | None:
         """Return the highest version in which `send` would send a request now; None if it would not. Raises
@@ -100,6 +106,9 @@ class GroupCoordinator:
         KafkaError
             The coordinator cannot be found, or does not have the request, and that would not change.
         """
+        is_of_membership = pending.lane == GROUP_LANE
+        if is_of_membership:
+            pending.not_before_ns = max(pending.not_before_ns, self._membership.not_before_ns)
         if pending.is_in_flight or now_ns < pending.not_before_ns:
             return False
         node_id = self.ready_node(pending, now_ns)
@@ -111,13 +120,21 @@ class GroupCoordinator:
         self._connections.send(
             node_id,
             message,
-            partial(_finish, pending, handle),
+            partial(self._finish, pending, handle),
             now_ns,
             version=version,
             lane=pending.lane,
             timeout_ns=timeout_ns,
         )
         return True
+
+    def _finish(
+        self, pending: AnyNodeRequest, handle: Callable[[Response], None], response: Response
+    ) -> None:
+        pending.is_in_flight = False
+        if pending.lane == GROUP_LANE and (response.message is None or response.message.error_code):
+            self._membership.back_off(self._backoff, response.now_ns, at_once=REFUSALS_AT_ONCE)
+        handle(response)
 
     def judge_heartbeat(
         self, response: Response, noun: str, remedies: Mapping[ErrorCode, str], *, is_joining: bool
@@ -154,12 +171,4 @@ class GroupCoordinator:
         """Let the next heartbeat be another attempt. The first search for a coordinator has no pause."""
         if outcome is HeartbeatOutcome.FIND:
             self.forget()
-        if outcome is HeartbeatOutcome.FIND and pending.attempts == 0:
-            pending.attempts = 1
-        else:
-            self.back_off(pending, now_ns)
-
-
-def _finish(pending: AnyNodeRequest, handle: Callable[[Response], None], response: Response) -> None:
-    pending.is_in_flight = False
-    handle(response)
+        pending.back_off(self._backoff, now_ns, at_once=int(outcome is HeartbeatOutcome.FIND))

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from kbatch.core.client.any_node_request import SHORTEST_DELAY_NS
-from kbatch.core.client.backoff import NEVER_NS, ExponentialBackoff
+from kbatch.core.client.backoff import NEVER_NS, ExponentialBackoff, Retried
 from kbatch.core.consumer.partition_state import (
     EARLIEST,
     EARLIEST_LOCAL,
@@ -74,7 +74,7 @@ class EpochEnd(NamedTuple):
     end_offset: int
 
 
-class LeaderRequest:
+class LeaderRequest(Retried):
     """A request about one partition.
 
     Attributes
@@ -87,19 +87,17 @@ class LeaderRequest:
     is_in_flight, is_done : bool
         A request that is done is not sent any more; its owner may set it to withdraw it.
     attempts, not_before_ns : int
-        Failures in a row, and the end of the back-off.
+        Those of Retried.
     last_error : KafkaError | None
     """
 
     __slots__ = (
-        "attempts",
         "created_ns",
         "deadline_ns",
         "finish",
         "is_done",
         "is_in_flight",
         "last_error",
-        "not_before_ns",
         "partition",
     )
     kind: ClassVar[type[Message]]
@@ -111,14 +109,13 @@ class LeaderRequest:
         now_ns: int,
         deadline_ns: int = NEVER_NS,
     ) -> None:
+        super().__init__()
         self.partition = partition
         self.finish = finish
         self.created_ns = now_ns
         self.deadline_ns = deadline_ns
         self.is_in_flight = False
         self.is_done = False
-        self.attempts = 0
-        self.not_before_ns = 0
         self.last_error: KafkaError | None = None
 
     def check(self, version: int) -> None:
@@ -424,8 +421,7 @@ class LeaderRequests:
             self._finish(request, None, error, now_ns)
             return
         request.last_error = error
-        request.not_before_ns = now_ns + self._backoff.delay_ns(request.attempts)
-        request.attempts += 1
+        request.back_off(self._backoff, now_ns)
 
     def _finish(self, request: LeaderRequest, result: Any, error: KafkaError | None, now_ns: int) -> None:
         if not request.is_done:

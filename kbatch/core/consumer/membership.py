@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 from zlib import crc32
 
+from kbatch.core.client.backoff import NS_PER_MS
 from kbatch.records import TopicPartition
 
 if TYPE_CHECKING:
@@ -32,7 +33,8 @@ if TYPE_CHECKING:
 RebalanceKind = Literal["revoke", "assign", "lost"]
 
 UNSETTLED_BEATS, UNSETTLED_INTERVALS = 5, 2
-
+# Heartbeats are no more frequent, whatever the coordinator's interval is.
+SHORTEST_INTERVAL_NS = 100 * NS_PER_MS
 
 
 class Rebalance(NamedTuple):
@@ -70,13 +72,17 @@ class HeartbeatClock:
         self.interval_ns = interval_ns
         self._unsettled_until_ns = 0
 
+    def take_interval(self, interval_ms: int) -> None:
+        """Take the interval that the coordinator names."""
+        self.interval_ns = max(interval_ms * NS_PER_MS, SHORTEST_INTERVAL_NS)
+
     def unsettle(self, now_ns: int) -> None:
         """Note a change."""
         self._unsettled_until_ns = now_ns + UNSETTLED_INTERVALS * self.interval_ns
 
     def after(self, sent_ns: int, member_id: str) -> int:
         """Return when the heartbeat after the one that was sent then is due."""
-        early_ns = self.interval_ns // UNSETTLED_BEATS
+        early_ns = max(self.interval_ns // UNSETTLED_BEATS, min(self.interval_ns, SHORTEST_INTERVAL_NS))
         if sent_ns + early_ns < self._unsettled_until_ns:
             return sent_ns + early_ns
         if sent_ns < self._unsettled_until_ns:

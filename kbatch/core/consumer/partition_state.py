@@ -15,6 +15,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
 from kbatch.config.values import duration_of
+from kbatch.core.client.backoff import Retried
 from kbatch.errors import IllegalStateError
 from kbatch.records import NO_TOPIC_ID
 
@@ -130,7 +131,7 @@ TRANSITIONS: Mapping[FetchState, Mapping[FetchEvent, FetchState]] = {
 }
 
 
-class PartitionState:
+class PartitionState(Retried):
     """A partition that is read, from an `assign` or `seek` to the next.
 
     Attributes
@@ -175,14 +176,13 @@ class PartitionState:
     replica_id, replica_until_ns : int
         The replica to fetch from, instead of the leader, up to a time (KIP-392); -1.
     attempts, not_before_ns : int
-        Failures in a row, and the end of the back-off.
+        Those of Retried.
     is_paused : bool
     high_watermark, last_stable_offset, log_start_offset : int
         The latest known ones; -1.
     """
 
     __slots__ = (
-        "attempts",
         "backlog_bytes",
         "checked_epoch",
         "created_ns",
@@ -204,7 +204,6 @@ class PartitionState:
         "leader_id",
         "log_start_offset",
         "needed_bytes",
-        "not_before_ns",
         "partition",
         "replica_id",
         "replica_until_ns",
@@ -225,6 +224,7 @@ class PartitionState:
         reset: Reset,
         now_ns: int,
     ) -> None:
+        super().__init__()
         self.partition = partition
         self.generation = generation
         self.state = FetchState.NEW
@@ -251,8 +251,6 @@ class PartitionState:
         self.wanted: Wanted | None = None
         self.replica_id = -1
         self.replica_until_ns = 0
-        self.attempts = 0
-        self.not_before_ns = 0
         self.is_paused = False
         self.high_watermark = -1
         self.last_stable_offset = -1

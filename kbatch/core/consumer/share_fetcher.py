@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kbatch.core.client.any_node_request import SHORTEST_DELAY_NS
 from kbatch.core.client.api_versions import read_response
-from kbatch.core.client.backoff import NEVER_NS, NS_PER_MS
+from kbatch.core.client.backoff import NEVER_NS, NS_PER_MS, Retried
 from kbatch.core.client.cluster import Node, node_of
 from kbatch.core.consumer.budget import Budget, FrameShare
 from kbatch.core.consumer.fetch_outcome import FetchOutcome, outcome_of
-from kbatch.core.consumer.fetcher import FETCH_LANE, MAX_REQUEST_BYTES
+from kbatch.core.consumer.fetcher import FETCH_LANE, MAX_REQUEST_BYTES, TURNS_AT_ONCE
 from kbatch.core.consumer.share_outcome import (
     AcknowledgeOutcome,
     SessionOutcome,
@@ -176,8 +176,7 @@ class ShareFetcher:
         self._on_change = on_change
         self._sessions: dict[int, ShareSession] = {}
         self._names: dict[Key, TopicPartition] = {}  # of everything that was ever assigned
-        self._partition_not_before_ns: dict[Key, int] = {}
-        self._attempts: dict[Key, int] = {}
+        self._retried: dict[Key, Retried] = {}  # partitions that had errors
         self._is_closing = False
         self.partitions: dict[Key, TopicPartition] = {}
         self._ran_ns = 0
@@ -256,7 +255,7 @@ class ShareFetcher:
         if self.wanted_records:
             self._names.update(self.partitions)
             for key, partition in self.partitions.items():
-                not_before_ns = self._partition_not_before_ns.get(key, 0)
+                not_before_ns = self._retried[key].not_before_ns if key in self._retried else 0
                 leader, _ = self._cluster.snapshot.leader(*partition)
                 if now_ns < not_before_ns:
                     self._look_again(not_before_ns)
@@ -403,7 +402,6 @@ class ShareFetcher:
                     (a.first_offset, a.last_offset, a.delivery_count) for a in part.acquired_records
                 )
                 at = AcquiredAt(attempt.node_id, key[0], self._names[key])
-                self._attempts.pop(key, None)
                 data = memoryview(part.records or b"")
                 self._results.append(Acquired(at, data, acquired, until_ns, share))
 
@@ -440,28 +438,27 @@ class ShareFetcher:
             outcome = session_outcome_of(answer.error_code)
             error = error_of(answer.error_code, shown(answer.error_message) or row_of(answer.error_code).doc)
         self._settle(attempt.parts, error)
-        if outcome is not SessionOutcome.OPEN_AGAIN or session.attempts:
-            session.not_before_ns = now_ns + self._backoff.delay_ns(session.attempts)
-        session.attempts += 1
+        session.back_off(self._backoff, now_ns, at_once=int(outcome is SessionOutcome.OPEN_AGAIN))
         if outcome is SessionOutcome.FAIL:
             self._fail_program(error)
         return None
 
     def _settle_by(self, attempt: _Attempt, codes: Mapping[Key, tuple[int, str]], now_ns: int) -> None:
         """Note what the answer says about each acknowledgement."""
-        session = attempt.session
+        session, is_refused = attempt.session, False
         for part in attempt.parts:
             code, words = codes.get(part.key, (int(ErrorCode.NONE), ""))
             outcome = acknowledge_outcome_of(code)
             if outcome is AcknowledgeOutcome.RETRY and session.is_open:
                 session.parts.append(part)
-                session.not_before_ns = now_ns + self._backoff.delay_ns(session.attempts)
-                session.attempts += 1
+                is_refused = True
             elif outcome is AcknowledgeOutcome.DONE:
                 self._settle([part], None)
             else:
                 text = f"{part.at.partition}: {words or row_of(code).doc}"
                 self._settle([part], error_of(code, f"{text}; the records are delivered again, or were"))
+        if is_refused:
+            session.back_off(self._backoff, now_ns)
 
     def _settle(self, parts: Iterable[Part], error: KafkaError | None) -> None:
         for each in parts:
@@ -493,13 +490,14 @@ class ShareFetcher:
 
     def _handle_error(self, key: Key, part: Any, nodes: list[Node], now_ns: int) -> None:
         """Take the error of a partition that cannot be read now."""
+        is_led_elsewhere = False
         if outcome_of(part.error_code) is FetchOutcome.FAIL:
             words = shown(part.error_message) or row_of(part.error_code).doc
             self._fail_program(error_of(part.error_code, f"{self._names[key]}: {words}"))
-        elif self._note_leader(key, part, nodes, now_ns):
-            return
-        attempts = self._attempts[key] = self._attempts.get(key, -1) + 1
-        self._partition_not_before_ns[key] = now_ns + self._backoff.delay_ns(attempts)
+        else:
+            is_led_elsewhere = self._note_leader(key, part, nodes, now_ns)
+        retried = self._retried.setdefault(key, Retried())
+        retried.back_off(self._backoff, now_ns, at_once=TURNS_AT_ONCE if is_led_elsewhere else 0)
 
 
 def _released() -> KafkaError:

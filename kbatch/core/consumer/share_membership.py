@@ -218,7 +218,7 @@ class ShareMembership:
     def _take_answer(self, answer: Any, now_ns: int) -> None:
         """Take a good answer: the epoch, the interval and the assignment."""
         self._pending.attempts = self._pending.not_before_ns = 0
-        self._clock.interval_ns = max(answer.heartbeat_interval_ms, 1) * NS_PER_MS
+        self._clock.take_interval(answer.heartbeat_interval_ms)
         self._epoch = answer.member_epoch
         if answer.assignment is not None:
             assignment = {

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+from kbatch.core.client.backoff import Retried
 from kbatch.core.client.calls import Call
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ class Part(NamedTuple):
         return self.at.topic_id, self.at.partition.partition
 
 
-class ShareSession:
+class ShareSession(Retried):
     """The session with a node.
 
     Attributes
@@ -97,14 +98,14 @@ class ShareSession:
     parts : list[Part]
         Acknowledgements that wait for the next request.
     attempts, not_before_ns : int
-        Failures in a row, and the time of the next request.
+        Those of Retried.
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self.epoch = INITIAL_EPOCH
         self.is_in_flight = False
         self.parts: list[Part] = []
-        self.attempts = self.not_before_ns = 0
         self._known: frozenset[Key] = frozenset()
 
     @property
@@ -120,7 +121,6 @@ class ShareSession:
     def handle_answer(self) -> None:
         """Note an answer without an error."""
         self.epoch = 1 if self.epoch == MAX_EPOCH else self.epoch + 1
-        self.attempts = self.not_before_ns = 0
 
     def end(self) -> None:
         """End the session, after an error or a lost answer."""

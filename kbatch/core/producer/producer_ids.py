@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from kbatch._native.send.in_flight import NO_IDENTITY, Identity
 from kbatch.core.client.any_node_request import AnyNodeRequest
-from kbatch.core.client.backoff import NEVER_NS
 from kbatch.core.producer.idempotence import Idempotence, WithoutIdempotence
 from kbatch.errors import ErrorCode, UnsupportedVersionError, error_of
 from kbatch.protocol import messages
@@ -90,7 +89,7 @@ class ProducerIds:
     @property
     def deadline_ns(self) -> int:
         """The time of the next `run`, if nothing happens before."""
-        return NEVER_NS if self._pending.is_in_flight else self._pending.retry_ns
+        return self._pending.deadline_ns
 
     def _handle_response(self, response: Response) -> None:
         pending, message = self._pending, response.message
@@ -104,8 +103,7 @@ class ProducerIds:
             return
         error = response.error if message is None else error_of(message.error_code)
         assert error is not None
-        pending.not_before_ns = pending.retry_ns = response.now_ns + self._backoff.delay_ns(pending.attempts)
-        pending.attempts += 1
+        pending.back_off(self._backoff, response.now_ns)
         if error.code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:  # an administrator may still grant it
             self._sender.abort(error, queued=True, in_flight=True)
         elif not error.retriable:
