@@ -19,6 +19,7 @@ from itertools import count, islice
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar, final
 
 from kbatch._native.fetch.taking import Lot, Place
+from kbatch.core.client.lasting_faults import LastingFaults
 from kbatch.core.consumer.partition_state import NO_EPOCH, GroupStart, OffsetSpec, Start
 from kbatch.core.consumer.results import Failed, Fetched, Moved, Result
 from kbatch.errors import CorruptRecordError, DeserializationError, KafkaError
@@ -322,6 +323,8 @@ class Backlog:
         Wakes the owner of the engine.
     notify : callable
         Called by workers after a piece is decoded.
+    now_ns : callable
+        Returns the time.
 
     Attributes
     ----------
@@ -329,12 +332,20 @@ class Backlog:
     held : dict of TopicPartition to Held
     """
 
-    def __init__(self, engine: ReadingEngine, wake: Callable[[], object], notify: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        engine: ReadingEngine,
+        wake: Callable[[], object],
+        notify: Callable[[], bool],
+        now_ns: Callable[[], int],
+    ) -> None:
         self.arrivals: Arrivals[Result] = Arrivals(notify)
         self.held: dict[TopicPartition, Held] = {}
         self._engine = engine
         self._wake = wake
         self._notify = notify
+        self._now_ns = now_ns
+        self._faults = LastingFaults(logger)  # of partitions, until there are records again
         self._turns: dict[TopicPartition, Held] = {}  # of those with something in their queues
         self._moved: dict[TopicPartition, Held] = {}  # since `take_moves`
         self._before: dict[Held, LastRead | ConsumerRecord | None] = {}  # the last delivery
@@ -477,10 +488,13 @@ class Backlog:
 
     def _put(self, held: Held, result: Result) -> None:
         if isinstance(result, Moved):
-            logger.warning("%s; reading goes on at offset %d", result.error, result.to_offset)
+            text = f"{result.error}; reading goes on at offset {result.to_offset}"
+            self._faults.note(result.partition, text, self._now_ns())
             if result.to_offset < result.from_offset and held.queue and _is_of_same_topic(held, result):
                 self._go_back(held, result)
                 return
+        elif self._faults.is_lasting(result.partition) and isinstance(result, Fetched):
+            self._faults.end(result.partition, f"{result.partition}: there are records", self._now_ns())
         if held.last is None and not isinstance(result, Failed) and not self.place(held):
             held.last = LastRead(result.from_offset - 1, topic_id=result.topic_id)
         held.queue.append(Piece(result))

@@ -78,7 +78,9 @@ class ConsumerBase(MemberClient):
         for name in config.given & SHARE_KEYS:
             raise ConfigError(f"{name} is for share groups; leave it out, or make a ShareConsumer")
         self._engine = runtime.engine
-        self._backlog = Backlog(runtime.engine, lambda: runtime.network.wake(), runtime.changed.notify)
+        self._backlog = Backlog(
+            runtime.engine, lambda: runtime.network.wake(), runtime.changed.notify, runtime.now_ns
+        )
         runtime.on_change = self._backlog.end_lots
         self._interceptors = ConsumerInterceptorChain(config.interceptor_classes)
         self._member = GroupMember(runtime, self._backlog, user, self._interceptors, new_task)

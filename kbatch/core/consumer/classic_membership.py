@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kbatch.core.client.any_node_request import AnyNodeRequest
 from kbatch.core.client.backoff import NEVER_NS, NS_PER_MS
+from kbatch.core.client.lasting_faults import LastingFaults
 from kbatch.core.consumer.assignors import LastAssignment, assignors_of
 from kbatch.core.consumer.consumer_protocol import (
     NO_GENERATION,
@@ -43,7 +44,12 @@ from kbatch.core.consumer.consumer_protocol import (
     encode_subscription,
 )
 from kbatch.core.consumer.group_coordinator import GROUP_LANE
-from kbatch.core.consumer.membership import HeartbeatClock
+from kbatch.core.consumer.membership import (
+    REBALANCING,
+    REMOVED,
+    HeartbeatClock,
+    check_partitions,
+)
 from kbatch.core.consumer.topic_listing import TopicListing
 from kbatch.errors import (
     ROWS,
@@ -175,6 +181,7 @@ class ClassicMembership:
         self._ownership = context.ownership
         self._metrics = context.metrics
         self._assignors: tuple[Assignor, ...] = assignors_of(config.partition_assignment_strategy)
+        self._faults = LastingFaults(logger)
         self._clock = HeartbeatClock(config.heartbeat_interval_ms * NS_PER_MS)
         self._is_cooperative = all(each.is_cooperative for each in self._assignors)
         self._state = JOINING
@@ -282,11 +289,11 @@ class ClassicMembership:
         if self._listing is not None and self._state in (JOINING, STABLE):
             self._listing.run(now_ns)
         if self._state is STABLE:
-            self._reconcile()
+            self._reconcile(now_ns)
             if self._state is STABLE and self._target is None:
-                self._check_for_change()
+                self._check_for_change(now_ns)
             if self._state is STABLE and self._target is None and now_ns >= self._overdue_ns:
-                self._join_again(OVERDUE)
+                self._join_again(OVERDUE, now_ns)
         if self._state is PREPARING:
             self._prepare()
         if self._state is JOINING:
@@ -328,10 +335,11 @@ class ClassicMembership:
             self._coordinator.group_id, group_instance_id=self._config.group_instance_id
         )
 
-    def _join_again(self, reason: str) -> None:
+    def _join_again(self, reason: str, now_ns: int) -> None:
         """Let a stable member join again, as soon as it has given up what it has to."""
         if self._state is STABLE:
-            logger.info("group %s: joining again: %s", self._coordinator.group_id, reason)
+            text = f"group {self._coordinator.group_id}: joining again: {reason}"
+            self._faults.note(REBALANCING, text, now_ns, logging.INFO)
             self._reason = reason
             self._target = self._watched = None
             self._ownership.withdraw()
@@ -369,14 +377,14 @@ class ClassicMembership:
         if self._listing is not None and self._listing.is_known:
             self._topics = self._listing.topics
 
-    def _check_for_change(self) -> None:
+    def _check_for_change(self, now_ns: int) -> None:
         """Join again if other topics are wanted, or if a topic that the member has assigned has changed."""
         if self._topics != self._joined_topics:
-            self._join_again("the subscription has changed")
+            self._join_again("the subscription has changed", now_ns)
         elif self._watched is not None and self._cluster.version != self._watched_version:
             self._watched_version = self._cluster.version
             if self._seen() != self._watched:
-                self._join_again("the metadata of topics have changed")
+                self._join_again("the metadata of topics have changed", now_ns)
 
     def _racks_of(self, topics: Collection[str]) -> dict[str, PartitionRacks]:
         """Return the racks of the replicas of each partition, by topic."""
@@ -393,7 +401,7 @@ class ClassicMembership:
 
     # Steps
 
-    def _reconcile(self) -> None:
+    def _reconcile(self, now_ns: int) -> None:
         """Ask for the next step from what the member owns to what it was assigned."""
         if self._target is None or not self._ownership.is_idle:
             return
@@ -408,7 +416,7 @@ class ClassicMembership:
         if added or not owned:
             self._ownership.assign(added)
         if self._reason:
-            self._join_again(self._reason)
+            self._join_again(self._reason, now_ns)
 
     def _prepare(self) -> None:
         """Give up what must not be owned when the member joins."""
@@ -499,6 +507,11 @@ class ClassicMembership:
     def _begin_generation(self, answer: Any, now_ns: int) -> None:
         if answer.protocol_type not in (None, PROTOCOL_TYPE):
             raise self._error("JoinGroup", ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        if answer.generation_id < 0 or not answer.member_id:
+            raise ProtocolError(
+                f"group {self._coordinator.group_id}: the coordinator lets member {answer.member_id!r} join "
+                f"in generation {answer.generation_id}, which cannot be; look for a fault of the broker"
+            )
         self._member = _Member(answer.member_id, answer.generation_id)
         self._protocol = answer.protocol_name or ""
         self._heartbeat = AnyNodeRequest(GROUP_LANE)
@@ -586,7 +599,7 @@ class ClassicMembership:
         if self._judge("SyncGroup", self._request, response, code) is DONE:
             self._metrics.synced(sent_ns, now_ns)
             try:
-                self._take_assignment(answer)
+                self._take_assignment(answer, now_ns)
             except KafkaError as error:
                 self._fail(error, now_ns)
             else:
@@ -594,11 +607,12 @@ class ClassicMembership:
         elif self._state is SYNCING:
             self._move(JOINING)  # the group may have gone on
 
-    def _take_assignment(self, answer: Any) -> None:
+    def _take_assignment(self, answer: Any, now_ns: int) -> None:
         if answer.protocol_name not in (None, self._protocol):
             raise self._error("SyncGroup", ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         # a leader of another client may leave out members that get nothing
         partitions = decode_assignment(answer.assignment) if answer.assignment else ()
+        check_partitions(each.partition for each in partitions)
         self._last[self._protocol] = LastAssignment(partitions, self._member.generation_id)
         self.identity = ConsumerGroupMetadata(
             self._coordinator.group_id,
@@ -612,7 +626,8 @@ class ClassicMembership:
         self._move(STABLE)
         strange = {each.topic for each in partitions if not self._wants(each.topic)}
         if strange:
-            self._join_again(f"topics were assigned that are not subscribed to: {', '.join(sorted(strange))}")
+            names = ", ".join(sorted(strange))
+            self._join_again(f"topics were assigned that are not subscribed to: {names}", now_ns)
             return
         if self._listing is not None:  # which may know other topics than the leader
             assigned = {each.topic for each in partitions}
@@ -659,8 +674,13 @@ class ClassicMembership:
         code = ErrorCode.NETWORK_EXCEPTION if answer is None else ErrorCode(answer.error_code)
         if answer is not None:
             self._metrics.heartbeat_answered(sent_ns, now_ns)
-        if self._judge("Heartbeat", pending, response, code) in (FIND, BACK_OFF):
+        outcome = self._judge("Heartbeat", pending, response, code)
+        if outcome in (FIND, BACK_OFF):
             self._heartbeat_ns = pending.not_before_ns
+        elif outcome is DONE:
+            for subject in (REMOVED, REBALANCING):
+                text = f"group {self._coordinator.group_id}: generation {member.generation_id} holds"
+                self._faults.end(subject, text, now_ns)
 
     # Answers
 
@@ -688,9 +708,10 @@ class ClassicMembership:
         """Take that the coordinator does not accept the member, or its generation."""
         outcome = OUTCOMES.get(code, FAIL)
         if outcome is JOIN:
-            self._join_again("the group is rebalancing")
+            self._join_again("the group is rebalancing", now_ns)
         elif outcome in (RESET, FORGET):
-            logger.info("group %s: %s was refused: %s", self._coordinator.group_id, request, code)
+            text = f"group {self._coordinator.group_id}: {request} was refused: {code}"
+            self._faults.note(REMOVED, text, now_ns, logging.INFO)
             self._reason = f"{request} was refused: {code.name}"
             member_id = self._member.member_id if outcome is RESET else ""
             state = LEAVING if self._state is LEAVING else JOINING

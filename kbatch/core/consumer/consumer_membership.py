@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from kbatch.core.client.any_node_request import AnyNodeRequest
 from kbatch.core.client.backoff import NEVER_NS
+from kbatch.core.client.lasting_faults import LastingFaults
 from kbatch.core.consumer.group_coordinator import GROUP_LANE
 from kbatch.core.consumer.member_state import (
     BEATING,
@@ -33,12 +34,13 @@ from kbatch.core.consumer.member_state import (
     MemberEvent,
     MemberState,
 )
-from kbatch.core.consumer.membership import HeartbeatClock
+from kbatch.core.consumer.membership import REMOVED, HeartbeatClock, assigned
 from kbatch.core.consumer.topic_listing import TopicListing
 from kbatch.errors import (
     ErrorCode,
     IllegalStateError,
     KafkaError,
+    ProtocolError,
 )
 from kbatch.errors.words import shown
 from kbatch.protocol import messages
@@ -106,6 +108,7 @@ class ConsumerMembership:
         self._sent: dict[str, Any] = {}
         self._sent_ns = now_ns
         self._clock = HeartbeatClock()
+        self._faults = LastingFaults(logger)
         self._is_urgent = False
         # the end
         self._leave_epoch: int | None = None  # that is to be sent
@@ -385,11 +388,16 @@ class ConsumerMembership:
         is_joining = self.state is MemberState.JOINING
         outcome, error = self._coordinator.judge_heartbeat(response, "group", REMEDIES, is_joining=is_joining)
         if error is None:
-            self._take_answer(response.message, now_ns)
+            if not is_joining:
+                self._faults.end(REMOVED, f"{self}: the coordinator has it again", now_ns)
+            try:
+                self._take_answer(response.message, now_ns)
+            except ProtocolError as fault:
+                self._fail(fault, now_ns)
         elif outcome is HeartbeatOutcome.FAIL:
             self._fail(error, now_ns)
         elif outcome is HeartbeatOutcome.REJOIN:
-            logger.warning("%s: the coordinator has removed it (%s)", self, error.code)
+            self._faults.note(REMOVED, f"{self}: the coordinator has removed it ({error.code})", now_ns)
             self._transition(MemberEvent.FENCE)
             self._quit(now_ns)
         else:
@@ -416,11 +424,7 @@ class ConsumerMembership:
             return
         target = self._target
         if answer.assignment is not None:
-            target = {
-                each.topic_id: frozenset(each.partitions)
-                for each in answer.assignment.topic_partitions
-                if each.partitions
-            }
+            target = {each: partitions for each, partitions in assigned(answer).items() if partitions}
         if target != self._target or self.state is MemberState.JOINING:
             self._target, self._is_target_open = target, True
             self._clock.unsettle(now_ns)

@@ -14,10 +14,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 from zlib import crc32
 
 from kbatch.core.client.backoff import NS_PER_MS
+from kbatch.errors import ProtocolError
 from kbatch.records import TopicPartition
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
 RebalanceKind = Literal["revoke", "assign", "lost"]
 
+# What a member logs about as a fault that may last.
+REMOVED, REBALANCING = "removed", "rebalancing"
 UNSETTLED_BEATS, UNSETTLED_INTERVALS = 5, 2
 # Heartbeats are no more frequent, whatever the coordinator's interval is.
 SHORTEST_INTERVAL_NS = 100 * NS_PER_MS
@@ -54,6 +57,23 @@ class Rebalance(NamedTuple):
     kind: RebalanceKind
     partitions: tuple[TopicPartition, ...]
     number: int
+
+
+def assigned(answer: Any) -> dict[bytes, frozenset[int]]:
+    """Return the partitions by topic id of an answer to a heartbeat. Raise ProtocolError if there cannot be
+    such partitions.
+    """
+    found = {each.topic_id: frozenset(each.partitions) for each in answer.assignment.topic_partitions}
+    for partitions in found.values():
+        check_partitions(partitions)
+    return found
+
+
+def check_partitions(partitions: Iterable[int]) -> None:
+    """Raise ProtocolError if a partition that was assigned has a number that none has."""
+    lowest = min(partitions, default=0)
+    if lowest < 0:
+        raise ProtocolError(f"partition {lowest} was assigned, which cannot be; find out who assigned it")
 
 
 class HeartbeatClock:

@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING
 
 from kbatch.core.client.any_node_request import AnyNodeRequest
 from kbatch.core.client.backoff import NEVER_NS, NS_PER_MS
+from kbatch.core.client.lasting_faults import LastingFaults
 from kbatch.core.consumer.group_coordinator import GROUP_LANE
 from kbatch.core.consumer.member_state import HeartbeatOutcome
-from kbatch.core.consumer.membership import HeartbeatClock
-from kbatch.errors import ErrorCode, KafkaError
+from kbatch.core.consumer.membership import REMOVED, HeartbeatClock, assigned
+from kbatch.errors import ErrorCode, KafkaError, ProtocolError
 from kbatch.errors.words import shown
 from kbatch.protocol import messages
 
@@ -91,6 +92,7 @@ class ShareMembership:
         self._sent_topics: frozenset[str] | None = None
         self._sent_ns = 0
         self._clock = HeartbeatClock()
+        self._faults = LastingFaults(logger)
         self._is_new = True  # until an answer to the subscription
 
     def __str__(self) -> str:
@@ -201,15 +203,21 @@ class ShareMembership:
         self._metrics.heartbeat_answered(sent_ns, now_ns)
         if pending is not self._pending:
             return
+        is_joining = self._epoch == JOINS
         outcome, error = self._coordinator.judge_heartbeat(
-            response, "share group", REMEDIES, is_joining=self._epoch == JOINS
+            response, "share group", REMEDIES, is_joining=is_joining
         )
         if error is None:
-            self._take_answer(response.message, now_ns)
+            if not is_joining:
+                self._faults.end(REMOVED, f"{self}: the coordinator has it again", now_ns)
+            try:
+                self._take_answer(response.message, now_ns)
+            except ProtocolError as fault:
+                self._fail(fault)
         elif outcome is HeartbeatOutcome.FAIL:
             self._fail(error)
         elif outcome is HeartbeatOutcome.REJOIN:
-            logger.warning("%s: the coordinator has removed it (%s)", self, error.code)
+            self._faults.note(REMOVED, f"{self}: the coordinator has removed it ({error.code})", now_ns)
             self._quit()
         else:
             self._sent_topics = None
@@ -221,9 +229,7 @@ class ShareMembership:
         self._clock.take_interval(answer.heartbeat_interval_ms)
         self._epoch = answer.member_epoch
         if answer.assignment is not None:
-            assignment = {
-                each.topic_id: frozenset(each.partitions) for each in answer.assignment.topic_partitions
-            }
+            assignment = assigned(answer)
             if assignment != self.assignment:
                 self._metrics.rebalanced(now_ns)
             self.assignment = assignment

@@ -223,8 +223,8 @@ class Idempotence:
     def batch_failed(self, error: KafkaError, *, had_sequence: bool) -> None:
         """Note the failure of a batch, for subclasses."""
 
-    def longest_backoff_ns(self, error: KafkaError) -> int:
-        """Return the longest wait before the retry of a batch after `error`."""
+    def longest_backoff_ns(self, error: KafkaError, attempts: int) -> int:
+        """Return the longest wait before the retry of a batch after `error`, which was sent so often."""
         return NEVER_NS
 
     def split(self, entry: InFlight, parts: list[ProducerBatch]) -> None:
@@ -340,7 +340,7 @@ class WithoutIdempotence:
     def batch_failed(self, error: KafkaError, *, had_sequence: bool) -> None:
         """Do nothing: other batches are independent."""
 
-    def longest_backoff_ns(self, error: KafkaError) -> int:
+    def longest_backoff_ns(self, error: KafkaError, attempts: int) -> int:
         return NEVER_NS
 
     def split(self, entry: InFlight, parts: list[ProducerBatch]) -> None:

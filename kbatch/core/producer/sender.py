@@ -648,7 +648,8 @@ class Sender:
             self._give_up(entry.batch, entry, error)
             return
         self._sequences.note_retry(entry)
-        self._accumulator.reenqueue(batch, now_ns, longest_ns=self._sequences.longest_backoff_ns(error))
+        longest_ns = self._sequences.longest_backoff_ns(error, batch.attempts)
+        self._accumulator.reenqueue(batch, now_ns, longest_ns=longest_ns)
         self._metrics.retried(batch, now_ns)
 
     def _split(self, entry: InFlight) -> None:

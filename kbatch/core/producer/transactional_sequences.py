@@ -30,8 +30,10 @@ if TYPE_CHECKING:
     from kbatch._native.batch.producer_batch import ProducerBatch
 
 LAST_PRODUCE_VERSION_OF_V1 = 11
-# The completion of the previous transaction takes no longer (KAFKA-5477, KAFKA-18654).
+# The completion of the previous transaction takes no longer (KAFKA-5477, KAFKA-18654). If it does, after so
+# many attempts, the waits are those of every error.
 CONCURRENT_BACKOFF_NS = 20 * NS_PER_MS
+CONCURRENT_ATTEMPTS = 10
 
 
 class TransactionalSequences(Idempotence):
@@ -157,9 +159,9 @@ class TransactionalSequences(Idempotence):
 
     # Failures and gaps
 
-    def longest_backoff_ns(self, error: KafkaError) -> int:
-        is_concurrent = error.code == ErrorCode.CONCURRENT_TRANSACTIONS and not self.has_begun
-        return CONCURRENT_BACKOFF_NS if is_concurrent else NEVER_NS
+    def longest_backoff_ns(self, error: KafkaError, attempts: int) -> int:
+        waits_for_end = error.code == ErrorCode.CONCURRENT_TRANSACTIONS and not self.has_begun
+        return CONCURRENT_BACKOFF_NS if waits_for_end and attempts <= CONCURRENT_ATTEMPTS else NEVER_NS
 
     def batch_failed(self, error: KafkaError, *, had_sequence: bool) -> None:
         self.handle_failure(error, had_sequence)

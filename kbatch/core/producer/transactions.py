@@ -51,7 +51,7 @@ from kbatch.core.producer.transaction_states import (
     TransactionState,
 )
 from kbatch.core.producer.transaction_version import TransactionVersion
-from kbatch.core.producer.transactional_sequences import CONCURRENT_BACKOFF_NS
+from kbatch.core.producer.transactional_sequences import CONCURRENT_ATTEMPTS, CONCURRENT_BACKOFF_NS
 from kbatch.errors import (
     CommitFailedError,
     ErrorCode,
@@ -425,9 +425,10 @@ class Transactions:
     def _retry(self, operation: Operation, now_ns: int, *, is_concurrent: bool = False) -> None:
         """Repeat the operation after a back-off, unless the transaction is aborted without it."""
         pending = operation.pending
-        pending.back_off(self._backoff, now_ns)
-        if is_concurrent and not self._is_begun:
-            pending.not_before_ns = min(pending.not_before_ns, now_ns + CONCURRENT_BACKOFF_NS)
+        waits_for_end = is_concurrent and not self._is_begun
+        pending.back_off(self._backoff, now_ns, at_once=CONCURRENT_ATTEMPTS if waits_for_end else 0)
+        if waits_for_end:
+            pending.not_before_ns = max(pending.not_before_ns, now_ns + CONCURRENT_BACKOFF_NS)
         key = operation.coordinator(self._id)
         if self.state is TransactionState.ABORTABLE_ERROR and not operation.is_ambiguous:
             self._give_up(operation, self.why_abortable())

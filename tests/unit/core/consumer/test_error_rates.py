@@ -4,16 +4,21 @@ group: what a client does about it at most. All in virtual time.
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Callable
 from itertools import cycle
 from typing import Any
 
 import pytest
 
+from kbatch import errors
+from kbatch.core.consumer.consumer_protocol import encode_assignment
 from kbatch.core.consumer.partition_state import EARLIEST, Start
 from kbatch.core.consumer.share_session import Acknowledge
 from kbatch.errors import ErrorCode
 from kbatch.protocol import messages
+from kbatch.records import TopicPartition
 from tests.support.broker_core import TOPIC
 from tests.support.classic_group import ClassicMember
 from tests.support.group import GroupReading
@@ -255,3 +260,71 @@ def test_alternating_leaders_cost_few_requests() -> None:
     r.read(start=Start(1))
     r.advance(SECONDS * 1000)
     check_rates({"leaders": count(r)})
+
+
+# Values that no coordinator gives
+
+
+def with_partitions(response: Any) -> Any:
+    for topic in response.assignment.topic_partitions:
+        topic.partitions = [-5]
+    return response
+
+
+@pytest.mark.parametrize("kind", ["consumer", "share"])
+def test_partition_below_0_ends_the_membership(kind: str) -> None:
+    r: Any = GroupReading() if kind == "consumer" else ShareReading()
+    api = "ConsumerGroupHeartbeat" if kind == "consumer" else "ShareGroupHeartbeat"
+    answer = r.coordinator.heartbeat if kind == "consumer" else r._heartbeat
+    if kind == "consumer":
+        r.coordinator.give(FIRST)
+    r.faults.intercept(api, lambda request: with_partitions(answer(request)))
+    (r.subscribe if kind == "consumer" else r.join)()
+    r.advance(2000)
+    error = r.engine.membership_error
+    assert isinstance(error, errors.ProtocolError)
+    assert "partition -5 was assigned" in str(error)
+
+
+@pytest.mark.parametrize(("field", "value"), [("generation_id", -5), ("member_id", "")])
+def test_generation_of_no_member_ends_the_membership(field: str, value: Any) -> None:
+    r = classic_member()
+    kind = messages.JoinGroupResponse
+    fields = {"generation_id": 1, "member_id": "m", "leader": "n", "protocol_name": "range", field: value}
+    r.faults.intercept("JoinGroup", lambda request: kind(**fields))
+    lives(r)
+    assert isinstance(r.engine.membership_error, errors.ProtocolError)
+    assert "which cannot be" in str(r.engine.membership_error)
+
+
+def test_assignment_below_partition_0_ends_a_classic_membership() -> None:
+    r = classic_member()
+    data = encode_assignment([TopicPartition(TOPIC, -5)])
+    r.faults.intercept("SyncGroup", lambda request: messages.SyncGroupResponse(assignment=data))
+    lives(r)
+    assert isinstance(r.engine.membership_error, errors.ProtocolError)
+
+
+# What is logged
+
+
+@pytest.mark.parametrize(
+    ("make", "api", "code"),
+    [
+        (consumer_member, "ConsumerGroupHeartbeat", "UNKNOWN_MEMBER_ID"),
+        (classic_member, "Heartbeat", "UNKNOWN_MEMBER_ID"),
+        (classic_member, "Heartbeat", "REBALANCE_IN_PROGRESS"),
+        (classic_member, "SyncGroup", "REBALANCE_IN_PROGRESS"),
+        (classic_member, "JoinGroup", "UNKNOWN_MEMBER_ID"),
+    ],
+)
+def test_same_refusal_is_logged_once(
+    make: Callable[[], Any], api: str, code: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    r, answers = make(), cycle([None, ErrorCode[code]])
+    r.faults.intercept(api, lambda request: ErrorCode[code] if r.engine.owned else next(answers))
+    caplog.set_level("INFO", "kbatch")
+    lives(r)
+    lives(r)
+    said = Counter(re.sub(r"\d+", "#", each.getMessage()) for each in caplog.records)
+    assert max(said.values()) <= 2, said
