@@ -1259,6 +1259,55 @@ class DescribeConfigsResponse(Message):
     throttle_time_ms: int = 0
     results: list[DescribeConfigsResponse.DescribeConfigsResult] = ...
 
+class AlterConfigsRequest(Message):
+    response: ClassVar[type[AlterConfigsResponse]]
+    class AlterConfigsResource(Struct):
+        resource_type: int = 0
+        resource_name: str = ''
+        configs: list[AlterConfigsRequest.AlterableConfig] = ...
+
+    class AlterableConfig(Struct):
+        name: str = ''
+        value: str | None = ''
+
+    resources: list[AlterConfigsRequest.AlterConfigsResource] = ...
+    validate_only: bool = False
+
+class AlterConfigsResponse(Message):
+    class AlterConfigsResourceResponse(Struct):
+        error_code: int = 0
+        error_message: str | None = ''
+        resource_type: int = 0
+        resource_name: str = ''
+
+    throttle_time_ms: int = 0
+    responses: list[AlterConfigsResponse.AlterConfigsResourceResponse] = ...
+
+class IncrementalAlterConfigsRequest(Message):
+    response: ClassVar[type[IncrementalAlterConfigsResponse]]
+    class AlterConfigsResource(Struct):
+        resource_type: int = 0
+        resource_name: str = ''
+        configs: list[IncrementalAlterConfigsRequest.AlterableConfig] = ...
+
+    class AlterableConfig(Struct):
+        name: str = ''
+        config_operation: int = 0
+        value: str | None = ''
+
+    resources: list[IncrementalAlterConfigsRequest.AlterConfigsResource] = ...
+    validate_only: bool = False
+
+class IncrementalAlterConfigsResponse(Message):
+    class AlterConfigsResourceResponse(Struct):
+        error_code: int = 0
+        error_message: str | None = ''
+        resource_type: int = 0
+        resource_name: str = ''
+
+    throttle_time_ms: int = 0
+    responses: list[IncrementalAlterConfigsResponse.AlterConfigsResourceResponse] = ...
+
 class SaslHandshakeRequest(Message):
     response: ClassVar[type[SaslHandshakeResponse]]
     mechanism: str = ''

@@ -325,6 +325,16 @@ def _describe_configs(broker: VirtualBroker, version: int) -> Message:
     return kind(resources=[resource])
 
 
+def _alter_configs(broker: VirtualBroker, version: int) -> Message:
+    kind = messages.AlterConfigsRequest
+    return kind(resources=[kind.AlterConfigsResource(resource_type=2, resource_name=TOPIC)])
+
+
+def _incremental_alter_configs(broker: VirtualBroker, version: int) -> Message:
+    kind = messages.IncrementalAlterConfigsRequest
+    return kind(resources=[kind.AlterConfigsResource(resource_type=2, resource_name=TOPIC)])
+
+
 def _create_partitions(broker: VirtualBroker, version: int) -> Message:
     kind = messages.CreatePartitionsRequest
     return kind(topics=[kind.CreatePartitionsTopic(name=TOPIC, count=2, assignments=None)])
@@ -418,6 +428,8 @@ SAMPLES: dict[str, Callable[[VirtualBroker, int], Message]] = {
     "WriteTxnMarkers": _write_txn_markers,
     "TxnOffsetCommit": _txn_offset_commit,
     "DescribeConfigs": _describe_configs,
+    "AlterConfigs": _alter_configs,
+    "IncrementalAlterConfigs": _incremental_alter_configs,
     "SaslAuthenticate": lambda broker, version: messages.SaslAuthenticateRequest(
         auth_bytes=b"\0user\0password"
     ),

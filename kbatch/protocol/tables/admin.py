@@ -90,4 +90,39 @@ DescribeConfigsResponse  api 32  versions 1-4  flexible 4+
                 source     int8
             config_type    int8                             3+  ignorable
             documentation  string?                          3+  ignorable
+
+AlterConfigsRequest  api 33  versions 0-2  flexible 2+
+    resources          []AlterConfigsResource
+        resource_type  int8
+        resource_name  string
+        configs        []AlterableConfig
+            name       string
+            value      string?
+    validate_only      bool
+
+AlterConfigsResponse  api 33  versions 0-2  flexible 2+
+    throttle_time_ms   int32
+    responses          []AlterConfigsResourceResponse
+        error_code     int16
+        error_message  string?
+        resource_type  int8
+        resource_name  string
+
+IncrementalAlterConfigsRequest  api 44  versions 0-1  flexible 1+
+    resources                 []AlterConfigsResource
+        resource_type         int8
+        resource_name         string
+        configs               []AlterableConfig
+            name              string
+            config_operation  int8
+            value             string?
+    validate_only             bool
+
+IncrementalAlterConfigsResponse  api 44  versions 0-1  flexible 1+
+    throttle_time_ms   int32
+    responses          []AlterConfigsResourceResponse
+        error_code     int16
+        error_message  string?
+        resource_type  int8
+        resource_name  string
 """

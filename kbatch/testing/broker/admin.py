@@ -1,4 +1,4 @@
-"""Topics by request: create, extend and delete them; DescribeConfigs and DescribeProducers."""
+"""Topics by request: create, extend and delete them, and their records; DescribeProducers."""
 
 from __future__ import annotations
 
@@ -9,15 +9,12 @@ from kbatch.errors import ErrorCode
 from kbatch.protocol import messages
 from kbatch.testing.broker.authorizer import CLUSTER_NAME, Operation, ResourceType
 from kbatch.testing.broker.broker_error import BrokerError
-from kbatch.testing.broker.cluster import MAX_PARTITIONS, check_topic_name
-from kbatch.testing.broker.topic_config import TOPIC_CONFIGS, TopicConfig
+from kbatch.testing.broker.cluster import MAX_PARTITIONS
+from kbatch.testing.broker.configs import topic_configs
 
 if TYPE_CHECKING:
     from kbatch.testing.broker.state import BrokerState, Context
 
-TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4
-DYNAMIC_TOPIC_CONFIG, STATIC_BROKER_CONFIG, DEFAULT_CONFIG = 1, 4, 5
-CONFIG_TYPES = {"boolean": 1, "string": 2, "int": 3, "long": 5, "double": 6, "list": 7}
 NO_TOPIC_ID = bytes(16)
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 
@@ -35,7 +32,7 @@ def create_topics(
         return messages.CreateTopicsResponse(
             topics=[
                 context.fill(
-                    result(name=name, configs=[]),
+                    result(name=name, configs=[], error_message=None),
                     _create_topic,
                     state,
                     wanted,
@@ -109,7 +106,7 @@ def _create_topic(
         messages.CreateTopicsResponse.CreatableTopicConfigs(
             name=each.name, value=each.value, config_source=each.config_source
         )
-        for each in _topic_configs(config)
+        for each in topic_configs(config)
     ]
 
 
@@ -144,9 +141,12 @@ def _delete_topic(
             result.name = name
     else:
         state.authorize(context, Operation.DESCRIBE, ResourceType.TOPIC, name)
-    if name in state.cluster.topics:
-        state.authorize(context, Operation.DELETE, ResourceType.TOPIC, name)
-        result.topic_id = state.cluster.topics[name].topic_id
+    if name not in state.cluster.topics:
+        raise BrokerError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
+        )
+    state.authorize(context, Operation.DELETE, ResourceType.TOPIC, name)
+    result.topic_id = state.cluster.topics[name].topic_id
     state.delete_topic(name)
     result.name = name
 
@@ -231,99 +231,6 @@ def _delete_records(
 # Descriptions
 
 
-def describe_configs(
-    state: BrokerState, request: messages.DescribeConfigsRequest, context: Context
-) -> messages.DescribeConfigsResponse:
-    result = messages.DescribeConfigsResponse.DescribeConfigsResult
-    return messages.DescribeConfigsResponse(
-        results=[
-            context.fill(
-                result(resource_type=resource.resource_type, resource_name=resource.resource_name),
-                _describe_configs,
-                state,
-                resource,
-                context,
-            )
-            for resource in request.resources
-        ]
-    )
-
-
-def _describe_configs(
-    state: BrokerState,
-    resource: messages.DescribeConfigsRequest.DescribeConfigsResource,
-    context: Context,
-    result: messages.DescribeConfigsResponse.DescribeConfigsResult,
-) -> None:
-    if resource.resource_type == TOPIC_RESOURCE:
-        state.authorize(context, Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, resource.resource_name)
-    else:
-        state.authorize(context, Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME)
-    keys = resource.configuration_keys
-    configs = _configs_of(state, resource, context.node_id)
-    result.configs = [config for config in configs if not keys or config.name in keys]
-
-
-def _configs_of(
-    state: BrokerState, resource: messages.DescribeConfigsRequest.DescribeConfigsResource, node_id: int
-) -> list[messages.DescribeConfigsResponse.DescribeConfigsResourceResult]:
-    if resource.resource_type == TOPIC_RESOURCE:
-        check_topic_name(resource.resource_name)
-        topic = state.cluster.topics.get(resource.resource_name)
-        if topic is None:
-            raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        return _topic_configs(topic.config)
-    if resource.resource_type == BROKER_RESOURCE and not resource.resource_name:
-        return []  # configs that were set for all brokers at run time: none here
-    if resource.resource_type == BROKER_RESOURCE:
-        if resource.resource_name != str(node_id):
-            raise BrokerError(
-                ErrorCode.INVALID_REQUEST,
-                f"Unexpected broker id, expected {node_id} or empty string, but received "
-                f"{resource.resource_name}",
-            )
-        return [
-            _config(
-                name,
-                str(value).lower(),
-                STATIC_BROKER_CONFIG,
-                "boolean" if isinstance(value, bool) else "int",
-                read_only=True,
-            )
-            for name, value in state.options.broker_configs().items()
-        ]
-    raise BrokerError(
-        ErrorCode.INVALID_REQUEST, f"Resource type {resource.resource_type} is not described here."
-    )
-
-
-def _topic_configs(
-    config: TopicConfig,
-) -> list[messages.DescribeConfigsResponse.DescribeConfigsResourceResult]:
-    return [
-        _config(
-            name,
-            value,
-            DYNAMIC_TOPIC_CONFIG if name in config.overrides else DEFAULT_CONFIG,
-            TOPIC_CONFIGS[name].kind,
-        )
-        for name, value in config.items()
-    ]
-
-
-def _config(
-    name: str, value: str, source: int, kind: str, *, read_only: bool = False
-) -> messages.DescribeConfigsResponse.DescribeConfigsResourceResult:
-    return messages.DescribeConfigsResponse.DescribeConfigsResourceResult(
-        name=name,
-        value=value,
-        config_source=source,
-        config_type=CONFIG_TYPES[kind],
-        read_only=read_only,
-        documentation=None,
-    )
-
-
 def describe_producers(
     state: BrokerState, request: messages.DescribeProducersRequest, context: Context
 ) -> messages.DescribeProducersResponse:
@@ -370,6 +277,5 @@ HANDLERS = {
     messages.DeleteTopicsRequest: delete_topics,
     messages.CreatePartitionsRequest: create_partitions,
     messages.DeleteRecordsRequest: delete_records,
-    messages.DescribeConfigsRequest: describe_configs,
     messages.DescribeProducersRequest: describe_producers,
 }

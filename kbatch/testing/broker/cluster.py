@@ -240,7 +240,7 @@ class Cluster:
                 f"{replication_factor}.",
             )
         self._check_assignments(assignments or ())
-        return _config_of(configs or {})
+        return config_of(configs or {})
 
     def create_partitions(
         self, name: str, count: int, assignments: Sequence[Sequence[int]] | None = None
@@ -273,6 +273,12 @@ class Cluster:
             )
         self._check_assignments(assignments or ())
         return topic
+
+    def change_config(self, topic: Topic, config: TopicConfig) -> None:
+        topic.config = config
+        for partition in topic.partitions:
+            partition.log.config = config
+        self._save()
 
     def delete_topic(self, name: str) -> None:
         topic = self.topics.pop(name, None)
@@ -358,7 +364,7 @@ class Cluster:
         for saved in described["topics"]:
             name = saved["name"]
             topic = Topic(
-                name, bytes.fromhex(saved["topic_id"]), _config_of(saved["configs"]), name in INTERNAL_TOPICS
+                name, bytes.fromhex(saved["topic_id"]), config_of(saved["configs"]), name in INTERNAL_TOPICS
             )
             self._add_topic(topic)
             for number, kept in enumerate(saved["partitions"]):
@@ -384,7 +390,8 @@ def _metric_name(topic: str) -> str:
     return topic.replace(".", "_")
 
 
-def _config_of(configs: Mapping[str, str | None]) -> TopicConfig:
+def config_of(configs: Mapping[str, str | None]) -> TopicConfig:
+    """Make the config of a request, or raise BrokerError INVALID_CONFIG."""
     try:
         return TopicConfig.of(configs)
     except ValueError as error:

@@ -22,6 +22,7 @@ from kbatch.protocol.structs import Message
 from kbatch.testing.broker import (
     access,
     admin,
+    configs,
     fetch,
     group,
     group_offsets,
@@ -45,6 +46,7 @@ HANDLERS: dict[type, Handler] = {
     for family in (
         access,
         admin,
+        configs,
         fetch,
         group,
         group_offsets,

@@ -83,6 +83,38 @@ TOPIC_CONFIGS = {
 }
 
 
+# The broker's own config that has the default of a topic's (ServerTopicConfigSynonyms).
+BROKER_NAMES = {
+    "cleanup.policy": "log.cleanup.policy",
+    "compression.gzip.level": "compression.gzip.level",
+    "compression.lz4.level": "compression.lz4.level",
+    "compression.type": "compression.type",
+    "compression.zstd.level": "compression.zstd.level",
+    "delete.retention.ms": "log.cleaner.delete.retention.ms",
+    "file.delete.delay.ms": "log.segment.delete.delay.ms",
+    "flush.messages": "log.flush.interval.messages",
+    "index.interval.bytes": "log.index.interval.bytes",
+    "local.retention.bytes": "log.local.retention.bytes",
+    "local.retention.ms": "log.local.retention.ms",
+    "max.compaction.lag.ms": "log.cleaner.max.compaction.lag.ms",
+    "max.message.bytes": "message.max.bytes",
+    "message.timestamp.after.max.ms": "log.message.timestamp.after.max.ms",
+    "message.timestamp.before.max.ms": "log.message.timestamp.before.max.ms",
+    "message.timestamp.type": "log.message.timestamp.type",
+    "min.cleanable.dirty.ratio": "log.cleaner.min.cleanable.ratio",
+    "min.compaction.lag.ms": "log.cleaner.min.compaction.lag.ms",
+    "min.insync.replicas": "min.insync.replicas",
+    "preallocate": "log.preallocate",
+    "retention.bytes": "log.retention.bytes",
+    "retention.ms": "log.retention.hours",
+    "segment.bytes": "log.segment.bytes",
+    "segment.index.bytes": "log.index.size.max.bytes",
+    "segment.ms": "log.roll.hours",
+    "unclean.leader.election.enable": "unclean.leader.election.enable",
+}
+HOUR_MS = 3_600_000
+
+
 class TopicConfig:
     """A topic's configs: the given ones, and as attributes the values that the embedded broker acts by.
 
@@ -140,6 +172,15 @@ class TopicConfig:
             text = self.overrides.get(name, key.default)
             if text is not None:
                 yield name, text
+
+
+def broker_default(name: str) -> tuple[str, str] | None:
+    """Return the broker's config that has the default of a topic's, with its value; None without one."""
+    default = TOPIC_CONFIGS[name].default
+    if name not in BROKER_NAMES or default is None:
+        return None
+    named = BROKER_NAMES[name]
+    return named, str(int(default) // HOUR_MS) if named.endswith(".hours") else default
 
 
 def _parse(name: str, text: str) -> Any:

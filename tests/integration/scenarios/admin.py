@@ -4,11 +4,14 @@ import struct
 from typing import Any
 
 from kbatch.protocol import codec, messages
+from kbatch.testing.broker.topic_config import TOPIC_CONFIGS
 from tests.integration.scenarios.produced_batches import GOOD
 from tests.integration.scenarios.requests import log, produce, produce_request
 from tests.integration.scenarios.wire import Wire, scenario, unknown_topic_id
 
 TOPIC, BROKER = 2, 4
+TOPIC_CONFIG = 1  # the source of a config that was set for the topic
+SET, DELETE, APPEND, SUBTRACT = range(4)
 # Kafka has these only where a plugin takes what clients push.
 FEATURES = {"group.version", "transaction.version"}
 TELEMETRY = (71, 72)
@@ -231,6 +234,103 @@ def configs_are_described(wire: Wire) -> None:
     _describe_configs(wire, BROKER, "x", None, "broker not a number")
     _describe_configs(wire, BROKER, "17", None, "unknown broker")
     _describe_configs(wire, 77, "x", None, "unknown type")
+
+
+@scenario
+def synonyms_of_configs(wire: Wire) -> None:
+    """They say where a value comes from. Some of the broker's were set for the tests."""
+    kind = messages.DescribeConfigsRequest
+    topic = wire.topic(max_message_bytes=5000, cleanup_policy="compact")
+    set_for_brokers = {"min.insync.replicas", "retention.ms", "segment.index.bytes", "segment.ms"}
+    names = sorted(TOPIC_CONFIGS.keys() - set_for_brokers)
+    resource = kind.DescribeConfigsResource(
+        resource_type=TOPIC, resource_name=topic, configuration_keys=names
+    )
+    for version in (1, 4):
+        answer = wire.ask(kind(resources=[resource], include_synonyms=True), version)
+        wire.note(f"v{version}", sorted(answer.results[0].configs, key=lambda config: config.name))
+
+
+def _alter(wire: Wire, note: str, name: str, *changes: tuple[str, int, str | None], **fields: Any) -> None:
+    """Change the topic's configs one by one, and note what is set afterwards."""
+    kind = messages.IncrementalAlterConfigsRequest
+    configs = [kind.AlterableConfig(name=key, config_operation=op, value=value) for key, op, value in changes]
+    resource = kind.AlterConfigsResource(
+        resource_type=fields.pop("resource_type", TOPIC), resource_name=name, configs=configs
+    )
+    for version in (0, 1):
+        wire.call(kind(resources=[resource], **fields), version, note=f"{note} v{version}")
+    _await_configs(wire, name, note)
+
+
+def _replace(wire: Wire, note: str, name: str, **configs: str | None) -> None:
+    kind = messages.AlterConfigsRequest
+    entries = [
+        kind.AlterableConfig(name=key.replace("_", "."), value=value) for key, value in configs.items()
+    ]
+    resource = kind.AlterConfigsResource(resource_type=TOPIC, resource_name=name, configs=entries)
+    for version in (0, 2):
+        wire.call(kind(resources=[resource]), version, note=f"{note} v{version}")
+    _await_configs(wire, name, note)
+
+
+def _await_configs(wire: Wire, name: str, note: str) -> None:
+    """Note the configs that were set. A broker of Kafka's learns of changes a moment after the answer, one
+    after the other: a last change of another key shows that it knows those before.
+    """
+    kind, changes = messages.DescribeConfigsRequest, messages.IncrementalAlterConfigsRequest
+    last = str(len(wire.transcript) + 1)
+    config = changes.AlterableConfig(name="flush.messages", config_operation=0, value=last)
+    resource = changes.AlterConfigsResource(resource_type=TOPIC, resource_name=name, configs=[config])
+    wire.ask(changes(resources=[resource]), 1)
+    described = kind.DescribeConfigsResource(resource_type=TOPIC, resource_name=name, configuration_keys=None)
+    found: dict[str, str] = {}
+    while found.pop("flush.messages", None) != last:
+        configs = wire.ask(kind(resources=[described]), 4).results[0].configs
+        found = {config.name: config.value for config in configs if config.config_source == TOPIC_CONFIG}
+    wire.note(f"configs after {note}", sorted(found.items()))
+
+
+@scenario
+def configs_are_changed(wire: Wire) -> None:
+    topic = wire.topic(max_message_bytes=5000)
+    _alter(wire, "set", topic, ("cleanup.policy", SET, "compact"), ("retention.ms", SET, "1000"))
+    _alter(wire, "append", topic, ("cleanup.policy", APPEND, "delete"))
+    _alter(wire, "subtract", topic, ("cleanup.policy", SUBTRACT, "compact"))
+    _alter(wire, "delete", topic, ("retention.ms", DELETE, None), ("segment.ms", DELETE, "1"))
+    _alter(wire, "only checked", topic, ("retention.ms", SET, "5"), validate_only=True)
+    _alter(wire, "nothing", topic)
+    _replace(wire, "replaced", topic, retention_ms="77")
+    _replace(wire, "replaced by nothing", topic)
+
+
+@scenario
+def changes_of_configs_are_refused(wire: Wire) -> None:
+    topic = wire.topic(max_message_bytes=5000)
+    good = ("segment.ms", SET, "77")
+    _alter(wire, "unknown key", topic, good, ("no.such", SET, "1"))
+    _alter(wire, "delete of an unknown key", topic, ("no.such", DELETE, None))
+    _alter(wire, "wrong type", topic, good, ("retention.ms", SET, "soon"))
+    _alter(wire, "out of range", topic, good, ("retention.ms", SET, "-5"))
+    _alter(wire, "no list", topic, good, ("retention.ms", APPEND, "5"))
+    _alter(wire, "wrong item", topic, good, ("cleanup.policy", APPEND, "keep"))
+    _alter(wire, "null", topic, good, ("retention.ms", SET, None))
+    _alter(wire, "key twice", topic, good, good)
+    _replace(wire, "replaced, null", topic, retention_ms=None)
+    _replace(wire, "replaced, unknown key", topic, no_such="1")
+    kind = messages.IncrementalAlterConfigsRequest
+    config = kind.AlterableConfig(name="retention.ms", config_operation=SET, value="1")
+    for note, names, resource_type in (
+        ("unknown topic", ["unknown"], TOPIC),
+        ("invalid name", ["a b"], TOPIC),
+        ("topic twice", [topic, topic], TOPIC),
+        ("unknown type", ["x"], 77),
+    ):
+        resources = [
+            kind.AlterConfigsResource(resource_type=resource_type, resource_name=name, configs=[config])
+            for name in names
+        ]
+        wire.call(kind(resources=resources), note=note)
 
 
 # Metadata

@@ -434,6 +434,144 @@ def test_configs_of_brokers() -> None:
     assert describe_configs(broker, 8, "1", None).error_code == ErrorCode.INVALID_REQUEST
 
 
+def test_synonyms_say_where_a_config_comes_from(broker: VirtualBroker) -> None:
+    broker.state.cluster.create_topic("compacted", 1, configs={"cleanup.policy": "compact"})
+    kind = messages.DescribeConfigsRequest
+    keys = ["cleanup.policy", "max.message.bytes", "leader.replication.throttled.replicas"]
+    resource = kind.DescribeConfigsResource(
+        resource_type=2, resource_name="compacted", configuration_keys=keys
+    )
+    for is_wanted in (True, False):
+        (result,) = broker.client().ask(kind(resources=[resource], include_synonyms=is_wanted)).results
+        found = {
+            config.name: [(each.name, each.value, each.source) for each in config.synonyms]
+            for config in result.configs
+        }
+        policies = [("cleanup.policy", "compact", 1), ("log.cleanup.policy", "delete", 5)]
+        sizes = [("message.max.bytes", "1048588", 5)]
+        expected = dict(zip(sorted(keys), (policies, [], sizes), strict=True))
+        assert found == (expected if is_wanted else {key: [] for key in keys})
+
+
+# Changes of configs
+
+
+def alter(
+    broker: VirtualBroker, *changes: tuple[str, int, str | None], name: str = TOPIC, **fields: Any
+) -> Any:
+    """Ask IncrementalAlterConfigs: 0 sets, 1 deletes, 2 appends, 3 subtracts."""
+    kind = messages.IncrementalAlterConfigsRequest
+    configs = [kind.AlterableConfig(name=key, config_operation=op, value=value) for key, op, value in changes]
+    resource = kind.AlterConfigsResource(
+        resource_type=fields.pop("resource_type", 2), resource_name=name, configs=configs
+    )
+    times = fields.pop("times", 1)
+    answer = broker.client().ask(kind(resources=[resource] * times, **fields)).responses[-1]
+    assert answer.resource_name == name
+    return answer
+
+
+def replace(broker: VirtualBroker, **configs: str | None) -> Any:
+    """Ask AlterConfigs, which knows nothing of what was set before."""
+    kind = messages.AlterConfigsRequest
+    entries = [
+        kind.AlterableConfig(name=key.replace("_", "."), value=value) for key, value in configs.items()
+    ]
+    resource = kind.AlterConfigsResource(resource_type=2, resource_name=TOPIC, configs=entries)
+    return broker.client().ask(kind(resources=[resource])).responses[0]
+
+
+def overrides(broker: VirtualBroker) -> dict[str, str]:
+    return broker.state.cluster.topics[TOPIC].config.overrides
+
+
+def test_configs_are_changed_one_by_one(broker: VirtualBroker) -> None:
+    answer = alter(broker, ("retention.ms", 0, "1000"), ("max.message.bytes", 0, "5000"))
+    assert (answer.error_code, answer.error_message) == (0, None)
+    assert overrides(broker) == {"retention.ms": "1000", "max.message.bytes": "5000"}
+    alter(broker, ("retention.ms", 1, None), ("cleanup.policy", 2, "compact"))
+    assert overrides(broker) == {"max.message.bytes": "5000", "cleanup.policy": "delete,compact"}
+    alter(broker, ("cleanup.policy", 3, "delete,other"), ("segment.ms", 1, None))
+    assert overrides(broker) == {"max.message.bytes": "5000", "cleanup.policy": "compact"}
+
+
+def test_configs_are_replaced_as_a_whole(broker: VirtualBroker) -> None:
+    alter(broker, ("retention.ms", 0, "1000"))
+    assert replace(broker, max_message_bytes="5000").error_code == 0
+    assert overrides(broker) == {"max.message.bytes": "5000"}
+    assert replace(broker, max_message_bytes=None).error_code == ErrorCode.INVALID_REQUEST
+    assert replace(broker, no_such="1").error_code == ErrorCode.INVALID_CONFIG
+    assert overrides(broker) == {"max.message.bytes": "5000"}
+    assert replace(broker).error_code == 0
+    assert overrides(broker) == {}
+
+
+def test_changed_configs_hold_at_once_and_after_a_restart(tmp_path: Path) -> None:
+    broker = VirtualBroker(directory=tmp_path)
+    alter(broker, ("max.message.bytes", 0, "100"))
+    answer = broker.client().ask(produce_request(broker, batch(b"x" * 200)))
+    assert produced(answer).error_code == ErrorCode.MESSAGE_TOO_LARGE
+    broker.state.close()
+    broker = VirtualBroker(directory=tmp_path, topics=())
+    assert overrides(broker) == {"max.message.bytes": "100"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "fields", "code", "text"),
+    [
+        ([("no.such", 0, "1")], {}, ErrorCode.INVALID_CONFIG, "unknown topic config name: no.such"),
+        ([("retention.ms", 0, "soon")], {}, ErrorCode.INVALID_CONFIG, "must be of type long"),
+        ([("retention.ms", 2, "1")], {}, ErrorCode.INVALID_CONFIG, "Can't APPEND to key retention.ms"),
+        (
+            [("retention.ms", 0, None)],
+            {},
+            ErrorCode.INVALID_REQUEST,
+            "Null value not supported for : retention.ms",
+        ),
+        ([("retention.ms", 9, "1")], {}, ErrorCode.INVALID_REQUEST, "Unknown operation 9 of retention.ms"),
+        ([("retention.ms", 0, "1")] * 2, {}, ErrorCode.INVALID_REQUEST, "duplicate config keys"),
+        ([], {"times": 2}, ErrorCode.INVALID_REQUEST, "at most once"),
+        ([], {"name": "none"}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The topic 'none' does not exist"),
+        ([], {"name": "a b"}, ErrorCode.INVALID_TOPIC_EXCEPTION, "a b"),
+        ([], {"name": "0", "resource_type": 4}, ErrorCode.INVALID_REQUEST, "type 4 cannot be changed"),
+    ],
+    ids=["key", "value", "no list", "null", "operation", "key twice", "topic twice", "topic", "name", "node"],
+)
+def test_refused_change_of_configs_changes_nothing(
+    broker: VirtualBroker, changes: list[Any], fields: dict[str, Any], code: ErrorCode, text: str
+) -> None:
+    answer = alter(broker, ("max.message.bytes", 0, "5000"), *changes, **fields)
+    assert answer.error_code == code and text in answer.error_message
+    assert overrides(broker) == {}
+
+
+def test_configs_that_are_only_checked_stay(broker: VirtualBroker) -> None:
+    assert alter(broker, ("retention.ms", 0, "1"), validate_only=True).error_code == 0
+    assert alter(broker, ("retention.ms", 0, "x"), validate_only=True).error_code == ErrorCode.INVALID_CONFIG
+    assert overrides(broker) == {}
+
+
+def test_change_of_configs_needs_a_permission() -> None:
+    broker = VirtualBroker(access=[])
+    assert alter(broker, ("retention.ms", 0, "1")).error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    refused = alter(broker, name="0", resource_type=4)
+    assert refused.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+
+def test_messages_of_topics_are_kafkas(broker: VirtualBroker) -> None:
+    """Null after success; deleting a topic that is not there has a text."""
+    kind = messages.CreateTopicsRequest
+    topic = kind.CreatableTopic(name="new", num_partitions=1, replication_factor=1)
+    assert broker.client().ask(kind(topics=[topic])).topics[0].error_message is None
+    deletion = messages.DeleteTopicsRequest
+    states = [deletion.DeleteTopicState(name=name) for name in ("new", "other")]
+    first, second = broker.client().ask(deletion(topics=states)).responses
+    assert (first.error_message, second.error_message) == (
+        None,
+        "This server does not host this topic-partition.",
+    )
+
+
 def test_describe_producers(broker: VirtualBroker) -> None:
     data = batch(b"x", b"y", producer_id=5, producer_epoch=3, base_sequence=7)
     broker.client().ask(produce_request(broker, data))

@@ -49,6 +49,8 @@ PLACES = {
     "WriteTxnMarkers": {0: "markers.topics.partitions.error_code"},
     "TxnOffsetCommit": {0: "topics.partitions.error_code"},
     "DescribeConfigs": {0: "results.error_code"},
+    "AlterConfigs": {0: "responses.error_code"},
+    "IncrementalAlterConfigs": {0: "responses.error_code"},
     "CreatePartitions": {0: "results.error_code"},
     "DeleteGroups": {0: "results.error_code"},
     "DescribeProducers": {0: "topics.partitions.error_code"},
@@ -205,7 +207,7 @@ def test_fail_next_without_acks_closes_the_connection(broker: VirtualBroker) -> 
     ("api", "error", "times", "message"),
     [
         ("Produse", CODE, 1, "no API 'Produse': did you mean 'Produce'"),
-        ("zzz", CODE, 1, "one of AddOffsetsToTxn, AddPartitionsToTxn, AlterUser"),
+        ("zzz", CODE, 1, "one of AddOffsetsToTxn, AddPartitionsToTxn, AlterConfigs"),
         ("Produce", "NOT_ENOUGH_REPLICA", 1, "did you mean NOT_ENOUGH_REPLICAS"),
         ("Produce", "zzz", 1, "there is no error 'zzz'"),
         ("Produce", None, 1, "there is no error None"),
