@@ -268,7 +268,9 @@ class UnstableOffsetCommitError(RetriableError, code=88):
 
 
 class ProducerFencedError(ApplicationRecoverableError, code=90):
-    """A newer producer has the same transactional.id: close this one, or give each its own id."""
+    """A newer producer has taken over this one's id, as one with the same transactional.id does: close this
+    one, and give each a transactional.id of its own.
+    """
 
     fatal = True
 
@@ -293,7 +295,9 @@ class TopicAuthorizationError(AuthorizationError, code=29):
 
 
 class GroupAuthorizationError(AuthorizationError, code=30):
-    """The client may not commit offsets of the group: have an ACL added (Read), or use another principal."""
+    """The client may not use the group: have an ACL added (Read to be a member and to commit, Describe to
+    look at it, Delete to delete it or its offsets), or use another principal.
+    """
 
 
 class ClusterAuthorizationError(AuthorizationError, code=31):

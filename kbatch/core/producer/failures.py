@@ -85,6 +85,17 @@ def expiry_error(
     return error
 
 
+def refusal_of(code: int, words: str | None, *, is_transactional: bool) -> KafkaError:
+    """Return the error of a batch that the broker refused, with its words."""
+    text = shown(words)
+    if code == ErrorCode.PRODUCER_FENCED and not is_transactional:
+        text = text or (
+            "the broker knows a newer epoch of this producer's id, which no other producer has: its state is "
+            "wrong, or the broker's; create another producer"
+        )
+    return error_of(code, text)
+
+
 def errors_of(
     error: KafkaError, answer: Any, record_count: int
 ) -> tuple[KafkaError, dict[int, KafkaError] | None]:

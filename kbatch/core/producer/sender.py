@@ -29,7 +29,7 @@ from kbatch._native.send.produce_wire import AllAccepted
 from kbatch.core.client.backoff import NEVER_NS, NS_PER_MS
 from kbatch.core.client.cluster import Node, node_of
 from kbatch.core.producer.actions import Seal
-from kbatch.core.producer.failures import Failures, errors_of, expiry_error
+from kbatch.core.producer.failures import Failures, errors_of, expiry_error, refusal_of
 from kbatch.core.producer.idempotence import Idempotence, WithoutIdempotence
 from kbatch.core.producer.outcome import GONE_WITH_THE_TOPIC, ErrorOutcome, outcome_of
 from kbatch.core.producer.produce_attempt import ProduceAttempt
@@ -43,7 +43,6 @@ from kbatch.errors import (
     error_of,
     row_of,
 )
-from kbatch.errors.words import shown
 from kbatch.protocol import messages
 from kbatch.records import NO_TOPIC_ID
 from kbatch.unpatched import real_threading
@@ -588,7 +587,9 @@ class Sender:
             entry.batch.possibly_persisted = True
         elif row.possibly_persisted:
             self._note_unsure(entry)
-        self._handle_error(entry, code, error_of(code, shown(answer.error_message)), answer, now_ns)
+        is_transactional = self._config.transactional_id is not None
+        error = refusal_of(code, answer.error_message, is_transactional=is_transactional)
+        self._handle_error(entry, code, error, answer, now_ns)
 
     def _handle_error(
         self, entry: InFlight, code: int, error: KafkaError, answer: _PartitionAnswer | None, now_ns: int

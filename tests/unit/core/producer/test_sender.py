@@ -439,6 +439,16 @@ def test_D14_message_of_the_broker_is_the_error_text(text: Any, expected: Any) -
     assert default
 
 
+def test_fenced_producer_without_transactional_id_hears_nothing_of_one() -> None:
+    s = Sending().warmed()
+    s.send("b0")
+    s.answer(b0=90)
+    error = s.error("b0")
+    assert isinstance(error, errors.ProducerFencedError)
+    assert "transactional" not in str(error)
+    assert "create another producer" in str(error)
+
+
 # Nodes that are throttled, and those that are not heard of
 
 
