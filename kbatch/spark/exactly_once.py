@@ -397,9 +397,10 @@ def note_tasks(options: SinkOptions, app_id: str, version: int, tasks: int) -> N
 
 
 def _of_readers(settings: Mapping[str, object]) -> dict[str, object]:
-    """Return the settings of a producer that a client that reads has too."""
+    """Return the settings of a producer that a client has too that reads; this one only asks."""
     config = ProducerConfig(settings)
-    return {name: getattr(config, name.replace(".", "_")) for name in config.given if name in CONSUMER_KEYS}
+    given = {name: getattr(config, name.replace(".", "_")) for name in config.given if name in CONSUMER_KEYS}
+    return {**given, "fetch.max.wait.ms": 0}  # which must be below request.timeout.ms
 
 
 _there_until: dict[tuple[str, object], float] = {}

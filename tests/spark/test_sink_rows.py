@@ -371,6 +371,7 @@ def test_missing_topic_is_an_error_of_the_driver(
     with pytest.raises(ValueError, match=rf"option '{named}': there is no topic missing, and brokers do not"):
         check_topics(write._options)
     broker.create_topic("missing", 1)
+    write, _ = task(broker, **{named: "missing", "kafka.request.timeout.ms": "400"})
     check_topics(write._options)
 
 

@@ -25,6 +25,7 @@ from kbatch.errors import DataLossError
 from kbatch.spark.source import KbatchReader, read_range
 from kbatch.spark.source_offsets import OffsetRange
 from kbatch.spark.source_options import read_source_options
+from kbatch.spark.source_stream import KbatchStreamReader
 from tests.oracle.kafka import create_topic
 from tests.spark.sinks import PARTITIONS, FaultySource, Sink, killed_transformation, new_sink, numbers, read
 from tests.support.producing import until
@@ -332,6 +333,50 @@ def test_wrong_calls_name_the_remedy(spark: SparkSession, sink: Sink) -> None:
 
 
 # Streams
+
+
+def test_running_stream_reads_a_topic_that_was_created_again(embedded: Sink) -> None:
+    """From the offsets of its checkpoint on, as in Spark; driver and worker keep their readers."""
+    given = {"kafka.bootstrap.servers": embedded.brokers, "subscribe": embedded.topic}
+    options = read_source_options({**given, "startingOffsets": "earliest"}, streaming=True)
+    stream = KbatchStreamReader(options, pa.schema([("offset", pa.int64())]))
+
+    def batch(start: dict[str, dict[str, int]]) -> tuple[int, dict[str, dict[str, int]]]:
+        end = stream.latestOffset(start, stream.getDefaultReadLimit())
+        tasks = stream.partitions(start, end)
+        return sum(found.num_rows for task in tasks for found in stream.read(task)), end
+
+    produce(embedded, [(number % PARTITIONS, None, b"") for number in range(100)])
+    count, end = batch(stream.initialOffset())
+    assert count == 100
+    admin = AdminClient({"bootstrap.servers": embedded.brokers})
+    admin.delete_topics([embedded.topic])[embedded.topic].result()
+    create_topic(embedded.brokers, embedded.topic, PARTITIONS)
+    produce(embedded, [(number % PARTITIONS, None, b"") for number in range(400)])
+    count, end = batch(end)
+    assert (count, end) == (300, {embedded.topic: {str(each): 100 for each in range(PARTITIONS)}})
+    stream.stop()
+
+
+def test_repeated_batch_of_a_topic_that_is_shorter_now_is_data_loss(
+    embedded: Sink, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The offsets of a micro-batch in the checkpoint are older than the topic."""
+    produce(embedded, [(0, None, b"") for _ in range(10)])
+    given = {"kafka.bootstrap.servers": embedded.brokers, "assign": json.dumps({embedded.topic: [0]})}
+    start, end = ({embedded.topic: {"0": offset}} for offset in (4, 30))
+    text = "is to be read up to offset 30, but its log ends at 10"
+    for fails in ("true", "false"):
+        options = read_source_options({**given, "failOnDataLoss": fails}, streaming=True)
+        stream = KbatchStreamReader(options, pa.schema([("offset", pa.int64())]))
+        if fails == "true":
+            with pytest.raises(DataLossError, match=text):
+                stream.partitions(start, end)
+        else:
+            (task,) = stream.partitions(start, end)
+            assert sum(found.num_rows for found in stream.read(task)) == 6
+            assert text in caplog.text
+        stream.stop()
 
 
 @pytest.mark.parametrize(
