@@ -98,6 +98,7 @@ bench-compare bench-baseline: .venv/ready
 lint: .venv/ready
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/mypy tests/typing/programs.py
 
 clean:
 	rm -rf .venv build dist *.egg-info kbatch/_native/*/*.c kbatch/_native/*/*.so

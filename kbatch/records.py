@@ -333,8 +333,8 @@ class ShareRecord(NamedTuple):
     topic : str
     partition : int
     offset : int
-    key, value : Buffer or None
-    headers : tuple of (str, Buffer or None)
+    key, value : bytes or None
+    headers : tuple of (str, bytes or None)
     timestamp_ms : int or None
     timestamp_type : "create_time" or "log_append_time"
     leader_epoch : int
@@ -345,9 +345,9 @@ class ShareRecord(NamedTuple):
     topic: str
     partition: int
     offset: int
-    key: Any
-    value: Any
-    headers: tuple["Header", ...]
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
     timestamp_ms: int | None
     timestamp_type: str
     leader_epoch: int

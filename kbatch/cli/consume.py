@@ -294,7 +294,7 @@ class _Wanted:
         if self._counts:
             click.echo(sum(batch.num_rows for batch in passing))
             return
-        selected = (batch.select(list(self._columns)) for batch in passing)
+        selected: Iterator[pa.RecordBatch] = (batch.select(list(self._columns)) for batch in passing)
         if schema is None:
             from kbatch.cli.outputs import BINARY
 

@@ -184,7 +184,7 @@ class ColumnDeserializer:
     def _typeless_faults(self, column: pa.Array, where: Where) -> Mapping[int, str]:
         """Return the reason for each value: without a type, it cannot be read."""
         rows = np.flatnonzero(pc.is_valid(column).to_numpy(zero_copy_only=False))
-        return faults_of(rows, lambda row: TYPELESS) | self.unreadable(column, where)
+        return {**faults_of(rows, lambda row: TYPELESS), **self.unreadable(column, where)}
 
     def _replaced(
         self, values: pa.Array, column: pa.Array, faults: Mapping[int, str], where: Where

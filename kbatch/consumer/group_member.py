@@ -58,7 +58,7 @@ logger = logging.getLogger("kbatch.consumer")
 
 Partitions = Iterable[TopicPartition | tuple[str, int]]
 OnRebalance = Callable[[list[TopicPartition]], Awaitable[object] | object]
-OnCommit = Callable[[dict[TopicPartition, OffsetAndMetadata], BaseException | None], object]
+OnCommit = Callable[[dict[TopicPartition, OffsetAndMetadata], Exception | None], object]
 # What `commit` takes: what a poll has returned, records, or offsets.
 Committable = (
     Polled | ConsumerRecord | Iterable[ConsumerRecord] | Mapping[TopicPartition, int | OffsetAndMetadata]

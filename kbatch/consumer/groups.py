@@ -38,7 +38,7 @@ from kbatch.records import (
 
 if TYPE_CHECKING:
     from kbatch.config import ConsumerConfig
-    from kbatch.network.runtime import ClientRuntime
+    from kbatch.consumer.runtime import ReaderRuntime
 
 
 class Logs(Protocol):
@@ -58,11 +58,11 @@ class Groups:
     Parameters
     ----------
     reader : TopicReader
-    runtime : ClientRuntime
+    runtime : ReaderRuntime
         The reader's.
     """
 
-    def __init__(self, reader: Logs, runtime: ClientRuntime) -> None:
+    def __init__(self, reader: Logs, runtime: ReaderRuntime) -> None:
         self._reader = reader
         self._runtime = runtime
 

@@ -1,7 +1,10 @@
+from typing import final
+
 from typing_extensions import Buffer
 
 from kbatch._native.arrow.record_chunks import RecordChunk
 
+@final
 class TableDecoder:
     def __init__(self, *, check_crc: bool, partial: str, max_decompressed_bytes: int) -> None: ...
     def decode_bytes(self, data: Buffer) -> None: ...

@@ -1,8 +1,11 @@
+from typing import final
+
 from typing_extensions import Buffer
 
 Chunk = tuple[int, Buffer, Buffer]
 Encoded = tuple[int, Buffer, Buffer, Buffer, Buffer, list[Chunk]]
 
+@final
 class TableEncoder:
     def __init__(
         self,

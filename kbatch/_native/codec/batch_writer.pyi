@@ -56,7 +56,7 @@ class RecordBatchWriter:
 
 def encode(
     # Record, or (key, value[, headers[, timestamp_ms]])
-    records: Iterable[Record | tuple[Any, ...]],
+    records: Iterable[Record[Buffer] | tuple[Any, ...]],
     *,
     compression: str = "none",
     compression_level: int | None = None,

@@ -1,3 +1,6 @@
+from typing import final
+
+@final
 class CompressionRatioEstimator:
     def __init__(self) -> None: ...
     def estimate(self, topic: str, codec: str) -> float: ...

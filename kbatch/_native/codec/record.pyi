@@ -1,33 +1,36 @@
 from collections.abc import Iterable
-from typing import Literal, final
+from typing import Generic, Literal, final
 
-from typing_extensions import Buffer
+from typing_extensions import Buffer, TypeVar
 
+# The bytes of keys, values and headers: `bytes` of a record that was read, any buffer of one that was made.
+_Bytes = TypeVar("_Bytes", bound=Buffer, covariant=True, default=bytes)
 Header = tuple[str, Buffer | None]
 
-class Record:
-    offset: int
-    timestamp_ms: int | None
-    key: Buffer | None
-    value: Buffer | None
-    headers: tuple[Header, ...]
+class Record(Generic[_Bytes]):
     def __init__(
         self,
-        key: Buffer | None = None,
-        value: Buffer | None = None,
+        key: _Bytes | None = None,
+        value: _Bytes | None = None,
         headers: Iterable[Header] = (),
         timestamp_ms: int | None = None,
         offset: int = -1,
     ) -> None: ...
-    def __eq__(self, other: object) -> bool: ...
+    @property
+    def offset(self) -> int: ...
+    @property
+    def timestamp_ms(self) -> int | None: ...
+    @property
+    def key(self) -> _Bytes | None: ...
+    @property
+    def value(self) -> _Bytes | None: ...
+    @property
+    def headers(self) -> tuple[tuple[str, _Bytes | None], ...]: ...
+    def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
 
 @final
-class ConsumerRecord(Record):
-    topic: str
-    partition: int
-    leader_epoch: int
-    topic_id: bytes
+class ConsumerRecord(Record[bytes]):
     def __init__(
         self,
         topic: str,
@@ -41,5 +44,13 @@ class ConsumerRecord(Record):
         timestamp_type: Literal["create_time", "log_append_time"] = "create_time",
         topic_id: bytes = ...,
     ) -> None: ...
+    @property
+    def topic(self) -> str: ...
+    @property
+    def partition(self) -> int: ...
+    @property
+    def leader_epoch(self) -> int: ...
+    @property
+    def topic_id(self) -> bytes: ...
     @property
     def timestamp_type(self) -> Literal["create_time", "log_append_time"]: ...

@@ -75,12 +75,13 @@ def node_of(node_id: int, host: str, port: int, rack: str | None) -> Node:
 
 
 class PartitionMetadata(NamedTuple):
-    """A partition; -1 means an unknown leader or epoch. `replicas` are node ids."""
+    """A partition, with its number; -1 means an unknown leader or epoch. `replicas` are node ids."""
 
     leader: int
     leader_epoch: int
     error: ErrorCode
     replicas: tuple[int, ...] = ()
+    partition: int = -1
 
 
 class TopicMetadata(NamedTuple):
@@ -545,16 +546,20 @@ class Cluster:
         new = {partition.partition_index: partition for partition in answer.partitions}
         # a topic loses no partitions, so an answer with fewer is old
         count = max(max(new, default=-1) + 1, len(old) if has_id else 0)
-        missing = PartitionMetadata(-1, NO_EPOCH, ErrorCode.LEADER_NOT_AVAILABLE)
         partitions = []
         for index in range(count):
+            missing = PartitionMetadata(-1, NO_EPOCH, ErrorCode.LEADER_NOT_AVAILABLE, partition=index)
             partition = before = old[index] if index < len(old) else missing
             found = new.get(index)
             if found is not None:
                 epoch = found.leader_epoch if has_epochs else NO_EPOCH
                 if self._is_believed(entry, index, before, epoch, nodes):
                     partition = PartitionMetadata(
-                        found.leader_id, epoch, ErrorCode(found.error_code), tuple(found.replica_nodes)
+                        found.leader_id,
+                        epoch,
+                        ErrorCode(found.error_code),
+                        tuple(found.replica_nodes),
+                        index,
                     )
             if partition.leader not in nodes:
                 partition = partition._replace(leader=-1)

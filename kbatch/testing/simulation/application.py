@@ -45,7 +45,7 @@ class RecordOutcome(Protocol):
     def partition(self) -> int: ...
     def done(self) -> bool: ...
     def result(self) -> RecordMetadata: ...
-    def exception(self) -> BaseException | None: ...
+    def exception(self) -> Exception | None: ...
 
 
 class SentRecord:
@@ -351,8 +351,8 @@ class Application:
         if self._completions:
             self._call_next()
 
-    def _callback_of(self, record: SentRecord) -> Callable[[RecordMetadata, BaseException | None], None]:
-        def on_delivery(metadata: RecordMetadata, error: BaseException | None) -> None:
+    def _callback_of(self, record: SentRecord) -> Callable[[RecordMetadata, Exception | None], None]:
+        def on_delivery(metadata: RecordMetadata, error: Exception | None) -> None:
             record.called_count += 1
             assert record.delivery is not None
             if record.called_count > 1:

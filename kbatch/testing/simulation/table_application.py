@@ -243,7 +243,7 @@ class RowOutcome:
     def done(self) -> bool:
         return self.table.is_row_done(self.row)
 
-    def exception(self) -> BaseException | None:
+    def exception(self) -> Exception | None:
         return self.table.report.errors.get(self.row)
 
     def result(self) -> RecordMetadata:
@@ -326,7 +326,7 @@ class BatchedOutcome:
     def done(self) -> bool:
         return self._delivery.done()
 
-    def exception(self) -> BaseException | None:
+    def exception(self) -> Exception | None:
         return self._delivery.exception()
 
     def result(self) -> RecordMetadata:

@@ -189,7 +189,7 @@ def test_partition_that_is_none_is_refused(
 
 def test_partitions_for_a_topic(broker: Broker, producer: Producer) -> None:
     partitions = producer.partitions_for(TOPIC)
-    assert [partition.leader for partition in partitions] == [0, 0, 0]
+    assert [(each.partition, each.leader) for each in partitions] == [(0, 0), (1, 0), (2, 0)]
     with producing(broker, max_block_ms=100) as other, pytest.raises(KafkaTimeoutError):
         other.partitions_for("unknown")
 

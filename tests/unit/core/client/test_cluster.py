@@ -722,7 +722,7 @@ def test_replicas_are_known_and_outlive_a_new_leader() -> None:
     known = knowing(given)
     assert [each.replicas for each in known.snapshot.topics["t"].partitions] == [(1, 2), ()]
     known.update_leader("t", 0, 2, 4, NODES.values())
-    assert known.snapshot.topics["t"].partitions[0] == (2, 4, ErrorCode.NONE, (1, 2))
+    assert known.snapshot.topics["t"].partitions[0] == (2, 4, ErrorCode.NONE, (1, 2), 0)
 
 
 def test_topic_is_answered_although_it_may_still_appear() -> None:

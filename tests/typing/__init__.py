@@ -1,0 +1,1 @@
+"""Programs that only a type checker reads."""
