@@ -269,7 +269,7 @@ static inline kb_record_error kb_record_check_headers(const kb_record_view *reco
     return at == record->end ? KB_RECORD_OK : KB_RECORD_TRAILING;
 }
 
-/* True if the record's offset is one of its batch's. Its sum with the batch's base offset cannot wrap then. */
+/* True if the record's offset is one of its batch's. The sum with the base offset cannot wrap then. */
 KB_INLINE int kb_record_is_within(const kb_record_view *record, int32_t last_offset_delta) {
     return record->offset_delta >= 0 && record->offset_delta <= last_offset_delta;
 }

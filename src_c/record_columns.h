@@ -155,17 +155,14 @@ KB_INLINE kb_columns_status kb_columns_append_as(kb_record_columns *columns, kb_
     for (; index < cursor->count; index++) {
         const uint8_t *next = at;
         int64_t row = c.row_count;
-        if (KB_UNLIKELY(cursor->error = kb_record_get(&next, end, &r))) {
-            status = KB_COLUMNS_CORRUPT;
+        if (KB_UNLIKELY(cursor->error = kb_record_get(&next, end, &r)))
             break;
-        }
         /* header and record may disagree: the sum may wrap, but not into the offsets that are wanted; that of
          * the timestamps below wraps as Java's does */
         uint64_t offset = base_offset + (uint64_t)(int64_t)r.offset_delta;
         if (KB_UNLIKELY(offset - first > span)) {
             if (!kb_record_is_within(&r, cursor->last_offset_delta)) {
                 cursor->error = KB_RECORD_OUTSIDE;
-                status = KB_COLUMNS_CORRUPT;
                 break;
             }
             at = next;
@@ -206,11 +203,9 @@ KB_INLINE kb_columns_status kb_columns_append_as(kb_record_columns *columns, kb_
     cursor->index = index;
     cursor->next_offset = (int64_t)next_offset;
     *columns = c;
-    if (status == KB_COLUMNS_DONE && at != end) {
+    if (status == KB_COLUMNS_DONE && !cursor->error && at != end)
         cursor->error = KB_RECORD_TRAILING;
-        return KB_COLUMNS_CORRUPT;
-    }
-    return status;
+    return cursor->error ? KB_COLUMNS_CORRUPT : status;
 }
 
 static inline void kb_columns_fill_epoch(kb_record_columns *columns, int64_t row, int32_t leader_epoch) {
