@@ -227,7 +227,7 @@ LAYERS = (
             "partitions, and in how much memory**; each error code and what follows, as a table",
             "positions partition_state leader_requests": "where reading goes on if the log does not have a "
             "position; the states of a partition, as a table; ListOffsets, OffsetForLeaderEpoch",
-            "topic_listing": "the topics that a pattern matches",
+            "pattern_topics": "the topics that a pattern matches",
             "group_engine membership consumer_membership classic_membership member_state commits "
             "share_engine share_membership share_fetcher share_session share_outcome": "**what a member does "
             "next**, by KIP-848, by the classic protocol, and in a share group (KIP-932); commits",

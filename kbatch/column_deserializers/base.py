@@ -97,12 +97,12 @@ class ColumnDeserializer:
         """
         with self._inferring:
             if self.data_type is None:
-                column, wheres = self._readable_sample(bytes_column(sample), where)
-                if len(column):
-                    self.data_type = self.inferred(column, wheres)
+                sample, where = self._readable_sample(bytes_column(sample), where)
+                if len(sample):
+                    self.data_type = self.inferred(sample, where)
 
     def _readable_sample(self, column: pa.Array, where: Where) -> tuple[pa.Array, Where]:
-        """Return the first `sample_rows` values that can be read."""
+        """Return values that can be read: the first `sample_rows` of them, and perhaps some more."""
         masks: list[pa.Array] = []
         missing = self.sample_rows
         for first in range(0, len(column), PIECE_ROWS):
@@ -110,10 +110,8 @@ class ColumnDeserializer:
             missing -= masks[-1].true_count
             if missing <= 0:
                 break
-        mask = pa.concat_arrays(
-            [*masks, pa.array([False] * (len(column) - sum(map(len, masks))), pa.bool_())]
-        )
-        return column.filter(mask), where.filtered(mask)
+        mask = pa.concat_arrays([*masks, pa.array([], pa.bool_())])
+        return column.slice(0, len(mask)).filter(mask), where.piece(0, len(mask)).filtered(mask)
 
     def readable(self, column: pa.Array, where: Where) -> pa.Array:
         """Return which values are there and can be read, while there is no type, as a mask."""

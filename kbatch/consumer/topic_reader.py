@@ -736,7 +736,7 @@ class TopicReader(ReadingClient):
         if projection.missing_types:
             self._learn_types(projection, checked_ranges(ranges), on_data_loss, topic_ids)
         decode = partial(_batches_of, projection, batch_rows)
-        # one worker after the other, as long as values have yet to say a type
+        # with one worker, if values have yet to say a type, the first ones do
         threads = 1 if projection.missing_types else self.config.kbatch_decode_threads or decoder_count()
         reading = self._start(ranges, decode, on_data_loss, topic_ids, progress, threads=threads)
         reading.schema = projection.schema

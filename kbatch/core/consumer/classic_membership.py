@@ -50,7 +50,7 @@ from kbatch.core.consumer.membership import (
     HeartbeatClock,
     check_partitions,
 )
-from kbatch.core.consumer.topic_listing import TopicListing
+from kbatch.core.consumer.pattern_topics import PatternTopics
 from kbatch.errors import (
     ROWS,
     ErrorCode,
@@ -192,7 +192,7 @@ class ClassicMembership:
         # what the member wants, and wanted when it joined
         self._topics: frozenset[str] = frozenset()
         self._joined_topics: frozenset[str] = frozenset()
-        self._listing: TopicListing | None = None
+        self._listing: PatternTopics | None = None
         # this rebalance
         self._request = AnyNodeRequest(GROUP_LANE)  # JoinGroup and SyncGroup
         self._reason = ""
@@ -233,7 +233,7 @@ class ClassicMembership:
         self._topics = subscription.topics
         self._listing = None
         if subscription.pattern is not None:
-            self._listing = TopicListing(
+            self._listing = PatternTopics(
                 subscription.pattern, self._coordinator, self._config, self._take_topics
             )
 

@@ -35,7 +35,7 @@ from kbatch.core.consumer.member_state import (
     MemberState,
 )
 from kbatch.core.consumer.membership import REMOVED, HeartbeatClock, assigned
-from kbatch.core.consumer.topic_listing import TopicListing
+from kbatch.core.consumer.pattern_topics import PatternTopics
 from kbatch.errors import (
     ErrorCode,
     IllegalStateError,
@@ -94,7 +94,7 @@ class ConsumerMembership:
         )
         self._member_id = context.new_member_id
         self._topics: frozenset[str] = frozenset()  # that it wants, as far as a pattern's are known
-        self._listing: TopicListing | None = None
+        self._listing: PatternTopics | None = None
         self._epoch = JOINS
         self._is_in_group = False  # as far as is known, from the first heartbeat on
         # the target by topic ids, whether the coordinator waits for what the member makes of it, and whether
@@ -151,7 +151,7 @@ class ConsumerMembership:
         if pattern is None:
             self._topics = subscription.topics
         else:
-            self._listing = TopicListing(pattern, self._coordinator, context.config, self._take_topics)
+            self._listing = PatternTopics(pattern, self._coordinator, context.config, self._take_topics)
         if self.state is MemberState.UNSUBSCRIBED:
             self._join(now_ns)
         else:

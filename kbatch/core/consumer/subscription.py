@@ -16,7 +16,7 @@ class Subscription(NamedTuple):
     topics : frozenset[str]
         Empty with a pattern.
     pattern : str | None
-        A valid regular expression of Python's `re` that matches whole names (TopicListing).
+        A valid regular expression of Python's `re` that matches whole names (PatternTopics).
     """
 
     topics: frozenset[str] = frozenset()

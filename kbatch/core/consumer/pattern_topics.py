@@ -1,4 +1,4 @@
-"""TopicListing: which of the cluster's topics a pattern matches, for a member of either protocol.
+"""PatternTopics: which of the cluster's topics a pattern matches, for a member of either protocol.
 
 Theory of operation. The member lists the names of all topics as often as metadata are due, and matches them
 itself, as Java's clients do with a Pattern. KIP-848's coordinator could match patterns, too, but in another
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kbatch.core.consumer.group_coordinator import GroupCoordinator
 
 
-class TopicListing:
+class PatternTopics:
     """The topics of a pattern.
 
     Parameters
