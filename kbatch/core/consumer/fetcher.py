@@ -19,6 +19,7 @@ answers).
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -30,6 +31,7 @@ from kbatch.core.client.any_node_request import SHORTEST_DELAY_NS
 from kbatch.core.client.backoff import NEVER_NS, NS_PER_MS, ExponentialBackoff
 from kbatch.core.client.cluster import node_of
 from kbatch.core.client.connection import MAX_FRAME_BYTES
+from kbatch.core.client.lasting_faults import LastingFaults
 from kbatch.core.consumer.budget import Budget, FrameShare
 from kbatch.core.consumer.fetch_attempt import FIRST_VERSION_BY_TOPIC_ID, FetchAttempt
 from kbatch.core.consumer.fetch_outcome import FetchOutcome, outcome_of
@@ -64,11 +66,15 @@ if TYPE_CHECKING:
     from kbatch.core.consumer.fetch_metrics import FetchMetrics
     from kbatch.records import TopicPartition
 
+logger = logging.getLogger(__name__)
+
 FETCH_LANE = 1
 # The first versions with sessions, and with a comparison of epochs.
 FIRST_VERSION_WITH_SESSIONS, FIRST_VERSION_WITH_EPOCHS = 7, 12
 # An answer has headers around the records, which the largest frame must hold too.
 MAX_REQUEST_BYTES = MAX_FRAME_BYTES - (1 << 20)
+# An error that a partition has for so long is logged. One without another error for longer is over.
+LASTING_NS, FORGOTTEN_NS = 10_000 * NS_PER_MS, 60_000 * NS_PER_MS
 SESSION_ERRORS = (
     ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
     ErrorCode.INVALID_FETCH_SESSION_EPOCH,
@@ -130,6 +136,9 @@ class Fetcher:
         self._frames = frames
         self._results = results
         self._metrics = metrics
+        self._faults = LastingFaults(logger)
+        # the times of the first and the last error of partitions whose last answer was an error
+        self._failing_ns: dict[TopicPartition, tuple[int, int]] = {}
         self._unobserved: deque[Callable[[], object]] = deque()
         self._reads_committed = config.isolation_level == "read_committed"
         self._sessions: dict[int, FetchSession] = {}
@@ -427,6 +436,8 @@ class Fetcher:
         self, state: PartitionState, part: Any, attempt: FetchAttempt, now_ns: int
     ) -> Fetched | None:
         """Take a partition's part of an answer, which is without an error. Return its records, if any."""
+        if state.partition in self._failing_ns:
+            self._note_fetched(state.partition, now_ns)
         is_diverging = part.diverging_epoch != NO_EPOCH or part.diverging_end_offset != -1
         if is_diverging:
             state.back_off(self._backoff, now_ns, at_once=TURNS_AT_ONCE)
@@ -522,6 +533,8 @@ class Fetcher:
         """Take an error of a partition. `is_hinted`: the answer names a newer leader, asked at once."""
         was_replica, state.replica_id = attempt.node_id == state.replica_id, -1
         outcome = outcome_of(code)
+        if outcome is not FetchOutcome.FAIL:
+            self._note_failing(state.partition, code, now_ns)
         if outcome is FetchOutcome.FAIL:
             self._positions.fail(state, error_of(code, f"{state.partition}: {row_of(code).doc}"))
         elif outcome is FetchOutcome.RETRY and not is_hinted:
@@ -531,6 +544,24 @@ class Fetcher:
             state.back_off(self._backoff, now_ns, at_once=TURNS_AT_ONCE)
             if outcome is FetchOutcome.RESET and not was_replica:
                 self._positions.handle_out_of_range(state, now_ns)
+
+    def _note_failing(self, partition: TopicPartition, code: int, now_ns: int) -> None:
+        """Log an error that lasts, once a topic; leaders that move and replicas that lag take less."""
+        since_ns, last_ns = self._failing_ns.get(partition, (now_ns, now_ns))
+        if now_ns - last_ns > FORGOTTEN_NS:
+            since_ns = now_ns
+        self._failing_ns[partition] = since_ns, now_ns
+        if now_ns - since_ns >= LASTING_NS:
+            text = f"no records come of {partition}: {ErrorCode(code)} ({row_of(code).doc})"
+            self._faults.note(partition.topic, text, now_ns)
+
+    def _note_fetched(self, partition: TopicPartition, now_ns: int) -> None:
+        """Note that a partition that failed does not fail."""
+        del self._failing_ns[partition]
+        topic = partition.topic
+        lasting = (at for at, (_, last_ns) in self._failing_ns.items() if now_ns - last_ns <= FORGOTTEN_NS)
+        if not any(at.topic == topic for at in lasting):
+            self._faults.end(topic, f"topic {topic}: all partitions can be read again", now_ns)
 
 
 def _topics(named: Mapping[TopicPartition, Wanted]) -> list[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 from datetime import timedelta
 from typing import Any
@@ -1339,6 +1340,43 @@ def _disturb(r: Reading, choices: random.Random, fault: str, partition: TopicPar
         r.faults.fail_next("Fetch", choices.choice(["UNKNOWN_SERVER_ERROR", "KAFKA_STORAGE_ERROR"]), 2)
     elif fault == "session":
         r.faults.fail_next("Fetch", "INVALID_FETCH_SESSION_EPOCH", 1)
+
+
+@pytest.mark.parametrize("code", [-1, 6, 1234])
+def test_partition_that_cannot_be_fetched_for_long_is_a_warning(
+    code: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The broker's defect, a leader that is none, an unknown code: poll() waits, and the log says why."""
+    caplog.set_level(logging.INFO, "kbatch.core.consumer")
+    r = Reading()
+    fill(r, 3)
+    is_failing = True
+
+    def answer(request: Any) -> Any:
+        if not is_failing or not request.topics:
+            return None
+        kind = messages.FetchResponse
+        topic = request.topics[0]
+        parts = [
+            kind.PartitionData(partition_index=each.partition, error_code=code) for each in topic.partitions
+        ]
+        return kind(responses=[kind.FetchableTopicResponse(topic_id=topic.topic_id, partitions=parts)])
+
+    r.faults.intercept("Fetch", answer)
+    r.read(partitions_of(1)[0], start=Start(0))
+    r.advance(5_000)
+    assert not caplog.records
+    r.advance(55_000)
+    is_failing = False
+    r.advance(10_000)
+    assert r.offsets() == [0, 1, 2]
+    begun, ended = caplog.records
+    assert begun.levelno == logging.WARNING
+    assert begun.getMessage().startswith(f"no records come of {TOPIC}-0: ")
+    assert (ended.levelno, ended.getMessage().partition(", ")[0]) == (
+        logging.INFO,
+        f"topic {TOPIC}: all partitions can be read again",
+    )
 
 
 def test_failed_partition_does_not_stop_others() -> None:
