@@ -168,7 +168,7 @@ class Coordinator:
             for each in topic.partitions:
                 refusal = ErrorCode.UNKNOWN_TOPIC_ID if name is None else code
                 if refusal is None:
-                    self.committed[TopicPartition(name, each.partition_index)] = OffsetAndMetadata(
+                    self.committed[TopicPartition(name or "", each.partition_index)] = OffsetAndMetadata(
                         each.committed_offset,
                         each.committed_metadata,
                         each.committed_leader_epoch,

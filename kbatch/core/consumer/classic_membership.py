@@ -62,7 +62,7 @@ from kbatch.errors import (
 )
 from kbatch.errors.words import shown
 from kbatch.protocol import messages
-from kbatch.records import ConsumerGroupMetadata
+from kbatch.records import NO_TOPIC_ID, ConsumerGroupMetadata
 
 if TYPE_CHECKING:
     from kbatch.core.client.connections import Response
@@ -270,6 +270,9 @@ class ClassicMembership:
         # the answer to JoinGroup or SyncGroup will say more
         if generation == self.identity.generation_id and self._state in (STABLE, PREPARING, LEAVING):
             self._take_refusal("OffsetCommit", code, now_ns)
+
+    def topic_id_of(self, partition: TopicPartition) -> bytes:
+        return NO_TOPIC_ID
 
     def topics(self) -> Collection[str]:
         return self._topics | {topic for each in self._members.values() for topic in each.topics}

@@ -110,16 +110,19 @@ class CommittedLookup(Call):
     ----------
     answer : dict[TopicPartition, OffsetAndMetadata]
         The offsets, if it is done without an error; without partitions that have none.
+    topic_ids : Mapping[TopicPartition, bytes]
+        The ids of topics of which offsets are wanted; else they are those that metadata name.
     """
 
     __slots__ = ("answer", "created_ns", "deadline_ns", "last_error", "partitions", "pending", "then",
-                 "timeout_ms")  # fmt: skip
+                 "timeout_ms", "topic_ids")  # fmt: skip
 
     def __init__(self, partitions: Iterable[TopicPartition], *, timeout_ms: int | None = None) -> None:
         super().__init__("committed")
         self.partitions = set(partitions)  # without those that have an answer
         self.timeout_ms = timeout_ms
         self.answer: dict[TopicPartition, OffsetAndMetadata] = {}
+        self.topic_ids: Mapping[TopicPartition, bytes] = {}
         self.created_ns = 0
         self.deadline_ns = NEVER_NS
         self.last_error: KafkaError | None = None
@@ -459,7 +462,9 @@ class Commits:
             version = self._coordinator.version_of(call.pending, kind, now_ns)
             if version is None:
                 return
-            known = {each: topic_id_of(each.topic) for each in sorted(call.partitions)}
+            known = {
+                each: call.topic_ids.get(each) or topic_id_of(each.topic) for each in sorted(call.partitions)
+            }
             by_id = {each: topic_id for each, topic_id in known.items() if topic_id != NO_TOPIC_ID}
             if version <= LAST_VERSION_WITH_NAMES:
                 by_id.clear()

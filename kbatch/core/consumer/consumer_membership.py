@@ -44,7 +44,7 @@ from kbatch.errors import (
 )
 from kbatch.errors.words import shown
 from kbatch.protocol import messages
-from kbatch.records import ConsumerGroupMetadata, TopicPartition
+from kbatch.records import NO_TOPIC_ID, ConsumerGroupMetadata, TopicPartition
 
 if TYPE_CHECKING:
     from kbatch.core.client.connections import Response
@@ -127,6 +127,9 @@ class ConsumerMembership:
     def is_out(self) -> bool:
         is_over = self.state in (MemberState.UNSUBSCRIBED, MemberState.FATAL)
         return is_over and self._ownership.is_released
+
+    def topic_id_of(self, partition: TopicPartition) -> bytes:
+        return self._ids.get(partition, NO_TOPIC_ID)
 
     def topics(self) -> Iterable[str]:
         return self._topics

@@ -247,7 +247,7 @@ class ReadingEngine(ClientEngine):
             if old is not None:
                 end = old.end_offset if end_offset is None else end_offset
                 new = PartitionState(partition, generation, start, end, old.reset, now_ns)
-                new.is_paused = old.is_paused
+                new.is_paused, new.assigned_id = old.is_paused, old.assigned_id
                 self._begin(new, now_ns)
 
         self.submit(seek)

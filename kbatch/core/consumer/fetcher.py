@@ -198,6 +198,9 @@ class Fetcher:
         snapshot = self._cluster.snapshot
         known = snapshot.topics.get(topic)
         topic_id = NO_TOPIC_ID if known is None else known.topic_id
+        if NO_TOPIC_ID not in (topic_id, state.assigned_id) and topic_id != state.assigned_id:
+            self._cluster.request_update(now_ns)  # which are old, or else the group takes it back
+            return -1
         is_other = topic_id not in (NO_TOPIC_ID, state.topic_id)
         if is_other and not self._positions.accept_topic(state, topic_id, now_ns):
             self._look_again(max(state.created_ns + TOPIC_PATIENCE_NS, now_ns))

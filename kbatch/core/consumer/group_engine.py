@@ -18,7 +18,7 @@ After org.apache.kafka.clients.consumer.internals.AsyncKafkaConsumer and Consume
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Unpack
 
@@ -413,6 +413,8 @@ class GroupEngine(MemberEngine):
         for partition in step.partitions:
             self._close([partition])
             state = PartitionState(partition, step.number, COMMITTED, NO_END, self._default_reset, now_ns)
+            if self._membership is not None:
+                state.assigned_id = self._membership.topic_id_of(partition)
             self._fetcher.partitions[partition] = state
             self._cluster.want(partition.topic, now_ns)
             self._metrics.assigned(state)
@@ -461,14 +463,18 @@ class GroupEngine(MemberEngine):
             return
         self._looking_up = [each for each in self._looking_up if each not in states]
         call = CommittedLookup(state.partition for state in states)
+        call.topic_ids = {
+            each.partition: each.assigned_id for each in states if each.assigned_id != NO_TOPIC_ID
+        }
         if group_id is None:
             call.partitions.clear()  # which have none
             self._take_committed(states, call, now_ns)
         else:
             self._commits.look_up(call, now_ns, partial(self._take_committed, states))
 
-    def _take_committed(self, states: Iterable[PartitionState], call: CommittedLookup, now_ns: int) -> None:
+    def _take_committed(self, states: Collection[PartitionState], call: CommittedLookup, now_ns: int) -> None:
         """Begin to read the partitions that have an answer."""
+        call.partitions -= {each.partition for each in states if each.state is not FetchState.LOOKING_UP}
         open_ones = call.partitions if call.error is None else ()
         waiting = [
             each for each in states if each.state is FetchState.LOOKING_UP and each.partition not in open_ones

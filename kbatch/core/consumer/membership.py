@@ -39,7 +39,6 @@ UNSETTLED_BEATS, UNSETTLED_INTERVALS = 5, 2
 # Heartbeats are no more frequent, whatever the coordinator's interval is.
 SHORTEST_INTERVAL_NS = 100 * NS_PER_MS
 
-
 class Rebalance(NamedTuple):
     """A step of a rebalance, for the program.
 
@@ -310,6 +309,9 @@ class Membership(Protocol):
         """Take note that the coordinator has refused a commit of `generation`: UNKNOWN_MEMBER_ID,
         ILLEGAL_GENERATION, FENCED_INSTANCE_ID, STALE_MEMBER_EPOCH or REBALANCE_IN_PROGRESS.
         """
+
+    def topic_id_of(self, partition: TopicPartition) -> bytes:
+        """Return the id of the topic that is assigned with a partition; NO_TOPIC_ID if that is a name's."""
 
     def topics(self) -> Iterable[str]:
         """Return the topics whose metadata it needs."""

@@ -160,6 +160,9 @@ class PartitionState(Retried):
         The leader epoch in which brokers without KIP-595 have confirmed the position; NO_EPOCH.
     topic_id : bytes
         The id of the topic that is read.
+    assigned_id : bytes
+        The id of the topic that the group has assigned: no other one is read. NO_TOPIC_ID if that is a
+        name's, or the program has chosen the partition.
     is_topic_given, is_topic_sure : bool
         True if the start has named the id; True if the position is known to be of the topic of that id.
     in_flight : object | None
@@ -183,6 +186,7 @@ class PartitionState(Retried):
     """
 
     __slots__ = (
+        "assigned_id",
         "backlog_bytes",
         "checked_epoch",
         "created_ns",
@@ -240,6 +244,7 @@ class PartitionState(Retried):
         self.last_epoch = NO_EPOCH
         self.checked_epoch = NO_EPOCH
         self.topic_id = start.topic_id if isinstance(start, Start) else NO_TOPIC_ID
+        self.assigned_id = NO_TOPIC_ID
         self.is_topic_given = self.topic_id != NO_TOPIC_ID
         self.is_topic_sure = not self.is_topic_given
         self.in_flight: object | None = None

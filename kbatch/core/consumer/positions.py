@@ -94,6 +94,8 @@ class Positions:
         """
         if isinstance(start, Start) and start.topic_id != NO_TOPIC_ID:
             state.topic_id, state.is_topic_given, state.is_topic_sure = start.topic_id, True, False
+        elif state.assigned_id != NO_TOPIC_ID:
+            state.topic_id = state.assigned_id
         else:
             state.topic_id = self._cluster.snapshot.topic_id(state.partition.topic)
         if isinstance(start, Start):

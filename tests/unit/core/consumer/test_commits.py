@@ -595,6 +595,22 @@ def test_committed_offset_of_another_topic_does_not_count(versions: dict[int, tu
     assert state is not None and state.topic_id == r.broker.topic_id(TOPIC)
 
 
+def test_assigned_topic_is_not_read_as_another_of_its_name() -> None:
+    """The coordinator assigns topics by their ids: another member may have the new one."""
+    r = member(A, metadata_max_age_ms=500)
+    r.put(b"old", partition=A)
+    r.live(1000)
+    old = r.broker.topic_id(TOPIC)
+    create_again(r)
+    r.put(b"new", partition=A)
+    requests = len(r.requests("Metadata"))
+    r.live(5000)
+    state = r.engine.reading(A)
+    assert state is not None and (state.topic_id, state.assigned_id) == (old, old)
+    assert [value for _, value in r.values[A]] == [b"old"] and not r.moves and not r.errors
+    assert len(r.requests("Metadata")) - requests < 50, "metadata are asked for again, with a back-off"
+
+
 def test_look_up_of_a_deleted_topic_asks_for_its_name_at_last() -> None:
     r = member(allow_auto_create_topics=False)
     create_again(r)
