@@ -39,6 +39,7 @@ UNSETTLED_BEATS, UNSETTLED_INTERVALS = 5, 2
 # Heartbeats are no more frequent, whatever the coordinator's interval is.
 SHORTEST_INTERVAL_NS = 100 * NS_PER_MS
 
+
 class Rebalance(NamedTuple):
     """A step of a rebalance, for the program.
 

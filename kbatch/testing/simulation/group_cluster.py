@@ -33,6 +33,7 @@ class GroupCluster(SimulatedCluster):
     """
 
     def __init__(self, world: Ground, ledger: GroupLedger) -> None:
+        self._labels: dict[bytes, str] = {}
         super().__init__(world)
         self.ledger = ledger
         self._offsets: dict[TopicPartition, tuple[int, int]] = {}
@@ -40,6 +41,28 @@ class GroupCluster(SimulatedCluster):
     @property
     def coordinators(self) -> Coordinators:
         return self.state.coordinators
+
+    # Topics
+
+    def create_topic(self, name: str, count: int) -> None:
+        super().create_topic(name, count)
+        before = sum(known == name for known in self._names.values()) - 1
+        self._labels[self.state.cluster.topics[name].topic_id] = f"{name}#{before}" if before else name
+
+    def delete_topic(self, name: str) -> None:
+        topic = self.state.cluster.topics[name]
+        for partition in topic.partitions:
+            self.ledger.log(self.log_of(topic.topic_id, partition.index)).is_deleted = True
+        super().delete_topic(name)
+
+    def log_of(self, topic_id: bytes, index: int) -> TopicPartition:
+        """Return the partition as the ledger knows it: a topic that was made anew has a name of its own."""
+        return TopicPartition(self._labels[topic_id], index)
+
+    def log_now(self, partition: TopicPartition) -> TopicPartition | None:
+        """Return the partition that has the name now, as the ledger knows it; None while there is none."""
+        topic = self.state.cluster.topics.get(partition.topic)
+        return None if topic is None else self.log_of(topic.topic_id, partition.partition)
 
     # Requests
 
@@ -53,8 +76,8 @@ class GroupCluster(SimulatedCluster):
         """Tell the ledger of offsets that a request has committed."""
         is_late = self.serving is not None and not self.serving.is_open
         stored = self.coordinators.offsets.committed_of(GROUP)
-        for (topic, index), (number, offset) in stored.items():
-            partition = TopicPartition(topic, index)
+        for (_, index), (number, offset) in stored.items():
+            partition = self.log_of(offset.topic_id, index)
             if self._offsets.get(partition, (-1, -1))[0] != number:
                 self._offsets[partition] = (number, offset.offset)
                 self.world.trace("   %s is committed at %d", partition, offset.offset)
@@ -136,5 +159,5 @@ class GroupCluster(SimulatedCluster):
             return
         is_clean = offset >= partition.log.high_watermark
         super().fail_over(partition, node_id, offset)
-        place = TopicPartition(partition.topic.name, partition.index)
+        place = self.log_of(partition.topic.topic_id, partition.index)
         self.ledger.cut(place, partition.log.log_end_offset, is_clean=is_clean)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from kbatch.errors import ErrorCode
 from kbatch.protocol import codec, messages
-from kbatch.records import TopicPartition
 from kbatch.testing.broker.group_members import Group
 from kbatch.testing.broker.state import Connection
 from kbatch.testing.simulation.fate import NAMES, Fate
@@ -96,7 +95,23 @@ class GroupFaults(WorldFaults):
     def _any_topic(self) -> Any:
         """Return a topic; the logs of internal ones lose nothing, since coordinators keep their state."""
         topics = self.world.cluster.state.cluster.topics
-        return topics[self._random.choice(self.world.topics())]
+        return topics[self._random.choice([each for each in self.world.topics() if each in topics])]
+
+    def _recreate(self) -> None:
+        """Delete a topic, and make it anew after a while; another one stays."""
+        cluster = self.world.cluster
+        if cluster.missing or len(self.world.topics()) < 2:
+            return
+        topic = self._any_topic()
+        count = max(1, len(topic.partitions) + self._random.randrange(-2, 3))
+        self.world.trace("!! %s is deleted", topic.name)
+        cluster.delete_topic(topic.name)
+
+        def create() -> None:
+            self.world.trace("!! %s is made anew with %d partitions", topic.name, count)
+            cluster.create_topic(topic.name, count)
+
+        self._for_a_while(self._random.choice((1, 500, 3000, 10_000)), create)
 
     def _move_coordinator(self) -> None:
         cluster = self.world.cluster
@@ -118,7 +133,7 @@ class GroupFaults(WorldFaults):
     def _trim(self) -> None:
         """Delete the beginning of a log, as by retention."""
         partition = self._any_partition()
-        place = TopicPartition(partition.topic.name, partition.index)
+        place = self.world.cluster.log_of(partition.topic.topic_id, partition.index)
         offset = self._random.randint(partition.log.log_start_offset, partition.log.high_watermark)
         self.world.trace("!! %s loses what is before %d", place, offset)
         self.world.cluster.change(partition.log.delete_records_before, offset)
@@ -185,4 +200,5 @@ READER_HAPPENINGS: Mapping[str, Callable[[Any], None]] = {
     "move_coordinator": GroupFaults._move_coordinator,
     "end_sessions": GroupFaults._end_sessions,
     "trim": GroupFaults._trim,
+    "remake": GroupFaults._recreate,
 }

@@ -61,15 +61,17 @@ class WrittenLog:
         The records before were deleted.
     is_torn : bool
         An unclean election has replaced records that readers may have got.
+    is_deleted : bool
+        The topic was deleted: nobody has to read the rest.
     """
 
-    __slots__ = ("_offsets", "_records", "is_torn", "start")
+    __slots__ = ("_offsets", "_records", "is_deleted", "is_torn", "start")
 
     def __init__(self) -> None:
         self._offsets: list[int] = []
         self._records: list[WrittenRecord] = []
         self.start = 0
-        self.is_torn = False
+        self.is_torn = self.is_deleted = False
 
     def add(self, offset: int, record: WrittenRecord) -> None:
         self._offsets.append(offset)
@@ -191,6 +193,7 @@ class GroupLedger:
         return [
             (partition, offset, number)
             for partition, log in self.logs.items()
+            if not log.is_deleted
             for offset, number in log.visible(log.start, END, committed=self._reads_committed)
             if number not in self.got
         ]

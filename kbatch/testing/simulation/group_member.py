@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from kbatch.config import ConsumerConfig
 from kbatch.core.consumer.group_engine import GroupEngine
 from kbatch.metrics import CONSUMER_METRICS, COORDINATOR_METRICS, MetricsRegistry
-from kbatch.records import TopicPartition
+from kbatch.records import NO_TOPIC_ID, TopicPartition
 from kbatch.testing.simulation.cluster import BOOTSTRAP, PORT
 from kbatch.testing.simulation.group_cluster import GROUP
 from kbatch.testing.simulation.group_options import SESSION_MS
@@ -211,16 +211,24 @@ class Member:
         """What the engine or the program thinks its own."""
         return self.engine.owned | self.program.tenures.keys()
 
+    def _assigned_id(self, partition: TopicPartition) -> bytes:
+        """Return the id of the topic that the group has assigned: one of the same name is another one."""
+        membership = self.engine._membership
+        return NO_TOPIC_ID if membership is None else membership.topic_id_of(partition)
+
     def has_read(self, partition: TopicPartition, end: int) -> bool:
         """True if the program has all of a partition, and has committed what it has."""
         tenure, state = self.program.tenures.get(partition), self.engine.reading(partition)
         if tenure is None or state is None or tenure.results or self.results or state.fetch_offset < end:
             return False
+        place = self.cluster.log_now(partition)
+        if place is None or tenure.place not in (None, place):
+            return False
         # A committed offset may be of before an unclean election, which the next Fetch finds out.
         fetched_ns = tenure.since_ns + (self.config.fetch_max_wait_ms + 2000) * MS
-        if self.world.ledger.log(partition).is_torn and self.schedule.now_ns < fetched_ns:
+        if self.world.ledger.log(place).is_torn and self.schedule.now_ns < fetched_ns:
             return False
-        committed, position = self.world.ledger.committed(partition), tenure.position
+        committed, position = self.world.ledger.committed(place), tenure.position
         if position < 0:  # it began at the end
             return committed in (None if self.world.readers.reset == "latest" or end == 0 else end, end)
         return committed == position == end
@@ -228,7 +236,8 @@ class Member:
     def place(self, partition: TopicPartition) -> str:
         """Return how far it is, for an error."""
         tenure, state = self.program.tenures.get(partition), self.engine.reading(partition)
-        committed = self.world.ledger.committed(partition)
+        place = self.cluster.log_now(partition)
+        committed = None if place is None else self.world.ledger.committed(place)
         position = None if tenure is None else tenure.position
         return f"position {position}, committed {committed}, {state!r}, {len(self.results)} results"
 
@@ -238,6 +247,11 @@ class Member:
             return
         for other in others:
             assert isinstance(other, Member)
-            both = mine & other.owned
+            both = {
+                each
+                for each in mine & other.owned
+                if NO_TOPIC_ID in (ids := {self._assigned_id(each), other._assigned_id(each)})
+                or len(ids) == 1
+            }
             if both and all(self.cluster.counts(*each.identity()) for each in (self, other)):
                 raise Violation(f"{sorted(both)} belong to {self.name} and {other.name}")

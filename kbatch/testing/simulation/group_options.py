@@ -50,9 +50,9 @@ class Readers:
         The longest time until a dead member comes back.
     frozen_ms : int
         The longest time of a stopped process.
-    move_coordinator, end_sessions, trim : float
+    move_coordinator, end_sessions, trim, remake : float
         How often per second the coordinator moves; a node forgets its fetch sessions; the beginning of a log
-        is deleted.
+        is deleted; a topic is deleted, and made anew.
     refused : float
         The probability that a coordinator refuses a request, or a leader a Fetch.
     """
@@ -83,6 +83,7 @@ class Readers:
     end_sessions: float
     trim: float
     refused: float
+    remake: float = 0.0
 
     @classmethod
     def draw(cls, draw: Draw) -> Readers:
@@ -179,6 +180,10 @@ class GroupOptions(WorldOptions):
         options = WorldOptions.draw(seed)
         draw = Draw(random.Random(f"readers {seed}"))
         readers = Readers.draw(draw)
+        # a classic member of a group that converts does not know which topic of a name it has
+        if _may_change_topics(readers) and len(readers.protocols) == 1:
+            apart = Draw(random.Random(f"topics of readers {seed}"))  # the other options stay what they were
+            readers = replace(readers, remake=apart.rate(1, 0.2))
         shared: dict[str, Any] = {each.name: getattr(options, each.name) for each in fields(WorldOptions)}
         shared |= {
             "cluster": replace(
@@ -238,18 +243,22 @@ def _request_faults(draw: Draw) -> RequestFaults:
     )
 
 
-def _cluster_faults(draw: Draw, readers: Readers) -> ClusterFaults:
-    """Draw faults of the cluster. Topics are not made anew: commits of their names have no ids, and so tell
-    readers of the new topic to leave out records. Nor do they grow if a static member may lead a classic
-    group: one that comes back does not assign (KIP-814), and cannot know what has changed meanwhile.
+def _may_change_topics(readers: Readers) -> bool:
+    """True if topics may get other partitions. Not if a static member may lead a classic group: one that
+    comes back does not assign (KIP-814), and cannot know what has changed meanwhile.
     """
+    return not readers.statics or readers.protocols == ("consumer",)
+
+
+def _cluster_faults(draw: Draw, readers: Readers) -> ClusterFaults:
+    """Draw faults of the cluster."""
     quiet = dict.fromkeys(ClusterFaults.__slots__, 0.0)
     drawn = {
         "move_leader": draw.rate(3, 0.4),
         "leave_leaderless": draw.rate(1),
         "stop_node": draw.rate(1),
         "pause_node": draw.rate(1),
-        "grow": draw.rate(0.5) * (not readers.statics or readers.protocols == ("consumer",)),
+        "grow": draw.rate(0.5) * _may_change_topics(readers),
         "hide": draw.rate(0.5),
         "break_connections": draw.rate(3, 0.4),
         "hold": draw.rate(1),

@@ -20,6 +20,7 @@ from kbatch.core.consumer.results import Failed, Fetched, Moved, Result
 from kbatch.core.consumer.subscription import Subscription
 from kbatch.errors import (
     CommitFailedError,
+    DataLossError,
     FencedInstanceIdError,
     GroupAuthorizationError,
     GroupIdNotFoundError,
@@ -28,9 +29,11 @@ from kbatch.errors import (
     LogTruncationError,
     NoOffsetForPartitionError,
     OffsetOutOfRangeError,
+    UnknownTopicIdError,
+    UnknownTopicOrPartitionError,
     UnreleasedInstanceIdError,
 )
-from kbatch.records import OffsetAndMetadata, TopicPartition
+from kbatch.records import NO_TOPIC_ID, OffsetAndMetadata, TopicPartition
 from kbatch.testing.simulation.group_ledger import Piece
 from kbatch.testing.simulation.schedule import MS
 from kbatch.testing.simulation.trace import Violation
@@ -42,7 +45,7 @@ if TYPE_CHECKING:
 
 
 # Errors after which a program reads from the beginning: the position is not there, or never was.
-GONE = (NoOffsetForPartitionError, OffsetOutOfRangeError, LogTruncationError)
+GONE = (NoOffsetForPartitionError, OffsetOutOfRangeError, LogTruncationError, DataLossError)
 # Errors that end a membership, and that a world may cause. A mixed group may have the other protocol.
 REFUSALS = (
     FencedInstanceIdError,
@@ -62,6 +65,10 @@ class Tenure:
         That of the results that count.
     since_ns : int
         When its committed offset may have been looked up first.
+    place : TopicPartition or None
+        The partition of the topic that is read, as the ledger knows it; None while it is unknown.
+    topic_id : bytes
+        The id of that topic.
     position : int
         The next offset to hand out; -1 while it is unknown.
     leader_epoch : int
@@ -76,6 +83,8 @@ class Tenure:
         self.partition = partition
         self.generation = generation
         self.since_ns = since_ns
+        self.place: TopicPartition | None = None
+        self.topic_id = NO_TOPIC_ID
         self.position = -1
         self.leader_epoch = NO_EPOCH
         self.epochs: dict[int, int] = {}
@@ -85,7 +94,7 @@ class Tenure:
 
     @property
     def offset(self) -> OffsetAndMetadata:
-        return OffsetAndMetadata(self.position, "", self.leader_epoch)
+        return OffsetAndMetadata(self.position, "", self.leader_epoch, self.topic_id)
 
 
 class Program:
@@ -259,7 +268,9 @@ class Program:
         """Return the positions that the group does not have: commits before were not waited for."""
         committed = self.world.ledger.committed
         return {
-            place: offset for place, offset in self._positions().items() if committed(place) != offset.offset
+            each.partition: each.offset
+            for each in self.tenures.values()
+            if each.place is not None and each.position >= 0 and committed(each.place) != each.position
         }
 
     # Results
@@ -312,10 +323,11 @@ class Program:
 
     def _read(self, tenure: Tenure, fetched: Fetched, limit: int) -> int:
         """Read up to `limit` records of a piece, and return their number."""
-        partition, ledger, piece = tenure.partition, self.world.ledger, tenure.piece
+        ledger, piece = self.world.ledger, tenure.piece
         if piece is None:
             self._check_place(tenure, fetched)
             piece = tenure.piece = Piece(fetched.from_offset, fetched.next_offset)
+        partition = tenure.place or tenure.partition
         records = fetched.records
         rows = [] if records is None else records.take_records(limit)
         for row in rows:
@@ -338,24 +350,42 @@ class Program:
 
     def _check_place(self, tenure: Tenure, fetched: Fetched) -> None:
         """Check that a piece follows the last one, or begins at what the group has committed."""
+        place, ledger = (
+            self.world.cluster.log_of(fetched.topic_id, fetched.partition.partition),
+            self.world.ledger,
+        )
         if tenure.position >= 0:
-            if fetched.from_offset != tenure.position:
-                raise Violation(f"{fetched} comes after {tenure.position}")
-        elif not tenure.is_by_seek:
-            self.world.ledger.check_start(tenure.partition, fetched.from_offset, tenure.since_ns)
+            if fetched.from_offset != tenure.position or tenure.place not in (None, place):
+                raise Violation(f"{fetched} of {place} comes after {tenure.position} of {tenure.place}")
+        elif tenure.is_by_seek:
+            ledger.rewind(place, fetched.from_offset)
+        else:
+            ledger.check_start(place, fetched.from_offset, tenure.since_ns)
+        tenure.place, tenure.topic_id = place, fetched.topic_id
 
     def _move(self, tenure: Tenure, moved: Moved) -> None:
         """Follow a position that the log does not have any more."""
         places = moved.partition, moved.from_offset, moved.to_offset
         self.member.trace("%s moves from %d to %d: %r", *places, moved.error)
-        log = self.world.ledger.log(tenure.partition)
-        is_trimmed = moved.from_offset < log.start and isinstance(moved.error, OffsetOutOfRangeError)
-        is_torn = log.is_torn and isinstance(moved.error, (LogTruncationError, OffsetOutOfRangeError))
-        if not (is_torn or is_trimmed):
-            raise Violation(f"{moved} although the log has all that it had")
-        self.world.ledger.outcomes["positions moved"] += 1
-        self.world.ledger.rewind(tenure.partition, moved.to_offset)
-        self.world.ledger.reach(tenure.partition, moved.to_offset)
+        ledger = self.world.ledger
+        place = self.world.cluster.log_of(moved.topic_id, moved.partition.partition)
+        log, before = ledger.log(place), tenure.place
+        if isinstance(moved.error, DataLossError):
+            if before == place or (before is not None and not ledger.log(before).is_deleted):
+                raise Violation(f"{moved} to {place} although {before} is still there")
+            if self.options.reset == "earliest" and moved.to_offset > log.start:
+                raise Violation(f"{moved} although the new log begins at {log.start}")
+            ledger.outcomes["positions moved to a new topic"] += 1
+            tenure.epochs.clear()
+        else:
+            is_trimmed = moved.from_offset < log.start and isinstance(moved.error, OffsetOutOfRangeError)
+            is_torn = log.is_torn and isinstance(moved.error, (LogTruncationError, OffsetOutOfRangeError))
+            if before not in (None, place) or not (is_torn or is_trimmed):
+                raise Violation(f"{moved} although the log has all that it had")
+            ledger.outcomes["positions moved"] += 1
+        ledger.rewind(place, moved.to_offset)
+        ledger.reach(place, moved.to_offset)
+        tenure.place, tenure.topic_id = place, moved.topic_id
         tenure.position, tenure.leader_epoch = moved.to_offset, moved.last_epoch
 
     def _recover(self, tenure: Tenure, failed: Failed) -> None:
@@ -365,7 +395,7 @@ class Program:
         if isinstance(failed.error, GONE):
             self._seek(tenure, EARLIEST)
         elif tenure.position >= 0:
-            self._seek(tenure, Start(tenure.position, tenure.leader_epoch))
+            self._seek(tenure, Start(tenure.position, tenure.leader_epoch, tenure.topic_id))
         else:
             tenure.generation = self.engine.seek(tenure.partition, COMMITTED)
             tenure.since_ns = self.member.schedule.now_ns
@@ -376,13 +406,16 @@ class Program:
     def _seek(self, tenure: Tenure, start: Start | OffsetSpec) -> None:
         ledger = self.world.ledger
         offset = start.offset if isinstance(start, Start) else 0
-        ledger.rewind(tenure.partition, offset)
-        if isinstance(start, Start):
-            ledger.reach(tenure.partition, offset)
+        if tenure.place is not None:
+            ledger.rewind(tenure.place, offset)
+            if isinstance(start, Start):
+                ledger.reach(tenure.place, offset)
         tenure.generation = self.engine.seek(tenure.partition, start)
         tenure.position = start.offset if isinstance(start, Start) else -1
         tenure.leader_epoch = start.leader_epoch if isinstance(start, Start) else NO_EPOCH
         tenure.is_by_seek = True
+        if not isinstance(start, Start):
+            tenure.place, tenure.topic_id = None, NO_TOPIC_ID  # of whatever topic has the name then
         tenure.piece = None
         for result in tenure.results:
             self._release(result, 0)
@@ -396,7 +429,7 @@ class Program:
             offset = self.random.randrange(tenure.position + 1)
             # with its epoch, as the replacement of the records before by an unclean election is not seen else
             known_offset = max((each for each in tenure.epochs if each <= offset), default=0)
-            back = Start(known_offset, tenure.epochs.get(known_offset, NO_EPOCH))
+            back = Start(known_offset, tenure.epochs.get(known_offset, NO_EPOCH), tenure.topic_id)
             start = self.random.choice((EARLIEST, back))
             self.member.trace("seeks %s to %s", tenure.partition, start)
             self.world.ledger.outcomes["seeks"] += 1
@@ -454,7 +487,7 @@ class Program:
             each: tenure.offset for each in step.partitions if (tenure := self.tenures[each]).position >= 0
         }
         if step.kind == "revoke":
-            await self._commit(positions)
+            await self._commit(positions, is_last=True)
         for partition in step.partitions:
             for result in self.tenures.pop(partition).results:
                 self._release(result, 0)
@@ -467,11 +500,13 @@ class Program:
             self.engine.commit(CommitOffsets(offsets, retries=False))
             self.member.wake()
 
-    async def _commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+    async def _commit(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], *, is_last: bool = False
+    ) -> None:
         """Commit, and wait for it; a failure is no reason to stop."""
         if not offsets:
             return
-        call = CommitOffsets(offsets)
+        call = CommitOffsets(offsets, is_last=is_last)
         self.engine.commit(call)
         self.member.wake()
         while not call.is_done and self.member.is_alive:
@@ -479,7 +514,17 @@ class Program:
             self._note_poll()
         if call.is_done:
             error = call.error
-            if error is not None and not isinstance(error, (CommitFailedError, KafkaTimeoutError)):
+            is_possible = isinstance(error, (CommitFailedError, KafkaTimeoutError)) or self._is_gone(call)
+            if error is not None and not is_possible:
                 raise Violation(f"a commit failed: {error!r}")
             name = "done" if error is None else type(error).__name__
             self.world.ledger.outcomes[f"commit: {name}"] += 1
+
+    def _is_gone(self, call: CommitOffsets) -> bool:
+        """True if all that was not committed is of topics that are deleted."""
+        ledger, cluster = self.world.ledger, self.world.cluster
+        return all(
+            isinstance(error, (UnknownTopicIdError, UnknownTopicOrPartitionError))
+            and ledger.log(cluster.log_of(call.offsets[each].topic_id, each.partition)).is_deleted
+            for each, error in call.failed.items()
+        )

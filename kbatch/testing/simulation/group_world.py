@@ -182,6 +182,6 @@ class GroupWorld(GroupStage):
         if (left := self.cluster.strangers(())) and not self.readers.statics:
             raise Violation(f"all have left, and the group has {left}")
         for led in self.data_partitions():
-            partition, end = TopicPartition(led.topic.name, led.index), led.log.log_end_offset
+            partition, end = self.cluster.log_of(led.topic.topic_id, led.index), led.log.log_end_offset
             if (committed := self.ledger.committed(partition)) not in (None, end):
                 raise Violation(f"{partition} is committed at {committed}, and ends at {end}")

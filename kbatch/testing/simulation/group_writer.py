@@ -126,7 +126,7 @@ class Writer:
 
     def write(self, partition: ClusterPartition, count: int, transaction: WrittenTransaction | None) -> bool:
         """Write a batch. False if that is not possible now."""
-        place = TopicPartition(partition.topic.name, partition.index)
+        place = self.world.cluster.log_of(partition.topic.topic_id, partition.index)
         ledger = self.world.ledger
         if partition.leader == NO_LEADER:
             return False
