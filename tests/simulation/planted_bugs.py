@@ -724,8 +724,8 @@ producers of transactions write. The group has the consumer protocol (KIP-848), 
 assignor, or members of both. Members die, come back, leave and join; processes stop for longer than their
 session; programs do not poll for longer than `max.poll.interval.ms`; the coordinator removes members, moves
 and refuses; leaders move, die and lose what was not replicated; brokers stop and forget fetch sessions;
-connections break, answers are late or lost; topics get partitions. Programs commit in five ways, seek and
-pause.
+connections break, answers are late or lost; topics get partitions; they are deleted, and made anew with more
+partitions or fewer. Programs commit in five ways, seek and pause.
 
 All the time, these must be true:
 
@@ -733,13 +733,13 @@ All the time, these must be true:
   transaction, nothing twice, nothing left out. It begins where the last one ended; the first one begins at an
   offset that the group has committed. So a record comes at most once between a commit and the next start.
 - A committed offset never passes what was read, and goes back only after a seek or a reset, or by a request
-  of a connection that had ended.
+  of a connection that had ended. An offset of a deleted topic is not committed for a new one of its name.
 - No two members that the coordinator counts own a partition. Programs see each partition assigned once, and
   then given up or lost once.
 - Memory stays within `kbatch.fetch.buffer.memory`, and all of it comes back. A node has one Fetch at a time.
 
-Then all is healed. Each partition gets one owner, the lag reaches 0, every committed record was read, and
-nothing moves any more. At last the members leave, and the group is empty.
+Then all is healed. Each partition gets one owner, the lag reaches 0, every committed record was read, of
+topics that were made anew too, and nothing moves any more. At last the members leave, and the group is empty.
 
 """
 HEAD = ("| bug | what it does | seed | message |", "|---|---|---|---|")

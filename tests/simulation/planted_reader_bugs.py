@@ -21,6 +21,7 @@ from kbatch.core.consumer.group_engine import GroupEngine
 from kbatch.core.consumer.leader_requests import LeaderRequests
 from kbatch.core.consumer.membership import HeartbeatClock, Ownership
 from kbatch.core.consumer.positions import Positions
+from kbatch.records import NO_TOPIC_ID
 from tests.simulation.planting import plants as plants_anywhere
 
 plants = partial(plants_anywhere, of_readers=True)
@@ -244,6 +245,27 @@ def commits_are_one_too_far(original: Any) -> Any:
 def lost_partitions_are_committed(original: Any) -> Any:
     """Offsets of partitions that the member has lost since are committed with its next generation."""
     return nothing
+
+
+# Topics that are made anew
+
+
+@plants(Commits, "_topic_id")
+def commits_name_the_topic_of_the_metadata(original: Any) -> Any:
+    """Java: an offset is committed for the topic that has the name now, not for the one that it is of."""
+    return lambda self, partition, offset: self._cluster.snapshot.topic_id(partition.topic)
+
+
+@plants(Positions, "handle_new_topic")
+def a_position_outlives_its_topic(original: Any) -> Any:
+    """Reading goes on at the same offset in a topic that was made anew."""
+    return lambda self, state, topic_id, now_ns: state.find_topic(topic_id)
+
+
+@plants(ConsumerMembership, "topic_id_of")
+def an_assigned_topic_is_its_name(original: Any) -> Any:
+    """A member reads the new topic, which another one has, instead of the old one that it was assigned."""
+    return lambda self, partition: NO_TOPIC_ID
 
 
 # Coordinators and steps

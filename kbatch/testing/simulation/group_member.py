@@ -213,8 +213,8 @@ class Member:
 
     def _assigned_id(self, partition: TopicPartition) -> bytes:
         """Return the id of the topic that the group has assigned: one of the same name is another one."""
-        membership = self.engine._membership
-        return NO_TOPIC_ID if membership is None else membership.topic_id_of(partition)
+        ids: dict[TopicPartition, bytes] = getattr(self.engine._membership, "_ids", {})  # by KIP-848 only
+        return ids.get(partition, NO_TOPIC_ID)
 
     def has_read(self, partition: TopicPartition, end: int) -> bool:
         """True if the program has all of a partition, and has committed what it has."""
