@@ -22,10 +22,11 @@ from kbatch.errors import ErrorCode, IllegalStateError
 from kbatch.protocol import messages
 from kbatch.testing import Acls, Broker
 from kbatch.testing.broker.core import BrokerCore
-from kbatch.testing.broker.server import MAX_REQUEST_BYTES, QUEUED_REQUESTS, Server
+from kbatch.testing.broker.server import MAX_REQUEST_BYTES, QUEUED_BYTES, QUEUED_REQUESTS, Server
 from tests import ROOT
 from tests.support.broker_core import TOPIC, VirtualBroker, fetched
 from tests.support.broker_wire import TIMEOUT_SECONDS, Wire, fetch_request, produce
+from tests.support.patience import HANG_MS
 
 DOCS = ROOT / "docs" / "broker.md"
 
@@ -343,6 +344,31 @@ def test_readers_that_do_not_read_take_no_memory(is_secure: bool) -> None:
         for _ in range(2):
             records = bytes(fetched(slow[0].receive(messages.FetchResponse, 12)[1]).records)
             assert all(value in records for value in values)
+
+
+def test_waiting_requests_are_bounded_in_bytes(broker: Broker) -> None:
+    """A connection whose request waits is read no further when a few large ones wait as well."""
+    server = broker._running_server
+    request_bytes = 900_000
+
+    def held_bytes() -> list[int]:
+        """Return what connections hold that are no longer read."""
+        paused = [each for each in server.connections if each._is_paused]
+        return [sum(map(len, each._frames)) + len(each._incoming) for each in paused]
+
+    with Wire(broker.bootstrap_servers) as busy:
+        busy.socket.sendall(busy.frame(fetch_request(max_wait_ms=HANG_MS), 12))
+        kind = messages.ProduceRequest
+        partition = kind.PartitionProduceData(index=0, records=bytes(request_bytes))
+        topic = kind.TopicProduceData(name=TOPIC, partition_data=[partition])
+        left = memoryview(busy.frame(kind(acks=1, timeout_ms=100, topic_data=[topic]), 11) * QUEUED_REQUESTS)
+        busy.socket.setblocking(False)
+        deadline = time.monotonic() + TIMEOUT_SECONDS
+        while not (held := server.call(held_bytes)):
+            assert time.monotonic() < deadline
+            with contextlib.suppress(BlockingIOError):
+                left = left[busy.socket.send(left) :]
+    assert max(held) < QUEUED_BYTES + 2 * request_bytes
 
 
 def test_response_after_the_client_has_left(broker: Broker, wire: Wire) -> None:
