@@ -21,7 +21,6 @@ from kbatch.core.consumer.group_engine import GroupEngine
 from kbatch.core.consumer.leader_requests import LeaderRequests
 from kbatch.core.consumer.membership import HeartbeatClock, Ownership
 from kbatch.core.consumer.positions import Positions
-from kbatch.records import NO_TOPIC_ID
 from tests.simulation.planting import plants as plants_anywhere
 
 plants = partial(plants_anywhere, of_readers=True)
@@ -260,12 +259,6 @@ def commits_name_the_topic_of_the_metadata(original: Any) -> Any:
 def a_position_outlives_its_topic(original: Any) -> Any:
     """Reading goes on at the same offset in a topic that was made anew."""
     return lambda self, state, topic_id, now_ns: state.find_topic(topic_id)
-
-
-@plants(ConsumerMembership, "topic_id_of")
-def an_assigned_topic_is_its_name(original: Any) -> Any:
-    """A member reads the new topic, which another one has, instead of the old one that it was assigned."""
-    return lambda self, partition: NO_TOPIC_ID
 
 
 # Coordinators and steps
