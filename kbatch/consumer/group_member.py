@@ -68,6 +68,8 @@ LATENCIES = {
     "revoke": "partition-revoked-latency",
     "lost": "partition-lost-latency",
 }
+# Of librdkafka's patterns; Python would take its letters.
+POSIX_CLASS = re.compile(r"\[:\w+:\]")
 # A poll that waits counts as polling: it is noted as often in max.poll.interval.ms.
 NOTES_PER_INTERVAL = 4
 
@@ -636,6 +638,11 @@ def _subscription_of(topics: Any) -> Subscription:
                 f"subscribe([{topics!r}])"
             )
         check_text("pattern", topics)
+        if posix := POSIX_CLASS.search(topics):
+            raise ValueError(
+                f"pattern must be a regular expression of Python's re, which has no {posix[0]}, got "
+                f"{topics!r}"
+            )
         try:
             re.compile(topics)
         except (re.error, RecursionError, OverflowError) as error:

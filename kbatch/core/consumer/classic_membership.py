@@ -51,6 +51,7 @@ from kbatch.core.consumer.membership import (
     check_partitions,
 )
 from kbatch.core.consumer.pattern_topics import PatternTopics
+from kbatch.core.consumer.subscription import Subscription
 from kbatch.errors import (
     ROWS,
     ErrorCode,
@@ -68,7 +69,6 @@ if TYPE_CHECKING:
     from kbatch.core.client.connections import Response
     from kbatch.core.consumer.assignors import Assignor, PartitionRacks
     from kbatch.core.consumer.membership import MemberContext, Rebalance
-    from kbatch.core.consumer.subscription import Subscription
     from kbatch.protocol.structs import Message
     from kbatch.records import TopicPartition
 
@@ -192,6 +192,7 @@ class ClassicMembership:
         # what the member wants, and wanted when it joined
         self._topics: frozenset[str] = frozenset()
         self._joined_topics: frozenset[str] = frozenset()
+        self._subscription = Subscription()
         self._listing: PatternTopics | None = None
         # this rebalance
         self._request = AnyNodeRequest(GROUP_LANE)  # JoinGroup and SyncGroup
@@ -230,12 +231,10 @@ class ClassicMembership:
         if self._state in (FAILED, LEFT):
             self.error = None
             self._move(JOINING)
-        self._topics = subscription.topics
+        self._subscription, self._topics = subscription, subscription.topics
         self._listing = None
         if subscription.pattern is not None:
-            self._listing = PatternTopics(
-                subscription.pattern, self._coordinator, self._config, self._take_topics
-            )
+            self._listing = PatternTopics(subscription, self._coordinator, self._config, self._take_topics)
 
     def acknowledge(self, rebalance: Rebalance, now_ns: int) -> None:
         self.deadline_ns = now_ns
@@ -639,9 +638,7 @@ class ClassicMembership:
         self._target = frozenset(partitions)
 
     def _wants(self, topic: str) -> bool:
-        if self._listing is not None:
-            return self._listing.matches(topic)
-        return topic in self._topics
+        return not self._subscription.excludes(topic)
 
     # Heartbeat
 

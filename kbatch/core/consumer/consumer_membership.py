@@ -149,12 +149,12 @@ class ConsumerMembership:
     # What the engine wants
 
     def subscribe(self, subscription: Subscription, now_ns: int) -> None:
-        context, pattern = self._context, subscription.pattern
         self._listing = None
-        if pattern is None:
+        if subscription.pattern is None:
             self._topics = subscription.topics
         else:
-            self._listing = PatternTopics(pattern, self._coordinator, context.config, self._take_topics)
+            config = self._context.config
+            self._listing = PatternTopics(subscription, self._coordinator, config, self._take_topics)
         if self.state is MemberState.UNSUBSCRIBED:
             self._join(now_ns)
         else:

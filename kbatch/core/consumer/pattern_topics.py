@@ -8,7 +8,6 @@ of the cluster.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from kbatch.config import ConsumerConfig
     from kbatch.core.client.connections import Response
     from kbatch.core.consumer.group_coordinator import GroupCoordinator
+    from kbatch.core.consumer.subscription import Subscription
 
 
 class PatternTopics:
@@ -28,8 +28,7 @@ class PatternTopics:
 
     Parameters
     ----------
-    pattern : str
-        A regular expression of Python's `re`, which matches whole names.
+    subscription : Subscription
     coordinator : GroupCoordinator
     config : ConsumerConfig
     on_answer : callable
@@ -45,12 +44,12 @@ class PatternTopics:
 
     def __init__(
         self,
-        pattern: str,
+        subscription: Subscription,
         coordinator: GroupCoordinator,
         config: ConsumerConfig,
         on_answer: Callable[[int], object],
     ) -> None:
-        self._pattern = re.compile(pattern)
+        self._subscription = subscription
         self._coordinator = coordinator
         self._excludes_internal = config.exclude_internal_topics
         self._period_ns = config.metadata_max_age_ms * NS_PER_MS
@@ -76,10 +75,6 @@ class PatternTopics:
                 now_ns,
             )
 
-    def matches(self, topic: str) -> bool:
-        """True if the pattern matches the name of a topic, which another member may know."""
-        return self._pattern.fullmatch(topic) is not None
-
     def _take(self, response: Response) -> None:
         now_ns = response.now_ns
         if response.message is None:
@@ -94,6 +89,6 @@ class PatternTopics:
                 for topic in response.message.topics
                 if not topic.error_code
                 and not (topic.is_internal and self._excludes_internal)
-                and self.matches(topic.name)
+                and not self._subscription.excludes(topic.name)
             )
         self._on_answer(now_ns)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import warnings
-from functools import lru_cache
 from typing import NamedTuple
 
 
@@ -23,22 +21,10 @@ class Subscription(NamedTuple):
     pattern: str | None = None
 
     def excludes(self, topic: str) -> bool:
-        """True if the topic is certainly not in it, as far as Python can read a pattern."""
+        """True if the topic is not in it."""
         if self.pattern is None:
             return topic not in self.topics
-        compiled = _compiled(self.pattern)
-        return compiled is not None and compiled.fullmatch(topic) is None
+        return re.fullmatch(self.pattern, topic) is None
 
     def __str__(self) -> str:
         return f"pattern {self.pattern!r}" if self.pattern is not None else ", ".join(sorted(self.topics))
-
-
-@lru_cache(maxsize=16)
-def _compiled(pattern: str) -> re.Pattern[str] | None:
-    """Return a pattern that RE2 and Python understand alike; None for others."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", FutureWarning)  # such as RE2's [[:alpha:]]
-            return re.compile(pattern)
-    except (re.error, FutureWarning):
-        return None

@@ -797,6 +797,7 @@ def test_subscriptions_that_cannot_be_are_refused(broker: Broker, shell: str) ->
             (["^a"], ValueError, "a pattern comes alone"),
             ("^a(", ValueError, r"pattern must be .* Python's re, got '\^a\(': missing \)"),
             (r"^\p{L}+", ValueError, r"got '\^\\\\p\{L\}\+': bad escape"),
+            ("^[[:alpha:]]+", ValueError, r"Python's re, which has no \[:alpha:\], got"),
             ([5], TypeError, "topic must be a str, got int"),
             ([""], ValueError, "got an empty one"),
         ):
