@@ -58,10 +58,8 @@ def read_range(options: SourceOptions, schema: pa.Schema, task: OffsetRange) -> 
             with reading:  # Spark may want only the first rows
                 for batch in reading:
                     yield from declared_batches(spark_columns(batch, schema), schema)
-        except (
-            DataLossError,
-            LogTruncationError,
-        ) as error:  # whose texts name no options of Spark
+        except (DataLossError, LogTruncationError) as error:
+            # without the error itself, whose text names what Spark's users cannot do
             lost = getattr(error, "lost", {})
             raise data_loss(gone_text(place, [lost.get(place, _rest(reading, task))])) from None
         except UnknownTopicOrPartitionError as error:
