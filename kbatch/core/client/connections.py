@@ -1033,9 +1033,8 @@ class Connections:
         if state.state is ConnectionState.CONNECTING:
             self._fail_setup(state, reason + hint, now_ns, error)
         elif _was_of_use(state, now_ns):
-            logger.info(
-                "%s: %s%s", state, _ENDED, reason
-            )  # as nodes do that restart, or end idle connections
+            # as nodes do that restart, or that end idle connections
+            logger.info("%s: %s%s", state, _ENDED, reason)
             failed = self._close_unreported(state, reason, error, now_ns)
             _fail_requests(failed, _connection_error(state, _ENDED + reason, error), now_ns)
         else:
