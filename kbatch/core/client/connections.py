@@ -1195,7 +1195,8 @@ class Connections:
 
     def _time_out(self, state: NodeState, now_ns: int) -> None:
         """End a connection with a late answer."""
-        failed = self._close_broken(state, "a request was not answered in time", now_ns)
+        hint = self._hint(state) if state.state is ConnectionState.CHECKING_API_VERSIONS else ""
+        failed = self._close_broken(state, f"a request was not answered in time{hint}", now_ns)
         ended = _connection_error(state, f"{_ENDED}another request was not answered in time", None)
         for request in failed:
             error: KafkaError = ended
