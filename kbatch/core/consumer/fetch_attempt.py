@@ -37,10 +37,13 @@ class FetchAttempt:
     reserved_bytes, frame_bytes : int
         The bytes reserved for the answer, and its size.
     sent_ns : int
+    is_full : bool
+        True if the answer has all the partitions; in a session it has those that have changed.
     """
 
     __slots__ = (
         "frame_bytes",
+        "is_full",
         "node_id",
         "partitions",
         "reserved_bytes",
@@ -60,6 +63,7 @@ class FetchAttempt:
         self.reserved_bytes = reserved_bytes
         self.sent_ns = sent_ns
         self.frame_bytes = 0
+        self.is_full = True
         self.partitions: dict[TopicPartition, PartitionState] = {}
         self.wanted: dict[TopicPartition, Wanted] = {}
         self.topic_names: dict[bytes, str] = {}

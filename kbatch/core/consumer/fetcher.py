@@ -271,6 +271,7 @@ class Fetcher:
         if attempt.version < FIRST_VERSION_WITH_SESSIONS:
             part = SessionRequest(NO_SESSION, FINAL_EPOCH, attempt.wanted, [])
         else:
+            attempt.is_full = not session.is_open
             part = session.request(attempt.wanted)
         message = messages.FetchRequest(
             replica_id=CONSUMER,
@@ -425,6 +426,10 @@ class Fetcher:
             self._results[before:before] = found
         for state in without:
             self._look_at_rest(state, attempt, now_ns)
+        if attempt.is_full:
+            for state in attempt.partitions.values():
+                if state.in_flight is attempt:  # the answer leaves it out, which no correct one does
+                    state.back_off(self._backoff, now_ns, at_once=TURNS_AT_ONCE)
 
     def _look_at_rest(self, state: PartitionState, attempt: FetchAttempt, now_ns: int) -> None:
         """After an answer without any record, although none was held back: the partition has none either, so

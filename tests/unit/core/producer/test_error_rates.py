@@ -20,7 +20,7 @@ SECONDS = 5
 MOST = 10 * SECONDS + 10
 CODES = [code for code in ErrorCode if code]
 # Waits that double, as they do unless a program wants others.
-GROWS = {"retry_backoff_max_ms": 1000}
+GROWS: dict[str, Any] = {"retry_backoff_max_ms": 1000}
 
 
 class Endless(deque[Any]):
@@ -34,13 +34,14 @@ class Endless(deque[Any]):
         return self[-1]
 
 
-def lives(s: Sending, answer: Callable[[str], int] = lambda name: OK) -> None:
+def lives(s: Sending, answers: deque[Any] | None = None) -> None:
     """Let time pass, in which brokers answer each batch at once."""
+    answers = Endless(OK) if answers is None else answers
     for _ in range(SECONDS * 5):
         for _ in range(MOST):
             if not s.waiting:
                 break
-            s.answer(**{s.waiting[0]: answer(s.waiting[0])})
+            s.answer(**{s.waiting[0]: answers.popleft()})
         s.advance(200)
 
 
@@ -99,7 +100,7 @@ def test_same_error_for_ever_costs_a_batch_of_a_transaction_few_requests() -> No
         before = len(s.sent)
         s.begin()
         s.send("b0")
-        lives(s, lambda name, code=code: code)
+        lives(s, Endless(code))
         rates[code] = len(s.sent) - before
     check_rates(rates)
 
@@ -113,7 +114,7 @@ def test_same_error_for_ever_costs_a_batch_few_requests(idempotent: bool, every_
         answers = Endless(code, OK) if every_other else Endless(code)
         before = len(s.sent)
         s.send("b0", "b1")
-        lives(s, lambda name, answers=answers: answers.popleft())
+        lives(s, answers)
         rates[code] = len(s.sent) - before
     check_rates(rates)
 
