@@ -604,10 +604,10 @@ def a_request_never_times_out(original: Any) -> Any:
     return time_out
 
 
-@plants(cluster, "_newest")
+@plants(cluster.Cluster, "_is_believed")
 def an_older_leader_is_believed(original: Any) -> Any:
     """Metadata of a node that lags replaces newer metadata."""
-    return lambda known, answer, nodes: original(None, answer, nodes)
+    return lambda self, entry, partition, before, leader_epoch, nodes: True
 
 
 @plants(ExponentialBackoff, "delay_ns")
@@ -660,6 +660,7 @@ def metadata_is_not_asked_for(original: Any) -> Any:
 
 from tests.simulation import planted_lane_bugs as planted_lane_bugs  # noqa: E402
 from tests.simulation import planted_login_bugs as planted_login_bugs  # noqa: E402
+from tests.simulation import planted_metadata_bugs as planted_metadata_bugs  # noqa: E402
 from tests.simulation import planted_reader_bugs as planted_reader_bugs  # noqa: E402
 from tests.simulation import planted_round_bugs as planted_round_bugs  # noqa: E402
 from tests.simulation import planted_rule_bugs as planted_rule_bugs  # noqa: E402
@@ -677,9 +678,10 @@ of a world that detects it, and the message of that world.
 The producer that users run, an application that calls it, a network and the embedded broker's core run in one
 thread and in virtual time; a seed replays exactly. The network drives the engine by the code of the sender's
 thread (EngineRounds), with connections of its own. Connections break at any byte, requests arrive twice,
-answers are late, lost or errors, leaders move, brokers restart and forget, topics are made anew, the wall
-clock steps. Leaders die, and logs are cut where the next leader's copy ends: at the high watermark, or
-below it in an unclean election. Some applications send tables and encoded batches between their records.
+answers are late, lost or errors, leaders move, brokers restart and forget, the wall clock steps. Topics are
+made again, with fewer partitions or more, with topic ids or, by brokers of old, without. Nodes lack Produce
+or InitProducerId for a while after a restart. Leaders die, and logs are cut where the next leader's copy
+ends: at the high watermark, or below it in an unclean election. Some applications send tables and encoded batches between their records.
 Some brokers want a login, and end sessions that are not renewed; some tokens do not come, or are refused. In
 every other world the sender has a lane. Every third world, from 2 on, runs transactions. Applications crash,
 close, repeat calls that timed out, and are declared dead but continue. Coordinators move, refuse and stay

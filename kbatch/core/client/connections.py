@@ -107,6 +107,8 @@ logger = logging.getLogger(__name__)
 _WITHDRAWN = (Connect, Write, Authenticate)
 _ENDED = "the connection has ended: "
 _MAX_PORT = 65_535
+# The waits before the versions of a node that lacks a request are requested again.
+_RENEWAL_MS, _LONGEST_RENEWAL_MS = 100, 1000
 # The remedies for an address that fails: one of bootstrap.servers, or one that a broker has named.
 _CHECK_BOOTSTRAP = "; check bootstrap.servers and the name service"
 _CHECK_ADVERTISED = (
@@ -168,6 +170,7 @@ class Connections:
         self._reconnect_backoff = ExponentialBackoff(
             config.reconnect_backoff_ms, config.reconnect_backoff_max_ms, random
         )
+        self._renewal_backoff = ExponentialBackoff(_RENEWAL_MS, _LONGEST_RENEWAL_MS, random)
         self._rebootstrap_count = 0  # since a node of the cluster has answered
         self._rebootstrap_ns = 0  # the end of the back-off of the next one
         self._setup_timeout = ExponentialBackoff(
@@ -367,30 +370,38 @@ class Connections:
                 f"{kind.versions.stop - 1}, and gets none until it does"
             )
             self._faults.note((_place(state.node), kind), text, now_ns)
-            if state.can_send(self._max_in_flight, now_ns):
-                assert state.connection is not None and state.versions is not None
-                version = state.versions.common_version(messages.ApiVersionsRequest) or 0
-                handle = partial(self._handle_renewed_versions, state, state.connection, kind)
-                self._send(
-                    state, versions_request(), version, handle, now_ns, read=self._versions_reader.read
-                )
-            state.renew_versions_ns = now_ns + self._reconnect_backoff.delay_ns(state.renewals)
-            state.renewals += 1
+            state.lacked = kind
+            due_ns = state.versions_ns + self._renewal_backoff.delay_ns(state.renewals)
+            if now_ns >= due_ns and state.can_send(self._max_in_flight, now_ns):
+                self._renew_versions(state, now_ns)
+                due_ns = now_ns + self._renewal_backoff.delay_ns(state.renewals)
+            state.renew_versions_ns = max(due_ns, now_ns + _RENEWAL_MS * NS_PER_MS)
         return self.renewal_delay_ns(node_id, now_ns)
+
+    def _renew_versions(self, state: NodeState, now_ns: int) -> None:
+        connection, versions = state.connection, state.versions
+        assert connection is not None and versions is not None
+        state.renewals += 1
+
+        def handle(response: Response) -> None:
+            answer = response.message
+            if answer is not None and not answer.error_code and state.connection is connection:
+                self._take_versions(state, self._versions_reader.versions_of(answer), response.now_ns)
+
+        version = versions.common_version(messages.ApiVersionsRequest) or 0
+        self._send(state, versions_request(), version, handle, now_ns, read=self._versions_reader.read)
+
+    def _take_versions(self, state: NodeState, versions: ApiVersions, now_ns: int) -> None:
+        """Take what the node offers from now on."""
+        state.versions, state.versions_ns, state.renew_versions_ns = versions, now_ns, 0
+        kind = state.lacked
+        if kind is not None and versions.common_version(kind) is not None:
+            state.lacked, state.renewals = None, 0
+            self._faults.end((_place(state.node), kind), f"{state}: it offers {kind.__name__} again", now_ns)
 
     def renewal_delay_ns(self, node_id: int, now_ns: int) -> int:
         """Return the time until `renew_versions` requests them."""
         return max(self._lanes[0][node_id].renew_versions_ns - now_ns, 0)
-
-    def _handle_renewed_versions(
-        self, state: NodeState, connection: Connection, kind: type[Message], response: Response
-    ) -> None:
-        answer = response.message
-        if answer is not None and not answer.error_code and state.connection is connection:
-            state.versions = self._versions_reader.versions_of(answer)
-            if not state.lacks(kind):
-                subject = _place(state.node), kind
-                self._faults.end(subject, f"{state}: it offers {kind.__name__} again", response.now_ns)
 
     def finalized_features(self, node_id: int) -> FinalizedFeatures:
         """Return the features of the cluster from the node's last answer to ApiVersions."""
@@ -703,8 +714,8 @@ class Connections:
             )
             return
         state.setup_deadline_ns = NEVER_NS
-        state.versions = versions = self._versions_reader.versions_of(message)
-        state.renew_versions_ns = state.renewals = 0
+        versions = self._versions_reader.versions_of(message)
+        self._take_versions(state, versions, now_ns)
         if not self._serves_clients(state, versions, now_ns):
             return
         if self._mechanism:

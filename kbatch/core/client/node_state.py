@@ -106,10 +106,14 @@ class NodeState:
         The time before which nothing is sent (KIP-219).
     versions : ApiVersions | None
         Its last answer to ApiVersions.
+    versions_ns : int
+        When that came.
+    lacked : type of Message | None
+        A request for which its versions are requested again, since it lacks it.
     renew_versions_ns : int
-        When `versions` may be requested again at the earliest.
+        When to look at that again; 0 after each answer.
     renewals : int
-        How often they were, on this connection.
+        How often they were requested again since it lacks the request.
     is_leaving : bool
         True if it is not in the cluster any more, or has moved: it takes no new requests, and its connection
         is closed when none is in flight.
@@ -121,6 +125,7 @@ class NodeState:
         "connection",
         "failures",
         "is_leaving",
+        "lacked",
         "node",
         "not_before_ns",
         "ready_ns",
@@ -132,6 +137,7 @@ class NodeState:
         "throttled_until_ns",
         "untried",
         "versions",
+        "versions_ns",
         "waited_ns",
     )
 
@@ -149,6 +155,8 @@ class NodeState:
         self.setup_deadline_ns = NEVER_NS
         self.throttled_until_ns = 0
         self.versions: ApiVersions | None = None
+        self.versions_ns = 0
+        self.lacked: type[Message] | None = None
         self.renew_versions_ns = 0
         self.renewals = 0
         self.is_leaving = False

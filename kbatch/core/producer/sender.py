@@ -198,7 +198,7 @@ class Sender:
 
     def _can_send(self, node_id: int, now_ns: int) -> bool:
         connections = self._connections
-        lacks = self._lacks_produce(node_id)
+        lacks = self.lacks_produce(node_id)
         is_ready = not lacks and connections.is_ready(node_id, now_ns)
         self._accumulator.note_ready_node(node_id, now_ns, is_ready)
         if lacks:
@@ -221,7 +221,7 @@ class Sender:
 
     # Nodes without Produce requests
 
-    def _lacks_produce(self, node_id: int) -> bool:
+    def lacks_produce(self, node_id: int) -> bool:
         """True if the node offers no Produce request that this producer may send, for now."""
         return self._connections.lacks(
             node_id, messages.ProduceRequest, highest=self._sequences.highest_produce_version
@@ -249,7 +249,7 @@ class Sender:
             return str(error)
         if leader < 0:
             return "its partition has no known leader"
-        if self._lacks_produce(leader):
+        if self.lacks_produce(leader):
             kind = messages.ProduceRequest
             highest = min(kind.versions.stop - 1, self._sequences.highest_produce_version)
             return f"node {leader} offers no Produce version {kind.versions.start}..{highest}"
@@ -265,7 +265,7 @@ class Sender:
 
     def _is_busy(self, node_id: int, now_ns: int) -> bool:
         connections = self._connections
-        if self._lacks_produce(node_id):
+        if self.lacks_produce(node_id):
             return connections.renewal_delay_ns(node_id, now_ns) > 0
         return connections.delay_ns(node_id, now_ns) == NEVER_NS
 

@@ -264,15 +264,13 @@ def check_recovery(world: World, logs: Logs) -> None:
     enough_ns = world.healed_ns + (RECOVERY_MS + _queue_ms(world)) * MS
     for record in world.application.records.values():
         assert record.delivery is not None
-        if not world.cluster.state.cluster.has_partition(
-            *record.topic_partition
-        ):  # gone, with an earlier topic
-            continue
+        is_there = world.cluster.state.cluster.has_partition(*record.topic_partition)
         expires_ns = record.accepted_ns + world.config.delivery_timeout_ms * MS
         if expires_ns > enough_ns and isinstance(record.delivery.exception(), KafkaTimeoutError):
+            where = "" if is_there else ", of a partition that is gone,"
             raise Violation(
-                f"record {record.number} ran out of time {(expires_ns - world.healed_ns) // MS} ms after all "
-                f"was healed: {record.delivery.exception()}"
+                f"record {record.number}{where} ran out of time {(expires_ns - world.healed_ns) // MS} ms "
+                f"after all was healed: {record.delivery.exception()}"
             )
 
 

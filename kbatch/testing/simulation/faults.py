@@ -20,8 +20,10 @@ from kbatch.testing.broker.topic_config import TopicConfig
 from kbatch.testing.simulation.fate import NAMES, Fate
 from kbatch.testing.simulation.network import Link
 from kbatch.testing.simulation.schedule import MS, SECOND, WALL_MS
+from kbatch.testing.simulation.trace import Violation
 
 if TYPE_CHECKING:
+    from kbatch.protocol.structs import Message
     from kbatch.testing.broker.partition import Partition
     from kbatch.testing.simulation.cluster import Ground
 
@@ -29,6 +31,8 @@ PRODUCE = messages.ProduceRequest.api_key
 LOGIN = messages.SaslAuthenticateRequest.api_key
 METADATA = messages.MetadataRequest.api_key
 INIT_PRODUCER_ID = messages.InitProducerIdRequest.api_key
+API_VERSIONS = messages.ApiVersionsRequest.api_key
+PRODUCE_WITHOUT_LEADERS = 8  # in its answers, and without topic ids (Kafka 2.4)
 LIMIT = "max.message.bytes"
 
 # Errors of a broker that appended nothing.
@@ -78,7 +82,15 @@ class WorldFaults:
         Requests that may be answered with an error without being executed.
     errors, changes : dict
         By API key: the errors, and the functions that change answers.
+    lacks : tuple of sets of type
+        What a half-started node may lack.
     """
+
+    lacks: tuple[frozenset[type[Message]], ...] = (
+        frozenset({messages.ProduceRequest}),
+        frozenset({messages.ProduceRequest, messages.InitProducerIdRequest}),
+        frozenset({messages.InitProducerIdRequest}),
+    )
 
     refused_requests: tuple[str, ...] = ("Produce", "Metadata", "SaslAuthenticate")
 
@@ -96,6 +108,7 @@ class WorldFaults:
         self._login = world.options.login
         self._undo: list[Callable[[], None]] = []
         self._topics_seen: dict[str, list[Any]] = {}
+        self._has_produced = False
 
     def _happens(self, probability: float) -> bool:
         return self.is_active and probability > 0 and self._random.random() < probability
@@ -132,6 +145,8 @@ class WorldFaults:
     def for_request(self, link: Link, frame: bytes) -> Fate:
         """Draw the fate of a request when the node begins to execute it."""
         fate = Fate(frame, self.changes)
+        if fate.api_key == PRODUCE:
+            self._check_offered(link)
         if not self.is_active:
             return fate
         rates = self._requests
@@ -171,6 +186,13 @@ class WorldFaults:
             self._count("throttle")
         return fate
 
+    def _check_offered(self, link: Link) -> None:
+        """Check that the node of a Produce request offers it."""
+        self._has_produced = True
+        hidden = self.world.cluster.state.cluster.node(link.node_id).hidden
+        if messages.ProduceRequest in hidden and not link.is_cut:
+            raise Violation(f"ProduceRequest on connection {link.connection_id} to a node that lacks it")
+
     def _tell(self, name: str, text: str, *values: object) -> None:
         self._count(name)
         self.world.trace("!! " + text, *values)
@@ -191,7 +213,12 @@ class WorldFaults:
                 if fate.error_after is not None and answer.error_code == ErrorCode.NONE:
                     answer.error_code = fate.error_after
                     answer.base_offset = answer.log_append_time_ms = -1
-                if answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER and self._happens(0.3):
+                names_leaders = fate.version > PRODUCE_WITHOUT_LEADERS + 1
+                if (
+                    names_leaders
+                    and answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+                    and self._happens(0.3)
+                ):
                     # this node knows less than the client: an older leader, or one node less
                     answer.current_leader.leader_epoch -= self._random.randrange(3)
                     answer.current_leader.leader_id = self._random.randrange(-1, 7)
@@ -210,6 +237,17 @@ class WorldFaults:
                 response.topics[index] = type(topic)(
                     error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=topic.name
                 )
+
+    def _change_versions(self, fate: Fate, response: Any) -> None:
+        """Leave out versions that the brokers of that Metadata version lack."""
+        highest = self.world.options.cluster.metadata_version
+        if highest is None:
+            return
+        for row in response.api_keys:
+            if row.api_key == METADATA:
+                row.max_version = highest
+            elif row.api_key == PRODUCE:
+                row.max_version = PRODUCE_WITHOUT_LEADERS
 
     def _change_producer_id(self, fate: Fate, response: Any) -> None:
         if response.error_code == ErrorCode.NONE:
@@ -344,6 +382,37 @@ class WorldFaults:
 
         self._for_a_while(self._random.choice((1, 300)), create)
 
+    def _remake(self) -> None:
+        topic, cluster = self._any_topic(), self.world.cluster
+        if topic.is_internal:
+            return
+        count = self._random.randrange(1, 5)
+        self.world.trace("!! %s is deleted", topic.name)
+        cluster.delete_topic(topic.name)
+
+        def create() -> None:
+            self.world.trace("!! %s is made again with %d partitions", topic.name, count)
+            cluster.create_topic(topic.name, count)
+
+        self._for_a_while(self._random.choice((1, 300, 1500)), create)
+
+    def _half_start(self) -> None:
+        cluster = self.world.cluster
+        nodes = cluster.state.cluster.nodes
+        node = self._random.choice(nodes)
+        if not self._has_produced or sum(not each.hidden for each in nodes) < 2 or node.hidden:
+            return  # if all lack it from the start, a producer rightly ends
+        node.hidden = self._random.choice(self.lacks)
+        names = ", ".join(sorted(kind.__name__ for kind in node.hidden))
+        self.world.trace("!! node %d restarts, and lacks %s", node.node_id, names)
+        cluster.break_connections(node.node_id, is_down=True)
+
+        def complete() -> None:
+            self.world.trace("!! node %d lacks nothing", node.node_id)
+            node.hidden = frozenset()
+
+        self._for_a_while(self._random.choice((50, 1000, 4000)), complete)
+
     def _hide(self) -> None:
         name = self._any_topic().name
         if name not in self.hidden:
@@ -414,6 +483,7 @@ class WorldFaults:
 
 
 CHANGES: dict[int, Callable[[WorldFaults, Fate, Any], None]] = {
+    API_VERSIONS: WorldFaults._change_versions,
     PRODUCE: WorldFaults._change_produce,
     METADATA: WorldFaults._change_metadata,
     INIT_PRODUCER_ID: WorldFaults._change_producer_id,
@@ -427,6 +497,8 @@ HAPPENINGS: dict[str, Callable[[WorldFaults], None]] = {
     "forget": WorldFaults._forget,
     "grow": WorldFaults._grow,
     "recreate": WorldFaults._recreate,
+    "remake": WorldFaults._remake,
+    "half_start": WorldFaults._half_start,
     "hide": WorldFaults._hide,
     "shrink": WorldFaults._shrink,
     "break_connections": WorldFaults._break_connections,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 CODECS = ("none", "none", "none", "lz4", "zstd", "snappy", "gzip")
 
@@ -107,6 +107,10 @@ class ClusterFaults:
         A partition without batches in flight forgets all producer ids.
     grow, recreate, hide : float
         A topic gets one more partition; is deleted and created again; is unknown to the cluster for a while.
+    remake : float
+        A topic is deleted and created again with another number of partitions, often fewer.
+    half_start : float
+        A node restarts, and its ApiVersions lack Produce or InitProducerId for a while.
     shrink : float
         A topic accepts only smaller batches for a while.
     break_connections : float
@@ -136,6 +140,8 @@ class ClusterFaults:
     hold: float
     fail_over: float = 0.0
     elect_unclean: float = 0.0
+    remake: float = 0.0
+    half_start: float = 0.0
 
     @classmethod
     def draw(cls, draw: Draw) -> ClusterFaults:
@@ -172,6 +178,9 @@ class ClusterOptions:
         The epoch of a new producer id.
     transaction_version : int
         The transaction.version at first.
+    metadata_version : int or None
+        The highest version of Metadata that brokers offer: below 10 there are no topic ids, and below 9 no
+        reliable epochs. None for the latest.
     broker : dict of str
         Other options of the brokers.
     """
@@ -185,6 +194,7 @@ class ClusterOptions:
     chunk_bytes: int
     transaction_version: int = 2
     broker: dict[str, Any] = field(default_factory=dict)
+    metadata_version: int | None = None
 
     @property
     def round_trip_ms(self) -> int:
@@ -445,6 +455,58 @@ def with_failing_leaders(options: WorldOptions) -> WorldOptions:
             options, cluster_faults=cluster_faults, request_faults=request_faults, settings=settings
         )
     return options
+
+
+# The numbers in their sources leave worlds as they were in which planted bugs are seen (docs/simulation.md).
+
+
+def with_remade_topics(options: WorldOptions) -> WorldOptions:
+    """Return the same world, or one whose topics are made again, with topic ids or without."""
+    draw = Draw(random.Random(f"remade topics 748 {options.seed}"))
+    if draw.of(*range(8)):
+        return options
+    cluster = replace(
+        options.cluster,
+        partition_counts={name: draw.of(2, 3, 4) for name in options.cluster.partition_counts},
+        node_count=draw.of(1, 2, 3),
+        metadata_version=draw.of(None, 9, 8, 8),
+    )
+    faults = replace(
+        options.cluster_faults,
+        recreate=0.0,
+        remake=draw.of(1.0, 3.0, 8.0),
+        move_leader=draw.of(0.0, 10.0),
+        hide=draw.rate(2),
+    )
+    settings = options.settings | {"delivery.timeout.ms": options.settings["request.timeout.ms"] + 21_000}
+    settings["linger.ms"] = 0
+    return _lasting(replace(options, cluster=cluster, cluster_faults=faults, settings=settings), draw)
+
+
+_AnyOptions = TypeVar("_AnyOptions", bound=WorldOptions)
+
+
+def with_half_started_nodes(options: _AnyOptions) -> _AnyOptions:
+    """Return the same world, or one whose nodes lack requests for a while after a restart."""
+    draw = Draw(random.Random(f"half-started nodes 3454 {options.seed}"))
+    if draw.of(*range(8)):
+        return options
+    cluster = replace(options.cluster, node_count=max(2, options.cluster.node_count))
+    # else all nodes that are left may lack Produce to a new producer, whose end that is
+    faults = replace(options.cluster_faults, half_start=draw.of(1.0, 3.0, 8.0), stop_node=0.0)
+    return _lasting(replace(options, cluster=cluster, cluster_faults=faults), draw)
+
+
+def _lasting(options: _AnyOptions, draw: Draw) -> _AnyOptions:
+    """Return the same world, with records for as long as there are faults."""
+    workload = replace(
+        options.workload,
+        records=draw.of(30, 60),
+        burst=draw.of(1, 3),
+        pause_ms=draw.of(30, 60),
+        explicit=draw.of(0.3, 1),
+    )
+    return replace(options, workload=workload, fault_ms=draw.of(1000, 3000))
 
 
 def crowded(options: WorldOptions, draw: Draw, theme: Theme) -> WorldOptions:

@@ -83,6 +83,8 @@ class TransactionalFaults(WorldFaults):
         *(kind.__name__.removesuffix("Request") for kind in REQUESTS),
     )
 
+    lacks = (frozenset({messages.ProduceRequest}),)
+
     def __init__(self, world: TransactionalStage) -> None:
         super().__init__(world)
         self.errors = {

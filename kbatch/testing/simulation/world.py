@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from kbatch.core.client.cluster import REMEMBERED_NS, ClusterSnapshot
+from kbatch.core.client.cluster import FIRST_VERSION_WITH_EPOCHS, REMEMBERED_NS, ClusterSnapshot
 from kbatch.errors import KafkaError
 from kbatch.testing.simulation.application import Application, SentRecord
 from kbatch.testing.simulation.options import WorldOptions
@@ -96,6 +96,16 @@ class World(Stage):
         given_up, self._given_up = self._given_up, self.engine.given_up_epochs
         if before is not self._snapshot and given_up == self._given_up:
             self._check_leader_epochs(before)
+        self._check_reliable_epochs()
+
+    def _check_reliable_epochs(self) -> None:
+        """Check that leader epochs of Metadata below version 9 do not count."""
+        version = self.options.cluster.metadata_version
+        if version is None or version >= FIRST_VERSION_WITH_EPOCHS:
+            return
+        for name, topic in self._snapshot.topics.items():
+            if any(each.leader_epoch >= 0 for each in topic.partitions):
+                raise Violation(f"{name}: leader epochs of Metadata v{version} are believed")
 
     def _check_idle_nodes(self) -> None:
         """Whatever may go to a node that takes requests has gone, whichever partitions have to wait. (Where

@@ -10,7 +10,13 @@ from kbatch.testing.simulation import checkers, transaction_checkers
 from kbatch.testing.simulation.group_options import GroupOptions
 from kbatch.testing.simulation.group_world import GroupWorld
 from kbatch.testing.simulation.login_options import with_logins
-from kbatch.testing.simulation.options import WorldOptions, described, with_failing_leaders
+from kbatch.testing.simulation.options import (
+    WorldOptions,
+    described,
+    with_failing_leaders,
+    with_half_started_nodes,
+    with_remade_topics,
+)
 from kbatch.testing.simulation.table_options import with_tables
 from kbatch.testing.simulation.trace import Violation
 from kbatch.testing.simulation.transactional_options import TransactionalOptions, is_transactional
@@ -45,8 +51,9 @@ def simulate(seed: int, *, verbose: bool = False) -> World | TransactionalWorld:
     options = with_logins(
         TransactionalOptions.of(options)
         if is_transactional(seed)
-        else with_tables(with_failing_leaders(options))
+        else with_remade_topics(with_tables(with_failing_leaders(options)))
     )
+    options = with_half_started_nodes(options)
     return _live(options, _described(options), _world, _check, f"--seed {seed}", verbose=verbose)
 
 
