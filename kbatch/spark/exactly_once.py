@@ -384,14 +384,14 @@ def check_other_tasks(options: SinkOptions, app_id: str, version: int, tasks: se
 
 
 def note_tasks(options: SinkOptions, app_id: str, version: int, tasks: int) -> None:
-    """Leave the marker of a job that has ended, unless an earlier run of this version has. KafkaError if
+    """Leave the marker of a job that has ended, unless this version or a later one has one. KafkaError if
     brokers do not take it.
     """
     group = job_group(options.prefix, app_id, options.sink)
     place = TopicPartition(options.marker_topic, 0)
     with TopicReader(_of_readers(options.settings)) as reader:
         found = reader.groups.offsets(group).get(place)
-        if found is not None and found.committed.offset == version:
+        if found is not None and found.committed.offset >= version:
             return
         reader.groups.commit_offsets(group, {place: JobMarker(version, tasks).to_offset()})
 
