@@ -20,6 +20,7 @@ from kbatch.core.consumer.group_coordinator import GroupCoordinator
 from kbatch.core.consumer.group_engine import GroupEngine
 from kbatch.core.consumer.leader_requests import LeaderRequests
 from kbatch.core.consumer.membership import HeartbeatClock, Ownership
+from kbatch.core.consumer.partition_state import PartitionState
 from kbatch.core.consumer.positions import Positions
 from tests.simulation.planting import plants as plants_anywhere
 
@@ -79,7 +80,7 @@ def the_first_record_of_a_batch_comes_twice(original: Any) -> Any:
     return scan
 
 
-@plants(Fetcher, "_back_off")
+@plants(PartitionState, "back_off")
 def a_fetch_does_not_back_off(original: Any) -> Any:
     """A partition is asked for again at once after an error."""
     return nothing
@@ -149,9 +150,9 @@ def a_session_does_not_name_new_offsets(original: Any) -> Any:
 def a_lost_answer_is_forgotten(original: Any) -> Any:
     """The memory that was reserved for a lost answer is not given back."""
 
-    def fail_attempt(self: Fetcher, attempt: Any, error: Any) -> None:
+    def fail_attempt(self: Fetcher, attempt: Any, *arguments: Any) -> None:
         self._budget.charge(attempt.reserved_bytes)
-        original(self, attempt, error)
+        original(self, attempt, *arguments)
 
     return fail_attempt
 
