@@ -5,13 +5,13 @@ An interceptor's exception is logged and costs no record: the record goes on unc
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, final
 
 from kbatch._native.batch.delivery import Acknowledgement
 from kbatch._native.send.send import PendingRecord
 from kbatch.errors import ConfigError, IllegalStateError
+from kbatch.logs import ClientLogger
 from kbatch.records import ProducerRecord
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kbatch._native.send.encoded_batch import PendingBatch
     from kbatch.records import TopicPartition
 
-logger = logging.getLogger(__name__)
+logger = ClientLogger(__name__)
 
 _Kind = TypeVar("_Kind")
 

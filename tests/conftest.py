@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
+from kbatch import logs
 from tests.fuzz.campaign import heed_interrupts
 from tests.oracle.java import JavaOracle
 from tests.oracle.java_programs import KAFKA_VERSION, JavaMissingError, jars
 from tests.support import secrets
+from tests.support.log_capture import WholeLog
+from tests.support.patience import HANG_SECONDS
 from tests.support.shells import LOOPS, Runner, loops_of, parametrized, shell_of
 from tests.support.wheels import build
 
@@ -44,6 +47,22 @@ def pytest_configure(config: pytest.Config) -> None:
         from tests.support import sharing
 
         config.pluginmanager.register(sharing)
+
+
+@pytest.fixture
+def caplog(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    """Return a capture that also waits for the lines of clients' threads (`kbatch.logs`)."""
+    caplog.__class__ = WholeLog
+    return caplog
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Iterator[None]:
+    """Let the lines of a test come before its end."""
+    try:
+        yield
+    finally:
+        logs.flush(HANG_SECONDS)
 
 
 @pytest.fixture

@@ -125,6 +125,8 @@ LAYERS = (
             "for several batches",
         },
     ),
+    Layer(3, "logs", "**how clients log**: lines of their threads, by a thread that may wait"),
+    Layer(3, "logs", "**how clients log**: lines of their own threads, by a thread that may wait"),
     Layer(3, "http_client", "bounded requests over HTTP: tokens, schemas"),
     Layer(
         4,

@@ -14,7 +14,6 @@ After org.apache.kafka.clients.consumer.internals.ShareFetch, ShareInFlightBatch
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, final
@@ -24,6 +23,7 @@ from kbatch.consumer.backlog import Arrivals
 from kbatch.core.consumer.share_fetcher import Acquired, ShareFailed
 from kbatch.core.consumer.share_session import AcquiredAt
 from kbatch.errors import IllegalStateError
+from kbatch.logs import ClientLogger
 from kbatch.records import AcknowledgeType, ShareRecord, TopicPartition
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from kbatch.config import ConsumerConfig
     from kbatch.core.consumer.share_engine import ShareEngine
 
-logger = logging.getLogger("kbatch.consumer")
+logger = ClientLogger("kbatch.consumer")
 
 # The type of acknowledgement of an offset without a record.
 GAP = 0

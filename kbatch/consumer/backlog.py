@@ -12,7 +12,6 @@ next one finds all of it.
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import count, islice
@@ -23,6 +22,7 @@ from kbatch.core.client.lasting_faults import LastingFaults
 from kbatch.core.consumer.partition_state import NO_EPOCH, GroupStart, OffsetSpec, Start
 from kbatch.core.consumer.results import Failed, Fetched, Moved, Result
 from kbatch.errors import CorruptRecordError, DeserializationError, KafkaError
+from kbatch.logs import ClientLogger
 from kbatch.network.decoding import Work
 from kbatch.records import NO_TOPIC_ID, OffsetAndMetadata, TopicPartition
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from kbatch.consumer.projection import Projection
     from kbatch.core.consumer.engine import ReadingEngine
 
-logger = logging.getLogger("kbatch.consumer")
+logger = ClientLogger("kbatch.consumer")
 
 R = TypeVar("R")
 Submit = Callable[[Callable[[], object]], object]

@@ -15,7 +15,6 @@ After org.apache.kafka.clients.consumer.internals.ConsumerCoordinator and AsyncK
 
 from __future__ import annotations
 
-import logging
 import re
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -35,6 +34,7 @@ from kbatch.core.consumer.group_engine import GroupEngine
 from kbatch.core.consumer.partition_state import COMMITTED
 from kbatch.core.consumer.subscription import Subscription
 from kbatch.errors import IllegalStateError, KafkaTimeoutError
+from kbatch.logs import ClientLogger
 from kbatch.records import (
     INT64_MAX,
     NO_TOPIC_ID,
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from kbatch.interceptors import ConsumerInterceptorChain
     from kbatch.waiting.deadline import Deadline
 
-logger = logging.getLogger("kbatch.consumer")
+logger = ClientLogger("kbatch.consumer")
 
 Partitions = Iterable[TopicPartition | tuple[str, int]]
 OnRebalance = Callable[[list[TopicPartition]], Awaitable[object] | object]

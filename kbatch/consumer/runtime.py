@@ -6,7 +6,6 @@ A TopicReader, a Consumer and an AsyncConsumer each own one, and give it the net
 from __future__ import annotations
 
 import itertools
-import logging
 import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping
@@ -29,6 +28,7 @@ from kbatch.errors import (
     KafkaError,
     TopicAuthorizationError,
 )
+from kbatch.logs import ClientLogger
 from kbatch.network.runtime import ClientRuntime
 from kbatch.records import TopicPartition, check_text
 from kbatch.timeouts import checked_seconds
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from kbatch.waiting.deadline import Deadline
     from kbatch.waiting.protocols import Waiter
 
-logger = logging.getLogger("kbatch.consumer")
+logger = ClientLogger("kbatch.consumer")
 _client_numbers = itertools.count(1)
 
 

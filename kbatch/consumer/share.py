@@ -15,7 +15,6 @@ After org.apache.kafka.clients.consumer.KafkaShareConsumer; KIP-932.
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from inspect import iscoroutinefunction
@@ -36,6 +35,7 @@ from kbatch.errors import (
     KafkaTimeoutError,
 )
 from kbatch.interceptors import ConsumerInterceptorChain
+from kbatch.logs import ClientLogger
 from kbatch.metrics import MetricName
 from kbatch.records import (
     INT64_MAX,
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from kbatch.consumer.sole_user import SoleUser
     from kbatch.waiting.deadline import Deadline
 
-logger = logging.getLogger("kbatch.consumer")
+logger = ClientLogger("kbatch.consumer")
 
 OnCommit = Callable[[dict[TopicPartition, KafkaError | None]], object]
 # What brokers decide for a share group, or what it does not have.

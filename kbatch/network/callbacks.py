@@ -6,7 +6,6 @@ time for each function with its traceback, later in a count that is logged now a
 thread.
 """
 
-import logging
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -19,10 +18,11 @@ from kbatch._native.batch.delivery_queue import DeliveryQueue
 from kbatch._native.io.interrupts import thread_ident
 from kbatch._native.io.threads import ClientThread
 from kbatch.config import ClientConfig
+from kbatch.logs import ClientLogger, flush
 from kbatch.metrics import MetricsRegistry
 from kbatch.unpatched import real_threading
 
-logger = logging.getLogger(__name__)
+logger = ClientLogger(__name__)
 
 # The number of functions with a traceback in the log; the shortest time between two counts.
 _KNOWN_FUNCTIONS = 100
@@ -170,7 +170,9 @@ class DeliveryThread(CallbackRunner):
             self.queue.put(None)  # wakes the thread
         if self.in_callback():
             return False
-        return thread.join(timeout)
+        has_ended = thread.join(timeout)
+        flush()
+        return has_ended
 
     def _run_here(self) -> None:
         """Run the queue's callbacks on the calling thread."""

@@ -9,7 +9,6 @@ Its only threads seal batches. Its tasks only make connections and resolve names
 """
 
 import asyncio
-import logging
 import os
 import socket
 import time
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any, cast, final
 
 from kbatch.core.client.actions import Address, Close, Connect, Resolve, Write, release
 from kbatch.errors import KafkaError, NetworkError
+from kbatch.logs import ClientLogger
 from kbatch.network.driver import RECEIVE_BYTES, EngineDriver, distinct, peer_of, without_address
 from kbatch.network.lane_turns import LendingEngine
 from kbatch.network.rounds import DrivenEngine
@@ -30,7 +30,7 @@ from kbatch.waiting.event_loop import TaskWaiter
 if TYPE_CHECKING:
     from kbatch.network.tls import Handshake
 
-logger = logging.getLogger(__name__)
+logger = ClientLogger(__name__)
 
 # The peer's answer to TLS's goodbye is waited for no longer.
 _GOODBYE_SECONDS = 1.0

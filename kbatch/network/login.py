@@ -16,7 +16,6 @@ and waits for none.
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
@@ -26,6 +25,7 @@ from typing import TYPE_CHECKING, Any, final
 from kbatch._native.io.threads import ClientThread
 from kbatch.core.client.actions import Authenticate, EndAuthentication
 from kbatch.errors import AuthenticationError, KafkaError, NetworkError
+from kbatch.logs import ClientLogger
 from kbatch.sasl import mechanism_of
 from kbatch.unpatched import real_threading
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from kbatch.config import ClientConfig
     from kbatch.sasl import Exchange, Mechanism
 
-logger = logging.getLogger(__name__)
+logger = ClientLogger(__name__)
 
 # The longest wait: a lock takes no number of seconds above 2**63 nanoseconds.
 _LONGEST_NS = 3_600_000_000_000

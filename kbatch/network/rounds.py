@@ -15,7 +15,6 @@ and the owner ends.
 Threads and event loops own sockets (EngineDriver); the simulator's owner has virtual time and its own wire.
 """
 
-import logging
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -23,10 +22,11 @@ from typing import Any, Protocol
 
 from kbatch.core.client.actions import Address, Close, Connect, Resolve, Write, release
 from kbatch.errors import KafkaError
+from kbatch.logs import ClientLogger
 from kbatch.metrics import MetricsRegistry
 from kbatch.network.lane_turns import LaneTurns, LendingEngine
 
-logger = logging.getLogger(__name__)
+logger = ClientLogger(__name__)
 
 # The maximum number of runs between two looks at the sockets, which must be read in time.
 _RUNS = 8

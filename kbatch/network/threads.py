@@ -11,7 +11,6 @@ runs. So no change is missed, and one that is seen early costs one needless roun
 
 from __future__ import annotations
 
-import logging
 import select
 import socket
 import time
@@ -27,6 +26,7 @@ from kbatch._native.send.lane import CAN_WAIT
 from kbatch.config import ClientConfig
 from kbatch.core.client.actions import Address, Close, Connect, Resolve, Write, release
 from kbatch.errors import IllegalStateError, NetworkError
+from kbatch.logs import CLOSE_SECONDS, ClientLogger, flush
 from kbatch.network.channels import Channel, PlainChannel
 from kbatch.network.driver import RECEIVE_BYTES, EngineDriver, distinct, peer_of, without_address
 from kbatch.network.lane_turns import LendingEngine
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from kbatch._native.batch.delivery_queue import DeliveryQueue
     from kbatch.network.tls_channel import TlsChannel
 
-logger = logging.getLogger(__name__)
+logger = ClientLogger(__name__)
 
 _RESOLVERS = 4
 # More would take the steps of many handshakes faster than one thread begins them.
@@ -108,6 +108,7 @@ class ThreadNetwork(EngineDriver):
         elif not was_stopping:
             self._release()
             self._end()
+        flush(min(timeout, CLOSE_SECONDS))
 
     def when_over(self, function: Callable[[], object]) -> None:
         """Call `function()` when nothing uses the engine any more: now, or at the end of the thread."""

@@ -13,15 +13,15 @@ error before the first data, since the broker verifies the client's certificate 
 has ended. Later an error is a disconnect.
 """
 
-import logging
 import ssl
 from typing import Any, final
 
 from kbatch.config import ClientConfig
 from kbatch.errors import AuthenticationError, ConfigError, KafkaError, NetworkError
+from kbatch.logs import ClientLogger
 from kbatch.network.tls_context import context_of, files_stamp, reason_of
 
-logger = logging.getLogger(__name__)
+logger = ClientLogger(__name__)
 
 # By X509_V_ERR_* of openssl/x509_vfy.h.
 _NOT_TRUSTED = (

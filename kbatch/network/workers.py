@@ -1,14 +1,14 @@
 """Workers: daemon threads for work that would delay the sender's thread."""
 
-import logging
 import os
 from collections.abc import Callable
 from typing import final
 
 from kbatch._native.io.threads import ClientThread
+from kbatch.logs import ClientLogger
 from kbatch.unpatched import SimpleQueue, real_threading
 
-logger = logging.getLogger(__name__)
+logger = ClientLogger(__name__)
 
 # More threads would seal faster than one thread fills batches, or than a broker takes them.
 MOST_SEALERS = 4

@@ -15,7 +15,6 @@ After org.apache.kafka.clients.producer.KafkaProducer.
 from __future__ import annotations
 
 import itertools
-import logging
 import os
 import warnings
 import weakref
@@ -42,6 +41,7 @@ from kbatch.errors import (
     PurgedError,
     TransactionAbortedError,
 )
+from kbatch.logs import ClientLogger
 from kbatch.metrics import MetricName
 from kbatch.partitioner import partitioner_for
 from kbatch.producer.groups import GroupQueries
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from kbatch.producer.runtime import Callbacks
     from kbatch.waiting.deadline import Deadline
 
-logger = logging.getLogger("kbatch.producer")  # of both
+logger = ClientLogger("kbatch.producer")  # of both
 
 # The time to flush a producer that is still open when the interpreter, or its loop, ends.
 EXIT_SECONDS = 10.0

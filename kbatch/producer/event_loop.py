@@ -16,7 +16,6 @@ open warns with a ResourceWarning and flushes, which takes EXIT_SECONDS at most.
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 import warnings
 import weakref
@@ -34,6 +33,7 @@ from kbatch._native.io.waker import Waker
 from kbatch._native.send.accumulator import Refusal
 from kbatch._native.send.send import RecordSender
 from kbatch.errors import DeliveryError, PartialSendError
+from kbatch.logs import ClientLogger
 from kbatch.network.event_loop import LoopNetwork
 from kbatch.network.event_loop_callbacks import LoopDelivery
 from kbatch.network.sealing import register_sealers
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from kbatch._native.send.send import PendingRecord
     from kbatch.waiting.deadline import Deadline
 
-logger = logging.getLogger(__name__)
+logger = ClientLogger(__name__)
 
 # The fewest and the most records that a task sends in its turn while others wait for theirs. To change tasks
 # costs as much as some 30 records. So turns are longer while few wait: all tasks together send ROUND_RECORDS.

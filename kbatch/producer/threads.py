@@ -13,7 +13,6 @@ After org.apache.kafka.clients.producer.KafkaProducer.
 from __future__ import annotations
 
 import atexit
-import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -25,6 +24,7 @@ from kbatch._native.io.interrupts import at_once
 from kbatch._native.io.threads import ClientThread
 from kbatch._native.io.waker import Waker
 from kbatch.errors import DeliveryError
+from kbatch.logs import ClientLogger
 from kbatch.network import DeliveryThread, Sealers, ThreadNetwork, register_sealers
 from kbatch.producer.base import EXIT_SECONDS, ProducerBase, configured, open_producers
 from kbatch.producer.groups import GroupQueries
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from kbatch._native.send.send import PendingRecord
     from kbatch.waiting.deadline import Deadline
 
-logger = logging.getLogger(__name__)
+logger = ClientLogger(__name__)
 
 
 @named_for_users

@@ -13,7 +13,6 @@ After org.apache.kafka.clients.producer.KafkaProducer and its TransactionalReque
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
@@ -22,6 +21,7 @@ from kbatch._native.send.accumulator import TRANSACTION_ENDED
 from kbatch.core.client.calls import Call
 from kbatch.core.producer.transaction_states import TransactionState
 from kbatch.errors import IllegalStateError, KafkaError, KafkaTimeoutError, SerializationError
+from kbatch.logs import ClientLogger
 from kbatch.records import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition, checked_partition
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from kbatch.producer.runtime import Runtime
     from kbatch.waiting.deadline import Deadline
 
-logger = logging.getLogger(__name__)
+logger = ClientLogger(__name__)
 
 
 class GroupConsumer(Protocol):

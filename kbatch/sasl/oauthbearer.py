@@ -1,15 +1,15 @@
 """OAUTHBEARER (RFC 7628, KIP-255, KIP-342): a bearer token, and extensions beside it."""
 
-import logging
 from collections.abc import Callable, Mapping
 
 from kbatch.errors import SaslAuthenticationError
 from kbatch.errors.words import shown_without
+from kbatch.logs import ClientLogger
 from kbatch.sasl.exchange import check_size
 from kbatch.sasl.token_login import TokenLogin
 from kbatch.sasl.tokens import Token
 
-logger = logging.getLogger(__name__)
+logger = ClientLogger(__name__)
 
 SEPARATOR = "\x01"
 

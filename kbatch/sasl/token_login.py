@@ -1,6 +1,5 @@
 """One login for all connections of a client: its token, the refresh, and the wait after a failure."""
 
-import logging
 import random
 import time
 from asyncio import CancelledError
@@ -13,11 +12,12 @@ from kbatch._native.io.threads import ClientThread
 from kbatch.config import ClientConfig
 from kbatch.errors import AuthenticationError, KafkaError, NetworkError
 from kbatch.errors.words import shown
+from kbatch.logs import ClientLogger
 from kbatch.sasl.exchange import NEVER
 from kbatch.sasl.tokens import Token
 from kbatch.unpatched import real_threading
 
-logger = logging.getLogger(__name__)
+logger = ClientLogger(__name__)
 
 # After a failed refresh (ExpiringCredentialRefreshingLogin).
 REFRESH_RETRY_SECONDS = 10

@@ -13,11 +13,11 @@ steps of Python code, and what it raises must not come between closing and handi
 cimport cython
 from libc.stdint cimport int64_t
 
-import logging
 
+from kbatch.logs import ClientLogger
 from kbatch.unpatched import SimpleQueue
 
-logger = logging.getLogger(__name__)
+logger = ClientLogger(__name__)
 
 # The sender's thread compresses so many bytes in the time that another thread takes to wake up, 30 us.
 SENDER_BYTES = 16_384

@@ -25,7 +25,6 @@ KIP-516 (topic ids), KIP-951 (leaders in Produce answers), KIP-899 and KIP-1102 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -36,10 +35,11 @@ from kbatch.core.client.backoff import NEVER_NS, NS_PER_MS, ExponentialBackoff
 from kbatch.core.client.lasting_faults import LastingFaults
 from kbatch.errors import ErrorCode, KafkaError, ProtocolError, error_of, row_of
 from kbatch.errors.words import shown
+from kbatch.logs import ClientLogger
 from kbatch.protocol import messages
 from kbatch.records import NO_TOPIC_ID
 
-logger = logging.getLogger(__name__)
+logger = ClientLogger(__name__)
 
 # The time after which a topic with an error is requested again, while it is wanted.
 REMEMBERED_NS = 5_000 * NS_PER_MS

@@ -90,6 +90,7 @@ from kbatch.errors import (
     error_of,
 )
 from kbatch.errors.words import shown
+from kbatch.logs import ClientLogger
 from kbatch.metrics import MetricsRegistry
 from kbatch.protocol import codec, messages
 from kbatch.protocol.structs import Message
@@ -101,7 +102,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Connections", "FinalizedFeatures", "Request", "Response"]
 
-logger = logging.getLogger(__name__)
+logger = ClientLogger(__name__)
 
 # The actions of a connection that an end makes void.
 _WITHDRAWN = (Connect, Write, Authenticate)

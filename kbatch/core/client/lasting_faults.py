@@ -16,6 +16,8 @@ import logging
 import re
 from collections.abc import Hashable
 
+from kbatch.logs import ClientLogger
+
 REMINDER_NS = 300_000_000_000
 MAX_LINES = 6
 # The subjects that are remembered; the oldest makes room.
@@ -59,12 +61,12 @@ class LastingFaults:
 
     Parameters
     ----------
-    logger : logging.Logger
+    logger : ClientLogger
     """
 
     __slots__ = ("_faults", "_lasting", "_logger")
 
-    def __init__(self, logger: logging.Logger) -> None:
+    def __init__(self, logger: ClientLogger) -> None:
         self._logger = logger
         self._faults: dict[Hashable, _Fault] = {}
         self._lasting: set[Hashable] = set()

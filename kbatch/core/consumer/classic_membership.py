@@ -62,6 +62,7 @@ from kbatch.errors import (
     row_of,
 )
 from kbatch.errors.words import shown
+from kbatch.logs import ClientLogger
 from kbatch.protocol import messages
 from kbatch.records import NO_TOPIC_ID, ConsumerGroupMetadata
 
@@ -72,7 +73,7 @@ if TYPE_CHECKING:
     from kbatch.protocol.structs import Message
     from kbatch.records import TopicPartition
 
-logger = logging.getLogger(__name__)
+logger = ClientLogger(__name__)
 
 # The coordinator answers a JoinGroup after max.poll.interval.ms at the latest; the answer has this much more.
 JOIN_GRACE_MS = 5_000

@@ -18,7 +18,6 @@ ConsumerHeartbeatRequestManager; KIP-848, KIP-1082 (ids of members), KIP-1092 (s
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -43,6 +42,7 @@ from kbatch.errors import (
     ProtocolError,
 )
 from kbatch.errors.words import shown
+from kbatch.logs import ClientLogger
 from kbatch.protocol import messages
 from kbatch.records import NO_TOPIC_ID, ConsumerGroupMetadata, TopicPartition
 
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from kbatch.core.consumer.subscription import Subscription
     from kbatch.protocol.structs import Message
 
-logger = logging.getLogger(__name__)
+logger = ClientLogger(__name__)
 
 JOINS, LEAVES, LEAVES_FOR_A_WHILE = 0, -1, -2  # epochs
 # What to do about an error that ends the membership, beside the broker's words.

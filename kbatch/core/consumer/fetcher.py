@@ -19,7 +19,6 @@ answers).
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -55,6 +54,7 @@ from kbatch.errors import (
     error_of,
     row_of,
 )
+from kbatch.logs import ClientLogger
 from kbatch.protocol import messages
 from kbatch.records import NO_TOPIC_ID
 
@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from kbatch.core.consumer.fetch_metrics import FetchMetrics
     from kbatch.records import TopicPartition
 
-logger = logging.getLogger(__name__)
+logger = ClientLogger(__name__)
 
 FETCH_LANE = 1
 # The first versions with sessions, and with a comparison of epochs.

@@ -17,7 +17,6 @@ After org.apache.kafka.clients.consumer.internals.AsyncKafkaConsumer and Consume
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Unpack
@@ -47,6 +46,7 @@ from kbatch.errors import (
     NoOffsetForPartitionError,
     UnsupportedVersionError,
 )
+from kbatch.logs import ClientLogger
 from kbatch.metrics import CONSUMER_METRICS, COORDINATOR_METRICS, Metric
 from kbatch.protocol import messages
 from kbatch.records import NO_TOPIC_ID, ConsumerGroupMetadata, TopicPartition
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from kbatch.config import ConsumerConfig
     from kbatch.core.consumer.subscription import Subscription
 
-logger = logging.getLogger(__name__)
+logger = ClientLogger(__name__)
 
 # The feature of the cluster that has the consumer protocol (KIP-848).
 GROUP_VERSION = "group.version"

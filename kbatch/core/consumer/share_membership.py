@@ -12,7 +12,6 @@ After org.apache.kafka.clients.consumer.internals.ShareMembershipManager and Sha
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
@@ -25,6 +24,7 @@ from kbatch.core.consumer.member_state import HeartbeatOutcome
 from kbatch.core.consumer.membership import REMOVED, HeartbeatClock, assigned
 from kbatch.errors import ErrorCode, KafkaError, ProtocolError
 from kbatch.errors.words import shown
+from kbatch.logs import ClientLogger
 from kbatch.protocol import messages
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from kbatch.core.consumer.group_coordinator import GroupCoordinator
     from kbatch.core.consumer.group_metrics import MemberMetrics
 
-logger = logging.getLogger(__name__)
+logger = ClientLogger(__name__)
 
 JOINS, LEAVES = 0, -1  # epochs
 # What to do about an error that ends the membership, beside the broker's words.

@@ -17,7 +17,6 @@ After org.apache.kafka.clients.producer.internals.Sender.
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from functools import partial
 from operator import attrgetter
@@ -43,6 +42,7 @@ from kbatch.errors import (
     error_of,
     row_of,
 )
+from kbatch.logs import ClientLogger
 from kbatch.protocol import messages
 from kbatch.records import NO_TOPIC_ID
 from kbatch.unpatched import real_threading
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from kbatch.core.client.connections import Connections, Request, Response
     from kbatch.core.producer.sender_metrics import SenderMetrics
 
-logger = logging.getLogger(__name__)
+logger = ClientLogger(__name__)
 
 FIRST_VERSION_BY_TOPIC_ID = 13
 # The wait for a batch whose bytes a closing connection still uses.

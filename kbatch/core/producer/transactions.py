@@ -21,7 +21,6 @@ After org.apache.kafka.clients.producer.internals.TransactionManager.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -66,6 +65,7 @@ from kbatch.errors import (
     error_of,
     row_of,
 )
+from kbatch.logs import ClientLogger
 from kbatch.protocol import messages
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ if TYPE_CHECKING:
     from kbatch.core.producer.transactional_sequences import TransactionalSequences
     from kbatch.records import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
-logger = logging.getLogger(__name__)
+logger = ClientLogger(__name__)
 
 FIRST_VERSION_THAT_BUMPS = 3
 
