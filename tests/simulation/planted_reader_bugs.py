@@ -8,6 +8,7 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
+from kbatch.core.client.backoff import Retried
 from kbatch.core.consumer import assignors, commits
 from kbatch.core.consumer.budget import Budget, FrameShare
 from kbatch.core.consumer.classic_membership import ClassicMembership
@@ -20,7 +21,6 @@ from kbatch.core.consumer.group_coordinator import GroupCoordinator
 from kbatch.core.consumer.group_engine import GroupEngine
 from kbatch.core.consumer.leader_requests import LeaderRequests
 from kbatch.core.consumer.membership import HeartbeatClock, Ownership
-from kbatch.core.consumer.partition_state import PartitionState
 from kbatch.core.consumer.positions import Positions
 from tests.simulation.planting import plants as plants_anywhere
 
@@ -80,9 +80,9 @@ def the_first_record_of_a_batch_comes_twice(original: Any) -> Any:
     return scan
 
 
-@plants(PartitionState, "back_off")
+@plants(Retried, "back_off")
 def a_fetch_does_not_back_off(original: Any) -> Any:
-    """A partition is asked for again at once after an error."""
+    """A partition, or a session, is asked for again at once after an error."""
     return nothing
 
 
