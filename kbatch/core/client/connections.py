@@ -372,6 +372,7 @@ class Connections:
             )
             self._faults.note((_place(state.node), kind), text, now_ns)
             state.lacked = kind
+            self.connect(node_id, now_ns)  # which renews a session that is over
             due_ns = state.versions_ns + self._renewal_backoff.delay_ns(state.renewals)
             if now_ns >= due_ns and state.can_send(self._max_in_flight, now_ns):
                 self._renew_versions(state, now_ns)
