@@ -6,7 +6,10 @@ lets the engine run.
 
 import codecs
 import socket
+from abc import abstractmethod
 from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kbatch._native.io.waker import Waker
@@ -14,10 +17,12 @@ from kbatch.config import ClientConfig
 from kbatch.core.client.actions import Address, Authenticate, Connect, EndAuthentication
 from kbatch.metrics import MetricsRegistry
 from kbatch.network.rounds import DrivenEngine, EngineRounds
+from kbatch.network.workers import Workers
 from kbatch.unpatched import real_socket
 
 if TYPE_CHECKING:
     import asyncio
+    from ssl import SSLContext
 
     from kbatch.network.tls import ClientTls, Handshake
 
@@ -68,6 +73,9 @@ class EngineDriver(EngineRounds):
         self.name = name
         self._tls = _tls_of(config)
         codecs.lookup("idna")  # which getaddrinfo imports: see _tls_of
+        self._lookers = Workers(f"{name}-certificates", 1)
+        self._preparing: dict[int, Connect] = {}  # connections that wait for certificates, by id
+        self._is_looking = False
         self._waker = Waker() if waker is None else waker
         self.wake = self._waker.wake
         if config.security_protocol.startswith("SASL_"):
@@ -76,6 +84,30 @@ class EngineDriver(EngineRounds):
             login = login_of(config, self._take_token, self.post, self.event_loop)
             self.register(Authenticate, login.perform, login.stop)
             self.register(EndAuthentication, login.end)
+
+    def _connect(self, action: Connect) -> None:
+        """Connect, under TLS after a look at the certificates on another thread: the file system and the
+        program's callables may take long.
+        """
+        if self._tls is None or not self._tls.may_change:
+            self._begin_connection(action)
+            return
+        self._preparing[action.connection_id] = action
+        if not self._is_looking:
+            self._is_looking = True
+            self._lookers.submit(partial(_look, self._tls, self.post, self._prepared))
+
+    def _prepared(self, context: "SSLContext | None") -> None:
+        assert self._tls is not None
+        self._is_looking = False
+        self._tls.adopt(context)
+        actions, self._preparing = list(self._preparing.values()), {}
+        for action in actions:
+            self._begin_connection(action)
+
+    @abstractmethod
+    def _begin_connection(self, action: Connect) -> None:
+        """Make a socket, and connect it."""
 
     def _handshake(self, action: Connect) -> "Handshake | None":
         """Return the TLS of a new connection; None for plain ones."""
@@ -102,6 +134,20 @@ class EngineDriver(EngineRounds):
     def event_loop(self) -> "asyncio.AbstractEventLoop | None":
         """Return the event loop that runs coroutines of users, if there is one."""
         return None
+
+
+def _look(
+    tls: "ClientTls",
+    post: Callable[[Callable[[], object]], object],
+    prepared: "Callable[[SSLContext | None], object]",
+) -> None:
+    """Look at the certificates, and let the owner go on, whatever the program's callable raises."""
+    context = None
+    try:
+        context = tls.look()
+    finally:
+        with suppress(RuntimeError):  # the event loop is closed
+            post(partial(prepared, context))
 
 
 def _tls_of(config: ClientConfig) -> "ClientTls | None":

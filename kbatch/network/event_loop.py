@@ -90,6 +90,7 @@ class LoopNetwork(EngineDriver):
         if self._is_stopped:
             return
         self._is_stopped = True
+        self._lookers.stop()
         self._give_up_actions()
         self._stop_registered()
         loop = self._loop
@@ -245,7 +246,7 @@ class LoopNetwork(EngineDriver):
             return address
         return (*address[:2], name)
 
-    def _connect(self, action: Connect) -> None:
+    def _begin_connection(self, action: Connect) -> None:
         handshake = self._handshake(action)
         channel = TransportChannel(action.connection_id, peer_of(action), self, self._space, handshake)
         self._channels[action.connection_id] = channel
@@ -308,6 +309,7 @@ class LoopNetwork(EngineDriver):
         return len(data), self._channels[connection_id].write([data])
 
     def _close(self, action: Close) -> None:
+        self._preparing.pop(action.connection_id, None)
         channel = self._channels.pop(action.connection_id, None)
         if channel is not None:
             channel.close()

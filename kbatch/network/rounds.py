@@ -230,8 +230,8 @@ class EngineRounds(ABC):
         try:
             self._engine_alone().fail(error)
             self._deliver_completed()
-        except BaseException:
-            logger.critical("some records remain without an outcome", exc_info=True)
+        except BaseException as failed:
+            logger.critical("some records remain without an outcome", exc_info=failed)
 
     def _resolved(self, action: Resolve, addresses: list[Address] | OSError) -> None:
         self._engine_alone().handle_resolved(action.host, action.port, addresses, self._clock_ns())

@@ -130,7 +130,7 @@ class ThreadNetwork(EngineDriver):
             while not self._is_stopping:
                 wait_ns = self._round(wait_ns)
         except BaseException as error:
-            logger.critical("a defect ends %s", self._thread.name, exc_info=True)
+            logger.critical("a defect ends %s", self._thread.name, exc_info=error)
             self._fail(error)
         finally:
             self._has_ended = True
@@ -185,6 +185,7 @@ class ThreadNetwork(EngineDriver):
         self._selector.close()
         self._resolvers.stop()
         self._handshakers.stop()
+        self._lookers.stop()
         self._stop_registered()
 
     def post(self, function: Callable[[], object]) -> None:
@@ -291,7 +292,7 @@ class ThreadNetwork(EngineDriver):
 
         self._resolvers.submit(look_up)
 
-    def _connect(self, action: Connect) -> None:
+    def _begin_connection(self, action: Connect) -> None:
         try:
             channel = self._channel(action)
         except (OSError, ValueError) as error:  # no descriptor, unknown family, a name that TLS cannot check
@@ -343,6 +344,7 @@ class ThreadNetwork(EngineDriver):
             self._written(channel, 0)
 
     def _close(self, action: Close) -> None:
+        self._preparing.pop(action.connection_id, None)
         channel = self._channels.get(action.connection_id)
         if channel is not None:
             self._forget(channel)

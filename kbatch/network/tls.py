@@ -107,18 +107,22 @@ class ClientTls:
 
     def handshake(self, host: str, port: int, peer: str) -> "Handshake":
         """Begin a connection: `peer` names it in errors."""
-        self._renew()
         return Handshake(self, self._context, (host, port), peer)
 
-    def _renew(self) -> None:
-        """Make a new context if the configured files have changed, or ask the user's callable for one."""
+    @property
+    def may_change(self) -> bool:
+        """True if `look` may find another context."""
+        return not isinstance(self._config.ssl_context, ssl.SSLContext)
+
+    def look(self) -> ssl.SSLContext | None:
+        """Return a new context if the configured files have changed, or that of the user's callable. It may
+        take long: one thread at a time calls it, and not the owner's.
+        """
         if self._config.ssl_context is None:
             now = files_stamp(self._config)
             if now == self._stamp:
-                return
+                return None
             self._stamp = now  # the state before reading: a change from here on is seen the next time
-        elif isinstance(self._config.ssl_context, ssl.SSLContext):
-            return
         try:
             context = context_of(self._config)
         except ConfigError as error:
@@ -127,9 +131,13 @@ class ClientTls:
                     "TLS: the renewed configuration is unusable, the previous one stays: %s", error
                 )
             self._failure = str(error)
-            return
+            return None
         self._failure = ""
-        if context is not self._context:
+        return context
+
+    def adopt(self, context: ssl.SSLContext | None) -> None:
+        """Use the result of `look` for new connections, on the owner's thread."""
+        if context is not None and context is not self._context:
             self._context = context
             self._last.clear()
             logger.info("TLS: new connections use the renewed certificates, keys and trust stores")
