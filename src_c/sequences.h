@@ -191,11 +191,15 @@ static inline kb_gate kb_gate_under(const kb_sequences *sequences, const kb_iden
                          sequences->count >= max_in_flight;
     if (sequences->waits_for_identity)
         return gate;
+    bool is_open = true;
     for (const kb_in_flight *each = sequences->first; each; each = each->next) {
-        if (kb_is_stuck(each))
+        if (kb_is_stuck(each)) {
             gate.fresh_blocked = true;
-        else if (gate.retry_number == KB_NO_RECORD)
+            /* a leader that may know nothing takes any number, also if it refuses the one before */
+            is_open &= !each->is_in_flight || sequences->known_ns > oldest_ns;
+        } else if (is_open && gate.retry_number == KB_NO_RECORD) {
             gate.retry_number = each->batch->first_number;
+        }
         if (each->is_in_flight && each->node_id != sequences->leader) /* which must still answer */
             gate.fresh_blocked = true;
     }

@@ -569,6 +569,27 @@ def test_I15_last_epoch_is_followed_by_a_new_producer_id(code: int) -> None:
     assert (s.stamp("b1"), s.stamp("b2")) == ((7, 0, 0), (7, 0, 1))
 
 
+def test_I15_nothing_follows_an_expired_first_batch_of_a_new_id() -> None:
+    """Its leader would take any number, and then refuse the first."""
+    s = Sending(identities=((PRODUCER_ID, 32767), "wait"), **SHORT).warmed()
+    s.cut_off()
+    s.put("b0", "b1")
+    s.advance(1200)
+    s.put("b2")
+    s.unreachable.clear()
+    s.back_off()
+    s.answer(b0=TOO_LARGE, b1=OUT_OF_ORDER, b2=OUT_OF_ORDER)
+    s.advance(300)
+    s.answer_identity((7, 0))
+    s.back_off()
+    assert s.waiting == ["b1"]
+    s.advance(500)
+    assert isinstance(s.error("b1"), errors.KafkaTimeoutError)
+    assert s.waiting == ["b1"]
+    s.answer(b1=TOO_FEW)
+    assert (s.waiting, s.stamp("b2")) == (["b2"], (7, 1, 0))
+
+
 def test_I15_a_producer_that_is_closed_meanwhile_still_drains() -> None:
     s = exhausted()
     s.accumulator.close()
