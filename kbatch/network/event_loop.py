@@ -12,7 +12,7 @@ import asyncio
 import os
 import socket
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast, final
 
@@ -46,6 +46,12 @@ class LoopNetwork(EngineDriver):
         Parameters of EngineDriver.
     after_round : callable
         Called after every round.
+
+    Attributes
+    ----------
+    farewell : AsyncGenerator or None
+        The generator by which the loop's end reaches the client. It is kept here since the collector would
+        end it together with a client that is part of a cycle.
     """
 
     def __init__(
@@ -57,6 +63,7 @@ class LoopNetwork(EngineDriver):
     ) -> None:
         super().__init__(engine, **rest)
         self._after_round = after_round
+        self.farewell: AsyncGenerator[None, None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_stopped = False
         self._channels: dict[int, TransportChannel] = {}
@@ -216,7 +223,13 @@ class LoopNetwork(EngineDriver):
 
     def _resolve(self, action: Resolve) -> None:
         nothing = without_address(action.host, asyncio.CancelledError("the look-up was cancelled"))
-        self._begin(self._look_up(action), partial(self._report, partial(self._resolved, action, nothing)))
+        report = partial(self._report, partial(self._resolved, action, nothing))
+
+        def look_up_again() -> None:  # asyncio.run cancels every task once, before clients flush
+            if not self._is_stopped:
+                self._begin(self._look_up(action), report)
+
+        self._begin(self._look_up(action), look_up_again)
 
     async def _look_up(self, action: Resolve) -> None:
         assert self._loop is not None

@@ -5,9 +5,9 @@ calls, the producer uses its Runtime: the engine, the network, the callbacks, an
 Tables, transactions and groups are objects over the same Runtime; the subclasses name their methods.
 
 No thread and no event loop refers to the producer itself. So a producer that is dropped without close() is
-finalized (`__del__`), warns with a ResourceWarning, and closes; so does one that is still open when the
-interpreter exits. In a forked child the producer belongs to the parent process, and its methods raise
-ForkedProducerError.
+finalized (`__del__`), warns with a ResourceWarning, and flushes, which takes EXIT_SECONDS at most; so does
+one that is still open when the interpreter exits. In a forked child the producer belongs to the parent
+process, and its methods raise ForkedProducerError.
 
 After org.apache.kafka.clients.producer.KafkaProducer.
 """
@@ -63,13 +63,13 @@ if TYPE_CHECKING:
 
 logger = ClientLogger("kbatch.producer")  # of both
 
-# The time to flush a producer that is still open when the interpreter, or its loop, ends.
+# The time to flush a producer that was dropped, or is still open when the interpreter, or its loop, ends.
 EXIT_SECONDS = 10.0
 
 _CLOSED = "the producer was closed before the record was delivered"
 _DROPPED = (
-    "the producer was dropped, and so closed, before the record was delivered: keep it until its records are "
-    "delivered, in a variable or a with block"
+    "the producer was dropped without close(), and the record was not delivered in the "
+    f"{EXIT_SECONDS:g} s that it then has: close() it, or use a with block"
 )
 
 _client_numbers = itertools.count(1)
@@ -119,7 +119,9 @@ class ProducerBase(RecordSender):
 
     @abstractmethod
     def _close_elsewhere(self) -> None:
-        """Close a producer that was dropped, on any thread, without waiting."""
+        """Let a dropped producer send what is left within EXIT_SECONDS. Any thread calls this; it does not
+        wait.
+        """
 
     @abstractmethod
     def _close_at_exit(self) -> None:
@@ -349,6 +351,13 @@ class ProducerBase(RecordSender):
         made: Any = type(self)
         return cast(Self, made(self.config.settings()))
 
+    async def _close_dropped(self) -> None:
+        """Send what is left within EXIT_SECONDS after the program has dropped the producer."""
+        try:
+            await self._close(EXIT_SECONDS)
+        except DeliveryError as error:
+            logger.error("%r: %s", self, error)
+
     def _close_now(self) -> None:
         """Close without waiting, and log what `close` would raise."""
         try:
@@ -392,6 +401,7 @@ class ProducerBase(RecordSender):
             return
         warnings.warn(f"{self!r} was dropped without close()", ResourceWarning, source=self, stacklevel=2)
         self._is_dropped = True
+        open_producers.add(self)  # the collector of cycles has cleared its weak references
         self._close_elsewhere()
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> str:

@@ -10,7 +10,8 @@ the record is accepted, and accepting is one step. So a cancelled `send` has acc
 accepted is delivered even if its task is cancelled.
 
 When the loop shuts down its asynchronous generators, as asyncio.run does at the end, a producer that is still
-open warns with a ResourceWarning and flushes, which takes EXIT_SECONDS at most.
+open warns with a ResourceWarning and flushes, which takes EXIT_SECONDS at most. One that is dropped earlier
+flushes in a task; if the end of the loop cancels that, it begins again then.
 """
 
 from __future__ import annotations
@@ -61,6 +62,10 @@ logger = ClientLogger(__name__)
 TURN_RECORDS, MOST_TURN_RECORDS = 500, 2_000
 ROUND_RECORDS = 32_000
 
+# Producers that were dropped, until they are closed, by their networks: the collector of cycles clears weak
+# references before it calls __del__.
+_dropped: dict[LoopNetwork, AsyncProducer] = {}
+
 _send_batch = RecordSender.send_batch
 
 
@@ -104,8 +109,8 @@ class AsyncProducer(CoroutineProducer):
         )
         super().__init__(runtime, random)
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._farewell: AsyncGenerator[None, None] | None = None
         self._is_farewell = False  # True if the end of the loop closes it
+        self._closing: asyncio.Task[None] | None = None  # after it was dropped
         entering = partial(setattr, runtime.accumulator, "callback_thread_ident")
         self._delivery = runtime.callbacks = LoopDelivery(config, runtime.registry, entering)
         self._network = runtime.network = LoopNetwork(
@@ -218,9 +223,9 @@ class AsyncProducer(CoroutineProducer):
         self._delivery.bind(loop)
         self._network.start(loop)
         self._runtime.accept_directly()
-        self._farewell = _until_shutdown(weakref.ref(self))
+        self._network.farewell = farewell = _until_shutdown(weakref.ref(self), self._network)
         with suppress(StopIteration):  # runs it to its yield, so that the loop knows of it
-            self._farewell.__anext__().__await__().send(None)
+            farewell.__anext__().__await__().send(None)
 
     async def close(self, timeout: float | None = None) -> None:
         """Send what is left, and close the producer; like Producer.close. If its loop is closed already,
@@ -311,7 +316,8 @@ class AsyncProducer(CoroutineProducer):
         loop.call_soon(self._call_next, loop)
 
     async def _await_last_callbacks(self, deadline: Deadline) -> None:
-        farewell, self._farewell = self._farewell, None
+        _dropped.pop(self._network, None)
+        farewell, self._network.farewell = self._network.farewell, None
         if farewell is not None and not self._is_farewell:
             at_once(farewell.aclose)
         if self._loop is not None and not self._loop.is_closed() and not deadline.is_over:
@@ -326,33 +332,47 @@ class AsyncProducer(CoroutineProducer):
         if loop is None or loop.is_closed():
             self._close_now()
         elif loop.is_running():  # on a daemon thread
-            closing = asyncio.run_coroutine_threadsafe(self._close(EXIT_SECONDS), loop)
+            closing = asyncio.run_coroutine_threadsafe(self._close_at_end(), loop)
             with suppress(TimeoutError):
                 closing.result(EXIT_SECONDS + 1)
         else:
-            loop.run_until_complete(self._close(EXIT_SECONDS))
+            loop.run_until_complete(self._close_at_end())
+
+    async def _close_at_end(self) -> None:
+        await self._close(EXIT_SECONDS)
+        if self._closing is not None:
+            await asyncio.wait([self._closing])
 
     def _close_elsewhere(self) -> None:
-        if self._loop is None or self._loop.is_closed():
+        loop = self._loop
+        if loop is None or loop.is_closed():
             self._close_now()
         else:
-            self._loop.call_soon_threadsafe(self._close_now)
+            _dropped[self._network] = self
+            loop.call_soon_threadsafe(self._begin_to_close, loop)
+
+    def _begin_to_close(self, loop: asyncio.AbstractEventLoop) -> None:
+        if not self._is_released:
+            self._closing = loop.create_task(self._close_dropped())
 
 
-async def _until_shutdown(producer: weakref.ref[AsyncProducer]) -> AsyncGenerator[None, None]:
+async def _until_shutdown(
+    producer: weakref.ref[AsyncProducer], network: LoopNetwork
+) -> AsyncGenerator[None, None]:
     """Close the producer when the loop shuts down its asynchronous generators."""
     try:
         yield
     finally:
-        found = producer()
+        found = producer() or _dropped.get(network)
         if found is not None and not found._is_released and not found._runtime.is_forked:
-            message = (
-                f"{found!r} is still open at the end of its loop; close() it. "
-                f"It gets {EXIT_SECONDS} s to flush"
-            )
-            warnings.warn(message, ResourceWarning, source=found, stacklevel=2)
+            if not found._is_dropped:  # which was warned of
+                message = (
+                    f"{found!r} is still open at the end of its loop; close() it. "
+                    f"It gets {EXIT_SECONDS} s to flush"
+                )
+                warnings.warn(message, ResourceWarning, source=found, stacklevel=2)
             found._is_farewell = True
             try:
-                await found._close(EXIT_SECONDS)
+                await found._close_at_end()
             except DeliveryError as error:
                 logger.error("at the end of the loop: %s", error)

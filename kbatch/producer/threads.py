@@ -151,7 +151,8 @@ class Producer(ProducerBase):
 
     def _close_elsewhere(self) -> None:
         # the collector may run on any thread, even the sender's, which cannot wait for its own end
-        ClientThread(self._close_now, "kbatch-closer", daemon=False).start()
+        close = partial(at_once, self._close_dropped)
+        ClientThread(close, "kbatch-closer", daemon=False).start()
 
 
 def _close_all() -> None:

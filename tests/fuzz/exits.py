@@ -83,6 +83,9 @@ time.sleep(rng.random() / 50)
 accepted(500)
 """
     ),
+    "with a local of a loop that has ended": Ending(
+        ON_A_LOOP.replace("    global producer\n", "") + "asyncio.run(main())"
+    ),
     "with a loop that has ended": Ending(ON_A_LOOP + "asyncio.run(main())"),
     "with a loop that was left": Ending(
         ON_A_LOOP + "loop = asyncio.new_event_loop(); loop.run_until_complete(main())"

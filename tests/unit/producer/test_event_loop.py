@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import itertools
+import subprocess
+import sys
 import threading
 import time
 import warnings
@@ -32,6 +34,7 @@ from kbatch.producer.event_loop import MOST_TURN_RECORDS, TURN_RECORDS
 from kbatch.records import ProducerRecord
 from kbatch.testing import Broker
 from tests.support.interrupting import Interrupter
+from tests.support.patience import HANG_SECONDS
 from tests.support.producing import (
     EITHER_VERSION,
     SECONDS,
@@ -277,6 +280,36 @@ def test_loop_ending_before_close_sends_remaining_records(broker: Broker, run: R
     assert "closed" in repr(producer)
     del producer
     gc.collect()
+
+
+@pytest.mark.parametrize("in_cycle", [False, True])
+def test_local_of_a_loop_that_ends_sends_its_records(broker: Broker, run: Runner, in_cycle: bool) -> None:
+    async def program() -> None:
+        producer = made(broker, linger_ms=600_000, delivery_timeout_ms=2**31 - 1)
+        if in_cycle:
+            cycle: list[Any] = [producer]
+            cycle.append(cycle)
+        for number in range(100):
+            await producer.send(TOPIC, b"%d" % number)
+
+    async def collecting() -> None:
+        await program()
+        gc.collect()
+
+    with pytest.warns(ResourceWarning, match="was dropped without close"):
+        run(collecting())
+    assert values(broker) == [b"%d" % number for number in range(100)]
+
+
+def test_dropped_on_a_loop_that_was_left_sends_at_exit(broker: Broker) -> None:
+    program = "import asyncio, sys, kbatch\nasync def main():\n"
+    program += "    producer = kbatch.AsyncProducer(bootstrap_servers=sys.argv[1], linger_ms=1000)\n"
+    program += f"    await producer.send({TOPIC!r}, b'left')\n"
+    program += "loop = asyncio.new_event_loop(); loop.run_until_complete(main())"
+    command = [sys.executable, "-c", program, broker.bootstrap_servers]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=HANG_SECONDS, check=True)
+    assert values(broker) == [b"left"]
+    assert not ran.stderr
 
 
 def test_one_that_was_never_used_needs_no_loop(broker: Broker) -> None:

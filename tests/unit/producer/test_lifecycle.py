@@ -27,6 +27,7 @@ from kbatch.config.keys import LONGEST_IDLE_MS
 from kbatch.config.values import LONG
 from kbatch.errors import ConfigError, ProducerClosedError
 from kbatch.interceptors import Interceptor
+from kbatch.producer import base
 from kbatch.testing import Broker
 from tests.support.producing import (
     SECONDS,
@@ -296,15 +297,27 @@ def drop(broker: Broker, *, in_cycle: bool, is_broken: bool = False) -> Callback
 
 @pytest.mark.filterwarnings("always::ResourceWarning")
 @pytest.mark.parametrize("in_cycle", [False, True])
-def test_dropped_producer_says_so_and_ends(broker: Broker, in_cycle: bool) -> None:
+def test_dropped_producer_says_so_sends_what_is_left_and_ends(broker: Broker, in_cycle: bool) -> None:
     with pytest.warns(
         ResourceWarning, match=r"<(?:Async)?Producer kbatch-producer-\d+, open> was dropped without close"
     ):
         noted = drop(broker, in_cycle=in_cycle)
         gc.collect()
-        error = noted.next()[1]
-        assert isinstance(error, ProducerClosedError)
-        assert "keep it until its records are delivered" in str(error)
+        assert noted.next()[1] is None
+    assert values(broker) == [b""]
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_dropped_producer_whose_time_is_over_fails_its_records(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(base, "EXIT_SECONDS", 0.01)
+    broker.hold_high_watermark(TOPIC, 0)
+    noted = drop(broker, in_cycle=False)
+    gc.collect()
+    error = noted.next()[1]
+    assert isinstance(error, ProducerClosedError)
+    assert "close() it, or use a with block" in str(error)
 
 
 @pytest.mark.filterwarnings("always::ResourceWarning")
