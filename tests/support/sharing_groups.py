@@ -39,7 +39,7 @@ class ShareReading(Reading):
         The types that brokers got.
     epoch, session_epoch : int or None
         What they expect next; None if they do not have the member or the session.
-    beat_codes, session_codes, part_codes, acknowledge_codes : list of ErrorCode
+    beat_codes, leave_codes, session_codes, part_codes, acknowledge_codes : list of ErrorCode
         Refusals to come.
     """
 
@@ -55,6 +55,7 @@ class ShareReading(Reading):
         self.epoch: int | None = None
         self.session_epoch: int | None = None
         self.beat_codes: list[ErrorCode] = []
+        self.leave_codes: list[ErrorCode] = []
         self.session_codes: list[ErrorCode] = []
         self.part_codes: list[ErrorCode] = []
         self.acknowledge_codes: list[ErrorCode] = []
@@ -86,6 +87,8 @@ class ShareReading(Reading):
 
     def _heartbeat(self, request: Any) -> Any:
         if request.member_epoch < 0:
+            if self.leave_codes:
+                return _Beat(error_code=self.leave_codes.pop(0))
             self.epoch = None
             return _Beat(member_id=request.member_id, member_epoch=-1)
         if self.beat_codes:

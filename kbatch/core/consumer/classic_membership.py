@@ -757,7 +757,7 @@ class ClassicMembership:
         self._leave_until_ns = now_ns + self._config.request_timeout_ms * NS_PER_MS
 
     def _send_leave(self, now_ns: int) -> None:
-        """Send LeaveGroup, once: if it fails, the session ends by itself."""
+        """Send LeaveGroup until the coordinator knows, for request.timeout.ms: then the session ends."""
         member_id = self._leaving
         if now_ns >= self._leave_until_ns:
             self._finish_leave(member_id)
@@ -788,10 +788,13 @@ class ClassicMembership:
 
     def _take_leave(self, member_id: str, response: Response) -> None:
         self.deadline_ns = response.now_ns
-        self._finish_leave(member_id)
+        is_awaited = self._leaving == member_id
+        if not is_awaited or not self._coordinator.repeats_leave(self._leave_request, response):
+            self._finish_leave(member_id)
 
     def _finish_leave(self, member_id: str) -> None:
         if self._leaving == member_id:
             self._leaving = ""
+            self._leave_request = AnyNodeRequest()
             if self._state is LEAVING:
                 self._member = _Member()

@@ -23,7 +23,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kbatch.core.client.any_node_request import AnyNodeRequest
-from kbatch.core.client.backoff import NEVER_NS
+from kbatch.core.client.backoff import NEVER_NS, NS_PER_MS
 from kbatch.core.client.lasting_faults import LastingFaults
 from kbatch.core.consumer.group_coordinator import GROUP_LANE
 from kbatch.core.consumer.member_state import (
@@ -112,6 +112,7 @@ class ConsumerMembership:
         self._is_urgent = False
         # the end
         self._leave_epoch: int | None = None  # that is to be sent
+        self._leave_until_ns = NEVER_NS
         self._leaves: bool | None = None
         self._may_rejoin = False
         self.state = MemberState.UNSUBSCRIBED
@@ -181,7 +182,7 @@ class ConsumerMembership:
         self._quit(now_ns)
         self._may_rejoin = False
         if was_in_group:
-            self._leave_epoch = LEAVES if self._instance_id is None else LEAVES_FOR_A_WHILE
+            self._begin_leave(LEAVES if self._instance_id is None else LEAVES_FOR_A_WHILE, now_ns)
 
     def rejoin(self, now_ns: int) -> None:
         self._may_rejoin = True
@@ -443,7 +444,7 @@ class ConsumerMembership:
         elif self._ownership.is_idle:
             self._transition(MemberEvent.RELEASE)
             if self._is_in_group:
-                self._leave_epoch = self._epoch_to_leave()
+                self._begin_leave(self._epoch_to_leave(), now_ns)
             self._quit(now_ns)
 
     def _epoch_to_leave(self) -> int | None:
@@ -452,8 +453,12 @@ class ConsumerMembership:
             return None if self._leaves is False else LEAVES
         return LEAVES if self._leaves else LEAVES_FOR_A_WHILE
 
+    def _begin_leave(self, epoch: int | None, now_ns: int) -> None:
+        self._leave_epoch = epoch
+        self._leave_until_ns = now_ns + self._context.config.request_timeout_ms * NS_PER_MS
+
     def _send_leave(self, epoch: int, now_ns: int) -> None:
-        """Let the coordinator know of the end, once; not if it cannot be found."""
+        """Let the coordinator know of the end, for request.timeout.ms; not if it cannot be found."""
         sent = self._coordinator.send(
             self._pending,
             messages.ConsumerGroupHeartbeatRequest,
@@ -463,15 +468,17 @@ class ConsumerMembership:
                 member_epoch=epoch,
                 instance_id=self._instance_id,
             ),
-            partial(self._take_leave, now_ns),
+            partial(self._take_leave, self._pending, epoch, now_ns),
             now_ns,
         )
         if sent:
             self._metrics.heartbeat_sent(now_ns)
-        if sent or self._coordinator.is_failing:
+        if sent or self._coordinator.is_failing or now_ns >= self._leave_until_ns:
             self._leave_epoch = None
         else:
-            self._wait(self._pending.deadline_ns)
+            self._wait(min(self._pending.deadline_ns, self._leave_until_ns))
 
-    def _take_leave(self, sent_ns: int, response: Response) -> None:
+    def _take_leave(self, pending: AnyNodeRequest, epoch: int, sent_ns: int, response: Response) -> None:
         self._metrics.heartbeat_answered(sent_ns, response.now_ns)
+        if pending is self._pending and self._coordinator.repeats_leave(pending, response):
+            self._leave_epoch = epoch

@@ -172,3 +172,18 @@ class GroupCoordinator:
         if outcome is HeartbeatOutcome.FIND:
             self.forget()
         pending.back_off(self._backoff, now_ns, at_once=int(outcome is HeartbeatOutcome.FIND))
+
+    def repeats_leave(self, pending: AnyNodeRequest, response: Response) -> bool:
+        """True if a member that leaves has to say so again, after a back-off: the coordinator is another node,
+        is not ready, or its answer was lost. The caller has a limit for all attempts.
+        """
+        answer, error = response.message, response.error
+        if answer is not None:
+            outcome = outcome_of(answer.error_code, is_joining=False)
+        else:
+            assert error is not None
+            outcome = HeartbeatOutcome.FIND if error.retriable else HeartbeatOutcome.FAIL
+        if outcome not in (HeartbeatOutcome.FIND, HeartbeatOutcome.BACK_OFF):
+            return False
+        self.repeat_heartbeat(pending, outcome, response.now_ns)
+        return True

@@ -149,7 +149,7 @@ class ShareEngine(MemberEngine):
         self._acquirer.run(now_ns)
         if self._is_leaving and self._acquirer.is_closed:
             self._is_leaving = False
-            self._member.leave()
+            self._member.leave(now_ns)
         self._member.run(now_ns)
         if self._member.error is not error:
             self._on_change()

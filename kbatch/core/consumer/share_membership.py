@@ -86,6 +86,7 @@ class ShareMembership:
         self._epoch = JOINS
         self._is_in_group = False  # as far as is known, from the first heartbeat on
         self._must_leave = False
+        self._leave_until_ns = NEVER_NS
         self._is_stale = False
         self._polled_ns = 0
         self._pending = AnyNodeRequest(GROUP_LANE)
@@ -110,10 +111,14 @@ class ShareMembership:
         self._is_new = True
         self._polled_ns = now_ns
 
-    def leave(self) -> None:
+    def leave(self, now_ns: int) -> None:
         """Leave the group."""
-        self._must_leave = self._is_in_group
         self.topics = frozenset()
+        self._begin_leave(now_ns)
+
+    def _begin_leave(self, now_ns: int) -> None:
+        self._must_leave |= self._is_in_group
+        self._leave_until_ns = now_ns + self._config.request_timeout_ms * NS_PER_MS
         self._quit()
 
     def note_poll(self, now_ns: int) -> None:
@@ -145,8 +150,8 @@ class ShareMembership:
                 self,
                 self._config.max_poll_interval_ms,
             )
-            self._is_stale = self._must_leave = True
-            self._quit()
+            self._is_stale = True
+            self._begin_leave(now_ns)
         else:
             self.deadline_ns = expiry_ns
 
@@ -240,22 +245,25 @@ class ShareMembership:
     # The end
 
     def _send_leave(self, now_ns: int) -> None:
-        """Let the coordinator know of the end, once; not if it cannot be found."""
+        """Let the coordinator know of the end, for request.timeout.ms; not if it cannot be found."""
         sent = self._coordinator.send(
             self._pending,
             messages.ShareGroupHeartbeatRequest,
             lambda version: messages.ShareGroupHeartbeatRequest(
                 group_id=self._coordinator.group_id, member_id=self.member_id, member_epoch=LEAVES
             ),
-            partial(self._take_leave, now_ns),
+            partial(self._take_leave, self._pending, now_ns),
             now_ns,
         )
         if sent:
             self._metrics.heartbeat_sent(now_ns)
-        if sent or self._coordinator.is_failing:
+        if sent or self._coordinator.is_failing or now_ns >= self._leave_until_ns:
             self._must_leave = False
         else:
-            self.deadline_ns = min(self.deadline_ns, self._pending.deadline_ns)
+            self.deadline_ns = min(self.deadline_ns, self._pending.deadline_ns, self._leave_until_ns)
 
-    def _take_leave(self, sent_ns: int, response: Response) -> None:
+    def _take_leave(self, pending: AnyNodeRequest, sent_ns: int, response: Response) -> None:
         self._metrics.heartbeat_answered(sent_ns, response.now_ns)
+        is_over = not self.topics or self._is_stale  # else it joins again, by the same id
+        if pending is self._pending and is_over and self._coordinator.repeats_leave(pending, response):
+            self._must_leave = True

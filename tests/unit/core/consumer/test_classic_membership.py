@@ -767,6 +767,33 @@ def test_member_leaves_amid_a_rebalance_that_others_delay() -> None:
     assert len(second.requests("LeaveGroup")) == 1
 
 
+@pytest.mark.parametrize("code", [ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, None])
+@pytest.mark.parametrize("is_expired", [False, True])
+def test_leave_is_repeated_until_the_coordinator_knows(code: ErrorCode | None, is_expired: bool) -> None:
+    """Else its partitions are not read until its session ends."""
+    group = group_of(1, max_poll_interval_ms=10_000)
+    if code is None:
+        group.first.faults.drop_connection("LeaveGroup", "before", 1)
+    else:
+        group.first.faults.fail_next("LeaveGroup", code, 1)
+    if is_expired:
+        group.advance(11_000)
+    else:
+        assert leave(group, group.first).is_done
+    assert group.describe().members == []
+
+
+def test_leave_that_is_always_refused_ends_within_request_timeout() -> None:
+    group = group_of(1, request_timeout_ms=5_000)
+    group.first.faults.fail_next("LeaveGroup", ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, 1000)
+    call = leave(group, group.first)
+    group.live(3_000)
+    assert not call.is_done
+    group.live(2_000)
+    assert call.is_done
+    assert len(group.first.requests("LeaveGroup")) < 30
+
+
 def test_member_is_out_although_the_coordinator_is_silent() -> None:
     group = group_of(1, request_timeout_ms=5_000)
     group.first.faults.delay("LeaveGroup", 60)

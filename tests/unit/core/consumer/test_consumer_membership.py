@@ -521,6 +521,43 @@ def test_R56_leaving_is_not_held_up_by_a_missing_coordinator() -> None:
     assert call.is_done
 
 
+@pytest.mark.parametrize("code", ["NOT_COORDINATOR", "COORDINATOR_LOAD_IN_PROGRESS"])
+def test_R56_leave_is_repeated_until_the_coordinator_knows(code: str) -> None:
+    """Else its partitions are not read until its session ends."""
+    r = make()
+    r.join(A)
+    r.coordinator.refusals = [ErrorCode[code]]
+    call = r.leave()
+    r.live(1000)
+    assert call.is_done and call.error is None
+    assert r.coordinator.epoch == 0
+    assert [each.member_epoch for each in r.coordinator.heartbeats] == [-1, -1]
+
+
+def test_R56_leave_that_is_always_refused_ends_within_request_timeout() -> None:
+    r = make(request_timeout_ms=5000)
+    r.join(A)
+    r.coordinator.refusals = [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] * 1000
+    call = r.leave()
+    r.live(4000)
+    assert not call.is_done
+    r.live(2000)
+    assert call.is_done
+    assert len(r.coordinator.heartbeats) < 30
+
+
+def test_R56_member_that_joins_again_does_not_repeat_its_leave() -> None:
+    r = make(max_poll_interval_ms=20_000)
+    r.join(A)
+    r.advance(19_000)
+    r.faults.delay("ConsumerGroupHeartbeat", 2)
+    r.advance(1500)
+    r.coordinator.refusals = [ErrorCode.NOT_COORDINATOR]
+    r.live(20_000)
+    assert [each.member_epoch for each in r.coordinator.heartbeats].count(-1) == 1
+    assert r.engine.owned == {A}
+
+
 def test_R56_without_a_membership_it_is_done_at_once() -> None:
     r = make()
     assert r.leave().is_done

@@ -292,6 +292,39 @@ def test_subscription_during_a_leave_that_hangs_joins_again() -> None:
     assert r.acquired and session_epochs(r).count(0) == 2
 
 
+@pytest.mark.parametrize("is_stale", [False, True])
+def test_leave_is_repeated_until_the_coordinator_knows(is_stale: bool) -> None:
+    r = joined(max_poll_interval_ms=10_000)
+    r.leave_codes = [ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
+    if is_stale:
+        r.advance(11_000)
+    else:
+        call = r.leave()
+        r.advance(1000)
+        assert call.is_done
+    assert r.epoch is None and r.leave_codes == []
+
+
+def test_leave_that_is_always_refused_ends_within_request_timeout() -> None:
+    r = joined(request_timeout_ms=5000)
+    r.leave_codes = [ErrorCode.NOT_COORDINATOR] * 1000
+    call = r.leave()
+    r.advance(4000)
+    assert not call.is_done
+    r.advance(2000)
+    assert call.is_done and len(r.leave_codes) > 970
+
+
+def test_member_that_joins_again_does_not_repeat_its_leave() -> None:
+    r = joined()
+    r.leave_codes = [ErrorCode.NOT_COORDINATOR]
+    r.faults.delay("ShareGroupHeartbeat", 1)
+    r.leave()
+    r.engine.subscribe(frozenset([TOPIC]))
+    r.advance(3000)
+    assert r.epoch == 1 and r.leave_codes == [] and r.engine.assigned == {FIRST}
+
+
 def test_member_without_polls_leaves_and_joins_at_the_next() -> None:
     r = joined(max_poll_interval_ms=10_000)
     r.advance(11_000)
