@@ -99,9 +99,11 @@ class Cluster(RuleBasedStateMachine):
         self.options: dict[str, Any] = {"group_consumer_assignment_interval_ms": interval_ms}
         self.broker = cluster(partitions, directory=Path(self.folder.name), **self.options)
         self.all: list[Member] = []
-        # when a member sent its last heartbeat, and since when it keeps what it may have to give up
+        # when a member sent its last heartbeat; since when it keeps what it may have to give up, and what it
+        # owns after that
         self.beaten_ms: dict[str, int] = {}
         self.kept_ms: dict[str, int] = {}
+        self.wanted: dict[str, Any] = {}
 
     def teardown(self) -> None:
         self.folder.cleanup()
@@ -117,16 +119,23 @@ class Cluster(RuleBasedStateMachine):
 
     @rule(member=members)
     def beat(self, member: Member) -> None:
-        self._settle(member, member.beat())
-        self.kept_ms.pop(member.member_id, None)
+        member.owned = said = self.wanted.pop(member.member_id, member.owned)
+        code = member.beat()
+        if said <= member.owned:  # else the broker hears with the next one what was given up
+            self.kept_ms.pop(member.member_id, None)
+        self._settle(member, code)
 
     @rule(member=members)
     def beat_without_giving_up(self, member: Member) -> None:
         """Learn of an assignment, and go on with what it had besides."""
         before = member.owned
+        wanted = self.wanted.pop(member.member_id, before)
         code = member.beat(topic_partitions=as_owned(before))
-        if before - member.owned:
+        if code == NONE and member.owned != before:
+            wanted = member.owned
+        if before - wanted:
             self.kept_ms.setdefault(member.member_id, self.broker.now_ms)
+            self.wanted[member.member_id] = wanted
         member.owned |= before
         self._settle(member, code)
 
@@ -170,6 +179,7 @@ class Cluster(RuleBasedStateMachine):
         assert code in (NONE, ErrorCode.UNRELEASED_INSTANCE_ID)
         self.beaten_ms[member.member_id] = self.broker.now_ms
         self.kept_ms.pop(member.member_id, None)
+        self.wanted.pop(member.member_id, None)
 
     @invariant()
     def no_partition_has_two_owners(self) -> None:
