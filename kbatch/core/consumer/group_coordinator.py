@@ -174,8 +174,8 @@ class GroupCoordinator:
         pending.back_off(self._backoff, now_ns, at_once=int(outcome is HeartbeatOutcome.FIND))
 
     def repeats_leave(self, pending: AnyNodeRequest, response: Response) -> bool:
-        """True if a member that leaves has to say so again, after a back-off: the coordinator is another node,
-        is not ready, or its answer was lost. The caller has a limit for all attempts.
+        """True if a member that leaves has to say so again, after a back-off: the coordinator is another
+        node, is not ready, or its answer was lost. The caller has a limit for all attempts.
         """
         answer, error = response.message, response.error
         if answer is not None:

@@ -244,9 +244,12 @@ class OffsetStore:
         self._groups.delete(group_id, now_ms)
 
     def topics_deleted(self, topic_ids: Mapping[str, bytes]) -> None:
-        """Drop the offsets of deleted topics, by name, if they were committed for these ids."""
+        """Drop the offsets of deleted topics, by name, if they were committed for these ids. Those of a group
+        that has no coordinator now stay, as in Kafka.
+        """
         for group_id in self._groups.group_ids:
-            self._drop(group_id, list(self._of_topics(group_id, topic_ids)))
+            with suppress(BrokerError):
+                self._drop(group_id, list(self._of_topics(group_id, topic_ids)))
 
     # Time and restarts
 

@@ -328,6 +328,16 @@ def test_the_offsets_of_deleted_topics_go() -> None:
     assert (cluster.fetched("g"), cluster.fetched("h")) == ({T1: 2, OTHER: 3}, {})
 
 
+def test_offsets_of_deleted_topics_stay_without_a_coordinator() -> None:
+    """Kafka logs that they could not be deleted; the topic is deleted all the same."""
+    cluster = Offsets()
+    for group in ("g", "h"):
+        cluster.offsets.commit(group, "", -1, {T0: CommittedOffset(1, topic_id=ID)}, NOW)
+    cluster.log.error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    cluster.offsets.topics_deleted({"orders": ID})
+    assert (cluster.fetched("g"), cluster.fetched("h")) == ({T0: 1}, {T0: 1})
+
+
 # Retention
 
 
