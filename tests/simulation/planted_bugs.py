@@ -728,7 +728,7 @@ assignor, or members of both. Members die, come back, leave and join; processes 
 session; programs do not poll for longer than `max.poll.interval.ms`; the coordinator removes members, moves
 and refuses; leaders move, die and lose what was not replicated; brokers stop and forget fetch sessions;
 connections break, answers are late or lost; topics get partitions; they are deleted, and made anew with more
-partitions or fewer. Programs commit in five ways, seek and pause.
+partitions or fewer; some brokers are old and have no topic ids. Programs commit in five ways, seek and pause.
 
 All the time, these must be true:
 

@@ -43,6 +43,7 @@ def run_block(first: int) -> Block:
             continue
         block.outcomes.update(world.ledger.outcomes)
         block.outcomes["members"] += len(world.members)
+        block.outcomes["worlds without topic ids"] += world.options.cluster.metadata_version is not None
         block.faults.update(world.faults.counts)
     return block
 
@@ -76,6 +77,7 @@ def test_worlds_of_readers_have_every_fault_and_outcome(campaign: Block) -> None
     outcomes, faults, count = campaign.outcomes, campaign.faults, len(WORLDS)
     assert outcomes["records read"] > 20 * count
     assert outcomes["members"] > 2 * count
+    assert outcomes["worlds without topic ids"] > count / 20
     assert outcomes["transactions committed"] > count
     assert outcomes["transactions aborted"] > count / 4
     assert min(outcomes[f"step: {kind}"] for kind in ("assign", "revoke", "lost")) > count / 4

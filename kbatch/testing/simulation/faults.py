@@ -10,7 +10,7 @@ is in flight. Replicated records are lost in unclean elections only.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -80,6 +80,8 @@ class WorldFaults:
         A broker has ended the producer by a fatal error.
     refused_requests : tuple of str
         Requests that may be answered with an error without being executed.
+    old_versions : dict of int to int
+        By API key, the highest versions of brokers that have an old version of Metadata.
     errors, changes : dict
         By API key: the errors, and the functions that change answers.
     lacks : tuple of sets of type
@@ -93,6 +95,7 @@ class WorldFaults:
     )
 
     refused_requests: tuple[str, ...] = ("Produce", "Metadata", "SaslAuthenticate")
+    old_versions: Mapping[int, int] = {PRODUCE: PRODUCE_WITHOUT_LEADERS}
 
     def __init__(self, world: Ground) -> None:
         self.world = world
@@ -102,6 +105,8 @@ class WorldFaults:
         self.counts: dict[str, int] = {}
         self.errors: dict[int, tuple[ErrorCode, ...]] = ERRORS
         self.changes = {key: partial(change, self) for key, change in CHANGES.items()}
+        highest = world.options.cluster.metadata_version
+        self._limits = {} if highest is None else {**self.old_versions, METADATA: highest}
         self._random = world.random
         self._answers = random.Random(f"answers {world.options.seed}")
         self._requests = world.options.request_faults
@@ -145,6 +150,8 @@ class WorldFaults:
     def for_request(self, link: Link, frame: bytes) -> Fate:
         """Draw the fate of a request when the node begins to execute it."""
         fate = Fate(frame, self.changes)
+        if fate.version > self._limits.get(fate.api_key, fate.version):
+            raise Violation(f"{NAMES[fate.api_key]} has version {fate.version}, which brokers lack")
         if fate.api_key == PRODUCE:
             self._check_offered(link)
         if not self.is_active:
@@ -240,14 +247,8 @@ class WorldFaults:
 
     def _change_versions(self, fate: Fate, response: Any) -> None:
         """Leave out versions that the brokers of that Metadata version lack."""
-        highest = self.world.options.cluster.metadata_version
-        if highest is None:
-            return
         for row in response.api_keys:
-            if row.api_key == METADATA:
-                row.max_version = highest
-            elif row.api_key == PRODUCE:
-                row.max_version = PRODUCE_WITHOUT_LEADERS
+            row.max_version = min(row.max_version, self._limits.get(row.api_key, row.max_version))
 
     def _change_producer_id(self, fate: Fate, response: Any) -> None:
         if response.error_code == ErrorCode.NONE:

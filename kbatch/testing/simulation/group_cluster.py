@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kbatch.protocol import messages
-from kbatch.records import TopicPartition
+from kbatch.records import NO_TOPIC_ID, TopicPartition
 from kbatch.testing.broker.consumer_group import ConsumerGroup
 from kbatch.testing.broker.group_members import Group
 from kbatch.testing.simulation.cluster import Ground, SimulatedCluster
@@ -58,6 +58,10 @@ class GroupCluster(SimulatedCluster):
     def log_of(self, topic_id: bytes, index: int) -> TopicPartition:
         """Return the partition as the ledger knows it: a topic that was made anew has a name of its own."""
         return TopicPartition(self._labels[topic_id], index)
+
+    def place(self, topic_id: bytes, partition: TopicPartition) -> TopicPartition:
+        """Return the partition of a topic's id; without one, the only one that has the name."""
+        return partition if topic_id == NO_TOPIC_ID else self.log_of(topic_id, partition.partition)
 
     def log_now(self, partition: TopicPartition) -> TopicPartition | None:
         """Return the partition that has the name now, as the ledger knows it; None while there is none."""

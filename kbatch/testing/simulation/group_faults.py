@@ -14,7 +14,7 @@ from kbatch.protocol import codec, messages
 from kbatch.testing.broker.group_members import Group
 from kbatch.testing.broker.state import Connection
 from kbatch.testing.simulation.fate import NAMES, Fate
-from kbatch.testing.simulation.faults import METADATA, METADATA_ERRORS, WorldFaults
+from kbatch.testing.simulation.faults import API_VERSIONS, METADATA, METADATA_ERRORS, WorldFaults
 from kbatch.testing.simulation.group_cluster import GROUP
 from kbatch.testing.simulation.schedule import MS
 
@@ -55,6 +55,12 @@ REFUSALS: Mapping[type[Message], tuple[ErrorCode, ...]] = {
     messages.HeartbeatRequest: (*_ELSEWHERE, ErrorCode.REBALANCE_IN_PROGRESS),
 }
 FETCH = messages.FetchRequest.api_key
+# The highest versions that name topics: those of brokers whose Metadata has no topic ids (KIP-516, KIP-848).
+WITHOUT_TOPIC_IDS = {
+    FETCH: 12,
+    messages.OffsetCommitRequest.api_key: 9,
+    messages.OffsetFetchRequest.api_key: 9,
+}
 _KEYS = frozenset(kind.api_key for kind in REFUSALS)
 
 
@@ -62,12 +68,13 @@ class GroupFaults(WorldFaults):
     """Faults of brokers and of members."""
 
     world: GroupStage
+    old_versions = WITHOUT_TOPIC_IDS
     refused_requests = ("Metadata", *(kind.__name__.removesuffix("Request") for kind in REFUSALS))
 
     def __init__(self, world: GroupStage) -> None:
         super().__init__(world)
         self.errors = {METADATA: METADATA_ERRORS, **{kind.api_key: codes for kind, codes in REFUSALS.items()}}
-        self.changes = {METADATA: self.changes[METADATA]}
+        self.changes = {key: self.changes[key] for key in (API_VERSIONS, METADATA)}
 
     def note(self, name: str) -> None:
         self._count(name)

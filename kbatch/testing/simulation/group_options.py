@@ -184,6 +184,9 @@ class GroupOptions(WorldOptions):
         if _may_change_topics(readers) and len(readers.protocols) == 1:
             apart = Draw(random.Random(f"topics of readers {seed}"))  # the other options stay what they were
             readers = replace(readers, remake=apart.rate(1, 0.2))
+        # by names alone, what is read and committed after a deletion may be of either topic
+        apart = Draw(random.Random(f"old brokers of readers 7 {seed}"))
+        is_old = readers.protocols == ("classic",) and not readers.remake
         shared: dict[str, Any] = {each.name: getattr(options, each.name) for each in fields(WorldOptions)}
         shared |= {
             "cluster": replace(
@@ -192,6 +195,7 @@ class GroupOptions(WorldOptions):
                 partition_counts={"events": draw.of(1, 2, 3, 4), "orders": draw.of(1, 2)},
                 chunk_bytes=draw.of(1 << 20, 1 << 20, 1 << 20, 200),
                 broken_addresses=0,
+                metadata_version=apart.of(None, None, None, 9, 8) if is_old else None,
                 broker=_of_brokers(draw),
             ),
             "request_faults": _request_faults(draw),

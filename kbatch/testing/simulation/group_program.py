@@ -350,10 +350,7 @@ class Program:
 
     def _check_place(self, tenure: Tenure, fetched: Fetched) -> None:
         """Check that a piece follows the last one, or begins at what the group has committed."""
-        place, ledger = (
-            self.world.cluster.log_of(fetched.topic_id, fetched.partition.partition),
-            self.world.ledger,
-        )
+        place, ledger = self.world.cluster.place(fetched.topic_id, fetched.partition), self.world.ledger
         if tenure.position >= 0:
             if fetched.from_offset != tenure.position or tenure.place not in (None, place):
                 raise Violation(f"{fetched} of {place} comes after {tenure.position} of {tenure.place}")
@@ -368,7 +365,7 @@ class Program:
         places = moved.partition, moved.from_offset, moved.to_offset
         self.member.trace("%s moves from %d to %d: %r", *places, moved.error)
         ledger = self.world.ledger
-        place = self.world.cluster.log_of(moved.topic_id, moved.partition.partition)
+        place = self.world.cluster.place(moved.topic_id, moved.partition)
         log, before = ledger.log(place), tenure.place
         if isinstance(moved.error, DataLossError):
             if before == place or (before is not None and not ledger.log(before).is_deleted):
@@ -525,6 +522,6 @@ class Program:
         ledger, cluster = self.world.ledger, self.world.cluster
         return all(
             isinstance(error, (UnknownTopicIdError, UnknownTopicOrPartitionError))
-            and ledger.log(cluster.log_of(call.offsets[each].topic_id, each.partition)).is_deleted
+            and ledger.log(cluster.place(call.offsets[each].topic_id, each)).is_deleted
             for each, error in call.failed.items()
         )
