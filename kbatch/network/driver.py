@@ -89,10 +89,11 @@ class EngineDriver(EngineRounds):
         """Connect, under TLS after a look at the certificates on another thread: the file system and the
         program's callables may take long.
         """
-        if self._tls is None or not self._tls.may_change:
+        if self._tls is None or not (self._is_looking or self._tls.wants_look(self._clock_ns())):
             self._begin_connection(action)
             return
         self._preparing[action.connection_id] = action
+        self._note_preparing(action, self._tls.looks_at)
         if not self._is_looking:
             self._is_looking = True
             self._lookers.submit(partial(_look, self._tls, self.post, self._prepared))
@@ -103,7 +104,11 @@ class EngineDriver(EngineRounds):
         self._tls.adopt(context)
         actions, self._preparing = list(self._preparing.values()), {}
         for action in actions:
+            self._note_preparing(action, "")
             self._begin_connection(action)
+
+    def _note_preparing(self, action: Connect, awaited: str) -> None:
+        self._engine_alone().handle_preparing(action.connection_id, awaited, self._clock_ns())
 
     @abstractmethod
     def _begin_connection(self, action: Connect) -> None:

@@ -1,8 +1,9 @@
 """The TLS of a client's connections: renewed contexts, resumed sessions, and what an error means.
 
 Theory of operation. Files may be renewed while the client runs, as cert-manager, Strimzi and Vault do. So
-each connection begins with a look at them, and a change makes a new ssl.SSLContext. If that fails, such as
-between the writes of a certificate and of its key, the previous context stays in use until the next change.
+each connection begins with a look at them, unless there was one just now, and a change makes a new
+ssl.SSLContext. If that fails, such as between the writes of a certificate and of its key, the previous
+context stays in use until the next change. A look may take long, if the file system hangs: see EngineDriver.
 
 A connection resumes the session of an earlier one to the same broker, which spares both sides most of the
 handshake's computation. A resumed session does not verify names and certificates again, so that sessions are
@@ -14,12 +15,13 @@ has ended. Later an error is a disconnect.
 """
 
 import ssl
+import time
 from typing import Any, final
 
 from kbatch.config import ClientConfig
 from kbatch.errors import AuthenticationError, ConfigError, KafkaError, NetworkError
 from kbatch.logs import ClientLogger
-from kbatch.network.tls_context import context_of, files_stamp, reason_of
+from kbatch.network.tls_context import context_of, files_stamp, locations_of, reason_of
 
 logger = ClientLogger(__name__)
 
@@ -71,6 +73,8 @@ _REMEDIES = {
     "HANDSHAKE_FAILURE": "no cipher is common to both sides (ssl.cipher.suites), or " + _NO_CLIENT,
     "UNRECOGNIZED_NAME": "the listener does not serve this host name: see advertised.listeners",
 }
+# Files are not looked at again for so long: a client that connects to many brokers at once looks once.
+_LOOK_NS = 1_000_000_000
 # The session that was kept first makes room above this number, so that names that come and go do not add up.
 _MOST_SESSIONS = 256
 
@@ -102,6 +106,7 @@ class ClientTls:
         self._stamp: object = files_stamp(config)
         self._context = context_of(config)
         self._failure = ""
+        self._looked_ns = time.monotonic_ns()
         # of the last connection to a host and port, since reading its session costs a fifth of a handshake
         self._last: dict[tuple[str, int], ssl.SSLObject] = {}
 
@@ -109,10 +114,19 @@ class ClientTls:
         """Begin a connection: `peer` names it in errors."""
         return Handshake(self, self._context, (host, port), peer)
 
-    @property
-    def may_change(self) -> bool:
+    def wants_look(self, now_ns: int) -> bool:
         """True if `look` may find another context."""
-        return not isinstance(self._config.ssl_context, ssl.SSLContext)
+        if self._config.ssl_context is None:
+            return now_ns - self._looked_ns >= _LOOK_NS
+        return callable(self._config.ssl_context)
+
+    @property
+    def looks_at(self) -> str:
+        """What a look waits for, for errors."""
+        if self._config.ssl_context is not None:
+            return "the callable given as ssl.context has not returned"
+        files = ", ".join(f"{key}={path}" for key, path in locations_of(self._config).items())
+        return f"the client still reads the certificates of {files or 'the system'}"
 
     def look(self) -> ssl.SSLContext | None:
         """Return a new context if the configured files have changed, or that of the user's callable. It may
@@ -137,6 +151,7 @@ class ClientTls:
 
     def adopt(self, context: ssl.SSLContext | None) -> None:
         """Use the result of `look` for new connections, on the owner's thread."""
+        self._looked_ns = time.monotonic_ns()
         if context is not None and context is not self._context:
             self._context = context
             self._last.clear()

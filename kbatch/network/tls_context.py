@@ -48,15 +48,20 @@ def context_of(config: ClientConfig) -> ssl.SSLContext:
     return context
 
 
+def locations_of(config: ClientConfig) -> dict[str, str]:
+    """Return the files that `context_of` reads, by key."""
+    locations = {
+        "ssl.truststore.location": config.ssl_truststore_location,
+        "ssl.crl.location": config.ssl_crl_location,
+        "ssl.keystore.location": config.ssl_keystore_location,
+        "ssl.key.location": config.ssl_key_location,
+    }
+    return {key: location for key, location in locations.items() if location is not None}
+
+
 def files_stamp(config: ClientConfig) -> tuple[tuple[Stamp, ...], ...]:
     """Return what changes if a file that `context_of` reads does."""
-    locations = (
-        config.ssl_truststore_location,
-        config.ssl_crl_location,
-        config.ssl_keystore_location,
-        config.ssl_key_location,
-    )
-    stamps = [stamp(location) for location in locations if location is not None]
+    stamps = [stamp(location) for location in locations_of(config).values()]
     if config.ssl_truststore_location is None and config.ssl_truststore_certificates is None:
         default = ssl.get_default_verify_paths()
         stamps += [stamp(default.cafile)] if default.cafile is not None else []

@@ -177,12 +177,15 @@ class Connection:
         The time for which it is authenticated.
     has_served : bool
         True if it was ready and has answered a request since.
+    awaited : str
+        What the client does before it connects, if that may take long; else empty.
     """
 
     __slots__ = (
         "_incoming",
         "_large",
         "active_ns",
+        "awaited",
         "connection_id",
         "fault",
         "has_served",
@@ -211,6 +214,7 @@ class Connection:
         self.login: Login | None = None
         self.session: Session = UNLIMITED
         self.has_served = False
+        self.awaited = ""
         self._incoming = bytearray()
         self._large = memoryview(b"")  # the answer, of which `space` is the end
 

@@ -295,11 +295,13 @@ class Connections:
         )
 
     def hindrance(self, now_ns: int) -> KafkaError | None:
-        """Return what keeps requests from a node: that it throttles this client, or the last failure."""
+        """Return what keeps requests from a node: that it throttles this client, that the client itself does
+        not connect yet, or the last failure.
+        """
         throttled = max(self._states(), key=lambda state: state.throttled_until_ns)
         left_ns = throttled.throttled_until_ns - now_ns
         if left_ns <= 0:
-            return self.last_failure
+            return next(filter(None, map(_unprepared, self._states())), self.last_failure)
         return ThrottlingQuotaExceededError(
             f"{throttled} throttles this client, by a quota of the cluster, for another {left_ns / 1e9:.1f} s"
         )
@@ -679,6 +681,12 @@ class Connections:
             else:
                 state.set_addresses(addresses)
                 self._try_address(state, now_ns)
+
+    def handle_preparing(self, connection_id: int, awaited: str) -> None:
+        """Note what the owner does before it connects."""
+        state = self._by_connection.get(connection_id)
+        if state is not None and state.connection is not None:
+            state.connection.awaited = awaited
 
     def handle_connected(self, connection_id: int, now_ns: int) -> None:
         """Note that a connection is established."""
@@ -1189,7 +1197,9 @@ class Connections:
             self._fail_login(state, self._no_token(), now_ns)
         elif now_ns >= state.setup_deadline_ns:
             verb = "resolved" if state.state is ConnectionState.RESOLVING else "connected"
-            self._fail_setup(state, f"not {verb} in time{self._hint(state)}", now_ns)
+            awaited = "" if connection is None else connection.awaited
+            why = f": {awaited}" if awaited else self._hint(state)
+            self._fail_setup(state, f"not {verb} in time{why}", now_ns)
         elif state.is_leaving and (connection is None or not connection.in_flight):
             self._close_leaving(state, now_ns)
         elif connection is not None and now_ns >= state.deadline_ns(self._max_idle_ns):
@@ -1262,6 +1272,13 @@ def _was_of_use(state: NodeState, now_ns: int) -> bool:
 def _fail_requests(requests: Iterable[Request], error: KafkaError, now_ns: int) -> None:
     for request in requests:
         request.handle(Response(request, None, error, now_ns))
+
+
+def _unprepared(state: NodeState) -> KafkaError | None:
+    """Return why the client itself does not connect to the node yet; None if it does, or need not."""
+    if state.connection is None or not state.connection.awaited:
+        return None
+    return _connection_error(state, f"not connected yet: {state.connection.awaited}", None)
 
 
 def _connection_error(state: NodeState, reason: str, cause: BaseException | None) -> NetworkError:

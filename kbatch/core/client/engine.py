@@ -161,6 +161,10 @@ class ClientEngine:
         """Take the addresses of a name, or an OSError."""
         self._connections.handle_resolved(host, port, addresses, now_ns)
 
+    def handle_preparing(self, connection_id: int, awaited: str, now_ns: int) -> None:
+        """Note what the owner does before it connects; the empty string if that is over."""
+        self._connections.handle_preparing(connection_id, awaited)
+
     def handle_connected(self, connection_id: int, now_ns: int) -> None:
         """Note that a requested connection is established."""
         self._connections.handle_connected(connection_id, now_ns)

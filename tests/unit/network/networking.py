@@ -51,6 +51,7 @@ class ScriptedEngine:
         self.commands: deque[Callable[[], object]] = deque()
         self.reader: Connection | None = None  # that bytes go through, and out of it as frames
         self._actions: list[Any] = []
+        self.awaited = ""
 
     # For the test
 
@@ -118,6 +119,9 @@ class ScriptedEngine:
 
     def handle_resolved(self, host: str, port: int, addresses: Any, now_ns: int) -> None:
         self._note("resolved", host, port, addresses, now_ns)
+
+    def handle_preparing(self, connection_id: int, awaited: str, now_ns: int) -> None:
+        self.awaited = awaited
 
     def handle_connected(self, connection_id: int, now_ns: int) -> None:
         self._note("connected", connection_id, now_ns)

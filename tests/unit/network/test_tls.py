@@ -16,12 +16,14 @@ import pytest
 
 from kbatch.core.client.actions import Close, Connect
 from kbatch.errors import AuthenticationError, KafkaError, NetworkError
+from kbatch.network import tls
 from kbatch.network.tls import ClientTls, Handshake
 from kbatch.network.tls_channel import TlsChannel
 from tests.support.accumulating import is_whole
 from tests.support.certificates import Files, needs_openssl, openssl, step_at_once
 from tests.support.patience import HANG_SECONDS
 from tests.unit.network.networking import (
+    NEVER,
     TINY,
     ScriptedEngine,
     accepted,
@@ -599,6 +601,11 @@ def subject_of(peer: ssl.SSLSocket) -> Any:
     return certificate["subject"][0][0][1]
 
 
+@pytest.fixture
+def looks_always(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tls, "_LOOK_NS", 0)
+
+
 def lay(files: Files, folder: Path, name: str, *, only_key: bool = False) -> None:
     """Renew as cert-manager does: a new file takes the place of the old one."""
     for kind in ("key",) if only_key else ("key", "pem"):
@@ -607,6 +614,7 @@ def lay(files: Files, folder: Path, name: str, *, only_key: bool = False) -> Non
         new.replace(folder / f"tls.{kind}")
 
 
+@pytest.mark.usefixtures("looks_always")
 def test_next_connection_uses_a_renewed_client_certificate(
     files: Files, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -635,6 +643,28 @@ def test_next_connection_uses_a_renewed_client_certificate(
     assert str(tmp_path / "tls.pem") in warning.getMessage()
 
 
+def test_connections_within_a_second_look_at_files_once(
+    files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[ClientTls] = []
+    look = ClientTls.look
+
+    def noting(self: ClientTls) -> ssl.SSLContext | None:
+        looks.append(self)
+        return look(self)
+
+    monkeypatch.setattr(tls, "_LOOK_NS", NEVER)
+    monkeypatch.setattr(ClientTls, "look", noting)
+    with (
+        serving(files.server(), welcome, times=3) as (listener, _),
+        running(**files.trusted()) as (engine, _),
+    ):
+        for connection_id in range(3):
+            visit(engine, listener, connection_id)
+    assert not looks
+
+
+@pytest.mark.usefixtures("looks_always")
 def test_a_renewed_trust_store_is_used_by_the_next_connection(files: Files, tmp_path: Path) -> None:
     trusted = tmp_path / "ca"
     trusted.mkdir()
@@ -711,6 +741,7 @@ def test_a_broker_that_forgot_its_sessions_shakes_hands_in_full(files: Files) ->
                 assert not peer.session_reused
 
 
+@pytest.mark.usefixtures("looks_always")
 def test_renewed_trust_ends_sessions(files: Files, tmp_path: Path) -> None:
     trusted = tmp_path / "ca.pem"
     shutil.copy(files.path("authority"), trusted)

@@ -794,6 +794,23 @@ def test_N08_setup_timeout_doubles_from_ten_to_thirty_seconds() -> None:
     assert peer.is_closed  # it is ten seconds again
 
 
+def test_connection_that_the_client_does_not_begin_says_why() -> None:
+    shell = Shell(socket_connection_setup_timeout_ms=1000, socket_connection_setup_timeout_max_ms=1000)
+    peer = shell.begin(-1)
+    assert shell.connections.hindrance(shell.now_ns) is None
+    shell.connections.handle_preparing(peer.connection_id, "still reads x.pem")
+    assert "not connected yet: still reads x.pem" in str(shell.connections.hindrance(shell.now_ns))
+    while not peer.is_closed:
+        shell.advance(100 * MS)
+    failure = str(shell.connections.last_failure)
+    assert "not connected in time: still reads x.pem" in failure
+    shell.connections.handle_preparing(peer.connection_id, "")  # too late
+    peer = shell.begin(-1)
+    shell.connections.handle_preparing(peer.connection_id, "still reads y.pem")
+    shell.connections.handle_preparing(peer.connection_id, "")
+    assert str(shell.connections.hindrance(shell.now_ns)) == failure
+
+
 def test_N08_pauses_double_to_a_second_and_reset_after_success() -> None:
     shell = Shell()
     for expected in (50, 100, 200, 400, 800, 1000, 1000):
