@@ -40,14 +40,14 @@ static inline int kb_is_valid(const uint8_t *validity, int64_t row) {
     return !validity || validity[row >> 3] >> (row & 7) & 1;
 }
 
-#define KB_DEFINE_OFFSETS_SPANS(bits)                                                                        \
-    static inline void kb_offsets##bits##_spans(const kb_column *column, int64_t row, int64_t count,         \
-                                                kb_span *spans, int64_t stride) {                            \
-        const int##bits##_t *offsets = (const int##bits##_t *)column->index + row;                           \
-        for (int64_t i = 0; i < count; i++) {                                                                \
-            spans[i * stride].data = column->data + offsets[i];                                              \
-            spans[i * stride].size = (int64_t)offsets[i + 1] - offsets[i];                                   \
-        }                                                                                                    \
+#define KB_DEFINE_OFFSETS_SPANS(bits)                                                                \
+    static inline void kb_offsets##bits##_spans(const kb_column *column, int64_t row, int64_t count, \
+                                                kb_span *spans, int64_t stride) {                    \
+        const int##bits##_t *offsets = (const int##bits##_t *)column->index + row;                   \
+        for (int64_t i = 0; i < count; i++) {                                                        \
+            spans[i * stride].data = column->data + offsets[i];                                      \
+            spans[i * stride].size = (int64_t)offsets[i + 1] - offsets[i];                           \
+        }                                                                                            \
     }
 
 KB_DEFINE_OFFSETS_SPANS(32)

@@ -40,15 +40,15 @@ typedef struct {
     int64_t size;
 } kb_span;
 
-#define KB_DEFINE_BIG_ENDIAN(bits)                                                                           \
-    static inline uint##bits##_t kb_load_be##bits(const uint8_t *from) {                                     \
-        uint##bits##_t value;                                                                                \
-        memcpy(&value, from, sizeof value);                                                                  \
-        return KB_BIG(bits, value);                                                                          \
-    }                                                                                                        \
-    static inline void kb_store_be##bits(uint8_t *to, uint##bits##_t value) {                                \
-        value = KB_BIG(bits, value);                                                                         \
-        memcpy(to, &value, sizeof value);                                                                    \
+#define KB_DEFINE_BIG_ENDIAN(bits)                                            \
+    static inline uint##bits##_t kb_load_be##bits(const uint8_t *from) {      \
+        uint##bits##_t value;                                                 \
+        memcpy(&value, from, sizeof value);                                   \
+        return KB_BIG(bits, value);                                           \
+    }                                                                         \
+    static inline void kb_store_be##bits(uint8_t *to, uint##bits##_t value) { \
+        value = KB_BIG(bits, value);                                          \
+        memcpy(to, &value, sizeof value);                                     \
     }
 
 KB_DEFINE_BIG_ENDIAN(16)
@@ -125,11 +125,17 @@ static inline int kb_is_utf8(const uint8_t *data, size_t size) {
             i += 1;
             continue;
         }
-        size_t extra = lead >= 0xF0 ? 3 : lead >= 0xE0 ? 2 : 1;
+        size_t extra = lead >= 0xF0   ? 3
+                       : lead >= 0xE0 ? 2
+                                      : 1;
         if (lead < 0xC2 || lead > 0xF4 || size - i <= extra)
             return 0;
-        uint8_t low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
-        uint8_t high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
+        uint8_t low = lead == 0xE0   ? 0xA0
+                      : lead == 0xF0 ? 0x90
+                                     : 0x80;
+        uint8_t high = lead == 0xED   ? 0x9F
+                       : lead == 0xF4 ? 0x8F
+                                      : 0xBF;
         if (data[i + 1] < low || data[i + 1] > high)
             return 0;
         for (size_t k = 2; k <= extra; k++)

@@ -21,7 +21,11 @@ typedef struct {
     int64_t chunk_bytes; /* of all chunks, with their heads */
 } kb_chain;
 
-typedef enum { KB_CHAIN_DONE, KB_CHAIN_FULL, KB_CHAIN_MEMORY } kb_chain_status;
+typedef enum {
+    KB_CHAIN_DONE,
+    KB_CHAIN_FULL,
+    KB_CHAIN_MEMORY
+} kb_chain_status;
 
 static inline uint8_t *kb_chunk_data(kb_chunk *chunk) {
     return (uint8_t *)(chunk + 1);

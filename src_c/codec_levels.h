@@ -8,7 +8,10 @@
 #define KB_DEFAULT_LEVEL INT_MIN
 
 /* zlib's level nearest to isal's level 2, in time and in size: the default without isal. */
-enum { KB_ZLIB_FAST_LEVEL = 1, KB_ISAL_LEVEL = 2 };
+enum {
+    KB_ZLIB_FAST_LEVEL = 1,
+    KB_ISAL_LEVEL = 2
+};
 
 /* True for the default, which isal writes; the others are zlib's. */
 static inline int kb_gzip_is_fast(int level) {
@@ -23,7 +26,9 @@ static inline int kb_zlib_level(int level) {
 static inline int kb_lz4_level(int level) {
     if (level == KB_DEFAULT_LEVEL || level == 9)
         return 0;
-    return level < 3 ? 3 : level > 12 ? 12 : level;
+    return level < 3    ? 3
+           : level > 12 ? 12
+                        : level;
 }
 
 static inline int kb_zstd_level(int level) {

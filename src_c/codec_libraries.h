@@ -60,7 +60,14 @@ static inline int kb_library_resolve(void *library, const kb_library_import *imp
 #define KB_RESOLVE(library, imports) kb_library_resolve(library, imports, sizeof(imports) / sizeof *(imports))
 
 /* Idle contexts, by kind. */
-enum { KB_LZ4_DECODER, KB_ZSTD_DECODER, KB_ZSTD_ENCODER, KB_ISAL_DECODER, KB_ISAL_ENCODER, KB_CONTEXT_KINDS };
+enum {
+    KB_LZ4_DECODER,
+    KB_ZSTD_DECODER,
+    KB_ZSTD_ENCODER,
+    KB_ISAL_DECODER,
+    KB_ISAL_ENCODER,
+    KB_CONTEXT_KINDS
+};
 enum { KB_IDLE_CONTEXTS = 8 };
 /* A larger context is freed after use: a hostile frame makes zstd's as large as its window, 128 MiB. */
 enum { KB_LARGEST_IDLE_CONTEXT = 16 << 20 };
@@ -96,7 +103,11 @@ static inline int kb_context_keep(int kind, void *context) {
 
 /* lz4frame.h, LZ4F_VERSION 100 */
 
-enum { KB_LZ4_VERSION = 100, KB_LZ4_64_KIB = 4, KB_LZ4_INDEPENDENT = 1 };
+enum {
+    KB_LZ4_VERSION = 100,
+    KB_LZ4_64_KIB = 4,
+    KB_LZ4_INDEPENDENT = 1
+};
 
 typedef struct {
     int block_size, block_mode, content_checksum, frame_type;
@@ -170,8 +181,8 @@ static inline kb_codec_status kb_lz4_decode(const uint8_t *data, size_t size, co
 /* One frame of independent 64 KiB blocks, without checksums and content size (KIP-57). */
 static inline kb_codec_status kb_lz4_encode(const uint8_t *data, size_t size, int level,
                                             const kb_codec_sink *sink) {
-    kb_lz4_preferences preferences = {.block_size = KB_LZ4_64_KIB, .block_mode = KB_LZ4_INDEPENDENT,
-                                      .level = kb_lz4_level(level)};
+    kb_lz4_preferences preferences = {.block_size = KB_LZ4_64_KIB, .block_mode = KB_LZ4_INDEPENDENT};
+    preferences.level = kb_lz4_level(level);
     size_t room = kb_lz4.bound(size, &preferences), result;
     if (kb_sink_room(sink, room) < room)
         return kb_sink_no_memory(sink);
@@ -372,9 +383,12 @@ static inline const char *kb_isal_error(int result) {
         int result;
         const char *text;
     } errors[] = {
-        {-1, "a deflate block is invalid"},       {-2, "a deflate symbol is invalid"},
-        {-3, "a deflate distance is too large"},  {-4, "this is no gzip header"},
-        {-5, "the compression method is unknown"}, {-6, "the checksum is wrong"},
+        {-1, "a deflate block is invalid"},
+        {-2, "a deflate symbol is invalid"},
+        {-3, "a deflate distance is too large"},
+        {-4, "this is no gzip header"},
+        {-5, "the compression method is unknown"},
+        {-6, "the checksum is wrong"},
     };
     for (size_t i = 0; i < sizeof errors / sizeof *errors; i++)
         if (errors[i].result == result)
@@ -480,8 +494,18 @@ static inline kb_codec_status kb_isal_encode(const uint8_t *data, size_t size, i
 
 /* zlib.h, versions 1.x: it checks the size of the struct itself */
 
-enum { KB_ZLIB_OK, KB_ZLIB_END, KB_ZLIB_MEMORY = -4, KB_ZLIB_NO_PROGRESS = -5 };
-enum { KB_ZLIB_GZIP = 31, KB_ZLIB_DEFLATED = 8, KB_ZLIB_MEMORY_LEVEL = 8, KB_ZLIB_FINISH = 4 };
+enum {
+    KB_ZLIB_OK,
+    KB_ZLIB_END,
+    KB_ZLIB_MEMORY = -4,
+    KB_ZLIB_NO_PROGRESS = -5
+};
+enum {
+    KB_ZLIB_GZIP = 31,
+    KB_ZLIB_DEFLATED = 8,
+    KB_ZLIB_MEMORY_LEVEL = 8,
+    KB_ZLIB_FINISH = 4
+};
 
 typedef struct {
     const uint8_t *next_in;
@@ -510,10 +534,14 @@ static struct {
 
 static inline int kb_zlib_resolve(void *library) {
     const kb_library_import imports[] = {
-        {"zlibVersion", &kb_zlib.version},       {"inflateInit2_", &kb_zlib.init_decoder},
-        {"inflateReset", &kb_zlib.reset_decoder}, {"inflate", &kb_zlib.decode},
-        {"inflateEnd", &kb_zlib.end_decoder},    {"deflateInit2_", &kb_zlib.init_encoder},
-        {"deflate", &kb_zlib.encode},            {"deflateEnd", &kb_zlib.end_encoder},
+        {"zlibVersion", &kb_zlib.version},
+        {"inflateInit2_", &kb_zlib.init_decoder},
+        {"inflateReset", &kb_zlib.reset_decoder},
+        {"inflate", &kb_zlib.decode},
+        {"inflateEnd", &kb_zlib.end_decoder},
+        {"deflateInit2_", &kb_zlib.init_encoder},
+        {"deflate", &kb_zlib.encode},
+        {"deflateEnd", &kb_zlib.end_encoder},
     };
     return KB_RESOLVE(library, imports) && kb_zlib.version()[0] == '1';
 }
@@ -603,7 +631,14 @@ typedef kb_codec_status (*kb_decode_function)(const uint8_t *data, size_t size, 
 typedef kb_codec_status (*kb_encode_function)(const uint8_t *data, size_t size, int level,
                                               const kb_codec_sink *sink);
 
-enum { KB_CODEC_NONE, KB_CODEC_GZIP, KB_CODEC_SNAPPY, KB_CODEC_LZ4, KB_CODEC_ZSTD, KB_CODEC_COUNT };
+enum {
+    KB_CODEC_NONE,
+    KB_CODEC_GZIP,
+    KB_CODEC_SNAPPY,
+    KB_CODEC_LZ4,
+    KB_CODEC_ZSTD,
+    KB_CODEC_COUNT
+};
 
 static inline kb_codec_status kb_copy_encode(const uint8_t *data, size_t size, int level,
                                              const kb_codec_sink *sink) {
@@ -743,8 +778,8 @@ static inline void kb_codec_leave(int codec) {
 }
 
 static inline int kb_lz4_load(const char *path) {
-    static const uint8_t stream[] = {4,   0x22, 0x4d, 0x18, 0x60, 0x40, 0x82, 5, 0, 0, 0x80, /* stored */
-                                     'h', 'e',  'l',  'l',  'o',  0,    0,    0, 0};
+    static const uint8_t stream[] = {4, 0x22, 0x4d, 0x18, 0x60, 0x40, 0x82, 5, 0, 0, 0x80, /* stored */
+                                     'h', 'e', 'l', 'l', 'o', 0, 0, 0, 0};
     void *library = kb_library_open(path);
     if (!library || !kb_lz4_resolve(library) || !kb_decodes(kb_lz4_decode, stream, sizeof stream) ||
         !kb_reads_itself(kb_lz4_decode, kb_lz4_encode))
@@ -755,7 +790,7 @@ static inline int kb_lz4_load(const char *path) {
 
 static inline int kb_zstd_load(const char *path) {
     static const uint8_t stream[] = {0x28, 0xb5, 0x2f, 0xfd, 0x20, 5, 0x29, 0, 0, /* a last, raw block */
-                                     'h',  'e',  'l',  'l',  'o'};
+                                     'h', 'e', 'l', 'l', 'o'};
     void *library = kb_library_open(path);
     if (!library || !kb_zstd_resolve(library) || !kb_decodes(kb_zstd_decode, stream, sizeof stream) ||
         !kb_reads_itself(kb_zstd_decode, kb_zstd_encode))
@@ -766,9 +801,9 @@ static inline int kb_zstd_load(const char *path) {
 
 /* Both paths may be NULL. Without isal, zlib writes the default level too. */
 static inline void kb_gzip_load(const char *isal_path, int isal_is_installed, const char *zlib_path) {
-    static const uint8_t stream[] = {0x1f, 0x8b, 8,    0,    0,    0, 0, 0,    0,    3,    /* header */
-                                     0xcb, 0x48, 0xcd, 0xc9, 0xc9, 7, 0,             /* a fixed code */
-                                     0x86, 0xa6, 0x10, 0x36, 5,    0, 0, 0};
+    static const uint8_t stream[] = {0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3, /* header */
+                                     0xcb, 0x48, 0xcd, 0xc9, 0xc9, 7, 0, /* a fixed code */
+                                     0x86, 0xa6, 0x10, 0x36, 5, 0, 0, 0};
     void *isal = isal_path ? kb_library_open(isal_path) : NULL;
     void *zlib = zlib_path ? kb_library_open(zlib_path) : NULL;
     int has_isal = isal && kb_isal_resolve(isal) && kb_decodes(kb_isal_decode, stream, sizeof stream) &&
@@ -776,8 +811,13 @@ static inline void kb_gzip_load(const char *isal_path, int isal_is_installed, co
     int has_zlib = zlib && kb_zlib_resolve(zlib) && kb_decodes(kb_zlib_decode, stream, sizeof stream) &&
                    kb_reads_itself(kb_zlib_decode, kb_zlib_encode);
     kb_gzip_exact = has_zlib ? kb_zlib_encode : NULL;
-    kb_gzip_fast = has_isal ? kb_isal_encode : isal_is_installed ? NULL : kb_gzip_exact;
-    kb_codec_install(KB_CODEC_GZIP, has_isal ? kb_isal_decode : has_zlib ? kb_zlib_decode : NULL,
+    kb_gzip_fast = has_isal            ? kb_isal_encode
+                   : isal_is_installed ? NULL
+                                       : kb_gzip_exact;
+    kb_codec_install(KB_CODEC_GZIP,
+                     has_isal   ? kb_isal_decode
+                     : has_zlib ? kb_zlib_decode
+                                : NULL,
                      kb_gzip_encode);
 }
 

@@ -107,7 +107,11 @@ static inline uint64_t load64(const uint8_t *from) {
 
 /* Lane lengths, longest first: a join costs two multiplications, so short lanes only process the rest of long
  * ones. */
-enum { LANES = 3, LONG_LANE = 8192, SHORT_LANE = 512 };
+enum {
+    LANES = 3,
+    LONG_LANE = 8192,
+    SHORT_LANE = 512
+};
 
 static uint32_t kb_lane_powers[2][2]; /* of [long, short]: what shifts a state over [one, two] lanes */
 
@@ -165,7 +169,11 @@ static void fill_lane_powers(void) {
 #if defined(KB_X86)
 #define KB_VECTORS __attribute__((target("avx512f,vpclmulqdq,sse4.2,crc32,pclmul")))
 
-enum { VECTOR = 64, VECTORS = 4, FOLDED = VECTOR * VECTORS };
+enum {
+    VECTOR = 64,
+    VECTORS = 4,
+    FOLDED = VECTOR * VECTORS
+};
 
 /* What multiplies the two words of each 16 bytes to move them on by so many bytes. */
 static struct {
@@ -272,11 +280,12 @@ static int always(void) {
     return 1;
 }
 
+/* The fastest first. */
 static const struct {
     const char *name;
     int (*is_supported)(void);
     uint32_t (*extend)(uint32_t state, const uint8_t *data, size_t size);
-} IMPLEMENTATIONS[] = { /* the fastest first */
+} IMPLEMENTATIONS[] = {
 #if defined(KB_X86)
     {"avx512+vpclmulqdq", has_vectors, extend_vectors},
     {"sse4.2+pclmul", has_crc_instruction, extend_hardware},

@@ -9,7 +9,11 @@
 #include "descriptor.h"
 #include "lane.h"
 
-enum { KB_LANE_EVENTS = 64, KB_LANE_IOV_MAX = 1024, KB_LANE_LONGEST_MS = 3600000 };
+enum {
+    KB_LANE_EVENTS = 64,
+    KB_LANE_IOV_MAX = 1024,
+    KB_LANE_LONGEST_MS = 3600000
+};
 
 /* An event of a descriptor that is not the lane's. */
 typedef struct {

@@ -290,7 +290,7 @@ static inline int64_t kb_produce_get_compact(kb_produce_source *from) {
 
 static inline int64_t kb_produce_get_count(kb_produce_source *from) {
     return from->request->version >= KB_PRODUCE_FLEXIBLE ? kb_produce_get_compact(from) - 1
-                                                       : kb_produce_get32(from);
+                                                         : kb_produce_get32(from);
 }
 
 /* Tagged fields say what is unusual: other leaders. */
@@ -303,7 +303,7 @@ static inline void kb_produce_expect_no_tags(kb_produce_source *from) {
 
 static inline void kb_produce_expect_no_message(kb_produce_source *from) {
     int is_null = from->request->version >= KB_PRODUCE_FLEXIBLE ? kb_produce_get_compact(from) == 0
-                                                              : kb_produce_get16(from) == -1;
+                                                                : kb_produce_get16(from) == -1;
     from->is_usual = from->is_usual && is_null;
 }
 
@@ -319,7 +319,7 @@ static inline int32_t kb_produce_get_topic(kb_produce_source *from) {
     kb_span key = {NULL, 16};
     if (request->version < KB_PRODUCE_TOPIC_ID)
         key.size = request->version >= KB_PRODUCE_FLEXIBLE ? kb_produce_get_compact(from) - 1
-                                                         : kb_produce_get16(from);
+                                                           : kb_produce_get16(from);
     key.data = kb_produce_take(from, key.size);
     if (!key.data)
         return KB_PRODUCE_NOWHERE;

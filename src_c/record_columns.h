@@ -14,8 +14,7 @@ enum {
     KB_WANT_VALUE = 8,
     KB_WANT_HEADERS = 16,
     KB_WANT_LEADER_EPOCH = 32,
-    KB_WANT_RECORD =
-        KB_WANT_OFFSET | KB_WANT_TIMESTAMP | KB_WANT_KEY | KB_WANT_VALUE | KB_WANT_HEADERS
+    KB_WANT_RECORD = KB_WANT_OFFSET | KB_WANT_TIMESTAMP | KB_WANT_KEY | KB_WANT_VALUE | KB_WANT_HEADERS
 };
 
 /* A binary column being built: row r is data[offsets[r]] .. data[offsets[r + 1]], or what views[r] refers to;
@@ -41,7 +40,11 @@ typedef struct {
     kb_binary_builder header_key, header_value;
 } kb_record_columns;
 
-typedef enum { KB_COLUMNS_DONE, KB_COLUMNS_MEMORY, KB_COLUMNS_CORRUPT } kb_columns_status;
+typedef enum {
+    KB_COLUMNS_DONE,
+    KB_COLUMNS_MEMORY,
+    KB_COLUMNS_CORRUPT
+} kb_columns_status;
 
 /* The unread rest of a batch's records; `index` is that of the next. */
 typedef struct {

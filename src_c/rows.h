@@ -72,7 +72,12 @@ static inline int64_t kb_first_not_before(const int32_t *order, int64_t next, in
     return next;
 }
 
-typedef enum { KB_APPEND_DONE, KB_APPEND_FULL, KB_APPEND_MEMORY, KB_APPEND_TOO_LARGE } kb_append_status;
+typedef enum {
+    KB_APPEND_DONE,
+    KB_APPEND_FULL,
+    KB_APPEND_MEMORY,
+    KB_APPEND_TOO_LARGE
+} kb_append_status;
 
 /* Memory that is written from front to back. */
 typedef struct {
