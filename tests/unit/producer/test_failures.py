@@ -270,9 +270,7 @@ def test_A10_purge_drops_queued_records_and_no_later_ones(broker: Broker) -> Non
     assert values(broker, 0) == [b"kept-%d" % number for number in range(50)]
 
 
-def test_A10_interrupted_purge_fails_no_later_record(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_A10_interrupted_purge_fails_no_later_record(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     async def interrupted(runtime: Any) -> None:
         raise InterruptedError
 
