@@ -141,7 +141,7 @@ class ColumnDeserializer:
         where: Where = Where(),  # noqa: B008
         *,
         typeless: pa.DataType | None = None,
-    ) -> pa.Array | tuple[pa.Array, pa.Array]:
+    ) -> Any:
         """Return a value for each row, null for null, and with errors="column" the reasons, as strings.
 
         Parameters
@@ -151,6 +151,11 @@ class ColumnDeserializer:
         typeless : pyarrow.DataType or None
             The type that a read has announced for a column in which no value says a type: none of its values
             can be read.
+
+        Returns
+        -------
+        pyarrow.Array, or a pair of them
+            The values; with errors="column" also the reasons.
 
         Raises
         ------
