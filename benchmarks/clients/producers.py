@@ -5,7 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from benchmarks.clients.work import CHUNK_RECORDS, Work
+import kbatch.bench.workload
+from benchmarks.clients.work import CHUNK_RECORDS, Work, forms_of
 from kbatch.bench.clients import POLL_SECONDS, Confluent, Kbatch
 from kbatch.bench.contents import Contents, Tally
 from kbatch.bench.workload import FIRST_ROW
@@ -26,8 +27,8 @@ class KbatchSilent(Kbatch):
 class KbatchMany(Kbatch):
     """Use `send_many`."""
 
-    def prepare(self, topic: str, work: Work) -> Any:
-        return work.chunks()
+    def prepare(self, topic: str, work: kbatch.bench.workload.Work) -> Any:
+        return forms_of(work).chunks()
 
     def load(self, topic: str, prepared: Any) -> int:
         send_many = self.producer.send_many
@@ -44,10 +45,10 @@ class KbatchTable(Kbatch):
         key, value = FIRST_ROW
         self._first = self.producer.send(topic, value, key).result()
 
-    def prepare(self, topic: str, work: Work) -> Any:
+    def prepare(self, topic: str, work: kbatch.bench.workload.Work) -> Any:
         import pyarrow as pa
 
-        table = work.table()
+        table = forms_of(work).table()
         pa.default_memory_pool().release_unused()  # creating it is not part of sending
         return table
 
@@ -72,10 +73,10 @@ class KbatchBatches(Kbatch):
     the share of broker and kernel.
     """
 
-    def prepare(self, topic: str, work: Work) -> Any:
+    def prepare(self, topic: str, work: kbatch.bench.workload.Work) -> Any:
         config = self.producer.config
         encoded = import_module("kbatch").encode_arrow(
-            work.table(),
+            forms_of(work).table(),
             partitions=len(self.producer.partitions_for(topic)),
             compression=config.compression_type,
             batch_size=config.batch_size,
@@ -102,8 +103,8 @@ class ConfluentSilent(Confluent):
 class ConfluentBatches(Confluent):
     """Use `produce_batch` with one on_delivery, and poll(0) after each call."""
 
-    def prepare(self, topic: str, work: Work) -> Any:
-        chunks = work.chunks()
+    def prepare(self, topic: str, work: kbatch.bench.workload.Work) -> Any:
+        chunks = forms_of(work).chunks()
         once = {id(chunk): chunk for chunk in chunks}
         made = {
             number: [{"key": key, "value": value} for key, value in chunk] for number, chunk in once.items()

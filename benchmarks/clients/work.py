@@ -61,6 +61,12 @@ class Work(kbatch.bench.workload.Work):
         return pa.concat_tables([piece.select(["key", "value"]).combine_chunks() for piece in pieces])
 
 
+def forms_of(work: kbatch.bench.workload.Work) -> Work:
+    """Return the work of a job of these benchmarks, which has other forms than single records."""
+    assert isinstance(work, Work)
+    return work
+
+
 def table_of(records: list[Record]) -> Any:
     """Return a pyarrow.Table with the columns key, value and timestamp."""
     import pyarrow as pa

@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from uuid import uuid4
 
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks.clients.contest import Driver, able, drivers_of
 from benchmarks.clients.contestants import JAVA

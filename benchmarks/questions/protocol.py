@@ -19,8 +19,9 @@ CALLS = 100
 
 def question(peers: Peers) -> Question:
     from kio.schema.produce.v12 import request as kio
+    from kio.schema.types import TopicName
     from kio.serial import entity_reader, entity_writer
-    from kio.static.primitive import i16, i32, i32Timedelta
+    from kio.static.primitive import Records, i16, i32, i32Timedelta
 
     from kbatch.protocol import codec
     from kbatch.protocol.messages import ProduceRequest
@@ -31,11 +32,12 @@ def question(peers: Peers) -> Question:
     topic = ProduceRequest.TopicProduceData(name="topic", partition_data=partitions)
     request = ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[topic])
     kio_partitions = (
-        kio.PartitionProduceData(index=i32(index), records=RECORDS) for index in range(PARTITIONS)
+        kio.PartitionProduceData(index=i32(index), records=Records.parse(RECORDS))
+        for index in range(PARTITIONS)
     )
-    kio_topic = kio.TopicProduceData(name="topic", partition_data=tuple(kio_partitions))
+    kio_topic = kio.TopicProduceData(name=TopicName.parse("topic"), partition_data=tuple(kio_partitions))
     kio_request = kio.ProduceRequest(
-        acks=i16(-1), timeout=i32Timedelta(timedelta(seconds=30)), topic_data=(kio_topic,)
+        acks=i16(-1), timeout=i32Timedelta.parse(timedelta(seconds=30)), topic_data=(kio_topic,)
     )
     write, read = entity_writer(kio.ProduceRequest), entity_reader(kio.ProduceRequest)
     data = b"".join(codec.encode(request, VERSION))

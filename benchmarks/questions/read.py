@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from importlib.util import find_spec
 from uuid import uuid4
 
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient, NewTopic
 
 import kbatch
 from benchmarks.clients.contest import able, drivers_of

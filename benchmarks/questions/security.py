@@ -189,7 +189,7 @@ def _serve(pipe: Connection) -> None:
     """Run the brokers in a process of their own, until the pipe ends."""
     from kbatch.testing import Broker
 
-    listeners = [("SASL_SSL", [MECHANISM]), "PLAINTEXT"]
+    listeners: list[str | tuple[str, list[str]]] = [("SASL_SSL", [MECHANISM]), "PLAINTEXT"]
     brokers = Broker({"t": BROKERS}, nodes=BROKERS, listeners=listeners, users={USER: PASSWORD})
     with brokers:
         pipe.send(

@@ -12,6 +12,7 @@ from benchmarks.clients.java_codec import Peers
 from benchmarks.pages.harness import Claim, Contender, Question
 from kbatch._native.send.accumulator import RecordAccumulator
 from kbatch._native.send.cluster_view import ClusterView
+from kbatch._native.send.encoded_batch import PendingBatch
 from kbatch._native.send.send import PendingRecord, RecordSender
 from kbatch.bench.workload import batch_records
 
@@ -22,7 +23,7 @@ NODE = 1
 
 
 class Direct(RecordSender):
-    def _send_slowly(self, record: PendingRecord, *rest: Any) -> NoReturn:
+    def _send_slowly(self, record: PendingRecord | PendingBatch, *rest: Any) -> NoReturn:
         raise AssertionError(f"{record!r} should go at once")
 
 

@@ -203,8 +203,8 @@ def bound_of(answers: Mapping[Crowd, list[Answer]], crowd: Crowd) -> str:
 
 
 def cpu_of_a_record(found: Sequence[Answer]) -> float:
-    return statistics.median(answer["cpu_ns"] / sum(answer["sent"]) for answer in found)
+    return float(statistics.median(answer["cpu_ns"] / sum(answer["sent"]) for answer in found))
 
 
 def cores_of(found: Sequence[Answer]) -> float:
-    return statistics.median(answer["cpu_ns"] / answer["elapsed_ns"] for answer in found)
+    return float(statistics.median(answer["cpu_ns"] / answer["elapsed_ns"] for answer in found))
