@@ -43,7 +43,7 @@ STEP_ROUNDS, WARMING_ROUNDS = 100, 10
 SANITIZED = "asan" in os.environ.get("LD_PRELOAD", "")
 _REBASED_TO = 7
 
-Fields = tuple[int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
+Fields = tuple[int, int | None, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
 
 
 Round = TypeVar("Round")
@@ -60,7 +60,7 @@ class Tally(NamedTuple):
 # Readers
 
 
-def read_objects(data: object) -> list[Fields]:
+def read_objects(data: Any) -> list[Fields]:
     return [
         (record.offset, record.timestamp_ms, record.key, record.value, record.headers)
         for batch in kbatch.decode(data, max_decompressed_bytes=MAX_DECOMPRESSED_BYTES)

@@ -33,7 +33,7 @@ from tests.fuzz.campaign import Tally
 
 BLOCK_CASES = 250
 CHILD_SECONDS = 60.0
-TOPIC, OWN_TOPIC = "parents", "childrens"
+TOPIC, OWN_TOPIC = "parents", "children"
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 

@@ -244,7 +244,8 @@ def await_ended_transactions(servers: str) -> None:
 def described(servers: str) -> ConsumerGroupDescription:
     """Return what Kafka says of the group."""
     admin = AdminClient({"bootstrap.servers": servers})  # which has to live until the answer comes
-    return admin.describe_consumer_groups([GROUP])[GROUP].result(SETTLE_SECONDS)
+    found: ConsumerGroupDescription = admin.describe_consumer_groups([GROUP])[GROUP].result(SETTLE_SECONDS)
+    return found
 
 
 def words_of(group: ConsumerGroupDescription) -> str:

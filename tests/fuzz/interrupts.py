@@ -224,7 +224,7 @@ def run_transactions(broker: Broker, rng: random.Random, outcomes: Counter[str])
             again(producer.abort_transaction)
     check_memory(producer)
     producer.close(SECONDS)
-    log = Counter(record.value for record in broker.records(TOPIC))
+    log = Counter(record.value or b"" for record in broker.records(TOPIC))
     mine = {value: count for value, count in log.items() if value.startswith(name.encode())}
     assert mine == dict.fromkeys(committed, 1)
 

@@ -119,7 +119,7 @@ def _snappy(data: bytes, rng: random.Random) -> bytes:
 
 
 def _lz4(data: bytes, rng: random.Random) -> bytes:
-    frame = lz4.frame.compress(
+    frame: bytes = lz4.frame.compress(
         data,
         block_size=rng.choice((4, 5, 6, 7)),
         block_linked=rng.random() < 0.5,
@@ -150,7 +150,8 @@ def _lz4_claiming(data: bytes, size: int) -> bytes:
     """Return a frame whose descriptor, checksum included, announces `size` bytes of content."""
     writer = lz4.frame.LZ4FrameCompressor(block_linked=False)
     header = bytes(writer.begin(source_size=size))
-    return header + lz4.frame.compress(data, block_linked=False, store_size=False)[7:]
+    frame: bytes = lz4.frame.compress(data, block_linked=False, store_size=False)
+    return header + frame[7:]
 
 
 # zstd: frames of magic, descriptor, window or content size, and blocks with a header of three bytes

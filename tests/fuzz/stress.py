@@ -44,7 +44,7 @@ class Sent(NamedTuple):
 
     partition: int
     offset: int  # -1 where the broker did not say
-    error: KafkaError | None
+    error: Exception | None
 
 
 def settings_of(rng: random.Random) -> dict[str, Any]:
@@ -174,7 +174,7 @@ def run_threads(rng: random.Random, seconds: float, outcomes: Counter[str]) -> N
             try:
                 deliveries = producer.send_many(TOPIC, [(None, value_of(name, rng)) for name in names])
             except PartialSendError as error:
-                deliveries = error.deliveries
+                deliveries = list(error.deliveries)
             records.keep(names, deliveries)
 
         def send_table(sender: str, rng: random.Random) -> None:
@@ -272,7 +272,7 @@ async def _run_tasks(
     async def again(number: int, work: Callable[[str], Awaitable[None]]) -> None:
         while time.monotonic() < stop:
             with suppress(KafkaError):
-                await work(f"{work.__name__}-{number}")  # type: ignore[attr-defined]
+                await work(f"{work.__name__}-{number}")
 
     works = (send, send, send, send_table, flush, break_it)
     await asyncio.wait_for(asyncio.gather(*map(again, range(len(works)), works)), SECONDS)

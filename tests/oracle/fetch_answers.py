@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from kbatch._native.fetch.fetch_answer import FetchAnswer, PartitionAnswer
 from kbatch.protocol.messages import FetchResponse
@@ -46,7 +46,7 @@ def expected_fields(correlation_id: int, message: FetchResponse, version: int) -
             None
             if partition.aborted_transactions is None
             else tuple((each.producer_id, each.first_offset) for each in partition.aborted_transactions),
-            None if partition.records is None else bytes(partition.records),
+            None if partition.records is None else bytes(cast(memoryview, partition.records)),
         )
         for topic in message.responses
         for partition in topic.partitions

@@ -17,7 +17,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
@@ -101,7 +101,8 @@ def _is_led(admin: AdminClient, topic: str, partitions: int) -> bool:
     found = admin.list_topics(topic, timeout=10).topics[topic]
     if len(found.partitions) < partitions or any(p.leader < 0 for p in found.partitions.values()):
         return False
-    ends = {TopicPartition(topic, number): OffsetSpec.latest() for number in range(partitions)}
+    latest: Any = OffsetSpec.latest  # without types
+    ends = {TopicPartition(topic, number): latest() for number in range(partitions)}
     return all(end.exception() is None for end in admin.list_offsets(ends, request_timeout=10).values())
 
 

@@ -22,7 +22,9 @@ RECORD_SIZES = (0, 1, 126, 127, 128, 0x3FFE, 0x3FFF, 0x4000)
 
 def random_message(kind: type[M], version: int, seed: object, limits: Limits | None = None) -> M:
     """Return a message that the version can hold."""
-    return _Values(version, random.Random(f"{kind.__name__} {version} {seed}"), limits or {}).struct(kind, 0)
+    values = _Values(version, random.Random(f"{kind.__name__} {version} {seed}"), limits or {})
+    message: M = values.struct(kind, 0)
+    return message
 
 
 class _Values:

@@ -19,7 +19,7 @@ class Seen(NamedTuple):
     """A record as a consumer sees it."""
 
     offset: int
-    timestamp_ms: int
+    timestamp_ms: int | None
     is_log_append_time: bool
     key: bytes | None
     value: bytes | None

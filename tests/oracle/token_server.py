@@ -137,7 +137,7 @@ class TokenServer:
         """Return a signed token."""
         now = time.time()
         life = self.lifetime_seconds if lifetime_seconds is None else lifetime_seconds
-        given = {"iss": ISSUER, "aud": AUDIENCE, "sub": subject, "jti": uuid.uuid4().hex}
+        given: dict[str, object] = {"iss": ISSUER, "aud": AUDIENCE, "sub": subject, "jti": uuid.uuid4().hex}
         given |= {"iat": int(now - max(0, -life)), "exp": math.ceil(now + life)}
         key_id, key = self._keys[-1]
         return signed_jwt(given | claims, key, key_id)

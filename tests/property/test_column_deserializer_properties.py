@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from kbatch import column_deserializers as back
 from kbatch import column_serializers as there
 from kbatch.column_deserializers import json_values
+from kbatch.column_deserializers.base import VALUE_ERRORS
 
 Kind = tuple[pa.DataType, st.SearchStrategy[Any]]
 UTC = datetime.UTC
@@ -166,7 +167,7 @@ def test_both_json_readers_take_the_same_values(
     slow, faults = json_values._by_python(texts, FIELDS)
     try:
         fast = json_values._by_arrow(texts, FIELDS)
-    except json_values.VALUE_ERRORS:
+    except VALUE_ERRORS:
         assert faults
     else:
         assert not faults and fast.to_pylist() == slow.to_pylist()

@@ -244,7 +244,7 @@ def test_timestamps_of_every_unit_are_rounded_down(
 
 
 def _concatenated(values: list[bytes], kind: type) -> tuple[np.ndarray, np.ndarray]:
-    offsets = np.cumsum([0, *map(len, values)]).astype(kind)
+    offsets: np.ndarray = np.cumsum([0, *map(len, values)]).astype(kind)
     return np.frombuffer(b"".join(values), np.uint8), offsets
 
 

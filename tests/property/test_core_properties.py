@@ -210,7 +210,8 @@ _answers = st.lists(
 def test_N05_topic_epochs_never_decrease_and_updates_stay_due(answers: Any) -> None:
     known = test_cluster.cluster(max_block_ms=10_000)
     known.want("t", 0)
-    now_ns, epochs, topic_id = 0, {}, b""
+    now_ns, topic_id = 0, b""
+    epochs: dict[Any, Any] = {}
     for partitions, code, id_number, wait_ms in answers:
         now_ns += wait_ms * MS
         known.request_update(now_ns)

@@ -74,7 +74,8 @@ def kio_class(kind: type[Message], version: int) -> type[Any]:
             name, suffix = name.removesuffix(ending), ending.lower()
     if name.endswith("Header"):
         suffix = "header"
-    return load_entity_schema(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower(), version, EntityType[suffix])
+    entity: Any = EntityType[suffix]
+    return load_entity_schema(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower(), version, entity)
 
 
 def to_kio(value: Any, struct: Any, version: int) -> Any:

@@ -114,7 +114,7 @@ steps = st.lists(
     timeouts=st.sampled_from([{}, {"request_timeout_ms": 500, "delivery_timeout_ms": 700}]),
 )
 def test_sender_not_woken_has_nothing_to_do(
-    steps: list[tuple[Any, ...]], max_in_flight: int, linger_ms: int, timeouts: dict[str, int]
+    steps: list[tuple[Any, ...]], max_in_flight: int, linger_ms: int, timeouts: dict[str, Any]
 ) -> None:
     """The sender is not woken for an unavailable node; waiting batches are sent when that changes."""
     s = Woken(
@@ -137,7 +137,8 @@ def test_sender_not_woken_has_nothing_to_do(
         elif what == "refresh":
             s.refresh()
         elif what.startswith("answer") and s.owing:
-            s.answer_oldest(*where, THROTTLED_MS if what.endswith("throttle") else 0)
+            (of,) = where
+            s.answer_oldest(of, THROTTLED_MS if what.endswith("throttle") else 0)
         elif what == "look":
             s.look()
         elif what == "seal":

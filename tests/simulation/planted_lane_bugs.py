@@ -143,7 +143,7 @@ def bytes_of_the_lane_are_dropped(original: Any) -> Any:
     def take_back(self: Sender, now_ns: int) -> None:
         handle, self._connections.handle_bytes = (  # type: ignore[method-assign]
             self._connections.handle_bytes,
-            lambda *_: None,  # type: ignore[assignment]
+            lambda *_: None,
         )
         try:
             original(self, now_ns)

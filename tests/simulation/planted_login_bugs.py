@@ -6,6 +6,7 @@ from typing import Any
 
 from kbatch.core.client import connections
 from kbatch.core.client.authentication import UNLIMITED, Session
+from kbatch.core.client.backoff import NEVER_NS
 from kbatch.core.client.connections import Connections
 from kbatch.core.client.node_state import ConnectionState, NodeState
 from tests.simulation.planting import plants
@@ -45,6 +46,6 @@ def a_login_waits_for_ever(original: Any) -> Any:
         if not isinstance(token, Exception):
             original(self, connection_id, token, now_ns)
         elif (state := self._by_connection.get(connection_id)) is not None:
-            state.setup_deadline_ns = connections.NEVER_NS
+            state.setup_deadline_ns = NEVER_NS
 
     return handle_token

@@ -62,7 +62,7 @@ class Peer:
         self.answered = 0
         self.answered_bytes = 0
 
-    def requests(self) -> list[codec.Request]:
+    def requests(self) -> list[Any]:
         """Return all whole requests that were written."""
         found, pos = [], 0
         while pos + 4 <= len(self.received):

@@ -78,8 +78,8 @@ def with_claims(
         for partition in range(len(partitions)):
             for _ in range(rng.choice((0, 1, 1, 1, 1, 1, 2)) if wanting else 0):
                 owner = favourite if favourite and rng.random() < 0.4 else rng.choice(wanting)
-                if (each := TopicPartition(topic, partition)) not in claimed[owner]:
-                    claimed[owner].append(each)
+                if (claim := TopicPartition(topic, partition)) not in claimed[owner]:
+                    claimed[owner].append(claim)
     found = {}
     for member, each in members.items():
         generation = rng.choice((latest, latest, latest, latest - 1, NO_GENERATION))

@@ -11,7 +11,7 @@ from kbatch import logs
 from tests.support.patience import HANG_SECONDS
 
 
-class WholeLog(pytest.LogCaptureFixture):
+class WholeLog(pytest.LogCaptureFixture):  # type: ignore[misc]  # final, for types alone
     """pytest's `caplog`, which waits for lines that clients' threads have handed over."""
 
     @property

@@ -74,6 +74,6 @@ def bend(monkeypatch: pytest.MonkeyPatch, offset: int) -> None:
         for batch in batches:
             if int.from_bytes(batch[:8], "big") == offset:
                 batch[-1] ^= 1
-        return fetched._replace(batches=list(map(bytes, batches)))
+        return fetched._replace(batches=[memoryview(bytes(each)) for each in batches])
 
     monkeypatch.setattr(Partition, "fetch", bent)

@@ -65,6 +65,16 @@ def until(condition: Callable[[], Any]) -> None:
         time.sleep(0.001)
 
 
+def repeat_until(step: Callable[[], object], condition: Callable[[], Any]) -> None:
+    """Repeat a step until the condition is true."""
+
+    def is_met() -> Any:
+        step()
+        return condition()
+
+    until(is_met)
+
+
 def know(producer: Producer, *topics: str) -> None:
     """Get the metadata of topics, however short max.block.ms is and busy the machine."""
     for topic in topics:

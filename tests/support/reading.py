@@ -16,7 +16,7 @@ from kbatch.core.client.actions import Close, Connect, Resolve, Write
 from kbatch.core.client.calls import Call
 from kbatch.core.consumer.calls import OffsetLookup, PartitionCount, TopicNames
 from kbatch.core.consumer.engine import ReadingEngine
-from kbatch.core.consumer.partition_state import EARLIEST, OffsetSpec, Start
+from kbatch.core.consumer.partition_state import EARLIEST, GroupStart, OffsetSpec, Start
 from kbatch.core.consumer.results import Failed, Fetched, Moved
 from kbatch.errors import KafkaError, NetworkError
 from kbatch.metrics import CONSUMER_METRICS, MetricsRegistry
@@ -166,7 +166,7 @@ class Reading:
     def read(
         self,
         *partitions: TopicPartition,
-        start: Start | OffsetSpec = EARLIEST,
+        start: Start | OffsetSpec | GroupStart = EARLIEST,
         ends: Mapping[TopicPartition, int] | None = None,
         **rest: Any,
     ) -> None:

@@ -101,17 +101,17 @@ class Registry:
                     return 200, self._schema(int(number))
                 return 404, {"error_code": 40403, "message": f"Schema {number} not found"}
             case "GET", ["schemas", "guids", guid]:
-                for number in range(1, len(self._schemas) + 1):
-                    if str(self.guid(number)) == guid:
-                        return 200, self._schema(number)
+                for schema_id in range(1, len(self._schemas) + 1):
+                    if str(self.guid(schema_id)) == guid:
+                        return 200, self._schema(schema_id)
                 return 404, {"error_code": 40403, "message": f"Schema {guid} not found"}
             case "GET", ["subjects", subject, "versions", version]:
                 return self._version(subject, version)
             case "POST", ["subjects", subject, "versions"]:
                 if "never" in body["schema"]:
                     return 409, {"error_code": 409, "message": "Schema being registered is incompatible"}
-                number = self.add(subject, body["schema"], body["schemaType"], body.get("references"))
-                return 200, {"id": number, "guid": str(self.guid(number))}
+                schema_id = self.add(subject, body["schema"], body["schemaType"], body.get("references"))
+                return 200, {"id": schema_id, "guid": str(self.guid(schema_id))}
             case "POST", ["subjects", subject]:
                 return self._lookup(subject, body)
         return 404, {"error_code": 404, "message": "HTTP 404 Not Found"}

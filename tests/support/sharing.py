@@ -85,9 +85,11 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     if sys.dont_write_bytecode or len(files) < WORTH_COMPILING:
         return
     collect = (sys.executable, "-m", "pytest", "-qq", "--collect-only", "-p", "no:cacheprovider")
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     count = os.cpu_count() or 1
-    compilers = [subprocess.Popen([*collect, *files[at::count]], **quiet) for at in range(count)]
+    compilers = [
+        subprocess.Popen([*collect, *files[at::count]], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        for at in range(count)
+    ]
     for compiler in compilers:
         compiler.wait()  # the test processes report what cannot be imported
 

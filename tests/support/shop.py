@@ -12,7 +12,7 @@ GOOGLES = (timestamp_pb2, duration_pb2)
 
 def _field(name: str, number: int, kind: int, type_name: str = "", *, is_list: bool = False) -> Any:
     label = _Field.LABEL_REPEATED if is_list else _Field.LABEL_OPTIONAL
-    return _Field(name=name, number=number, type=kind, type_name=type_name or None, label=label)  # type: ignore[arg-type]
+    return _Field(name=name, number=number, type=kind, type_name=type_name or None, label=label)
 
 
 def _order_file() -> Any:

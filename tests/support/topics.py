@@ -23,7 +23,7 @@ class Sent(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
-    timestamp_ms: int
+    timestamp_ms: int | None
 
 
 def records(rng: random.Random, count: int) -> list[Sent]:

@@ -62,7 +62,8 @@ def build(folder: Path) -> tuple[Path, Path]:
 
 
 def _project() -> dict[str, list[str]]:
-    return tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    project: dict[str, list[str]] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return project
 
 
 def requirements() -> list[str]:
