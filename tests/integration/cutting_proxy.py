@@ -159,8 +159,8 @@ class CuttingProxy:
     def naming_proxy(self, frame: bytes, api_key: int, version: int) -> bytes:
         """Return an answer of a kind in NAMING whose brokers are the proxy's ports."""
         correlation_id, answer = codec.decode_response(NAMING[api_key].response, version, frame)
-        if api_key == messages.MetadataRequest.api_key:
-            named = answer.brokers
+        if isinstance(answer, messages.MetadataResponse):
+            named: list[Any] = list(answer.brokers)
         else:
             named = [answer, *answer.coordinators]
         for broker in named:
@@ -227,6 +227,7 @@ class _Connection:
 def _refused(frame: bytes, error_code: int) -> bytes:
     """Return the answer to a Produce request that refuses each of its batches."""
     request = codec.decode_request(frame)
+    assert isinstance(request.message, messages.ProduceRequest)
     answer = messages.ProduceResponse
     partitions = answer.PartitionProduceResponse
     refused = [

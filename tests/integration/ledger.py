@@ -57,8 +57,8 @@ def read_all(bootstrap_servers: str, topic: str, partitions: int) -> list[list[R
                     Read(
                         partition,
                         message.offset(),  # type: ignore[arg-type]
-                        message.key(),  # type: ignore[arg-type]
-                        message.value(),  # type: ignore[arg-type]
+                        message.key(),
+                        message.value(),
                         message.headers(),  # type: ignore[arg-type]
                         message.timestamp()[1],
                     )

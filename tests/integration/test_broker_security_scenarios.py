@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -31,7 +31,11 @@ def embedded() -> Iterator[tuple[str, Doors]]:
     broker.
     """
     users = {name: PASSWORDS[name] for name in ("alice", "bob")}
-    options = {"authorizer": True, "super_users": ["User:ANONYMOUS"], "auto_create_topics": False}
+    options: dict[str, Any] = {
+        "authorizer": True,
+        "super_users": ["User:ANONYMOUS"],
+        "auto_create_topics": False,
+    }
     with Broker(listeners=LISTENERS.values(), users=users, **options) as broker:
         servers = {
             name: broker.client_settings(each.security_protocol, user="alice")["bootstrap.servers"]

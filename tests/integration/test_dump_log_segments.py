@@ -5,6 +5,7 @@ import random
 import re
 import struct
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -41,12 +42,12 @@ def rows(random_: random.Random, count: int) -> list[plain.Row]:
     ]
 
 
-def shapes(seed: int) -> tuple[list[bytes], dict[str, int]]:
+def shapes(seed: int) -> tuple[list[bytes], dict[str, Any]]:
     """Return batches of all codecs, timestamps in any order, and limits that make many or few segments."""
     random_ = random.Random(seed)
     batches = []
     for _ in range(random_.randrange(60)):
-        parameters: dict[str, object] = {"compression": random_.choice(plain.CODECS)}
+        parameters: dict[str, Any] = {"compression": random_.choice(plain.CODECS)}
         if random_.random() < 0.3:
             parameters |= {
                 "producer_id": 7,

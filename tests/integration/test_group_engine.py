@@ -25,7 +25,7 @@ from kbatch.metrics import CONSUMER_METRICS, COORDINATOR_METRICS, MetricsRegistr
 from kbatch.network import ThreadNetwork
 from kbatch.records import OffsetAndMetadata, TopicPartition
 from tests.oracle.kafka import create_topic
-from tests.support.producing import until
+from tests.support.producing import repeat_until, until
 
 
 class Live:
@@ -70,10 +70,14 @@ class Live:
             self.engine.finish_rebalance(step)
         self.network.wake()
 
+    def poll_until(self, condition: Callable[[], object]) -> None:
+        """Poll until the condition is true."""
+        repeat_until(self.poll, condition)
+
     def made(self, call: Call, make: Callable[[Any], object]) -> Any:
         make(call)
         self.network.wake()
-        until(lambda: self.poll() or call.is_done)
+        self.poll_until(lambda: call.is_done)
         return call
 
     def commit(self, offsets: dict[TopicPartition, OffsetAndMetadata]) -> CommitOffsets:
@@ -196,9 +200,9 @@ def test_R54_unknown_members_join_again(topic: str, make: Callable[..., Live]) -
         new_member_id=first.engine.group_metadata.member_id
     )
     zombie.subscribe(topic)
-    until(lambda: zombie.poll() or zombie.engine.group_metadata.generation_id > 0)
+    zombie.poll_until(lambda: zombie.engine.group_metadata.generation_id > 0)
     zombie.leave()
-    until(lambda: first.poll() or ("lost", {0, 1, 2, 3}) in first.callbacks)
+    first.poll_until(lambda: ("lost", {0, 1, 2, 3}) in first.callbacks)
     settle([first], 4)
     first.leave()
 

@@ -152,7 +152,7 @@ def test_levels_outside_javas_range_are_refused_by_both(
 
 
 def test_C04_last_sequence_wraps_as_javas(java_oracle: JavaOracle) -> None:
-    state = {"producer_id": 1, "producer_epoch": 0, "base_sequence": plain.INT32_MAX - 1}
+    state: dict[str, Any] = {"producer_id": 1, "producer_epoch": 0, "base_sequence": plain.INT32_MAX - 1}
     data = kbatch.encode(ROWS[:3], **state)
     assert java_oracle.build(ROWS[:3], **state) == data
     assert ours.read(data)[0].header["last_sequence"] == 0

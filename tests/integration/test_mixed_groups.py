@@ -193,7 +193,7 @@ def test_R68_members_of_three_clients_lose_and_double_nothing(
     def values() -> list[str]:
         mixed.live()
         ours = [(value or b"").decode() for each in mixed.ours for _, _, value in each.got]
-        return [*ours, *(message.value().decode() for message in mixed.messages), *by_java]
+        return [*ours, *((message.value() or b"").decode() for message in mixed.messages), *by_java]
 
     within_time(lambda: len(values()) >= 2 * RECORDS)
     fill(mixed, range(2 * RECORDS, 3 * RECORDS))  # without Java's

@@ -86,7 +86,7 @@ def test_a_bare_package_works(version: str, sdist: Path, wheel: Path, tmp_path: 
     run(*install, wheel if base == Path(sys.executable) else sdist, cwd=tmp_path)
     # -P: modules beside the program must not hide those of the standard library
     assert run(python, "-P", ROOT / "tests" / "support" / "smoke.py", cwd=tmp_path).strip() == "fine"
-    command = [python.with_name("kbatch"), "dump", "x"]
+    command = [str(python.with_name("kbatch")), "dump", "x"]
     bare = subprocess.run(command, capture_output=True, text=True)
     assert bare.returncode == 2 and "pip install 'kbatch-kafka[cli]'" in bare.stderr
 
@@ -124,7 +124,7 @@ def examples(page: str) -> list[str]:
 
 
 # The examples of a page in their order: a name, and the extra that the page says to install.
-EXAMPLES = {
+EXAMPLES: dict[str, list[tuple[str, str | None]]] = {
     "README.md": [("producer", None), ("table", "arrow")],
     "docs/asyncio.md": [("transaction", None)],
     "docs/broker.md": [("faults", None)],

@@ -121,7 +121,7 @@ def test_checksum_of_ziglang_uses_what_the_cpu_has(tmp_path: Path) -> None:
     """Its __builtin_cpu_supports knows nothing, which would choose the table: 20 times as slow."""
     main = tmp_path / "main.c"
     main.write_text('#include <stdio.h>\n#include "crc32c.h"\nint main() { puts(kb_crc32c_init(NULL)); }\n')
-    compiler = [sys.executable, "-m", "ziglang", "cc", f"-I{ROOT / 'src_c'}", "-o", tmp_path / "main"]
+    compiler = [sys.executable, "-m", "ziglang", "cc", f"-I{ROOT / 'src_c'}", "-o", str(tmp_path / "main")]
     subprocess.run([*compiler, main, ROOT / "src_c" / "crc32c.c"], check=True, timeout=600)
     printed = subprocess.check_output([tmp_path / "main"], text=True)
     assert printed.strip() == kbatch.crc32c_implementation

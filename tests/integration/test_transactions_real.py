@@ -66,7 +66,10 @@ def new_topic(brokers: str, partitions: int = 2) -> str:
 
 
 def transactional(brokers: str, transactional_id: str) -> Producer:
-    return new_producer(bootstrap_servers=brokers, transactional_id=transactional_id, linger_ms=0)
+    producer: Producer = new_producer(
+        bootstrap_servers=brokers, transactional_id=transactional_id, linger_ms=0
+    )
+    return producer
 
 
 def read_committed(brokers: str, topic: str, partitions: int = 2) -> list[bytes]:

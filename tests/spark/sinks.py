@@ -38,11 +38,11 @@ class Found(NamedTuple):
     """A record as librdkafka read it."""
 
     topic: str
-    partition: int
-    offset: int
+    partition: int | None
+    offset: int | None
     key: bytes | None
     value: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...]
+    headers: tuple[tuple[str, str | bytes | None], ...]
     timestamp_ms: int
 
 
@@ -66,7 +66,8 @@ class Sink:
 
     def write_once(self, frame: DataFrame, version: int = 0, **options: object) -> None:
         exactly = {"delivery": "exactly_once", "txnappid": self.topic, "txnversion": version}
-        self.write(frame, **{**exactly, **options})
+        given: dict[str, Any] = {**exactly, **options}
+        self.write(frame, **given)
 
     def read(self, isolation: str = "read_committed", topic: str | None = None) -> list[Found]:
         return read(self.brokers, topic or self.topic, isolation)
@@ -89,6 +90,12 @@ def numbers(spark: SparkSession, count: int = 4000, first: int = 0, tasks: int =
     return rows.select(key.alias("key"), f.col("id").cast("string").cast("binary").alias("value"))
 
 
+def _pairs(headers: Any) -> list[tuple[str, str | bytes | None]]:
+    """Return headers as they come: pairs, for which librdkafka's types also allow a dict, or None."""
+    assert not isinstance(headers, dict)
+    return headers or []
+
+
 def read(brokers: str, topic: str, isolation: str, partitions: int = PARTITIONS) -> list[Found]:
     """Return all records of a topic up to its end (with read_committed: up to the first open transaction)."""
     consumer = Consumer(
@@ -102,7 +109,7 @@ def read(brokers: str, topic: str, isolation: str, partitions: int = PARTITIONS)
     )
     consumer.assign([Place(topic, index, 0) for index in range(partitions)])
     found: list[Found] = []
-    ended: set[int] = set()
+    ended: set[int | None] = set()
     while len(ended) < partitions:
         record = consumer.poll(60)
         assert record is not None, "nothing comes"
@@ -114,7 +121,7 @@ def read(brokers: str, topic: str, isolation: str, partitions: int = PARTITIONS)
                     record.offset(),
                     record.key(),
                     record.value(),
-                    tuple(record.headers() or ()),
+                    tuple(_pairs(record.headers())),
                     record.timestamp()[1],
                 )
             )
@@ -182,7 +189,7 @@ def _be_late(folder: str) -> None:
         initialize(write, producer)
         _meet(folder, "taken over", mode="w")
 
-    exactly_once.TaskWrite._initialize = late  # type: ignore[method-assign]
+    exactly_once.TaskWrite._initialize = late  # type: ignore[method-assign,assignment]
 
 
 def _be_overtaken(folder: str) -> None:
@@ -195,7 +202,7 @@ def _be_overtaken(folder: str) -> None:
         _meet(folder, "sent", mode="w")
         _meet(folder, "taken over", mode="r")
 
-    sink_rows.RowSender.send = sending  # type: ignore[method-assign]
+    sink_rows.RowSender.send = sending  # type: ignore[method-assign,assignment]
 
 
 def given_up(folder: Path, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -320,4 +327,6 @@ class FaultySource(KbatchDataSource):
         return FaultyWriter(self._real().writer(schema, overwrite), self.options.get("fault", ""))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
-        return FaultyStreamWriter(self._real().streamWriter(schema, overwrite), self.options.get("fault", ""))
+        real = self._real().streamWriter(schema, overwrite)
+        assert isinstance(real, DataSourceStreamArrowWriter)
+        return FaultyStreamWriter(real, self.options.get("fault", ""))

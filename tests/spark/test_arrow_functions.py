@@ -39,7 +39,8 @@ row_strategy = st.fixed_dictionaries(
 
 
 def as_spark_hands_over(rows: list[dict[str, Any]], size: int) -> list[pa.RecordBatch]:
-    return pa.Table.from_pylist(rows, SPARK_ROWS).to_batches(max_chunksize=size)
+    batches: list[pa.RecordBatch] = pa.Table.from_pylist(rows, SPARK_ROWS).to_batches(max_chunksize=size)
+    return batches
 
 
 def run(function: arrow_functions.ArrowFunction, batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
@@ -102,6 +103,7 @@ def test_encoder_makes_the_batches_of_one_large_table(monkeypatch: pytest.Monkey
 
 def test_rows_are_encoded_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arrow_functions, "ENCODE_BYTES", 1000)
+    rows: list[dict[str, Any]]
     rows = [{"key": None, "value": bytes(100), "headers": [], "timestamp": 0} for _ in range(100)]
     consumed = 0
 

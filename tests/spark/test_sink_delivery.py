@@ -6,6 +6,7 @@ import os
 import shutil
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
@@ -120,7 +121,7 @@ def stream(spark: SparkSession, folder: Path, batches: int = 4) -> DataFrame:
         part = files / f"{number:03}"
         if not part.exists():
             numbers(spark, size, number * size).coalesce(1).write.parquet(str(part))
-    options = {"maxFilesPerTrigger": 1, "recursiveFileLookup": "true"}
+    options: dict[str, Any] = {"maxFilesPerTrigger": 1, "recursiveFileLookup": "true"}
     return spark.readStream.schema("key string, value binary").options(**options).parquet(str(files))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -142,7 +142,12 @@ def test_a_row_that_a_broker_refuses_is_named(broker: Broker, producer: Producer
 
 
 def task(
-    broker: Broker, version: int = 0, number: int = 0, attempt: int = 0, **options: str
+    broker: Broker,
+    version: int = 0,
+    number: int = 0,
+    attempt: int = 0,
+    keys: Mapping[str, str] | None = None,
+    **options: str,
 ) -> tuple[TaskWrite, TaskReport]:
     given = {
         "kafka.bootstrap.servers": broker.bootstrap_servers,
@@ -151,6 +156,7 @@ def task(
         "txnappid": "app",
         "txnversion": str(version),
         "kafka.linger.ms": "0",
+        **(keys or {}),
         **options,
     }
     read = read_options(given, streaming=False)
@@ -268,7 +274,7 @@ def test_a_fenced_attempt_whose_successor_never_commits_fails(
 ) -> None:
     """Not later than brokers would have ended a transaction, also where none of them says so."""
     monkeypatch.setattr(exactly_once, "POLL_SECONDS", 0.01)
-    write, _ = task(broker, **{"kafka.transaction.timeout.ms": "1500"})
+    write, _ = task(broker, keys={"kafka.transaction.timeout.ms": "1500"})
     read_marker = exactly_once.read_marker
 
     def unanswered(client: Producer, group: str, place: TopicPartition, *timeout: float) -> Marker | None:
@@ -318,7 +324,7 @@ def test_slow_task_fails_before_brokers_abort_its_transaction(
 
 def test_a_time_that_brokers_do_not_allow_names_both_keys(broker: Broker) -> None:
     with pytest.raises(InvalidTxnTimeoutError, match=r"kafka.transaction.timeout.ms=\d+ .*transaction.max"):
-        task(broker, **{"kafka.transaction.timeout.ms": "900001"})[0].run([values(1)])
+        task(broker, keys={"kafka.transaction.timeout.ms": "900001"})[0].run([values(1)])
 
 
 def test_tasks_that_are_gone_are_found(broker: Broker) -> None:
@@ -367,17 +373,17 @@ def test_missing_topic_is_an_error_of_the_driver(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, named: str
 ) -> None:
     monkeypatch.setattr(exactly_once, "CREATE_SECONDS", 0.2)
-    write, _ = task(broker, **{named: "missing"})
+    write, _ = task(broker, keys={named: "missing"})
     with pytest.raises(ValueError, match=rf"option '{named}': there is no topic missing, and brokers do not"):
         check_topics(write._options)
     broker.create_topic("missing", 1)
-    write, _ = task(broker, **{named: "missing", "kafka.request.timeout.ms": "400"})
+    write, _ = task(broker, keys={named: "missing", "kafka.request.timeout.ms": "400"})
     check_topics(write._options)
 
 
 def test_missing_topics_are_created_as_at_the_first_record() -> None:
     with Broker() as broker:
-        write, _ = task(broker, topic="rows", **{"marker.topic": "markers"})
+        write, _ = task(broker, topic="rows", keys={"marker.topic": "markers"})
         check_topics(write._options)
         assert broker.records("rows") == broker.records("markers") == []  # which are there
         count = len(broker.requests())

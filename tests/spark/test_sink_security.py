@@ -49,7 +49,7 @@ def mutual_tls(site: Site) -> dict[str, str]:
 @pytest.mark.parametrize("way", [scram, mutual_tls])
 @pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once"])
 def test_options_let_driver_and_tasks_in(
-    spark: SparkSession, site: Site, way: Callable[[Site], dict[str, str]], delivery: str
+    spark: SparkSession, site: Site, way: Callable[[Site], dict[str, Any]], delivery: str
 ) -> None:
     topic = f"{TOPIC}.{way.__name__}.{delivery}"
     create_topic(site.broker.bootstrap_servers, topic, PARTITIONS)

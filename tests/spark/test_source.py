@@ -390,7 +390,7 @@ def test_error_of_options_is_shown_last(
     spark: SparkSession,
     embedded: Sink,
     tmp_path: Path,
-    options: dict[str, object],
+    options: dict[str, Any],
     text: str,
     trigger: dict[str, Any],
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import pyarrow as pa
@@ -38,7 +39,7 @@ from tests.support.shop import FILE, ORDER, SHOP
 NEEDED = {"kafka.bootstrap.servers": "a:9092", "subscribe": "t"}
 
 
-def read(given: dict[str, str | None], *, streaming: bool = False) -> SourceOptions:
+def read(given: Mapping[str, str | None], *, streaming: bool = False) -> SourceOptions:
     merged = {**NEEDED, **given}
     return read_source_options(
         {name: value for name, value in merged.items() if value is not None}, streaming=streaming

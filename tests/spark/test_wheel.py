@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pyspark
 import pytest
@@ -39,10 +40,10 @@ def arguments(sink: Sink, folder: Path) -> list[str]:
     return [str(JOB), sink.brokers, sink.topic, str(folder / "segments")]
 
 
-def check(printed: str, sink: Sink) -> dict[str, list[str]]:
+def check(printed: str, sink: Sink) -> dict[str, Any]:
     """Check that all rows are there, and return where the job found kbatch."""
     assert sink.values() == ALL
-    found: dict[str, list[str]] = json.loads(printed.splitlines()[-1])
+    found: dict[str, Any] = json.loads(printed.splitlines()[-1])
     assert not [path for path in [found["driver"], *found["tasks"]] if path.startswith(str(ROOT))]
     return found
 
@@ -61,6 +62,7 @@ def recipe(tool: str) -> list[str]:
     """Return the lines of docs/spark.md that ship an environment by that tool."""
     page = (ROOT / "docs" / "spark.md").read_text()
     blocks = re.findall(r"^```\w*\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    found: str
     (found,) = [block for block in blocks if tool in block and "spark-submit" in block]
     return found.splitlines()
 

@@ -175,8 +175,8 @@ def topics_are_deleted(wire: Wire) -> None:
     twice = wire.topic("twice")
     wire.call(kind(topics=[kind.DeleteTopicState(name=twice)] * 2, timeout_ms=5000), 6, note="twice")
     wire.call(kind(topic_names=[twice] * 2, timeout_ms=5000), 5, note="twice")
-    by_id = kind.DeleteTopicState(topic_id=wire.topic_id(twice))
-    wire.call(kind(topics=[by_id] * 2, timeout_ms=5000), 6, note="twice by id")
+    same_id = kind.DeleteTopicState(topic_id=wire.topic_id(twice))
+    wire.call(kind(topics=[same_id] * 2, timeout_ms=5000), 6, note="twice by id")
 
 
 @scenario

@@ -322,14 +322,15 @@ def requests_around_a_login(wire: Wire, doors: Doors) -> None:
 def delegation_tokens(wire: Wire, doors: Doors) -> None:
     create, renewer = messages.CreateDelegationTokenRequest, messages.CreateDelegationTokenRequest
     with doors.user(wire, "alice") as alice, doors.user(wire, "bob") as bob:
-        for note, fields in {
+        tokens: dict[str, dict[str, Any]] = {
             "week": {"max_lifetime_ms": -1},
             "minute": {"max_lifetime_ms": 60_000},
             "group as renewer": {
                 "renewers": [renewer.CreatableRenewers(principal_type="Group", principal_name="g")]
             },
             "of another": {"owner_principal_type": "User", "owner_principal_name": "bob"},
-        }.items():
+        }
+        for note, fields in tokens.items():
             answer = alice.ask(create(**fields))
             times = [answer.expiry_timestamp_ms, answer.max_timestamp_ms]
             names = [answer.principal_name, answer.token_requester_principal_name]
@@ -346,8 +347,8 @@ def delegation_tokens(wire: Wire, doors: Doors) -> None:
                     wire.note(f"{name} {type(request).__name__} {hmac == secret}", {"error_code": code})
         found = bob.ask(messages.DescribeDelegationTokenRequest(owners=None))
         wire.note("bob sees", ({"error_code": found.error_code}, found.tokens))
-    with doors.open(wire, "TLS") as client:
-        wire.note("on TLS", {"error_code": client.wire.ask(create()).error_code})
+    with doors.open(wire, "TLS") as without_login:
+        wire.note("on TLS", {"error_code": without_login.wire.ask(create()).error_code})
 
 
 # Sessions
@@ -633,7 +634,7 @@ def _show_acls(wire: Wire, note: str, resources: list[Any]) -> None:
 @secured
 def acls_refusals(wire: Wire, doors: Doors) -> None:
     name = wire.topic_name("t")
-    for note, fields in {
+    refused: dict[str, dict[str, Any]] = {
         "cluster of another name": {"resource_type": CLUSTER, "resource_name": name},
         "no name": {"resource_name": ""},
         "any operation": {"operation": ANY},
@@ -644,7 +645,8 @@ def acls_refusals(wire: Wire, doors: Doors) -> None:
         "principal without type": {"principal": "alice"},
         "principal without name": {"principal": "User:"},
         "twice": {"resource_name": name},
-    }.items():
+    }
+    for note, fields in refused.items():
         creation = _creation(**{"resource_name": name, **fields})
         answer = wire.ask(messages.CreateAclsRequest(creations=[creation, creation]))
         wire.note(note, [{"error_code": each.error_code} for each in answer.results])
@@ -652,6 +654,7 @@ def acls_refusals(wire: Wire, doors: Doors) -> None:
         wire.call(_filter(messages.DescribeAclsRequest, **{field: 0}), 3, note=f"unknown {field}")
         wire.call(messages.DeleteAclsRequest(filters=[_filter(**{field: 0})]), 3, note=f"unknown {field}")
         if not field.endswith("filter"):
-            unknown = _creation(resource_name=name, **{field: 0})
+            code: dict[str, Any] = {field: 0}
+            unknown = _creation(resource_name=name, **code)
             wire.call(messages.CreateAclsRequest(creations=[unknown]), 3, note=f"unknown {field}")
     _delete_acls(wire, wire.name)

@@ -257,7 +257,8 @@ class Wire:
         if isinstance(value, int) and abs(value - time.time() * 1000) < NOW_WITHIN_MS:
             return "now"
         if isinstance(value, Struct):
-            fields = [field for field in type(value).__slots__ if field not in DROPPED]
+            slots: tuple[str, ...] = type(value).__slots__
+            fields = [field for field in slots if field not in DROPPED]
             return {field: self._plain(getattr(value, field), field) for field in fields}
         return value
 
@@ -283,7 +284,8 @@ def error_codes(answer: Any) -> Iterator[int]:
         for item in answer:
             yield from error_codes(item)
     elif isinstance(answer, Struct):
-        for field in type(answer).__slots__:
+        fields: tuple[str, ...] = type(answer).__slots__
+        for field in fields:
             value = getattr(answer, field)
             if field.endswith("error_code"):
                 yield value

@@ -70,7 +70,7 @@ class SyncTokens(AbstractTokenProvider):
         return token_of(self._site)
 
 
-class AsyncTokens(AioTokenProvider):  # type: ignore[misc]
+class AsyncTokens(AioTokenProvider):
     """aiokafka's provider."""
 
     def __init__(self, site: Site) -> None:

@@ -123,9 +123,9 @@ class Site:
     def allow(self, *principals: str) -> None:
         """Let them do what ACLS says. The broker knows it when it knows a user who is made after this."""
         wanted = [
-            AclBinding(*resource, f"User:{who}", "*", operation, AclPermissionType.ALLOW)
+            AclBinding(kind, name, pattern, f"User:{who}", "*", operation, AclPermissionType.ALLOW)
             for who in principals
-            for *resource, operations in ACLS
+            for kind, name, pattern, operations in ACLS
             for operation in operations
         ]
         for future in self._admin.create_acls(wanted).values():
@@ -139,7 +139,9 @@ class Site:
             self._admin.alter_user_scram_credentials([user])[name].result()
         deadline = time.monotonic() + HANG_SECONDS
         while True:
-            found = self._admin.describe_user_scram_credentials([name])[name]
+            described = self._admin.describe_user_scram_credentials([name])
+            assert isinstance(described, dict)  # a future alone where no users are named
+            found = described[name]
             with contextlib.suppress(confluent_kafka.KafkaException):
                 if len(found.result().scram_credential_infos) == len(ITERATIONS):
                     return

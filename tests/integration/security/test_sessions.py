@@ -89,7 +89,7 @@ def unless_disturbed(test: Callable[P, None]) -> Callable[P, None]:
 @unless_disturbed
 def test_every_mechanism_logs_in_again(site: Site) -> None:
     topic = new_topic(site)
-    mechanisms = [name for name in OF_MECHANISM if name != GSSAPI or site.kdc is not None]
+    mechanisms = [str(name) for name in OF_MECHANISM if name != GSSAPI or site.kdc is not None]
     deadline = time.monotonic() + HANG_SECONDS
     asked = len(site.tokens.calls)
     with ExitStack() as stack:

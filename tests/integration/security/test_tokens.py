@@ -65,7 +65,7 @@ async def _awaited(token: str) -> tuple[str, float]:
     return token, time.time() + 60
 
 
-CALLBACKS = {
+CALLBACKS: dict[str, Callable[[str], Callable[[], object]]] = {
     "string": lambda token: lambda: token,
     "pair": lambda token: lambda: (token, time.time() + 60),
     "coroutine": lambda token: lambda: _awaited(token),
@@ -79,7 +79,7 @@ def test_callback_lets_in(site: Site, form: str) -> None:
 
 
 def test_callback_that_raises_is_called_again(site: Site) -> None:
-    calls = []
+    calls: list[int] = []
 
     def callback() -> str:
         calls.append(len(calls))
@@ -100,7 +100,7 @@ def test_callback_that_always_raises_is_named_in_time(site: Site) -> None:
         raises_in_time(producer, "no identity service")
 
 
-BAD_TOKENS = {
+BAD_TOKENS: dict[str, Callable[[Site], str]] = {
     "expired": lambda site: site.tokens.token("alice", -60),
     "for others": lambda site: site.tokens.token("alice", aud="payments"),
     "of another issuer": lambda site: site.tokens.token("alice", iss="http://elsewhere"),
