@@ -143,9 +143,9 @@ def test_one_partition_for_a_list_is_refused_with_the_remedy(
 def test_a_topic_or_number_among_partitions_is_refused_with_the_remedy(consumer: kbatch.Consumer) -> None:
     for given, remedy in (("orders", r"TopicPartition\('orders', 0\)"), (2, r"TopicPartition\(topic, 2\)")):
         with pytest.raises(TypeError, match=f"got {given!r}; write {remedy}$"):
-            consumer.pause([given])
+            consumer.pause([given])  # type: ignore[list-item]
         with pytest.raises(TypeError, match=f"got {given!r}; write {remedy}$"):
-            consumer.poll(0).records(given)
+            consumer.poll(0).records(given)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("given", [PLACE, [PLACE], 5, [5], "orders"])

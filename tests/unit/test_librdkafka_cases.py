@@ -147,7 +147,7 @@ def test_0094_timeouts_are_reported_and_deliveries_are_once(broker: Broker, roun
     def outcomes_of(count: int) -> list[BaseException | None]:
         names = [b"%04d" % (len(outcomes) + number) for number in range(count)]
         deliveries = [producer.send(TOPIC, name) for name in names]
-        found = [delivery.exception(SECONDS) for delivery in deliveries]
+        found: list[BaseException | None] = [delivery.exception(SECONDS) for delivery in deliveries]
         outcomes.update(zip(names, found, strict=True))
         return found
 
@@ -215,8 +215,7 @@ def test_0144_d_gap_error_of_appended_batch_leaves_one_copy(broker: Broker, coun
         answering(broker, [*timed_out, Answer("OUT_OF_ORDER_SEQUENCE_NUMBER", appends=False)])
         deliveries = [producer.send(TOPIC, b"%d" % number) for number in range(20)]
         failures = [error for each in deliveries if (error := each.exception(SECONDS)) is not None]
-        assert all(isinstance(each, OutOfOrderSequenceError) for each in failures)
-        assert all(each.possibly_persisted for each in failures)
+        assert all(isinstance(each, OutOfOrderSequenceError) and each.possibly_persisted for each in failures)
         assert len(failures) <= 1
         assert values(broker) == [b"first", *(b"%d" % number for number in range(20))]
 

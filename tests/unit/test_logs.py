@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -41,6 +41,18 @@ class Gate(logging.Handler):
         self.records.append(record)
 
 
+class Keeping(logging.Handler):
+    """A handler that keeps lines, and takes no lock."""
+
+    def __init__(self, records: list[logging.LogRecord]) -> None:
+        super().__init__()
+        self._records = records
+
+    def handle(self, record: logging.LogRecord) -> bool:
+        self._records.append(record)
+        return True
+
+
 @pytest.fixture
 def gate() -> Iterator[Gate]:
     handler = Gate()
@@ -50,6 +62,11 @@ def gate() -> Iterator[Gate]:
     handler.opened.set()
     assert logs.flush(HANG_SECONDS)
     root.removeHandler(handler)
+
+
+def warn(lines: Iterable[object]) -> None:
+    for line in lines:
+        logger.warning("%s", line)
 
 
 def on_client_thread(function: Callable[[], object]) -> ClientThread:
@@ -92,7 +109,7 @@ def test_line_of_the_programs_thread_is_logged_at_once(caplog: pytest.LogCapture
 
 def test_clients_thread_does_not_wait_for_a_handler(gate: Gate) -> None:
     numbers = range(50)
-    on_client_thread(lambda: [logger.warning("%d", number) for number in numbers])
+    on_client_thread(lambda: warn(numbers))
     assert gate.entered.wait(HANG_SECONDS)
     assert not logs.flush(0.01)
     gate.opened.set()
@@ -104,7 +121,7 @@ def test_lines_that_find_the_queue_full_are_counted(gate: Gate, monkeypatch: pyt
     monkeypatch.setattr("kbatch.logs.MOST_LINES", 5)
     on_client_thread(lambda: logger.warning("first"))
     assert gate.entered.wait(HANG_SECONDS)
-    on_client_thread(lambda: [logger.warning("%d", number) for number in range(8)])
+    on_client_thread(lambda: warn(range(8)))
     gate.opened.set()
     assert logs.flush(HANG_SECONDS)
     messages = [record.getMessage() for record in gate.records]
@@ -120,7 +137,7 @@ def test_handler_that_raises_changes_nothing(gate: Gate, monkeypatch: pytest.Mon
         return True
 
     gate.addFilter(fail)
-    on_client_thread(lambda: (logger.warning("bad"), logger.warning("good")))
+    on_client_thread(lambda: warn(["bad", "good"]))
     assert logs.flush(HANG_SECONDS)
     assert [record.getMessage() for record in gate.records] == ["good"]
 
@@ -133,9 +150,7 @@ def test_child_process_logs_by_its_own_thread(gate: Gate) -> None:
     if not pid:
         code = 1
         try:
-            other = logging.NullHandler()
-            other.handle = lambda record: gate.records.append(record) or True  # type: ignore[method-assign]
-            logging.getLogger("kbatch").handlers = [other]
+            logging.getLogger("kbatch").handlers = [Keeping(gate.records)]
             on_client_thread(lambda: logger.warning("the child's"))
             assert logs.flush(HANG_SECONDS)
             code = [record.getMessage() for record in gate.records] != ["the child's"]
@@ -190,7 +205,7 @@ def test_documented_handler_sends_every_line(ends: str, filtered: bool, app: log
         else:
             logging.getLogger().removeHandler(handler)
             handler.close()
-        values = [record.value for record in broker.records(TOPIC)]
+        values = [record.value or b"" for record in broker.records(TOPIC)]
         assert [value for value in values if value.startswith(b"line")] == [b"line 0", b"line 1", b"line 2"]
         assert filtered == (len(values) == 3)
 

@@ -28,10 +28,10 @@ def test_prometheus_reads_what_the_producer_measures() -> None:
             producer.send(TOPIC, value).result(SECONDS)
         one = {"client_id": "one"}
         assert registry.get_sample_value("kafka_producer_record_send_total", one) == 3
-        assert registry.get_sample_value("kafka_producer_connection_count", one) >= 1
+        assert (registry.get_sample_value("kafka_producer_connection_count", one) or 0) >= 1
         topic, node = one | {"topic": TOPIC}, one | {"node_id": "node-0"}
         assert registry.get_sample_value("kafka_producer_topic_record_send_total", topic) == 3
-        assert registry.get_sample_value("kafka_producer_node_request_total", node) >= 3
+        assert (registry.get_sample_value("kafka_producer_node_request_total", node) or 0) >= 3
         families = {
             family.name: family
             for family in text_string_to_metric_families(generate_latest(registry).decode())

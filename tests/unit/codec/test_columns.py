@@ -1,7 +1,7 @@
 """encode_arrow, ArrowEncoder and decode_arrow: accepted sources of columns, and the errors for others."""
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import duckdb
@@ -33,6 +33,14 @@ def table(**columns: Any) -> pa.Table:
     return pa.table({"value": VALUES} | columns)
 
 
+def _before_1970(unit: str) -> pa.Table:
+    return table(timestamp=pa.array([0, 1, -1 if unit != "ms" else -2], pa.timestamp(unit)))
+
+
+def _with_offsets(offsets: list[int]) -> dict[str, Any]:
+    return {"value": (b"abc", np.array(offsets))}
+
+
 def headers_of(key: pa.DataType, value: pa.DataType) -> pa.Array:
     return pa.array([[]] * 3, pa.list_(pa.struct([("key", key), ("value", value)])))
 
@@ -42,7 +50,8 @@ def encode(data: Any, **parameters: Any) -> pa.Table:
 
 
 def values_of(encoded: pa.Table) -> list[bytes | None]:
-    return kbatch.decode_arrow(encoded["batch"])["value"].to_pylist()
+    values: list[bytes | None] = kbatch.decode_arrow(encoded["batch"])["value"].to_pylist()
+    return values
 
 
 # Accepted sources of columns
@@ -54,7 +63,7 @@ class ArrayOnly:
     def __init__(self, batch: pa.RecordBatch) -> None:
         self.batch = batch
 
-    def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]:
+    def __arrow_c_array__(self, requested_schema: object = None) -> Any:
         return self.batch.__arrow_c_array__(requested_schema)
 
 
@@ -301,9 +310,7 @@ REFUSED: dict[str, Refusal] = {
     ),
     **{
         f"a timestamp before 1970 in {unit}": (
-            lambda unit=unit: table(
-                timestamp=pa.array([0, 1, -1 if unit != "ms" else -2], pa.timestamp(unit))
-            ),
+            partial(_before_1970, unit),
             *({}, ValueError, TIMESTAMP_RANGE),
         )
         for unit in ("s", "ms", "us", "ns")
@@ -348,7 +355,7 @@ REFUSED: dict[str, Refusal] = {
     ),
     **{
         f"offsets {offsets}": (
-            lambda offsets=offsets: {"value": (b"abc", np.array(offsets))},
+            partial(_with_offsets, offsets),
             *({}, ValueError, "column 'value': offsets must not decrease, nor exceed the 3 bytes of data"),
         )
         for offsets in ([0, 4], [0, 2, 1], [-1, 2])
@@ -445,7 +452,7 @@ def test_the_schema_is_the_same_whatever_is_read() -> None:
         "list<element: struct<key: string not null",
     ]
     more = ["int64", "string", "string", "int64", "int16", "int32", "bool", "bool"]
-    for data in (b"", [], pa.array([], pa.binary()), kbatch.encode([(b"k", b"v")])):
+    for data in (b"", list[bytes](), pa.array([], pa.binary()), kbatch.encode([(b"k", b"v")])):
         types = [str(field.type) for field in kbatch.decode_arrow(data, batch_columns=True).schema]
         assert types[:4] + types[5:] == expected[:4] + more
         assert "key: string" in types[4]
@@ -488,4 +495,5 @@ def test_chunks_of_16_mib_hold_every_record() -> None:
 @pytest.mark.parametrize("name", ["partitions", "batch_size", "threads"])
 def test_a_number_that_is_none_is_refused_by_its_name(name: str) -> None:
     with pytest.raises(TypeError, match=f"{name} must be an int, got str"):
-        kbatch.encode_arrow(pa.table({"value": [b"v"]}), **{"partitions": 1, name: "3"})
+        given: dict[str, Any] = {"partitions": 1, name: "3"}
+        kbatch.encode_arrow(pa.table({"value": [b"v"]}), **given)

@@ -8,7 +8,7 @@ import struct
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given, settings
@@ -23,12 +23,12 @@ INT32_MAX = 2**31 - 1
 ROW: plain.Row = (b"key", b"value", (), 1000)
 
 
-def batch_of(count: int = 1, value_bytes: int = 10, timestamp_ms: int = 1000, **parameters: int) -> bytes:
+def batch_of(count: int = 1, value_bytes: int = 10, timestamp_ms: int = 1000, **parameters: Any) -> bytes:
     rows: list[plain.Row] = [(b"k", bytes(value_bytes), (), timestamp_ms)] * count
     return plain.encode(rows, **parameters)
 
 
-def write(directory: Path, batches: list[bytes], **limits: int) -> list[Path]:
+def write(directory: Path, batches: list[bytes], **limits: Any) -> list[Path]:
     with SegmentWriter(directory, "t", 0, **limits) as writer:
         for batch in batches:
             writer.append(batch)
@@ -110,7 +110,7 @@ def test_files_follow_kafkas_rules(
 ) -> None:
     directory = tmp_path_factory.mktemp("log")
     firsts = []
-    limits = {"segment_bytes": segment_bytes, "index_bytes": index_bytes}
+    limits: dict[str, Any] = {"segment_bytes": segment_bytes, "index_bytes": index_bytes}
     with SegmentWriter(directory, "t", 3, **limits, index_interval_bytes=index_interval_bytes) as writer:
         firsts += [writer.append(batch) for batch in batches]
     logs = writer.log_paths
@@ -256,7 +256,7 @@ def test_topic_that_kafka_takes(tmp_path: Path, topic: str) -> None:
     ],
 )
 def test_number_out_of_range(tmp_path: Path, argument: str, value: int) -> None:
-    arguments = {"partition": 0, argument: value}
+    arguments: dict[str, Any] = {"partition": 0, argument: value}
     with pytest.raises(ValueError, match=rf"{argument} must be .*, got {value}"):
         SegmentWriter(tmp_path, "t", **arguments)
 

@@ -191,6 +191,7 @@ def test_values_of_confluents_clients(registry: Registry) -> None:
     conf = {"subject.name.strategy.type": "TOPIC", "schema.id.serializer": header_schema_id_serializer}
     client = SchemaRegistryClient({"url": registry.url})
     bare = AvroSerializer(client, schema, conf=conf)(rows[0], context)
+    assert isinstance(context.headers, list)
     headers = pa.array([[{"key": name, "value": data} for name, data in context.headers]])
     assert Avro(registry=registry.client())(pa.array([bare]), Where(headers=headers)).to_pylist() == rows[:1]
 
@@ -205,10 +206,11 @@ def test_avro_without_a_registry() -> None:
         value
     ]
     assert Avro("long")(pa.array([plain("long", -5)])).to_pylist() == [-5]
-    for arguments, text in (
+    wrong: list[tuple[dict[str, Any], str]] = [
         ({}, "Avro needs the schema that wrote the values, or a registry"),
         ({"schema": FIRST, "subject": "a"}, "subject= names the reader's schema in a registry"),
-    ):
+    ]
+    for arguments, text in wrong:
         with pytest.raises(TypeError, match=text):
             Avro(**arguments)
     recursive = record(("next", ["null", "Order"]))

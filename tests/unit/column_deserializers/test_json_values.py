@@ -230,7 +230,7 @@ def test_impossible_requests_raise_errors() -> None:
     with pytest.raises(TypeError, match=r"value.u is of dense_union.*no JSON form"):
         Json(pa.schema([("u", pa.dense_union([pa.field("x", pa.int8())]))]))
     with pytest.raises(TypeError, match=r"schema must be a pyarrow.Schema or DataType, got 5"):
-        Json(5)  # type: ignore[arg-type]
+        Json(5)
     with pytest.raises(ValueError, match="give one of both"):
         Json(ROW, infer=5)
     with pytest.raises(ValueError, match="infer must be at least 1, got 0"):

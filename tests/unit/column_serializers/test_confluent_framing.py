@@ -90,7 +90,7 @@ def avro_reader(schema: object) -> Any:
 
 
 def test_avro_records() -> None:
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "id": 2**40,
             "count": 5,
@@ -119,7 +119,7 @@ def test_avro_records() -> None:
         },
     ]
     table = pa.Table.from_pylist(
-        [{**row, "sizes": list(row["sizes"].items())} for row in rows],  # type: ignore[attr-defined]
+        [{**row, "sizes": list(row["sizes"].items())} for row in rows],
         pa.schema(
             [
                 ("raw", pa.binary_view()),

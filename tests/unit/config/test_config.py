@@ -60,7 +60,7 @@ def config(given: Mapping[str, object] | None = None, /, **keywords: object) -> 
     return ProducerConfig({"bootstrap.servers": SERVER, **(given or {})}, **keywords)
 
 
-def with_protocol(*names: str) -> dict[str, object]:
+def with_protocol(*names: str) -> dict[str, Any]:
     """Return what a configuration with these keys needs besides: keys of security need the protocol."""
     of_security = any(name.startswith(("ssl.", "sasl.")) for name in names)
     return {"security.protocol": "PLAINTEXT"} if of_security else {}

@@ -175,7 +175,7 @@ def test_R86_iteration_never_ends_and_can_stop_anywhere(broker: Broker) -> None:
 def test_R86_until_end_ends_where_the_log_ended(broker: Broker) -> None:
     fill(broker)
     with consuming(broker, max_partition_fetch_bytes=500) as consumer:
-        found = []
+        found: list[Any] = []
         for record in consumer.until_end():
             if not found:
                 fill(broker, 5, start=COUNT)  # which are after the end

@@ -32,7 +32,7 @@ from kbatch.interceptors import ConsumerInterceptor
 from kbatch.testing import AclBinding, Broker
 from tests.support.patience import HANG_MS
 from tests.support.polling import FIRST, PLACES, SECOND, TOPIC, fill, offsets, polled
-from tests.support.producing import SECONDS, until, within
+from tests.support.producing import SECONDS, repeat_until, until, within
 from tests.support.shells import Runner, new_consumer
 
 PROTOCOLS = ("consumer", "classic")
@@ -143,17 +143,15 @@ def test_topic_created_again_is_read_from_its_beginning(
         polled(consumer, 3 * COUNT)
         broker.delete_topic(TOPIC)
         producer.send("returns", b"meanwhile")
-        until(lambda: found.extend(consumer.poll(SLICE_SECONDS)) or len(found) == 1)
+        repeat_until(lambda: found.extend(consumer.poll(SLICE_SECONDS)), lambda: len(found) == 1)
         assert found[0].topic == "returns"
         broker.create_topic(TOPIC, 3)
         fill(broker, NEW_COUNT)
         new: list[Any] = []
         places = {(partition, offset) for partition in range(3) for offset in range(NEW_COUNT)}
-        until(
-            lambda: (
-                new.extend(consumer.poll(SLICE_SECONDS))
-                or {(each.partition, each.offset) for each in new} == places
-            )
+        repeat_until(
+            lambda: new.extend(consumer.poll(SLICE_SECONDS)),
+            lambda: {(each.partition, each.offset) for each in new} == places,
         )
         consumer.commit(new)
         found_ids = {record.topic_id for record in new}
@@ -200,10 +198,14 @@ def test_polls_return_nothing_of_topics_that_are_not_subscribed_to_any_more(
         consumer.subscribe("^returns$" if pattern else ["returns"])
         if by == "poll_table":
             topics: list[Any] = []
-            until(lambda: topics.extend(consumer.poll_table(SLICE_SECONDS)["topic"].to_pylist()) or topics)
+            repeat_until(
+                lambda: topics.extend(consumer.poll_table(SLICE_SECONDS)["topic"].to_pylist()), lambda: topics
+            )
         elif by == "poll":
             topics = []
-            until(lambda: topics.extend(each.topic for each in consumer.poll(SLICE_SECONDS)) or topics)
+            repeat_until(
+                lambda: topics.extend(each.topic for each in consumer.poll(SLICE_SECONDS)), lambda: topics
+            )
         else:
             topics = [next(iter(consumer)).topic]
         assert topics == ["returns"]
@@ -242,7 +244,7 @@ def test_R52_members_share_and_take_over(broker: Broker, shell: str, protocol: s
         second.subscribe([TOPIC])
         shared([first, second], [1, 2], found)
         assert first.assignment().isdisjoint(second.assignment())
-        until(lambda: found.extend(first.poll(0)) or found.extend(second.poll(0)) or len(found) == 3 * COUNT)
+        repeat_until(lambda: found.extend([*first.poll(0), *second.poll(0)]), lambda: len(found) == 3 * COUNT)
         assert {each: sorted(at) for each, at in offsets(found).items()} == ALL
         first.close()
         fill(broker, COUNT, start=COUNT)
@@ -383,7 +385,7 @@ def test_R54_a_member_that_was_removed_joins_again(broker: Broker, shell: str) -
 
 
 def test_R26_a_topic_without_permission_is_raised(shell: str) -> None:
-    acls = [AclBinding("GROUP", GROUP, "User:ANONYMOUS", "READ")]
+    acls = [AclBinding.of(("GROUP", GROUP, "User:ANONYMOUS", "READ"))]
     with (
         Broker({TOPIC: 3}, authorizer=acls, group_initial_rebalance_delay_ms=0) as broker,
         member(broker, "classic") as consumer,
@@ -430,7 +432,7 @@ def test_R69_a_program_that_does_not_poll_leaves(broker: Broker, shell: str, pro
         slow.subscribe([TOPIC], **seen.listener())
         shared([slow], [3])
         other.subscribe([TOPIC])
-        until(lambda: found.extend(other.poll(SLICE_SECONDS)) or len(other.assignment()) == 3)
+        repeat_until(lambda: found.extend(other.poll(SLICE_SECONDS)), lambda: len(other.assignment()) == 3)
         with pytest.raises(CommitFailedError, match=r"did not poll for .* max\.poll\.interval\.ms=300"):
             slow.commit({FIRST: 3})
         slow.poll(0)
@@ -821,13 +823,14 @@ def test_subscriptions_that_cannot_be_are_refused(broker: Broker, shell: str) ->
 
 def test_a_consumer_without_a_group_has_no_commits(broker: Broker, shell: str) -> None:
     with new_consumer(bootstrap_servers=broker.bootstrap_servers) as consumer:
-        for name, call in {
+        calls: dict[str, Callable[[], object]] = {
             "subscribe": lambda: consumer.subscribe([TOPIC]),
             "commit": lambda: consumer.commit(),
             "commit_async": lambda: consumer.commit_async(),
             "committed": lambda: consumer.committed([FIRST]),
             "group_metadata": lambda: consumer.group_metadata(),
-        }.items():
+        }
+        for name, call in calls.items():
             with pytest.raises(InvalidGroupIdError, match=rf"{name}\(\) needs a group; set group\.id"):
                 call()
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 import kbatch
+from kbatch._native.io.interrupts import at_once
 from kbatch.consumer import threads
 from kbatch.testing import Broker
 from tests.support.interrupting import Interrupt, Interrupter
@@ -90,7 +91,6 @@ def test_interrupt_after_the_last_step_of_a_poll_takes_it_back(
 
     fill(broker, COUNT, partitions=[0])
     found: list[Any] = []
-    at_once = threads.at_once
     with consuming(broker, FIRST) as consumer:
         take(consumer, found)
         with monkeypatch.context() as patch, pytest.raises(Interrupt):

@@ -98,12 +98,15 @@ def test_only_the_wanted_columns_come_in_their_order(broker: Broker) -> None:
 
 
 def test_R09_times_of_the_broker_have_their_type(broker: Broker) -> None:
-    broker.create_topic("times", **{"message.timestamp.type": "LogAppendTime"})
+    configs: dict[str, Any] = {"message.timestamp.type": "LogAppendTime"}
+    broker.create_topic("times", **configs)
     with kbatch.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
         producer.send("times", b"value", timestamp_ms=FIRST_MS)
     (row,) = read(broker, "times").to_pylist()
     assert row["timestamp_type"] == "log_append_time"
-    assert row["timestamp"] == datetime.fromtimestamp(broker.records("times")[0].timestamp_ms / 1000, UTC)
+    assert row["timestamp"] == datetime.fromtimestamp(
+        (broker.records("times")[0].timestamp_ms or 0) / 1000, UTC
+    )
 
 
 def test_an_empty_topic_is_an_empty_table(broker: Broker) -> None:
@@ -389,7 +392,7 @@ def test_R06_a_corrupt_batch_says_where_it_is(broker: Broker, monkeypatch: pytes
         for index, batch in enumerate(batches):
             if int.from_bytes(batch[:8], "big") == broken and log is logs[1]:
                 batches[index] = batch[:-1] + bytes([batch[-1] ^ 1])
-        return fetched._replace(batches=batches)
+        return fetched._replace(batches=[memoryview(each) for each in batches])
 
     logs = broker._call(lambda core: [each.log for each in core.state.cluster.topics[TOPIC].partitions])
     monkeypatch.setattr(Partition, "fetch", corrupted)
@@ -408,7 +411,7 @@ def test_R06_a_corrupt_batch_says_where_it_is(broker: Broker, monkeypatch: pytes
 
 @pytest.mark.parametrize("operations", [(), ("DESCRIBE",)], ids=["nothing", "no READ"])
 def test_a_topic_that_may_not_be_read_is_an_error(operations: tuple[str, ...]) -> None:
-    acls = [AclBinding("TOPIC", TOPIC, "User:ANONYMOUS", each) for each in (*operations, "WRITE")]
+    acls = [AclBinding.of(("TOPIC", TOPIC, "User:ANONYMOUS", each)) for each in (*operations, "WRITE")]
     with Broker(TOPICS, authorizer=acls) as broker:
         produce(broker, 5, enable_idempotence=False)
         for reading in (read, lambda broker: list(scan(broker))):

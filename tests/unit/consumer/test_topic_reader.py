@@ -68,7 +68,7 @@ def test_it_says_what_there_is(broker: Broker) -> None:
         assert reader.offsets(TOPIC) == dict.fromkeys(range(3), COUNT)
         assert reader.offsets(TOPIC, "earliest", [2]) == {2: 0}
         at = datetime.fromtimestamp((FIRST_MS + 7) / 1000, UTC)
-        spec = {0: at, 1: 5, 2: timedelta(0)}
+        spec: dict[int, int | datetime | timedelta | str] = {0: at, 1: 5, 2: timedelta(0)}
         assert reader.offsets(TOPIC, spec) == {0: 7, 1: 5, 2: COUNT}
         assert reader.ranges(TOPIC, start=at, partitions=[1]).ranges == {
             TopicPartition(TOPIC, 1): Range(7, COUNT)

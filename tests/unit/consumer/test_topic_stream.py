@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -88,14 +88,20 @@ def written(reader: TopicStream, folder: Path) -> pa.Table:
     return ds.dataset(folder).to_table().sort_by("offset")
 
 
-READERS = {
+def by_duckdb(reader: TopicStream) -> pa.Table:
+    found = duckdb.sql("select * from reader")
+    assert found is not None
+    return found.to_arrow_table()
+
+
+READERS: dict[str, Callable[[Any, Path], Any]] = {
     "pyarrow": lambda reader, folder: reader.read_all(),
     "stream": lambda reader, folder: pa.RecordBatchReader.from_stream(reader).read_all(),
     "table": lambda reader, folder: pa.table(reader),
     "batches": lambda reader, folder: pa.Table.from_batches(list(reader), SCHEMA),
     "pandas": lambda reader, folder: pa.Table.from_pandas(reader.read_pandas(), SCHEMA, preserve_index=False),
     "polars": lambda reader, folder: polars.from_arrow(reader).to_arrow(),
-    "duckdb": lambda reader, folder: duckdb.sql("select * from reader").to_arrow_table(),
+    "duckdb": lambda reader, folder: by_duckdb(reader),
     "dataset": written,
     "cast": lambda reader, folder: reader.cast(SCHEMA).read_all(),
     "metadata": lambda reader, folder: pa.Table.from_batches(

@@ -88,7 +88,9 @@ def by_read_all(topic: str, value: ColumnDeserializer, at: dict[str, Any], folde
 def by_duckdb(topic: str, value: ColumnDeserializer, at: dict[str, Any], folder: Path) -> Any:
     with kbatch.scan_topic(topic, columns=["value"], value=value, **at) as stream:
         kind = stream.schema.field("value").type
-        ((rows, values),) = duckdb.sql("select count(*), count(value) from stream").fetchall()
+        found = duckdb.sql("select count(*), count(value) from stream")
+        assert found is not None
+        ((rows, values),) = found.fetchall()
     return kind, rows, values
 
 
@@ -147,9 +149,9 @@ def test_tombstones_first_say_no_type(
 ) -> None:
     nulls: list[bytes | None] = [None] * (ROWS_OF_SAMPLE + 1)
     values = [good(kind)] * 5
-    logs = [nulls + values] if partitions == 1 else [nulls, values]
+    logs = [[*nulls, *values]] if partitions == 1 else [nulls, values]
     topic = topic_of(broker, request, *logs)
-    at = {"bootstrap_servers": broker.bootstrap_servers}
+    at: dict[str, Any] = {"bootstrap_servers": broker.bootstrap_servers}
     assert way(topic, deserializer(kind, registry), at, tmp_path) == (STRUCT[kind], len(nulls) + 5, 5)
 
 
@@ -158,7 +160,7 @@ def test_tombstones_alone_are_null(
     broker: Broker, registry: Registry, way: Any, tmp_path: Path, request: Any
 ) -> None:
     topic = topic_of(broker, request, [None] * 3, [None])
-    at = {"bootstrap_servers": broker.bootstrap_servers}
+    at: dict[str, Any] = {"bootstrap_servers": broker.bootstrap_servers}
     assert way(topic, Json(), at, tmp_path) == (pa.null(), 4, 0)
 
 
@@ -168,7 +170,7 @@ def test_values_none_of_which_can_be_read_raise(
     broker: Broker, registry: Registry, way: Any, kind: str, tmp_path: Path, request: Any
 ) -> None:
     topic = topic_of(broker, request, [None, GARBAGE], [GARBAGE])
-    at = {"bootstrap_servers": broker.bootstrap_servers}
+    at: dict[str, Any] = {"bootstrap_servers": broker.bootstrap_servers}
     with pytest.raises((DeserializationError, *FOREIGN_ERRORS), match="cannot be deserialized"):
         way(topic, deserializer(kind, registry), at, tmp_path)
 
@@ -182,7 +184,7 @@ def test_values_after_faulty_ones_are_read(
     values: list[bytes | None] = [b'{"a": 1}'] * 3
     bad: list[bytes | None] = [GARBAGE] * faulty
     topic = topic_of(broker, request, *([bad + values] if partitions == 1 else [bad, values]))
-    at = {"bootstrap_servers": broker.bootstrap_servers}
+    at: dict[str, Any] = {"bootstrap_servers": broker.bootstrap_servers}
     found = way(topic, Json(errors="null"), at, tmp_path)
     assert found == (STRUCT["json"], faulty + 3, 3)
 
@@ -190,7 +192,7 @@ def test_values_after_faulty_ones_are_read(
 def test_a_read_of_faulty_partitions_has_one_outcome(broker: Broker, request: Any) -> None:
     """It used to depend on which thread was first."""
     topic = topic_of(broker, request, [GARBAGE] * 1500, [b'{"a": 1}'] * 3)
-    at = {"bootstrap_servers": broker.bootstrap_servers}
+    at: dict[str, Any] = {"bootstrap_servers": broker.bootstrap_servers}
     for _ in range(5):
         with pytest.raises(DeserializationError, match=f"{topic}, partition 0, offset 0 cannot"):
             kbatch.read_table(topic, value=Json(), threads=4, **at)
@@ -219,7 +221,12 @@ def test_errors_are_obeyed_where_no_value_says_a_type(registry: Registry, kind: 
     assert values == pa.nulls(2)
     assert reasons[0].as_py() is None and reasons[1].as_py() in str(raised.value)
     seen: list[Any] = []
-    made = of(lambda data, error: seen.append((data, error.row)) or {"a": 0})(column)
+
+    def zero(data: bytes, error: DeserializationError) -> dict[str, int]:
+        seen.append((data, error.row))
+        return {"a": 0}
+
+    made = of(zero)(column)
     assert seen == [(data, 1)] and made.to_pylist() == [None, {"a": 0}]
 
 
@@ -233,7 +240,7 @@ def test_what_no_registry_answers_is_no_fault_of_values(registry: Registry) -> N
 
 def test_a_function_cannot_choose_the_type_of_a_read(broker: Broker, request: Any) -> None:
     topic = topic_of(broker, request, [GARBAGE])
-    at = {"bootstrap_servers": broker.bootstrap_servers}
+    at: dict[str, Any] = {"bootstrap_servers": broker.bootstrap_servers}
     read = kbatch.read_table(topic, value=Json(errors=lambda data, error: data.decode()), **at)
     assert read["value"].to_pylist() == ["garbage"]
     with pytest.raises(TypeError, match="must return values of string"):
@@ -242,7 +249,7 @@ def test_a_function_cannot_choose_the_type_of_a_read(broker: Broker, request: An
 
 def test_a_stream_without_an_end_needs_a_value(broker: Broker, request: Any) -> None:
     topic = topic_of(broker, request, [None, GARBAGE])
-    at = {"bootstrap_servers": broker.bootstrap_servers}
+    at: dict[str, Any] = {"bootstrap_servers": broker.bootstrap_servers}
     with pytest.raises(ValueError, match="has no value yet from which value= could learn its type"):
         kbatch.scan_topic(topic, value=Json(), end=None, **at)
     with kbatch.scan_topic(topic, value=Json(pa.schema([("a", pa.int64())])), end=None, **at) as stream:

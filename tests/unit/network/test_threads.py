@@ -305,7 +305,7 @@ def test_signals_disturb_nothing() -> None:
         with one_connection({"SO_RCVBUF": 4096}, **TINY) as (engine, network, peer):
             engine.do(write([bytes(1_000_000)]))
             for _ in range(100):
-                signal.pthread_kill(network._thread.ident, signal.SIGUSR1)  # type: ignore[arg-type]
+                signal.pthread_kill(network._thread.ident, signal.SIGUSR1)
                 read_exactly(peer, 10_000)
             engine.written(1_000_000)
             assert handled.is_set()

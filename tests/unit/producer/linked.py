@@ -72,7 +72,7 @@ class LinkedProducer(Sending):
     def send_offsets_to_transaction(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group_id: str
     ) -> None:
-        places = {(place.topic, place.partition): offset for place, offset in offsets.items()}
+        places = {TopicPartition(place.topic, place.partition): offset for place, offset in offsets.items()}
         command = partial(self.transactions.send_offsets, places, ConsumerGroupMetadata(group_id))
         self._run_call("send_offsets_to_transaction", command)
 
@@ -86,7 +86,7 @@ class LinkedProducer(Sending):
                 self.run()
                 return answer
             self.engine.want_topic(topic)
-            self._step()
+            self._advance()
         raise AssertionError(f"there is no metadata of topic {topic}")
 
     def _check_usable(self) -> None:
@@ -102,13 +102,13 @@ class LinkedProducer(Sending):
             if call.is_done:
                 break
             self._check_usable()
-            self._step()
+            self._advance()
         else:
             raise AssertionError(f"{name}() is not done after {MAX_STEPS} deadlines")
         if call.error is not None:
             raise call.error
 
-    def _step(self) -> None:
+    def _advance(self) -> None:
         """Run the engine, or wait for its next deadline if it has nothing to do."""
         self.now_ns = max(self.now_ns, self.engine.deadline_ns(self.now_ns))
         self.broker.core.handle_timeout(self.broker_ms)

@@ -981,6 +981,7 @@ def test_cancelled_offsets_are_part_of_the_transaction_or_not(broker: Broker, ru
                 was_cancelled: bool = await cancelled(producer.send_offsets_to_transaction(offsets, GROUP))
                 if end == "again":
                     await producer.send_offsets_to_transaction(offsets, GROUP)
+                may_be: set[int | None]
                 may_be = {committed, number + 1} if was_cancelled and end == "commit" else {number + 1}
                 if end == "abort":
                     await producer.abort_transaction()

@@ -115,7 +115,7 @@ def test_wrong_arguments_and_a_closed_producer(broker: Broker) -> None:
         client.committed_offsets("", [PLACE])
     for wrong in (["topic"], [("topic", "0")], [("topic", 2**31)], [(None, 0)]):
         with asking(broker) as client, pytest.raises((TypeError, ValueError), match=r"partition|topic"):
-            client.committed_offsets(GROUP, wrong)  # type: ignore[arg-type]
+            client.committed_offsets(GROUP, wrong)
     for call in (client.group_ids, lambda: client.committed_offsets(GROUP, [PLACE])):
         with pytest.raises((ProducerClosedError, IllegalStateError)):
             call()

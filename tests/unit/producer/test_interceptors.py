@@ -104,7 +104,7 @@ def test_N02_changes_after_send_have_no_effect(broker: Broker, intercepted: bool
         header = bytearray(b"header")
         headers: list[Any] = [("first", header), ["second", b"2"]]
         producer.send(TOPIC, value, key, headers=headers, partition=0)
-        records = [ProducerRecord(TOPIC, value, key, headers), *keeping.kept]
+        records: list[Any] = [ProducerRecord(TOPIC, value, key, headers), *keeping.kept]
         for record in records:
             for data in (record.value, record.key, record.headers[0][1]):
                 data[:] = b"changed since then"

@@ -100,9 +100,9 @@ def test_N03_close_gives_up_what_takes_longer(broker: Broker, timeout: float) ->
         queued = producer.send(TOPIC, b"", on_delivery=noted)
         with pytest.raises(DeliveryError):
             producer.close(timeout)
-        for delivery in (held, queued):
-            assert isinstance(delivery.exception(0), ProducerClosedError)
-        assert held.exception(0).possibly_persisted
+        error = held.exception(0)
+        assert isinstance(error, ProducerClosedError) and error.possibly_persisted
+        assert isinstance(queued.exception(0), ProducerClosedError)
         assert isinstance(noted.next()[1], ProducerClosedError)
 
 
@@ -112,8 +112,8 @@ def test_close_0_sends_nothing_more(broker: Broker) -> None:
         with producing(broker, **keys) as producer:
             delivery = producer.send(TOPIC, b"", on_delivery=(noted := CallbackLog()))
             producer.close(timeout=0)
-            assert isinstance(delivery.exception(0), ProducerClosedError)
-            assert not delivery.exception(0).possibly_persisted
+            error = delivery.exception(0)
+            assert isinstance(error, ProducerClosedError) and not error.possibly_persisted
             assert isinstance(noted.next()[1], ProducerClosedError)
     assert values(broker) == []
 
@@ -280,11 +280,15 @@ def test_invalid_configuration_leaves_nothing_open() -> None:
 # Dropped
 
 
+def defect(now_ns: int) -> None:
+    raise ZeroDivisionError
+
+
 def drop(broker: Broker, *, in_cycle: bool, is_broken: bool = False) -> CallbackLog:
     noted = CallbackLog()
     producer = new_producer(bootstrap_servers=broker.bootstrap_servers, linger_ms=600_000)
     if is_broken:  # its thread has ended, and holds nothing of it any more
-        producer._runtime.engine.submit(lambda now_ns: 1 // 0)
+        producer._runtime.engine.submit(defect)
         producer._runtime.network.wake()
         until(lambda: not producer._runtime.network.is_alive)
     else:
@@ -354,7 +358,7 @@ def test_producer_that_the_sender_collects_ends_too(broker: Broker) -> None:
 def test_defect_ends_the_producer_and_every_wait(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
     with producing(broker, linger_ms=600_000) as producer:
         delivery = producer.send(TOPIC, b"")
-        producer._runtime.engine.submit(lambda now_ns: 1 // 0)
+        producer._runtime.engine.submit(defect)
         producer._runtime.network.wake()
         error = delivery.exception(SECONDS)
         assert "a defect of kbatch ended the client: ZeroDivisionError" in str(error)

@@ -140,7 +140,8 @@ def test_groups_raise_what_the_broker_says(broker: Broker) -> None:
 
 
 def test_accepted_records_wait_for_a_login_that_is_mended(broker: Broker) -> None:
-    with producing(broker, **{"linger.ms": 0}) as producer:
+    keys: dict[str, Any] = {"linger.ms": 0}
+    with producing(broker, **keys) as producer:
         producer.send(TOPIC, b"first").result(HANG_SECONDS)
         broker.fail_authentication(times=2)
         broker.expire_sessions()
@@ -148,7 +149,7 @@ def test_accepted_records_wait_for_a_login_that_is_mended(broker: Broker) -> Non
 
 
 def test_expired_record_names_the_refused_login(broker: Broker) -> None:
-    keys = {"linger.ms": 0, "request.timeout.ms": 500, "delivery.timeout.ms": 600}
+    keys: dict[str, Any] = {"linger.ms": 0, "request.timeout.ms": 500, "delivery.timeout.ms": 600}
     with producing(broker, **keys) as producer:
         producer.send(TOPIC, b"first").result(HANG_SECONDS)
         broker.fail_authentication(times=1000)

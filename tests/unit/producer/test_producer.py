@@ -424,7 +424,7 @@ def test_try_send_never_waits(broker: Broker, producer: Producer) -> None:
 
 
 def test_send_many_takes_what_encode_takes(broker: Broker, producer: Producer) -> None:
-    records = [
+    records: list[Record[bytes] | tuple[Any, ...]] = [
         (b"a", b"1"),
         (b"a", b"2", [("h", None)]),
         (b"a", b"3", [], TIME_MS),

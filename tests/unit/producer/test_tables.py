@@ -195,6 +195,7 @@ def test_rows_without_a_key_stick_to_a_partition_for_a_batch(broker: Broker) -> 
         turns = np.count_nonzero(np.diff(report.partitions))
         assert 5 < turns < 60 and set(report.partitions.tolist()) == set(range(PARTITIONS))
         (time_ms,) = {record.timestamp_ms for record in broker.records(TOPIC)}
+        assert time_ms is not None
         check(broker, report, [(None, b"%06d" % row, (), time_ms) for row in range(3000)])
 
 

@@ -350,7 +350,7 @@ def test_a_refused_topic_is_missing_in_a_transaction(broker: Broker) -> None:
     ("topic", "column"), [("bad name!", {}), (None, COLUMN)], ids=["topic", "topic column"]
 )
 def test_table_refused_whole_makes_transaction_abortable(
-    broker: Broker, topic: str | None, column: dict[str, str]
+    broker: Broker, topic: str | None, column: dict[str, Any]
 ) -> None:
     with producing(broker, transactional_id="t", max_block_ms=SECONDS_MS) as producer:
         producer.init_transactions()

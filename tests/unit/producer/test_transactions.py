@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -185,7 +185,7 @@ def test_T02_every_call_after_fatal_error_names_it_and_remedy(broker: Broker, pr
     sent(producer, "a")
     with pytest.raises(InvalidPidMappingError) as first:
         producer.commit_transaction()
-    calls = [
+    calls: list[Callable[[], object]] = [
         *(producer.init_transactions, producer.begin_transaction, producer.commit_transaction),
         *(producer.abort_transaction, lambda: producer.transaction().__enter__()),
         lambda: producer.send_offsets_to_transaction({SOURCE: OffsetAndMetadata(1)}, "g"),

@@ -302,7 +302,7 @@ class Meanwhile(Interceptor):
 
     # of an interceptor
 
-    def on_send(self, record: Any) -> None:
+    def on_send(self, record: Any) -> Any:
         self.happens()
 
     def on_send_table(self, topic: str | None, table: Any) -> Any:

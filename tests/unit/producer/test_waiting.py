@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pytest
@@ -100,7 +101,7 @@ def test_B05_senders_get_memory_in_the_order_in_which_they_came(broker: Broker) 
         sendings = []
         for number in range(5):
             value = b"%d" % number + (bytes(12_000) if number == 0 else b"")  # a large one is not passed
-            sendings.append(within(lambda value=value: producer.send(TOPIC, value)))
+            sendings.append(within(partial(producer.send, TOPIC, value)))
             until(waits_for_memory(producer, number + 1))
         assert producer.try_send(TOPIC, b"") is None
         release(broker)

@@ -62,8 +62,8 @@ def ask(questions: list[Question]) -> tuple[list[bytes | str], dict[str, int]]:
         (length,) = struct.unpack(">i", out.read(4))
         answers.append(read_text(out) if length < 0 else out.read(length))
     codes = {}
-    while name := read_text(out):
-        (codes[name],) = struct.unpack(">h", out.read(2))
+    while code := read_text(out):
+        (codes[code],) = struct.unpack(">h", out.read(2))
     return answers, codes
 
 

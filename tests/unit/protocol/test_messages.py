@@ -47,7 +47,7 @@ def test_fields_are_keywords_and_nothing_else() -> None:
     with pytest.raises(TypeError, match="unexpected keyword argument 'ack'"):
         ProduceRequest(ack=1)  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="positional"):
-        ProduceRequest(None)  # type: ignore[misc]
+        ProduceRequest(None)  # type: ignore[call-arg]
     with pytest.raises(AttributeError):
         ProduceRequest().ack = 1  # type: ignore[attr-defined]
 

@@ -44,7 +44,7 @@ def _aws(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def of_aws(region: str, keys: botocore.credentials.Credentials, now: float) -> tuple[str, int]:
     """Return the official signer's token at that moment, and when it expires in milliseconds."""
 
-    class Provider(botocore.credentials.CredentialProvider):  # type: ignore[misc]
+    class Provider(botocore.credentials.CredentialProvider):
         def load(self) -> botocore.credentials.Credentials:
             return keys
 

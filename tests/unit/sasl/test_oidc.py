@@ -17,8 +17,9 @@ from urllib.parse import parse_qs, quote
 import pytest
 
 from kbatch.errors import AuthenticationError, ConfigError, KafkaError, NetworkError
+from kbatch.http_client import MAX_ANSWER_BYTES
 from kbatch.sasl import mechanism_of
-from kbatch.sasl.oidc import MAX_ANSWER_BYTES, endpoint_source
+from kbatch.sasl.oidc import endpoint_source
 from kbatch.sasl.tokens import Token
 from tests.oracle.authority import Authority
 from tests.oracle.token_server import TokenServer
@@ -120,7 +121,8 @@ def test_verifying_endpoint_grants_tokens_for_signed_assertions(
     from cryptography.hazmat.primitives import serialization
 
     with TokenServer({}, server_context) as server:
-        key = {"RS256": server.assertion_key, "ES256": server.assertion_ec_key}[algorithm]
+        keys: dict[str, Any] = {"RS256": server.assertion_key, "ES256": server.assertion_ec_key}
+        key = keys[algorithm]
         pem = key.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )

@@ -79,7 +79,7 @@ def test_confluents_callback_gets_the_configuration_string() -> None:
 
 
 def test_aiokafkas_provider_is_awaited() -> None:
-    class Provider(aiokafka.abc.AbstractTokenProvider):  # type: ignore[misc]
+    class Provider(aiokafka.abc.AbstractTokenProvider):
         async def token(self) -> str:
             await asyncio.sleep(0)
             return SECRET
@@ -91,7 +91,7 @@ def test_aiokafkas_provider_is_awaited() -> None:
 
 
 def test_kafka_pythons_provider_is_called_anew_for_each_token() -> None:
-    class Provider(kafka.net.sasl.oauth.AbstractTokenProvider):  # type: ignore[misc]
+    class Provider(kafka.net.sasl.oauth.AbstractTokenProvider):
         calls = 0
 
         def token(self) -> str:

@@ -134,6 +134,7 @@ def test_command_that_is_killed_has_lost_nothing(tmp_path: Path) -> None:
 
 
 def test_command_lets_users_in_over_tls(tmp_path: Path) -> None:
+    options: list[object]
     options = ["--listener", "PLAINTEXT", "--listener", "SASL_SSL:SCRAM-SHA-256", "--user", "ada:love:lace"]
     authority = tmp_path / "ca.pem"
     options += ["--authority-file", authority, "--port", 0, "--topic", TOPIC]

@@ -98,7 +98,7 @@ def test_other_rows_have_another_digest(rows: list[dict[str, Any]], other: list[
 
 
 def test_what_belongs_to_a_row() -> None:
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"value": b"ab"},
         {"value": b""},
         {"value": None},

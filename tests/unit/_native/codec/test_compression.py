@@ -9,6 +9,8 @@ import sys
 import threading
 import zlib
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import cramjam
 import lz4.frame
@@ -83,7 +85,7 @@ def test_a_codec_without_levels_takes_none(codec: str) -> None:
 
 
 @pytest.mark.parametrize("level", [True, "6", 1.0])
-def test_a_level_is_an_int(level: object) -> None:
+def test_a_level_is_an_int(level: Any) -> None:
     with pytest.raises(
         TypeError, match=f"compression_level must be an int or None, got {type(level).__name__}"
     ):
@@ -187,7 +189,7 @@ def _reads(stream: bytes, codec: str) -> list[int] | None:
 
 RECORDS = plain.encode(ROWS)[plain.HEADER_BYTES :]
 STREAMS: dict[str, tuple[str, Callable[[], bytes]]] = {
-    **{codec: (codec, lambda codec=codec: compress(RECORDS, codec)) for codec in CODECS},
+    **{codec: (codec, partial(compress, RECORDS, codec)) for codec in CODECS},
     "snappy in small blocks": ("snappy", lambda: _small_snappy_blocks(RECORDS)),
     "raw snappy": ("snappy", lambda: bytes(cramjam.snappy.compress_raw(RECORDS))),
     "lz4 with checksums": (

@@ -83,9 +83,9 @@ def test_encode_names_the_parameter(parameters: dict[str, Any], error: type[Exce
 def test_decode_refuses_other_types_and_parameters_out_of_range() -> None:
     for data in (None, "text", 5, [b"x"]):
         with pytest.raises(TypeError, match="bytes-like"):
-            kbatch.decode(data)
+            kbatch.decode(data)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="partial must be 'stop' or 'raise', got 'skip'"):
-        kbatch.decode(b"", partial="skip")
+        kbatch.decode(b"", partial="skip")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="max_decompressed_bytes must not be negative, got -1"):
         kbatch.decode(b"", max_decompressed_bytes=-1)
     assert list(kbatch.decode(b"")) == []

@@ -33,7 +33,7 @@ def sealed(rows: list[plain.Row], **parameters: Any) -> bytes:
     return writer.getvalue()
 
 
-def read_one(data: bytes) -> RecordBatch:
+def read_one(data: bytes | bytearray) -> RecordBatch:
     (batch,) = kbatch.decode(data, partial="raise")
     return batch
 
@@ -57,7 +57,7 @@ def test_C08_transactional_batch_equals_the_golden_bytes() -> None:
 
 def test_records_tuples_and_tuple_subclasses_are_equal_input() -> None:
     records = [Record(*row) for row in ROWS]
-    named = [plain.Record(0, 0, *row[:3]) for row in ROWS]
+    named = [plain.Record(0, 0, key, value, tuple(headers)) for key, value, headers, _ in ROWS]
     assert kbatch.encode(records) == kbatch.encode(ROWS) == kbatch.encode(iter(ROWS))
     with pytest.raises(TypeError, match=r"record 0 must be a tuple .* got 5"):
         kbatch.encode(named)
@@ -423,9 +423,10 @@ def test_C07_a_sealed_or_aborted_batch_takes_nothing_more() -> None:
     assert writer.getvalue() == before
     writer.abort()
     assert len(writer) == 0
-    for call in (writer.append, writer.seal, writer.stamp, writer.getvalue):
+    rest: list[Callable[[], object]] = [writer.append, writer.seal, writer.stamp, writer.getvalue]
+    for use in rest:
         with pytest.raises(IllegalStateError, match="aborted"):
-            call()
+            use()
     assert list(read_one(before)) == list(read_one(kbatch.encode(ROWS)))
 
 

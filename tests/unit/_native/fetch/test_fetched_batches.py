@@ -22,7 +22,8 @@ ENOUGH = 10_000
 
 
 def fetched(data: Any, **options: Any) -> FetchedRecords:
-    return FetchedRecords(data, **{"topic": "orders", "partition": 3, "from_offset": 0} | options)
+    given: dict[str, Any] = {"topic": "orders", "partition": 3, "from_offset": 0}
+    return FetchedRecords(data, **given | options)
 
 
 def offsets(records: FetchedRecords) -> list[int]:
@@ -258,7 +259,7 @@ def test_broken_record_keeps_the_records_before() -> None:
     batch[at] = 0x7F  # the size of the value
     records = fetched(plain.with_crc(bytes(batch)))
     for layout in ("copy", "view"):
-        (chunk,) = records.decode(["offset", "value"], layout)  # type: ignore[arg-type]
+        (chunk,) = records.decode(["offset", "value"], layout)
         assert chunk.row_count == 5
         assert "record 5 of the batch at offset 0: the value's size" in str(records.fault)
         assert records.position == 5
@@ -465,7 +466,7 @@ def test_R13_chunks_have_one_timestamp_type() -> None:
         for base, stamp in ((0, None), (2, None), (4, 9), (6, None))
     )
     for layout in ("copy", "view"):
-        chunks = fetched(data).decode(["value"], layout)  # type: ignore[arg-type]
+        chunks = fetched(data).decode(["value"], layout)
         assert [(chunk.row_count, chunk.is_log_append_time) for chunk in chunks] == [
             *((4, False), (2, True), (2, False))
         ]

@@ -6,7 +6,7 @@ import array
 import contextlib
 import itertools
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import given
@@ -68,7 +68,9 @@ def test_nothing_came_and_nothing_will(pair: tuple[socket.socket, socket.socket]
     with pytest.raises(BrokenPipeError):  # and no signal
         send(ours.fileno(), [SMALL])
     ours.close()
-    for call in (lambda: send(ours.fileno(), [SMALL]), lambda: receive_into(ours.fileno(), space)):
+    calls: list[Callable[[], object]]
+    calls = [lambda: send(ours.fileno(), [SMALL]), lambda: receive_into(ours.fileno(), space)]
+    for call in calls:
         with pytest.raises(OSError, match="Bad file descriptor"):
             call()
 

@@ -21,6 +21,7 @@ from kbatch._native.send.lane import CAN_WAIT, Answered, Lane, LentRequest
 from kbatch._native.send.produce_wire import ProduceFrame
 from kbatch._native.send.sealing import SealPolicy
 from kbatch.protocol import codec, messages
+from kbatch.protocol.messages import ProduceRequest
 from tests.support.accumulating import MS, accumulator, drained, partition_of, put
 
 IDENTITY = Identity(7, 3)
@@ -157,6 +158,7 @@ def test_a_request_says_its_transaction_and_its_version(version: int) -> None:
     turn.begin(version=version)
     put(turn.records)
     message = codec.decode_request(turn.send()[4:]).message
+    assert isinstance(message, ProduceRequest)
     assert message.transactional_id == "transfers"
     (lent,) = turn.lane.take_back()
     assert [request.version for request in lent.requests] == [version]

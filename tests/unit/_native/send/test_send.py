@@ -42,13 +42,13 @@ class Sender(RecordSender):
         self.meanwhile: Callable[[PendingRecord], object] = lambda record: None
         self.first_in_queue = False
 
-    def _send_slowly(self, record: PendingRecord, refusal: Refusal | None, may_wait: bool) -> Delivery | None:
+    def _send_slowly(self, record: Any, refusal: Refusal | None, may_wait: bool) -> Delivery | None:
         self.asked.append((record, refusal, may_wait))
         self.meanwhile(record)
         outcome = self._append(record, first_in_queue=self.first_in_queue)
         return outcome if isinstance(outcome, Delivery) else None
 
-    def _handle_refused(self, record: PendingRecord, error: BaseException) -> None:
+    def _handle_refused(self, record: Any, error: BaseException) -> None:
         self.refused.append((record, error))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from kbatch import OffsetAndMetadata, TopicPartition
@@ -16,8 +18,10 @@ PARTITION = TopicPartition("events", 0)
 def test_committed_offsets_of_old_brokers_are_refused() -> None:
     with pytest.raises(UnsupportedVersionError, match=r"Kafka 2\.5"):
         CommittedOffsets(GROUP, [PARTITION]).message(6)
-    assert CommittedOffsets(GROUP, [PARTITION]).message(7).group_id == GROUP
-    assert not CommittedOffsets(GROUP, [PARTITION], is_stable=False).message(6).require_stable
+    message: Any = CommittedOffsets(GROUP, [PARTITION]).message(7)
+    assert message.group_id == GROUP
+    message = CommittedOffsets(GROUP, [PARTITION], is_stable=False).message(6)
+    assert not message.require_stable
 
 
 def test_committed_numbers_of_other_programs_are_read() -> None:
@@ -39,7 +43,7 @@ def test_committed_numbers_of_other_programs_are_read() -> None:
 
 @pytest.mark.parametrize("version", [7, 8, 9])
 def test_all_offsets_are_requested_without_topics(version: int) -> None:
-    message = CommittedOffsets(GROUP, None).message(version)
+    message: Any = CommittedOffsets(GROUP, None).message(version)
     (asked,) = message.groups or [message]
     assert (asked.group_id, asked.topics) == (GROUP, None)
 

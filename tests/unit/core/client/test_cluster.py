@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from kbatch._native.codec.hashes import MAX_PARTITIONS
 from kbatch.config import ClientConfig, ProducerConfig
 from kbatch.core.client.backoff import NEVER_NS, ExponentialBackoff
-from kbatch.core.client.cluster import GIVING_UP, MAX_PARTITIONS, Cluster, Node, TopicUse
+from kbatch.core.client.cluster import GIVING_UP, Cluster, Node, TopicUse
 from kbatch.errors import ErrorCode, InvalidTopicError, KafkaError, NetworkError, UnknownTopicOrPartitionError
 from kbatch.protocol import codec, messages
 

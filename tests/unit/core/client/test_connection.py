@@ -35,7 +35,7 @@ def connection() -> Connection:
 def add(to: Connection, size_bytes: int = 10, *, expects_response: bool = True) -> Request:
     request = Request(
         to,
-        messages.MetadataRequest(),
+        messages.MetadataRequest,
         9,
         lambda response: None,
         expects_response=expects_response,

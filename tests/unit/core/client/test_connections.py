@@ -297,7 +297,7 @@ def test_unwritable_message_is_refused_and_not_sent() -> None:
     shell = Shell()
     peer = shell.ready()
     with pytest.raises(ProtocolError):
-        shell.send(messages.MetadataRequest(topics="no"), -1, written=False)
+        shell.send(messages.MetadataRequest(topics="no"), -1, written=False)  # type: ignore[arg-type]
     assert shell.connections.in_flight_count() == 0
     shell.ask()
     shell.answer(peer, METADATA())
@@ -464,7 +464,8 @@ def test_answer_without_memory_fails_its_connection_and_is_tried_again(
     shell = Shell()
     for _ in range(3):
         peer = shell.ready()
-        shell.ask(**{place: no_memory})
+        options: dict[str, Any] = {place: no_memory}
+        shell.ask(**options)
         shell.ask()
         shell.give(peer, (70_000).to_bytes(4, "big") + bytes([0, 0, 0, 1]))
         if not peer.is_closed:
@@ -645,6 +646,7 @@ def test_actions_come_once_and_in_order() -> None:
     assert shell.connections.poll_actions() == []
     shell.connections.handle_resolved("a", 9092, [(2, ("10.0.0.1", 9092))], 0)
     (connect,) = shell.connections.poll_actions()
+    assert isinstance(connect, Connect)
     assert connect == Connect(connect.connection_id, -1, "a", 9092, 2, ("10.0.0.1", 9092))
     shell.connections.handle_connected(connect.connection_id, 0)
     (write,) = shell.connections.poll_actions()

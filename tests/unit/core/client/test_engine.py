@@ -27,8 +27,11 @@ from kbatch.errors import (
 )
 from kbatch.metrics import MetricsRegistry
 from kbatch.protocol import codec
+from kbatch.records import TopicPartition
 from kbatch.testing.broker.state import Connection as Session
 from tests.support.broker_core import GROUP, TOPIC, VirtualBroker
+
+PARTITION = TopicPartition(TOPIC, 0)
 
 MS = 1_000_000
 BACKOFF_MS = 100
@@ -183,7 +186,7 @@ def test_client_engine_learns_nodes_and_the_topics_it_wants() -> None:
 
 def test_requests_of_one_group_search_its_coordinator_once() -> None:
     alone = Alone()
-    first, second = (CommittedOffsets(GROUP, [(TOPIC, 0)]) for _ in range(2))
+    first, second = (CommittedOffsets(GROUP, [PARTITION]) for _ in range(2))
     alone.ask(first)
     searches = alone.asked["FindCoordinator"]
     alone.ask(second)
@@ -194,10 +197,10 @@ def test_requests_of_one_group_search_its_coordinator_once() -> None:
 
 def test_a_coordinator_that_has_moved_is_searched_again() -> None:
     alone = Alone()
-    alone.ask(CommittedOffsets(GROUP, [(TOPIC, 0)]))
+    alone.ask(CommittedOffsets(GROUP, [PARTITION]))
     searches = alone.asked["FindCoordinator"]
     alone.broker.core.faults.fail_next("OffsetFetch", ErrorCode.NOT_COORDINATOR, 1)
-    moved = CommittedOffsets(GROUP, [(TOPIC, 0)])
+    moved = CommittedOffsets(GROUP, [PARTITION])
     alone.ask(moved)
     assert moved.error is None
     assert alone.asked["FindCoordinator"] == searches + 1
@@ -206,12 +209,12 @@ def test_a_coordinator_that_has_moved_is_searched_again() -> None:
 def test_requests_share_a_search_and_its_final_error() -> None:
     alone = Alone()
     alone.broker.core.faults.fail_next("FindCoordinator", ErrorCode.GROUP_AUTHORIZATION_FAILED, 1)
-    refused = [CommittedOffsets(GROUP, [(TOPIC, 0)]) for _ in range(2)]
+    refused = [CommittedOffsets(GROUP, [PARTITION]) for _ in range(2)]
     alone.ask(*refused)
     assert [type(request.error) for request in refused] == [GroupAuthorizationError] * 2
     assert alone.asked["FindCoordinator"] == 1
     assert alone.asked["OffsetFetch"] == 0
-    later = CommittedOffsets(GROUP, [(TOPIC, 0)])
+    later = CommittedOffsets(GROUP, [PARTITION])
     alone.ask(later)
     assert later.error is None
     assert alone.asked["FindCoordinator"] == 2
@@ -220,7 +223,7 @@ def test_requests_share_a_search_and_its_final_error() -> None:
 def test_search_backs_off_after_a_retriable_error() -> None:
     alone = Alone()
     alone.broker.core.faults.fail_next("FindCoordinator", ErrorCode.COORDINATOR_NOT_AVAILABLE, 2)
-    request = CommittedOffsets(GROUP, [(TOPIC, 0)])
+    request = CommittedOffsets(GROUP, [PARTITION])
     alone.engine.submit_request(request)
     for searches in (1, 2):
         alone.work()
@@ -236,7 +239,7 @@ def test_search_backs_off_after_a_retriable_error() -> None:
 def test_search_ends_with_its_last_user() -> None:
     alone = Alone()
     alone.broker.core.faults.fail_next("FindCoordinator", ErrorCode.COORDINATOR_NOT_AVAILABLE, 100)
-    request = CommittedOffsets(GROUP, [(TOPIC, 0)])
+    request = CommittedOffsets(GROUP, [PARTITION])
     alone.engine.submit_request(request)
     alone.work()
     request.finish()
@@ -279,7 +282,7 @@ def test_coordinator_is_ready_in_the_lane_of_the_request() -> None:
 
 def test_failed_client_fails_its_requests_and_sends_no_more() -> None:
     alone = Alone()
-    request = CommittedOffsets(GROUP, [(TOPIC, 0)])
+    request = CommittedOffsets(GROUP, [PARTITION])
     alone.engine.submit_request(request)
     alone.engine.run(alone.now_ns)
     before = alone.change_count
@@ -287,6 +290,6 @@ def test_failed_client_fails_its_requests_and_sends_no_more() -> None:
     alone.engine.fail(error)
     assert alone.engine.fatal_error is request.error is error
     assert alone.change_count == before + 1
-    alone.engine.submit_request(CommittedOffsets(GROUP, [(TOPIC, 0)]))
+    alone.engine.submit_request(CommittedOffsets(GROUP, [PARTITION]))
     alone.work()
     assert alone.asked["FindCoordinator"] == 0

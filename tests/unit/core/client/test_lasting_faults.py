@@ -7,6 +7,7 @@ import logging
 import pytest
 
 from kbatch.core.client.lasting_faults import MAX_LINES, MAX_SUBJECTS, REMINDER_NS, LastingFaults
+from kbatch.logs import ClientLogger
 
 SECOND = 1_000_000_000
 logger = logging.getLogger("kbatch.tests.faults")
@@ -15,7 +16,7 @@ logger = logging.getLogger("kbatch.tests.faults")
 @pytest.fixture
 def faults(caplog: pytest.LogCaptureFixture) -> LastingFaults:
     caplog.set_level(logging.INFO, logger.name)
-    return LastingFaults(logger)
+    return LastingFaults(ClientLogger(logger.name))
 
 
 def test_fault_is_logged_once_again_after_minutes_and_at_its_end(

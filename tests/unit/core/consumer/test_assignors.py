@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from kbatch.config import ConsumerConfig
@@ -108,13 +110,12 @@ def test_subscription_of_each_version_is_read(version: int) -> None:
     ]
     data = version.to_bytes(2, "big") + b"".join(bodies[: version + 1])
     full = MemberSubscription(("t",), b"hi", parts("t", 0, 1), 7, "r")
-    reduced = full._replace(
-        **{
-            name: default
-            for since, name, default in ((1, "owned", ()), (2, "generation_id", -1), (3, "rack", None))
-            if version < since
-        }
-    )
+    missing: dict[str, Any] = {
+        name: default
+        for since, name, default in ((1, "owned", ()), (2, "generation_id", -1), (3, "rack", None))
+        if version < since
+    }
+    reduced = full._replace(**missing)
     assert decode_subscription(data) == reduced
 
 

@@ -349,7 +349,8 @@ def test_leader_that_cannot_read_a_subscription_leaves() -> None:
     leader_id = group.first.engine.group_metadata.member_id
 
     def broken_id() -> str:
-        return next(each.member_id for each in joins(group.first) if each.member_id not in ("", leader_id))
+        ids: list[str] = [each.member_id for each in joins(group.first)]
+        return next(each for each in ids if each not in ("", leader_id))
 
     broken.subscribe()
     group.live(8000)

@@ -237,7 +237,7 @@ def test_R16_next_fetch_goes_out_before_records_are_decoded() -> None:
     r = Reading(max_partition_fetch_bytes=200)
     fill(r, 20, size=3)
     taken: list[Any] = []
-    r._keep = taken.append  # type: ignore[method-assign]
+    r._keep = taken.append  # type: ignore[method-assign,assignment]
     r.read(start=Start(0))
     assert len(taken) > 1 and len(fetches(r)) == len(taken) + 1
     for fetched, request in zip(taken, fetches(r), strict=False):
@@ -757,8 +757,12 @@ def test_R22_results_name_the_topic_that_they_are_of() -> None:
     fill(r, 1)
     r.advance(10_000)
     new = r.broker.topic_id(TOPIC)
-    found = [each for each in r.results if isinstance(each, Fetched) and each.records is not None]
-    assert {each.topic_id for each in found} == {each.records.topic_id for each in found} == {old, new}
+    found = [
+        (each.topic_id, each.records.topic_id)
+        for each in r.results
+        if isinstance(each, Fetched) and each.records is not None
+    ]
+    assert {of_answer for of_answer, _ in found} == {of_records for _, of_records in found} == {old, new}
     assert r.moves[0].topic_id == new != old
 
 
@@ -1302,7 +1306,7 @@ def test_R01_R21_each_record_comes_once_in_order_under_faults(seed: int, version
         max_partition_fetch_bytes=choices.choice([300, 1000, 1 << 20]),
     )
     four = partitions_of(4)
-    expected = {each: [] for each in four}
+    expected: dict[TopicPartition, list[Any]] = {each: [] for each in four}
     r.read(*four)
     for step in range(30):
         partition = choices.choice(four)

@@ -35,7 +35,7 @@ from kbatch.errors import (
     UnsupportedVersionError,
 )
 from kbatch.protocol import messages
-from kbatch.records import ConsumerGroupMetadata, OffsetAndMetadata
+from kbatch.records import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from tests.support.sending import BACKOFF_MS, OK, OUT_OF_ORDER, TOPIC, Reply
 from tests.unit.core.producer.transacting import (
     COORDINATOR,
@@ -1258,7 +1258,7 @@ def test_T10_retried_offsets_stay_ahead_of_later_ones(version: int, api: str, fa
     """Else the older offsets would replace the newer ones."""
     tx = Transacting(version).begun()
     tx.script(api, fault)
-    place = ("source", 0)
+    place = TopicPartition("source", 0)
     commands = [
         partial(tx.transactions.send_offsets, {place: OffsetAndMetadata(offset)}, GROUP_OF_OFFSETS)
         for offset in (5, 6)

@@ -197,7 +197,12 @@ def test_what_the_engine_leaves_to_the_lane_is_lent_to_it(state: str) -> None:
     sender = s.engine._sender
     left = {node_id for node_id in (1, 2) if sender._leaves_to_lane(node_id, s.now_ns)}
     lent = set()
-    lane = s.engine.lend(lambda connection_id: lent.add(s.links[connection_id].node_id) or -1, s.now_ns)
+
+    def descriptor_of(connection_id: int) -> int:
+        lent.add(s.links[connection_id].node_id)
+        return -1
+
+    lane = s.engine.lend(descriptor_of, s.now_ns)
     assert lane is not None
     s.engine.take_back(s.now_ns)
     assert left == lent

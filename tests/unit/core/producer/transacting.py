@@ -17,7 +17,7 @@ from kbatch.core.client.coordinators import GROUP
 from kbatch.core.producer.transaction_states import TransactionState
 from kbatch.core.producer.transactions import Transactions
 from kbatch.protocol import messages
-from kbatch.records import ConsumerGroupMetadata, OffsetAndMetadata
+from kbatch.records import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from tests.support.core_shell import versions_answer
 from tests.support.links import Asked
 from tests.support.sending import OK, PRODUCER_ID, TOPIC, Sending
@@ -26,7 +26,10 @@ ID = "tx"
 COORDINATOR, GROUP_COORDINATOR = 2, 1
 # The APIs that each begins with.
 STARTED = ["FindCoordinator", "InitProducerId"]
-OFFSETS = {("source", 0): OffsetAndMetadata(5, "five", 1), ("source", 1): OffsetAndMetadata(6)}
+OFFSETS = {
+    TopicPartition("source", 0): OffsetAndMetadata(5, "five", 1),
+    TopicPartition("source", 1): OffsetAndMetadata(6),
+}
 GROUP_OF_OFFSETS = ConsumerGroupMetadata("g")
 
 

@@ -149,7 +149,7 @@ def test_refused_topic_leaves_nothing(tmp_path: Path) -> None:
     cluster = make(2, tmp_path)
     for arguments in ({"configs": {"no.such": "1"}}, {"assignments": [[5]]}, {"replication_factor": 9}):
         with pytest.raises(BrokerError):
-            cluster.create_topic("t", 1, **arguments)  # type: ignore[arg-type]
+            cluster.create_topic("t", 1, **arguments)
     assert not cluster.topics
     assert not list(tmp_path.iterdir())
 

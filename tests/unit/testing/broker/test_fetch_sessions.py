@@ -145,7 +145,7 @@ class Reader(RuleBasedStateMachine):
     @rule(topic=st.sampled_from((TOPIC, OTHER)), count=st.integers(1, 3))
     def produce(self, topic: str, count: int) -> None:
         values = [bytes(40) for _ in range(count)]
-        request = produce_request(self.broker, batch(*values, timestamp_ms=START_MS))
+        request: Any = produce_request(self.broker, batch(*values, timestamp_ms=START_MS))
         request.topic_data[0].topic_id = self.broker.topic_id(topic)
         self.broker.client().ask(request)
 

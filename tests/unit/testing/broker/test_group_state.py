@@ -1027,14 +1027,14 @@ class GroupsInAnyOrder(RuleBasedStateMachine):
                 self.leaders.setdefault(result.generation_id, set()).add(result.member_id)
                 assert len(self.leaders[result.generation_id]) == 1
 
-    @precondition(lambda self: getattr(self, "members", None))
+    @precondition(lambda self: bool(getattr(self, "members", None)))
     @rule(data=st.data(), metadata=st.sampled_from([b"a", b"b", b"c"]))
     def join_again(self, data: st.DataObject, metadata: bytes) -> None:
         member = data.draw(st.sampled_from(self.members))
         protocols = tuple((name, metadata) for name, _ in member.fields["protocols"])
         self.join(member, protocols=protocols)
 
-    @precondition(lambda self: getattr(self, "members", None))
+    @precondition(lambda self: bool(getattr(self, "members", None)))
     @rule(data=st.data())
     def sync(self, data: st.DataObject) -> None:
         member = data.draw(st.sampled_from(self.members))
@@ -1057,7 +1057,7 @@ class GroupsInAnyOrder(RuleBasedStateMachine):
         )
         self.seen.add(generation_id)
 
-    @precondition(lambda self: getattr(self, "members", None))
+    @precondition(lambda self: bool(getattr(self, "members", None)))
     @rule(data=st.data(), action=st.sampled_from(["heartbeat", "leave", "restart client"]))
     def do(self, data: st.DataObject, action: str) -> None:
         member = data.draw(st.sampled_from(self.members))

@@ -126,7 +126,7 @@ def test_clients_get_the_ports_of_their_own_listener(broker: Broker) -> None:
 
 
 def test_restart_keeps_ports_certificates_and_keys() -> None:
-    listeners = ["PLAINTEXT", ("SASL_SSL", ["OAUTHBEARER"])]
+    listeners: list[str | tuple[str, list[str]]] = ["PLAINTEXT", ("SASL_SSL", ["OAUTHBEARER"])]
     running = Broker([TOPIC], users=USERS, listeners=listeners)
     with running:
         before = running.client_settings("SASL_SSL"), running.jwks_url
@@ -134,7 +134,7 @@ def test_restart_keeps_ports_certificates_and_keys() -> None:
     with running:
         assert (running.client_settings("SASL_SSL"), running.jwks_url) == before
         assert deliver(before[0]).offset == 0
-        settings = {**before[0], "sasl.oauthbearer.token": lambda: value}
+        settings: dict[str, Any] = {**before[0], "sasl.oauthbearer.token": lambda: value}
         for key in ("sasl.oauthbearer.token.endpoint.url", "sasl.login.callback.handler.class"):
             settings.pop(key)
         settings.pop("sasl.jaas.config")

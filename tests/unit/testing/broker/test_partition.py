@@ -73,7 +73,7 @@ def data_of(
     )
 
 
-def send(partition: Partition, data: bytes, **parameters: Any) -> Appended:
+def send(partition: Partition, data: bytes | bytearray, **parameters: Any) -> Appended:
     parameters = {"now_ms": NOW_MS, "leader_epoch": 3} | parameters
     return partition.append_produced(read_produced(data, 13), **parameters)
 
@@ -330,7 +330,7 @@ class Play:
 
 def consume(partition: Partition, offset: int, max_bytes: int) -> list[int]:
     """Return the offsets that a read_committed consumer hands out, as Kafka's CompletedFetch does."""
-    seen = []
+    seen: list[int] = []
     while True:
         read = partition.fetch(offset, max_bytes=max_bytes, committed=True)
         if not read.batches:

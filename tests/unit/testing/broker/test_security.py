@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -423,7 +424,7 @@ def test_token_lets_a_client_in_until_it_expires(broker: VirtualBroker, listener
     assert client.send(API_VERSIONS).is_closed
 
 
-WRONG_TOKENS = {
+WRONG_TOKENS: dict[str, Callable[[VirtualBroker], str]] = {
     "expired": lambda broker: issued(broker, -31_000),
     "another issuer": lambda broker: issued(broker, iss="https://other"),
     "another audience": lambda broker: issued(broker, aud=["other"]),

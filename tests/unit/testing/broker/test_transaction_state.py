@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -252,7 +253,7 @@ def test_without_a_transactional_id_each_producer_gets_an_id() -> None:
         ),
     ],
 )
-def test_what_init_refuses(arguments: tuple[str, int], options: dict[str, bool], code: ErrorCode) -> None:
+def test_what_init_refuses(arguments: tuple[str, int], options: dict[str, Any], code: ErrorCode) -> None:
     cluster = Cluster()
     init = cluster.coordinator.init_producer_id
     refusal = error_of(lambda: init(*arguments, -1, -1, NOW, **options))
@@ -546,7 +547,11 @@ def test_describe_shows_the_open_transaction() -> None:
     assert error_of(lambda: cluster.coordinator.describe("other")) == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
     cluster.add(*first, TOPIC, now_ms=NOW + 3)
     described = cluster.coordinator.describe("tx")
-    assert (described.state, described.partitions, described.start_ms) == (ONGOING, {TOPIC}, NOW + 3)
+    assert (described.state, described.partitions, described.start_ms) == (
+        ONGOING,
+        frozenset({TOPIC}),
+        NOW + 3,
+    )
 
 
 @pytest.mark.parametrize(
@@ -596,7 +601,7 @@ def test_missing_markers_are_tried_again_until_all_are_written(commit: bool) -> 
     cluster.without_leader = {OTHER}
     assert cluster.end(*first, commit) == (NEW_ID, 1)
     prepared = PREPARE_COMMIT if commit else PREPARE_ABORT
-    assert (cluster.known().state, cluster.known().partitions) == (prepared, {OTHER})
+    assert (cluster.known().state, cluster.known().partitions) == (prepared, frozenset({OTHER}))
     assert [marker[0] for marker in cluster.markers] == [TOPIC]
     for request in (
         lambda: cluster.init(),
@@ -705,7 +710,7 @@ def test_a_tv1_client_is_fenced_by_the_timeout() -> None:
     cluster.add(*first, TOPIC)
     cluster.coordinator.handle_timeout(NOW + TIMEOUT)
     for commit in (True, False):
-        assert error_of(lambda commit=commit: cluster.end(*first, commit, tv2=False)) == FENCED
+        assert error_of(partial(cluster.end, *first, commit, tv2=False)) == FENCED
     assert error_of(lambda: cluster.init(*first)) == FENCED
     assert cluster.init() == (NEW_ID, 2)
 

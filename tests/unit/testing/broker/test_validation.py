@@ -154,7 +154,7 @@ def test_unknown_codec_is_a_server_error(codec: int) -> None:
         {"producer_id": 5, "producer_epoch": 0, "base_sequence": -(2**31)},
     ],
 )
-def test_impossible_header(fields: dict[str, int]) -> None:
+def test_impossible_header(fields: dict[str, Any]) -> None:
     assert refused(bent(**fields)).code == ErrorCode.INVALID_RECORD
 
 
@@ -207,14 +207,23 @@ def test_R10_same_codec_at_another_level_stays_as_it_is(compression: str) -> Non
     levels = {"gzip": 1, "lz4": 12, "zstd": 19}
     batch = plain.encode(ROWS * 50, compression=compression, compression_level=levels.get(compression))
     for wanted in (compression, "producer"):
-        overrides = {"compression_type": wanted, "compression_zstd_level": 1, "compression_gzip_level": 9}
+        overrides: dict[str, Any] = {
+            "compression_type": wanted,
+            "compression_zstd_level": 1,
+            "compression_gzip_level": 9,
+        }
         assert bytes(prepared(batch, **overrides).data)[61:] == batch[61:]
 
 
 @pytest.mark.parametrize("source", plain.CODECS)
 @pytest.mark.parametrize("target", ["uncompressed", *plain.CODECS[1:]])
 def test_R10_another_codec_is_compressed_anew(source: str, target: str) -> None:
-    state = {"producer_id": 4, "producer_epoch": 2, "base_sequence": 2**31 - 2, "transactional": True}
+    state: dict[str, Any] = {
+        "producer_id": 4,
+        "producer_epoch": 2,
+        "base_sequence": 2**31 - 2,
+        "transactional": True,
+    }
     rows = ROWS * 20
     result = prepared(plain.encode(rows, compression=source, **state), compression_type=target)
     (found,) = plain.decode(bytes(result.data))
@@ -310,7 +319,7 @@ def test_R09_a_timestamp_decides_the_code() -> None:
     ],
 )
 def test_timestamps_stay_within_their_limits(compression: str, difference_ms: int, is_taken: bool) -> None:
-    limits = {"message_timestamp_before_max_ms": 1000, "message_timestamp_after_max_ms": 500}
+    limits: dict[str, Any] = {"message_timestamp_before_max_ms": 1000, "message_timestamp_after_max_ms": 500}
     rows: list[plain.Row] = [(b"k", b"v", (), NOW_MS), (b"k", b"v", (), NOW_MS + difference_ms)]
     batch = plain.encode(rows, compression=compression)
     if is_taken:
@@ -353,7 +362,7 @@ def test_claim_within_the_limits_is_taken_back() -> None:
 def test_only_offset_epoch_and_time_are_written(seed: int, compression: str, append_time: bool) -> None:
     rows, state = strategies.random_case(seed, log=False)
     batch = plain.encode(rows, compression=compression, **state)
-    overrides = {
+    overrides: dict[str, Any] = {
         "message_timestamp_type": "LogAppendTime" if append_time else "CreateTime",
         "message_timestamp_after_max_ms": 2**63 - 1,
         "max_message_bytes": 2**31 - 1,
@@ -362,7 +371,7 @@ def test_only_offset_epoch_and_time_are_written(seed: int, compression: str, app
     result = prepared(batch, strict=True, **overrides)
     assert batch == before
     assert result.log_append_time_ms == (NOW_MS if append_time else -1)
-    expected = {"base_offset": 70, "leader_epoch": 5}
+    expected: dict[str, Any] = {"base_offset": 70, "leader_epoch": 5}
     if append_time:
         attributes = plain.HEADER.unpack_from(batch)[5] | plain.LOG_APPEND_TIME
         expected |= {"attributes": attributes, "max_timestamp_ms": NOW_MS}
