@@ -15,7 +15,7 @@ PYTEST := $(BIN)/python -m pytest -n 4 --dist loadfile
 # Of `make bench`: groups, and --quick; nothing means all of them, in full.
 BENCH ?=
 
-.PHONY: help demo test test-slow simulate soak sanitize platforms bench bench-compare bench-baseline lint clean
+.PHONY: help demo test test-slow simulate soak sanitize platforms bench bench-compare bench-baseline lint format clean
 
 help:
 	@echo "make demo      336,776 real flights through Spark into segments and a broker and back, proven equal,"
@@ -33,7 +33,8 @@ help:
 	@echo "               (BENCH='throughput latency --quick': some of the groups, and few records)"
 	@echo "make bench-compare   what runs in one process beside its saved baseline; fails at 1.15 x"
 	@echo "make bench-baseline  saves it"
-	@echo "make lint      ruff and mypy"
+	@echo "make lint      ruff, mypy, codespell and clang-format: faults, shape, types, spelling"
+	@echo "make format    sorts imports, and shapes Python and C as lint wants them"
 
 .venv/made:
 	@$(PYTHON) -c 'import sys; sys.exit("kbatch needs Python 3.11 or newer; this is %d.%d: make PYTHON=python3.12" % sys.version_info[:2] if sys.version_info < (3, 11) else 0)'
@@ -95,10 +96,19 @@ bench-compare bench-baseline: .venv/ready
 	$(BIN)/python -m pytest -q benchmarks --benchmark-json $(IN_PROCESS)
 	$(BIN)/python -m benchmarks.compare $(if $(filter bench-baseline,$@),--save) $(IN_PROCESS)
 
+C := $(wildcard src_c/*.h src_c/*.c)
+
 lint: .venv/ready
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/mypy tests/typing/programs.py
+	$(BIN)/codespell
+	$(BIN)/clang-format --dry-run --Werror $(C)
+
+format: .venv/ready
+	$(BIN)/ruff check --select I --fix .
+	$(BIN)/ruff format .
+	$(BIN)/clang-format -i $(C)
 
 clean:
 	rm -rf .venv build dist *.egg-info kbatch/_native/*/*.c kbatch/_native/*/*.so
