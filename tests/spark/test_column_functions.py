@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyspark
 import pytest
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -42,36 +41,6 @@ def test_hashes_of_arrays() -> None:
         expected = [None if key is None else plain.partition_for_key(key, 7) for key in KEYS]
         assert column_functions._hashed(keys, 7).to_pylist() == expected
     assert column_functions._hashed(pa.array([], pa.string()), 7).to_pylist() == []
-
-
-def test_pyspark_4_0_lacks_only_what_came_later() -> None:
-    """Run without the two names that pyspark 4.1 brought."""
-    code = """
-import pyspark.sql.datasource, pyspark.sql.pandas.functions
-from pyspark.sql.types import BinaryType, StructType
-del pyspark.sql.datasource.DataSourceStreamArrowWriter, pyspark.sql.pandas.functions.arrow_udf
-import kbatch.spark
-from kbatch.spark.data_source import KbatchDataSource
-calls = [
-    lambda: kbatch.spark.murmur2("key"),
-    lambda: kbatch.spark.kafka_partition("key", 3),
-    lambda: kbatch.spark.decode_batches("batch"),
-    lambda: kbatch.spark.kbatch_encode("key", "value"),
-    lambda: source.streamWriter(schema, False),
-]
-source = KbatchDataSource({"kafka.bootstrap.servers": "localhost:1", "topic": "t"})
-schema = StructType().add("value", BinaryType())
-assert source.writer(schema, False) and kbatch.spark.encoder()
-assert not kbatch.spark.column_functions.sql_functions()
-for call in calls:
-    try:
-        call()
-    except ImportError as error:
-        print(error)
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    needs = f" needs pyspark 4.1 or newer; installed is pyspark {pyspark.__version__}: "
-    assert [needs in line for line in done.stdout.splitlines()] == [True] * 5, done.stdout + done.stderr
 
 
 def test_batches_of_arrays() -> None:

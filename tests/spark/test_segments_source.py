@@ -256,11 +256,13 @@ def test_corrupt_body_is_named(spark: SparkSession, path: Path) -> None:
 
 
 def test_source_that_spark_finds_by_itself() -> None:
-    """The wheel's top-level package, here by its folder: a DefaultSource, and no error without kbatch."""
+    """The wheel's top-level package, here by its folder; without kbatch only its use is an error."""
     folder = Path(kbatch.spark.__file__).parent
     code = "import pyspark_kbatch_segments as found; print(found.DefaultSource.name())"
     poisoned = (
-        "import sys; sys.modules['kbatch'] = None; import pyspark_kbatch_segments as found; print(dir(found))"
+        "import sys; sys.modules['kbatch'] = None; import pyspark_kbatch_segments as found\n"
+        "try: found.DefaultSource({})\n"
+        "except ImportError as error: print(error)"
     )
     outputs = [
         subprocess.run(
@@ -272,4 +274,4 @@ def test_source_that_spark_finds_by_itself() -> None:
         for program in (code, poisoned)
     ]
     assert outputs[0] == "kbatch-segments\n"
-    assert "DefaultSource" not in outputs[1]
+    assert "kbatch" in outputs[1]

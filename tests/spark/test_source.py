@@ -93,7 +93,7 @@ def test_rows_are_those_of_another_client(spark: SparkSession, sink: Sink) -> No
         place_of(row): (
             None if row.key is None else bytes(row.key),
             None if row.value is None else bytes(row.value),
-            [(each.key, None if each.value is None else bytes(each.value)) for each in row.headers],
+            [(each.key, None if each.value is None else bytes(each.value)) for each in row.headers or ()],
             round(row.timestamp.timestamp() * 1000),
         )
         for row in rows

@@ -55,12 +55,12 @@ def test_a_place_is_an_offset_or_what_finds_one(place: Any, expected: Any) -> No
 @pytest.mark.parametrize(
     ("place", "kind", "text"),
     [
-        ("middle", ValueError, "start must be 'earliest', 'latest', .* got 'middle'"),
+        ("middle", ValueError, "start must be 'earliest' or 'beginning', 'latest' or .* got 'middle'"),
         (-1, ValueError, "start must be 0 to .* got -1"),
         (2**63, ValueError, "start must be 0 to"),
-        (1.5, TypeError, "start must be 'earliest', .* got float"),
-        (True, TypeError, "start must be 'earliest', .* got bool"),
-        (None, TypeError, "start must be 'earliest', .* got NoneType"),
+        (1.5, TypeError, "start must be 'earliest' or .* got float"),
+        (True, TypeError, "start must be 'earliest' or .* got bool"),
+        (None, TypeError, "start must be 'earliest' or .* got NoneType"),
         (datetime(2026, 1, 1), ValueError, r"start must have a time zone.*astimezone"),
         (timedelta(hours=-1), ValueError, "start counts back from now and must not be negative"),
     ],
