@@ -26,6 +26,7 @@ from typing import Any
 __all__ = [
     "Empty",
     "SimpleQueue",
+    "breaks_asyncio",
     "cooperative_sleep",
     "patching_library",
     "real_names",
@@ -45,6 +46,14 @@ def patching_library() -> str | None:
     if patcher is not None and any(map(patcher.is_monkey_patched, ("thread", "socket", "select", "time"))):
         return "eventlet"
     return None
+
+
+def breaks_asyncio() -> bool:
+    """True if asyncio's threads cannot work: gevent has patched their queues and left threads alone."""
+    if patching_library() != "gevent":
+        return False
+    is_patched = sys.modules["gevent.monkey"].is_module_patched
+    return bool(is_patched("queue") and not is_patched("_thread"))
 
 
 def cooperative_sleep() -> Callable[[float], object] | None:

@@ -17,12 +17,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast, final
 
 from kbatch.core.client.actions import Address, Close, Connect, Resolve, Write, release
-from kbatch.errors import KafkaError, NetworkError
+from kbatch.errors import IllegalStateError, KafkaError, NetworkError
 from kbatch.logs import ClientLogger
 from kbatch.network.driver import RECEIVE_BYTES, EngineDriver, distinct, peer_of, without_address
 from kbatch.network.lane_turns import LendingEngine
 from kbatch.network.rounds import DrivenEngine
 from kbatch.network.transports import TransportChannel
+from kbatch.unpatched import breaks_asyncio
 from kbatch.waiting.conditions import Condition
 from kbatch.waiting.deadline import Deadline
 from kbatch.waiting.event_loop import TaskWaiter
@@ -47,6 +48,11 @@ class LoopNetwork(EngineDriver):
     after_round : callable
         Called after every round.
 
+    Raises
+    ------
+    IllegalStateError
+        gevent keeps asyncio from working.
+
     Attributes
     ----------
     farewell : AsyncGenerator or None
@@ -61,6 +67,11 @@ class LoopNetwork(EngineDriver):
         after_round: Callable[[], object] = lambda: None,
         **rest: Any,
     ) -> None:
+        if breaks_asyncio():
+            raise IllegalStateError(
+                "asyncio's threads do not work after gevent.monkey.patch_all(thread=False): patch without "
+                "thread=False, or add queue=False, or use a client without asyncio"
+            )
         super().__init__(engine, **rest)
         self._after_round = after_round
         self.farewell: AsyncGenerator[None, None] | None = None
