@@ -45,8 +45,15 @@ def _oracle_reads(data: bytes) -> list[campaign.Fields] | None:
         batches = plain.decode(data, strict=False)
     except Exception:  # a codec package raises what it likes, where a mutant claims to be compressed
         return None
+    if any(_has_record_outside(batch) for batch in batches):  # which Java lets pass
+        return None
     records = [record for batch in batches for record in batch.records]
     return [(_int64(record.offset), _int64(record.timestamp_ms), *record[2:]) for record in records]
+
+
+def _has_record_outside(batch: plain.Batch) -> bool:
+    first, last = batch.header["base_offset"], batch.header["last_offset"]
+    return any(not first <= record.offset <= last for record in batch.records)
 
 
 def _int64(value: int) -> int:

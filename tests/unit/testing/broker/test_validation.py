@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kbatch
-from kbatch.errors import ErrorCode
+from kbatch.errors import CorruptRecordError, ErrorCode
 from kbatch.testing.broker.broker_error import BrokerError
 from kbatch.testing.broker.topic_config import TopicConfig
 from kbatch.testing.broker.validation import Prepared, RecordErrors, prepare, read_produced
@@ -273,7 +273,10 @@ def test_damaged_records_are_refused_or_readable(data: st.DataObject, compressio
         skips = compression != "none" and "offset deltas" in str(error.message)
         assert error.code == (ErrorCode.UNKNOWN_SERVER_ERROR if skips else ErrorCode.INVALID_RECORD)
     else:
-        assert len(list(result.batch)) == len(ROWS)
+        try:
+            assert len(list(result.batch)) == len(ROWS)
+        except CorruptRecordError as error:  # brokers do not look at offsets
+            assert compression == "none" and "its offset is outside of the batch" in str(error)
 
 
 def test_R09_every_record_without_key_is_listed() -> None:
@@ -398,7 +401,7 @@ def test_skipping_offsets_are_corrected_if_rewritten(compression: str) -> None:
     result = prepared(batch, compression_type=another)
     assert [record.offset for record in result.batch] == [70, 71, 72]
     if compression == "none":
-        assert [record.offset for record in prepared(batch).batch] == [70, 75, 72]
+        assert prepared(batch).data[61:] == batch[61:]  # as it is, though readers refuse it
     else:
         assert refused(batch).code == ErrorCode.UNKNOWN_SERVER_ERROR
 
