@@ -43,7 +43,7 @@ from kbatch.core.consumer.consumer_protocol import (
     encode_assignment,
     encode_subscription,
 )
-from kbatch.core.consumer.group_coordinator import GROUP_LANE
+from kbatch.core.consumer.group_coordinator import GROUP_LANE, LeaveLimit
 from kbatch.core.consumer.membership import (
     REBALANCING,
     REMOVED,
@@ -215,7 +215,7 @@ class ClassicMembership:
         self._leave_request = AnyNodeRequest()  # in another lane: a JoinGroup may be in flight in this one
         self._leaving = ""  # the id of a member that is to leave
         self._leave_reason = ""
-        self._leave_until_ns = NEVER_NS
+        self._leave_limit: LeaveLimit | None = None
 
     # Membership
 
@@ -245,7 +245,7 @@ class ClassicMembership:
         leaves = self._config.group_instance_id is None if leave is None else leave
         is_in_group = self._state not in (FAILED, LEFT, EXPIRED)
         self._leave_reason = "the consumer leaves" if leaves and is_in_group else ""
-        self._leave_until_ns = NEVER_NS
+        self._leave_limit = None
         self._move(LEAVING)
         self._target = None
         if self.is_member:
@@ -282,7 +282,7 @@ class ClassicMembership:
             self._run(now_ns)
         except KafkaError as error:
             self._fail(error, now_ns)
-        self.deadline_ns = self._next_run_ns()
+        self.deadline_ns = self._next_run_ns(now_ns)
 
     # What is to be done
 
@@ -310,11 +310,12 @@ class ClassicMembership:
         if self._state in _BEATING and now_ns >= self._heartbeat_ns and not self._request.is_in_flight:
             self._beat(now_ns)
 
-    def _next_run_ns(self) -> int:
+    def _next_run_ns(self, now_ns: int) -> int:
         """Return when to run again. The program's steps, answers and metadata make the engine run anyway."""
         deadline_ns, state, is_idle = NEVER_NS, self._state, self._ownership.is_idle
         if is_idle if state is LEAVING else self._leaving:
-            deadline_ns = self._leave_until_ns
+            if self._leave_limit is not None:
+                deadline_ns = self._leave_limit.deadline_ns(now_ns)
             if self._leaving:
                 deadline_ns = min(deadline_ns, self._leave_request.deadline_ns)
         if self._listing is not None and state in (JOINING, STABLE):
@@ -737,9 +738,9 @@ class ClassicMembership:
                 self._ownership.lose()
             return
         self.identity = self._no_identity()
-        if self._leave_until_ns == NEVER_NS:
-            self._leave_until_ns = now_ns + self._config.request_timeout_ms * NS_PER_MS
-        if self._leave_reason and now_ns < self._leave_until_ns:
+        if self._leave_limit is None:
+            self._leave_limit = LeaveLimit(self._config, now_ns)
+        if self._leave_reason and not self._leave_limit.is_over(self._coordinator, now_ns):
             # before the first JoinGroup is answered, the member does not know by which id it leaves
             self._leaving = self._member.member_id
             if self._leaving:
@@ -754,12 +755,12 @@ class ClassicMembership:
         """Let the member leave by its id, if it knows that already."""
         self._leave_reason = reason
         self._leaving = self._member.member_id
-        self._leave_until_ns = now_ns + self._config.request_timeout_ms * NS_PER_MS
+        self._leave_limit = LeaveLimit(self._config, now_ns)
 
     def _send_leave(self, now_ns: int) -> None:
-        """Send LeaveGroup until the coordinator knows, for request.timeout.ms: then the session ends."""
+        """Send LeaveGroup until the coordinator knows, within the limit."""
         member_id = self._leaving
-        if now_ns >= self._leave_until_ns:
+        if self._leave_limit is None or self._leave_limit.is_over(self._coordinator, now_ns):
             self._finish_leave(member_id)
             return
         try:

@@ -23,9 +23,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kbatch.core.client.any_node_request import AnyNodeRequest
-from kbatch.core.client.backoff import NEVER_NS, NS_PER_MS
+from kbatch.core.client.backoff import NEVER_NS
 from kbatch.core.client.lasting_faults import LastingFaults
-from kbatch.core.consumer.group_coordinator import GROUP_LANE
+from kbatch.core.consumer.group_coordinator import GROUP_LANE, LeaveLimit
 from kbatch.core.consumer.member_state import (
     BEATING,
     TRANSITIONS,
@@ -112,7 +112,7 @@ class ConsumerMembership:
         self._is_urgent = False
         # the end
         self._leave_epoch: int | None = None  # that is to be sent
-        self._leave_until_ns = NEVER_NS
+        self._leave_limit = LeaveLimit(context.config, now_ns)
         self._leaves: bool | None = None
         self._may_rejoin = False
         self.state = MemberState.UNSUBSCRIBED
@@ -455,10 +455,10 @@ class ConsumerMembership:
 
     def _begin_leave(self, epoch: int | None, now_ns: int) -> None:
         self._leave_epoch = epoch
-        self._leave_until_ns = now_ns + self._context.config.request_timeout_ms * NS_PER_MS
+        self._leave_limit = LeaveLimit(self._context.config, now_ns)
 
     def _send_leave(self, epoch: int, now_ns: int) -> None:
-        """Let the coordinator know of the end, for request.timeout.ms; not if it cannot be found."""
+        """Let the coordinator know of the end, within the limit."""
         sent = self._coordinator.send(
             self._pending,
             messages.ConsumerGroupHeartbeatRequest,
@@ -473,10 +473,10 @@ class ConsumerMembership:
         )
         if sent:
             self._metrics.heartbeat_sent(now_ns)
-        if sent or self._coordinator.is_failing or now_ns >= self._leave_until_ns:
+        if sent or self._leave_limit.is_over(self._coordinator, now_ns):
             self._leave_epoch = None
         else:
-            self._wait(min(self._pending.deadline_ns, self._leave_until_ns))
+            self._wait(min(self._pending.deadline_ns, self._leave_limit.deadline_ns(now_ns)))
 
     def _take_leave(self, pending: AnyNodeRequest, epoch: int, sent_ns: int, response: Response) -> None:
         self._metrics.heartbeat_answered(sent_ns, response.now_ns)

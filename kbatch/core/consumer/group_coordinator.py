@@ -7,13 +7,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kbatch.core.client.any_node_request import AnyNodeRequest
-from kbatch.core.client.backoff import Retried
+from kbatch.core.client.backoff import NS_PER_MS, Retried
 from kbatch.core.client.coordinators import GROUP, CoordinatorKey
 from kbatch.core.consumer.member_state import HeartbeatOutcome, outcome_of
 from kbatch.errors import ErrorCode, KafkaError, error_of, row_of
 from kbatch.errors.words import shown
 
 if TYPE_CHECKING:
+    from kbatch.config import ConsumerConfig
     from kbatch.core.client.backoff import ExponentialBackoff
     from kbatch.core.client.connections import Connections, Response
     from kbatch.core.client.coordinators import Coordinators
@@ -26,7 +27,35 @@ GROUP_LANE = 2
 # any more joins, gets an id, joins by that, and others join meanwhile. After more, its requests wait,
 # whichever they are: each success of one may be refused again by the next.
 REFUSALS_AT_ONCE = 3
+# The time for which a member that leaves tries to reach a coordinator that is out of reach: a connection that
+# has just broken is made again within it, and a cluster that is gone delays the end no longer.
+REACH_NS = 1000 * NS_PER_MS
 _NO_LIMIT = 2**15 - 1
+
+
+class LeaveLimit:
+    """The time within which the coordinator is to know that a member leaves.
+
+    Parameters
+    ----------
+    config : ConsumerConfig
+        request.timeout.ms is the limit of all attempts.
+    now_ns : int
+    """
+
+    __slots__ = ("_reach_until_ns", "_until_ns")
+
+    def __init__(self, config: ConsumerConfig, now_ns: int) -> None:
+        self._until_ns = now_ns + config.request_timeout_ms * NS_PER_MS
+        self._reach_until_ns = min(now_ns + REACH_NS, self._until_ns)
+
+    def is_over(self, coordinator: GroupCoordinator, now_ns: int) -> bool:
+        """True if the member is to go without a word: its session will end."""
+        return now_ns >= (self._reach_until_ns if coordinator.is_failing else self._until_ns)
+
+    def deadline_ns(self, now_ns: int) -> int:
+        """Return when to ask again."""
+        return self._reach_until_ns if now_ns < self._reach_until_ns else self._until_ns
 
 
 class GroupCoordinator:
@@ -175,7 +204,7 @@ class GroupCoordinator:
 
     def repeats_leave(self, pending: AnyNodeRequest, response: Response) -> bool:
         """True if a member that leaves has to say so again, after a back-off: the coordinator is another
-        node, is not ready, or its answer was lost. The caller has a limit for all attempts.
+        node, is not ready, or its answer was lost. LeaveLimit bounds all attempts.
         """
         answer, error = response.message, response.error
         if answer is not None:

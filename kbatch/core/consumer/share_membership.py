@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from kbatch.core.client.any_node_request import AnyNodeRequest
 from kbatch.core.client.backoff import NEVER_NS, NS_PER_MS
 from kbatch.core.client.lasting_faults import LastingFaults
-from kbatch.core.consumer.group_coordinator import GROUP_LANE
+from kbatch.core.consumer.group_coordinator import GROUP_LANE, LeaveLimit
 from kbatch.core.consumer.member_state import HeartbeatOutcome
 from kbatch.core.consumer.membership import REMOVED, HeartbeatClock, assigned
 from kbatch.errors import ErrorCode, KafkaError, ProtocolError
@@ -86,7 +86,7 @@ class ShareMembership:
         self._epoch = JOINS
         self._is_in_group = False  # as far as is known, from the first heartbeat on
         self._must_leave = False
-        self._leave_until_ns = NEVER_NS
+        self._leave_limit = LeaveLimit(config, 0)
         self._is_stale = False
         self._polled_ns = 0
         self._pending = AnyNodeRequest(GROUP_LANE)
@@ -118,7 +118,7 @@ class ShareMembership:
 
     def _begin_leave(self, now_ns: int) -> None:
         self._must_leave |= self._is_in_group
-        self._leave_until_ns = now_ns + self._config.request_timeout_ms * NS_PER_MS
+        self._leave_limit = LeaveLimit(self._config, now_ns)
         self._quit()
 
     def note_poll(self, now_ns: int) -> None:
@@ -245,7 +245,7 @@ class ShareMembership:
     # The end
 
     def _send_leave(self, now_ns: int) -> None:
-        """Let the coordinator know of the end, for request.timeout.ms; not if it cannot be found."""
+        """Let the coordinator know of the end, within the limit."""
         sent = self._coordinator.send(
             self._pending,
             messages.ShareGroupHeartbeatRequest,
@@ -257,10 +257,11 @@ class ShareMembership:
         )
         if sent:
             self._metrics.heartbeat_sent(now_ns)
-        if sent or self._coordinator.is_failing or now_ns >= self._leave_until_ns:
+        if sent or self._leave_limit.is_over(self._coordinator, now_ns):
             self._must_leave = False
         else:
-            self.deadline_ns = min(self.deadline_ns, self._pending.deadline_ns, self._leave_until_ns)
+            limit_ns = self._leave_limit.deadline_ns(now_ns)
+            self.deadline_ns = min(self.deadline_ns, self._pending.deadline_ns, limit_ns)
 
     def _take_leave(self, pending: AnyNodeRequest, sent_ns: int, response: Response) -> None:
         self._metrics.heartbeat_answered(sent_ns, response.now_ns)

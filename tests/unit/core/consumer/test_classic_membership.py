@@ -795,6 +795,16 @@ def test_leave_that_is_always_refused_ends_within_request_timeout() -> None:
     assert len(group.first.requests("LeaveGroup")) < 30
 
 
+def test_leaving_is_not_held_up_by_a_missing_coordinator() -> None:
+    group = group_of(1)
+    group.first.unreachable = {0}
+    group.first.cut()
+    group.advance(2000)
+    call = leave(group, group.first)
+    group.live(4000)
+    assert call.is_done
+
+
 def test_member_is_out_although_the_coordinator_is_silent() -> None:
     group = group_of(1, request_timeout_ms=5_000)
     group.first.faults.delay("LeaveGroup", 60)
