@@ -1,5 +1,6 @@
 """Fixtures that several folders share."""
 
+import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -77,6 +78,15 @@ def run(request: pytest.FixtureRequest) -> Runner:
     """Return a function that runs a program on one of the loops."""
     runner: Runner = loops_of(request.param).run
     return runner
+
+
+@pytest.fixture(autouse=True)
+def levels() -> Iterator[None]:
+    """Restore the level of clients' lines, which a command sets for its process."""
+    logger = logging.getLogger("kbatch.core.client")
+    level = logger.level
+    yield
+    logger.setLevel(level)
 
 
 @pytest.fixture(scope="session")
