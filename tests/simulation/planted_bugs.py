@@ -675,18 +675,18 @@ of a world that detects it, and the message of that world.
 
 ## Worlds
 
-The producer that users run, an application that calls it, a network and the embedded broker's core run in
-one thread and in virtual time; a seed replays exactly. The network drives the engine by the code of the
-sender's thread (EngineRounds), with connections of its own. Connections break at any byte, requests arrive
-twice, answers are late, lost or errors, leaders move, brokers restart and forget, the wall clock steps.
-Topics are made again, with fewer partitions or more, with topic ids or, by brokers of old, without. Nodes
-lack Produce or InitProducerId for a while after a restart. Leaders die, and logs are cut where the next
-leader's copy ends: at the high watermark, or below it in an unclean election. Some applications send tables
-and encoded batches between their records. Some brokers want a login, and end sessions that are not renewed;
-some tokens do not come, or are refused. In every other world the sender has a lane. Every third world, from
-2 on, runs transactions. Applications crash, close, repeat calls that timed out, and are declared dead but
-continue. Coordinators move, refuse and stay silent. Transactions exceed `transaction.timeout.ms`;
-`transaction.version` changes.
+The producer that users run, an application that calls it, a network and the embedded broker's core run in one
+thread and in virtual time; a seed replays exactly. The network drives the engine by the code of the sender's
+thread (EngineRounds), with connections of its own. Connections break at any byte, requests arrive twice,
+answers are late, lost or errors, leaders move, brokers restart and forget, the wall clock steps. Topics are
+made again, with fewer partitions or more, with topic ids or, by brokers of old, without. Another cluster gets
+the addresses, with topics of the same names. Nodes lack Produce or InitProducerId for a while after a
+restart. Leaders die, and logs are cut where the next leader's copy ends: at the high watermark, or below it
+in an unclean election. Some applications send tables and encoded batches between their records. Some brokers
+want a login, and end sessions that are not renewed; some tokens do not come, or are refused. In every other
+world the sender has a lane. Every third world, from 2 on, runs transactions. Applications crash, close,
+repeat calls that timed out, and are declared dead but continue. Coordinators move, refuse and stay silent.
+Transactions exceed `transaction.timeout.ms`; `transaction.version` changes.
 
 Then all is healed, and these must be true:
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -347,6 +347,14 @@ class SimulatedCluster:
             configs["message.timestamp.type"] = "LogAppendTime"
         self.state.cluster.create_topic(name, count, configs=configs)
         self._names[self.state.cluster.topics[name].topic_id] = name
+
+    def begin_again(self, counts: Mapping[str, int]) -> None:
+        """Be another cluster, with new topics of these names."""
+        for name in counts:
+            self.delete_topic(name)
+        self.state.cluster.cluster_id = f"cluster-{len(self.archives)}"
+        for name, count in counts.items():
+            self.create_topic(name, count)
 
     def _archive_of(self, name: str) -> Archive:
         topic = self.state.cluster.topics[name]

@@ -397,6 +397,15 @@ class WorldFaults:
 
         self._for_a_while(self._random.choice((1, 300, 1500)), create)
 
+    def _replace_cluster(self) -> None:
+        cluster = self.world.cluster
+        topics = [each for each in cluster.state.cluster.topics.values() if not each.is_internal]
+        counts = {each.name: self._random.randrange(1, 5) for each in topics}
+        self.world.trace("!! another cluster has the addresses, with %s", counts)
+        for node in cluster.state.cluster.nodes:
+            cluster.break_connections(node.node_id, is_down=True)
+        cluster.begin_again(counts)
+
     def _half_start(self) -> None:
         cluster = self.world.cluster
         nodes = cluster.state.cluster.nodes
@@ -499,6 +508,7 @@ HAPPENINGS: dict[str, Callable[[WorldFaults], None]] = {
     "grow": WorldFaults._grow,
     "recreate": WorldFaults._recreate,
     "remake": WorldFaults._remake,
+    "replace_cluster": WorldFaults._replace_cluster,
     "half_start": WorldFaults._half_start,
     "hide": WorldFaults._hide,
     "shrink": WorldFaults._shrink,

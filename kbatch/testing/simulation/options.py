@@ -109,6 +109,8 @@ class ClusterFaults:
         A topic gets one more partition; is deleted and created again; is unknown to the cluster for a while.
     remake : float
         A topic is deleted and created again with another number of partitions, often fewer.
+    replace_cluster : float
+        Another cluster has the addresses, with topics of the same names and other numbers of partitions.
     half_start : float
         A node restarts, and its ApiVersions lack Produce or InitProducerId for a while.
     shrink : float
@@ -142,6 +144,7 @@ class ClusterFaults:
     elect_unclean: float = 0.0
     remake: float = 0.0
     half_start: float = 0.0
+    replace_cluster: float = 0.0
 
     @classmethod
     def draw(cls, draw: Draw) -> ClusterFaults:
@@ -484,6 +487,17 @@ def with_remade_topics(options: WorldOptions) -> WorldOptions:
 
 
 _AnyOptions = TypeVar("_AnyOptions", bound=WorldOptions)
+
+
+def with_other_clusters(options: WorldOptions) -> WorldOptions:
+    """Return the same world, or one whose cluster is replaced by others, with topic ids or without."""
+    draw = Draw(random.Random(f"other clusters 128 {options.seed}"))
+    if draw.of(*range(12)):
+        return options
+    cluster = replace(options.cluster, metadata_version=draw.of(None, 9, 8))
+    faults = replace(options.cluster_faults, replace_cluster=draw.of(0.5, 1.0, 3.0), hide=0.0)
+    settings = options.settings | {"delivery.timeout.ms": options.settings["request.timeout.ms"] + 21_000}
+    return _lasting(replace(options, cluster=cluster, cluster_faults=faults, settings=settings), draw)
 
 
 def with_half_started_nodes(options: _AnyOptions) -> _AnyOptions:

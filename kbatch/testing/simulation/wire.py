@@ -394,7 +394,7 @@ class Wire:
                 self._refused_ns[batch.numbers[0]] = self._world.schedule.now_ns
             if code and row_of(code).possibly_persisted and code not in GONE:
                 self._note_ambiguous(batch)
-            elif code in NOT_APPENDED and self.ambiguous.isdisjoint(batch.numbers):
+            elif code in NOT_APPENDED and not self._may_be_in(batch):
                 # it may be split (its first part keeps the sequence), or be renumbered in a transaction
                 self._bytes.pop((batch.topic, batch.partition, batch.key), None)
 
@@ -416,6 +416,10 @@ class Wire:
             self._in_flight[batch.topic_partition].remove(connection.node_id)
             if ambiguous:
                 self._note_ambiguous(batch)
+
+    def _may_be_in(self, batch: SentBatch) -> bool:
+        """True if an earlier attempt may be in the log; not in one of a topic that was made anew since."""
+        return any(self._ambiguous_in.get(number) == batch.topic_id for number in batch.numbers)
 
     def _note_ambiguous(self, batch: SentBatch) -> None:
         self.ambiguous.update(batch.numbers)

@@ -15,6 +15,7 @@ from kbatch.testing.simulation.options import (
     described,
     with_failing_leaders,
     with_half_started_nodes,
+    with_other_clusters,
     with_remade_topics,
 )
 from kbatch.testing.simulation.table_options import with_tables
@@ -51,7 +52,7 @@ def simulate(seed: int, *, verbose: bool = False) -> World | TransactionalWorld:
     options = with_logins(
         TransactionalOptions.of(options)
         if is_transactional(seed)
-        else with_remade_topics(with_tables(with_failing_leaders(options)))
+        else with_other_clusters(with_remade_topics(with_tables(with_failing_leaders(options))))
     )
     options = with_half_started_nodes(options)
     return _live(options, _described(options), _world, _check, f"--seed {seed}", verbose=verbose)
