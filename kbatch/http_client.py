@@ -15,6 +15,7 @@ from contextlib import suppress
 from urllib.error import HTTPError, URLError
 
 from kbatch.errors.words import shown_without
+from kbatch.unpatched import shut_down
 
 MAX_ANSWER_BYTES = 1 << 20
 MAX_ERROR_BYTES = 1 << 16
@@ -115,7 +116,7 @@ class _Request:
         connected = self._socket
         if connected is not None:
             with suppress(OSError):  # it has ended
-                socket.socket.shutdown(connected, socket.SHUT_RDWR)  # TLS keeps its state, for that thread
+                shut_down(connected)
 
     def _exchange(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> HttpAnswer:
         try:

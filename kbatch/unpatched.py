@@ -34,6 +34,7 @@ __all__ = [
     "real_sleep",
     "real_socket",
     "real_threading",
+    "shut_down",
 ]
 
 
@@ -78,6 +79,13 @@ def real_socket(family: int) -> socket.socket:
     """Return a new TCP socket, whose calls do not switch greenlets."""
     kind: Any = socket.socket if patching_library() is None else _socket.socket
     return kind(family, socket.SOCK_STREAM)  # type: ignore[no-any-return]
+
+
+def shut_down(connected: Any) -> None:
+    """Shut down a socket of any kind, so that a thread that waits for it goes on. OSError if it has ended."""
+    if not isinstance(connected, _socket.socket):  # eventlet's sockets, and gevent's, hold a real one
+        connected = connected.fd if hasattr(connected, "fd") else connected._sock
+    _socket.socket.shutdown(connected, _socket.SHUT_RDWR)  # TLS keeps its state, for that thread
 
 
 def real_names() -> Any:

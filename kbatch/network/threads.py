@@ -134,8 +134,10 @@ class ThreadNetwork(EngineDriver):
             self._fail(error)
         finally:
             self._has_ended = True
-            self._release()
-            self._end()
+            try:
+                self._release()
+            finally:
+                self._end()
 
     def _round(self, wait_ns: int) -> int:
         """Wait up to `wait_ns`, do a round, and return how long the next one may wait."""

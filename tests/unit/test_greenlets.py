@@ -80,6 +80,21 @@ async def main():
 asyncio.run(main())
 print("works")
 """
+CLOSED_AT_LOGIN = """
+import json, socket, sys
+import kbatch
+
+silent = socket.create_server(("127.0.0.1", 0))
+settings = json.loads(sys.argv[1])
+settings["sasl.oauthbearer.token.endpoint.url"] = f"http://127.0.0.1:{silent.getsockname()[1]}/"
+producer = kbatch.Producer(settings)
+producer.try_send("t", b"")
+connection, _ = silent.accept()
+assert connection.recv(1)
+producer.close()
+assert producer._runtime.network._is_over
+print("works")
+"""
 REFUSED = """
 import sys
 import kbatch
@@ -122,9 +137,17 @@ def test_client_of_a_program_that_is_patched_later_works(patch: str) -> None:
 @pytest.mark.parametrize("patch", ["gevent", "eventlet"])
 def test_asyncio_over_tls_with_a_token_works_in_a_patched_program(patch: str) -> None:
     pytest.importorskip(patch)
-    listener = Listener("SASL_SSL", "OAUTHBEARER")
+    listener = Listener("SASL_SSL", ("OAUTHBEARER",))
     with Broker({"t": 1}, listeners=[listener], users={"user": "secret"}) as broker:
         check(PATCHES[patch] + ON_A_LOOP, json.dumps(broker.client_settings()))
+
+
+@pytest.mark.parametrize("patch", PATCHES)
+def test_close_during_a_request_for_a_token(patch: str) -> None:
+    pytest.importorskip(patch.split()[0])
+    listener = Listener("SASL_PLAINTEXT", ("OAUTHBEARER",))
+    with Broker({"t": 1}, listeners=[listener], users={"user": "secret"}) as broker:
+        check(PATCHES[patch] + CLOSED_AT_LOGIN, json.dumps(broker.client_settings()))
 
 
 def test_asyncio_without_working_threads_is_refused() -> None:
