@@ -12,7 +12,7 @@
 #define KB_NO_RECORD ((int64_t)1 << 62)
 /* Before any clock: the leader may have no state of the producer. */
 #define KB_UNKNOWN_NS (-((int64_t)1 << 62))
-/* The node of a batch whose request went to a former leader. */
+/* The node of a batch whose request went to a former leader, or to that of a former topic. */
 enum { KB_FORMER_LEADER = -2 };
 
 /* A producer id and its epoch; -1 and -1 are none. */
@@ -248,8 +248,10 @@ static inline void kb_begin_leader(kb_sequences *sequences, int32_t leader, int3
 /* Note that the topic was recreated: brokers know nothing of the producer, and earlier batches are gone. */
 static inline void kb_begin_topic(kb_sequences *sequences) {
     sequences->known_ns = KB_UNKNOWN_NS;
-    for (kb_in_flight *each = sequences->first; each; each = each->next)
+    for (kb_in_flight *each = sequences->first; each; each = each->next) {
+        each->node_id = KB_FORMER_LEADER; /* an answer that is to come is of the topic before */
         each->is_ambiguous = each->is_proved = false;
+    }
 }
 
 #endif

@@ -58,9 +58,3 @@ def a_leader_epoch_is_never_given_up(original: Any) -> Any:
 def partitions_that_are_gone_are_awaited(original: Any) -> Any:
     """Java, librdkafka: records of partitions that a topic lost wait for delivery.timeout.ms."""
     return lambda self, topics, now_ns: None
-
-
-@plants(cluster.Cluster, "_begin_cluster")
-def another_cluster_is_the_same(original: Any) -> Any:
-    """Leaders and leader epochs of a cluster are believed although another one has its addresses."""
-    return lambda self, now_ns: None

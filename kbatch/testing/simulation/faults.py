@@ -404,6 +404,7 @@ class WorldFaults:
         self.world.trace("!! another cluster has the addresses, with %s", counts)
         for node in cluster.state.cluster.nodes:
             cluster.break_connections(node.node_id, is_down=True)
+        self._topics_seen.clear()
         cluster.begin_again(counts)
 
     def _half_start(self) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from kbatch._native.send.in_flight import Identity, PartitionState
+from tests.support.accumulating import accumulator, one, put
 
 NOW_NS = 1_000_000
 OLDEST_NS = 900_000  # what was known then is known no more
@@ -31,3 +34,20 @@ def test_a_topic_made_anew_ends_what_is_known() -> None:
     for topic_id, is_known in ((b"a" * 16, True), (b"a" * 16, True), (b"b" * 16, False)):
         state.begin_topic(topic_id)
         assert state.is_known_since(OLDEST_NS) == is_known
+
+
+@pytest.mark.parametrize("begins", ["leader", "topic"])
+def test_answer_of_a_former_leader_or_topic_makes_nothing_known(begins: str) -> None:
+    """The leader is in the same epoch in the new topic, as if it had answered."""
+    state = known_state()
+    state.begin_topic(b"a" * 16)
+    records = accumulator(2)
+    put(records, b"value", partition=0)
+    entry = state.add(one(records), NOW_NS)
+    entry.node_id = 1
+    if begins == "topic":
+        state.begin_topic(b"b" * 16)
+    else:
+        state.begin_leader(1, 1)
+    state.acknowledge(entry, OLDEST_NS)
+    assert not state.is_known_since(OLDEST_NS)
