@@ -8,7 +8,6 @@ any time, and half of the time the usual next one.
 
 from __future__ import annotations
 
-import gzip
 import random
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -212,11 +211,9 @@ class Persona:
         is_idempotent = rng.random() < 0.8
         keys = (b"k",) if self._topic == "compacted" else (b"k", None)
         rows = [(rng.choice(keys), rng.randbytes(rng.randrange(40)), (), now_ms) for _ in range(count)]
-        compression = rng.choice((*["none"] * 5, *plain.CODECS))
         return plain.encode(
             rows,
-            compression=compression,
-            compressor=_gzip if compression == "gzip" else None,
+            compression=rng.choice((*["none"] * 5, *plain.CODECS)),
             producer_id=self.producer_id if is_idempotent else -1,
             producer_epoch=self.producer_epoch if is_idempotent else -1,
             base_sequence=sequence if is_idempotent and self.producer_id >= 0 else -1,
@@ -250,11 +247,6 @@ class Persona:
         if self.generation_id < 0:
             return (messages.JoinGroupRequest, messages.ProduceRequest, messages.EndTxnRequest)
         return FOLLOWERS.get(self.last_request, ())
-
-
-def _gzip(data: bytes) -> bytes:
-    """Compress by gzip, without the time of day."""
-    return gzip.compress(data, mtime=0)
 
 
 def error_codes(value: Struct) -> Iterator[int]:

@@ -53,9 +53,11 @@ def _gzip(data: bytes, rng: random.Random) -> bytes:
     half = len(data) // 2
     match rng.randrange(8):
         case 0:
-            return gzip.compress(data[:half]) + gzip.compress(data[half:])
+            return gzip.compress(data[:half], mtime=0) + gzip.compress(data[half:], mtime=0)
         case 1:
-            return member + rng.choice((b"\0", bytes(64), b"\x1f", b"\x1f\x8b", gzip.compress(b""), member))
+            return member + rng.choice(
+                (b"\0", bytes(64), b"\x1f", b"\x1f\x8b", gzip.compress(b"", mtime=0), member)
+            )
         case 2:
             return member[:-8] + struct.pack("<II", zlib.crc32(data), rng.choice(EVIL_SIZES))
         case 3:
@@ -76,7 +78,7 @@ def _gzip(data: bytes, rng: random.Random) -> bytes:
             block = struct.pack("<BHH", rng.choice((0, 1)), length, complement) + data
             return member[:10] + block + struct.pack("<II", zlib.crc32(data), len(data))
         case _:
-            return gzip.compress(b"") * rng.choice((1, 2, 100)) + member
+            return gzip.compress(b"", mtime=0) * rng.choice((1, 2, 100)) + member
 
 
 # snappy: blocks in snappy-java's framing; a block begins with its uncompressed length

@@ -213,7 +213,8 @@ def _decode_header(body: _Cursor) -> tuple[str, bytes | None]:
 
 def compress(data: bytes, codec: str, level: int | None = None) -> bytes:
     if codec == "gzip":
-        return gzip.compress(data, 6 if level is None else level)
+        # without the time of day: what is encoded from a seed is the same each time
+        return gzip.compress(data, 6 if level is None else level, mtime=0)
     if codec == "snappy":
         return _snappy_compress(data)
     if codec == "lz4":
