@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from kbatch.core.client.cluster import FIRST_VERSION_WITH_EPOCHS, REMEMBERED_NS, ClusterSnapshot
+from kbatch.core.client.cluster import FIRST_VERSION_WITH_EPOCHS, GIVING_UP, REMEMBERED_NS, ClusterSnapshot
 from kbatch.errors import KafkaError
 from kbatch.testing.simulation.application import Application, SentRecord
 from kbatch.testing.simulation.options import WorldOptions
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 WATCH_NS = 50 * MS
 CALM_MS = 3000  # after the faults, for back-offs to end
-PROBE_ROUNDS = 3
+# Each brings at least one answer with metadata, and a leader of a higher epoch is given up after some.
+PROBE_ROUNDS = GIVING_UP + 2
 # With less there may not be time for a new connection.
 PROBED_TIMEOUT_MS = 3000
 
