@@ -254,6 +254,15 @@ LAYERS = (
         7,
         "testing/broker/",
         "the embedded broker; imports nothing of the producer",
+        {
+            "core broker_state server broker": "a request in, an answer out, without sockets; what handlers "
+            "share; the sockets; the door",
+            "api": "the handlers of requests, one family of APIs per file",
+            "coordinators groups transactions": "**who coordinates a group or a transaction**, and its "
+            "records in the internal topics",
+            "cluster logs security": "nodes and topics; a partition: its log, producers and checks of "
+            "batches; listeners, logins, ACLs",
+        },
     ),
     Layer(
         8,

@@ -9,22 +9,22 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kbatch.testing.broker.acls import Acls
-    from kbatch.testing.broker.authorizer import AclBinding
     from kbatch.testing.broker.broker import Broker
-    from kbatch.testing.broker.certificates import TlsFiles
     from kbatch.testing.broker.core import ReceivedRequest
-    from kbatch.testing.broker.listeners import Listener
+    from kbatch.testing.broker.security.acls import Acls
+    from kbatch.testing.broker.security.authorizer import AclBinding
+    from kbatch.testing.broker.security.certificates import TlsFiles
+    from kbatch.testing.broker.security.listeners import Listener
 
 __all__ = ["AclBinding", "Acls", "Broker", "Listener", "ReceivedRequest", "TlsFiles"]
 
 _MODULES = {
-    "AclBinding": "broker.authorizer",
-    "Acls": "broker.acls",
+    "AclBinding": "broker.security.authorizer",
+    "Acls": "broker.security.acls",
     "Broker": "broker.broker",
-    "Listener": "broker.listeners",
+    "Listener": "broker.security.listeners",
     "ReceivedRequest": "broker.core",
-    "TlsFiles": "broker.certificates",
+    "TlsFiles": "broker.security.certificates",
 }
 
 

@@ -9,9 +9,9 @@ import kbatch
 from kbatch.errors import ErrorCode
 from kbatch.protocol import messages
 from kbatch.protocol.structs import Message
+from kbatch.testing.broker.broker_state import BrokerState
 from kbatch.testing.broker.cluster import ClusterPartition
-from kbatch.testing.broker.producer_state import EXPIRATION_MS, ProducerDescription, ProducerStateTable
-from kbatch.testing.broker.state import BrokerState
+from kbatch.testing.broker.logs.producer_state import EXPIRATION_MS, ProducerDescription, ProducerStateTable
 from tests.oracle import plain
 
 READ_COMMITTED = 1

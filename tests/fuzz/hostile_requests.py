@@ -27,9 +27,9 @@ from typing import Any
 from kbatch.protocol import codec, messages
 from kbatch.protocol.structs import Message
 from kbatch.testing.broker.broker_error import BrokerError
+from kbatch.testing.broker.broker_state import BrokerState, Connection
 from kbatch.testing.broker.core import BrokerCore, Reply
 from kbatch.testing.broker.options import Options
-from kbatch.testing.broker.state import BrokerState, Connection
 from tests.fuzz import broker_invariants, campaign, hostile_connections, request_mutator
 from tests.fuzz.campaign import Tally
 from tests.fuzz.request_judge import Expected, answer, expected, is_spared

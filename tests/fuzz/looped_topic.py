@@ -12,7 +12,7 @@ import pyarrow as pa
 
 import kbatch
 from kbatch.testing import Broker
-from kbatch.testing.broker.log import PartitionLog
+from kbatch.testing.broker.logs.partition_log import PartitionLog
 from tests.oracle import plain
 
 TOPIC = "looped"

@@ -88,7 +88,7 @@ CLIENT_SOURCES = (
     *PROTOCOL_SOURCES,
 )
 SIMULATION_SOURCES = ("kbatch/testing/simulation/*.py", "tests/simulation/*.py")
-BROKER_SOURCES = ("kbatch/testing/*.py", "kbatch/testing/broker/*.py", *PROTOCOL_SOURCES)
+BROKER_SOURCES = ("kbatch/testing/*.py", "kbatch/testing/broker/**/*.py", *PROTOCOL_SOURCES)
 PRODUCER_SOURCES = (*CODEC_SOURCES, *BROKER_SOURCES, *CLIENT_SOURCES)
 READER_SOURCES = (
     *PRODUCER_SOURCES,

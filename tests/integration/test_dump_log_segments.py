@@ -13,7 +13,7 @@ from kbatch import SegmentWriter
 from tests.integration.dump_log_segments import Verdict, dump, judge
 from tests.oracle import plain
 from tests.oracle.java_programs import JavaMissingError, jars
-from tests.unit.testing.broker.test_partition import Play, Step, opened
+from tests.unit.testing.broker.logs.test_partition import Play, Step, opened
 
 pytestmark = pytest.mark.java
 INT32_MAX = 2**31 - 1

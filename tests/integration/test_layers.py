@@ -60,7 +60,7 @@ def test_layers_and_their_parts_are_there() -> None:
     for layer in LAYERS:
         folder = ROOT / layer.where if layer.level == 0 else ROOT / "kbatch" / layer.where
         assert folder.is_dir() or folder.with_suffix(".py").is_file(), layer.where
-        files = [path.name for path in folder.glob("*.*")]
+        files = [path.name for path in folder.glob("*")]
         names = set(files) if layer.level == 0 else {name.partition(".")[0] for name in files}
         assert {name for part in layer.parts for name in part.split()} <= names, layer.where
 

@@ -10,11 +10,11 @@ from typing import Any
 from kbatch.errors import ErrorCode
 from kbatch.protocol import codec, messages
 from kbatch.protocol.structs import Message, Struct
-from kbatch.testing.broker.acls import Acls
-from kbatch.testing.broker.authorizer import AclBinding
+from kbatch.testing.broker.broker_state import BrokerState, Connection
 from kbatch.testing.broker.core import BrokerCore, Reply
 from kbatch.testing.broker.options import Options
-from kbatch.testing.broker.state import BrokerState, Connection
+from kbatch.testing.broker.security.acls import Acls
+from kbatch.testing.broker.security.authorizer import AclBinding
 from tests.oracle import plain
 
 START_MS = 1_700_000_000_000

@@ -11,7 +11,7 @@ import pytest
 import kbatch
 from kbatch import TopicPartition
 from kbatch.testing import Broker
-from kbatch.testing.broker.partition import Partition
+from kbatch.testing.broker.logs.partition import Partition
 from tests.support.patience import HANG_MS
 from tests.support.shells import new_consumer
 from tests.support.topics import FIRST_MS

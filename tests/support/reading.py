@@ -22,7 +22,7 @@ from kbatch.errors import KafkaError, NetworkError
 from kbatch.metrics import CONSUMER_METRICS, MetricsRegistry
 from kbatch.protocol import messages
 from kbatch.records import TopicPartition
-from kbatch.testing.broker.state import Connection
+from kbatch.testing.broker.broker_state import Connection
 from tests.support.broker_core import START_MS, TOPIC, VirtualBroker
 
 MS = 1_000_000

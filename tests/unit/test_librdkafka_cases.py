@@ -15,7 +15,7 @@ from kbatch import DeliveryError, KafkaError, Producer
 from kbatch.errors import InvalidRecordError, KafkaTimeoutError, OutOfOrderSequenceError
 from kbatch.protocol import codec, messages
 from kbatch.testing import Broker
-from kbatch.testing.broker.state import Connection
+from kbatch.testing.broker.broker_state import Connection
 from tests.support.producing import SECONDS, TOPIC, producing, requests_seen, until, values
 
 pytestmark = pytest.mark.usefixtures("shell")

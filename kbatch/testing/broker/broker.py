@@ -18,25 +18,25 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from kbatch._native.codec.record import Record
 from kbatch._native.codec.record_batch import RecordBatch
 from kbatch.errors import IllegalStateError
-from kbatch.testing.broker.acls import Acls, check_names
-from kbatch.testing.broker.authorizer import AclBinding
 from kbatch.testing.broker.broker_error import BrokerError
-from kbatch.testing.broker.certificates import BrokerTls, PemPair, TlsFiles
-from kbatch.testing.broker.client_settings import Login, settings_of, tls_settings
+from kbatch.testing.broker.broker_state import BrokerState
 from kbatch.testing.broker.core import BrokerCore, ReceivedRequest
 from kbatch.testing.broker.directory_lock import locked
 from kbatch.testing.broker.faults import Faults, Interceptor, request_class
-from kbatch.testing.broker.listeners import Listener
-from kbatch.testing.broker.oauth import TokenIssuer
 from kbatch.testing.broker.options import Options
+from kbatch.testing.broker.security.acls import Acls, check_names
+from kbatch.testing.broker.security.authorizer import AclBinding
+from kbatch.testing.broker.security.certificates import BrokerTls, PemPair, TlsFiles
+from kbatch.testing.broker.security.client_settings import Login, settings_of, tls_settings
+from kbatch.testing.broker.security.listeners import Listener
+from kbatch.testing.broker.security.oauth import TokenIssuer
 from kbatch.testing.broker.server import NOT_RUNNING, Server
-from kbatch.testing.broker.state import BrokerState
 
 if TYPE_CHECKING:
     from _typeshed import StrPath
 
     from kbatch.testing.broker.cluster import ClusterPartition, Topic
-    from kbatch.testing.broker.producer_state import ProducerDescription
+    from kbatch.testing.broker.logs.producer_state import ProducerDescription
 
 T = TypeVar("T")
 ListenerLike = Listener | str | tuple[str, Iterable[str]] | Mapping[str, Any]

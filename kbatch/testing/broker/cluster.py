@@ -21,8 +21,8 @@ from kbatch.codec.segments import check_topic, sync_directory
 from kbatch.errors import ErrorCode
 from kbatch.protocol.structs import Message
 from kbatch.testing.broker.broker_error import BrokerError
-from kbatch.testing.broker.partition import Partition
-from kbatch.testing.broker.topic_config import TopicConfig
+from kbatch.testing.broker.logs.partition import Partition
+from kbatch.testing.broker.logs.topic_config import TopicConfig
 
 NO_LEADER = -1
 MAX_PARTITIONS = 10_000  # limit of one request (ReplicationControlManager.MAX_PARTITIONS_PER_BATCH)

@@ -19,18 +19,21 @@ from kbatch._native.codec.record import Record as KafkaRecord
 from kbatch.errors import ErrorCode
 from kbatch.testing.broker.broker_error import BrokerError
 from kbatch.testing.broker.cluster import INTERNAL_TOPICS, NO_LEADER, Cluster, ClusterPartition, Topic
-from kbatch.testing.broker.consumer_group import ConsumerGroup
-from kbatch.testing.broker.consumer_group_coordinator import ConsumerGroupCoordinator, ConsumerGroupSettings
 from kbatch.testing.broker.coordinator_records import Record, coordinator_partition, key_partition
-from kbatch.testing.broker.group_state import GroupCoordinator
-from kbatch.testing.broker.offsets import OffsetStore
-from kbatch.testing.broker.producer_ids import ProducerIdBlocks
-from kbatch.testing.broker.producer_state import EndTransactionMarker
-from kbatch.testing.broker.transaction_state import OFFSETS_TOPIC, TransactionCoordinator
+from kbatch.testing.broker.groups.consumer_group import ConsumerGroup
+from kbatch.testing.broker.groups.consumer_group_coordinator import (
+    ConsumerGroupCoordinator,
+    ConsumerGroupSettings,
+)
+from kbatch.testing.broker.groups.group_coordinator import GroupCoordinator
+from kbatch.testing.broker.groups.offset_store import OffsetStore
+from kbatch.testing.broker.logs.producer_state import EndTransactionMarker
+from kbatch.testing.broker.transactions.producer_ids import ProducerIdBlocks
+from kbatch.testing.broker.transactions.transaction_coordinator import OFFSETS_TOPIC, TransactionCoordinator
 
 if TYPE_CHECKING:
     from kbatch.testing.broker.options import Options
-    from kbatch.testing.broker.transaction_metadata import TopicPartition
+    from kbatch.testing.broker.transactions.transaction_metadata import TopicPartition
 
 TRANSACTIONS_TOPIC = "__transaction_state"
 PRODUCER_IDS_FILE = "producer_ids.json"

@@ -19,23 +19,23 @@ from typing import Any
 from kbatch.errors import ErrorCode, ProtocolError, UnsupportedVersionError
 from kbatch.protocol import codec, messages
 from kbatch.protocol.structs import Message
-from kbatch.testing.broker import (
+from kbatch.testing.broker.api import (
     access,
-    admin,
     configs,
     fetch,
-    group,
-    group_offsets,
+    groups,
     metadata,
+    offsets,
     produce,
-    security,
+    sasl,
     telemetry,
-    transaction,
+    topics,
+    transactions,
 )
+from kbatch.testing.broker.api.sasl import Admission
 from kbatch.testing.broker.broker_error import BrokerError
+from kbatch.testing.broker.broker_state import BrokerState, Connection, Context, Delayed
 from kbatch.testing.broker.faults import Faults
-from kbatch.testing.broker.security import Admission
-from kbatch.testing.broker.state import BrokerState, Connection, Context, Delayed
 
 logger = logging.getLogger(__name__)
 
@@ -45,16 +45,16 @@ HANDLERS: dict[type, Handler] = {
     kind: handler
     for family in (
         access,
-        admin,
         configs,
         fetch,
-        group,
-        group_offsets,
+        groups,
         metadata,
+        offsets,
         produce,
-        security,
+        sasl,
         telemetry,
-        transaction,
+        topics,
+        transactions,
     )
     for kind, handler in family.HANDLERS.items()
 }
@@ -169,7 +169,7 @@ class BrokerCore:
 
     def _handle(self, request: codec.Request, connection: Connection, reply: Reply) -> None:
         kind = type(request.message)
-        admission = security.admit(self.state, connection, kind)
+        admission = sasl.admit(self.state, connection, kind)
         if self.faults.drops("before", kind) or admission is Admission.CLOSE:
             reply.close()
             return

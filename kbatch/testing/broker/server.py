@@ -19,10 +19,10 @@ from functools import partial
 from typing import Any, TypeVar
 
 from kbatch.errors import IllegalStateError
-from kbatch.testing.broker.certificates import principal_of
+from kbatch.testing.broker.broker_state import Connection
 from kbatch.testing.broker.core import BrokerCore, Reply
-from kbatch.testing.broker.state import Connection
-from kbatch.testing.broker.token_endpoint import TokenEndpoint
+from kbatch.testing.broker.security.certificates import principal_of
+from kbatch.testing.broker.security.token_endpoint import TokenEndpoint
 
 T = TypeVar("T")
 MAX_REQUEST_BYTES = 100 << 20  # socket.request.max.bytes

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from kbatch._native.codec.record_batch import RecordBatch, decode
 from kbatch.protocol import codec
+from kbatch.testing.broker.broker_state import BrokerState, Connection
 from kbatch.testing.broker.core import BrokerCore, Reply
-from kbatch.testing.broker.listeners import Listener
 from kbatch.testing.broker.options import Options
-from kbatch.testing.broker.state import BrokerState, Connection
+from kbatch.testing.broker.security.listeners import Listener
 from kbatch.testing.simulation.login_options import PASSWORD, USER
 from kbatch.testing.simulation.network import BROKEN_NET, Link, addresses_of, whole_frames
 from kbatch.testing.simulation.schedule import MS, WALL_MS, ScheduledAction

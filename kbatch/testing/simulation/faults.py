@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from kbatch.errors import ErrorCode
 from kbatch.protocol import messages
-from kbatch.testing.broker.topic_config import TopicConfig
+from kbatch.testing.broker.logs.topic_config import TopicConfig
 from kbatch.testing.simulation.fate import NAMES, Fate
 from kbatch.testing.simulation.network import Link
 from kbatch.testing.simulation.schedule import MS, SECOND, WALL_MS
@@ -24,7 +24,7 @@ from kbatch.testing.simulation.trace import Violation
 
 if TYPE_CHECKING:
     from kbatch.protocol.structs import Message
-    from kbatch.testing.broker.partition import Partition
+    from kbatch.testing.broker.logs.partition import Partition
     from kbatch.testing.simulation.cluster import Ground
 
 PRODUCE = messages.ProduceRequest.api_key

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from kbatch.protocol import messages
 from kbatch.records import NO_TOPIC_ID, TopicPartition
-from kbatch.testing.broker.consumer_group import ConsumerGroup
-from kbatch.testing.broker.group_members import Group
+from kbatch.testing.broker.groups.classic_group import Group
+from kbatch.testing.broker.groups.consumer_group import ConsumerGroup
 from kbatch.testing.simulation.cluster import Ground, SimulatedCluster
 
 if TYPE_CHECKING:
+    from kbatch.testing.broker.broker_state import BrokerState, Connection
     from kbatch.testing.broker.cluster import ClusterPartition
     from kbatch.testing.broker.coordinators import Coordinators
-    from kbatch.testing.broker.partition import Appended
-    from kbatch.testing.broker.state import BrokerState, Connection
-    from kbatch.testing.broker.validation import ProducedBatch
+    from kbatch.testing.broker.logs.partition import Appended
+    from kbatch.testing.broker.logs.validation import ProducedBatch
     from kbatch.testing.simulation.group_ledger import GroupLedger
 
 GROUP = "readers"

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from kbatch.errors import ErrorCode
 from kbatch.protocol import codec, messages
-from kbatch.testing.broker.group_members import Group
-from kbatch.testing.broker.state import Connection
+from kbatch.testing.broker.broker_state import Connection
+from kbatch.testing.broker.groups.classic_group import Group
 from kbatch.testing.simulation.fate import NAMES, Fate
 from kbatch.testing.simulation.faults import API_VERSIONS, METADATA, METADATA_ERRORS, WorldFaults
 from kbatch.testing.simulation.group_cluster import GROUP

@@ -15,14 +15,14 @@ from kbatch._native.codec.batch_writer import encode
 from kbatch.records import TopicPartition
 from kbatch.testing.broker.broker_error import BrokerError
 from kbatch.testing.broker.cluster import NO_LEADER
-from kbatch.testing.broker.validation import read_produced
+from kbatch.testing.broker.logs.validation import read_produced
 from kbatch.testing.simulation.group_ledger import WrittenTransaction
 from kbatch.testing.simulation.schedule import MS
 from kbatch.waiting.virtual import sleep
 
 if TYPE_CHECKING:
+    from kbatch.testing.broker.broker_state import BrokerState
     from kbatch.testing.broker.cluster import ClusterPartition
-    from kbatch.testing.broker.state import BrokerState
     from kbatch.testing.simulation.group_stage import GroupStage
 
 PRODUCE_VERSION = 11

@@ -17,14 +17,14 @@ from kbatch.protocol import messages
 from kbatch.records import TopicPartition
 from kbatch.testing.broker.coordinator_records import decode_record
 from kbatch.testing.broker.coordinators import TRANSACTIONS_TOPIC
-from kbatch.testing.broker.producer_state import EndTransactionMarker
-from kbatch.testing.broker.transaction_state import OFFSETS_TOPIC
+from kbatch.testing.broker.logs.producer_state import EndTransactionMarker
+from kbatch.testing.broker.transactions.transaction_coordinator import OFFSETS_TOPIC
 from kbatch.testing.simulation.trace import Violation
 from kbatch.testing.simulation.transactional_ledger import Transaction, TransactionOutcome, number_of_offset
 from kbatch.testing.simulation.wire import record_number
 
 if TYPE_CHECKING:
-    from kbatch.testing.broker.partition import Partition
+    from kbatch.testing.broker.logs.partition import Partition
     from kbatch.testing.simulation.transactional_world import TransactionalWorld
 
 LAST_SEQUENCE = 2**31 - 1

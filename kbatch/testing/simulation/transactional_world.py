@@ -11,7 +11,11 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
-from kbatch.testing.broker.transaction_metadata import TransactionMetadata, TransactionState, to_record
+from kbatch.testing.broker.transactions.transaction_metadata import (
+    TransactionMetadata,
+    TransactionState,
+    to_record,
+)
 from kbatch.testing.simulation.cluster import SimulatedCluster
 from kbatch.testing.simulation.schedule import MS, SECOND, WALL_MS
 from kbatch.testing.simulation.trace import Violation

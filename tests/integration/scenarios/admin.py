@@ -4,7 +4,7 @@ import struct
 from typing import Any
 
 from kbatch.protocol import codec, messages
-from kbatch.testing.broker.topic_config import TOPIC_CONFIGS
+from kbatch.testing.broker.logs.topic_config import TOPIC_CONFIGS
 from tests.integration.scenarios.produced_batches import GOOD
 from tests.integration.scenarios.requests import log, produce, produce_request
 from tests.integration.scenarios.wire import Wire, scenario, unknown_topic_id

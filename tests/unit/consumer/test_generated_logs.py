@@ -15,8 +15,8 @@ import pytest
 import kbatch
 from kbatch import TopicPartition, TopicReader
 from kbatch.testing import Broker
-from kbatch.testing.broker.log import FoundOffset
-from kbatch.testing.broker.partition import LATEST, Fetched, Partition
+from kbatch.testing.broker.logs.partition import LATEST, Fetched, Partition
+from kbatch.testing.broker.logs.partition_log import FoundOffset
 from tests.oracle.partition_log import PartitionLog, Seen, random_log
 from tests.support.topics import seen_records, seen_rows
 

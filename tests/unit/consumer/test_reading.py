@@ -25,7 +25,7 @@ from kbatch.errors import (
     UnknownTopicOrPartitionError,
 )
 from kbatch.testing import AclBinding, Broker
-from kbatch.testing.broker.partition import Partition
+from kbatch.testing.broker.logs.partition import Partition
 from tests.support.producing import SECONDS, within
 from tests.support.topics import CODECS, FIRST_MS, Sent, logged, records, rows, send
 

@@ -17,8 +17,8 @@ from kbatch.core.producer.transaction_states import TransactionState
 from kbatch.core.producer.transactions import Transactions
 from kbatch.records import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from kbatch.testing import Broker
+from kbatch.testing.broker.broker_state import Connection
 from kbatch.testing.broker.core import BrokerCore, Reply
-from kbatch.testing.broker.state import Connection
 from tests.support.links import Link
 from tests.support.sending import MS, Sending
 

@@ -28,7 +28,7 @@ from kbatch.errors import (
 from kbatch.metrics import MetricsRegistry
 from kbatch.protocol import codec
 from kbatch.records import TopicPartition
-from kbatch.testing.broker.state import Connection as Session
+from kbatch.testing.broker.broker_state import Connection as Session
 from tests.support.broker_core import GROUP, TOPIC, VirtualBroker
 
 PARTITION = TopicPartition(TOPIC, 0)

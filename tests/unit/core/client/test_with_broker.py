@@ -9,7 +9,7 @@ from kbatch.config import ClientConfig
 from kbatch.core.client.backoff import ExponentialBackoff
 from kbatch.core.client.cluster import Cluster, TopicUse
 from kbatch.errors import ErrorCode
-from kbatch.testing.broker.state import Connection as Session
+from kbatch.testing.broker.broker_state import Connection as Session
 from tests.support.broker_core import TOPIC, VirtualBroker, produce_request
 from tests.support.core_shell import Peer, Shell
 

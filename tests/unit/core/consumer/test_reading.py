@@ -25,7 +25,7 @@ from kbatch.errors import ErrorCode
 from kbatch.metrics import FETCH, MetricName
 from kbatch.protocol import messages
 from kbatch.records import TopicPartition
-from kbatch.testing.broker.partition import Partition
+from kbatch.testing.broker.logs.partition import Partition
 from tests.support.broker_core import START_MS, TOPIC
 from tests.support.reading import FIRST, MS, Reading, done
 

@@ -13,7 +13,7 @@ import pytest
 import kbatch
 from kbatch.errors import AuthenticationError, NetworkError
 from kbatch.testing import Broker, Listener
-from kbatch.testing.broker.certificates import Authority
+from kbatch.testing.broker.security.certificates import Authority
 from kbatch.testing.broker.server import ClientConnection
 from tests.support.producing import SECONDS, TIME_MS, TOPIC, metric, producing, transactional
 

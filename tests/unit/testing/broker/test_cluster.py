@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from kbatch.errors import ErrorCode
 from kbatch.testing.broker.broker_error import BrokerError
 from kbatch.testing.broker.cluster import NO_LEADER, STATE_FILE, Cluster
-from kbatch.testing.broker.partition import Partition
-from kbatch.testing.broker.topic_config import TopicConfig
+from kbatch.testing.broker.logs.partition import Partition
+from kbatch.testing.broker.logs.topic_config import TopicConfig
 
 
 def open_partition(topic: str, index: int, config: TopicConfig, directory: Path | None) -> Partition:

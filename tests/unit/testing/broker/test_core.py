@@ -10,9 +10,9 @@ import pytest
 
 from kbatch.errors import ErrorCode
 from kbatch.protocol import codec, messages
-from kbatch.testing.broker.acls import Acls
 from kbatch.testing.broker.cluster import ClusterPartition
 from kbatch.testing.broker.core import HANDLERS, REMEMBERED_REQUESTS
+from kbatch.testing.broker.security.acls import Acls
 from tests.oracle import plain
 from tests.oracle.messages import random_message
 from tests.support.broker_core import (

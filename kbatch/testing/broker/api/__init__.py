@@ -1,0 +1,1 @@
+"""The handlers of requests, one family of APIs per file."""

@@ -1,0 +1,262 @@
+"""Configs by request: DescribeConfigs of topics and nodes; AlterConfigs, also incremental, of topics.
+
+After org.apache.kafka.controller.ConfigurationControlManager and ConfigAdminManager.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from kbatch.errors import ErrorCode
+from kbatch.protocol import messages
+from kbatch.testing.broker.broker_error import BrokerError
+from kbatch.testing.broker.cluster import Topic, check_topic_name, config_of
+from kbatch.testing.broker.logs.topic_config import TOPIC_CONFIGS, TopicConfig, broker_default
+from kbatch.testing.broker.security.authorizer import CLUSTER_NAME, Operation, ResourceType
+
+if TYPE_CHECKING:
+    from kbatch.testing.broker.broker_state import BrokerState, Context
+
+TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4
+DYNAMIC_TOPIC_CONFIG, STATIC_BROKER_CONFIG, DEFAULT_CONFIG = 1, 4, 5
+CONFIG_TYPES = {"boolean": 1, "string": 2, "int": 3, "long": 5, "double": 6, "list": 7}
+SET, DELETE, APPEND, SUBTRACT = range(4)
+OPERATIONS = {SET: "SET", DELETE: "DELETE", APPEND: "APPEND", SUBTRACT: "SUBTRACT"}
+
+Described = messages.DescribeConfigsResponse.DescribeConfigsResourceResult
+Synonym = messages.DescribeConfigsResponse.DescribeConfigsSynonym
+
+
+# Descriptions
+
+
+def describe_configs(
+    state: BrokerState, request: messages.DescribeConfigsRequest, context: Context
+) -> messages.DescribeConfigsResponse:
+    result = messages.DescribeConfigsResponse.DescribeConfigsResult
+    return messages.DescribeConfigsResponse(
+        results=[
+            context.fill(
+                result(resource_type=resource.resource_type, resource_name=resource.resource_name),
+                _describe_configs,
+                state,
+                resource,
+                request.include_synonyms,
+                context,
+            )
+            for resource in request.resources
+        ]
+    )
+
+
+def _describe_configs(
+    state: BrokerState,
+    resource: messages.DescribeConfigsRequest.DescribeConfigsResource,
+    include_synonyms: bool,
+    context: Context,
+    result: messages.DescribeConfigsResponse.DescribeConfigsResult,
+) -> None:
+    if resource.resource_type == TOPIC_RESOURCE:
+        state.authorize(context, Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, resource.resource_name)
+    else:
+        state.authorize(context, Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME)
+    keys = resource.configuration_keys
+    configs = _configs_of(state, resource, context.node_id)
+    result.configs = [config for config in configs if not keys or config.name in keys]
+    if not include_synonyms:
+        for config in result.configs:
+            config.synonyms = []
+
+
+def _configs_of(
+    state: BrokerState, resource: messages.DescribeConfigsRequest.DescribeConfigsResource, node_id: int
+) -> list[Described]:
+    if resource.resource_type == TOPIC_RESOURCE:
+        check_topic_name(resource.resource_name)
+        topic = state.cluster.topics.get(resource.resource_name)
+        if topic is None:
+            raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return topic_configs(topic.config)
+    if resource.resource_type == BROKER_RESOURCE and not resource.resource_name:
+        return []  # configs that were set for all brokers at run time: none here
+    if resource.resource_type == BROKER_RESOURCE:
+        if resource.resource_name != str(node_id):
+            raise BrokerError(
+                ErrorCode.INVALID_REQUEST,
+                f"Unexpected broker id, expected {node_id} or empty string, but received "
+                f"{resource.resource_name}",
+            )
+        return [
+            _described(
+                name,
+                str(value).lower(),
+                "boolean" if isinstance(value, bool) else "int",
+                [Synonym(name=name, value=str(value).lower(), source=STATIC_BROKER_CONFIG)],
+                read_only=True,
+            )
+            for name, value in state.options.broker_configs().items()
+        ]
+    raise BrokerError(
+        ErrorCode.INVALID_REQUEST, f"Resource type {resource.resource_type} is not described here."
+    )
+
+
+def topic_configs(config: TopicConfig) -> list[Described]:
+    """Return all configs of a topic. Synonyms say where a value comes from: the first that is set counts."""
+    described = []
+    for name, value in config.items():
+        synonyms = []
+        if name in config.overrides:
+            synonyms.append(Synonym(name=name, value=value, source=DYNAMIC_TOPIC_CONFIG))
+        if found := broker_default(name):
+            synonyms.append(Synonym(name=found[0], value=found[1], source=DEFAULT_CONFIG))
+        described.append(_described(name, value, TOPIC_CONFIGS[name].kind, synonyms))
+    return described
+
+
+def _described(
+    name: str, value: str, kind: str, synonyms: list[Synonym], *, read_only: bool = False
+) -> Described:
+    return Described(
+        name=name,
+        value=value,
+        config_source=synonyms[0].source if synonyms else DEFAULT_CONFIG,
+        config_type=CONFIG_TYPES[kind],
+        read_only=read_only,
+        synonyms=synonyms,
+        documentation=None,
+    )
+
+
+# Changes
+
+
+def alter_configs(
+    state: BrokerState, request: messages.AlterConfigsRequest, context: Context
+) -> messages.AlterConfigsResponse:
+    """Replace all configs of each resource."""
+    response = messages.AlterConfigsResponse()
+    response.responses = _altered(state, request, response.AlterConfigsResourceResponse, _replaced, context)
+    return response
+
+
+def incremental_alter_configs(
+    state: BrokerState, request: messages.IncrementalAlterConfigsRequest, context: Context
+) -> messages.IncrementalAlterConfigsResponse:
+    """Change the named configs of each resource: all of them, or none after an error (KIP-339)."""
+    response = messages.IncrementalAlterConfigsResponse()
+    response.responses = _altered(state, request, response.AlterConfigsResourceResponse, _changed, context)
+    return response
+
+
+def _altered(
+    state: BrokerState,
+    request: Any,
+    result: Any,
+    overrides_of: Callable[[Topic, Any], dict[str, str | None]],
+    context: Context,
+) -> list[Any]:
+    counts = Counter((each.resource_type, each.resource_name) for each in request.resources)
+    with state.cluster.saved_once():
+        return [
+            context.fill(
+                result(
+                    resource_type=resource.resource_type,
+                    resource_name=resource.resource_name,
+                    error_message=None,
+                ),
+                _alter_resource,
+                state,
+                resource,
+                counts[resource.resource_type, resource.resource_name] > 1,
+                overrides_of,
+                request.validate_only,
+                context,
+            )
+            for resource in request.resources
+        ]
+
+
+def _alter_resource(
+    state: BrokerState,
+    resource: Any,
+    is_duplicate: bool,
+    overrides_of: Callable[[Topic, Any], dict[str, str | None]],
+    validate_only: bool,
+    context: Context,
+    result: Any,
+) -> None:
+    if is_duplicate:
+        raise BrokerError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+    if len({each.name for each in resource.configs}) < len(resource.configs):
+        raise BrokerError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+    if resource.resource_type != TOPIC_RESOURCE:
+        state.authorize(context, Operation.ALTER_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME)
+        raise BrokerError(
+            ErrorCode.INVALID_REQUEST, f"Resources of type {resource.resource_type} cannot be changed here."
+        )
+    state.authorize(context, Operation.ALTER_CONFIGS, ResourceType.TOPIC, resource.resource_name)
+    check_topic_name(resource.resource_name)
+    topic = state.cluster.topics.get(resource.resource_name)
+    if topic is None:
+        raise BrokerError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{resource.resource_name}' does not exist."
+        )
+    config = config_of(overrides_of(topic, resource))
+    if not validate_only:
+        state.cluster.change_config(topic, config)
+
+
+def _replaced(topic: Topic, resource: Any) -> dict[str, str | None]:
+    _check_values(resource.configs)
+    return {each.name: each.value for each in resource.configs}
+
+
+def _changed(topic: Topic, resource: Any) -> dict[str, str | None]:
+    for each in resource.configs:
+        if each.config_operation not in OPERATIONS:
+            raise BrokerError(
+                ErrorCode.INVALID_REQUEST, f"Unknown operation {each.config_operation} of {each.name}."
+            )
+    _check_values([each for each in resource.configs if each.config_operation != DELETE])
+    overrides: dict[str, str | None] = dict(topic.config.overrides)
+    for each in resource.configs:
+        if each.config_operation == DELETE:
+            overrides.pop(each.name, None)
+        elif each.config_operation == SET:
+            overrides[each.name] = each.value
+        else:
+            overrides[each.name] = _with_items(overrides.get(each.name), each)
+    return overrides
+
+
+def _check_values(configs: list[Any]) -> None:
+    if missing := [each.name for each in configs if each.value is None]:
+        raise BrokerError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {', '.join(missing)}")
+
+
+def _with_items(value: str | None, change: Any) -> str:
+    """Return the list with the items of the change, or without them."""
+    key = TOPIC_CONFIGS.get(change.name)
+    if key is None or key.kind != "list":
+        raise BrokerError(
+            ErrorCode.INVALID_CONFIG,
+            f"Can't {OPERATIONS[change.config_operation]} to key {change.name} because its type is not LIST.",
+        )
+    text = key.default if value is None else value
+    items = [item for item in (text or "").split(",") if item]
+    for item in change.value.split(","):
+        if change.config_operation == APPEND and item not in items:
+            items.append(item)
+        elif change.config_operation == SUBTRACT and item in items:
+            items.remove(item)
+    return ",".join(items)
+
+
+HANDLERS = {
+    messages.DescribeConfigsRequest: describe_configs,
+    messages.AlterConfigsRequest: alter_configs,
+    messages.IncrementalAlterConfigsRequest: incremental_alter_configs,
+}

@@ -1,0 +1,281 @@
+"""Topics by request: create, extend and delete them, and their records; DescribeProducers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from kbatch.errors import ErrorCode
+from kbatch.protocol import messages
+from kbatch.testing.broker.api.configs import topic_configs
+from kbatch.testing.broker.broker_error import BrokerError
+from kbatch.testing.broker.cluster import MAX_PARTITIONS
+from kbatch.testing.broker.security.authorizer import CLUSTER_NAME, Operation, ResourceType
+
+if TYPE_CHECKING:
+    from kbatch.testing.broker.broker_state import BrokerState, Context
+
+NO_TOPIC_ID = bytes(16)
+CLUSTER_METADATA_TOPIC = "__cluster_metadata"
+
+
+# Topics
+
+
+def create_topics(
+    state: BrokerState, request: messages.CreateTopicsRequest, context: Context
+) -> messages.CreateTopicsResponse:
+    counts = Counter(topic.name for topic in request.topics)
+    total = sum(_partition_count(state, topic) for topic in request.topics if counts[topic.name] == 1)
+    result = messages.CreateTopicsResponse.CreatableTopicResult
+    with state.cluster.saved_once():
+        return messages.CreateTopicsResponse(
+            topics=[
+                context.fill(
+                    result(name=name, configs=[], error_message=None),
+                    _create_topic,
+                    state,
+                    wanted,
+                    counts[name] > 1,
+                    total,
+                    request.validate_only,
+                    context,
+                )
+                for name, wanted in {topic.name: topic for topic in request.topics}.items()
+            ]
+        )
+
+
+def _partition_count(state: BrokerState, wanted: messages.CreateTopicsRequest.CreatableTopic) -> int:
+    count = len(wanted.assignments) or wanted.num_partitions
+    return state.options.default_partitions if count == -1 else count
+
+
+def _check_total(count: int) -> None:
+    if count > MAX_PARTITIONS:
+        raise BrokerError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
+
+
+def _create_topic(
+    state: BrokerState,
+    wanted: messages.CreateTopicsRequest.CreatableTopic,
+    is_duplicate: bool,
+    total_partitions: int,
+    validate_only: bool,
+    context: Context,
+    result: messages.CreateTopicsResponse.CreatableTopicResult,
+) -> None:
+    if is_duplicate:
+        raise BrokerError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+    if wanted.name == CLUSTER_METADATA_TOPIC:
+        raise BrokerError(ErrorCode.INVALID_REQUEST, "The topic of the controllers cannot be created.")
+    if not state.allows(context, Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME):
+        state.authorize(context, Operation.CREATE, ResourceType.TOPIC, wanted.name)
+    _check_total(total_partitions)
+    assignments = [
+        assignment.broker_ids
+        for assignment in sorted(wanted.assignments, key=lambda assignment: assignment.partition_index)
+    ]
+    if assignments and (wanted.num_partitions != -1 or wanted.replication_factor != -1):
+        raise BrokerError(
+            ErrorCode.INVALID_REQUEST,
+            "With assignments given, num_partitions and replication_factor must be -1.",
+        )
+    count = _partition_count(state, wanted)
+    replication_factor = None if wanted.replication_factor == -1 else wanted.replication_factor
+    configs = {config.name: config.value for config in wanted.configs}
+    cluster = state.cluster
+    config = cluster.check_new_topic(wanted.name, count, replication_factor, assignments, configs)
+    if validate_only:
+        result.topic_id = cluster.new_topic_id()
+    else:
+        topic = cluster.create_topic(
+            wanted.name,
+            count,
+            replication_factor=replication_factor,
+            configs=configs,
+            assignments=assignments or None,
+        )
+        result.topic_id = topic.topic_id
+    if not state.allows(context, Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, wanted.name):
+        result.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return
+    result.num_partitions = count
+    result.replication_factor = len(assignments[0] if assignments else cluster.place(0, replication_factor))
+    result.configs = [
+        messages.CreateTopicsResponse.CreatableTopicConfigs(
+            name=each.name, value=each.value, config_source=each.config_source
+        )
+        for each in topic_configs(config)
+    ]
+
+
+def delete_topics(
+    state: BrokerState, request: messages.DeleteTopicsRequest, context: Context
+) -> messages.DeleteTopicsResponse:
+    named = [(topic.name, bytes(topic.topic_id)) for topic in request.topics]
+    counts = Counter(named or [(name, NO_TOPIC_ID) for name in request.topic_names])
+    result = messages.DeleteTopicsResponse.DeletableTopicResult
+    return messages.DeleteTopicsResponse(
+        responses=[
+            context.fill(result(name=name, topic_id=topic_id), _delete_topic, state, count > 1, context)
+            for (name, topic_id), count in counts.items()
+        ]
+    )
+
+
+def _delete_topic(
+    state: BrokerState,
+    is_duplicate: bool,
+    context: Context,
+    result: messages.DeleteTopicsResponse.DeletableTopicResult,
+) -> None:
+    if (result.name is None) == (result.topic_id == NO_TOPIC_ID):
+        raise BrokerError(ErrorCode.INVALID_REQUEST, "A topic is named by either its name or its id.")
+    if is_duplicate:
+        raise BrokerError(ErrorCode.INVALID_REQUEST, "Duplicate topic name or id.")
+    name = result.name
+    if name is None:
+        name = state.cluster.topic_by_id(bytes(result.topic_id)).name
+        if state.allows(context, Operation.DESCRIBE, ResourceType.TOPIC, name):
+            result.name = name
+    else:
+        state.authorize(context, Operation.DESCRIBE, ResourceType.TOPIC, name)
+    if name not in state.cluster.topics:
+        raise BrokerError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
+        )
+    state.authorize(context, Operation.DELETE, ResourceType.TOPIC, name)
+    result.topic_id = state.cluster.topics[name].topic_id
+    state.delete_topic(name)
+    result.name = name
+
+
+def create_partitions(
+    state: BrokerState, request: messages.CreatePartitionsRequest, context: Context
+) -> messages.CreatePartitionsResponse:
+    counts = Counter(topic.name for topic in request.topics)
+    result = messages.CreatePartitionsResponse.CreatePartitionsTopicResult
+    return messages.CreatePartitionsResponse(
+        results=[
+            context.fill(
+                result(name=name),
+                _create_partitions,
+                state,
+                wanted,
+                counts[name] > 1,
+                request.validate_only,
+                context,
+            )
+            for name, wanted in {topic.name: topic for topic in request.topics}.items()
+        ]
+    )
+
+
+def _create_partitions(
+    state: BrokerState,
+    wanted: messages.CreatePartitionsRequest.CreatePartitionsTopic,
+    is_duplicate: bool,
+    validate_only: bool,
+    context: Context,
+    result: messages.CreatePartitionsResponse.CreatePartitionsTopicResult,
+) -> None:
+    if is_duplicate:
+        raise BrokerError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+    state.authorize(context, Operation.ALTER, ResourceType.TOPIC, wanted.name)
+    _check_total(wanted.count)
+    given = wanted.assignments
+    assignments = None if given is None else [assignment.broker_ids for assignment in given]
+    cluster = state.cluster
+    act = cluster.check_more_partitions if validate_only else cluster.create_partitions
+    act(wanted.name, wanted.count, assignments)
+
+
+def delete_records(
+    state: BrokerState, request: messages.DeleteRecordsRequest, context: Context
+) -> messages.DeleteRecordsResponse:
+    result = messages.DeleteRecordsResponse.DeleteRecordsPartitionResult
+    return messages.DeleteRecordsResponse(
+        topics=[
+            messages.DeleteRecordsResponse.DeleteRecordsTopicResult(
+                name=topic.name,
+                partitions=[
+                    context.fill(
+                        result(partition_index=wanted.partition_index, low_watermark=-1),
+                        _delete_records,
+                        state,
+                        topic.name,
+                        wanted.offset,
+                        context,
+                    )
+                    for wanted in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _delete_records(
+    state: BrokerState,
+    topic: str,
+    offset: int,
+    context: Context,
+    result: messages.DeleteRecordsResponse.DeleteRecordsPartitionResult,
+) -> None:
+    state.authorize(context, Operation.DELETE, ResourceType.TOPIC, topic)
+    partition = state.cluster.led_partition(topic, result.partition_index, context.node_id)
+    result.low_watermark = partition.log.delete_records_before(offset)
+
+
+# Descriptions
+
+
+def describe_producers(
+    state: BrokerState, request: messages.DescribeProducersRequest, context: Context
+) -> messages.DescribeProducersResponse:
+    answer = messages.DescribeProducersResponse.PartitionResponse
+    return messages.DescribeProducersResponse(
+        topics=[
+            messages.DescribeProducersResponse.TopicResponse(
+                name=topic.name,
+                partitions=[
+                    context.fill(
+                        answer(partition_index=index), _describe_producers, state, topic.name, context
+                    )
+                    for index in topic.partition_indexes
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _describe_producers(
+    state: BrokerState,
+    topic: str,
+    context: Context,
+    answer: messages.DescribeProducersResponse.PartitionResponse,
+) -> None:
+    state.authorize(context, Operation.READ, ResourceType.TOPIC, topic)
+    partition = state.cluster.led_partition(topic, answer.partition_index, context.node_id)
+    answer.active_producers = [
+        messages.DescribeProducersResponse.ProducerState(
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            last_sequence=producer.last_sequence,
+            last_timestamp=producer.last_timestamp_ms,
+            coordinator_epoch=producer.coordinator_epoch,
+            current_txn_start_offset=producer.current_transaction_first_offset,
+        )
+        for producer in partition.log.describe_producers()
+    ]
+
+
+HANDLERS = {
+    messages.CreateTopicsRequest: create_topics,
+    messages.DeleteTopicsRequest: delete_topics,
+    messages.CreatePartitionsRequest: create_partitions,
+    messages.DeleteRecordsRequest: delete_records,
+    messages.DescribeProducersRequest: describe_producers,
+}

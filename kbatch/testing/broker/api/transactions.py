@@ -1,0 +1,323 @@
+"""Producer ids and transactions: from InitProducerId to EndTxn, WriteTxnMarkers, and descriptions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kbatch.errors import ErrorCode
+from kbatch.protocol import messages
+from kbatch.protocol.structs import Message
+from kbatch.testing.broker.broker_error import BrokerError
+from kbatch.testing.broker.cluster import INTERNAL_TOPICS
+from kbatch.testing.broker.security.authorizer import CLUSTER_NAME, Operation, ResourceType
+
+if TYPE_CHECKING:
+    from kbatch.testing.broker.broker_state import BrokerState, Context
+    from kbatch.testing.broker.transactions.transaction_metadata import TopicPartition
+
+TV2_ADD_PARTITIONS, TV2_END_TXN = 4, 5
+SAYS_PRODUCER_FENCED = {messages.InitProducerIdRequest: 4, messages.AddPartitionsToTxnRequest: 2,
+                        messages.AddOffsetsToTxnRequest: 2, messages.EndTxnRequest: 2}  # fmt: skip
+
+
+def _fenced(error: BrokerError, kind: type[Message], version: int) -> BrokerError:
+    """Return INVALID_PRODUCER_EPOCH for PRODUCER_FENCED in older versions (KIP-588)."""
+    if error.code == ErrorCode.PRODUCER_FENCED and version < SAYS_PRODUCER_FENCED[kind]:
+        return BrokerError(ErrorCode.INVALID_PRODUCER_EPOCH, error.message)
+    return error
+
+
+def init_producer_id(
+    state: BrokerState, request: messages.InitProducerIdRequest, context: Context
+) -> messages.InitProducerIdResponse:
+    try:
+        context.check_forced_error()
+        transactional_id = request.transactional_id
+        if transactional_id is None:
+            _authorize_idempotent_write(state, context)
+        else:
+            _authorize_write(state, context, transactional_id)
+            state.coordinators.check_transaction(transactional_id, context.node_id)
+        producer_id, epoch = state.coordinators.transactions.init_producer_id(
+            transactional_id,
+            request.transaction_timeout_ms,
+            request.producer_id,
+            request.producer_epoch,
+            context.now_ms,
+        )
+    except BrokerError as error:
+        code = _fenced(error, type(request), context.version).code
+        return messages.InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1)
+    return messages.InitProducerIdResponse(producer_id=producer_id, producer_epoch=epoch)
+
+
+def _authorize_write(state: BrokerState, context: Context, transactional_id: str) -> None:
+    state.authorize(context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+
+
+def _authorize_idempotent_write(state: BrokerState, context: Context) -> None:
+    """Let clients in that may write to some topic, or that have Kafka's older permission (KIP-679)."""
+    client = context.connection
+    may_write = state.acls.idempotent_write and state.authorizer.allows_some(
+        client.principal, client.client_host, Operation.WRITE, ResourceType.TOPIC
+    )
+    if not may_write:
+        state.authorize(context, Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME)
+
+
+# AddPartitionsToTxn: one transaction a request up to version 3, many after it
+
+
+def add_partitions_to_txn(
+    state: BrokerState, request: messages.AddPartitionsToTxnRequest, context: Context
+) -> messages.AddPartitionsToTxnResponse:
+    if context.version >= TV2_ADD_PARTITIONS:
+        state.authorize(context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
+    if context.version >= TV2_ADD_PARTITIONS:
+        transactions = request.transactions
+    else:
+        transactions = [
+            messages.AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction(
+                transactional_id=request.v3_and_below_transactional_id,
+                producer_id=request.v3_and_below_producer_id,
+                producer_epoch=request.v3_and_below_producer_epoch,
+                topics=request.v3_and_below_topics,
+            )
+        ]
+    results = [
+        messages.AddPartitionsToTxnResponse.AddPartitionsToTxnResult(
+            transactional_id=each.transactional_id, topic_results=_add_partitions(state, each, context)
+        )
+        for each in transactions
+    ]
+    if context.version >= TV2_ADD_PARTITIONS:
+        return messages.AddPartitionsToTxnResponse(results_by_transaction=results)
+    return messages.AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results[0].topic_results)
+
+
+def _add_partitions(
+    state: BrokerState,
+    transaction: messages.AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction,
+    context: Context,
+) -> list[messages.AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult]:
+    wanted = [(topic.name, index) for topic in transaction.topics for index in topic.partitions]
+    try:
+        context.check_forced_error()
+        from_client = context.version < TV2_ADD_PARTITIONS
+        if from_client:
+            _authorize_write(state, context, transaction.transactional_id)
+        state.coordinators.check_transaction(transaction.transactional_id, context.node_id)
+        codes = _addable(state, wanted, context, from_client=from_client)
+        if not any(codes.values()):
+            codes = state.coordinators.transactions.add_partitions(
+                transaction.transactional_id,
+                transaction.producer_id,
+                transaction.producer_epoch,
+                wanted,
+                context.now_ms,
+                client_tv2=context.version >= TV2_ADD_PARTITIONS,
+                verify_only=transaction.verify_only,
+            )
+    except BrokerError as error:
+        code = _fenced(error, messages.AddPartitionsToTxnRequest, context.version).code
+        codes = dict.fromkeys(wanted, code)
+    result = messages.AddPartitionsToTxnResponse.AddPartitionsToTxnPartitionResult
+    return [
+        messages.AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult(
+            name=topic.name,
+            results_by_partition=[
+                result(partition_index=index, partition_error_code=codes[topic.name, index])
+                for index in topic.partitions
+            ],
+        )
+        for topic in transaction.topics
+    ]
+
+
+def _addable(
+    state: BrokerState, wanted: list[TopicPartition], context: Context, *, from_client: bool
+) -> dict[TopicPartition, ErrorCode]:
+    """Add all or none: if one cannot be added, the others are OPERATION_NOT_ATTEMPTED."""
+    codes = dict.fromkeys(wanted, ErrorCode.NONE)
+    for topic, index in wanted:
+        try:
+            if from_client:
+                state.authorize(context, Operation.WRITE, ResourceType.TOPIC, topic)
+                if topic in INTERNAL_TOPICS:
+                    raise BrokerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            state.cluster.partition(topic, index)
+        except BrokerError as error:
+            codes[topic, index] = error.code
+    if any(codes.values()):
+        return {each: code or ErrorCode.OPERATION_NOT_ATTEMPTED for each, code in codes.items()}
+    return codes
+
+
+def add_offsets_to_txn(
+    state: BrokerState, request: messages.AddOffsetsToTxnRequest, context: Context
+) -> messages.AddOffsetsToTxnResponse:
+    try:
+        context.check_forced_error()
+        _authorize_write(state, context, request.transactional_id)
+        state.authorize(context, Operation.READ, ResourceType.GROUP, request.group_id)
+        state.coordinators.check_transaction(request.transactional_id, context.node_id)
+        state.coordinators.partition_of_group(request.group_id)
+        state.coordinators.transactions.add_offsets(
+            request.transactional_id,
+            request.producer_id,
+            request.producer_epoch,
+            request.group_id,
+            context.now_ms,
+        )
+    except BrokerError as error:
+        raise _fenced(error, type(request), context.version) from error
+    return messages.AddOffsetsToTxnResponse()
+
+
+def end_txn(state: BrokerState, request: messages.EndTxnRequest, context: Context) -> messages.EndTxnResponse:
+    try:
+        context.check_forced_error()
+        _authorize_write(state, context, request.transactional_id)
+        state.coordinators.check_transaction(request.transactional_id, context.node_id)
+        producer_id, epoch = state.coordinators.transactions.end_txn(
+            request.transactional_id,
+            request.producer_id,
+            request.producer_epoch,
+            request.committed,
+            context.version >= TV2_END_TXN,
+            context.now_ms,
+        )
+    except BrokerError as error:
+        raise _fenced(error, type(request), context.version) from error
+    return messages.EndTxnResponse(producer_id=producer_id, producer_epoch=epoch)
+
+
+def write_txn_markers(
+    state: BrokerState, request: messages.WriteTxnMarkersRequest, context: Context
+) -> messages.WriteTxnMarkersResponse:
+    """Write the markers of other brokers, or of a test that plays one."""
+    if not state.allows(context, Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
+        state.authorize(context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
+    answer = messages.WriteTxnMarkersResponse.WritableTxnMarkerPartitionResult
+    return messages.WriteTxnMarkersResponse(
+        markers=[
+            messages.WriteTxnMarkersResponse.WritableTxnMarkerResult(
+                producer_id=marker.producer_id,
+                topics=[
+                    messages.WriteTxnMarkersResponse.WritableTxnMarkerTopicResult(
+                        name=topic.name,
+                        partitions=[
+                            context.fill(
+                                answer(partition_index=index),
+                                _write_marker,
+                                state,
+                                marker,
+                                topic.name,
+                                context.node_id,
+                            )
+                            for index in topic.partition_indexes
+                        ],
+                    )
+                    for topic in marker.topics
+                ],
+            )
+            for marker in request.markers
+        ]
+    )
+
+
+def _write_marker(
+    state: BrokerState,
+    marker: messages.WriteTxnMarkersRequest.WritableTxnMarker,
+    topic: str,
+    node_id: int,
+    answer: messages.WriteTxnMarkersResponse.WritableTxnMarkerPartitionResult,
+) -> None:
+    state.cluster.led_partition(topic, answer.partition_index, node_id)
+    if marker.producer_id < 0 or marker.producer_epoch < 0:
+        raise BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR)  # MemoryRecords.withEndTransactionMarker
+    state.coordinators.write_marker(
+        marker.producer_id,
+        marker.producer_epoch,
+        marker.transaction_result,
+        marker.coordinator_epoch,
+        (topic, answer.partition_index),
+        marker.transaction_version,
+    )
+
+
+# Descriptions
+
+
+def describe_transactions(
+    state: BrokerState, request: messages.DescribeTransactionsRequest, context: Context
+) -> messages.DescribeTransactionsResponse:
+    answer = messages.DescribeTransactionsResponse.TransactionState
+    return messages.DescribeTransactionsResponse(
+        transaction_states=[
+            context.fill(answer(transactional_id=each), _describe_transaction, state, context)
+            for each in request.transactional_ids
+        ]
+    )
+
+
+def _describe_transaction(
+    state: BrokerState, context: Context, answer: messages.DescribeTransactionsResponse.TransactionState
+) -> None:
+    state.authorize(context, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, answer.transactional_id)
+    state.coordinators.check_transaction(answer.transactional_id, context.node_id)
+    metadata = state.coordinators.transactions.describe(answer.transactional_id)
+    answer.transaction_state = str(metadata.state)
+    answer.transaction_timeout_ms = metadata.timeout_ms
+    answer.transaction_start_time_ms = metadata.start_ms
+    answer.producer_id = metadata.producer_id
+    answer.producer_epoch = metadata.producer_epoch
+    by_topic: dict[str, list[int]] = {}
+    for topic, index in sorted(metadata.partitions):
+        by_topic.setdefault(topic, []).append(index)
+    answer.topics = [
+        messages.DescribeTransactionsResponse.TopicData(topic=topic, partitions=indexes)
+        for topic, indexes in by_topic.items()
+        if state.allows(context, Operation.DESCRIBE, ResourceType.TOPIC, topic)
+    ]
+
+
+def list_transactions(
+    state: BrokerState, request: messages.ListTransactionsRequest, context: Context
+) -> messages.ListTransactionsResponse:
+    """Return the transactions that this node coordinates, and that the client may see."""
+    context.check_forced_error()
+    partition_of = state.coordinators.partition_of_transaction
+    found, unknown = state.coordinators.transactions.list_transactions(
+        context.now_ms,
+        states=request.state_filters,
+        producer_ids=request.producer_id_filters,
+        duration_ms=request.duration_filter,
+        pattern=request.transactional_id_pattern,
+    )
+    return messages.ListTransactionsResponse(
+        unknown_state_filters=unknown,
+        transaction_states=[
+            messages.ListTransactionsResponse.TransactionState(
+                transactional_id=metadata.transactional_id,
+                producer_id=metadata.producer_id,
+                transaction_state=str(metadata.state),
+            )
+            for metadata in found
+            if partition_of(metadata.transactional_id).leader == context.node_id
+            if state.allows(
+                context, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, metadata.transactional_id
+            )
+        ],
+    )
+
+
+HANDLERS = {
+    messages.InitProducerIdRequest: init_producer_id,
+    messages.AddPartitionsToTxnRequest: add_partitions_to_txn,
+    messages.AddOffsetsToTxnRequest: add_offsets_to_txn,
+    messages.EndTxnRequest: end_txn,
+    messages.WriteTxnMarkersRequest: write_txn_markers,
+    messages.DescribeTransactionsRequest: describe_transactions,
+    messages.ListTransactionsRequest: list_transactions,
+}

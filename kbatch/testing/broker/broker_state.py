@@ -1,0 +1,302 @@
+"""The state that all request handlers share, and the context of one request.
+
+A handler is a function (state, request, context) -> response or Delayed. For one item of many (a partition, a
+group) it catches BrokerError and answers with its code. A BrokerError that it raises answers the whole
+request.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from kbatch.errors import ErrorCode
+from kbatch.protocol.structs import Message, Struct
+from kbatch.testing.broker.broker_error import BrokerError
+from kbatch.testing.broker.cluster import Cluster, Node
+from kbatch.testing.broker.coordinators import Coordinators
+from kbatch.testing.broker.fetch_sessions import FetchSessions
+from kbatch.testing.broker.logs.partition import Partition
+from kbatch.testing.broker.logs.topic_config import TopicConfig
+from kbatch.testing.broker.options import Options
+from kbatch.testing.broker.security.acls import Acls
+from kbatch.testing.broker.security.authorizer import (
+    REFUSALS,
+    AclBinding,
+    Authorizer,
+    Operation,
+    ResourceType,
+)
+from kbatch.testing.broker.security.delegation_tokens import DelegationTokens
+from kbatch.testing.broker.security.listeners import Listener
+from kbatch.testing.broker.security.oauth import TokenIssuer
+from kbatch.testing.broker.security.scram import ScramUsers
+from kbatch.testing.broker.security.sessions import ANONYMOUS, Session
+from kbatch.testing.broker.timers import Timer, Timers
+
+Answer = TypeVar("Answer", bound=Struct)
+LOG_CHECK_INTERVAL_MS = 300_000  # log.retention.check.interval.ms
+RETENTION_CONFIGS = frozenset({"retention.ms", "retention.bytes"})
+
+
+@dataclass(slots=True)
+class Connection:
+    """One client's connection to a node, by the listener of this index."""
+
+    node_id: int
+    listener: int = 0
+    client_host: str = "127.0.0.1"
+    session: Session = field(default_factory=Session)
+
+    @property
+    def principal(self) -> str:
+        return f"User:{self.session.user or ANONYMOUS}"
+
+
+class Delayed:
+    """A response that comes later."""
+
+    __slots__ = ("_on_response", "_response")
+
+    def __init__(self) -> None:
+        self._response: Any = None
+        self._on_response: Callable[[Any], None] | None = None
+
+    def complete(self, response: Any) -> None:
+        """Set the response; only the first call counts."""
+        if self._response is None:
+            self._response = response
+            if self._on_response is not None:
+                self._on_response(response)
+
+    @property
+    def is_complete(self) -> bool:
+        return self._response is not None
+
+    def then(self, on_response: Callable[[Any], None]) -> None:
+        """Call `on_response(response)` after the response is there, at once if it already is."""
+        self._on_response = on_response
+        if self._response is not None:
+            on_response(self._response)
+
+
+@dataclass(slots=True)
+class Context:
+    """The circumstances of one request."""
+
+    connection: Connection
+    version: int
+    client_id: str
+    now_ms: int
+    forced_error: ErrorCode | None = None
+    # set by handlers if Kafka does not answer: close the connection instead
+    closes_connection: bool = False
+    # set if the login fails: answer late, and close the connection after it
+    fails_login: bool = False
+
+    @property
+    def node_id(self) -> int:
+        return self.connection.node_id
+
+    def port_of(self, node: Node) -> int:
+        """Return the node's port of the listener that the client uses."""
+        return node.ports[self.connection.listener]
+
+    def check_forced_error(self) -> None:
+        """Raise the error that a test forces; called once for every item that could fail."""
+        if self.forced_error is not None:
+            raise BrokerError(self.forced_error)
+
+    def fill(self, answer: Answer, action: Callable[..., None], *args: Any) -> Answer:
+        """Return `answer` after `action(*args, answer)`, or with the code and text of its BrokerError."""
+        try:
+            self.check_forced_error()
+            action(*args, answer)
+        except BrokerError as error:
+            answer.error_code = error.code  # type: ignore[attr-defined]
+            if hasattr(answer, "error_message"):
+                answer.error_message = error.message
+        return answer
+
+
+class _Waiter:
+    """A request that waits for partitions to change; `attempt(now_ms)` returns True if it is done."""
+
+    __slots__ = ("attempt", "partitions", "timer")
+
+    def __init__(self, partitions: frozenset[tuple[str, int]], attempt: Callable[[int], bool]) -> None:
+        self.partitions = partitions
+        self.attempt = attempt
+        self.timer: Timer | None = None
+
+
+@dataclass
+class BrokerState:
+    """The state that all nodes of an embedded cluster share."""
+
+    options: Options
+    directory: Path | None
+    rng: random.Random
+    now_ms: int
+    node_count: int = 1
+    features_epoch: int = 1
+    acls: Acls = field(default_factory=Acls)
+    access: Iterable[AclBinding] | None = None
+    tokens: TokenIssuer = field(default_factory=TokenIssuer)
+    timers: Timers = field(default_factory=Timers)
+    # sessions that began with a lower number are over
+    session_generation: int = 0
+    # the APIs of ApiVersions, by key; set by the core, which knows all handlers
+    answered_requests: list[type[Message]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._waiters: list[_Waiter] = []
+        self._changed: set[tuple[str, int]] = set()
+        self.fetch_sessions = FetchSessions(self.now_ms)
+        self.delegation_tokens = DelegationTokens(self.rng.randbytes)
+        self.scram_users = ScramUsers(self.options.users or {}, self.rng.randbytes)
+        self.authorizer = Authorizer(
+            self.access,
+            self.options.super_users,
+            self.options.allow_everyone_if_no_acl_found,
+            lambda: self.acls,
+        )
+        self.cluster = Cluster(self.node_count, self.directory, self._open_partition, self.random_uuid)
+        self.coordinators = Coordinators(self)
+        self.timers.call_at(self.now_ms + LOG_CHECK_INTERVAL_MS, self._check_logs)
+
+    def random_uuid(self) -> bytes:
+        return self.rng.randbytes(16)
+
+    # Clients
+
+    def listener(self, connection: Connection) -> Listener:
+        return self.options.listeners[connection.listener]
+
+    def allows(self, context: Context, operation: Operation, resource_type: ResourceType, name: str) -> bool:
+        """True if the client may do this."""
+        client = context.connection
+        return self.authorizer.allows(client.principal, client.client_host, operation, resource_type, name)
+
+    def authorize(
+        self, context: Context, operation: Operation, resource_type: ResourceType, name: str
+    ) -> None:
+        """Raise BrokerError, with the code of the resource's type, unless the client may do this."""
+        if not self.allows(context, operation, resource_type, name):
+            raise BrokerError(REFUSALS[resource_type])
+
+    def authorized_operations(self, context: Context, resource_type: ResourceType, name: str) -> int:
+        client = context.connection
+        return self.authorizer.authorized_operations(
+            client.principal, client.client_host, resource_type, name
+        )
+
+    def _open_partition(
+        self, topic: str, index: int, config: TopicConfig, directory: Path | None
+    ) -> Partition:
+        return Partition(
+            topic,
+            index,
+            config=config,
+            directory=directory,
+            now_ms=self.now_ms,
+            snapshot_batches=self.options.producer_snapshot_batches,
+            strict=self.options.strict_batches,
+        )
+
+    def _check_logs(self, now_ms: int) -> None:
+        """Do the periodic work of Kafka's log manager and cleaner, until the broker ends.
+
+        Only topics that set a retention have one. Kafka's default of a week would surprise tests with old
+        timestamps.
+        """
+        self.timers.call_at(now_ms + LOG_CHECK_INTERVAL_MS, self._check_logs)
+        for partition in self.cluster.partitions():
+            with suppress(BrokerError):  # its disk failed; every request to it reports that
+                config = partition.topic.config
+                if not RETENTION_CONFIGS.isdisjoint(config.overrides):
+                    partition.log.delete_old_segments(now_ms)
+                if config.is_compacted:
+                    partition.log.compact(now_ms)
+                partition.log.remove_expired_producers(now_ms)
+
+    def close(self) -> None:
+        """Write the rest of the files."""
+        self.cluster.close()
+
+    # Changes that waiting requests must notice
+
+    def move_leader(self, topic: str, index: int, node_id: int) -> None:
+        self.cluster.move_leader(topic, index, node_id)
+        self.partition_changed(topic, index)
+
+    def stop_node(self, node_id: int) -> None:
+        self.cluster.stop_node(node_id)
+        self.fetch_sessions.forget(node_id)
+        self._all_changed()
+
+    def start_node(self, node_id: int) -> None:
+        self.cluster.start_node(node_id)
+        self._all_changed()
+
+    def delete_topic(self, name: str) -> None:
+        topic = self.cluster.topics.get(name)
+        self.cluster.delete_topic(name)
+        if topic is not None:
+            self.coordinators.offsets.topics_deleted({name: topic.topic_id})
+        for partition in topic.partitions if topic else ():
+            self.partition_changed(name, partition.index)
+
+    def set_transaction_version(self, level: int) -> None:
+        """Set the feature level, as by UpdateFeatures; clients learn it when they connect."""
+        self.options = replace(self.options, transaction_version=level)
+        self.features_epoch += 1
+        self.coordinators.transactions.transaction_version = level
+
+    def hold_high_watermark(self, topic: str, index: int, hold: bool) -> None:
+        self.cluster.partition(topic, index).log.hold_high_watermark = hold
+        self.partition_changed(topic, index)
+
+    def _all_changed(self) -> None:
+        self._changed.update(
+            (partition.topic.name, partition.index) for partition in self.cluster.partitions()
+        )
+
+    # Requests that wait for a log to grow
+
+    def partition_changed(self, topic: str, index: int) -> None:
+        self._changed.add((topic, index))
+
+    def wait_for(
+        self,
+        partitions: frozenset[tuple[str, int]],
+        attempt: Callable[[int], bool],
+        deadline_ms: int,
+        give_up: Callable[[int], None],
+    ) -> None:
+        """Call `attempt(now_ms)` after one of `partitions` changed, until it returns True.
+
+        At the deadline, call `give_up(now_ms)` instead.
+        """
+        waiter = _Waiter(partitions, attempt)
+
+        def time_out(now_ms: int) -> None:
+            self._waiters.remove(waiter)
+            give_up(now_ms)
+
+        waiter.timer = self.timers.call_at(deadline_ms, time_out)
+        self._waiters.append(waiter)
+
+    def run_waiters(self, now_ms: int) -> None:
+        """Retry waiters whose partitions changed since the last call."""
+        while self._changed:
+            changed, self._changed = self._changed, set()
+            for waiter in [waiter for waiter in self._waiters if waiter.partitions & changed]:
+                if waiter.attempt(now_ms):
+                    assert waiter.timer is not None
+                    waiter.timer.cancel()
+                    self._waiters.remove(waiter)

@@ -1,0 +1,1 @@
+"""Consumer groups: their coordinators, members, assignors and committed offsets."""

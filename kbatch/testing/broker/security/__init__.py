@@ -1,0 +1,1 @@
+"""Who may connect, log in and do what."""

@@ -1,0 +1,1 @@
+"""Transactions: their coordinator, their states and the producer ids."""
