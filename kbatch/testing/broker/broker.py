@@ -356,7 +356,7 @@ class Broker:
         self._call(lambda core: core.state.delete_topic(_topic(core, name).name))
 
     def create_partitions(self, name: str, count: int) -> None:
-        """Let a topic grow to `count` partitions."""
+        """Extend a topic to `count` partitions."""
         self._call(lambda core: core.state.cluster.create_partitions(_topic(core, name).name, count))
 
     def move_leader(self, topic: str, partition: int, node: int) -> None:
@@ -369,8 +369,8 @@ class Broker:
         self._call(move)
 
     def hide_requests(self, node: int, *apis: str) -> None:
-        """Let the node's answers to ApiVersions leave these requests out, as those of a broker do that is
-        half started, or downgraded; without `apis` they are whole again. Connections stay.
+        """Leave these requests out of the node's answers to ApiVersions, as a broker does that is half
+        started or downgraded. Without `apis` the answers are whole again. Connections stay.
         """
         hidden = frozenset(map(request_class, apis))
 

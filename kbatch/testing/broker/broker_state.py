@@ -1,8 +1,8 @@
 """The state that all request handlers share, and the context of one request.
 
 A handler is a function (state, request, context) -> response or Delayed. For one item of many (a partition, a
-group) it catches BrokerError and answers with its code. A BrokerError that it raises answers the whole
-request.
+group) `Context.fill` catches BrokerError and answers with its code. A BrokerError that the handler raises
+answers the whole request.
 """
 
 from __future__ import annotations
@@ -209,7 +209,7 @@ class BrokerState:
         )
 
     def _check_logs(self, now_ms: int) -> None:
-        """Do the periodic work of Kafka's log manager and cleaner, until the broker ends.
+        """Repeat the periodic work of Kafka's log manager and cleaner, until the broker ends.
 
         Only topics that set a retention have one. Kafka's default of a week would surprise tests with old
         timestamps.

@@ -197,7 +197,7 @@ class Coordinators:
             self.offsets.complete_transaction(producer_id, commit, index)
 
     def _renew_coordinator_epoch(self) -> None:
-        """Take the largest epoch of all coordinators, because they are this one.
+        """Set the largest epoch of all transaction coordinators: this object is all of them.
 
         A partition refuses a marker with a lower epoch than one before.
         """

@@ -86,7 +86,7 @@ class FetchSession:
         self.used_ms = now_ms
 
     def update(self, request: messages.FetchRequest) -> None:
-        """Take the changes that a request names."""
+        """Apply the changes that a request names."""
         for wanted in _wanted(request):
             known = self.partitions.setdefault(wanted.key, wanted)
             known.request = wanted.request

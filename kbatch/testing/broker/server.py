@@ -272,7 +272,7 @@ class ClientConnection(asyncio.Protocol):
         self._go_on()
 
     def _take_frames(self) -> bool:
-        """Take whole frames from the received bytes; return False if a size is invalid."""
+        """Queue the whole frames among the received bytes; return False if a size is invalid."""
         at, incoming = 0, self._incoming
         while len(incoming) - at >= 4:
             size = int.from_bytes(incoming[at : at + 4], "big", signed=True)

@@ -305,7 +305,7 @@ def _alter_user(state: BrokerState, change: Change, counts: Counter[str]) -> Non
 
 
 def _authorize_token_request(state: BrokerState, context: Context) -> None:
-    """Let only clients in that have shown who they are, and not by a token (KafkaApis.allowTokenRequests)."""
+    """Refuse clients that did not log in, or did so by a token (KafkaApis.allowTokenRequests)."""
     context.check_forced_error()
     session = context.connection.session
     if session.user is None or session.is_by_token:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from kbatch.errors import ErrorCode
 from kbatch.protocol import messages
+from kbatch.testing.broker.api.items import each_item
 from kbatch.testing.broker.broker_error import BrokerError
 from kbatch.testing.broker.cluster import Topic, check_topic_name, config_of
 from kbatch.testing.broker.logs.topic_config import TOPIC_CONFIGS, TopicConfig, broker_default
@@ -32,30 +33,18 @@ Synonym = messages.DescribeConfigsResponse.DescribeConfigsSynonym
 # Descriptions
 
 
+@each_item(
+    "results",
+    messages.DescribeConfigsResponse.DescribeConfigsResult,
+    "resources",
+    "resource_type",
+    "resource_name",
+)
 def describe_configs(
-    state: BrokerState, request: messages.DescribeConfigsRequest, context: Context
-) -> messages.DescribeConfigsResponse:
-    result = messages.DescribeConfigsResponse.DescribeConfigsResult
-    return messages.DescribeConfigsResponse(
-        results=[
-            context.fill(
-                result(resource_type=resource.resource_type, resource_name=resource.resource_name),
-                _describe_configs,
-                state,
-                resource,
-                request.include_synonyms,
-                context,
-            )
-            for resource in request.resources
-        ]
-    )
-
-
-def _describe_configs(
     state: BrokerState,
-    resource: messages.DescribeConfigsRequest.DescribeConfigsResource,
-    include_synonyms: bool,
+    request: messages.DescribeConfigsRequest,
     context: Context,
+    resource: messages.DescribeConfigsRequest.DescribeConfigsResource,
     result: messages.DescribeConfigsResponse.DescribeConfigsResult,
 ) -> None:
     if resource.resource_type == TOPIC_RESOURCE:
@@ -65,7 +54,7 @@ def _describe_configs(
     keys = resource.configuration_keys
     configs = _configs_of(state, resource, context.node_id)
     result.configs = [config for config in configs if not keys or config.name in keys]
-    if not include_synonyms:
+    if not request.include_synonyms:
         for config in result.configs:
             config.synonyms = []
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from kbatch.errors import ErrorCode
 from kbatch.protocol import messages
+from kbatch.testing.broker.api.items import each_partition
 from kbatch.testing.broker.broker_error import BrokerError
 from kbatch.testing.broker.broker_state import Delayed
 from kbatch.testing.broker.fetch_sessions import HAS_TOPIC_IDS, NO_EPOCH, Answered, FetchPlan, WantedPartition
@@ -290,36 +291,16 @@ def _list_offset(
             answer.leader_epoch = found.leader_epoch
 
 
+@each_partition(
+    messages.OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult,
+    messages.OffsetForLeaderEpochResponse.EpochEndOffset,
+    key="partition",
+)
 def offset_for_leader_epoch(
-    state: BrokerState, request: messages.OffsetForLeaderEpochRequest, context: Context
-) -> messages.OffsetForLeaderEpochResponse:
-    answer = messages.OffsetForLeaderEpochResponse.EpochEndOffset
-    return messages.OffsetForLeaderEpochResponse(
-        topics=[
-            messages.OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult(
-                topic=topic.topic,
-                partitions=[
-                    context.fill(
-                        answer(partition=wanted.partition),
-                        _end_of_epoch,
-                        state,
-                        topic.topic,
-                        wanted,
-                        context,
-                    )
-                    for wanted in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
-
-
-def _end_of_epoch(
     state: BrokerState,
+    context: Context,
     topic: str,
     wanted: messages.OffsetForLeaderEpochRequest.OffsetForLeaderPartition,
-    context: Context,
     answer: messages.OffsetForLeaderEpochResponse.EpochEndOffset,
 ) -> None:
     state.authorize(context, Operation.DESCRIBE, ResourceType.TOPIC, topic)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from kbatch.errors import ErrorCode
 from kbatch.protocol import messages
+from kbatch.testing.broker.api.items import each_item
 from kbatch.testing.broker.broker_error import BrokerError
 from kbatch.testing.broker.broker_state import Delayed
 from kbatch.testing.broker.groups.consumer_group_coordinator import GroupClient
@@ -164,28 +165,18 @@ def consumer_group_heartbeat(
     return state.coordinators.consumer_groups.consumer_heartbeat(request, client, context.now_ms)
 
 
+@each_item("groups", messages.ConsumerGroupDescribeResponse.DescribedGroup, "group_ids", "group_id")
 def consumer_group_describe(
-    state: BrokerState, request: messages.ConsumerGroupDescribeRequest, context: Context
-) -> messages.ConsumerGroupDescribeResponse:
-    answer = messages.ConsumerGroupDescribeResponse.DescribedGroup
-    return messages.ConsumerGroupDescribeResponse(
-        groups=[
-            context.fill(answer(group_id=group_id), _describe_consumer_group, state, request, context)
-            for group_id in request.group_ids
-        ]
-    )
-
-
-def _describe_consumer_group(
     state: BrokerState,
     request: messages.ConsumerGroupDescribeRequest,
     context: Context,
+    group_id: str,
     answer: messages.ConsumerGroupDescribeResponse.DescribedGroup,
 ) -> None:
     _check_group_version(state)
-    state.authorize(context, Operation.DESCRIBE, ResourceType.GROUP, answer.group_id)
-    state.coordinators.check_group(answer.group_id, context.node_id)
-    described = state.coordinators.consumer_groups.describe(answer.group_id)
+    state.authorize(context, Operation.DESCRIBE, ResourceType.GROUP, group_id)
+    state.coordinators.check_group(group_id, context.node_id)
+    described = state.coordinators.consumer_groups.describe(group_id)
     names = {name for member in described.members for name in member.subscribed_topic_names}
     for member in described.members:
         for assignment in (member.assignment, member.target_assignment):
@@ -198,10 +189,7 @@ def _describe_consumer_group(
     answer.group_state, answer.assignor_name = described.group_state, described.assignor_name
     answer.group_epoch, answer.assignment_epoch = described.group_epoch, described.assignment_epoch
     answer.members = described.members
-    if request.include_authorized_operations:
-        answer.authorized_operations = state.authorized_operations(
-            context, ResourceType.GROUP, answer.group_id
-        )
+    _add_operations(state, request, context, answer)
 
 
 def _check_group_version(state: BrokerState) -> None:
@@ -212,28 +200,18 @@ def _check_group_version(state: BrokerState) -> None:
 # Descriptions
 
 
+@each_item("groups", messages.DescribeGroupsResponse.DescribedGroup, "groups", "group_id")
 def describe_groups(
-    state: BrokerState, request: messages.DescribeGroupsRequest, context: Context
-) -> messages.DescribeGroupsResponse:
-    answer = messages.DescribeGroupsResponse.DescribedGroup
-    return messages.DescribeGroupsResponse(
-        groups=[
-            context.fill(answer(group_id=group_id), _describe_group, state, request, context)
-            for group_id in request.groups
-        ]
-    )
-
-
-def _describe_group(
     state: BrokerState,
     request: messages.DescribeGroupsRequest,
     context: Context,
+    group_id: str,
     answer: messages.DescribeGroupsResponse.DescribedGroup,
 ) -> None:
-    state.authorize(context, Operation.DESCRIBE, ResourceType.GROUP, answer.group_id)
-    state.coordinators.check_group(answer.group_id, context.node_id)
+    state.authorize(context, Operation.DESCRIBE, ResourceType.GROUP, group_id)
+    state.coordinators.check_group(group_id, context.node_id)
     try:
-        described: GroupDescription = state.coordinators.groups.describe(answer.group_id)
+        described: GroupDescription = state.coordinators.groups.describe(group_id)
     except BrokerError as error:
         if error.code != ErrorCode.GROUP_ID_NOT_FOUND:
             raise
@@ -261,9 +239,10 @@ def _describe_group(
 
 def _add_operations(
     state: BrokerState,
-    request: messages.DescribeGroupsRequest,
+    request: messages.DescribeGroupsRequest | messages.ConsumerGroupDescribeRequest,
     context: Context,
-    answer: messages.DescribeGroupsResponse.DescribedGroup,
+    answer: messages.DescribeGroupsResponse.DescribedGroup
+    | messages.ConsumerGroupDescribeResponse.DescribedGroup,
 ) -> None:
     if request.include_authorized_operations:
         answer.authorized_operations = state.authorized_operations(
@@ -292,24 +271,17 @@ def list_groups(
     )
 
 
+@each_item("results", messages.DeleteGroupsResponse.DeletableGroupResult, "groups_names", "group_id")
 def delete_groups(
-    state: BrokerState, request: messages.DeleteGroupsRequest, context: Context
-) -> messages.DeleteGroupsResponse:
-    answer = messages.DeleteGroupsResponse.DeletableGroupResult
-    return messages.DeleteGroupsResponse(
-        results=[
-            context.fill(answer(group_id=group_id), _delete_group, state, context)
-            for group_id in request.groups_names
-        ]
-    )
-
-
-def _delete_group(
-    state: BrokerState, context: Context, answer: messages.DeleteGroupsResponse.DeletableGroupResult
+    state: BrokerState,
+    request: messages.DeleteGroupsRequest,
+    context: Context,
+    group_id: str,
+    answer: messages.DeleteGroupsResponse.DeletableGroupResult,
 ) -> None:
-    state.authorize(context, Operation.DELETE, ResourceType.GROUP, answer.group_id)
-    state.coordinators.check_group(answer.group_id, context.node_id)
-    state.coordinators.offsets.delete_group(answer.group_id, context.now_ms)
+    state.authorize(context, Operation.DELETE, ResourceType.GROUP, group_id)
+    state.coordinators.check_group(group_id, context.node_id)
+    state.coordinators.offsets.delete_group(group_id, context.now_ms)
 
 
 HANDLERS = {

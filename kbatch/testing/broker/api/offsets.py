@@ -6,13 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 from kbatch.errors import ErrorCode
 from kbatch.protocol import messages
+from kbatch.protocol.structs import Struct
+from kbatch.testing.broker.api.items import by_topic
 from kbatch.testing.broker.broker_error import BrokerError
 from kbatch.testing.broker.groups.group_coordinator import check_group_id
 from kbatch.testing.broker.groups.offset_store import NO_TOPIC_ID, CommittedOffset, FetchedOffset
 from kbatch.testing.broker.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
 
     from kbatch.testing.broker.broker_state import BrokerState, Context
     from kbatch.testing.broker.transactions.transaction_metadata import TopicPartition
@@ -25,6 +27,10 @@ NAMES_TRANSACTION_ABORTABLE, ADDS_TO_TRANSACTION = 4, 5  # of TxnOffsetCommit (K
 CommitPartition = (
     messages.OffsetCommitRequest.OffsetCommitRequestPartition
     | messages.TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition
+)
+FetchedPartition = (
+    messages.OffsetFetchResponse.OffsetFetchResponsePartition
+    | messages.OffsetFetchResponse.OffsetFetchResponsePartitions
 )
 
 
@@ -147,8 +153,12 @@ def txn_offset_commit(
 
     codes = _codes(state, wanted, context, authorize, commit)
     kind = messages.TxnOffsetCommitResponse
-    kinds = kind.TxnOffsetCommitResponseTopic, kind.TxnOffsetCommitResponsePartition
-    return kind(topics=_answered(*kinds, request.topics, codes))
+
+    def answer(topic: str, partition: CommitPartition) -> Struct:
+        index = partition.partition_index
+        return kind.TxnOffsetCommitResponsePartition(partition_index=index, error_code=codes[topic, index])
+
+    return kind(topics=by_topic(request.topics, kind.TxnOffsetCommitResponseTopic, answer))
 
 
 def _verify(state: BrokerState, request: messages.TxnOffsetCommitRequest, context: Context) -> None:
@@ -202,21 +212,12 @@ def _fetch_single(
         if context.version >= SAYS_GROUP_ERROR:
             raise
         fetched = dict.fromkeys(partitions or (), FetchedOffset(error.code))
-    answer = messages.OffsetFetchResponse.OffsetFetchResponsePartition
-    return messages.OffsetFetchResponse(
+    kind = messages.OffsetFetchResponse
+    return kind(
         topics=[
-            messages.OffsetFetchResponse.OffsetFetchResponseTopic(
+            kind.OffsetFetchResponseTopic(
                 name=topic,
-                partitions=[
-                    answer(
-                        partition_index=index,
-                        committed_offset=offset.offset,
-                        committed_leader_epoch=offset.leader_epoch,
-                        metadata=offset.metadata,
-                        error_code=offset.error_code,
-                    )
-                    for index, offset in offsets
-                ],
+                partitions=_fetched(kind.OffsetFetchResponsePartition, offsets),
             )
             for topic, offsets in _by_topic(fetched).items()
         ]
@@ -259,39 +260,36 @@ def _fetched_topic(
     state: BrokerState, name: str, offsets: list[tuple[int, FetchedOffset]]
 ) -> messages.OffsetFetchResponse.OffsetFetchResponseTopics:
     topic = state.cluster.topics.get(name)
-    answer = messages.OffsetFetchResponse.OffsetFetchResponsePartitions
-    return messages.OffsetFetchResponse.OffsetFetchResponseTopics(
+    kind = messages.OffsetFetchResponse
+    return kind.OffsetFetchResponseTopics(
         name=name,
         topic_id=topic.topic_id if topic is not None else NO_TOPIC_ID,
-        partitions=[
-            answer(
-                partition_index=index,
-                committed_offset=offset.offset,
-                committed_leader_epoch=offset.leader_epoch,
-                metadata=offset.metadata,
-                error_code=offset.error_code,
-            )
-            for index, offset in offsets
-        ],
+        partitions=_fetched(kind.OffsetFetchResponsePartitions, offsets),
     )
 
 
 def _unknown_topic(
     topic: messages.OffsetFetchRequest.OffsetFetchRequestTopics,
 ) -> messages.OffsetFetchResponse.OffsetFetchResponseTopics:
-    answer = messages.OffsetFetchResponse.OffsetFetchResponsePartitions
-    return messages.OffsetFetchResponse.OffsetFetchResponseTopics(
-        topic_id=topic.topic_id,
-        partitions=[
-            answer(
-                partition_index=index,
-                committed_offset=-1,
-                metadata="",
-                error_code=ErrorCode.UNKNOWN_TOPIC_ID,
-            )
-            for index in topic.partition_indexes
-        ],
+    kind = messages.OffsetFetchResponse
+    unknown = FetchedOffset(ErrorCode.UNKNOWN_TOPIC_ID)
+    offsets = [(index, unknown) for index in topic.partition_indexes]
+    return kind.OffsetFetchResponseTopics(
+        topic_id=topic.topic_id, partitions=_fetched(kind.OffsetFetchResponsePartitions, offsets)
     )
+
+
+def _fetched(kind: type[FetchedPartition], offsets: list[tuple[int, FetchedOffset]]) -> list[Any]:
+    return [
+        kind(
+            partition_index=index,
+            committed_offset=offset.offset,
+            committed_leader_epoch=offset.leader_epoch,
+            metadata=offset.metadata,
+            error_code=offset.error_code,
+        )
+        for index, offset in offsets
+    ]
 
 
 def _fetch(
@@ -355,30 +353,12 @@ def offset_delete(
     present = [each for each in wanted if state.cluster.has_partition(*each) and each not in refused]
     codes |= state.coordinators.offsets.delete(request.group_id, present)
     kind = messages.OffsetDeleteResponse
-    kinds = kind.OffsetDeleteResponseTopic, kind.OffsetDeleteResponsePartition
-    return kind(topics=_answered(*kinds, request.topics, codes))
 
+    def answer(topic: str, partition: messages.OffsetDeleteRequest.OffsetDeleteRequestPartition) -> Struct:
+        index = partition.partition_index
+        return kind.OffsetDeleteResponsePartition(partition_index=index, error_code=codes[topic, index])
 
-def _answered(
-    topic_kind: Callable[..., Any],
-    partition_kind: Callable[..., Any],
-    topics: Iterable[Any],
-    codes: Mapping[tuple[str, int], int],
-) -> list[Any]:
-    """Return the topics of a request with the code of each of their partitions, as an answer has them."""
-    return [
-        topic_kind(
-            name=topic.name,
-            partitions=[
-                partition_kind(
-                    partition_index=partition.partition_index,
-                    error_code=codes[topic.name, partition.partition_index],
-                )
-                for partition in topic.partitions
-            ],
-        )
-        for topic in topics
-    ]
+    return kind(topics=by_topic(request.topics, kind.OffsetDeleteResponseTopic, answer))
 
 
 HANDLERS = {

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Admission(Enum):
-    """What becomes of a request before its handler runs."""
+    """The decision about a request before its handler runs."""
 
     HANDLE = auto()
     REFUSE = auto()  # with ILLEGAL_SASL_STATE; the connection is closed after it

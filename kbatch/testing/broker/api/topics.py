@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kbatch.errors import ErrorCode
 from kbatch.protocol import messages
 from kbatch.testing.broker.api.configs import topic_configs
+from kbatch.testing.broker.api.items import each_partition
 from kbatch.testing.broker.broker_error import BrokerError
 from kbatch.testing.broker.cluster import MAX_PARTITIONS
 from kbatch.testing.broker.security.authorizer import CLUSTER_NAME, Operation, ResourceType
@@ -191,74 +193,37 @@ def _create_partitions(
     act(wanted.name, wanted.count, assignments)
 
 
+@each_partition(
+    messages.DeleteRecordsResponse.DeleteRecordsTopicResult,
+    partial(messages.DeleteRecordsResponse.DeleteRecordsPartitionResult, low_watermark=-1),
+)
 def delete_records(
-    state: BrokerState, request: messages.DeleteRecordsRequest, context: Context
-) -> messages.DeleteRecordsResponse:
-    result = messages.DeleteRecordsResponse.DeleteRecordsPartitionResult
-    return messages.DeleteRecordsResponse(
-        topics=[
-            messages.DeleteRecordsResponse.DeleteRecordsTopicResult(
-                name=topic.name,
-                partitions=[
-                    context.fill(
-                        result(partition_index=wanted.partition_index, low_watermark=-1),
-                        _delete_records,
-                        state,
-                        topic.name,
-                        wanted.offset,
-                        context,
-                    )
-                    for wanted in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
-
-
-def _delete_records(
     state: BrokerState,
-    topic: str,
-    offset: int,
     context: Context,
+    topic: str,
+    wanted: messages.DeleteRecordsRequest.DeleteRecordsPartition,
     result: messages.DeleteRecordsResponse.DeleteRecordsPartitionResult,
 ) -> None:
     state.authorize(context, Operation.DELETE, ResourceType.TOPIC, topic)
-    partition = state.cluster.led_partition(topic, result.partition_index, context.node_id)
-    result.low_watermark = partition.log.delete_records_before(offset)
+    partition = state.cluster.led_partition(topic, wanted.partition_index, context.node_id)
+    result.low_watermark = partition.log.delete_records_before(wanted.offset)
 
 
 # Descriptions
 
 
+@each_partition(
+    messages.DescribeProducersResponse.TopicResponse, messages.DescribeProducersResponse.PartitionResponse
+)
 def describe_producers(
-    state: BrokerState, request: messages.DescribeProducersRequest, context: Context
-) -> messages.DescribeProducersResponse:
-    answer = messages.DescribeProducersResponse.PartitionResponse
-    return messages.DescribeProducersResponse(
-        topics=[
-            messages.DescribeProducersResponse.TopicResponse(
-                name=topic.name,
-                partitions=[
-                    context.fill(
-                        answer(partition_index=index), _describe_producers, state, topic.name, context
-                    )
-                    for index in topic.partition_indexes
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
-
-
-def _describe_producers(
     state: BrokerState,
-    topic: str,
     context: Context,
+    topic: str,
+    index: int,
     answer: messages.DescribeProducersResponse.PartitionResponse,
 ) -> None:
     state.authorize(context, Operation.READ, ResourceType.TOPIC, topic)
-    partition = state.cluster.led_partition(topic, answer.partition_index, context.node_id)
+    partition = state.cluster.led_partition(topic, index, context.node_id)
     answer.active_producers = [
         messages.DescribeProducersResponse.ProducerState(
             producer_id=producer.producer_id,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kbatch.errors import ErrorCode
 from kbatch.protocol import messages
-from kbatch.protocol.structs import Message
+from kbatch.protocol.structs import Message, Struct
+from kbatch.testing.broker.api.items import by_topic, each_item
 from kbatch.testing.broker.broker_error import BrokerError
 from kbatch.testing.broker.cluster import INTERNAL_TOPICS
 from kbatch.testing.broker.security.authorizer import CLUSTER_NAME, Operation, ResourceType
@@ -56,7 +58,7 @@ def _authorize_write(state: BrokerState, context: Context, transactional_id: str
 
 
 def _authorize_idempotent_write(state: BrokerState, context: Context) -> None:
-    """Let clients in that may write to some topic, or that have Kafka's older permission (KIP-679)."""
+    """Refuse clients that may write to no topic and lack Kafka's older permission (KIP-679)."""
     client = context.connection
     may_write = state.acls.idempotent_write and state.authorizer.allows_some(
         client.principal, client.client_host, Operation.WRITE, ResourceType.TOPIC
@@ -137,7 +139,7 @@ def _add_partitions(
 def _addable(
     state: BrokerState, wanted: list[TopicPartition], context: Context, *, from_client: bool
 ) -> dict[TopicPartition, ErrorCode]:
-    """Add all or none: if one cannot be added, the others are OPERATION_NOT_ATTEMPTED."""
+    """Return a code for each partition: if one cannot be added, the others are OPERATION_NOT_ATTEMPTED."""
     codes = dict.fromkeys(wanted, ErrorCode.NONE)
     for topic, index in wanted:
         try:
@@ -198,28 +200,17 @@ def write_txn_markers(
     """Write the markers of other brokers, or of a test that plays one."""
     if not state.allows(context, Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
         state.authorize(context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
-    answer = messages.WriteTxnMarkersResponse.WritableTxnMarkerPartitionResult
-    return messages.WriteTxnMarkersResponse(
+    kind = messages.WriteTxnMarkersResponse
+
+    def written(marker: messages.WriteTxnMarkersRequest.WritableTxnMarker, topic: str, index: int) -> Struct:
+        answer = kind.WritableTxnMarkerPartitionResult(partition_index=index)
+        return context.fill(answer, _write_marker, state, marker, topic, context.node_id)
+
+    return kind(
         markers=[
-            messages.WriteTxnMarkersResponse.WritableTxnMarkerResult(
+            kind.WritableTxnMarkerResult(
                 producer_id=marker.producer_id,
-                topics=[
-                    messages.WriteTxnMarkersResponse.WritableTxnMarkerTopicResult(
-                        name=topic.name,
-                        partitions=[
-                            context.fill(
-                                answer(partition_index=index),
-                                _write_marker,
-                                state,
-                                marker,
-                                topic.name,
-                                context.node_id,
-                            )
-                            for index in topic.partition_indexes
-                        ],
-                    )
-                    for topic in marker.topics
-                ],
+                topics=by_topic(marker.topics, kind.WritableTxnMarkerTopicResult, partial(written, marker)),
             )
             for marker in request.markers
         ]
@@ -249,24 +240,22 @@ def _write_marker(
 # Descriptions
 
 
+@each_item(
+    "transaction_states",
+    messages.DescribeTransactionsResponse.TransactionState,
+    "transactional_ids",
+    "transactional_id",
+)
 def describe_transactions(
-    state: BrokerState, request: messages.DescribeTransactionsRequest, context: Context
-) -> messages.DescribeTransactionsResponse:
-    answer = messages.DescribeTransactionsResponse.TransactionState
-    return messages.DescribeTransactionsResponse(
-        transaction_states=[
-            context.fill(answer(transactional_id=each), _describe_transaction, state, context)
-            for each in request.transactional_ids
-        ]
-    )
-
-
-def _describe_transaction(
-    state: BrokerState, context: Context, answer: messages.DescribeTransactionsResponse.TransactionState
+    state: BrokerState,
+    request: messages.DescribeTransactionsRequest,
+    context: Context,
+    transactional_id: str,
+    answer: messages.DescribeTransactionsResponse.TransactionState,
 ) -> None:
-    state.authorize(context, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, answer.transactional_id)
-    state.coordinators.check_transaction(answer.transactional_id, context.node_id)
-    metadata = state.coordinators.transactions.describe(answer.transactional_id)
+    state.authorize(context, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+    state.coordinators.check_transaction(transactional_id, context.node_id)
+    metadata = state.coordinators.transactions.describe(transactional_id)
     answer.transaction_state = str(metadata.state)
     answer.transaction_timeout_ms = metadata.timeout_ms
     answer.transaction_start_time_ms = metadata.start_ms

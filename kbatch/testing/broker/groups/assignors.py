@@ -82,7 +82,7 @@ def _assign_alike(
 
 
 class _Balance:
-    """Targets in the making, of members with different topics."""
+    """Unfinished targets of members with different topics."""
 
     def __init__(self, subscribers: Sequence[Subscriber], partition_counts: Mapping[bytes, int]) -> None:
         self._counts = partition_counts
@@ -109,7 +109,7 @@ class _Balance:
         return self._targets
 
     def _topic_order(self, topic_id: bytes) -> tuple[float, int, bytes]:
-        """Topics with many partitions a reader go first, while there is most freedom."""
+        """Return a sort key: topics with many partitions a reader go first, while there is most freedom."""
         readers = len(self._readers[topic_id])
         return -self._counts[topic_id] / readers, readers, topic_id
 

@@ -54,7 +54,7 @@ class MemberState(Enum):
 
 
 class ClassicMetadata(NamedTuple):
-    """What a member has that uses the classic protocol; `protocols` are (name, metadata)."""
+    """The metadata of a member that uses the classic protocol; `protocols` are (name, metadata)."""
 
     session_timeout_ms: int
     protocols: tuple[tuple[str, bytes], ...]
@@ -308,7 +308,7 @@ class ConsumerGroup:
     # Records
 
     def apply(self, key: Message, value: Message | None) -> None:
-        """Take over the value of a record of the group, but for the one that deletes the group."""
+        """Apply the value of a record of the group, except the one that deletes the group."""
         _APPLY[type(key)](self, key, value)
 
     def tombstones(self) -> list[Record]:

@@ -239,7 +239,7 @@ class GroupCoordinator:
             raise BrokerError(ErrorCode.INVALID_SESSION_TIMEOUT)
 
     def adopt(self, group: Group, now_ms: int, *, rebalances: bool) -> None:
-        """Take over a stable group that was one of KIP-848, and is stored as a classic one."""
+        """Adopt a stable group that was one of KIP-848, and is stored as a classic one."""
         self.groups[group.group_id] = group
         for member in group.members.values():
             self._expect_heartbeat(group, member, now_ms)

@@ -70,7 +70,7 @@ def _owns_any(partitions: Mapping[TopicIdPartition, int], owned: Collection[Topi
 def _drop_topics(
     member: ConsumerMember, goal: Goal, owned: Collection[TopicIdPartition] | None
 ) -> ConsumerMember:
-    """Take away the partitions of topics that the member no longer subscribes to."""
+    """Revoke the partitions of topics that the member no longer subscribes to."""
     dropped = {each: epoch for each, epoch in member.assigned.items() if each[0] not in goal.topic_ids}
     if not dropped:
         return member

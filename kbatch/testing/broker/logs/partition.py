@@ -299,7 +299,7 @@ class Partition:
 
     @contextmanager
     def _storage(self) -> Iterator[None]:
-        """Take the partition offline if the disk fails."""
+        """Set the partition offline if the disk fails."""
         try:
             yield
         except OSError as error:

@@ -259,7 +259,7 @@ class ProducerStateTable:
             )
 
     def add_batch(self, batch: RecordBatch) -> None:
-        """Note an appended batch, as the log stores it."""
+        """Record an appended batch, as the log stores it."""
         producer = self._producers.setdefault(batch.producer_id, _Producer(batch.producer_id))
         producer.begin_epoch(batch.producer_epoch)
         producer.batches.append(
@@ -314,7 +314,7 @@ class ProducerStateTable:
         offset: int,
         timestamp_ms: int,
     ) -> AbortedTransaction | None:
-        """Note an appended marker, and return the transaction that it aborted, if any."""
+        """Record an appended marker, and return the transaction that it aborted, if any."""
         producer = self._producers.setdefault(producer_id, _Producer(producer_id))
         producer.begin_epoch(producer_epoch)
         producer.coordinator_epoch = marker.coordinator_epoch
@@ -333,7 +333,7 @@ class ProducerStateTable:
         return aborted
 
     def replay(self, batch: RecordBatch) -> None:
-        """Note a batch of the log, of any kind."""
+        """Record a batch of the log, of any kind."""
         if batch.producer_id < 0:
             return
         if not batch.is_control:

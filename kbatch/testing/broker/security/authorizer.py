@@ -20,7 +20,7 @@ ANY = 1
 
 
 class ResourceType(IntEnum):
-    """What an ACL protects, with Kafka's numbers."""
+    """The resources that ACLs protect, with Kafka's numbers."""
 
     TOPIC = 2
     GROUP = 3
@@ -39,7 +39,7 @@ class PatternType(IntEnum):
 
 
 class Operation(IntEnum):
-    """What an ACL allows or denies, with Kafka's numbers."""
+    """The operations that ACLs allow or deny, with Kafka's numbers."""
 
     ALL = 2
     READ = 3
@@ -151,7 +151,7 @@ class AclBinding(NamedTuple):
 
 
 class AclFilter(NamedTuple):
-    """Which ACLs DescribeAcls and DeleteAcls mean; None, ANY and MATCH leave a field open.
+    """A filter of DescribeAcls and DeleteAcls; None, ANY and MATCH leave a field open.
 
     ResourcePatternFilter and AccessControlEntryFilter
     """

@@ -88,7 +88,7 @@ class Authority:
 
 
 class BrokerTls:
-    """What the TLS listeners of a broker need, and its clients."""
+    """The certificates of a broker's TLS listeners, and of its clients."""
 
     def __init__(self, files: TlsFiles | None, hosts: Iterable[str]) -> None:
         self._files = files

@@ -19,7 +19,7 @@ OIDC_HANDLER = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCal
 
 
 class Login(NamedTuple):
-    """Who logs in, and how."""
+    """The user who logs in, with mechanism and password."""
 
     mechanism: str
     user: str

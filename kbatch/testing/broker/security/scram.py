@@ -37,14 +37,14 @@ class InvalidCredentialsError(Exception):
 
 
 class Token(Protocol):
-    """What a login has to know of a delegation token."""
+    """The facts of a delegation token that a login needs."""
 
     owner: str
     expires_ms: int
 
 
 class ScramCredential(NamedTuple):
-    """What the broker stores of a password."""
+    """A password as the broker stores it."""
 
     salt: bytes
     stored_key: bytes

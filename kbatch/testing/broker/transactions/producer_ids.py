@@ -42,7 +42,7 @@ if sys.platform == "win32":
                     raise
 
     def _sync_names(directory: Path) -> None:
-        """Do nothing: Windows syncs the names itself."""
+        """Return at once: Windows syncs the names itself."""
 else:
     import fcntl
 
