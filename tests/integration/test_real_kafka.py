@@ -18,7 +18,7 @@ def test_killed_and_paused_broker_goes_on_where_it_was() -> None:
             produce(wire, topic, batch(b"a", b"b"))
             log(wire, topic)
             broker.kill()
-            assert wire.is_closed()
+            assert wire.is_closed
         broker.restart()
         assert broker.bootstrap_servers == address
         with Wire(address, "killed") as again:

@@ -10,12 +10,14 @@ from typing import Any
 from kbatch.errors import ErrorCode
 from kbatch.protocol import codec, messages
 from kbatch.protocol.structs import Message, Struct
+from kbatch.testing.broker.broker_error import BrokerError
 from kbatch.testing.broker.broker_state import BrokerState, Connection
 from kbatch.testing.broker.core import BrokerCore, Reply
 from kbatch.testing.broker.options import Options
 from kbatch.testing.broker.security.acls import Acls
 from kbatch.testing.broker.security.authorizer import AclBinding
 from tests.oracle import plain
+from tests.support import requests
 
 START_MS = 1_700_000_000_000
 TOPIC, GROUP, TRANSACTIONAL_ID = "events", "group", "transactional"
@@ -124,7 +126,8 @@ class VirtualBroker:
         self.now_ms = end_ms
 
     def topic_id(self, topic: str = TOPIC) -> bytes:
-        return self.state.cluster.topics[topic].topic_id
+        known = self.state.cluster.topics.get(topic)
+        return known.topic_id if known is not None else UNKNOWN_TOPIC_ID
 
     def values(self, topic: str = TOPIC, index: int = 0) -> list[bytes | None]:
         """Return the values of all records in the log of a partition."""
@@ -142,25 +145,11 @@ def batch(*values: bytes, timestamp_ms: int = START_MS, **header: Any) -> bytes:
 
 
 def produce_request(
-    broker: VirtualBroker,
-    data: bytes | None = None,
-    *,
-    topic: str = TOPIC,
-    index: int = 0,
-    acks: int = ALL,
-    timeout_ms: int = 1000,
-    transactional_id: str | None = None,
-) -> Message:
-    """Name the topic by name and id: the version uses the field that it has."""
-    kind = messages.ProduceRequest
-    known = broker.state.cluster.topics.get(topic)
-    partition = kind.PartitionProduceData(index=index, records=batch(b"value") if data is None else data)
-    topic_id = known.topic_id if known is not None else UNKNOWN_TOPIC_ID
-    return kind(
-        transactional_id=transactional_id,
-        acks=acks,
-        timeout_ms=timeout_ms,
-        topic_data=[kind.TopicProduceData(name=topic, topic_id=topic_id, partition_data=[partition])],
+    broker: VirtualBroker, data: bytes | None = None, *, topic: str = TOPIC, index: int = 0, **fields: Any
+) -> Any:
+    records = batch(b"value") if data is None else data
+    return requests.produce_request(
+        {(topic, index): records}, broker.topic_id, **{"timeout_ms": 1000, **fields}
     )
 
 
@@ -170,27 +159,21 @@ def fetch_request(
     *,
     topic: str = TOPIC,
     index: int = 0,
-    max_wait_ms: int = 0,
-    min_bytes: int = 1,
     max_bytes: int = 1 << 20,
     committed: bool = False,
     leader_epoch: int = -1,
+    **fields: Any,
 ) -> Any:
-    kind = messages.FetchRequest
-    known = broker.state.cluster.topics.get(topic)
-    partition = kind.FetchPartition(
+    return requests.fetch_request(
+        topic,
+        broker.topic_id(topic),
+        offset,
         partition=index,
-        fetch_offset=offset,
         partition_max_bytes=max_bytes,
-        current_leader_epoch=leader_epoch,
-    )
-    topic_id = known.topic_id if known is not None else UNKNOWN_TOPIC_ID
-    return kind(
-        max_wait_ms=max_wait_ms,
-        min_bytes=min_bytes,
         max_bytes=max_bytes,
         isolation_level=int(committed),
-        topics=[kind.FetchTopic(topic=topic, topic_id=topic_id, partitions=[partition])],
+        current_leader_epoch=leader_epoch,
+        **{"min_bytes": 1, **fields},
     )
 
 
@@ -209,6 +192,14 @@ def fetched(answer: Any) -> Any:
 def fetched_values(answer: Any) -> list[bytes | None]:
     records = bytes(fetched(answer).records or b"")
     return [record.value for each in plain.decode(records) for record in each.records]
+
+
+def error_of(action: Callable[[], Any]) -> Any:
+    """Return the result of a call of a state object, or the code of its refusal."""
+    try:
+        return action()
+    except BrokerError as error:
+        return error.code
 
 
 def error_places(message: Any) -> Iterator[tuple[str, ErrorCode]]:

@@ -461,7 +461,7 @@ REFUSED_FRAMES = {
 def frames_that_close_the_connection(wire: Wire) -> None:
     for name, data in REFUSED_FRAMES.items():
         wire.send_bytes(data)
-        wire.note(name, wire.is_closed())
+        wire.note(name, wire.is_closed)
         wire.reconnect()
 
 
@@ -469,6 +469,6 @@ def frames_that_close_the_connection(wire: Wire) -> None:
 def requests_are_answered_in_order(wire: Wire) -> None:
     topic = wire.topic()
     for acks in (1, -1, 1):
-        wire.send(produce_request(wire, {(topic, 0): GOOD}, version=12, acks=acks), 12)
+        wire.send(produce_request(wire, {(topic, 0): GOOD}, acks=acks), 12)
     for _ in range(3):
         wire.note("answer", wire.receive())

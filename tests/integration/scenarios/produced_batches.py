@@ -218,7 +218,7 @@ for _name, _case in CASES.items():
 @scenario
 def produce_acks_0_is_not_answered(wire: Wire) -> None:
     topic = wire.topic()
-    request = produce_request(wire, {(topic, 0): GOOD}, version=12, acks=0)
+    request = produce_request(wire, {(topic, 0): GOOD}, acks=0)
     wire.send(request, 12)
     wire.expect_no_answer()
     produce(wire, topic, GOOD, note="the next request's answer is the next")
@@ -227,8 +227,8 @@ def produce_acks_0_is_not_answered(wire: Wire) -> None:
 
 @scenario
 def produce_acks_0_with_an_error_closes_the_connection(wire: Wire) -> None:
-    wire.send(produce_request(wire, {("unknown", 0): GOOD}, version=12, acks=0), 12)
-    wire.note("closed", wire.is_closed())
+    wire.send(produce_request(wire, {("unknown", 0): GOOD}, acks=0), 12)
+    wire.note("closed", wire.is_closed)
 
 
 @scenario
@@ -250,7 +250,7 @@ def produce_to_several_partitions_answers_each(wire: Wire) -> None:
     one, two = wire.topic("one", 2), wire.topic("two")
     partitions = {(one, 0): GOOD, (one, 1): GOOD[:-1], (two, 0): GOOD, (two, 5): GOOD}
     for version in (12, 13):
-        wire.call(produce_request(wire, partitions, version=version), version)
+        wire.call(produce_request(wire, partitions), version)
     log(wire, one, 0)
     log(wire, one, 1)
     log(wire, two)
@@ -271,20 +271,20 @@ def produce_that_fails_as_a_whole(wire: Wire) -> None:
     for version in (12, 13):
         for length in (13, 14, 38, 39, 48):
             partitions = {(topic, 0): _cut(length), **others}
-            wire.call(produce_request(wire, partitions, version=version), version, note=f"length {length}")
+            wire.call(produce_request(wire, partitions), version, note=f"length {length}")
         for note, refused in (
             ("magic 3", GOOD[:MAGIC] + b"\3" + GOOD[MAGIC + 1 :]),
             ("no transactional id", transactional),
             ("not a batch", GOOD[:-1]),
         ):
             partitions = {(topic, 0): refused, **others}
-            wire.call(produce_request(wire, partitions, version=version), version, note=note)
-        wire.call(produce_request(wire, others, version=version, acks=2), version, note="acks")
+            wire.call(produce_request(wire, partitions), version, note=note)
+        wire.call(produce_request(wire, others, acks=2), version, note="acks")
         partitions = others | {
             (topic, 0): transactional,
             (topic, 1): batch(b"x", producer=two, sequence=0, transactional=True),
         }
-        request = produce_request(wire, partitions, version=version, transactional_id=wire.name)
+        request = produce_request(wire, partitions, transactional_id=wire.name)
         wire.call(request, version, note="two transactional producers")
     log(wire, topic, 0)
     log(wire, topic, 1)
@@ -294,8 +294,8 @@ def produce_that_fails_as_a_whole(wire: Wire) -> None:
 def produce_to_a_partition_twice(wire: Wire) -> None:
     topic = wire.topic()
     for version in (12, 13):
-        request = produce_request(wire, {(topic, 0): GOOD}, version=version)
-        request.topic_data += produce_request(wire, {(topic, 0): batch(b"last")}, version=version).topic_data
+        request = produce_request(wire, {(topic, 0): GOOD})
+        request.topic_data += produce_request(wire, {(topic, 0): batch(b"last")}).topic_data
         wire.call(request, version, note="two topics")
         first, second = request.topic_data
         first.partition_data += second.partition_data

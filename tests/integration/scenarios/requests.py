@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from kbatch.protocol import messages
 from tests.integration.scenarios.wire import Wire, batch_rows
 from tests.oracle import plain
+from tests.support import requests
 
 TIME_MS = 1_700_000_000_000
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
@@ -38,34 +39,8 @@ def with_field(data: bytes, position: int, value: bytes) -> bytes:
 # Produce
 
 
-def produce_request(
-    wire: Wire,
-    partitions: Mapping[tuple[str, int], bytes | None],
-    *,
-    version: int,
-    acks: int = -1,
-    transactional_id: str | None = None,
-) -> Any:
-    """Return a Produce request; a topic that the wire did not create has the zero topic id."""
-    kind = messages.ProduceRequest
-    by_topic: dict[str, list[Any]] = {}
-    for (topic, partition), records in partitions.items():
-        entry = kind.PartitionProduceData(index=partition, records=records)
-        by_topic.setdefault(topic, []).append(entry)
-    named = version < 13
-    return kind(
-        transactional_id=transactional_id,
-        acks=acks,
-        timeout_ms=10_000,
-        topic_data=[
-            kind.TopicProduceData(
-                name=topic if named else "",
-                topic_id=bytes(16) if named else wire.topic_id(topic),
-                partition_data=entries,
-            )
-            for topic, entries in by_topic.items()
-        ],
-    )
+def produce_request(wire: Wire, partitions: Mapping[tuple[str, int], bytes | None], **fields: Any) -> Any:
+    return requests.produce_request(partitions, wire.topic_id, **fields)
 
 
 def produce(
@@ -79,36 +54,21 @@ def produce(
     **parameters: Any,
 ) -> Any:
     """Produce to one partition, and record the response."""
-    request = produce_request(wire, {(topic, partition): records}, version=version, **parameters)
+    request = produce_request(wire, {(topic, partition): records}, **parameters)
     return wire.call(request, version, note=note)
 
 
 # Fetch
 
 
-def fetch_request(
-    wire: Wire, topic: str, offset: int = 0, *, version: int = 17, partition: int = 0, **parameters: Any
-) -> Any:
-    """Send a Fetch of one partition that does not wait; parameters are fields of the request or its
-    partition.
-    """
-    kind = messages.FetchRequest
-    named = version < 13
-    fields: dict[str, Any] = {"fetch_offset": offset, "partition_max_bytes": 1 << 20}
-    fields |= {name: parameters.pop(name) for name in [*parameters] if name in kind.FetchPartition.__slots__}
-    fetched = kind.FetchTopic(
-        topic=topic if named else "",
-        topic_id=bytes(16) if named else wire.topic_id(topic),
-        partitions=[kind.FetchPartition(partition=partition, **fields)],
-    )
-    usual: dict[str, Any] = {"max_wait_ms": 0, "min_bytes": 0, "topics": [fetched]}
-    return kind(**usual | parameters)
+def fetch_request(wire: Wire, topic: str, offset: int = 0, **fields: Any) -> Any:
+    return requests.fetch_request(topic, wire.topic_id(topic), offset, **fields)
 
 
 def fetch(
     wire: Wire, topic: str, offset: int = 0, *, version: int = 17, note: str = "", **parameters: Any
 ) -> Any:
-    return wire.call(fetch_request(wire, topic, offset, version=version, **parameters), version, note=note)
+    return wire.call(fetch_request(wire, topic, offset, **parameters), version, note=note)
 
 
 def log(wire: Wire, topic: str, partition: int = 0) -> None:

@@ -13,8 +13,9 @@ from kbatch.errors import ErrorCode
 from kbatch.protocol import messages
 from tests.integration.scenarios.produced_batches import GOOD
 from tests.integration.scenarios.requests import produce_request
-from tests.integration.scenarios.wire import ConnectionClosed, Wire, scenario
+from tests.integration.scenarios.wire import Wire, scenario
 from tests.oracle.scram import ScramClient
+from tests.support.broker_wire import ConnectionClosed
 
 ANY, MATCH, LITERAL, PREFIXED = 1, 2, 3, 4
 TOPIC, GROUP, CLUSTER, TRANSACTIONAL_ID = 2, 3, 4, 5
@@ -104,7 +105,7 @@ class Client(NamedTuple):
         return False
 
     def expect_closed(self, note: str) -> None:
-        self.wire.note(note, self.wire.is_closed())
+        self.wire.note(note, self.wire.is_closed)
 
 
 Secured = Callable[[Wire, Doors], None]
@@ -503,9 +504,9 @@ def requests_without_permission(wire: Wire, doors: Doors) -> None:
 
 def _each_api(wire: Wire, topic: str, group: str) -> None:
     """A request of most APIs, with the topic, the group and a transactional id of the group's name."""
-    produce = produce_request(wire, {(topic, 0): GOOD, (f"{topic}-unknown", 0): GOOD}, version=12)
+    produce = produce_request(wire, {(topic, 0): GOOD, (f"{topic}-unknown", 0): GOOD})
     wire.call(produce, 12)
-    wire.call(produce_request(wire, {(topic, 0): GOOD}, version=13), 13)
+    wire.call(produce_request(wire, {(topic, 0): GOOD}), 13)
     fetch = messages.FetchRequest
     partition = fetch.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1000)
     for version in (12, 13):

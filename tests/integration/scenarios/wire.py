@@ -5,9 +5,7 @@ that it can be, `_plain` takes out what differs from broker to broker: ids becom
 ("producer 1"), times of now become "now", addresses and texts are left out.
 """
 
-import contextlib
 import copy
-import socket
 import ssl
 import struct
 import time
@@ -18,14 +16,13 @@ from itertools import zip_longest
 from typing import Any
 
 from kbatch.errors import ErrorCode
-from kbatch.protocol import codec, messages
+from kbatch.protocol import messages
 from kbatch.protocol.structs import Struct
 from tests.oracle import plain
-from tests.support.patience import HANG_SECONDS
+from tests.support import broker_wire
+from tests.support.broker_wire import TIMEOUT_SECONDS, ConnectionClosed
 
-TIMEOUT_SECONDS = HANG_SECONDS
 POLL_SECONDS = 0.01
-CLIENT_ID = "scenario"
 NOW_WITHIN_MS = 3_600_000 // 2
 DROPPED = {"throttle_time_ms", "host", "port", "error_message", "batch_index_error_message", "client_host"}
 DROPPED |= {"cluster_id", "documentation"}
@@ -64,50 +61,30 @@ def named_scenario(name: str, function: Scenario) -> Scenario:
     return function
 
 
-class ConnectionClosed(Exception):
-    """The broker closed the connection instead of answering."""
-
-
-class Wire:
+class Wire(broker_wire.Wire):
     """One connection; `transcript` is what was written down. A context manager."""
 
-    def __init__(self, bootstrap_servers: str, name: str, *, context: ssl.SSLContext | None = None) -> None:
-        self._address = bootstrap_servers.split(",")[0].split(":")
-        self._context = context
+    client_id = "scenario"
+
+    def __init__(self, bootstrap_servers: str, name: str) -> None:
+        super().__init__(bootstrap_servers)
         self.name = name
         self.transcript: list[tuple[str, Any]] = []
         self._topic_ids: dict[str, bytes] = {}
         self._aliases: dict[Any, str] = {}
-        self._correlation_id = 0
-        self._connect()
-
-    def _connect(self) -> None:
-        host, port = self._address
-        self._socket = socket.create_connection((host, int(port)), timeout=TIMEOUT_SECONDS)
-        if self._context is not None:
-            self._socket = self._context.wrap_socket(self._socket, server_hostname=host)
-        self._incoming = self._socket.makefile("rb")
-        self._awaited: list[tuple[type, int]] = []
-
-    def __enter__(self) -> "Wire":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._incoming.close()
-        self._socket.close()
 
     @contextmanager
     def second_connection(self) -> Iterator["Wire"]:
         """Another client, who writes into the same transcript."""
-        with self.through(":".join(self._address), self._context) as other:
+        with self.through(self._address, self._tls) as other:
             yield other
 
     @contextmanager
     def through(self, bootstrap_servers: str, context: ssl.SSLContext | None) -> Iterator["Wire"]:
         """Another client at another listener, who writes into the same transcript."""
         other = copy.copy(self)
-        other._address, other._context = bootstrap_servers.split(":"), context
-        other._connect()
+        other._address, other._tls = bootstrap_servers, context
+        other.connect()
         with other:
             yield other
 
@@ -121,7 +98,7 @@ class Wire:
         """
         version = request.versions[-1] if version is None else version
         try:
-            answer = self._settled_answer(request, version)
+            answer = self.ask(request, version)
         except ConnectionClosed:
             answer = None
         self.note(f"{_api(request)} v{version} {note}".rstrip(), "closed" if answer is None else answer)
@@ -131,62 +108,21 @@ class Wire:
 
     def ask(self, request: Any, version: int | None = None) -> Any:
         """Call without recording the response. Raises ConnectionClosed."""
-        return self._settled_answer(request, request.versions[-1] if version is None else version)
-
-    def _settled_answer(self, request: Any, version: int) -> Any:
         deadline = time.monotonic() + TIMEOUT_SECONDS
         while True:
-            self.send(request, version)
-            answer = self.receive()
+            answer = super().ask(request, version)
             if not TRANSIENT & set(error_codes(answer)):
                 return answer
             assert time.monotonic() < deadline, answer
             time.sleep(POLL_SECONDS)
 
-    def send(self, request: Any, version: int | None = None) -> None:
-        version = request.versions[-1] if version is None else version
-        self._correlation_id += 1
-        frame = b"".join(codec.encode_request(request, version, self._correlation_id, CLIENT_ID))
-        self.send_bytes(frame)
-        self._awaited.append((type(request).response, version))
-
     def expect_no_answer(self) -> None:
-        """Note that the last request gets no response."""
+        """Expect no response to the last request."""
         self._awaited.pop()
 
-    def receive(self) -> Any:
-        """Return the answer to the oldest request without one. Raises ConnectionClosed."""
-        kind, version = self._awaited.pop(0)
-        answer: Any
-        _, answer = codec.decode_response(kind, version, self.receive_frame())
-        return answer
-
-    def send_bytes(self, data: bytes) -> None:
-        # A closed connection shows when its answer is read.
-        with contextlib.suppress(ConnectionError):
-            self._socket.sendall(data)
-
-    def receive_frame(self) -> bytes:
-        try:
-            size = self._incoming.read(4)
-            frame = self._incoming.read(*struct.unpack(">i", size)) if len(size) == 4 else b""
-        except (ConnectionError, ssl.SSLError):
-            frame = b""
-        if not frame:
-            raise ConnectionClosed
-        return frame
-
-    def is_closed(self) -> bool:
-        """True if the broker closes the connection within the time limit, without an answer."""
-        try:
-            self.receive_frame()
-        except ConnectionClosed:
-            return True
-        return False
-
     def reconnect(self) -> None:
-        self.__exit__()
-        self._connect()
+        self.close()
+        self.connect()
 
     def note(self, label: str, value: Any) -> None:
         """Write down a message or any structure of plain values."""
@@ -222,7 +158,8 @@ class Wire:
         return f"{self.name}.{suffix}"
 
     def topic_id(self, name: str) -> bytes:
-        return self._topic_ids[name]
+        """Return the id of a topic that the wire created, else the zero id."""
+        return self._topic_ids.get(name, bytes(16))
 
     def forge_topic_id(self, name: str, topic_id: bytes) -> None:
         """Requests by id use this one for `name`."""

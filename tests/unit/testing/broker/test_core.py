@@ -250,7 +250,7 @@ def test_only_the_partition_that_is_not_replicated_times_out() -> None:
     broker = VirtualBroker(topics=(TOPIC, "held"))
     hold(broker, topic="held")
     request: Any = produce_request(broker)
-    request.topic_data += produce_request(broker, topic="held").topic_data  # type: ignore[attr-defined]
+    request.topic_data += produce_request(broker, topic="held").topic_data
     answer = broker.client().send(request)
     broker.advance(1000)
     found = [topic.partition_responses[0] for topic in answer.message.responses]

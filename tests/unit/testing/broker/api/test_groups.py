@@ -19,7 +19,7 @@ from tests.support.broker_core import (
     VirtualBroker,
     error_places,
 )
-from tests.unit.testing.broker.api.group_consumer import SESSION_MS, Consumer, committed, find_coordinators
+from tests.unit.testing.broker.group_clients import SESSION_MS, ClassicMember, committed, find_coordinators
 
 
 def codes(answer: Any) -> set[ErrorCode]:
@@ -93,69 +93,78 @@ def test_coordinator_follows_its_partition_or_is_missing() -> None:
 # Groups
 
 
-def together(broker: VirtualBroker) -> tuple[Consumer, Consumer]:
+def consumer(broker: VirtualBroker) -> ClassicMember:
+    """Return a member that sends the newest versions."""
+    return ClassicMember(broker, metadata=GROUP.encode(), is_new=True)
+
+
+def members(member: ClassicMember) -> list[str]:
+    """Return the members in the answer to JoinGroup, which is there."""
+    assert member.joined() == 0
+    return [each.member_id for each in member.joining.message.members]
+
+
+def together(broker: VirtualBroker) -> tuple[ClassicMember, ClassicMember]:
     """Return two members of a stable group, the leader first."""
-    first, second = Consumer(broker), Consumer(broker)
+    first, second = consumer(broker), consumer(broker)
     first.join()
-    assert first.joined.members[0].member_id == first.member_id
-    first.sync(**{first.member_id: b"all"})
-    waiting = second.join()
-    assert not waiting.is_there, "until the first one is back"
-    assert first.heartbeat() == ErrorCode.REBALANCE_IN_PROGRESS
+    assert members(first) == [first.member_id]
+    first.send_sync({first.member_id: b"all"})
+    assert second.join() is None, "until the first one is back"
+    assert first.beat() == ErrorCode.REBALANCE_IN_PROGRESS
     first.join()
-    assert [member.member_id for member in first.joined.members] == [first.member_id, second.member_id]
-    assert second.joined.leader == first.member_id
-    assert second.joined.members == []
-    follower = second.sync()
+    assert members(first) == [first.member_id, second.member_id]
+    assert members(second) == []
+    assert second.joining.message.leader == first.member_id
+    follower = second.send_sync({})
     assert not follower.is_there, "until the leader has shared out"
     shares = {first.member_id: b"mine", second.member_id: b"yours"}
-    assert first.sync(**shares).message.assignment == b"mine"
+    assert first.send_sync(shares).message.assignment == b"mine"
     assert follower.message.assignment == b"yours"
     return first, second
 
 
 def test_two_members_share_and_one_leaves(broker: VirtualBroker) -> None:
     first, second = together(broker)
-    assert (first.heartbeat(), second.heartbeat()) == (0, 0)
-    assert first.generation == second.generation == 2
+    assert (first.beat(), second.beat()) == (0, 0)
+    assert first.epoch == second.epoch == 2
     assert second.leave() == 0
-    assert first.heartbeat() == ErrorCode.REBALANCE_IN_PROGRESS
-    assert second.heartbeat() == ErrorCode.UNKNOWN_MEMBER_ID
+    assert first.beat() == ErrorCode.REBALANCE_IN_PROGRESS
+    assert second.beat() == ErrorCode.UNKNOWN_MEMBER_ID
     first.join()
-    assert [member.member_id for member in first.joined.members] == [first.member_id]
+    assert members(first) == [first.member_id]
 
 
 def test_member_that_falls_silent_is_removed(broker: VirtualBroker) -> None:
     first, second = together(broker)
     for _ in range(2):
         broker.advance(SESSION_MS - 1)
-        assert first.heartbeat() in (0, ErrorCode.REBALANCE_IN_PROGRESS)
-    assert second.heartbeat() == ErrorCode.UNKNOWN_MEMBER_ID
+        assert first.beat() in (0, ErrorCode.REBALANCE_IN_PROGRESS)
+    assert second.beat() == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_new_group_waits_for_others_if_configured() -> None:
     broker = VirtualBroker(group_initial_rebalance_delay_ms=3000)
-    first, second = Consumer(broker), Consumer(broker)
+    first, second = consumer(broker), consumer(broker)
     first.join()
     broker.advance(2000)
     second.join()
     broker.advance(2000)
-    assert second.joining is not None
     assert not second.joining.is_there, "it waits anew for more"
     broker.advance(2000)
-    assert len(first.joined.members) == 2
-    assert second.joined.generation_id == 1
+    assert len(members(first)) == 2
+    assert (second.joined(), second.epoch) == (0, 1)
 
 
 def test_members_and_standalone_consumers_commit_offsets(broker: VirtualBroker) -> None:
     assert committed(broker) == (0, -1)
-    alone = Consumer(broker)
+    alone = consumer(broker)
     assert alone.commit(3) == 0
     assert [committed(broker, version) for version in (1, 7, 8, 10)] == [(0, 3)] * 4
     first, second = together(broker)
     assert (first.commit(7), committed(broker)) == (0, (0, 7))
     assert alone.commit(4) == ErrorCode.UNKNOWN_MEMBER_ID
-    second.generation -= 1
+    second.epoch -= 1
     assert second.commit(5) == ErrorCode.ILLEGAL_GENERATION
     assert committed(broker) == (0, 7)
 
@@ -232,7 +241,7 @@ def test_acl_of_groups() -> None:
 
 
 def test_topic_that_goes_takes_its_offsets_along(broker: VirtualBroker) -> None:
-    Consumer(broker).commit(3)
+    consumer(broker).commit(3)
     broker.act(lambda state: state.delete_topic(TOPIC))
     broker.state.cluster.create_topic(TOPIC, 1)
     assert committed(broker) == (0, -1)

@@ -103,7 +103,7 @@ def test_some_batches_fail_their_whole_request(
     broker.state.cluster.create_topic("other", 1)
     request: Any = produce_request(broker, data)
     for topic in ("other", "unknown"):
-        request.topic_data += produce_request(broker, topic=topic).topic_data  # type: ignore[attr-defined]
+        request.topic_data += produce_request(broker, topic=topic).topic_data
     answer = broker.client().ask(request, version)
     found = [each for topic in answer.responses for each in topic.partition_responses]
     assert [(each.error_code, each.log_start_offset) for each in found] == [(code, -1)] * 3
@@ -113,7 +113,7 @@ def test_some_batches_fail_their_whole_request(
 def test_batch_cut_off_after_its_producer_id_fails_alone(broker: VirtualBroker) -> None:
     broker.state.cluster.create_topic("other", 1)
     request: Any = produce_request(broker, cut(39))
-    request.topic_data += produce_request(broker, topic="other").topic_data  # type: ignore[attr-defined]
+    request.topic_data += produce_request(broker, topic="other").topic_data
     first, second = broker.client().ask(request).responses
     assert first.partition_responses[0].error_code == ErrorCode.CORRUPT_MESSAGE
     assert second.partition_responses[0].error_code == 0
@@ -124,7 +124,7 @@ def test_batches_of_two_transactional_producers_fail_the_request(broker: Virtual
     request: Any = produce_request(broker, transactional_id=TRANSACTIONAL_ID, topic="unknown")
     for topic, producer_id in ((TOPIC, 1), ("other", 2)):
         data = batch(b"x", producer_id=producer_id, producer_epoch=0, base_sequence=0, transactional=True)
-        request.topic_data += produce_request(broker, data, topic=topic).topic_data  # type: ignore[attr-defined]
+        request.topic_data += produce_request(broker, data, topic=topic).topic_data
     answer = broker.client().ask(request)
     codes = [topic.partition_responses[0].error_code for topic in answer.responses]
     assert codes == [ErrorCode.INVALID_PRODUCER_ID_MAPPING] * 3
@@ -134,7 +134,7 @@ def test_batches_of_two_transactional_producers_fail_the_request(broker: Virtual
 def test_of_a_partition_named_twice_the_last_counts(broker: VirtualBroker, version: int) -> None:
     """Kafka drops the others, and does not say so."""
     request: Any = produce_request(broker, batch(b"first"))
-    request.topic_data += produce_request(broker, batch(b"last")).topic_data  # type: ignore[attr-defined]
+    request.topic_data += produce_request(broker, batch(b"last")).topic_data
     answer = produced(broker.client().ask(request, version))
     assert (answer.error_code, answer.base_offset) == (0, 0)
     assert broker.values() == [b"last"]
@@ -341,7 +341,7 @@ def test_acls_of_transactional_ids_fail_the_whole_request() -> None:
     broker = VirtualBroker(acls=Acls(transactional_id_write=["mine"]))
     data = batch(b"x", producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)
     request: Any = produce_request(broker, data, transactional_id="other")
-    request.topic_data += produce_request(broker, topic="unknown").topic_data  # type: ignore[attr-defined]
+    request.topic_data += produce_request(broker, topic="unknown").topic_data
     answer = broker.client().ask(request)
     codes = [topic.partition_responses[0].error_code for topic in answer.responses]
     assert codes == [ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED] * 2

@@ -25,7 +25,7 @@ from tests.support.broker_core import (
     produce_request,
     produced,
 )
-from tests.unit.testing.broker.api.group_consumer import committed, find_coordinators
+from tests.unit.testing.broker.group_clients import committed, find_coordinators
 
 
 def codes(answer: Any) -> set[ErrorCode]:

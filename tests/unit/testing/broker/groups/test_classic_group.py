@@ -14,7 +14,7 @@ from kbatch.testing.broker.groups.classic_group import (
     from_record,
     to_record,
 )
-from tests.unit.testing.broker.groups.consumer_groups import subscription
+from tests.unit.testing.broker.groups.harness import subscription
 
 KEY = "00020001" + b"g".hex()
 EMPTY_VALUE = "0003000000000000ffffffff00000000000003e800000000"

@@ -12,7 +12,7 @@ from kbatch.protocol import messages
 from kbatch.testing.broker.groups.consumer_group import ConsumerGroup
 from kbatch.testing.broker.security.acls import Acls
 from tests.support.broker_core import GROUP, TOPIC, VirtualBroker
-from tests.unit.testing.broker.groups.consumer_group_members import (
+from tests.unit.testing.broker.group_clients import (
     LEAVE,
     LEAVE_STATIC,
     NONE,

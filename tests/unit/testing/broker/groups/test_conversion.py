@@ -10,7 +10,7 @@ import pytest
 from kbatch.errors import ErrorCode
 from kbatch.protocol import messages
 from tests.support.broker_core import TOPIC, VirtualBroker
-from tests.unit.testing.broker.groups.consumer_group_members import (
+from tests.unit.testing.broker.group_clients import (
     LEAVE_STATIC,
     NONE,
     ClassicMember,
@@ -186,9 +186,9 @@ def test_classic_requests_of_other_members_are_refused() -> None:
     broker = cluster()
     classic, member = shared(broker)
     stranger = ClassicMember(broker)
-    stranger.member_id, stranger.generation = "a", member.epoch
+    stranger.member_id, stranger.epoch = "a", member.epoch
     assert (stranger.beat(), stranger.sync()) == (UNKNOWN, UNKNOWN)
-    classic.generation += 1
+    classic.epoch += 1
     assert (classic.beat(), classic.sync()) == (ErrorCode.ILLEGAL_GENERATION,) * 2
     assert ClassicMember(broker).join(protocol_type="connect") == INCONSISTENT
     assert ClassicMember(broker, metadata=b"\0\1\0\0\0\5").join() == ErrorCode.UNKNOWN_SERVER_ERROR
@@ -199,7 +199,7 @@ def test_commits_of_classic_members_name_their_generation() -> None:
     broker = cluster()
     classic, member = shared(broker)
     named: dict[str, Any] = {"member_id": classic.member_id}
-    for generation, code in [(classic.generation, NONE), (1, NONE), (9, ErrorCode.ILLEGAL_GENERATION)]:
+    for generation, code in [(classic.epoch, NONE), (1, NONE), (9, ErrorCode.ILLEGAL_GENERATION)]:
         assert member.commit(index=0, generation_id_or_member_epoch=generation, **named) == code
     old = {"generation_id_or_member_epoch": 1, **named}
     assert member.commit(index=3, **old) == ErrorCode.ILLEGAL_GENERATION, "it is the other's"

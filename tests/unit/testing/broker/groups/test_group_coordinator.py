@@ -13,7 +13,8 @@ from kbatch.errors import ErrorCode
 from kbatch.testing.broker.broker_error import BrokerError
 from kbatch.testing.broker.groups.group_coordinator import NEW_MEMBER_TIMEOUT_MS
 from kbatch.testing.broker.groups.requests import JoinedMember, JoinResult, SyncResult
-from tests.unit.testing.broker.groups.consumer_groups import (
+from tests.support.broker_core import error_of
+from tests.unit.testing.broker.groups.harness import (
     FENCED,
     ILLEGAL,
     INCONSISTENT,
@@ -25,7 +26,6 @@ from tests.unit.testing.broker.groups.consumer_groups import (
     UNKNOWN_MEMBER,
     Groups,
     Member,
-    error_of,
 )
 
 

@@ -17,7 +17,8 @@ from kbatch.testing.broker.groups.offset_store import (
     FetchedOffset,
     to_record,
 )
-from tests.unit.testing.broker.groups.consumer_groups import (
+from tests.support.broker_core import error_of
+from tests.unit.testing.broker.groups.harness import (
     FENCED,
     ID,
     ILLEGAL,
@@ -34,7 +35,6 @@ from tests.unit.testing.broker.groups.consumer_groups import (
     UNSTABLE,
     Member,
     Offsets,
-    error_of,
     subscription,
 )
 

@@ -14,7 +14,7 @@ from kbatch.errors import ErrorCode
 from kbatch.testing.broker.groups.consumer_group import ConsumerMember, MemberState
 from kbatch.testing.broker.groups.reconciliation import Goal, reconcile
 from tests.support.broker_core import TOPIC, VirtualBroker
-from tests.unit.testing.broker.groups.consumer_group_members import (
+from tests.unit.testing.broker.group_clients import (
     LEAVE_STATIC,
     NONE,
     Member,

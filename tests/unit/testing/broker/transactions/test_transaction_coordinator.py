@@ -31,8 +31,9 @@ from kbatch.testing.broker.transactions.transaction_metadata import (
     to_record,
     tombstone,
 )
+from tests.support.broker_core import error_of
 from tests.support.cases import noted
-from tests.unit.testing.broker.transactions.transaction_cluster import (
+from tests.unit.testing.broker.transactions.harness import (
     ABORTABLE,
     COMPLETE_ABORT,
     COMPLETE_COMMIT,
@@ -55,7 +56,6 @@ from tests.unit.testing.broker.transactions.transaction_cluster import (
     TIMEOUT,
     TOPIC,
     Cluster,
-    error_of,
     in_state,
 )
 

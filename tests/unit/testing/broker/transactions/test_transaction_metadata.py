@@ -18,7 +18,7 @@ from kbatch.testing.broker.transactions.transaction_metadata import (
     to_record,
     tombstone,
 )
-from tests.unit.testing.broker.transactions.transaction_cluster import (
+from tests.unit.testing.broker.transactions.harness import (
     COMPLETE_ABORT,
     COMPLETE_COMMIT,
     EMPTY,

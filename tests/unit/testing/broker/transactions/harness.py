@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
 from typing import Any
@@ -134,11 +133,3 @@ def in_state(state: TransactionState, **changes: Any) -> TransactionMetadata:
         client_transaction_version=2,
     )
     return replace(metadata, **changes)
-
-
-def error_of(action: Callable[[], Any]) -> Any:
-    """Return the result of a request, or the code of its refusal."""
-    try:
-        return action()
-    except BrokerError as error:
-        return error.code

@@ -1,21 +1,53 @@
-"""Members of consumer groups of KIP-848, which send their heartbeats as a consumer does."""
+"""Clients of groups: members by both protocols, and requests about a group."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kbatch.errors import ErrorCode
 from kbatch.protocol import codec, messages
 from kbatch.testing.broker.groups.assignors import TopicIdPartition
-from tests.support.broker_core import GROUP, TOPIC, VirtualBroker
+from tests.support.broker_core import GROUP, SAMPLES, TOPIC, Answer, VirtualBroker
 
 LEAVE, LEAVE_STATIC = -1, -2
 NONE = ErrorCode.NONE
+SESSION_MS = 10_000  # of members of the classic protocol
 
 
-class Member:
-    """One member of a group.
+class Committing:
+    """What members of both protocols have: they commit offsets under their id and epoch."""
+
+    broker: VirtualBroker
+    group_id: str = GROUP
+    member_id: str
+    epoch: int  # the generation in a classic group
+
+    def commit(self, offset: int = 1, *, index: int = 0, topic: str = TOPIC, **changes: Any) -> ErrorCode:
+        """Commit an offset as this member, and return the code of the partition."""
+        kind = messages.OffsetCommitRequest
+        partition = kind.OffsetCommitRequestPartition(
+            partition_index=index, committed_offset=offset, committed_metadata="note"
+        )
+        topic_id = self.broker.topic_id(topic)
+        version = changes.pop("version", None)
+        request = kind(
+            **{
+                "group_id": self.group_id,
+                "member_id": self.member_id,
+                "generation_id_or_member_epoch": self.epoch,
+                "topics": [
+                    kind.OffsetCommitRequestTopic(name=topic, topic_id=topic_id, partitions=[partition])
+                ],
+                **changes,
+            }
+        )
+        answer = self.broker.client().ask(request, version)
+        return ErrorCode(answer.topics[0].partitions[0].error_code)
+
+
+class Member(Committing):
+    """A member by KIP-848, which sends heartbeats as a consumer does.
 
     `owned` is what it reads: it gives up at once what an answer takes away, and says so in its next
     heartbeat.
@@ -84,26 +116,6 @@ class Member:
         self.owned = frozenset()
         return ErrorCode(self.send(member_epoch=epoch).error_code)
 
-    def commit(self, offset: int = 1, *, index: int = 0, topic: str = TOPIC, **changes: Any) -> ErrorCode:
-        """Commit an offset as this member, and return the code of the partition."""
-        kind = messages.OffsetCommitRequest
-        partition = kind.OffsetCommitRequestPartition(partition_index=index, committed_offset=offset)
-        topic_id = self.broker.topic_id(topic)
-        version = changes.pop("version", None)
-        request = kind(
-            **{
-                "group_id": self.group_id,
-                "member_id": self.member_id,
-                "generation_id_or_member_epoch": self.epoch,
-                "topics": [
-                    kind.OffsetCommitRequestTopic(name=topic, topic_id=topic_id, partitions=[partition])
-                ],
-                **changes,
-            }
-        )
-        answer = self.broker.client().ask(request, version)
-        return ErrorCode(answer.topics[0].partitions[0].error_code)
-
     @property
     def indexes(self) -> list[int]:
         """Return the partitions of all topics that the member reads."""
@@ -126,28 +138,37 @@ class Member:
         return ErrorCode(answer.error_code)
 
 
-class ClassicMember:
-    """A consumer of the classic protocol, which reads one topic."""
+class ClassicMember(Committing):
+    """A consumer of the classic protocol, which reads one topic.
+
+    It sends old versions, without the round for a member id (KIP-394), unless it `is_new`.
+    """
 
     def __init__(
-        self, broker: VirtualBroker, instance_id: str | None = None, *, metadata: bytes | None = None
+        self,
+        broker: VirtualBroker,
+        instance_id: str | None = None,
+        *,
+        metadata: bytes | None = None,
+        is_new: bool = False,
     ) -> None:
         self.broker = broker
         self.instance_id = instance_id
+        self.is_new = is_new
         self.member_id = ""
-        self.generation = -1
+        self.epoch = -1
         self.owned: list[int] = []
         self.metadata = metadata
         self.joining: Any = None
 
     def join(self, **changes: Any) -> ErrorCode | None:
-        """Send JoinGroup, of a version without the round for an id; None if the answer is not there yet."""
+        """Send JoinGroup; return the code of the answer, or None if it is not there yet."""
         kind = messages.JoinGroupRequest
         metadata = self._subscription() if self.metadata is None else self.metadata
         request = kind(
             **{
                 "group_id": GROUP,
-                "session_timeout_ms": 10_000,
+                "session_timeout_ms": SESSION_MS,
                 "rebalance_timeout_ms": 30_000,
                 "protocol_type": "consumer",
                 "member_id": self.member_id,
@@ -156,25 +177,37 @@ class ClassicMember:
                 **changes,
             }
         )
-        self.joining = self.broker.client().send(request, 5 if self.instance_id else 3)
-        return self.joined() if self.joining.is_there else None
+        self.joining = self.broker.client().send(request, self._version(5 if self.instance_id else 3))
+        if not self.joining.is_there:
+            return None
+        if self.joining.message.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+            self.member_id = self.joining.message.member_id
+            return self.join(**changes)
+        return self.joined()
 
     def joined(self) -> ErrorCode:
         """Take the answer to JoinGroup."""
         answer = self.joining.message
         if not answer.error_code:
-            self.member_id, self.generation = answer.member_id, answer.generation_id
+            self.member_id, self.epoch = answer.member_id, answer.generation_id
         return ErrorCode(answer.error_code)
+
+    def send_sync(self, assignments: Mapping[str, bytes]) -> Answer:
+        """Send SyncGroup, as the leader with the assignments of all members."""
+        kind = messages.SyncGroupRequest
+        entries = [
+            kind.SyncGroupRequestAssignment(member_id=member_id, assignment=data)
+            for member_id, data in assignments.items()
+        ]
+        names: dict[str, Any] = {"protocol_type": "consumer", "protocol_name": "range"}
+        return self.broker.client().send(kind(**self._ids(), **names, assignments=entries), self._version(3))
 
     def sync(self, assigned: Iterable[int] = (), user_data: bytes | None = None) -> ErrorCode:
         """Send SyncGroup, as the leader with an assignment of its own; take what the answer assigns."""
         topic = messages.ConsumerProtocolAssignment.TopicPartition(topic=TOPIC, partitions=[*assigned])
         assignment = messages.ConsumerProtocolAssignment(assigned_partitions=[topic], user_data=user_data)
         data = b"\0\1" + b"".join(codec.encode(assignment, 1))
-        kind = messages.SyncGroupRequest
-        entries = [kind.SyncGroupRequestAssignment(member_id=self.member_id, assignment=data)]
-        request = kind(**self._ids(), assignments=entries if assigned else [])
-        answer = self.broker.client().ask(request, 3)
+        answer = self.send_sync({self.member_id: data} if assigned else {}).message
         if not answer.error_code:
             found = codec.decode(messages.ConsumerProtocolAssignment, 1, answer.assignment[2:])
             self.owned = [index for each in found.assigned_partitions for index in each.partitions]
@@ -182,7 +215,7 @@ class ClassicMember:
 
     def beat(self) -> ErrorCode:
         request = messages.HeartbeatRequest(**self._ids())
-        return ErrorCode(self.broker.client().ask(request, 3).error_code)
+        return ErrorCode(self.broker.client().ask(request, self._version(3)).error_code)
 
     def leave(self) -> ErrorCode:
         kind = messages.LeaveGroupRequest
@@ -194,9 +227,12 @@ class ClassicMember:
         return {
             "group_id": GROUP,
             "member_id": self.member_id,
-            "generation_id": self.generation,
+            "generation_id": self.epoch,
             "group_instance_id": self.instance_id,
         }
+
+    def _version(self, old: int) -> int | None:
+        return None if self.is_new else old
 
     def _subscription(self) -> bytes:
         kind = messages.ConsumerProtocolSubscription
@@ -234,3 +270,21 @@ def described(broker: VirtualBroker, group_id: str = GROUP) -> Any:
     request = messages.ConsumerGroupDescribeRequest(group_ids=[group_id])
     (group,) = broker.client().ask(request).groups
     return group
+
+
+def committed(broker: VirtualBroker, version: int = 10, *, stable: bool = False) -> tuple[int, int]:
+    """Return (error code, offset) of the topic's partition 0."""
+    request: Any = SAMPLES["OffsetFetch"](broker, version)
+    request.require_stable = stable
+    answer = broker.client().ask(request, version)
+    if version >= 8:
+        (answer,) = answer.groups
+    if answer.error_code:
+        return answer.error_code, -1
+    partition = answer.topics[0].partitions[0]
+    return partition.error_code, partition.committed_offset
+
+
+def find_coordinators(broker: VirtualBroker, keys: list[str], key_type: int = 0, node_id: int = 0) -> Any:
+    request = messages.FindCoordinatorRequest(coordinator_keys=keys, key_type=key_type)
+    return broker.client(node_id).ask(request).coordinators

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from itertools import count
 from typing import Any
 
@@ -15,6 +15,7 @@ from kbatch.testing.broker.groups.consumer_group import ConsumerGroup
 from kbatch.testing.broker.groups.group_coordinator import GroupCoordinator
 from kbatch.testing.broker.groups.offset_store import CommittedOffset, FetchedOffset, OffsetStore
 from kbatch.testing.broker.groups.requests import JoinGroup, JoinResult, SyncResult
+from tests.support.broker_core import error_of
 
 NOW, SESSION, REBALANCE = 1_000_000, 10_000, 60_000
 NONE = ErrorCode.NONE
@@ -33,14 +34,6 @@ def subscription(*topics: str) -> bytes:
     """Return a consumer's metadata."""
     message = messages.ConsumerProtocolSubscription(topics=list(topics))
     return b"\x00\x01" + b"".join(codec.encode(message, 1))
-
-
-def error_of(action: Callable[[], Any]) -> Any:
-    """Return the result of a request, or the code of its refusal."""
-    try:
-        return action()
-    except BrokerError as error:
-        return error.code
 
 
 class Log:
