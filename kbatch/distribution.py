@@ -5,7 +5,8 @@ and a command of the same names. An environment can hold one of the two.
 """
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 DISTRIBUTION = "kbatch-kafka"
@@ -20,6 +21,15 @@ def pip_install(*extras: str) -> str:
 def requirement(*extras: str) -> str:
     """Return kbatch with these extras as pip takes it."""
     return f"{DISTRIBUTION}[{','.join(extras)}]" if extras else DISTRIBUTION
+
+
+@contextmanager
+def needs(what: str, extra: str) -> Iterator[None]:
+    """Raise ImportErrors of the block, which imports what `what` needs, with the remedy: the extra."""
+    try:
+        yield
+    except ImportError as error:
+        raise ImportError(f"{what} needs {error.name}; {pip_install(extra)}", name=error.name) from error
 
 
 def find_foreign(folders: Iterable[str]) -> str | None:

@@ -7,7 +7,7 @@ docs/metrics.md has their names.
 from collections.abc import Iterable, Mapping
 from typing import ClassVar, Protocol, final
 
-from kbatch.distribution import pip_install
+from kbatch.distribution import needs
 from kbatch.metrics import (
     CONSUMER,
     CONSUMER_NODE,
@@ -28,11 +28,9 @@ from kbatch.metrics import (
     Scope,
 )
 
-try:
+with needs("kbatch.prometheus", "prometheus"):
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
     from prometheus_client.registry import Collector
-except ImportError as error:
-    raise ImportError(f"kbatch.prometheus needs {error.name}; {pip_install('prometheus')}") from error
 
 __all__ = ["ConsumerCollector", "ProducerCollector"]
 

@@ -14,15 +14,13 @@ from itertools import islice
 from typing import Any, final
 
 from kbatch._native.codec.record import ConsumerRecord
-from kbatch.distribution import pip_install
+from kbatch.distribution import needs
 from kbatch.interceptors import ConsumerInterceptor, Interceptor
 from kbatch.records import ProducerRecord, ShareRecord
 
-try:
+with needs("kbatch.tracing", "opentelemetry"):
     from opentelemetry import propagate, trace
     from opentelemetry.context import Context
-except ImportError as error:
-    raise ImportError(f"kbatch.tracing needs {error.name}; {pip_install('opentelemetry')}") from error
 
 __all__ = ["ConsumerTracingInterceptor", "TracingInterceptor"]
 

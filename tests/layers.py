@@ -162,7 +162,7 @@ LAYERS = (
     Layer(
         5,
         "column_serializers/",
-        "whole columns as bytes: JSON, Avro, Protobuf; in `roles` **which column becomes what**",
+        "whole columns as bytes: JSON, Avro, Protobuf",
     ),
     Layer(
         5,
@@ -200,7 +200,8 @@ LAYERS = (
     Layer(
         6,
         "codec/",
-        "`columns`: `encode_arrow`, `decode_arrow`; `segments`: Kafka's log segments",
+        "`columns`: `encode_arrow`, `decode_arrow`; `roles`: **which column becomes what**; `segments`: "
+        "Kafka's log segments",
     ),
     Layer(
         6,

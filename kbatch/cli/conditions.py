@@ -13,11 +13,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-    import pyarrow.compute as pc
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kbatch.cli.options import CONDITION_HELP
 
 _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.Eq: lambda left, right: left == right,
@@ -27,7 +28,6 @@ _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.Gt: lambda left, right: left > right,
     ast.GtE: lambda left, right: left >= right,
 }
-HELP = "comparisons of columns with numbers and texts, joined by and, or, not; `in` takes a list"
 
 
 class ConditionError(ValueError):
@@ -51,7 +51,7 @@ def condition_of(text: str, schema: pa.Schema) -> pc.Expression:
     try:
         tree = ast.parse(text, mode="eval").body
     except SyntaxError as error:
-        raise ConditionError(f"{text!r} is no condition: {error.msg}; write {HELP}") from error
+        raise ConditionError(f"{text!r} is no condition: {error.msg}; write {CONDITION_HELP}") from error
     return _Reader(text, schema).expression(tree)
 
 
@@ -101,8 +101,6 @@ class _Reader:
                 field, kind = self._field(left)
                 if not isinstance(right, ast.Tuple | ast.List):
                     raise self._error(right)
-                import pyarrow as pa
-
                 found = field.isin(pa.array([self._literal(each, kind) for each in right.elts], kind))
                 return found if isinstance(op, ast.In) else ~found
             case ast.Is() | ast.IsNot():
@@ -123,15 +121,10 @@ class _Reader:
         return self._scalar(left, kind), field
 
     def _scalar(self, node: ast.expr, kind: pa.DataType) -> pc.Expression:
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         return pc.scalar(pa.scalar(self._literal(node, kind), kind))
 
     def _literal(self, node: ast.expr, kind: pa.DataType) -> Any:
         """Return a number or text as a value of type `kind`."""
-        import pyarrow as pa
-
         try:
             value = ast.literal_eval(node)
             if isinstance(value, str) and (pa.types.is_binary(kind) or pa.types.is_large_binary(kind)):
@@ -146,8 +139,6 @@ class _Reader:
 
     def _field(self, node: ast.expr) -> tuple[pc.Expression, pa.DataType]:
         """Return a column, or a field in it, and its type."""
-        import pyarrow.compute as pc
-
         path: list[str] = []
         place = node
         while isinstance(place, ast.Attribute):
@@ -159,8 +150,6 @@ class _Reader:
         return pc.field(*path), self._type_of(path)
 
     def _type_of(self, path: list[str]) -> pa.DataType:
-        import pyarrow as pa
-
         fields = {field.name: field.type for field in self._schema}
         for depth, name in enumerate(path):
             if name not in fields:
@@ -178,5 +167,6 @@ class _Reader:
 
     def _error(self, node: ast.AST) -> ConditionError:
         return ConditionError(
-            f"{self._text!r} is no condition: {ast.unparse(node)} cannot be used there; write {HELP}"
+            f"{self._text!r} is no condition: {ast.unparse(node)} cannot be used there; "
+            f"write {CONDITION_HELP}"
         )

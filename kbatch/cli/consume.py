@@ -8,19 +8,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
-from itertools import chain
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-from kbatch.cli.conditions import HELP as CONDITION_HELP
-from kbatch.cli.conditions import ConditionError, columns_of, condition_of
 from kbatch.cli.members import Member, open_member
-from kbatch.cli.options import client_options, names, open_reader
+from kbatch.cli.options import COLUMNS, CONDITION_HELP, client_options, names, need_arrow, open_reader
 from kbatch.cli.places import HELP as PLACE_HELP
 from kbatch.cli.places import Place, PlaceType, resolve
 from kbatch.errors import ConfigError, DeserializationError
@@ -29,11 +25,11 @@ from kbatch.records import TopicPartition
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from kbatch.cli.wanted import Wanted
     from kbatch.column_deserializers.base import Errors
     from kbatch.consumer.topic_reader import TopicReader
     from kbatch.schema_registry import SchemaRegistry
 
-COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
 FORMATS = ("json", "raw", "table", "csv", "parquet", "arrow")
 # Types of keys and values; json infers its fields from the first records.
 KINDS = ("text", "bytes", "json", "avro", "protobuf", "int32", "int64", "float32", "float64")
@@ -107,6 +103,8 @@ def command(
       kbatch consume orders -b localhost:9092 --follow --format raw | grep -i error
       kbatch consume orders -b localhost:9092 --group audit --follow -f raw >> orders.txt
     """
+    with need_arrow():
+        from kbatch.cli.wanted import Wanted
     if options["follow"] and end is not None:
         raise click.UsageError("--follow and --to exclude each other; omit one")
     if options["group"] is not None:
@@ -120,11 +118,11 @@ def command(
         if options["group"] is not None:
             with open_member(settings, options["group"], start) as consumer:
                 member = Member(consumer, topic, follows=options["follow"], most=options["max_records"])
-                _write_of_group(member, _Wanted(chosen, deserializers, options, "offset"), form, output)
+                _write_of_group(member, Wanted(chosen, deserializers, options, "offset"), form, output)
             return
         with open_reader(settings, "consume") as reader:
             ranges = _ranges(reader, topic, start, end, partitions, follows=options["follow"])
-            wanted = _Wanted(chosen, deserializers, options, "partition", "offset")
+            wanted = Wanted(chosen, deserializers, options, "partition", "offset")
             _write(reader, topic, ranges, wanted, form, output, options)
     except DeserializationError as error:
         raise click.ClickException(f"{error}; --malformed null goes on") from error
@@ -247,84 +245,11 @@ def _registry(options: dict[str, Any]) -> SchemaRegistry | None:
         raise click.BadParameter(str(error), param_hint="--schema-registry") from error
 
 
-class _Wanted:
-    """What is written of the records, and what has to be read for that.
-
-    Parameters
-    ----------
-    columns : tuple of str
-    deserializers : dict
-        By the names of their columns.
-    options : dict
-        Those of the command.
-    always : str
-        Names of columns that are read in any case.
-
-    Attributes
-    ----------
-    read : tuple of str
-        Columns to read.
-    used : dict
-        The deserializers that they need.
-    projection : Projection
-    """
-
-    def __init__(
-        self, columns: tuple[str, ...], deserializers: dict[str, Any], options: dict[str, Any], *always: str
-    ) -> None:
-        from kbatch.consumer.projection import Projection
-
-        self._where: str | None = options["where"]
-        self._most: int | None = options["max_records"]
-        self._counts: bool = options["count"]
-        self._columns = () if self._counts else columns
-        needed = () if self._where is None else tuple(columns_of(self._where) & {*COLUMNS})
-        self.read = tuple(dict.fromkeys((*self._columns, *needed, *always)))
-        self.used = {part: each for part, each in deserializers.items() if part in self.read}
-        self.projection = Projection(self.read, "copy", self.used)
-
-    def passing(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows that are wanted."""
-        return _passing(batches, self._where, self._most)
-
-    def write(
-        self, passing: Iterator[pa.RecordBatch], form: str, path: Path | None, schema: pa.Schema | None
-    ) -> None:
-        """Write the columns of rows, or print how many there are. Without a schema the rows say the types."""
-        if self._counts:
-            click.echo(sum(batch.num_rows for batch in passing))
-            return
-        selected: Iterator[pa.RecordBatch] = (batch.select(list(self._columns)) for batch in passing)
-        if schema is None:
-            from kbatch.cli.outputs import BINARY
-
-            waits = path is not None and form in BINARY
-            selected, schema = self._with_schema(selected, waits=waits)
-        if schema is not None:
-            _put(selected, [schema.field(name) for name in self._columns], form, path)
-
-    def _with_schema(
-        self, batches: Iterator[pa.RecordBatch], *, waits: bool
-    ) -> tuple[Iterator[pa.RecordBatch], pa.Schema | None]:
-        """Return the batches with the schema of the first; or, for a file that has one type a column, of the
-        first after which each type is known. None if there are none.
-        """
-        first: list[pa.RecordBatch] = []
-        for batch in batches:
-            first.append(batch)
-            if not (waits and self.projection.missing_types):
-                break
-        if not first:
-            return iter(()), None
-        schema = first[-1].schema
-        return chain((_retyped(batch, schema) for batch in first), batches), schema
-
-
 def _write(
     reader: TopicReader,
     topic: str,
     ranges: dict[TopicPartition, tuple[int, int | None]],
-    wanted: _Wanted,
+    wanted: Wanted,
     form: str,
     path: Path | None,
     options: dict[str, Any],
@@ -337,64 +262,13 @@ def _write(
         wanted.write(wanted.passing(bar.over(batches)), form, path, schema)
 
 
-def _write_of_group(member: Member, wanted: _Wanted, form: str, path: Path | None) -> None:
+def _write_of_group(member: Member, wanted: Wanted, form: str, path: Path | None) -> None:
     """Write what the group has not read yet, and commit it after that."""
     # a file is complete at its end only
     batches = member.batches(commits=path is None, columns=wanted.read, **wanted.used)
     schema = None if wanted.projection.missing_types else wanted.projection.schema
     wanted.write(member.counted(wanted.passing(batches)), form, path, schema)
     member.commit()
-
-
-def _passing(
-    batches: Iterator[pa.RecordBatch], where: str | None, most: int | None
-) -> Iterator[pa.RecordBatch]:
-    """Yield the rows that meet the condition, up to a number of them."""
-    import pyarrow as pa
-
-    condition = None
-    left = most
-    for batch in batches:
-        if where is not None:
-            try:
-                condition = condition_of(where, batch.schema) if condition is None else condition
-                table = pa.Table.from_batches([batch]).filter(condition).combine_chunks()
-            except (ConditionError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-                raise click.UsageError(f"--where: {error}") from error
-            found = table.to_batches()
-        else:
-            found = [batch]
-        for each in found:
-            yield each if left is None else each.slice(0, left)
-            if left is not None:
-                left -= min(left, each.num_rows)
-        if left == 0:
-            return
-
-
-def _retyped(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return a batch with the types of a schema, where it has columns of null."""
-    import pyarrow as pa
-
-    columns = [
-        pa.nulls(batch.num_rows, field.type) if pa.types.is_null(column.type) else column
-        for column, field in zip(batch.columns, schema, strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
-def _put(batches: Iterator[pa.RecordBatch], fields: list[pa.Field], form: str, path: Path | None) -> None:
-    """Write batches in a format. What was written is a whole file, even if an error or Ctrl-C ends it."""
-    import pyarrow as pa
-
-    from kbatch.cli.outputs import OUTPUTS
-
-    with ExitStack() as opened:
-        file: IO[bytes] = sys.stdout.buffer if path is None else opened.enter_context(path.open("wb"))
-        output = OUTPUTS[form](file, pa.schema(fields))
-        opened.callback(output.close)
-        for batch in batches:
-            output.write(batch)
 
 
 class _Bar:

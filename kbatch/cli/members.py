@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kbatch.distribution import pip_install
 from kbatch.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -25,14 +24,10 @@ MOST_ROWS = 10_000
 def open_member(settings: dict[str, str], group: str, start: Place | None) -> Consumer:
     """Return a consumer of the group; faults of the call are UsageErrors."""
     settings = {"client.id": "kbatch-consume", "auto.offset.reset": str(start), **settings, "group.id": group}
+    from kbatch.consumer.threads import Consumer
+
     try:
-        import pyarrow  # noqa: F401  # which outputs need
-
-        from kbatch.consumer.threads import Consumer
-
         return Consumer({**settings, "enable.auto.commit": "false"})
-    except ImportError as error:
-        raise click.UsageError(f"no module {error.name!r}; {pip_install('arrow')}") from error
     except ConfigError as error:
         raise click.UsageError(str(error)) from error
 

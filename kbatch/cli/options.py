@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,10 @@ from kbatch.errors import ConfigError
 
 if TYPE_CHECKING:
     from kbatch.consumer.topic_reader import TopicReader
+
+# Columns of records, for `kbatch consume`, and the conditions on them that it takes.
+COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
+CONDITION_HELP = "comparisons of columns with numbers and texts, joined by and, or, not; `in` takes a list"
 
 
 def pairs(
@@ -114,13 +119,20 @@ def need_servers(settings: dict[str, str]) -> None:
         raise click.UsageError("name a Kafka with --bootstrap-server HOST:PORT")
 
 
-def open_reader(settings: dict[str, str], command: str) -> TopicReader:
-    """Return a reader with these settings; faults of the call are UsageErrors."""
+@contextmanager
+def need_arrow() -> Iterator[None]:
+    """Raise UsageError, with the remedy, for modules of tables that the block cannot import."""
     try:
-        from kbatch.consumer.topic_reader import TopicReader
-
-        return TopicReader({"client.id": f"kbatch-{command}", **settings})
+        yield
     except ImportError as error:
         raise click.UsageError(f"no module {error.name!r}; {pip_install('arrow')}") from error
+
+
+def open_reader(settings: dict[str, str], command: str) -> TopicReader:
+    """Return a reader with these settings; faults of the call are UsageErrors."""
+    from kbatch.consumer.topic_reader import TopicReader
+
+    try:
+        return TopicReader({"client.id": f"kbatch-{command}", **settings})
     except ConfigError as error:
         raise click.UsageError(str(error)) from error

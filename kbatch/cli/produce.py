@@ -29,10 +29,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from kbatch.cli.options import client_options, names, need_servers, pairs
-from kbatch.cli.records import MAX_PARTITION, Parts, records_of
-from kbatch.column_serializers.base import RowError
-from kbatch.distribution import pip_install
+from kbatch.cli.options import client_options, names, need_arrow, need_servers, pairs
+from kbatch.cli.parts import MAX_PARTITION, Parts
 from kbatch.errors import (
     ConfigError,
     DeliveryError,
@@ -149,10 +147,8 @@ def _partition(given: str | None) -> int | str | None:
 
 
 def _open(file: str, form: str | None, delimiter: str | None, infers: bool, parts: Parts) -> Any:
-    try:
+    with need_arrow():
         from kbatch.cli import sources
-    except ImportError as error:
-        raise click.UsageError(f"no module {error.name!r}; {pip_install('arrow')}") from error
     path = None if file == "-" else Path(file)
     form = form or (None if path is None else sources.format_of(path))
     if form is None:
@@ -254,11 +250,12 @@ def _await_topic(topic: str, settings: Mapping[str, str]) -> None:
 
 
 def _send_pieces(file: str, topic: str, source: Any, parts: Parts, producer: Producer, tally: _Tally) -> None:
+    from kbatch.cli.records import sendable
     from kbatch.cli.sources import BrokenRowError
 
     try:
         for piece in source.pieces(parts):
-            records, fault = _records_of(piece, parts, source.unit)
+            records, fault = sendable(piece, parts, source.unit)
             if records.num_rows:
                 producer.send_table(topic, records, on_delivery=partial(tally.add_report, piece))
             if fault is not None:
@@ -267,16 +264,6 @@ def _send_pieces(file: str, topic: str, source: Any, parts: Parts, producer: Pro
                 raise _StopError("reading stopped, because more rows would only repeat the error")
     except (BrokenRowError, TypeError) as error:
         raise _StopError(f"{file}: {error}; that {source.unit} and later ones were not sent") from error
-
-
-def _records_of(piece: Any, parts: Parts, unit: str) -> tuple[Any, str | None]:
-    """Return the sendable part of a piece, and the fault of the row after it."""
-    try:
-        return records_of(piece.fields, piece.values, parts), None
-    except RowError as error:
-        fault = f"{unit} {piece.number(error.row)}: {error.column}: {error.reason}"
-        sound = piece.fields.slice(0, error.row), piece.values.slice(0, error.row)
-        return records_of(*sound, parts), fault
 
 
 def _report(topic: str, tally: _Tally, fault: str | None, seconds: float) -> bool:
@@ -327,12 +314,13 @@ class _Bar:
 
 def _show(source: Any, parts: Parts, file: str) -> None:
     """Show what would be sent."""
+    from kbatch.cli.records import sendable
     from kbatch.cli.sources import BrokenRowError
 
     count = 0
     try:
         for piece in source.pieces(parts):
-            records, fault = _records_of(piece, parts, source.unit)
+            records, fault = sendable(piece, parts, source.unit)
             for row in (
                 islice(records.to_pylist(), max(0, SHOWN_RECORDS - count)) if count < SHOWN_RECORDS else ()
             ):

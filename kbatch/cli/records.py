@@ -1,76 +1,34 @@
-"""The roles of a file's columns in records, for `kbatch produce`."""
+"""Records of a file's rows, for `kbatch produce`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
+import pyarrow as pa
+
+from kbatch.cli.parts import MAX_PARTITION, Parts
 from kbatch.column_serializers.base import RowError
 from kbatch.column_serializers.json_text import texts
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-MAX_PARTITION = 2**31 - 1
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-@dataclass(frozen=True)
-class Parts:
-    """The names of the columns that records are made of.
-
-    Attributes
-    ----------
-    value : str or None
-        Its text is the value; None means a JSON object.
-    columns : tuple of str or None
-        The members of that object; None means all without another role.
-    partition : int, str or None
-        The same for all rows, or a column.
-    header_columns : tuple of str
-        Each becomes a header of its name.
-    headers : tuple of (str, bytes)
-        The same for all rows.
-    """
-
-    key: str | None = None
-    value: str | None = None
-    columns: tuple[str, ...] | None = None
-    timestamp: str | None = None
-    partition: int | str | None = None
-    header_columns: tuple[str, ...] = ()
-    headers: tuple[tuple[str, bytes], ...] = ()
-
-    @property
-    def beside_value(self) -> tuple[str, ...]:
-        """Return the columns for everything but the value."""
-        partition = self.partition if isinstance(self.partition, str) else None
-        return tuple(filter(None, (self.key, self.timestamp, partition, *self.header_columns)))
-
-    def in_value(self, names: Sequence[str]) -> list[str]:
-        """Return the columns of the value, from the existing ones."""
-        if self.value is not None:
-            return [self.value]
-        if self.columns is not None:
-            return list(self.columns)
-        return [name for name in names if name not in self.beside_value]
-
-    def missing(self, names: Iterable[str]) -> list[str]:
-        """Return the named columns that do not exist."""
-        there = set(names)
-        wanted = (*self.beside_value, *filter(None, [self.value]), *(self.columns or ()))
-        return [name for name in dict.fromkeys(wanted) if name not in there]
+def sendable(piece: Any, parts: Parts, unit: str) -> tuple[pa.Table, str | None]:
+    """Return the records of a piece before its first invalid row, and that row's fault."""
+    try:
+        return records_of(piece.fields, piece.values, parts), None
+    except RowError as error:
+        fault = f"{unit} {piece.number(error.row)}: {error.column}: {error.reason}"
+        sound = piece.fields.slice(0, error.row), piece.values.slice(0, error.row)
+        return records_of(*sound, parts), fault
 
 
 def records_of(fields: pa.RecordBatch, values: pa.Array, parts: Parts) -> pa.Table:
     """Return columns with the default names of `send_table`. Raise RowError for an invalid timestamp or
     partition.
     """
-    import numpy as np
-    import pyarrow as pa
-
     columns: dict[str, pa.Array] = {"value": values}
     if parts.key is not None:
         columns["key"] = texts(fields[parts.key], parts.key)
@@ -87,8 +45,6 @@ def records_of(fields: pa.RecordBatch, values: pa.Array, parts: Parts) -> pa.Tab
 
 def _timestamps(column: pa.Array, name: str) -> pa.Array:
     """Return milliseconds: of a time, of an integer of milliseconds, or of the text of either."""
-    import pyarrow as pa
-
     if pa.types.is_timestamp(column.type):
         return column
     if pa.types.is_integer(column.type):
@@ -112,8 +68,6 @@ def _milliseconds(given: object) -> int:
 
 
 def _integers(column: pa.Array, name: str) -> pa.Array:
-    import pyarrow as pa
-
     return pa.array(_each(_partition, column, name), pa.int32())
 
 
@@ -136,9 +90,6 @@ def _each(function: Any, column: pa.Array, name: str) -> list[Any]:
 
 def _headers(fields: pa.RecordBatch, rows: int, parts: Parts) -> pa.Array:
     """Return the headers: every row has the same names, first those with equal contents."""
-    import numpy as np
-    import pyarrow as pa
-
     names = [name for name, _ in parts.headers] + list(parts.header_columns)
     contents = [pa.repeat(pa.scalar(content, pa.large_binary()), rows) for _, content in parts.headers]
     contents += [texts(fields[name], name) for name in parts.header_columns]

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
-from kbatch.cli.records import Parts
+from kbatch.cli.parts import Parts
 from kbatch.column_serializers import JsonLines, RowError
 from kbatch.column_serializers.json_text import objects, or_null, quoted, texts
 

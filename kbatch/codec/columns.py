@@ -1,7 +1,7 @@
 """encode_arrow, ArrowEncoder and decode_arrow: whole columns into record batches and back.
 
 This module turns arguments into those of the native TableEncoder and TableDecoder, and their memory into
-pyarrow tables. pyarrow and numpy (the extra `arrow`) are imported on the first call.
+pyarrow tables. It needs pyarrow and numpy (the extra `arrow`); `kbatch` imports it at its first use.
 """
 
 from __future__ import annotations
@@ -16,11 +16,14 @@ from typing import TYPE_CHECKING, Any, final
 from kbatch._native.arrow.table_decoder import TableDecoder
 from kbatch._native.arrow.table_encoder import TableEncoder
 from kbatch._native.codec.compression import codec_names
-from kbatch.column_serializers.roles import Part, reading, record_columns
+from kbatch.codec.roles import Part, record_columns
+from kbatch.distribution import needs
 
-if TYPE_CHECKING:
+with needs("an Arrow table", "arrow"):
     import numpy as np
     import pyarrow as pa
+
+if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from kbatch._native.arrow.record_chunks import BinaryBuffers, RecordChunk
@@ -42,9 +45,28 @@ FETCHED_COLUMNS = (
 TIMESTAMP_TYPES = ("create_time", "log_append_time")
 # Columns of one value share the memory of this many rows.
 _SHARED_ROWS = 131072
-
 # Rows to pass numpy columns in: 'S' arrays must be copied to lose their padding.
 _NUMPY_ROWS = 65536
+
+_ENCODED_SCHEMA = pa.schema(
+    [
+        ("partition", pa.int32()),
+        ("record_count", pa.int32()),
+        ("max_timestamp_ms", pa.int64()),
+        ("uncompressed_bytes", pa.int64()),
+        ("batch", pa.large_binary()),
+    ]
+)
+_HEADER = pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())])
+_RECORD_SCHEMA = pa.schema(
+    [
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("ms", "UTC")),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("headers", pa.list_(_HEADER)),
+    ]
+)
 
 
 def encode_arrow(
@@ -203,16 +225,14 @@ class ArrowEncoder:
         return _encoded_table(self._encoder.encode(None, {}, True))
 
     def _encode(self, data: Any, *, closes: bool) -> pa.Table:
-        source, names = record_columns(NumpyTable(data) if isinstance(data, Mapping) else data, **self._parts)
-        with reading(source):
+        table = NumpyTable(data) if isinstance(data, Mapping) else data
+        source, names, reading = record_columns(table, **self._parts)
+        with reading():
             return _encoded_table(self._encoder.encode(source, names, closes))
 
 
 def _encoded_table(encoded: Encoded) -> pa.Table:
-    import pyarrow as pa
-
     total, *columns, chunks = encoded
-    schema = _encoded_schema()
     batches = [
         pa.Array.from_buffers(
             pa.large_binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(memory)], 0
@@ -221,23 +241,10 @@ def _encoded_table(encoded: Encoded) -> pa.Table:
     ]
     arrays = [
         pa.Array.from_buffers(field.type, total, [None, pa.py_buffer(memory)], 0)
-        for field, memory in zip(schema, columns, strict=False)
+        for field, memory in zip(_ENCODED_SCHEMA, columns, strict=False)
     ]
-    return pa.Table.from_arrays([*arrays, pa.chunked_array(batches, pa.large_binary())], schema=schema)
-
-
-@cache
-def _encoded_schema() -> pa.Schema:
-    import pyarrow as pa
-
-    return pa.schema(
-        [
-            ("partition", pa.int32()),
-            ("record_count", pa.int32()),
-            ("max_timestamp_ms", pa.int64()),
-            ("uncompressed_bytes", pa.int64()),
-            ("batch", pa.large_binary()),
-        ]
+    return pa.Table.from_arrays(
+        [*arrays, pa.chunked_array(batches, pa.large_binary())], schema=_ENCODED_SCHEMA
     )
 
 
@@ -272,16 +279,12 @@ class NumpyTable:
         self.num_rows = max(lengths.values(), default=0)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        import pyarrow as pa
-
         stream = self._batches()
         head = next(stream)
         reader = pa.RecordBatchReader.from_batches(head.schema, itertools.chain([head], stream))
         return reader.__arrow_c_stream__(requested_schema)
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
         for first in range(0, max(self.num_rows, 1), _NUMPY_ROWS):
             last = min(first + _NUMPY_ROWS, self.num_rows)
             columns = {name: cut(first, last) for name, (_, cut) in self._slicers.items()}
@@ -292,9 +295,6 @@ def _slicer(name: str, column: Any) -> tuple[int, Any]:
     """Return the number of rows of a column, and a function that returns rows first..last of it as an Arrow
     array.
     """
-    import numpy as np
-    import pyarrow as pa
-
     if isinstance(column, tuple) and len(column) == 2:
         array = _array_of_offsets(name, *column)
         return len(array), lambda first, last: array.slice(first, last - first)
@@ -319,8 +319,6 @@ def _slicer(name: str, column: Any) -> tuple[int, Any]:
 
 
 def _fixed_slicer(column: np.ndarray) -> Any:
-    import pyarrow as pa
-
     width = column.itemsize if column.ndim == 1 else column.shape[1]
     return lambda first, last: pa.Array.from_buffers(
         pa.binary(width), last - first, [None, pa.py_buffer(column[first:last])]
@@ -329,9 +327,6 @@ def _fixed_slicer(column: np.ndarray) -> Any:
 
 def _array_of_offsets(name: str, data: Any, offsets: Any) -> pa.Array:
     """Check the caller's offsets, and return the pair (data, offsets) as an Arrow array."""
-    import numpy as np
-    import pyarrow as pa
-
     offsets = np.ascontiguousarray(offsets)
     buffer = pa.py_buffer(data)
     if offsets.ndim != 1 or offsets.dtype not in (np.int32, np.int64) or len(offsets) == 0:
@@ -405,9 +400,6 @@ def decode_items(
 def _decode(
     data: Any, check_crc: bool, batch_columns: bool, max_decompressed_bytes: int, partial: str
 ) -> tuple[pa.Table, np.ndarray]:
-    import numpy as np
-    import pyarrow as pa
-
     decoder = TableDecoder(
         check_crc=check_crc, partial=partial, max_decompressed_bytes=max_decompressed_bytes
     )
@@ -419,8 +411,7 @@ def _decode(
     else:
         decoder.decode_bytes(data)
     chunks, batches, item_rows = decoder.finish()
-    schema = _record_schema()
-    table = pa.Table.from_batches([_record_batch_of(chunk, schema) for chunk in chunks], schema)
+    table = pa.Table.from_batches([_record_batch_of(chunk) for chunk in chunks], _RECORD_SCHEMA)
     if batch_columns:
         table = _with_batch_columns(table, np.frombuffer(batches, _BATCH_FIELDS))
     return table, np.frombuffer(item_rows, np.int64)
@@ -434,39 +425,17 @@ def _is_bytes_like(data: Any) -> bool:
     return True
 
 
-@cache
-def _record_schema() -> pa.Schema:
-    import pyarrow as pa
-
-    header = pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())])
-    return pa.schema(
-        [
-            ("offset", pa.int64()),
-            ("timestamp", pa.timestamp("ms", "UTC")),
-            ("key", pa.binary()),
-            ("value", pa.binary()),
-            ("headers", pa.list_(header)),
-        ]
-    )
-
-
-def _record_batch_of(chunk: RecordChunk, schema: pa.Schema) -> pa.RecordBatch:
-    """Return a pyarrow RecordBatch with the schema's columns, on the buffers of a chunk."""
-    import pyarrow as pa
-
-    arrays = [_COLUMN_MAKERS[field.name](chunk, field.type) for field in schema]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+def _record_batch_of(chunk: RecordChunk) -> pa.RecordBatch:
+    """Return a decoded pyarrow RecordBatch, on the buffers of a chunk."""
+    arrays = [_COLUMN_MAKERS[field.name](chunk, field.type) for field in _RECORD_SCHEMA]
+    return pa.RecordBatch.from_arrays(arrays, schema=_RECORD_SCHEMA)
 
 
 def _plain_column(values: Buffer | None, chunk: RecordChunk, kind: pa.DataType) -> pa.Array:
-    import pyarrow as pa
-
     return pa.Array.from_buffers(kind, chunk.row_count, [None, pa.py_buffer(values)], 0)
 
 
 def _binary_column(column: BinaryBuffers | None, kind: pa.DataType, length: int) -> pa.Array:
-    import pyarrow as pa
-
     assert column is not None
     null_count, validity, *buffers = column
     bits = None if validity is None else pa.py_buffer(validity)
@@ -474,8 +443,6 @@ def _binary_column(column: BinaryBuffers | None, kind: pa.DataType, length: int)
 
 
 def _headers_column(chunk: RecordChunk, kind: pa.DataType) -> pa.Array:
-    import pyarrow as pa
-
     item, count = kind.value_type, chunk.header_count
     fields = [
         _binary_column(chunk.header_key, item.field(0).type, count),
@@ -493,16 +460,12 @@ def _timestamp_type_column(chunk: RecordChunk, kind: pa.DataType) -> pa.Array:
 
 def _constant_column(names: Sequence[str], index: int, length: int, kind: pa.DataType) -> pa.Array:
     """Return a dictionary column in which every row is names[index]."""
-    import pyarrow as pa
-
     indices = _repeated(index, kind.index_type, max(length, _SHARED_ROWS)).slice(0, length)
     return pa.DictionaryArray.from_arrays(indices, pa.array(names, kind.value_type), safe=False)
 
 
 @lru_cache(maxsize=8)
 def _repeated(value: int, kind: pa.DataType, length: int) -> pa.Array:
-    import pyarrow as pa
-
     return pa.repeat(pa.scalar(value, kind), length)
 
 
@@ -537,8 +500,6 @@ def fetched_schema(columns: Iterable[str], *, as_views: bool = False) -> pa.Sche
 
 @lru_cache(maxsize=64)
 def _fetched_schema(columns: tuple[str, ...], as_views: bool) -> pa.Schema:
-    import pyarrow as pa
-
     types = _fetched_types(as_views)
     for name in columns:
         if name not in types:
@@ -548,9 +509,7 @@ def _fetched_schema(columns: tuple[str, ...], as_views: bool) -> pa.Schema:
 
 @cache
 def _fetched_types(as_views: bool) -> dict[str, pa.DataType]:
-    import pyarrow as pa
-
-    types = {field.name: field.type for field in _record_schema()} | {
+    types = {field.name: field.type for field in _RECORD_SCHEMA} | {
         "topic": pa.dictionary(pa.int32(), pa.string()),
         "partition": pa.int32(),
         "timestamp_type": pa.dictionary(pa.int8(), pa.string()),
@@ -572,9 +531,6 @@ def fetched_batch(chunk: RecordChunk, topic: str, partition: int, columns: Itera
         headers list<struct<key: string not null, value: binary>>, leader_epoch int32 (-1 if unknown). Without
         columns it still has its number of rows.
     """
-    import numpy as np
-    import pyarrow as pa
-
     schema = fetched_schema(columns, as_views=chunk.as_views)
     if not schema.names:
         rows = pa.repeat(pa.scalar({}, pa.struct([])), chunk.row_count)
@@ -605,9 +561,6 @@ _BATCH_FIELDS = [
 
 def _with_batch_columns(table: pa.Table, batches: np.ndarray) -> pa.Table:
     """Add the fields of each record's batch, repeated for its records."""
-    import numpy as np
-    import pyarrow as pa
-
     of_record = np.repeat(np.arange(len(batches)), batches["record_count"])
     attributes = batches["attributes"]
     deltas = table["offset"].to_numpy() - batches["base_offset"][of_record]

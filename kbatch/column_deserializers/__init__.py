@@ -12,22 +12,25 @@ of (bytes, error) that returns the value. A DeserializationError names the recor
 column, with the reasons.
 """
 
-from kbatch.column_deserializers.avro_values import Avro
-from kbatch.column_deserializers.base import ColumnDeserializer, Where
-from kbatch.column_deserializers.json_values import Json
-from kbatch.column_deserializers.plain import (
-    Boolean,
-    Bytes,
-    Float32,
-    Float64,
-    Int16,
-    Int32,
-    Int64,
-    Utf8,
-    Uuid,
-)
-from kbatch.column_deserializers.protobuf_values import Protobuf
-from kbatch.column_deserializers.roles import deserialize
+from kbatch.distribution import needs
+
+with needs("kbatch.column_deserializers", "arrow"):
+    from kbatch.column_deserializers.avro_values import Avro
+    from kbatch.column_deserializers.base import ColumnDeserializer, Where
+    from kbatch.column_deserializers.json_values import Json
+    from kbatch.column_deserializers.plain import (
+        Boolean,
+        Bytes,
+        Float32,
+        Float64,
+        Int16,
+        Int32,
+        Int64,
+        Utf8,
+        Uuid,
+    )
+    from kbatch.column_deserializers.protobuf_values import Protobuf
+    from kbatch.column_deserializers.roles import deserialize
 
 __all__ = [
     "Avro",

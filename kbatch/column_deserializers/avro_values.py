@@ -14,7 +14,7 @@ from kbatch.column_deserializers.base import Errors, ObjectDeserializer, Spans, 
 from kbatch.column_deserializers.conversions import converted
 from kbatch.column_deserializers.framing import framed
 from kbatch.column_deserializers.registered import SchemaOfRecords, newest
-from kbatch.distribution import pip_install
+from kbatch.distribution import needs
 
 if TYPE_CHECKING:
     from kbatch.schema_registry import SchemaRegistry
@@ -68,10 +68,8 @@ class Avro(ObjectDeserializer):
         has_header: bool | None = None,
     ) -> None:
         super().__init__(errors)
-        try:
+        with needs("Avro", "avro"):
             import fastavro  # noqa: F401
-        except ImportError as error:
-            raise ImportError(f"Avro needs fastavro; {pip_install('avro')}") from error
         if schema is None and registry is None:
             raise TypeError("Avro needs the schema that wrote the values, or a registry that has it")
         if subject is not None and (registry is None or schema is not None):

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.json as pa_json
 
 from kbatch.column_deserializers.base import (
     VALUE_ERRORS,
@@ -206,15 +207,13 @@ def _by_arrow(texts: pa.Array, kind: pa.DataType) -> pa.Array:
 
 def _read(texts: pa.Array, schema: pa.Schema | None) -> pa.Table:
     """Return Arrow's table of values that are objects. Raise ValueError if they are not."""
-    import pyarrow.json as reader
-
     texts = texts.cast(pa.large_string() if types.is_large_binary(texts.type) else pa.string())  # valid UTF-8
     lists = pa.LargeListArray.from_arrays(pa.array([0, len(texts)], pa.int64()), texts)
     joined = pc.binary_join(lists, pa.scalar("\n", texts.type))[0].as_buffer()
-    return reader.read_json(
+    return pa_json.read_json(
         pa.BufferReader(joined),
-        read_options=reader.ReadOptions(use_threads=False, block_size=max(joined.size, 1)),
-        parse_options=reader.ParseOptions(
+        read_options=pa_json.ReadOptions(use_threads=False, block_size=max(joined.size, 1)),
+        parse_options=pa_json.ParseOptions(
             explicit_schema=schema,
             newlines_in_values=True,
             unexpected_field_behavior="infer" if schema is None else "ignore",

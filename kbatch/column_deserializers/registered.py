@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+import numpy as np
+
 from kbatch.column_deserializers.framing import Written
 from kbatch.errors import SchemaRegistryError
 from kbatch.schema_registry import NOT_FOUND
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from kbatch.schema_registry import Schema, SchemaRegistry
 
 _Parsed = TypeVar("_Parsed")

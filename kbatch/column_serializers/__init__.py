@@ -14,10 +14,13 @@ names column and row; that row and later ones are not sent.
 `kbatch.serializers` does the same for records.
 """
 
-from kbatch.column_serializers.avro_rows import Avro
-from kbatch.column_serializers.base import ColumnSerializer, RowError
-from kbatch.column_serializers.json_text import JsonLines
-from kbatch.column_serializers.plain import Int32, Int64, Utf8
-from kbatch.column_serializers.protobuf_rows import Protobuf
+from kbatch.distribution import needs
+
+with needs("kbatch.column_serializers", "arrow"):
+    from kbatch.column_serializers.avro_rows import Avro
+    from kbatch.column_serializers.base import ColumnSerializer, RowError
+    from kbatch.column_serializers.json_text import JsonLines
+    from kbatch.column_serializers.plain import Int32, Int64, Utf8
+    from kbatch.column_serializers.protobuf_rows import Protobuf
 
 __all__ = ["Avro", "ColumnSerializer", "Int32", "Int64", "JsonLines", "Protobuf", "RowError", "Utf8"]

@@ -8,6 +8,8 @@ from io import BytesIO
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from kbatch.column_serializers.base import (
     ColumnSerializer,
     RowError,
@@ -21,11 +23,9 @@ from kbatch.column_serializers.base import (
     registered_id,
     rows_of,
 )
-from kbatch.distribution import pip_install
+from kbatch.distribution import needs
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from kbatch.schema_registry import SchemaRegistry
 
 # The integers that fastavro writes without a range check, so that readers see other numbers.
@@ -78,10 +78,8 @@ class Avro(ColumnSerializer):
         columns: str | Iterable[str] | None = None,
     ) -> None:
         super().__init__(columns)
-        try:
+        with needs("Avro", "avro"):
             import fastavro
-        except ImportError as error:
-            raise ImportError(f"Avro needs fastavro; {pip_install('avro')}") from error
         parts: list[Any] = [schema]
         if schema is None:
             if registry is None or subject is None:
@@ -154,8 +152,6 @@ class Avro(ColumnSerializer):
 
     def _check_integers(self, columns: pa.RecordBatch) -> None:
         """Raise RowError for integers that are too large for their field."""
-        import pyarrow as pa
-
         fields = None if self.takes_one else self._fields
         for name, array in zip(columns.schema.names, columns.columns, strict=True):
             kind = self._schema if fields is None else fields[name]["type"]
@@ -168,8 +164,6 @@ class Avro(ColumnSerializer):
 
     def _hides_ints(self, columns: pa.RecordBatch) -> bool:
         """True if nested integers may be too large for their field, so that each row needs a check."""
-        import pyarrow as pa
-
         is_nested = any(pa.types.is_nested(kind) and "int64" in str(kind) for kind in columns.schema.types)
         return is_nested and '"int"' in json.dumps(self._schema, default=str)
 

@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterable, Sequence
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    import pyarrow as pa
+import numpy as np
+import pyarrow as pa
 
+if TYPE_CHECKING:
     from kbatch.schema_registry import SchemaReference, SchemaRegistry
 
 # pyarrow's name for an unnamed index of a pandas frame, which has no data.
@@ -186,8 +187,6 @@ def python_values(array: pa.Array) -> list[Any]:
     """Return the Python values of an array. Nanoseconds, which Python's times lack, become microseconds;
     times are in UTC.
     """
-    import pyarrow as pa
-
     array = array.cast(_in_microseconds(array.type), safe=False)
     kind = array.type
     is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
@@ -199,8 +198,6 @@ def python_values(array: pa.Array) -> list[Any]:
 
 def _in_microseconds(kind: pa.DataType) -> pa.DataType:
     """Return the type whose values Python can hold and pyarrow converts quickly."""
-    import pyarrow as pa
-
     types = pa.types
     if types.is_dictionary(kind) or types.is_run_end_encoded(kind):
         return _in_microseconds(kind.value_type)
@@ -223,8 +220,6 @@ def _in_microseconds(kind: pa.DataType) -> pa.DataType:
 
 def first_beyond(array: pa.Array, bits: int) -> int | None:
     """Return the first row whose integer does not fit into this many bits, 32 or 64; None if all do."""
-    import pyarrow as pa
-
     try:
         array.cast(pa.int32() if bits == 32 else pa.int64())
     except pa.ArrowInvalid:
@@ -236,9 +231,6 @@ def first_beyond(array: pa.Array, bits: int) -> int | None:
 
 def binary_column(data: bytes, ends: Sequence[int], is_null: Sequence[bool] = ()) -> pa.Array:
     """Concatenated values, by the end of each."""
-    import numpy as np
-    import pyarrow as pa
-
     offsets = np.zeros(len(ends) + 1, np.int64)
     offsets[1:] = ends
     validity = None

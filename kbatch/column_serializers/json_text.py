@@ -13,6 +13,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from json.encoder import encode_basestring
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from kbatch.column_serializers.base import (
     ColumnSerializer,
     RowError,
@@ -23,9 +27,6 @@ from kbatch.column_serializers.base import (
 )
 
 if TYPE_CHECKING:
-    import numpy as np
-    import pyarrow as pa
-
     from kbatch.schema_registry import SchemaRegistry
 
 DECIMALS = ("number", "string")
@@ -94,8 +95,6 @@ class JsonLines(ColumnSerializer):
         self._header = confluent_header(chosen_id("JsonLines", given, registry, subject, ask))
 
     def choose(self, schema: pa.Schema, free: Sequence[str]) -> list[str]:
-        import pyarrow as pa
-
         names = super().choose(schema, free)
         for name in names:
             field = find_column(schema, name, "value")
@@ -103,8 +102,6 @@ class JsonLines(ColumnSerializer):
         return names
 
     def __call__(self, columns: pa.RecordBatch) -> pa.Array:
-        import pyarrow as pa
-
         texts = self._column(columns) if self.takes_one else self._rows(columns)
         data = texts.cast(pa.large_binary())
         return _joined(pa.scalar(self._header, pa.large_binary()), data) if self._header else data
@@ -122,9 +119,6 @@ class JsonLines(ColumnSerializer):
 
 def texts(array: pa.Array, name: str) -> pa.Array:
     """Return values as text: strings and binary unchanged, others like JSON without quotes."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     array = _unwrapped(array)
     if _is_text(array.type) or _is_binary(array.type):
         return array.cast(pa.large_binary())
@@ -155,8 +149,6 @@ class _Writer:
 
     def write(self, array: pa.Array, path: str) -> pa.Array:
         """Raise TypeError for a type without JSON, ValueError for such a value."""
-        import pyarrow as pa
-
         if getattr(array.type, "extension_name", "") == "arrow.json":
             return _cast(array.storage)
         array = _unwrapped(array)
@@ -179,8 +171,6 @@ class _Writer:
         return self._nested(array, path)
 
     def _nested(self, array: pa.Array, path: str) -> pa.Array:
-        import pyarrow as pa
-
         kind, types = array.type, pa.types
         if types.is_struct(kind):
             members = [
@@ -204,14 +194,10 @@ class _Writer:
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    import pyarrow as pa
-
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
 def _is_binary(kind: pa.DataType) -> bool:
-    import pyarrow as pa
-
     types = pa.types
     return bool(
         types.is_binary(kind)
@@ -223,9 +209,6 @@ def _is_binary(kind: pa.DataType) -> bool:
 
 def _unwrapped(array: pa.Array) -> pa.Array:
     """Return extension types by their meaning if it is known, else by their storage."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     if pa.types.is_run_end_encoded(array.type):
         return _unwrapped(pc.run_end_decode(array))
     if not isinstance(array, pa.ExtensionArray):
@@ -241,8 +224,6 @@ def _unwrapped(array: pa.Array) -> pa.Array:
 
 
 def _cast(array: pa.Array) -> pa.Array:
-    import pyarrow as pa
-
     return array.cast(pa.large_string())
 
 
@@ -253,16 +234,11 @@ def _quoted_cast(array: pa.Array) -> pa.Array:
 
 
 def _check_range(text: pa.Array) -> None:
-    import pyarrow.compute as pc
-
     if pc.any(pc.starts_with(text, _OUT_OF_RANGE)).as_py():
         raise ValueError(f"a time or date is {_OUT_OF_RANGE[7:]} of the calendar")
 
 
 def _finite(array: pa.Array) -> pa.Array:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     if pa.types.is_float16(array.type):
         array = array.cast(pa.float32())
     text = _cast(array)
@@ -273,9 +249,6 @@ def _finite(array: pa.Array) -> pa.Array:
 
 
 def _timestamps(array: pa.Array) -> pa.Array:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     zone = "" if array.type.tz is None else "Z"
     text = _cast(array.cast(pa.timestamp(array.type.unit)))  # in UTC; a zone takes 20 times as long
     _check_range(text)
@@ -287,8 +260,6 @@ _UNIT_DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 
 def _durations(array: pa.Array) -> pa.Array:
     """Return seconds in the format of java.time.Duration."""
-    import pyarrow as pa
-
     digits = _UNIT_DIGITS[array.type.unit]
     units = array.cast(pa.int64())
     seconds = pa.array(
@@ -304,8 +275,6 @@ def _seconds(units: int, digits: int) -> str:
 
 
 def _intervals(array: pa.Array) -> pa.Array:
-    import pyarrow as pa
-
     texts = [
         None
         if each is None
@@ -316,17 +285,12 @@ def _intervals(array: pa.Array) -> pa.Array:
 
 
 def _base64(array: pa.Array) -> pa.Array:
-    import pyarrow as pa
-
     encoded = [None if each is None else b64encode(each) for each in array.to_pylist()]
     return _joined('"', pa.array(encoded, pa.large_binary()).cast(pa.large_string()), '"')
 
 
 def quoted(array: pa.Array) -> pa.Array:
     """Return strings; those without characters to escape, the usual case, are only quoted."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     array = _cast(array)
     texts = _joined('"', array, '"')
     if not _needs_escapes(array):
@@ -338,8 +302,6 @@ def quoted(array: pa.Array) -> pa.Array:
 
 def _needs_escapes(array: pa.Array) -> bool:
     """True if an array of large_string has a quote, a backslash or a control character."""
-    import numpy as np
-
     _, offsets_buffer, data = array.buffers()
     if data is None or not len(array):
         return False
@@ -353,9 +315,6 @@ def _needs_escapes(array: pa.Array) -> bool:
 
 def _joined(*parts: Any) -> pa.Array:
     """Concatenate arrays and constants element by element; null if one is null."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     kind = next(part.type for part in parts if isinstance(part, pa.Array))
     scalars = [pa.scalar(part, kind) if isinstance(part, str) else part for part in parts]
     return pc.binary_join_element_wise(*scalars, pa.scalar("" if kind == pa.large_string() else b"", kind))
@@ -366,9 +325,6 @@ def or_null(texts: pa.Array) -> pa.Array:
 
 
 def _where_valid(array: pa.Array, texts: pa.Array) -> pa.Array:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     if not array.null_count:
         return texts
     return pc.if_else(pc.is_valid(array), texts, pa.scalar(None, texts.type))
@@ -376,8 +332,6 @@ def _where_valid(array: pa.Array, texts: pa.Array) -> pa.Array:
 
 def objects(members: Sequence[tuple[str, pa.Array]], rows: int) -> pa.Array:
     """Return objects from the names and texts of their members."""
-    import pyarrow as pa
-
     if not members:
         return pa.array(["{}"] * rows, pa.large_string())
     parts: list[Any] = []
@@ -394,10 +348,6 @@ def objects(members: Sequence[tuple[str, pa.Array]], rows: int) -> pa.Array:
 
 def _enclosed(opening: str, array: pa.Array, lists: pa.Array, items: pa.Array, closing: str) -> pa.Array:
     """Return the items of each list, joined by commas; `items` has their texts."""
-    import numpy as np
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     offsets = np.zeros(len(lists) + 1, np.int64)
     np.cumsum(pc.fill_null(pc.list_value_length(lists), 0), out=offsets[1:])
     texts = pa.LargeListArray.from_arrays(pa.array(offsets), items)
@@ -407,8 +357,6 @@ def _enclosed(opening: str, array: pa.Array, lists: pa.Array, items: pa.Array, c
 
 def _map_pairs(array: pa.Array) -> tuple[pa.Array, pa.Array]:
     """Return offsets, and keys and items side by side, of a map's entries."""
-    import pyarrow as pa
-
     first, last = array.offsets[0].as_py(), array.offsets[-1].as_py()
     entries = [array.keys.slice(first, last - first), array.items.slice(first, last - first)]
     pairs = pa.StructArray.from_arrays(entries, ["key", "value"])
@@ -417,8 +365,6 @@ def _map_pairs(array: pa.Array) -> tuple[pa.Array, pa.Array]:
 
 def _as_names(texts: pa.Array, kind: pa.DataType, path: str) -> pa.Array:
     """Return the texts of a map's keys as member names, which are strings."""
-    import pyarrow as pa
-
     if pa.types.is_nested(kind):
         raise TypeError(f"column {path!r} is a map with keys of {kind}, which cannot name members in JSON")
     is_quoted = len(texts) and texts[0].as_py().startswith('"')

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from kbatch.column_serializers.base import ColumnSerializer, RowError, find_column, first_beyond
 from kbatch.column_serializers.json_text import texts
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 class Utf8(ColumnSerializer):
@@ -25,8 +25,6 @@ class Utf8(ColumnSerializer):
         super().__init__(column)
 
     def choose(self, schema: pa.Schema, free: Sequence[str]) -> list[str]:
-        import pyarrow as pa
-
         (name,) = super().choose(schema, free)
         texts(pa.nulls(0, find_column(schema, name, "text").type), name)  # TypeError for types without text
         return [name]
@@ -42,8 +40,6 @@ class _Integer(ColumnSerializer):
         super().__init__(column)
 
     def choose(self, schema: pa.Schema, free: Sequence[str]) -> list[str]:
-        import pyarrow as pa
-
         (name,) = super().choose(schema, free)
         kind = find_column(schema, name, "integer").type
         if not pa.types.is_integer(kind):
@@ -55,10 +51,6 @@ class _Integer(ColumnSerializer):
 
     def __call__(self, columns: pa.RecordBatch) -> pa.Array:
         """Return big-endian bytes. Raise RowError for an integer that is too large."""
-        import numpy as np
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         array = columns.column(0)
         row = first_beyond(array, self.bits)
         if row is not None:

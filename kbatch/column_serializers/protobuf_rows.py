@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from kbatch.column_serializers.base import (
     ColumnSerializer,
     RowError,
@@ -20,8 +22,6 @@ from kbatch.column_serializers.base import (
 )
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from kbatch.schema_registry import SchemaReference, SchemaRegistry
 
 # Imports that every registry knows.

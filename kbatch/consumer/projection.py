@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, final
 
-import pyarrow as pa
-
 from kbatch.codec.columns import FETCHED_COLUMNS, fetched_batch, fetched_schema
 from kbatch.column_deserializers import ColumnDeserializer, Where
 from kbatch.consumer.ranges import check_choice
+from kbatch.distribution import needs
 from kbatch.errors import DeserializationError
+
+with needs("a table of records", "arrow"):
+    import pyarrow as pa
 
 if TYPE_CHECKING:
     from kbatch._native.fetch.fetched_batches import FetchedRecords

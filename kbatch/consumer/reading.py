@@ -17,8 +17,6 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, final
 
-import pyarrow as pa
-
 from kbatch._native.io.threads import ClientThread
 from kbatch.config import ConsumerConfig
 from kbatch.consumer.projection import Projection
@@ -26,7 +24,11 @@ from kbatch.consumer.ranges import Gaps, Places, Ranges, check_choice
 from kbatch.consumer.runtime import configured
 from kbatch.consumer.topic_reader import DEFAULTS, Reading, ReadProgress, TopicReader
 from kbatch.consumer.topic_stream import TopicStream
+from kbatch.distribution import needs
 from kbatch.records import TopicPartition, check_integer
+
+with needs("kbatch.read_table", "arrow"):
+    import pyarrow as pa
 
 if TYPE_CHECKING:
     from kbatch.column_deserializers import ColumnDeserializer

@@ -1,8 +1,8 @@
 """send_table: a table's rows as records, from Arrow memory to offsets, without a Python object per row.
 
 This module turns arguments into those of the native TableSender, waits if that refuses rows, and shows the
-outcome as a TableReport. numpy, and pyarrow for numpy columns (the extra `arrow`), are imported when
-they are needed.
+outcome as a TableReport. numpy, and pyarrow for numpy columns and serializers (the extra `arrow`), are
+imported when they are needed.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from kbatch._native.batch.delivery import RecordMetadata
 from kbatch._native.batch.table_outcome import TableOutcome
 from kbatch._native.send.accumulator import Refusal
 from kbatch._native.send.table_sender import TableSender
+from kbatch.codec.roles import Part, record_columns
+from kbatch.distribution import needs
 from kbatch.errors import DeliveryError, KafkaError, KafkaTimeoutError, SerializationError
 from kbatch.errors.rows import InvalidRowError
 from kbatch.producer.deliveries import future_of
@@ -31,7 +33,6 @@ if TYPE_CHECKING:
     from kbatch._native.batch.buffer_pool import BufferPool
     from kbatch._native.batch.producer_batch import ProducerBatch
     from kbatch._native.send.send import RecordSender
-    from kbatch.column_serializers.roles import Part
     from kbatch.producer.runtime import Runtime
     from kbatch.producer.transactions import TransactionCalls
 
@@ -134,8 +135,6 @@ class TableSending:
             No row was accepted, for this reason. An InvalidRowError, or a SerializationError with a `row`, is
             about the row of that number.
         """
-        from kbatch.column_serializers.roles import reading, record_columns  # only table users pay its memory
-
         only_topic = topic if topic_column is None else None
         try:
             self._transactions.check_sendable()
@@ -149,7 +148,7 @@ class TableSending:
                 data = NumpyTable(data)
             if only_topic is not None:
                 await self._runtime.await_partition(only_topic, None, self._runtime.block_deadline())
-            source, names = record_columns(
+            source, names, reading = record_columns(
                 data,
                 key=key,
                 value=value,
@@ -168,7 +167,7 @@ class TableSending:
                 on_acknowledgement=self._on_acknowledgement,
             )
             report = _observed_report(table.outcome, on_delivery, on_progress)
-            await self._accept_rows(table, partial(reading, source))
+            await self._accept_rows(table, reading)
         except BaseException as error:
             if not self._runtime.is_forked:
                 self._handle_raised(only_topic, data, error)
@@ -521,9 +520,8 @@ class TableReport:
         codes = self._outcome.topic_codes
         if codes is not None:
             return self._array(codes, "int32")
-        import numpy as np
-
-        return np.broadcast_to(np.int32(0), self.row_count)
+        zeros: np.ndarray = _numpy().broadcast_to(_numpy().int32(0), self.row_count)
+        return zeros
 
     @property
     def partitions(self) -> np.ndarray:
@@ -546,14 +544,20 @@ class TableReport:
         return _Errors(self)
 
     def _array(self, memory: Any, kind: str) -> np.ndarray:
-        import numpy as np
-
-        return np.frombuffer(memory, kind)
+        array: np.ndarray = _numpy().frombuffer(memory, kind)
+        return array
 
     def __repr__(self) -> str:
         stopped = "" if self.stopped is None else f", stopped by {type(self.stopped).__name__}"
         done = f"{self.done_rows} of {self.row_count} rows done, {self.failed_rows} failed"
         return f"<TableReport {done}{stopped}>"
+
+
+def _numpy() -> Any:
+    """Return numpy, which only readers of a report's arrays need."""
+    with needs("a TableReport", "arrow"):
+        import numpy
+    return numpy
 
 
 @final

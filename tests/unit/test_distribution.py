@@ -21,7 +21,7 @@ FOLDERS = ("kbatch", "docs", "benchmarks", "tests", ".ci")
 SUFFIXES = {".py", ".pyx", ".pyi", ".md", ".sh", ""}
 # `pip install kbatch`, `kbatch[arrow]`; but for the sentence that names the other project.
 FOREIGN = re.compile(r"""pip install [-\w\s]*['"]?kbatch(?!-kafka)\b|(?<![\w.-])kbatch\[[a-z]""")
-OURS = re.compile(r"kbatch-kafka\[([\w,]+)\]|pip_install\('(\w+)'\)")
+OURS = re.compile(r"""kbatch-kafka\[([\w,]+)\]|pip_install\('(\w+)'\)|needs\("[^"]+", "(\w+)"\)""")
 RECORD = "kbatch-0.4.2.dist-info/METADATA,,\nkbatch/__init__.py,,\nkbatch/_core.py,,\n"
 
 
@@ -116,3 +116,48 @@ def test_version_names_a_foreign_kbatch(tmp_path: Path) -> None:
     done = command("-c", code, folder=tmp_path)
     assert done.returncode == 0
     assert done.stdout.startswith("kbatch ") and "kbatch 0.4.2 is installed as well" in done.stderr
+
+
+def test_tables_without_pyarrow_name_the_extra() -> None:
+    """Each of these loads modules that import it at their top."""
+    code = """
+import sys
+sys.modules["pyarrow"] = None  # an import raises ModuleNotFoundError
+import kbatch
+from kbatch.testing import Broker
+
+def import_serializers():
+    from kbatch.column_serializers import JsonLines
+
+def import_deserializers():
+    from kbatch.column_deserializers import Json
+
+with Broker(topics={"t": 1}) as broker:
+    servers = broker.bootstrap_servers
+    with kbatch.Producer(bootstrap_servers=servers) as producer:
+        for call in (
+            lambda: kbatch.encode_arrow,
+            lambda: kbatch.read_table,
+            import_serializers,
+            import_deserializers,
+            lambda: producer.send_table("t", {}),
+            lambda: kbatch.Consumer(bootstrap_servers=servers).poll_table(),
+        ):
+            try:
+                call()
+            except ImportError as error:
+                print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert done.stderr == ""
+    lines = done.stdout.splitlines()
+    assert len(lines) == 6
+    assert all(line.endswith(" needs pyarrow; pip install 'kbatch-kafka[arrow]'") for line in lines), lines
+
+
+@pytest.mark.parametrize("command", ["consume t -b localhost:1", "produce - -f csv -t t -b localhost:1"])
+def test_commands_without_pyarrow_name_the_extra(command: str) -> None:
+    code = "import sys; sys.modules['pyarrow'] = None; from kbatch.cli import main; main()"
+    done = subprocess.run([sys.executable, "-c", code, *command.split()], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "no module 'pyarrow'; pip install 'kbatch-kafka[arrow]'" in done.stderr

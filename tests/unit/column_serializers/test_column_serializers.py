@@ -24,7 +24,7 @@ from kbatch.column_serializers import (
     RowError,
     Utf8,
 )
-from kbatch.column_serializers.roles import PIECE_ROWS
+from kbatch.column_serializers.serialized_columns import PIECE_ROWS
 from kbatch.errors import SerializationError
 from kbatch.testing import Broker
 from tests.support.producing import SECONDS, TOPIC, producing, values

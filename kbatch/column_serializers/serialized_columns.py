@@ -1,9 +1,8 @@
-"""From a table and the roles of its columns to the stream of columns that becomes records.
+"""The stream of columns that records are made of, where serializers make some of them.
 
-Theory of operation. If all roles are names, the table is used as it is. If one is a serializer, or None, a
-stream of pieces takes its place: each piece has the columns with a role unchanged, and the serializers'
-results for the others. The stream goes through Arrow's C interface, which cannot carry Python exceptions. So
-the first one is kept in `error`, and the reader of the stream raises it (`reading`).
+Each piece of the stream has the columns with a role unchanged, and the serializers' results for the others.
+The stream goes through Arrow's C interface, which cannot carry Python exceptions. So the first one is kept in
+`error`, and the reader of the stream raises it (`reading`).
 
 If a row cannot be serialized, the rows before it come first, then the error. `num_rows` is the known number
 of rows, so that unsent ones can be counted.
@@ -14,84 +13,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
 
 from kbatch._native.arrow.arrow import rows_at_hand
 from kbatch.column_serializers.base import ColumnSerializer, RowError, find_column
 from kbatch.errors import SerializationError
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 # Maximum rows of one call of a serializer.
 PIECE_ROWS = 16384
-# A role's argument name, if it differs from the role.
-_ARGUMENTS = {"topic": "topic_column"}
-Part = str | Callable[["pa.RecordBatch"], Any] | None
 Names = dict[str, tuple[str, bool]]
-
-
-def record_columns(
-    data: Any,
-    *,
-    key: Part,
-    value: Part,
-    headers: str | None,
-    timestamp: str | None,
-    partition: str | None,
-    topic: str | None = None,
-) -> tuple[Any, Names]:
-    """Return the stream to read, and for each role the name of its column and whether it is required.
-
-    Raises
-    ------
-    ValueError, TypeError
-        A column is missing, or its serializer does not accept its type.
-    """
-    parts: dict[str, Part] = {
-        "key": key,
-        "value": value,
-        "headers": headers,
-        "timestamp": timestamp,
-        "partition": partition,
-    }
-    if topic is not None:
-        parts["topic"] = topic
-    _check_parts(parts)
-    names = {
-        role: (part, role in ("value", "topic") or part != role)
-        for role, part in parts.items()
-        if isinstance(part, str)
-    }
-    if len(names) == len(parts):
-        return data, names
-    stream = SerializedColumns(data, parts, names)
-    return stream, stream.names
-
-
-def _check_parts(parts: Mapping[str, Part]) -> None:
-    for role, part in parts.items():
-        is_serializable = role in ("key", "value")
-        if isinstance(part, str) or (is_serializable and callable(part) and not isinstance(part, type)):
-            continue
-        if part is not None or role == "value":
-            raise TypeError(
-                f"{_ARGUMENTS.get(role, role)} must be a column's name"
-                f"{' or a column serializer' if is_serializable else ''}"
-                f"{'' if role == 'value' else ', or None'}, got {part!r}"
-            )
-
-
-@contextmanager
-def reading(source: Any) -> Iterator[None]:
-    """Raise the original error of a source of ours instead of Arrow's error for it."""
-    try:
-        yield
-    except Exception:
-        error = getattr(source, "error", None) if isinstance(source, SerializedColumns) else None
-        if error is None:
-            raise
-        raise error from error.__cause__
 
 
 class SerializedColumns:
@@ -105,9 +37,7 @@ class SerializedColumns:
         The error that ended it.
     """
 
-    def __init__(self, data: Any, parts: Mapping[str, Part], names: Names) -> None:
-        import pyarrow as pa
-
+    def __init__(self, data: Any, parts: Mapping[str, Any], names: Names) -> None:
         self.error: BaseException | None = None
         self._data = data
         self._read_rows = 0
@@ -137,9 +67,17 @@ class SerializedColumns:
         self._fault: SerializationError | None = None  # raised after the rows before it
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        import pyarrow as pa
-
         return pa.RecordBatchReader.from_batches(self._schema, self).__arrow_c_stream__(requested_schema)
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Raise the original error instead of Arrow's error for it."""
+        try:
+            yield
+        except Exception:
+            if self.error is None:
+                raise
+            raise self.error from self.error.__cause__
 
     @property
     def num_rows(self) -> int:
@@ -178,8 +116,6 @@ class SerializedColumns:
             raise
 
     def _made(self, piece: pa.RecordBatch) -> pa.RecordBatch:
-        import pyarrow as pa
-
         columns = [piece.column(name) for name in self._copied]
         for role, serializer, chosen in self._makers:
             columns.append(_checked(serializer(piece.select(chosen)), piece.num_rows, role))
@@ -189,8 +125,6 @@ class SerializedColumns:
 
 
 def _reader(data: Any) -> pa.RecordBatchReader:
-    import pyarrow as pa
-
     if hasattr(data, "__arrow_c_stream__"):
         return pa.RecordBatchReader.from_stream(data)
     if hasattr(data, "__arrow_c_array__"):
@@ -204,8 +138,6 @@ def _reader(data: Any) -> pa.RecordBatchReader:
 
 def _check_key(names: Names, columns: Mapping[str, pa.Field]) -> None:
     """Refuse a key column of numbers, a common case, with advice on its serialization."""
-    import pyarrow as pa
-
     name, _ = names.get("key", ("", False))
     kind = columns[name].type if name in columns else None
     if kind is not None and (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
@@ -217,8 +149,6 @@ def _check_key(names: Names, columns: Mapping[str, pa.Field]) -> None:
 
 def _checked(made: Any, rows: int, role: str) -> pa.Array:
     """Return a serializer's result as large_binary."""
-    import pyarrow as pa
-
     try:
         array = made if isinstance(made, (pa.Array, pa.ChunkedArray)) else pa.array(made)
         if isinstance(array, pa.ChunkedArray):

@@ -1,0 +1,130 @@
+"""The rows and columns that `kbatch consume` writes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from itertools import chain
+from pathlib import Path
+from typing import IO, Any
+
+import click
+import pyarrow as pa
+
+from kbatch.cli.conditions import ConditionError, columns_of, condition_of
+from kbatch.cli.options import COLUMNS
+from kbatch.cli.outputs import BINARY, OUTPUTS
+from kbatch.consumer.projection import Projection
+
+
+class Wanted:
+    """What is written of the records, and what has to be read for that.
+
+    Parameters
+    ----------
+    columns : tuple of str
+    deserializers : dict
+        By the names of their columns.
+    options : dict
+        Those of the command.
+    always : str
+        Names of columns that are read in any case.
+
+    Attributes
+    ----------
+    read : tuple of str
+        Columns to read.
+    used : dict
+        The deserializers that they need.
+    projection : Projection
+    """
+
+    def __init__(
+        self, columns: tuple[str, ...], deserializers: dict[str, Any], options: dict[str, Any], *always: str
+    ) -> None:
+        self._where: str | None = options["where"]
+        self._most: int | None = options["max_records"]
+        self._counts: bool = options["count"]
+        self._columns = () if self._counts else columns
+        needed = () if self._where is None else tuple(columns_of(self._where) & {*COLUMNS})
+        self.read = tuple(dict.fromkeys((*self._columns, *needed, *always)))
+        self.used = {part: each for part, each in deserializers.items() if part in self.read}
+        self.projection = Projection(self.read, "copy", self.used)
+
+    def passing(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows that are wanted."""
+        return _passing(batches, self._where, self._most)
+
+    def write(
+        self, passing: Iterator[pa.RecordBatch], form: str, path: Path | None, schema: pa.Schema | None
+    ) -> None:
+        """Write the columns of rows, or print how many there are. Without a schema the rows say the types."""
+        if self._counts:
+            click.echo(sum(batch.num_rows for batch in passing))
+            return
+        selected: Iterator[pa.RecordBatch] = (batch.select(list(self._columns)) for batch in passing)
+        if schema is None:
+            waits = path is not None and form in BINARY
+            selected, schema = self._with_schema(selected, waits=waits)
+        if schema is not None:
+            _put(selected, [schema.field(name) for name in self._columns], form, path)
+
+    def _with_schema(
+        self, batches: Iterator[pa.RecordBatch], *, waits: bool
+    ) -> tuple[Iterator[pa.RecordBatch], pa.Schema | None]:
+        """Return the batches with the schema of the first; or, for a file that has one type a column, of the
+        first after which each type is known. None if there are none.
+        """
+        first: list[pa.RecordBatch] = []
+        for batch in batches:
+            first.append(batch)
+            if not (waits and self.projection.missing_types):
+                break
+        if not first:
+            return iter(()), None
+        schema = first[-1].schema
+        return chain((_retyped(batch, schema) for batch in first), batches), schema
+
+
+def _passing(
+    batches: Iterator[pa.RecordBatch], where: str | None, most: int | None
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows that meet the condition, up to a number of them."""
+    condition = None
+    left = most
+    for batch in batches:
+        if where is not None:
+            try:
+                condition = condition_of(where, batch.schema) if condition is None else condition
+                table = pa.Table.from_batches([batch]).filter(condition).combine_chunks()
+            except (ConditionError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+                raise click.UsageError(f"--where: {error}") from error
+            found = table.to_batches()
+        else:
+            found = [batch]
+        for each in found:
+            yield each if left is None else each.slice(0, left)
+            if left is not None:
+                left -= min(left, each.num_rows)
+        if left == 0:
+            return
+
+
+def _retyped(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return a batch with the types of a schema, where it has columns of null."""
+    columns = [
+        pa.nulls(batch.num_rows, field.type) if pa.types.is_null(column.type) else column
+        for column, field in zip(batch.columns, schema, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _put(batches: Iterator[pa.RecordBatch], fields: list[pa.Field], form: str, path: Path | None) -> None:
+    """Write batches in a format. What was written is a whole file, even if an error or Ctrl-C ends it."""
+    with ExitStack() as opened:
+        file: IO[bytes] = sys.stdout.buffer if path is None else opened.enter_context(path.open("wb"))
+        output = OUTPUTS[form](file, pa.schema(fields))
+        opened.callback(output.close)
+        for batch in batches:
+            output.write(batch)
