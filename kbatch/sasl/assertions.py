@@ -1,4 +1,4 @@
-"""JWTs by which a client proves itself to a token endpoint (RFC 7523): from a file, or signed here.
+"""JWTs by which a client proves itself to a token endpoint (RFC 7523): from a file, or signed by PyJWT.
 
 After org.apache.kafka.common.security.oauthbearer.internals.secured.assertion (KIP-1139, KIP-1258).
 """
@@ -7,7 +7,7 @@ import binascii
 import json
 import time
 import uuid
-from base64 import b64decode, urlsafe_b64encode
+from base64 import b64decode
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -18,14 +18,14 @@ from kbatch.distribution import pip_install
 from kbatch.errors import AuthenticationError, ConfigError, KafkaError, NetworkError
 
 if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
     from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 
 T = TypeVar("T")
 
 ASSERTION = "sasl.oauthbearer.assertion"
 PEM_BEGIN = b"-----BEGIN"
-# Of an ES256 signature, R and S are numbers of 32 bytes (RFC 7518, section 3.4).
-ES256_NUMBER_BYTES = 32
 
 
 class ReadAgain(Generic[T]):
@@ -80,7 +80,7 @@ def assertion_source(config: ClientConfig) -> Callable[[], Assertion] | None:
     Raises
     ------
     ConfigError
-        If a file cannot be used, or `cryptography` is not installed.
+        If a file cannot be used, or `cryptography` or PyJWT is not installed.
     """
     if config.sasl_oauthbearer_assertion_file is not None:
         source: Callable[[], Assertion] = ReadAgain(
@@ -143,12 +143,17 @@ class SignedAssertions:
         claims |= {"iat": now, "exp": now + self._life_seconds, "nbf": now - self._age_seconds}
         if self._has_id:
             claims["jti"] = str(uuid.uuid4())
-        text = ".".join(_encoded(json.dumps(part).encode()) for part in (header, claims))
-        return Assertion(f"{text}.{_encoded(signature(self._algorithm, self._key(), text.encode()))}")
+        return self._signed(header, claims)
 
+    def _signed(self, header: dict[str, Any], claims: dict[str, Any]) -> Assertion:
+        from jwt import PyJWTError, encode
 
-def _encoded(data: bytes) -> str:
-    return urlsafe_b64encode(data).rstrip(b"=").decode()
+        key = _fitting(self._algorithm, self._key())
+        try:
+            return Assertion(encode(claims, key, self._algorithm, header))
+        except (PyJWTError, TypeError) as error:  # the template has an "iss" or "kid" that is no string
+            text = f"{ASSERTION}.template.file: {error}"
+        raise AuthenticationError(text)  # from here, without the frames that have the key
 
 
 def _template_of(data: bytes) -> Mapping[str, Any]:
@@ -162,30 +167,18 @@ def _template_of(data: bytes) -> Mapping[str, Any]:
     return dict(template)
 
 
-# Keys and signatures, by `cryptography`
+# Keys, by `cryptography`
 
 
-def signature(algorithm: str, key: "PrivateKeyTypes", data: bytes) -> bytes:
-    """Return the signature of a JWT: RS256 or ES256 (RFC 7518).
+def _fitting(algorithm: str, key: "PrivateKeyTypes") -> "RSAPrivateKey | EllipticCurvePrivateKey":
+    """Return the key. Raise AuthenticationError if it is not of the algorithm, RS256 or ES256 (RFC 7518)."""
+    from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, EllipticCurvePrivateKey
+    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 
-    Raises
-    ------
-    AuthenticationError
-        If the key is not of the algorithm.
-    """
-    from cryptography.hazmat.primitives import hashes
-    from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
-    from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
-
-    if algorithm == "RS256" and isinstance(key, rsa.RSAPrivateKey):
-        return key.sign(data, padding.PKCS1v15(), hashes.SHA256())
-    if (
-        algorithm == "ES256"
-        and isinstance(key, ec.EllipticCurvePrivateKey)
-        and isinstance(key.curve, ec.SECP256R1)
-    ):
-        numbers = decode_dss_signature(key.sign(data, ec.ECDSA(hashes.SHA256())))
-        return b"".join(number.to_bytes(ES256_NUMBER_BYTES, "big") for number in numbers)
+    if algorithm == "RS256" and isinstance(key, RSAPrivateKey):
+        return key
+    if algorithm == "ES256" and isinstance(key, EllipticCurvePrivateKey) and isinstance(key.curve, SECP256R1):
+        return key
     needed = {"RS256": "an RSA key", "ES256": "an elliptic curve key on P-256"}[algorithm]
     raise AuthenticationError(
         f"{ASSERTION}.algorithm={algorithm} needs {needed}, got {type(key).__name__}; set the key or the "
@@ -201,9 +194,10 @@ def _key_source(config: ClientConfig) -> "Callable[[], PrivateKeyTypes] | None":
         return None
     try:
         import cryptography  # noqa: F401
+        import jwt  # noqa: F401
     except ImportError:
         raise ConfigError(
-            f"{ASSERTION}.private.key needs the package cryptography; {pip_install('oauth')}"
+            f"{ASSERTION}.private.key needs the packages cryptography and PyJWT; {pip_install('oauth')}"
         ) from None
     passphrase = config.sasl_oauthbearer_assertion_private_key_passphrase
     if path is not None:

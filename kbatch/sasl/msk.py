@@ -1,19 +1,15 @@
 """AWS_MSK_IAM: a signed URL as the token of OAUTHBEARER, for Amazon MSK, provisioned and serverless.
 
-It is the token of AWS's own signers for Python, Go and JavaScript. Credentials come from botocore; the
-signature is Signature Version 4 of a query.
+It is the token of AWS's own signers for Python, Go and JavaScript. Credentials and the signature, Signature
+Version 4 of a query, come from botocore.
 """
 
-import hashlib
-import hmac
 import os
 import re
 import time
 from base64 import urlsafe_b64encode
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any, Protocol
-from urllib.parse import quote
 
 from kbatch.config import ClientConfig
 from kbatch.distribution import pip_install
@@ -44,45 +40,27 @@ class Keys(Protocol):
     token: str | None
 
 
-def signed_token(region: str, keys: Keys, now: float, user_agent: str = USER_AGENT) -> str:
-    """Return the token: the base64 of a URL that is valid for 15 minutes.
+def signed_token(region: str, keys: Keys, user_agent: str = USER_AGENT) -> str:
+    """Return the token: the base64 of a URL that is valid for 15 minutes from now.
 
     Parameters
     ----------
     region : str
         Of the cluster.
     keys : Keys
-    now : float
-        Seconds since 1970.
     user_agent : str
         The name of the signer, which is not signed.
     """
-    stamp = datetime.fromtimestamp(now, UTC).strftime("%Y%m%dT%H%M%SZ")
-    host = f"kafka.{region}.amazonaws.com"
-    scope = (stamp[:8], region, SERVICE, "aws4_request")
-    parameters = {
-        "Action": "kafka-cluster:Connect",
-        "X-Amz-Algorithm": "AWS4-HMAC-SHA256",
-        "X-Amz-Credential": "/".join((keys.access_key, *scope)),
-        "X-Amz-Date": stamp,
-        "X-Amz-Expires": str(LIFE_SECONDS),
-        "X-Amz-SignedHeaders": "host",
-    }
-    if keys.token:
-        parameters["X-Amz-Security-Token"] = keys.token
-    pairs = [f"{name}={_quoted(value)}" for name, value in parameters.items()]
-    request = ("GET", "/", "&".join(sorted(pairs)), f"host:{host}\n", "host", hashlib.sha256().hexdigest())
-    digest = hashlib.sha256("\n".join(request).encode()).hexdigest()
-    text = "\n".join((parameters["X-Amz-Algorithm"], stamp, "/".join(scope), digest))
-    key = f"AWS4{keys.secret_key}".encode()
-    for part in (*scope, text):
-        key = hmac.digest(key, part.encode(), "sha256")
-    pairs += [f"X-Amz-Signature={key.hex()}", f"User-Agent={_quoted(user_agent)}"]
-    return urlsafe_b64encode(f"https://{host}/?{'&'.join(pairs)}".encode()).rstrip(b"=").decode()
+    from botocore.auth import SigV4QueryAuth
+    from botocore.awsrequest import AWSRequest
+    from botocore.credentials import ReadOnlyCredentials
 
-
-def _quoted(value: str) -> str:
-    return quote(value, safe="-_.~")
+    url = f"https://kafka.{region}.amazonaws.com/"
+    request = AWSRequest("GET", url, params={"Action": "kafka-cluster:Connect"})
+    no_empty_token = ReadOnlyCredentials(keys.access_key, keys.secret_key, keys.token or None)
+    SigV4QueryAuth(no_empty_token, SERVICE, region, expires=LIFE_SECONDS).add_auth(request)
+    request.params = {"User-Agent": user_agent}
+    return urlsafe_b64encode(request.prepare().url.encode()).rstrip(b"=").decode()
 
 
 def region_of(host: str) -> str:
@@ -158,7 +136,7 @@ class SignedTokens:
         found = self._credentials.current(self._region)
         if isinstance(found, KafkaError):
             raise found  # from here, without the frames that have credentials
-        value = signed_token(self._region, found, now)
+        value = signed_token(self._region, found)
         return Token(value, now + LIFE_SECONDS, principal=found.access_key)
 
 

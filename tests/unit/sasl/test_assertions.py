@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import jwt
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
@@ -85,6 +86,25 @@ def test_a_template_that_is_none_is_a_config_error(tmp_path: Path, text: str) ->
     found = failing(lambda: assertion_source(given), ConfigError)
     assert found.startswith("sasl.oauthbearer.assertion.template.file=")
     assert "JSON" in found
+
+
+@pytest.mark.parametrize("template", [{"header": {"kid": 1}}, {"payload": {"iss": 1}}])
+def test_a_template_that_no_jwt_may_have_is_a_config_error(tmp_path: Path, template: dict[str, Any]) -> None:
+    pem = RSA.private_bytes(PEM, PKCS8, PLAIN).decode()
+    path = tmp_path / "template.json"
+    path.write_text(json.dumps(template))
+    given = settings(private_key_pem=pem, template_file=str(path))
+    found = failing(lambda: assertion_source(given), ConfigError, BODY)
+    assert found.startswith("sasl.oauthbearer.assertion.template.file: ")
+    assert "must be a string" in found
+
+
+def test_a_signature_is_the_keys() -> None:
+    for algorithm, key in (("RS256", RSA), ("ES256", EC)):
+        pem = key.private_bytes(PEM, PKCS8, PLAIN).decode()
+        source = assertion_source(settings(private_key_pem=pem, algorithm=algorithm, claim_sub="alice"))
+        assert source is not None
+        assert jwt.decode(source().value, key.public_key(), [algorithm])["sub"] == "alice"
 
 
 @pytest.mark.parametrize(

@@ -41,8 +41,8 @@ def _aws(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
 
 
-def of_aws(region: str, keys: botocore.credentials.Credentials, now: float) -> tuple[str, int]:
-    """Return the official signer's token at that moment, and when it expires in milliseconds."""
+def both(region: str, keys: botocore.credentials.Credentials, now: float) -> tuple[str, str, int]:
+    """Return our token at that moment, the official signer's, and when it expires in milliseconds."""
 
     class Provider(botocore.credentials.CredentialProvider):
         def load(self) -> botocore.credentials.Credentials:
@@ -53,10 +53,10 @@ def of_aws(region: str, keys: botocore.credentials.Credentials, now: float) -> t
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(botocore.auth, "get_current_datetime", frozen)
-        found: tuple[str, int] = MSKAuthTokenProvider.generate_auth_token_from_credentials_provider(
+        token, expires_ms = MSKAuthTokenProvider.generate_auth_token_from_credentials_provider(
             region, Provider()
         )
-    return found
+        return signed_token(region, keys, MSKAuthTokenProvider.__get_user_agent__()), token, expires_ms
 
 
 @settings(deadline=None)
@@ -71,8 +71,8 @@ def test_tokens_are_those_of_awss_signer_to_the_byte(
     region: str, access_key: str, secret_key: str, session: str | None, now: float
 ) -> None:
     keys = botocore.credentials.Credentials(access_key, secret_key, session)
-    token, expires_ms = of_aws(region, keys, now)
-    assert signed_token(region, keys, now, MSKAuthTokenProvider.__get_user_agent__()) == token
+    ours, token, expires_ms = both(region, keys, now)
+    assert ours == token
     assert expires_ms == (int(now) + 900) * 1000
 
 
@@ -121,6 +121,11 @@ def test_mechanism_speaks_oauthbearer_and_refreshes_the_token() -> None:
     assert SECRET_KEY not in url
     assert mechanism.exchange(host).step(None) == message
     assert mechanism.refresh_deadline_ns() < 2**63 - 1
+
+
+def test_an_empty_session_token_is_none() -> None:
+    keys = botocore.credentials.Credentials(ACCESS_KEY, SECRET_KEY, "")
+    assert "Token" not in base64.urlsafe_b64decode(signed_token("us-east-1", keys) + "==").decode()
 
 
 def signed(**settings: Any) -> SignedTokens:
