@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kbatch.consumer.backlog import Backlog, Held, Limits, Plan, Taken, start_after
 from kbatch.consumer.group_member import GroupMember, Partitions
@@ -35,9 +35,8 @@ from kbatch.core.consumer.partition_state import (
     OffsetSpec,
     Start,
 )
-from kbatch.errors import ConfigError, IllegalStateError, KafkaError, KafkaTimeoutError
+from kbatch.errors import ConfigError, IllegalStateError, KafkaTimeoutError
 from kbatch.interceptors import ConsumerInterceptorChain
-from kbatch.metrics import MetricName
 from kbatch.network.decoding import decoder_count
 from kbatch.network.workers import Workers
 from kbatch.records import (
@@ -49,6 +48,7 @@ from kbatch.records import (
     checked_partitions,
 )
 from kbatch.timeouts import checked_seconds
+from kbatch.waiting.methods import plain
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -56,8 +56,6 @@ if TYPE_CHECKING:
     from kbatch._native.fetch.taking import Lot
     from kbatch.column_deserializers import ColumnDeserializer
     from kbatch.consumer.projection import Projection
-    from kbatch.consumer.runtime import ReaderRuntime
-    from kbatch.consumer.sole_user import SoleUser
     from kbatch.core.client.cluster import PartitionMetadata
     from kbatch.waiting.deadline import Deadline
 
@@ -67,31 +65,37 @@ SHARE_KEYS = frozenset({"share.acknowledgement.mode", "share.acquire.mode"})
 
 
 class ConsumerBase(MemberClient):
-    """Base of the consumers, which document parameters, attributes and errors."""
+    """Base of the consumers."""
 
-    def __init__(
-        self, runtime: ReaderRuntime, user: SoleUser, new_task: Callable[[Any], Any] | None = None
-    ) -> None:
+    _engine_type = GroupEngine
+
+    def _prepare(self) -> None:
+        runtime, config = self._runtime, self.config
         assert isinstance(runtime.engine, GroupEngine)
-        super().__init__(runtime, user)
-        config = runtime.config
         for name in config.given & SHARE_KEYS:
             raise ConfigError(f"{name} is for share groups; leave it out, or make a ShareConsumer")
         self._engine = runtime.engine
         self._backlog = Backlog(
             runtime.engine, lambda: runtime.network.wake(), runtime.changed.notify, runtime.now_ns
         )
+        self._arrivals = self._backlog.arrivals
         runtime.on_change = self._backlog.end_lots
         self._interceptors = ConsumerInterceptorChain(config.interceptor_classes)
-        self._member = GroupMember(runtime, self._backlog, user, self._interceptors, new_task)
+        self._member = GroupMember(runtime, self._backlog, self._user, self._interceptors, self._new_task)
+        self._note_seconds = self._member.note_seconds
         self._decoder_count = config.kbatch_decode_threads or decoder_count()
         self._decoders = Workers(f"kbatch-decoder-{config.client_id}", self._decoder_count)
         self._projection: Projection | None = None  # of the last poll_table
-        self._refused: KafkaError | None = None  # the error of a login that was raised
         self._ends: dict[TopicPartition, int] = {}  # of until_end
         self._metrics = PollMetrics(runtime.registry)
 
     # Which partitions
+
+    subscribe = plain(GroupMember.subscribe, "_member")
+    subscription = plain(GroupMember.subscription, "_member")
+    commit_async = plain(GroupMember.commit_async, "_member")
+    group_metadata = plain(GroupMember.group_metadata, "_member")
+    alive = plain(GroupMember.alive, "_member")
 
     def assign(self, partitions: Partitions | Mapping[TopicPartition, Place]) -> None:
         """Read these partitions, and no others, without a group that shares them out. Partitions that are
@@ -289,7 +293,8 @@ class ConsumerBase(MemberClient):
     # Polls
 
     async def _poll(self, timeout: float | None = None, max_records: int | None = None) -> Polled:
-        """Return the next records as soon as there are some.
+        """Return the next records as soon as there are some. If a task's call is cancelled, the next poll
+        returns them.
 
         Parameters
         ----------
@@ -350,7 +355,8 @@ class ConsumerBase(MemberClient):
         layout: str = "copy",
     ) -> pa.Table:
         """Return the next records as a table, a row for each, without a Python object per record. Workers
-        decode the columns, and what follows while the program uses the table. It needs pyarrow.
+        decode the columns, and what follows while the program uses the table. It needs pyarrow. If a task's
+        call is cancelled, the next poll returns the records.
 
         Parameters
         ----------
@@ -457,6 +463,12 @@ class ConsumerBase(MemberClient):
     def _take_back(self) -> None:
         self._backlog.take_back()
 
+    def _handle_arrivals(self) -> None:
+        self._backlog.sort()
+
+    def _check_membership(self) -> None:
+        self._member.check_topics()
+
     async def _await_polled(self, is_there: Callable[[], bool], deadline: Deadline) -> bool:
         """Wait as `_await_next` does, and do what the group asks of the program."""
         member = self._member
@@ -467,33 +479,6 @@ class ConsumerBase(MemberClient):
                 return True
             if not await member.attend(deadline):
                 return False
-
-    async def _await_next(
-        self, is_there: Callable[[], bool], deadline: Deadline, note: Callable[[], object] = lambda: None
-    ) -> bool:
-        """Return True once `is_there()` is true, which is called after each arrival; False at the deadline.
-        Raise if the consumer fails, and the error of a failed login once. `note()` is called now and then.
-        """
-        runtime, member = self._runtime, self._member
-
-        def look() -> bool:
-            self._backlog.sort()
-            if is_there():
-                return True
-            runtime.check_usable()
-            refused, self._refused = self._refused, self._engine.authentication_error
-            runtime.check_login(refused)
-            member.check_topics()
-            return False
-
-        note()
-        if look():  # most polls find something, and need no waiter
-            return True
-        if await runtime.await_until(look, deadline, request=note, look_seconds=member.note_seconds):
-            return True
-        if not deadline.is_over:
-            raise IllegalStateError("the network of the consumer has ended; make another consumer")
-        return False
 
     # Iteration
 
@@ -656,13 +641,6 @@ class ConsumerBase(MemberClient):
             if specs[checked].timestamp_ms < 0:
                 raise ValueError(f"time of {checked} must be a time, got {time!r}; call end_offsets()")
         return await self._runtime.await_offsets(specs)
-
-    def metrics(self) -> dict[MetricName, float]:
-        """Return every metric, under the names of Kafka's Java consumer (docs/metrics.md). Any thread may
-        call it.
-        """
-        self._runtime.check_not_forked()
-        return self._runtime.registry.snapshot(self._runtime.now_ns() // 1_000_000)
 
     # Its end
 

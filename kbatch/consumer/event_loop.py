@@ -17,32 +17,25 @@ from __future__ import annotations
 import asyncio
 import warnings
 import weakref
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, final
 
 from kbatch._native.io.interrupts import at_once
-from kbatch.config import ConsumerConfig
 from kbatch.consumer.base import ConsumerBase
 from kbatch.consumer.group_member import GroupMember
 from kbatch.consumer.lifetime import CLOSE_SECONDS, EXIT_SECONDS, FORGOTTEN, Ending, MemberClient
-from kbatch.consumer.runtime import ReaderRuntime, configured
+from kbatch.consumer.runtime import ReaderRuntime
 from kbatch.consumer.share import ShareConsumerBase
-from kbatch.core.consumer.group_engine import GroupEngine
-from kbatch.core.consumer.share_engine import ShareEngine
 from kbatch.network.event_loop import LoopNetwork
 from kbatch.waiting.event_loop import TaskWaiter, running_loop
-from kbatch.waiting.methods import awaited, named_for_users, plain
+from kbatch.waiting.methods import awaited, named_for_users
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from kbatch._native.codec.record import ConsumerRecord
-    from kbatch.column_deserializers import ColumnDeserializer
-    from kbatch.consumer.polled import Polled
-    from kbatch.core.consumer.engine import ReadingEngine
-    from kbatch.records import ShareRecord
+    from kbatch.config import ConsumerConfig
+    from kbatch.consumer.sole_user import SoleUser
     from kbatch.waiting.deadline import Deadline
 
 # Records that an iteration gives before other tasks and the network run.
@@ -55,41 +48,34 @@ _dropped: dict[LoopClient, asyncio.Task[None]] = {}
 
 
 class LoopClient(MemberClient):
-    """What both consumers are on an event loop."""
+    """What both consumers are on an event loop. Their networks start with the first use."""
 
-    def __init__(
-        self,
-        settings: ConsumerConfig | Mapping[str, object] | None,
-        keywords: Mapping[str, object],
-        engine_type: type[ReadingEngine],
-        **options: Any,
-    ) -> None:
+    _loop: asyncio.AbstractEventLoop | None = None
+    _farewell: AsyncGenerator[None, None] | None = None
+    _is_farewell = False  # True if the end of the loop closes it
+
+    def _new_runtime(self, config: ConsumerConfig) -> tuple[ReaderRuntime, SoleUser]:
         runtime = ReaderRuntime(
-            configured(settings, keywords),
+            config,
             "consumer",
             new_waiter=TaskWaiter,
             check_caller=weakref.WeakMethod(self._check_loop),
-            engine_type=engine_type,
+            engine_type=self._engine_type,
         )
-        super().__init__(runtime, runtime.sole_user(_current, _name_of), **options)
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._farewell: AsyncGenerator[None, None] | None = None
-        self._is_farewell = False  # True if the end of the loop closes it
+        return runtime, runtime.sole_user(_current, _name_of)
 
-    def _start(self, deliver: Callable[[list[Any]], object]) -> None:
-        """Make the network, which starts with the first use."""
+    def _start(self) -> None:
         runtime = self._runtime
         self._network = runtime.network = LoopNetwork(
             runtime.engine,
             config=runtime.config,
-            deliver=deliver,
+            deliver=self._deliver(),
             name=f"kbatch-{runtime.config.client_id}",
             metrics=runtime.registry,
         )
-        self._opened()
 
     async def _give_way(self) -> None:
-        """Let the network and other tasks run."""
+        """Suspend the task once, so that the network and other tasks run."""
         self._runtime.check_here()
         await asyncio.sleep(0)
 
@@ -172,74 +158,15 @@ class AsyncConsumer(LoopClient, ConsumerBase):
 
     It may be created anywhere, and belongs to the loop on which it is first used. `async for` gives record
     after record, and never ends.
-
-    Parameters
-    ----------
-    settings : ConsumerConfig or Mapping[str, object], optional
-        Configuration keys with dots, as docs/configuration.md lists them.
-    **keywords
-        The same keys with underscores.
-
-    Attributes
-    ----------
-    config : ConsumerConfig
-
-    Raises
-    ------
-    ConfigError
-        Keys or values are unknown, invalid or contradictory.
     """
 
-    def __init__(
-        self, settings: ConsumerConfig | Mapping[str, object] | None = None, /, **keywords: object
-    ) -> None:
-        super().__init__(settings, keywords, GroupEngine, new_task=asyncio.ensure_future)
-        self._start(self._backlog.arrivals.deliver)
+    _new_task = staticmethod(asyncio.ensure_future)
 
-    async def poll(self, timeout: float | None = None, max_records: int | None = None) -> Polled:
-        """Return the next records as soon as there are some; like Consumer.poll. If it is cancelled, the next
-        poll returns them.
-        """
-        await self._give_way()
-        return await self._poll(timeout, max_records)
-
-    async def poll_table(
-        self,
-        timeout: float | None = None,
-        max_rows: int = 100_000,
-        min_rows: int = 1,
-        *,
-        max_bytes: int | None = None,
-        linger: float = 0.0,
-        columns: Iterable[str] | None = None,
-        key: ColumnDeserializer | None = None,
-        value: ColumnDeserializer | None = None,
-        layout: str = "copy",
-    ) -> pa.Table:
-        """Return the next records as a table; like Consumer.poll_table. If it is cancelled, the next poll
-        returns them.
-        """
-        await self._give_way()
-        return await self._poll_table(
-            timeout,
-            max_rows,
-            min_rows,
-            max_bytes=max_bytes,
-            linger=linger,
-            columns=columns,
-            key=key,
-            value=value,
-            layout=layout,
-        )
-
-    subscribe = plain(GroupMember.subscribe, "_member")
-    subscription = plain(GroupMember.subscription, "_member")
+    poll = awaited(ConsumerBase._poll, before=LoopClient._give_way)
+    poll_table = awaited(ConsumerBase._poll_table, before=LoopClient._give_way)
     unsubscribe = awaited(GroupMember.unsubscribe, "_member")
     commit = awaited(GroupMember.commit, "_member")
-    commit_async = plain(GroupMember.commit_async, "_member")
     committed = awaited(GroupMember.committed, "_member")
-    group_metadata = plain(GroupMember.group_metadata, "_member")
-    alive = plain(GroupMember.alive, "_member")
     position = ConsumerBase._position
     lag = ConsumerBase._lag
     topics = ConsumerBase._topics
@@ -282,39 +209,9 @@ class AsyncShareConsumer(LoopClient, ShareConsumerBase):
     One task uses it at a time.
 
     It may be created anywhere, and belongs to the loop on which it is first used.
-
-    Parameters
-    ----------
-    settings : ConsumerConfig or Mapping[str, object], optional
-        Configuration keys with dots, as docs/configuration.md lists them; group.id is required.
-    **keywords
-        The same keys with underscores.
-
-    Attributes
-    ----------
-    config : ConsumerConfig
-
-    Raises
-    ------
-    ConfigError
-        Keys or values are unknown, invalid, contradictory, or not for share groups.
-    InvalidGroupIdError
-        group.id is not set.
     """
 
-    def __init__(
-        self, settings: ConsumerConfig | Mapping[str, object] | None = None, /, **keywords: object
-    ) -> None:
-        super().__init__(settings, keywords, ShareEngine)
-        self._start(self._acquired.arrivals.deliver)
-
-    async def poll(self, timeout: float | None = None, max_records: int | None = None) -> list[ShareRecord]:
-        """Return the next records as soon as there are some; like ShareConsumer.poll. If it is cancelled, the
-        program has none of them: the next poll returns them, or brokers deliver them again.
-        """
-        await self._give_way()
-        return await self._poll(timeout, max_records)
-
+    poll = awaited(ShareConsumerBase._poll, before=LoopClient._give_way)
     unsubscribe = ShareConsumerBase._unsubscribe
     commit = ShareConsumerBase._commit
 

@@ -13,14 +13,20 @@ import os
 import warnings
 import weakref
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex
 
 from kbatch.config import ConsumerConfig
-from kbatch.consumer.runtime import ReaderRuntime
+from kbatch.consumer.runtime import ReaderRuntime, configured
 from kbatch.consumer.sole_user import SoleUser
+from kbatch.errors import IllegalStateError, KafkaError
+from kbatch.metrics import MetricName
+from kbatch.network.runtime import LOOK_SECONDS
 
 if TYPE_CHECKING:
+    from kbatch.consumer.backlog import Arrivals
+    from kbatch.core.consumer.engine import ReadingEngine
     from kbatch.waiting.deadline import Deadline
 
 # The time that close() has for its group; and if the program has dropped or forgotten the client.
@@ -39,7 +45,7 @@ class ReadingClient(ABC):
     config: ConsumerConfig
 
     def _opened(self) -> None:
-        """Note that there is something to close from now on."""
+        """Register the client: from now on there is something to close."""
         self._runtime.is_closed = self._is_released = False
         _open_networks.add(self._runtime.network)
         _open_clients.add(self)
@@ -110,18 +116,109 @@ FORGOTTEN = Ending(is_failing=True, calls_back=False)
 
 
 class MemberClient(ReadingClient):
-    """Base of all consumers, which are used by one thread or task at a time."""
+    """Base of all consumers, which are used by one thread or task at a time. Half of a consumer knows how it
+    waits (threads, event loops), the other half what it reads (ConsumerBase, ShareConsumerBase).
+    """
 
-    def __init__(self, runtime: ReaderRuntime, user: SoleUser) -> None:
-        self._runtime = runtime
-        self.config = runtime.config
-        self._user = user
+    _engine_type: type[ReadingEngine]
+    _arrivals: Arrivals[Any]
+    # Makes tasks of the coroutines of callbacks; None if callbacks must be plain.
+    _new_task: Callable[[Any], Any] | None = None
+    _note_seconds = LOOK_SECONDS  # how often a poll that waits is noted
+
+    def __init__(
+        self, settings: ConsumerConfig | Mapping[str, object] | None = None, /, **keywords: object
+    ) -> None:
+        """Start a consumer with this configuration, which its attribute `config` then has.
+
+        Parameters
+        ----------
+        settings : ConsumerConfig or Mapping[str, object], optional
+            Configuration keys with dots, as docs/configuration.md lists them.
+        **keywords
+            The same keys with underscores.
+
+        Raises
+        ------
+        ConfigError
+            Keys or values are unknown, invalid, contradictory, or for consumers of the other kind.
+        InvalidGroupIdError
+            It is a share consumer, and group.id is not set.
+        """
+        self.config = config = configured(settings, keywords)
+        self._runtime, self._user = self._new_runtime(config)
         self._poll_count = 0  # of those that may have taken records
         self._closer: Any = None  # the thread or task that is in close()
+        self._refused: KafkaError | None = None  # the error of a login that was raised
+        self._prepare()
+        self._start()
+        self._opened()
+
+    # What the subclasses add
+
+    @abstractmethod
+    def _new_runtime(self, config: ConsumerConfig) -> tuple[ReaderRuntime, SoleUser]:
+        """Return what the consumer is made of, without a network."""
+
+    @abstractmethod
+    def _prepare(self) -> None:
+        """Check the configuration, and make what the runtime's records are kept in."""
+
+    @abstractmethod
+    def _start(self) -> None:
+        """Make the network."""
+
+    @abstractmethod
+    def _handle_arrivals(self) -> None:
+        """Sort new results of the engine, or run the callbacks that they end, before a poll looks at them."""
+
+    @abstractmethod
+    def _check_membership(self) -> None:
+        """Raise if the membership, or a topic that is subscribed to, keeps polls from records."""
 
     @abstractmethod
     def _take_back(self) -> None:
-        """Let the program not have got what the last poll has taken. A second call has no effect."""
+        """Take back the records of the last poll. A second call has no effect."""
+
+    def _deliver(self) -> Callable[[list[Any]], object]:
+        """Return what takes the results of the engine; it must not refer to the client."""
+        return self._arrivals.deliver
+
+    async def _await_next(
+        self, is_there: Callable[[], bool], deadline: Deadline, note: Callable[[], object] = lambda: None
+    ) -> bool:
+        """Return True once `is_there()` is true, which is called after each arrival; False at the deadline.
+        Raise if the consumer fails, and the error of a failed login once. `note()` is called now and then.
+        """
+        runtime = self._runtime
+
+        def look() -> bool:
+            self._handle_arrivals()
+            if is_there():
+                return True
+            runtime.check_usable()
+            refused, self._refused = self._refused, runtime.engine.authentication_error
+            runtime.check_login(refused)
+            self._check_membership()
+            return False
+
+        note()
+        if look():  # most polls find something, and need no waiter
+            return True
+        if await runtime.await_until(look, deadline, request=note, look_seconds=self._note_seconds):
+            return True
+        if not deadline.is_over:
+            raise IllegalStateError("the network of the consumer has ended; make another consumer")
+        return False
+
+    def metrics(self) -> dict[MetricName, float]:
+        """Return every metric, under the names of Kafka's Java consumer (docs/metrics.md). Any thread may
+        call it.
+        """
+        self._runtime.check_not_forked()
+        return self._runtime.registry.snapshot(self._runtime.now_ns() // 1_000_000)
+
+    # Its end
 
     async def _close(self, timeout: float | None, ending: Ending) -> None:
         """Close the client to all calls, wait for the one that goes on, end the membership, and all else."""
@@ -153,7 +250,7 @@ class MemberClient(ReadingClient):
 
     @abstractmethod
     async def _end_membership(self, deadline: Deadline, ending: Ending) -> None:
-        """Do what the group needs at the end, until the deadline at most."""
+        """Leave the group, or end the membership in another way, until the deadline at most."""
 
     def _end(self, deadline: Deadline | None = None) -> None:
         """End the connections and threads, after or instead of `_close`."""

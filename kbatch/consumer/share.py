@@ -36,7 +36,6 @@ from kbatch.errors import (
 )
 from kbatch.interceptors import ConsumerInterceptorChain
 from kbatch.logs import ClientLogger
-from kbatch.metrics import MetricName
 from kbatch.records import (
     INT64_MAX,
     AcknowledgeType,
@@ -47,8 +46,6 @@ from kbatch.records import (
 )
 
 if TYPE_CHECKING:
-    from kbatch.consumer.runtime import ReaderRuntime
-    from kbatch.consumer.sole_user import SoleUser
     from kbatch.waiting.deadline import Deadline
 
 logger = ClientLogger("kbatch.consumer")
@@ -70,12 +67,13 @@ NOT_FOR_SHARE_GROUPS: Mapping[str, str] = {
 
 
 class ShareConsumerBase(MemberClient):
-    """Base of the share consumers, which document parameters, attributes and errors."""
+    """Base of the share consumers."""
 
-    def __init__(self, runtime: ReaderRuntime, user: SoleUser) -> None:
+    _engine_type = ShareEngine
+
+    def _prepare(self) -> None:
+        runtime, config = self._runtime, self.config
         assert isinstance(runtime.engine, ShareEngine)
-        super().__init__(runtime, user)
-        config = runtime.config
         _check(config)
         self._engine = runtime.engine
         self._is_explicit = config.share_acknowledgement_mode == "explicit"
@@ -86,9 +84,9 @@ class ShareConsumerBase(MemberClient):
             wake=lambda: runtime.network.wake(),
             notify=runtime.changed.notify,
         )
+        self._arrivals = self._acquired.arrivals
         self._topics: frozenset[str] = frozenset()
         self._missing: set[str] = set()  # topics that a warning was about
-        self._refused: KafkaError | None = None  # the error of a login that was raised
         self._calls: deque[tuple[Acknowledge, OnCommit | None]] = deque()
         self._interceptors = ConsumerInterceptorChain(config.interceptor_classes)
         self._metrics = PollMetrics(runtime.registry)
@@ -146,7 +144,8 @@ class ShareConsumerBase(MemberClient):
 
     async def _poll(self, timeout: float | None = None, max_records: int | None = None) -> list[ShareRecord]:
         """Acknowledge what earlier polls have returned, and return the next records as soon as there are
-        some. Their locks last for the group's share.record.lock.duration.ms.
+        some. Their locks last for the group's share.record.lock.duration.ms. If a task's call is cancelled,
+        the program has none of them: the next poll returns them, or brokers deliver them again.
 
         Parameters
         ----------
@@ -172,7 +171,7 @@ class ShareConsumerBase(MemberClient):
         AuthenticationError
             A login failed; raised once for each.
         ConcurrentUseError
-            Another thread uses the consumer.
+            Another thread or task uses the consumer.
         ConsumerClosedError
             The consumer is closed, or was closed while the call waited.
         """
@@ -191,7 +190,9 @@ class ShareConsumerBase(MemberClient):
             self._interceptors.on_poll()
             try:
                 self._send(None, 0 if acquired.has_next else min(most, 2**31 - 1))
-                while await self._await_arrival(deadline):
+                while await self._await_next(
+                    lambda: acquired.has_next, deadline, lambda: self._engine.note_poll(runtime.now_ns())
+                ):
                     if taken := acquired.take(most):
                         self._interceptors.on_consume(taken)
                         return taken
@@ -219,35 +220,18 @@ class ShareConsumerBase(MemberClient):
                 f"{partition}; acknowledge() each before the next poll (share.acknowledgement.mode=explicit)"
             )
 
-    async def _await_arrival(self, deadline: Deadline) -> bool:
-        """Return True once there is something to take; False at the deadline."""
-        runtime = self._runtime
+    def _handle_arrivals(self) -> None:
+        self._run_callbacks()
 
-        def look() -> bool:
-            self._run_callbacks()
-            if self._acquired.has_next:
-                return True
-            runtime.check_usable()
-            refused, self._refused = self._refused, self._engine.authentication_error
-            runtime.check_login(refused)
-            if (error := self._engine.membership_error) is not None:
-                raise error.marked()
-            runtime.check_topics(self._topics, self._missing)
-            return False
-
-        def note() -> None:
-            self._engine.note_poll(runtime.now_ns())
-
-        if await runtime.await_until(look, deadline, request=note):
-            return True
-        if not deadline.is_over:
-            raise IllegalStateError("the network of the consumer has ended; make another consumer")
-        return False
+    def _check_membership(self) -> None:
+        if (error := self._engine.membership_error) is not None:
+            raise error.marked()
+        self._runtime.check_topics(self._topics, self._missing)
 
     # Acknowledgement
 
     def acknowledge(self, record: ShareRecord, kind: AcknowledgeType | str = AcknowledgeType.ACCEPT) -> None:
-        """Say what has become of a record; the next poll or commit sends it. It needs
+        """Set the outcome of a record; the next poll or commit sends it. It needs
         share.acknowledgement.mode=explicit.
 
         Parameters
@@ -342,13 +326,6 @@ class ShareConsumerBase(MemberClient):
                 self._user.call_back(on_commit, dict(call.results))
             elif call.error is not None:
                 logger.warning("acknowledgements failed: %s", call.error)
-
-    def metrics(self) -> dict[MetricName, float]:
-        """Return every metric, under the names of Kafka's Java consumer (docs/metrics.md). Any thread may
-        call it.
-        """
-        self._runtime.check_not_forked()
-        return self._runtime.registry.snapshot(self._runtime.now_ns() // 1_000_000)
 
     # Its end
 

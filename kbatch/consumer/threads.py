@@ -15,7 +15,7 @@ After org.apache.kafka.clients.consumer.KafkaConsumer and KafkaShareConsumer.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial, wraps
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, Self, final
@@ -27,22 +27,19 @@ from kbatch.config import ConsumerConfig
 from kbatch.consumer.base import ConsumerBase
 from kbatch.consumer.group_member import GroupMember
 from kbatch.consumer.lifetime import CLOSE_SECONDS, EXIT_SECONDS, FORGOTTEN, Ending, MemberClient
-from kbatch.consumer.runtime import ReaderRuntime, configured
+from kbatch.consumer.runtime import ReaderRuntime
 from kbatch.consumer.share import ShareConsumerBase
-from kbatch.core.consumer.group_engine import GroupEngine
 from kbatch.core.consumer.results import Fetched
-from kbatch.core.consumer.share_engine import ShareEngine
 from kbatch.errors import ConcurrentUseError
 from kbatch.network import ThreadNetwork
 from kbatch.unpatched import real_sleep
-from kbatch.waiting.methods import Method, P, T, blocking, named_for_users, plain
+from kbatch.waiting.methods import Method, P, T, blocking, named_for_users
 from kbatch.waiting.threads import ThreadWaiter
 
 if TYPE_CHECKING:
     from kbatch._native.codec.record import ConsumerRecord
     from kbatch.consumer.backlog import Arrivals
     from kbatch.consumer.sole_user import SoleUser
-    from kbatch.core.consumer.engine import ReadingEngine
     from kbatch.core.consumer.results import Result
 
 # A program that waits for a few records gets them at once if the network's thread lets go of the GIL for so
@@ -52,7 +49,7 @@ HAND_OVER_BYTES = 16_384
 
 
 def _deliver(arrivals: Arrivals[Result], results: list[Result]) -> None:
-    """Take results of the engine, on the network's thread."""
+    """Store results of the engine, on the network's thread, and let the program have them at once."""
     if arrivals.deliver(results) and _byte_count(results) <= HAND_OVER_BYTES:
         real_sleep(HAND_OVER_SECONDS)
 
@@ -85,18 +82,20 @@ def _handing_out(method: Method[P, T]) -> Callable[Concatenate[Any, P], T]:
 class ThreadClient(MemberClient):
     """What both consumers are in programs with threads."""
 
-    def _start(self, deliver: Callable[[list[Any]], object]) -> None:
-        """Begin to use the network."""
+    def _new_runtime(self, config: ConsumerConfig) -> tuple[ReaderRuntime, SoleUser]:
+        runtime = ReaderRuntime(config, "consumer", new_waiter=ThreadWaiter, engine_type=self._engine_type)
+        return runtime, runtime.sole_user(threading.current_thread, lambda thread: thread.name)
+
+    def _start(self) -> None:
         runtime = self._runtime
         network = runtime.network = ThreadNetwork(
             runtime.engine,
             config=runtime.config,
-            deliver=deliver,
+            deliver=self._deliver(),
             name=f"kbatch-reader-{runtime.config.client_id}",
             metrics=runtime.registry,
         )
         network.start()
-        self._opened()
 
     def __enter__(self) -> Self:
         return self
@@ -114,55 +113,17 @@ class ThreadClient(MemberClient):
         ClientThread(self._close_at_exit, "kbatch-closer", daemon=False).start()
 
 
-def _runtime_of(
-    settings: ConsumerConfig | Mapping[str, object] | None,
-    keywords: Mapping[str, object],
-    engine_type: type[ReadingEngine],
-) -> tuple[ReaderRuntime, SoleUser]:
-    """Return what a consumer is made of."""
-    config = configured(settings, keywords)
-    runtime = ReaderRuntime(config, "consumer", new_waiter=ThreadWaiter, engine_type=engine_type)
-    return runtime, runtime.sole_user(threading.current_thread, lambda thread: thread.name)
-
-
 @named_for_users
 class Consumer(ThreadClient, ConsumerBase):
     """Reads records from Kafka, as a member of a group or alone. One thread uses it at a time; any thread may
     close it.
 
     Iterating over it gives record after record, and never ends.
-
-    Parameters
-    ----------
-    settings : ConsumerConfig or Mapping[str, object], optional
-        Configuration keys with dots, as docs/configuration.md lists them.
-    **keywords
-        The same keys with underscores.
-
-    Attributes
-    ----------
-    config : ConsumerConfig
-
-    Raises
-    ------
-    ConfigError
-        Keys or values are unknown, invalid or contradictory.
     """
 
-    def __init__(
-        self, settings: ConsumerConfig | Mapping[str, object] | None = None, /, **keywords: object
-    ) -> None:
-        super().__init__(*_runtime_of(settings, keywords, GroupEngine))
-        self._start(partial(_deliver, self._backlog.arrivals))
-
-    subscribe = plain(GroupMember.subscribe, "_member")
-    subscription = plain(GroupMember.subscription, "_member")
     unsubscribe = blocking(GroupMember.unsubscribe, "_member")
     commit = blocking(GroupMember.commit, "_member")
-    commit_async = plain(GroupMember.commit_async, "_member")
     committed = blocking(GroupMember.committed, "_member")
-    group_metadata = plain(GroupMember.group_metadata, "_member")
-    alive = plain(GroupMember.alive, "_member")
     poll = _handing_out(ConsumerBase._poll)
     poll_table = _handing_out(ConsumerBase._poll_table)
     position = blocking(ConsumerBase._position)
@@ -172,6 +133,9 @@ class Consumer(ThreadClient, ConsumerBase):
     beginning_offsets = blocking(ConsumerBase._beginning_offsets)
     end_offsets = blocking(ConsumerBase._end_offsets)
     offsets_for_times = blocking(ConsumerBase._offsets_for_times)
+
+    def _deliver(self) -> Callable[[list[Any]], object]:
+        return partial(_deliver, self._arrivals)
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
         """Iterate over the records of all polls from now on, without an end."""
@@ -215,32 +179,7 @@ class Consumer(ThreadClient, ConsumerBase):
 @final
 @named_for_users
 class ShareConsumer(ThreadClient, ShareConsumerBase):
-    """Reads records as a member of a share group. One thread uses it at a time; any thread may close it.
-
-    Parameters
-    ----------
-    settings : ConsumerConfig or Mapping[str, object], optional
-        Configuration keys with dots, as docs/configuration.md lists them; group.id is required.
-    **keywords
-        The same keys with underscores.
-
-    Attributes
-    ----------
-    config : ConsumerConfig
-
-    Raises
-    ------
-    ConfigError
-        Keys or values are unknown, invalid, contradictory, or not for share groups.
-    InvalidGroupIdError
-        group.id is not set.
-    """
-
-    def __init__(
-        self, settings: ConsumerConfig | Mapping[str, object] | None = None, /, **keywords: object
-    ) -> None:
-        super().__init__(*_runtime_of(settings, keywords, ShareEngine))
-        self._start(self._acquired.arrivals.deliver)
+    """Reads records as a member of a share group. One thread uses it at a time; any thread may close it."""
 
     unsubscribe = blocking(ShareConsumerBase._unsubscribe)
     poll = _handing_out(ShareConsumerBase._poll)

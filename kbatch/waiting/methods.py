@@ -27,12 +27,19 @@ def blocking(method: Method[P, T], part: str | None = None) -> Callable[Concaten
     return call
 
 
-def awaited(method: Method[P, T], part: str) -> Method[P, T]:
-    """Return the coroutine method of the attribute `part`."""
+def awaited(
+    method: Method[P, T],
+    part: str | None = None,
+    *,
+    before: Callable[[Any], Coroutine[Any, Any, object]] | None = None,
+) -> Method[P, T]:
+    """Return the coroutine method of `part`, as in `blocking`. It awaits `before(client)` first."""
     owner = _owner_of(part)
 
     @wraps(method)
     async def call(client: Any, /, *arguments: P.args, **keywords: P.kwargs) -> T:
+        if before is not None:
+            await before(client)
         return await method(owner(client), *arguments, **keywords)
 
     return call
