@@ -34,8 +34,6 @@ from kbatch.waiting.methods import awaited, named_for_users
 
 if TYPE_CHECKING:
     from kbatch._native.codec.record import ConsumerRecord
-    from kbatch.config import ConsumerConfig
-    from kbatch.consumer.sole_user import SoleUser
     from kbatch.waiting.deadline import Deadline
 
 # Records that an iteration gives before other tasks and the network run.
@@ -54,17 +52,18 @@ class LoopClient(MemberClient):
     _farewell: AsyncGenerator[None, None] | None = None
     _is_farewell = False  # True if the end of the loop closes it
 
-    def _new_runtime(self, config: ConsumerConfig) -> tuple[ReaderRuntime, SoleUser]:
+    def _new_runtime(self) -> ReaderRuntime:
         runtime = ReaderRuntime(
-            config,
+            self.config,
             "consumer",
             new_waiter=TaskWaiter,
             check_caller=weakref.WeakMethod(self._check_loop),
             engine_type=self._engine_type,
         )
-        return runtime, runtime.sole_user(_current, _name_of)
+        self._user = runtime.sole_user(_current, _name_of)
+        return runtime
 
-    def _start(self) -> None:
+    def _start_network(self) -> None:
         runtime = self._runtime
         self._network = runtime.network = LoopNetwork(
             runtime.engine,

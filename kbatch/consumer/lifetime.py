@@ -38,11 +38,61 @@ _open_networks: set[Any] = set()
 
 
 class ReadingClient(ABC):
-    """Base of TopicReader and of all consumers. A subclass sets `_runtime` and `config`."""
+    """Base of TopicReader and of all consumers."""
 
-    _is_released = True  # until there is something to close
-    _runtime: ReaderRuntime
     config: ConsumerConfig
+    _runtime: ReaderRuntime
+    _is_released = True  # until there is something to close
+    _defaults: Mapping[str, object] = {}  # of keys that are not set
+
+    def __init__(
+        self, settings: ConsumerConfig | Mapping[str, object] | None = None, /, **keywords: object
+    ) -> None:
+        """Start a client with this configuration, which its attribute `config` then has.
+
+        Parameters
+        ----------
+        settings : ConsumerConfig or Mapping[str, object], optional
+            Configuration keys with dots, as docs/configuration.md lists them.
+        **keywords
+            The same keys with underscores.
+
+        Raises
+        ------
+        ConfigError
+            Keys or values are unknown, invalid, contradictory, or for clients of another kind.
+        InvalidGroupIdError
+            It is a share consumer, and group.id is not set.
+        """
+        self.config = configured(settings, keywords, self._defaults)
+        self._runtime = self._new_runtime()
+        self._prepare()
+        self._start_network()
+        self._opened()
+
+    # What the subclasses add
+
+    @abstractmethod
+    def _new_runtime(self) -> ReaderRuntime:
+        """Return what the calls share, without a network."""
+
+    @abstractmethod
+    def _prepare(self) -> None:
+        """Check the configuration, and make what keeps the results of the engine."""
+
+    @abstractmethod
+    def _start_network(self) -> None:
+        """Make the network."""
+
+    @abstractmethod
+    def _close_elsewhere(self) -> None:
+        """Close a client that was dropped, on any thread, without waiting."""
+
+    @abstractmethod
+    def _close_at_exit(self) -> None:
+        """Close when the interpreter exits."""
+
+    # Its life
 
     def _opened(self) -> None:
         """Register the client: from now on there is something to close."""
@@ -55,6 +105,13 @@ class ReadingClient(ABC):
         """True until `close`."""
         return not self._runtime.is_closed
 
+    def metrics(self) -> dict[MetricName, float]:
+        """Return every metric, under the names of Kafka's Java consumer (docs/metrics.md). Any thread may
+        call it.
+        """
+        self._runtime.check_not_forked()
+        return self._runtime.registry.snapshot(self._runtime.now_ns() // 1_000_000)
+
     def _release(self, deadline: Deadline | None = None) -> None:
         """End the network, after the client was closed to calls. If that is interrupted, it is repeated."""
         self._runtime.is_closed = True
@@ -63,14 +120,6 @@ class ReadingClient(ABC):
         _open_networks.discard(self._runtime.network)
         self._is_released = True
         self._runtime.changed.notify()
-
-    @abstractmethod
-    def _close_elsewhere(self) -> None:
-        """Close a client that was dropped, on any thread, without waiting."""
-
-    @abstractmethod
-    def _close_at_exit(self) -> None:
-        """Close when the interpreter exits."""
 
     def __del__(self) -> None:
         if self._is_released or self._runtime.is_forked:
@@ -122,51 +171,13 @@ class MemberClient(ReadingClient):
 
     _engine_type: type[ReadingEngine]
     _arrivals: Arrivals[Any]
+    _user: SoleUser
     # Makes tasks of the coroutines of callbacks; None if callbacks must be plain.
     _new_task: Callable[[Any], Any] | None = None
     _note_seconds = LOOK_SECONDS  # how often a poll that waits is noted
-
-    def __init__(
-        self, settings: ConsumerConfig | Mapping[str, object] | None = None, /, **keywords: object
-    ) -> None:
-        """Start a consumer with this configuration, which its attribute `config` then has.
-
-        Parameters
-        ----------
-        settings : ConsumerConfig or Mapping[str, object], optional
-            Configuration keys with dots, as docs/configuration.md lists them.
-        **keywords
-            The same keys with underscores.
-
-        Raises
-        ------
-        ConfigError
-            Keys or values are unknown, invalid, contradictory, or for consumers of the other kind.
-        InvalidGroupIdError
-            It is a share consumer, and group.id is not set.
-        """
-        self.config = config = configured(settings, keywords)
-        self._runtime, self._user = self._new_runtime(config)
-        self._poll_count = 0  # of those that may have taken records
-        self._closer: Any = None  # the thread or task that is in close()
-        self._refused: KafkaError | None = None  # the error of a login that was raised
-        self._prepare()
-        self._start()
-        self._opened()
-
-    # What the subclasses add
-
-    @abstractmethod
-    def _new_runtime(self, config: ConsumerConfig) -> tuple[ReaderRuntime, SoleUser]:
-        """Return what the consumer is made of, without a network."""
-
-    @abstractmethod
-    def _prepare(self) -> None:
-        """Check the configuration, and make what the runtime's records are kept in."""
-
-    @abstractmethod
-    def _start(self) -> None:
-        """Make the network."""
+    _poll_count = 0  # of those that may have taken records
+    _closer: Any = None  # the thread or task that is in close()
+    _refused: KafkaError | None = None  # the error of a login that was raised
 
     @abstractmethod
     def _handle_arrivals(self) -> None:
@@ -210,13 +221,6 @@ class MemberClient(ReadingClient):
         if not deadline.is_over:
             raise IllegalStateError("the network of the consumer has ended; make another consumer")
         return False
-
-    def metrics(self) -> dict[MetricName, float]:
-        """Return every metric, under the names of Kafka's Java consumer (docs/metrics.md). Any thread may
-        call it.
-        """
-        self._runtime.check_not_forked()
-        return self._runtime.registry.snapshot(self._runtime.now_ns() // 1_000_000)
 
     # Its end
 

@@ -29,6 +29,7 @@ from kbatch.errors import (
     TopicAuthorizationError,
 )
 from kbatch.logs import ClientLogger
+from kbatch.network import ThreadNetwork
 from kbatch.network.runtime import ClientRuntime
 from kbatch.records import TopicPartition, check_text
 from kbatch.timeouts import checked_seconds
@@ -89,6 +90,17 @@ class ReaderRuntime(ClientRuntime):
     def _note_change(self) -> None:
         self.on_change()
         self.changed.notify()
+
+    def start_thread(self, deliver: Callable[[list[Any]], object]) -> None:
+        """Begin to drive the engine, on the network's thread."""
+        network = self.network = ThreadNetwork(
+            self.engine,
+            config=self.config,
+            deliver=deliver,
+            name=f"kbatch-reader-{self.config.client_id}",
+            metrics=self.registry,
+        )
+        network.start()
 
     def sole_user(self, current: Callable[[], Any], name_of: Callable[[Any], str]) -> SoleUser:
         """Return what lets one thread or task use the client at a time."""

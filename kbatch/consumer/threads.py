@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any, Concatenate, Self, final
 from kbatch._native.fetch.taking import LotIterator
 from kbatch._native.io.interrupts import at_once
 from kbatch._native.io.threads import ClientThread
-from kbatch.config import ConsumerConfig
 from kbatch.consumer.base import ConsumerBase
 from kbatch.consumer.group_member import GroupMember
 from kbatch.consumer.lifetime import CLOSE_SECONDS, EXIT_SECONDS, FORGOTTEN, Ending, MemberClient
@@ -31,7 +30,6 @@ from kbatch.consumer.runtime import ReaderRuntime
 from kbatch.consumer.share import ShareConsumerBase
 from kbatch.core.consumer.results import Fetched
 from kbatch.errors import ConcurrentUseError
-from kbatch.network import ThreadNetwork
 from kbatch.unpatched import real_sleep
 from kbatch.waiting.methods import Method, P, T, blocking, named_for_users
 from kbatch.waiting.threads import ThreadWaiter
@@ -39,7 +37,6 @@ from kbatch.waiting.threads import ThreadWaiter
 if TYPE_CHECKING:
     from kbatch._native.codec.record import ConsumerRecord
     from kbatch.consumer.backlog import Arrivals
-    from kbatch.consumer.sole_user import SoleUser
     from kbatch.core.consumer.results import Result
 
 # A program that waits for a few records gets them at once if the network's thread lets go of the GIL for so
@@ -82,20 +79,15 @@ def _handing_out(method: Method[P, T]) -> Callable[Concatenate[Any, P], T]:
 class ThreadClient(MemberClient):
     """What both consumers are in programs with threads."""
 
-    def _new_runtime(self, config: ConsumerConfig) -> tuple[ReaderRuntime, SoleUser]:
-        runtime = ReaderRuntime(config, "consumer", new_waiter=ThreadWaiter, engine_type=self._engine_type)
-        return runtime, runtime.sole_user(threading.current_thread, lambda thread: thread.name)
-
-    def _start(self) -> None:
-        runtime = self._runtime
-        network = runtime.network = ThreadNetwork(
-            runtime.engine,
-            config=runtime.config,
-            deliver=self._deliver(),
-            name=f"kbatch-reader-{runtime.config.client_id}",
-            metrics=runtime.registry,
+    def _new_runtime(self) -> ReaderRuntime:
+        runtime = ReaderRuntime(
+            self.config, "consumer", new_waiter=ThreadWaiter, engine_type=self._engine_type
         )
-        network.start()
+        self._user = runtime.sole_user(threading.current_thread, lambda thread: thread.name)
+        return runtime
+
+    def _start_network(self) -> None:
+        self._runtime.start_thread(self._deliver())
 
     def __enter__(self) -> Self:
         return self

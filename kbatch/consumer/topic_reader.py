@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, Self, Type
 
 from kbatch._native.io.interrupts import at_once
 from kbatch._native.io.threads import ClientThread
-from kbatch.config import ConsumerConfig
 from kbatch.consumer.groups import Groups
 from kbatch.consumer.lifetime import ReadingClient
 from kbatch.consumer.ranges import (
@@ -41,7 +40,7 @@ from kbatch.consumer.ranges import (
     places_of,
     ranges_of,
 )
-from kbatch.consumer.runtime import ReaderRuntime, configured
+from kbatch.consumer.runtime import ReaderRuntime
 from kbatch.core.consumer.calls import OffsetLookup, TopicListing, TopicNames
 from kbatch.core.consumer.leader_requests import FoundOffset
 from kbatch.core.consumer.partition_state import (
@@ -60,8 +59,6 @@ from kbatch.errors import (
     KafkaTimeoutError,
     OffsetOutOfRangeError,
 )
-from kbatch.metrics import MetricName
-from kbatch.network import ThreadNetwork
 from kbatch.network.decoding import Decoding, decoder_count
 from kbatch.records import INT64_MAX, NO_TOPIC_ID, TopicPartition, check_integer, check_text
 from kbatch.waiting.threads import ThreadWaiter
@@ -198,7 +195,7 @@ class _Inbox:
         self.outdated = 0
 
     def begin(self, decoding: Decoding[Result, Piece[Any] | None], outdated: int, now_ns: int) -> None:
-        """Let the Decoding have the results after a generation."""
+        """Pass the results after a generation to the Decoding."""
         self.decoding, self.outdated = decoding, outdated
 
     def deliver(self, results: list[Result]) -> None:
@@ -364,7 +361,7 @@ class Reading(Generic[Item]):
             raise IllegalStateError("the read was closed; begin another")
 
     def _take(self) -> None:
-        """Take the next result."""
+        """Make the next result the current one."""
         decoding = self._decoding
         assert decoding is not None
         if not decoding.is_ready:
@@ -387,7 +384,7 @@ class Reading(Generic[Item]):
             self._current = result, piece
 
     def _finish(self, result: Fetched, row_count: int) -> None:
-        """Note that all records of a result were taken."""
+        """Release a result whose records were all taken."""
         self._release(result, row_count)
         if result.is_last:
             self._open.discard(result.partition)
@@ -472,45 +469,24 @@ class TopicReader(ReadingClient):
     """Reads ranges of topics, without a consumer group: a client for several reads, one after the other.
 
     `kbatch.read_table` and `kbatch.scan_topic` make one for a single read.
-
-    Parameters
-    ----------
-    settings : ConsumerConfig or Mapping[str, object], optional
-        Configuration keys with dots, as docs/configuration.md lists them.
-    **keywords
-        The same keys with underscores.
-
-    Attributes
-    ----------
-    config : ConsumerConfig
-
-    Raises
-    ------
-    ConfigError
-        Keys or values are unknown, invalid or contradictory.
     """
 
-    def __init__(
-        self, settings: ConsumerConfig | Mapping[str, object] | None = None, /, **keywords: object
-    ) -> None:
-        self.config = config = configured(settings, keywords, DEFAULTS)
-        if of_groups := sorted(config.given & GROUP_KEYS):
+    _defaults = DEFAULTS
+    _reading: weakref.ref[Reading[Any]] | None = None
+
+    def _new_runtime(self) -> ReaderRuntime:
+        return ReaderRuntime(self.config, "reader", new_waiter=ThreadWaiter)
+
+    def _prepare(self) -> None:
+        if of_groups := sorted(self.config.given & GROUP_KEYS):
             raise ConfigError(
                 f"{', '.join(of_groups)} must not be set for a reader, which has no group; omit it, or use "
                 "kbatch.Consumer"
             )
-        runtime = self._runtime = ReaderRuntime(config, "reader", new_waiter=ThreadWaiter)
-        self._reading: weakref.ref[Reading[Any]] | None = None
-        self._inbox = _Inbox(runtime.engine.release)
-        network = runtime.network = ThreadNetwork(
-            runtime.engine,
-            config=config,
-            deliver=self._inbox.deliver,
-            name=f"kbatch-reader-{config.client_id}",
-            metrics=runtime.registry,
-        )
-        network.start()
-        self._opened()
+        self._inbox = _Inbox(self._runtime.engine.release)
+
+    def _start_network(self) -> None:
+        self._runtime.start_thread(self._inbox.deliver)
 
     # What there is
 
@@ -749,7 +725,7 @@ class TopicReader(ReadingClient):
         on_data_loss: str,
         topic_ids: Mapping[str, bytes] | None,
     ) -> None:
-        """Let deserializers that have no type yet learn it from the first values that can be read, in the
+        """Find the types of deserializers that have none, from the first values that can be read, in the
         order of the ranges: so it is the same in every read of the same records, whatever threads do.
         """
         samples = projection.samples()
@@ -790,11 +766,6 @@ class TopicReader(ReadingClient):
     def groups(self) -> Groups:
         """Consumer groups: their members, lag and offsets."""
         return Groups(self, self._runtime)
-
-    def metrics(self) -> dict[MetricName, float]:
-        """Return every metric, under the names of Kafka's Java consumer (docs/metrics.md)."""
-        self._runtime.check_not_forked()
-        return self._runtime.registry.snapshot(self._runtime.now_ns() // 1_000_000)
 
     def _start(
         self,
