@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Self, SupportsIndex, cast
 
 from kbatch._native.batch.delivery import RecordMetadata
 from kbatch._native.io.interrupts import at_once
+from kbatch._native.io.waker import Waker
 from kbatch._native.send.accumulator import Refusal
 from kbatch._native.send.send import PendingRecord, RecordSender
 from kbatch.config import ProducerConfig
@@ -79,7 +80,7 @@ _open_networks: set[Any] = set()
 
 
 class ProducerBase(RecordSender):
-    """Base of the producers, which document parameters, attributes and errors."""
+    """Base of the producers."""
 
     _is_released = True  # until there is something to close
     _is_dropped = False  # without close()
@@ -106,7 +107,7 @@ class ProducerBase(RecordSender):
         return TableSending(self, self._runtime, self._transactions)
 
     def _opened(self) -> None:
-        """Note that there is something to close from now on."""
+        """Register the producer: from now on there is something to close."""
         self._runtime.is_closed = self._is_released = False
         _open_networks.add(self._runtime.network)
         open_producers.add(self)
@@ -119,7 +120,7 @@ class ProducerBase(RecordSender):
 
     @abstractmethod
     def _close_elsewhere(self) -> None:
-        """Let a dropped producer send what is left within EXIT_SECONDS. Any thread calls this; it does not
+        """Make a dropped producer send what is left within EXIT_SECONDS. Any thread calls this; it does not
         wait.
         """
 
@@ -132,7 +133,7 @@ class ProducerBase(RecordSender):
     async def _send_waiting(
         self, record: PendingRecord | PendingBatch, refusal: Refusal | None, may_wait: bool
     ) -> Delivery | None:
-        """Do what `_send_slowly` is for; return None instead of waiting if `may_wait` is False."""
+        """Send a record that may have to wait; return None instead of waiting if `may_wait` is False."""
         self._transactions.check_sendable()
         if self._runtime.interceptors:  # every record comes here once, refused or not
             self._runtime.interceptors.intercept(record)
@@ -415,6 +416,37 @@ class ProducerBase(RecordSender):
             return f"<{type(self).__name__}, never opened>"
         state = "forked" if self._runtime.is_forked else "closed" if self._runtime.is_closed else "open"
         return f"<{type(self).__name__} {self.config.client_id}, {state}>"
+
+
+class LiveProducer(ProducerBase):
+    """A producer that programs make, with a network of its own."""
+
+    def __init__(self, settings: Mapping[str, object] | None = None, /, **keywords: object) -> None:
+        """Start a producer with this configuration, which its attribute `config` then has.
+
+        Parameters
+        ----------
+        settings : Mapping[str, object], optional
+            Configuration keys with dots, as docs/configuration.md lists them.
+        **keywords
+            The same keys with underscores.
+
+        Raises
+        ------
+        ConfigError
+            Keys or values are unknown, invalid or contradictory.
+        """
+        config, random, waker = configured(settings, keywords), Random(), Waker()
+        super().__init__(self._new_runtime(config, random, waker), random)
+        self._start(waker)
+
+    @abstractmethod
+    def _new_runtime(self, config: ProducerConfig, random: Random, waker: Waker) -> Runtime:
+        """Return what the calls share, without a network. The waker interrupts the network's waiting."""
+
+    @abstractmethod
+    def _start(self, waker: Waker) -> None:
+        """Make the network and what runs callbacks, and register the producer."""
 
 
 def _fail_rest(engine: ProducerEngine, callbacks: Callbacks, reason: str) -> None:

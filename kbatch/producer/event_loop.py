@@ -21,16 +21,14 @@ import time
 import warnings
 import weakref
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from itertools import islice
-from random import Random
 from typing import TYPE_CHECKING, Any, Self, SupportsIndex
 
 from kbatch._native.batch.delivery import BatchDelivery, Delivery
 from kbatch._native.io.interrupts import at_once, thread_ident
-from kbatch._native.io.waker import Waker
 from kbatch._native.send.accumulator import Refusal
 from kbatch._native.send.send import RecordSender
 from kbatch.errors import DeliveryError, PartialSendError
@@ -38,7 +36,7 @@ from kbatch.logs import ClientLogger
 from kbatch.network.event_loop import LoopNetwork
 from kbatch.network.event_loop_callbacks import LoopDelivery
 from kbatch.network.sealing import register_sealers
-from kbatch.producer.base import EXIT_SECONDS, configured
+from kbatch.producer.base import EXIT_SECONDS, LiveProducer
 from kbatch.producer.coroutines import CoroutineProducer
 from kbatch.producer.memory_queue import TaskQueue
 from kbatch.producer.runtime import CallbackBarrier, Runtime
@@ -47,12 +45,16 @@ from kbatch.waiting.event_loop import TaskWaiter, running_loop, settle
 from kbatch.waiting.methods import awaited, named_for_users
 
 if TYPE_CHECKING:
+    from random import Random
+
     from typing_extensions import Buffer
 
     from kbatch._native.batch.delivery import DeliveryCallback
     from kbatch._native.codec.record import Header, Record
+    from kbatch._native.io.waker import Waker
     from kbatch._native.send.encoded_batch import PendingBatch
     from kbatch._native.send.send import PendingRecord
+    from kbatch.config import ProducerConfig
     from kbatch.waiting.deadline import Deadline
 
 logger = ClientLogger(__name__)
@@ -70,47 +72,32 @@ _send_batch = RecordSender.send_batch
 
 
 @named_for_users
-class AsyncProducer(CoroutineProducer):
+class AsyncProducer(LiveProducer, CoroutineProducer):
     """Sends records to Kafka from an asyncio event loop: Producer's methods, awaited. `try_send`, `metrics`
     and `recreate` never wait, and are plain methods.
 
     It may be created anywhere, and belongs to the loop on which it is first used. Callbacks run on that loop.
     A producer that is still open when its loop shuts down, or the interpreter exits, flushes like a Producer.
-
-    Parameters
-    ----------
-    settings : Mapping[str, object], optional
-        Configuration keys with dots, as docs/configuration.md lists them.
-    **keywords
-        The same keys with underscores.
-
-    Attributes
-    ----------
-    config : ProducerConfig
-
-    Raises
-    ------
-    ConfigError
-        Keys or values are unknown, invalid or contradictory.
     """
 
-    def __init__(self, settings: Mapping[str, object] | None = None, /, **keywords: object) -> None:
-        config = configured(settings, keywords)
-        waker, random = Waker(), Random()
-        queue = TaskQueue(TaskWaiter, waker.ring)
-        runtime = Runtime(
+    _loop: asyncio.AbstractEventLoop | None = None
+    _is_farewell = False  # True if the end of the loop closes it
+    _closing: asyncio.Task[None] | None = None  # after it was dropped
+
+    def _new_runtime(self, config: ProducerConfig, random: Random, waker: Waker) -> Runtime:
+        self._queue = TaskQueue(TaskWaiter, waker.ring)
+        return Runtime(
             config,
             random=random,
             new_waiter=TaskWaiter,
-            queue=queue,
+            queue=self._queue,
             wake=waker.ring,
             check_caller=weakref.WeakMethod(self._check_loop),
             on_loop=True,
         )
-        super().__init__(runtime, random)
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._is_farewell = False  # True if the end of the loop closes it
-        self._closing: asyncio.Task[None] | None = None  # after it was dropped
+
+    def _start(self, waker: Waker) -> None:
+        config, runtime = self.config, self._runtime
         entering = partial(setattr, runtime.accumulator, "callback_thread_ident")
         self._delivery = runtime.callbacks = LoopDelivery(config, runtime.registry, entering)
         self._network = runtime.network = LoopNetwork(
@@ -120,7 +107,7 @@ class AsyncProducer(CoroutineProducer):
             name=f"kbatch-{config.client_id}",
             metrics=runtime.registry,
             waker=waker,
-            after_round=queue.look,
+            after_round=self._queue.look,
         )
         self._network.use_lane(runtime.engine)
         register_sealers(self._network)

@@ -14,19 +14,17 @@ from __future__ import annotations
 
 import atexit
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from random import Random
 from typing import TYPE_CHECKING, Self
 
 from kbatch._native.io.interrupts import at_once
 from kbatch._native.io.threads import ClientThread
-from kbatch._native.io.waker import Waker
 from kbatch.errors import DeliveryError
 from kbatch.logs import ClientLogger
 from kbatch.network import DeliveryThread, Sealers, ThreadNetwork, register_sealers
-from kbatch.producer.base import EXIT_SECONDS, ProducerBase, configured, open_producers
+from kbatch.producer.base import EXIT_SECONDS, LiveProducer, ProducerBase, open_producers
 from kbatch.producer.groups import GroupQueries
 from kbatch.producer.memory_queue import ThreadQueue
 from kbatch.producer.runtime import Runtime
@@ -36,44 +34,29 @@ from kbatch.waiting.methods import blocking, named_for_users
 from kbatch.waiting.threads import ThreadWaiter
 
 if TYPE_CHECKING:
+    from random import Random
+
     from kbatch._native.batch.delivery import Delivery
     from kbatch._native.batch.producer_batch import ProducerBatch
+    from kbatch._native.io.waker import Waker
     from kbatch._native.send.accumulator import Refusal
     from kbatch._native.send.encoded_batch import PendingBatch
     from kbatch._native.send.send import PendingRecord
+    from kbatch.config import ProducerConfig
     from kbatch.waiting.deadline import Deadline
 
 logger = ClientLogger(__name__)
 
 
 @named_for_users
-class Producer(ProducerBase):
-    """Sends records to Kafka.
+class Producer(LiveProducer):
+    """Sends records to Kafka."""
 
-    Parameters
-    ----------
-    settings : Mapping[str, object], optional
-        Configuration keys with dots, as docs/configuration.md lists them.
-    **keywords
-        The same keys with underscores.
+    def _new_runtime(self, config: ProducerConfig, random: Random, waker: Waker) -> Runtime:
+        return Runtime(config, random=random, new_waiter=ThreadWaiter, queue=ThreadQueue(), wake=waker.ring)
 
-    Attributes
-    ----------
-    config : ProducerConfig
-
-    Raises
-    ------
-    ConfigError
-        Keys or values are unknown, invalid or contradictory.
-    """
-
-    def __init__(self, settings: Mapping[str, object] | None = None, /, **keywords: object) -> None:
-        config = configured(settings, keywords)
-        waker, random = Waker(), Random()
-        runtime = Runtime(
-            config, random=random, new_waiter=ThreadWaiter, queue=ThreadQueue(), wake=waker.ring
-        )
-        super().__init__(runtime, random)
+    def _start(self, waker: Waker) -> None:
+        config, runtime = self.config, self._runtime
         name = config.client_id
         entered = partial(setattr, runtime.accumulator, "callback_thread_ident")
         self._delivery = runtime.callbacks = DeliveryThread(config, runtime.registry, entered)
