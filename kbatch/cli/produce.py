@@ -246,7 +246,7 @@ def _await_topic(topic: str, settings: Mapping[str, str]) -> None:
         try:
             asking.partitions_for(topic)
         except KafkaTimeoutError as error:
-            raise _StopError(str(error).replace(f" after max.block.ms={FIRST_ANSWER_MS}", "")) from error
+            raise _StopError(f"there is no metadata of topic {topic}: {error.reason}") from error
 
 
 def _send_pieces(file: str, topic: str, source: Any, parts: Parts, producer: Producer, tally: _Tally) -> None:

@@ -87,7 +87,15 @@ class NotLeaderOrFollowerError(InvalidMetadataError, code=6, possibly_persisted=
 
 
 class KafkaTimeoutError(RetriableError, TimeoutError, code=7, possibly_persisted=True):
-    """The time-out has passed: check the network and the load of the brokers, or raise it."""
+    """The time-out has passed: check the network and the load of the brokers, or raise it.
+
+    Attributes
+    ----------
+    reason : str or None
+        Why a topic had no metadata in time; None for other calls.
+    """
+
+    reason: str | None = None
 
 
 class BrokerNotAvailableError(KafkaError, code=8):

@@ -120,7 +120,7 @@ class Runtime(ClientRuntime):
         )
 
     def accept_directly(self) -> None:
-        """Let `send` append without a check, if the producer has no interceptors and no transactions."""
+        """Allow `send` to append without a check, if the producer has no interceptors and no transactions."""
         self.accumulator.accepts_directly = not self.interceptors and self.engine.transactions is None
 
     def block_deadline(self, timeout: float | None = None) -> Deadline:
@@ -205,7 +205,7 @@ class Runtime(ClientRuntime):
             is_known = partial(self._is_known, topic, partition, refused, deadline)
             if not await self.await_until(is_known, deadline, request=want):
                 self.check_login(None)
-                raise KafkaTimeoutError(self._why_unknown(topic, partition))
+                raise self._unknown_error(topic, partition)
             return True
         finally:
             self.observe("metadata-wait-time", self._clock_ns() - start_ns)
@@ -234,20 +234,25 @@ class Runtime(ClientRuntime):
         self.check_login(refused)
         return False
 
-    def _why_unknown(self, topic: str, partition: SupportsIndex | None) -> str:
+    def _unknown_error(self, topic: str, partition: SupportsIndex | None) -> KafkaTimeoutError:
         metadata = self.engine.snapshot.topics.get(topic)
         waited = f"after max.block.ms={self.config.max_block_ms}"
         if metadata is not None and partition is not None:
             count = len(metadata.partitions)
-            return f"topic {topic} has no partition {partition} {waited}: it has {count}, numbered from 0"
+            text = f"topic {topic} has no partition {partition} {waited}: it has {count}, numbered from 0"
+            return KafkaTimeoutError(text)
+        reason = self._why_unknown(topic)
+        error = KafkaTimeoutError(f"there is no metadata of topic {topic} {waited}: {reason}")
+        error.reason = reason
+        return error
+
+    def _why_unknown(self, topic: str) -> str:
         failure = self.engine.last_connection_failure
         if self.engine.snapshot.nodes:
-            text = f"there is no metadata of topic {topic} {waited}: "
             if self.engine.is_answered(topic) or failure is None:
-                return text + "brokers answer, but know no such topic"
-            return text + str(failure)
-        servers = ", ".join(self.config.bootstrap_servers)
-        text = f"there is no metadata of topic {topic} {waited}: none of {servers} has sent any"
+                return "brokers answer, but know no such topic"
+            return str(failure)
+        text = f"none of {', '.join(self.config.bootstrap_servers)} has sent any"
         return text + (f"; {failure}" if failure else "")
 
 
