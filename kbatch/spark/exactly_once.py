@@ -38,6 +38,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kbatch._native.arrow.row_hashes import digest_rows
 from kbatch.config import CONSUMER_KEYS, ProducerConfig
@@ -53,7 +54,7 @@ from kbatch.errors import (
 from kbatch.producer.threads import Producer
 from kbatch.records import OffsetAndMetadata, TopicPartition
 from kbatch.spark.sink_options import SinkOptions
-from kbatch.spark.sink_rows import RowSender, TaskReport, by_topic
+from kbatch.spark.sink_rows import RowSender, TaskReport, refuse_null_topic
 
 logger = logging.getLogger(__name__)
 
@@ -147,9 +148,20 @@ class Digest:
         self.value = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
-        for topic, _, part in by_topic(batch, self._topic, self._task, self.rows):
+        refuse_null_topic(batch, self._topic, self._task, self.rows)
+        for topic, part in _by_topic(batch, self._topic):
             self.value = (self.value + digest_rows(part, topic)) % _DIGEST_MODULUS
         self.rows += batch.num_rows
+
+
+def _by_topic(batch: pa.RecordBatch, topic: str | None) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """Yield the rows of each topic: of `topic`, or of those that rows name."""
+    if topic is not None:
+        yield topic, batch
+        return
+    column = batch.column("topic")
+    for each in pc.unique(column):
+        yield each.as_py(), batch.filter(pc.equal(column, each))
 
 
 class TaskWrite:
@@ -424,7 +436,7 @@ def check_topics(options: SinkOptions) -> None:
 
 
 def _create(options: SinkOptions, topic: str) -> None:
-    """Let brokers create a topic, if they do so for topics that they do not know."""
+    """Make brokers create a topic, if they do so for topics that they do not know."""
     wait_ms = str(int(CREATE_SECONDS * 1000))
     with Producer({**asking(options.settings), "max.block.ms": wait_ms}) as producer:
         try:

@@ -1,9 +1,9 @@
 """RowSender: send the Arrow batches of a Spark task, and report on their rows.
 
-Theory of operation. Each batch from Spark is a table for `send_table`, or several if rows name their topic.
-Its report is kept until all of its rows are done, then counted and dropped, the oldest first. So
-buffer.memory bounds what is kept, however many rows a task has. The first failed row ends the task with an
-error that names it; the number counts the rows of the task from 0.
+Theory of operation. Each batch from Spark is a table for `send_table`, whose rows may name their topics. Its
+report is kept until all of its rows are done, then counted and dropped, the oldest first. So buffer.memory
+bounds what is kept, however many rows a task has. The first failed row ends the task with an error that
+names it; the number counts the rows of the task from 0.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from typing import NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +22,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from kbatch.errors import KafkaError, SerializationError
 from kbatch.errors.rows import InvalidRowError
-from kbatch.producer.tables import TableDelivery
+from kbatch.producer.tables import TableDelivery, TableReport
 from kbatch.producer.threads import Producer
 from kbatch.spark.sink_columns import NULL_TOPIC
 
@@ -99,26 +100,6 @@ class TaskReport(WriterCommitMessage):
             yield batch
 
 
-class Sent:
-    """Rows in flight: those of an Arrow batch that go to one topic.
-
-    Attributes
-    ----------
-    first_row : int
-        Number of the batch's first row in the task.
-    rows : pa.Array | None
-        Their numbers in the batch; None means all.
-    """
-
-    def __init__(self, delivery: TableDelivery, first_row: int, rows: pa.Array | None) -> None:
-        self.delivery = delivery
-        self.first_row = first_row
-        self.rows = rows
-
-    def number(self, row: int) -> int:
-        return self.first_row + (row if self.rows is None else self.rows[row].as_py())
-
-
 class RowSender:
     """Send the rows of one task; `report` counts them. ValueError or KafkaError names the faulty row."""
 
@@ -126,19 +107,20 @@ class RowSender:
         self._producer = producer
         self._report = report
         self._topic = topic
-        self._sent: deque[Sent] = deque()
+        self._sent: deque[tuple[TableDelivery, int]] = deque()  # with the first row's number in the task
 
     def send(self, batch: pa.RecordBatch) -> None:
         """Send a batch's rows, and count earlier ones that are done."""
         first_row = self._report.records
-        self._check_partitions(batch, first_row)
-        with self._report.stage("send"):
-            for topic, rows, part in by_topic(batch, self._topic, self._report.task, first_row):
-                self._sent.append(Sent(self._accept(topic, part, first_row, rows), first_row, rows))
+        if batch.num_rows:
+            self._check_partitions(batch, first_row)
+            refuse_null_topic(batch, self._topic, self._report.task, first_row)
+            with self._report.stage("send"):
+                self._sent.append((self._accept(batch, first_row), first_row))
         self._report.records += batch.num_rows
         self._report.bytes += _bytes_of(batch)
-        while self._sent and self._sent[0].delivery.done():
-            self._settle(self._sent.popleft())
+        while self._sent and self._sent[0][0].done():
+            self._settle(*self._sent.popleft())
 
     def flush(self) -> None:
         """Wait until every row is acknowledged."""
@@ -146,29 +128,29 @@ class RowSender:
             with suppress(KafkaError):  # the failed row says more
                 self._producer.flush()
             while self._sent:
-                self._settle(self._sent.popleft())
+                self._settle(*self._sent.popleft())
         metrics = self._producer.metrics().items()
         self._report.retries = sum(int(value) for name, value in metrics if name[:2] == RETRIES)
 
     def _place(self, row: int) -> str:
         return place_of(self._report.task, row)
 
-    def _accept(
-        self, topic: str, part: pa.RecordBatch, first_row: int, rows: pa.Array | None
-    ) -> TableDelivery:
+    def _accept(self, batch: pa.RecordBatch, first_row: int) -> TableDelivery:
+        topic_column = "topic" if self._topic is None else None
         try:
-            return self._producer.send_table(topic, part)
+            return self._producer.send_table(self._topic, batch, topic_column=topic_column)
         except InvalidRowError as error:  # nothing was accepted
-            number = first_row + (error.row if rows is None else rows[error.row].as_py())
-            text = f"{self._place(number)}, topic {topic}: {error}"
-            raise InvalidRowError(text, number) from error
+            number = first_row + error.row
+            topic = batch.column("topic")[error.row] if self._topic is None else self._topic
+            raise InvalidRowError(f"{self._place(number)}, topic {topic}: {error}", number) from error
         except (KafkaError, ValueError, TypeError) as error:
-            error.add_note(f"{self._place(first_row)} and later ones, topic {topic}, were not accepted")
+            where = "" if self._topic is None else f", topic {self._topic},"
+            error.add_note(f"{self._place(first_row)} and later ones{where} were not accepted")
             raise
 
     def _check_partitions(self, batch: pa.RecordBatch, first_row: int) -> None:
         """Refuse a missing partition at once, for which Spark's sink only times out."""
-        if self._topic is None or "partition" not in batch.schema.names or batch.num_rows == 0:
+        if self._topic is None or "partition" not in batch.schema.names:
             return
         column = batch.column("partition")
         known = len(self._producer.partitions_for(self._topic))
@@ -180,23 +162,32 @@ class RowSender:
                 f"{self._topic} has partitions 0 to {known - 1}"
             )
 
-    def _settle(self, sent: Sent) -> None:
+    def _settle(self, delivery: TableDelivery, first_row: int) -> None:
         """Count rows that are done."""
-        report = sent.delivery.result()
-        (topic,) = report.topics
+        report = delivery.result()
         if report.failed_rows:
-            row, error = next(iter(report.errors.items()))
-            if isinstance(error, SerializationError) and error.row is not None:
-                row = error.row  # of one that ended the table; those before it were not sent either
-            where = f"{self._place(sent.number(row))}, topic {topic}"
-            if (partition := int(report.partitions[row])) >= 0:  # else it failed before one was chosen
-                where += f", Kafka partition {partition}"
-            failed = error.marked()
-            failed.args = (f"{where}: {error} ({report.failed_rows} rows of one Arrow batch failed)",)
-            raise failed from error
-        partitions, offsets = report.partitions, report.offsets
-        if not len(partitions):
-            return
+            self._raise_failed(report, first_row)
+        codes, partitions, offsets = report.topic_codes, report.partitions, report.offsets
+        for code, topic in enumerate(report.topics):
+            chosen = codes == code
+            self._count(topic, partitions[chosen], offsets[chosen])
+
+    def _raise_failed(self, report: TableReport, first_row: int) -> NoReturn:
+        """Raise the error of the first failed row, which it names."""
+        row, error = next(iter(report.errors.items()))
+        if isinstance(error, SerializationError) and error.row is not None:
+            row = error.row  # of one that ended the table; those before it were not sent either
+        where = self._place(first_row + row)
+        if (code := int(report.topic_codes[row])) >= 0:  # else it failed before its topic was read
+            where += f", topic {report.topics[code]}"
+        if (partition := int(report.partitions[row])) >= 0:  # else it failed before one was chosen
+            where += f", Kafka partition {partition}"
+        failed = error.marked()
+        failed.args = (f"{where}: {error} ({report.failed_rows} rows of one Arrow batch failed)",)
+        raise failed from error
+
+    def _count(self, topic: str, partitions: np.ndarray, offsets: np.ndarray) -> None:
+        """Count a topic's rows by partition."""
         count = int(partitions.max()) + 1
         first, last = np.full(count, NO_OFFSET), np.full(count, -1)
         np.minimum.at(first, partitions, np.where(offsets < 0, NO_OFFSET, offsets))
@@ -212,22 +203,11 @@ def place_of(task: int, row: int) -> str:
     return f"Spark partition {task}, row {row}"
 
 
-def by_topic(
-    batch: pa.RecordBatch, topic: str | None, task: int, first_row: int
-) -> Iterator[tuple[str, pa.Array | None, pa.RecordBatch]]:
-    """Yield topic, numbers of rows (None: all) and the rows, for each topic."""
-    if batch.num_rows == 0:
-        return
-    if topic is not None:
-        yield topic, None, batch
-        return
-    column = batch.column("topic")
-    if column.null_count:
+def refuse_null_topic(batch: pa.RecordBatch, topic: str | None, task: int, first_row: int) -> None:
+    """Raise ValueError for a row without a topic if there is no `topic` for all."""
+    if topic is None and (column := batch.column("topic")).null_count:
         row = first_row + pc.index(pc.is_null(column), True).as_py()
         raise ValueError(f"{place_of(task, row)}: {NULL_TOPIC}")
-    for each in pc.unique(column):
-        rows = pc.indices_nonzero(pc.equal(column, each))
-        yield each.as_py(), rows, batch.take(rows)
 
 
 def _bytes_of(batch: pa.RecordBatch) -> int:

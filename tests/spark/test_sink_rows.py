@@ -74,7 +74,7 @@ def test_topics_of_rows(broker: Broker, producer: Producer) -> None:
         ({"topic": ["t", None, "t"]}, "Spark partition 5, row 101: The Kafka message data sent to the"),
         (
             {"topic": ["t", "u", "u"], "partition": pa.array([0, 0, 1], pa.int32())},
-            "Spark partition 5, row 102, topic u: column 'partition', row 1: partition 1 is out of range",
+            "Spark partition 5, row 102, topic u: column 'partition', row 2: partition 1 is out of range",
         ),
         (
             {
