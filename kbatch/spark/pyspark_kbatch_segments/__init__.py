@@ -1,28 +1,11 @@
-"""Let Spark find the data source `kbatch-segments` by itself.
-
-Spark imports every top-level module named pyspark_* and takes its DefaultSource. A module that raises at
-import hides all other data sources, so this one never does: if kbatch cannot be imported, its use says why.
-"""
+"""The data source `kbatch-segments`, where Spark finds it by itself, as pyspark_kbatch says."""
 
 from contextlib import suppress
 
 try:
-    from kbatch.spark.segments import SegmentDataSource
+    from kbatch.spark.segments import SegmentDataSource as DefaultSource
 except Exception as error:  # no error may end Spark's lookup
-    reason = error
     with suppress(Exception):  # pyspark 3 has no data sources in Python
-        from pyspark.sql.datasource import DataSource
+        from pyspark_kbatch import unusable
 
-        class DefaultSource(DataSource):
-            """The format `kbatch-segments`, which cannot be used."""
-
-            @classmethod
-            def name(cls) -> str:
-                return "kbatch-segments"
-
-            def __init__(self, options: dict[str, str]) -> None:
-                raise reason
-else:
-
-    class DefaultSource(SegmentDataSource):  # type: ignore[no-redef]
-        """The format `kbatch-segments`."""
+        DefaultSource = unusable(__name__, "kbatch-segments", error)  # type: ignore[misc]
