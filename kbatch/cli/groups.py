@@ -203,7 +203,7 @@ def reset(
     settings: dict[str, str],
     as_json: bool,
 ) -> None:
-    """Let GROUP go on at other offsets: show them, and with --execute commit them. It must have no members.
+    """Move GROUP to other offsets: show them, and with --execute commit them. It must have no members.
 
     New offsets lie within the log: one before its beginning or after its end becomes that.
 

@@ -168,11 +168,11 @@ class AcquiredRecords:
         return bool(self.arrivals.results)
 
     def note_poll(self) -> None:
-        """Note that the program is done with what was taken."""
+        """Count what was taken as delivered: `take_back` has nothing to return any more."""
         self._began = None
 
     def take(self, most: int) -> list[ShareRecord]:
-        """Take up to so many records, in the order of arrival. Raise an error that comes first."""
+        """Return the next records, `most` at most, in the order of arrival; raise an error that is first."""
         piece, taken = self._piece, list[ShareRecord]()
         self._began = piece, 0 if piece is None else piece.next_offset
         while len(taken) < most and (piece := self._next_piece(raises=not taken)) is not None:
@@ -217,7 +217,7 @@ class AcquiredRecords:
         return None
 
     def _end_piece(self, piece: _Piece, *, raises: bool) -> bool:
-        """Let go of a piece that is used up. Return False if its error is to be raised later."""
+        """Discard a piece that is used up. Return False if its error is to be raised later."""
         fault = None if piece.records is None else piece.records.fault
         if fault is not None and not raises:
             return False
@@ -229,7 +229,7 @@ class AcquiredRecords:
         return True
 
     def _drop(self, piece: _Piece) -> None:
-        """Let go of the piece whose turn it is, or was: an interrupted call is repeated."""
+        """Discard the piece whose turn it is, or was: an interrupted call is repeated."""
         piece.records = None
         self._engine.discard(piece.acquired, piece.taken_count)
         self._wake()

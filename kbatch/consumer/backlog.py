@@ -65,7 +65,7 @@ class Arrivals(Generic[R]):
         self._notify = notify
 
     def deliver(self, results: list[R]) -> bool:
-        """Take results of the engine, on the network's thread. Return True if the program waits for them."""
+        """Store results of the engine, on the network's thread. Return True if the program waits for them."""
         self.results.extend(results)
         return self._notify()
 
@@ -183,7 +183,7 @@ class Piece:
         submit(decode)
 
     def forget_columns(self) -> None:
-        """Let its columns go; errors of deserializers do not concern objects."""
+        """Drop its columns; errors of deserializers do not concern objects."""
         if not self.is_busy:
             self._decoding = None
 
@@ -202,7 +202,7 @@ class Piece:
         return self._row_count if self.records is None else max(self._row_count, self.records.taken_count)
 
     def take_rows(self, end: int) -> None:
-        """Note that the program has the rows before `end`."""
+        """Count the rows before `end` as those that the program has."""
         self._row_count = end
 
     def last_of(self, end: int) -> LastRead:
@@ -391,7 +391,7 @@ class Backlog:
         return found
 
     def note_poll(self) -> None:
-        """Note that the program is done with what was delivered. Pass what an iteration has used up: a poll
+        """Count what was delivered as processed. Pass what an iteration has used up: a poll
         then waits without looking at it first.
         """
         iterated = list(self._before) if self._is_iterating else ()
@@ -422,7 +422,7 @@ class Backlog:
         return lot
 
     def end_lots(self) -> None:
-        """Let an iteration poll again after the record that the program has. Any thread may call it."""
+        """Make an iteration poll again after the record that the program has. Any thread may call it."""
         self._end_count += 1
         for held in list(self.held.values()):
             held.lot = None
@@ -581,7 +581,7 @@ class Backlog:
         return None
 
     def take_records(self, most: int) -> list[Taken]:
-        """Take up to so many records."""
+        """Return the next records, `most` at most, which count as delivered."""
         taken: list[Taken] = []
         while most > 0 and (found := self.next_piece(raises=not taken)) is not None:
             held, piece = found
@@ -667,7 +667,7 @@ class Backlog:
                     raise self._raised(held, error)
 
     def take_rows(self, plan: Plan) -> list[pa.RecordBatch]:
-        """Take the rows of a plan."""
+        """Return the rows of a plan, which count as delivered."""
         batches: list[pa.RecordBatch] = []
         ends = []
         for _, piece, first, end in plan.parts:

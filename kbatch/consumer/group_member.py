@@ -466,7 +466,7 @@ class GroupMember:
     # Polls
 
     def note_poll(self) -> None:
-        """Note that the program polls, and commit what earlier polls have delivered if that is due."""
+        """Record that the program polls, and commit what earlier polls have delivered if that is due."""
         now_ns = self._runtime.now_ns()
         if self._engine.note_poll(now_ns):
             self._runtime.network.wake()
@@ -514,7 +514,7 @@ class GroupMember:
         return True
 
     async def _do_step(self, deadline: Deadline) -> bool:
-        """Do the next step, or what is left of it. Return False at the deadline."""
+        """Process the next step, or what is left of it. Return False at the deadline."""
         step = self._step
         if step is None:
             rebalance = self._engine.rebalance
@@ -588,7 +588,7 @@ class GroupMember:
         self._runtime.changed.notify()
 
     def _finish(self, step: Step) -> None:
-        """Let the membership go on; a second call has no effect."""
+        """Continue the membership after a step; a second call has no effect."""
         if self._step is step:
             self.is_assigned = step.rebalance.kind == "assign"
             if not self.is_assigned:

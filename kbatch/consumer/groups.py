@@ -149,7 +149,7 @@ class Groups:
         self._ask(OffsetCommit(group_id, checked))
 
     def delete_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
-        """Let a group forget what it has committed for partitions: its next consumer begins where
+        """Delete what a group has committed for partitions: its next consumer begins where
         auto.offset.reset says.
 
         Raises

@@ -20,13 +20,13 @@ class PollMetrics:
         registry.gauge("last-poll-seconds-ago", self._seconds_since_poll)
 
     def begin(self, now_ns: int) -> None:
-        """Note the beginning of a poll."""
+        """Record the beginning of a poll."""
         self._away_ns = 0 if self._began_ns < 0 else now_ns - self._began_ns
         self._between.record(self._away_ns / 1e6, now_ns // 1_000_000)
         self._began_ns = now_ns
 
     def end(self, now_ns: int) -> None:
-        """Note its end."""
+        """Record its end."""
         polled_ns = now_ns - self._began_ns
         idle = polled_ns / (polled_ns + self._away_ns) if polled_ns else 0.0
         self._idle.record(idle, now_ns // 1_000_000)

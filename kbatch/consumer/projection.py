@@ -138,7 +138,7 @@ class Projection:
         return [Sample(name, self.deserializers[name]) for name in self.missing_types]
 
     def learn(self, samples: Iterable[Sample], *, is_all: bool) -> None:
-        """Let deserializers determine their types from samples. If those had all values that will be read,
+        """Make deserializers determine their types from samples. If those had all values that will be read,
         a column that still has no type is announced as null if all of them are null, else as text, and none
         of its values can be read.
         """
@@ -207,7 +207,7 @@ class Sample:
         self._missing -= found.num_rows
 
     def infer(self) -> None:
-        """Let the deserializer determine its type."""
+        """Make the deserializer determine its type from what was read."""
         if self._batches:
             (batch,) = pa.Table.from_batches(self._batches).combine_chunks().to_batches() or self._batches[:1]
             self.deserializer.infer(batch.column(self.name), self._where(batch))

@@ -98,14 +98,14 @@ class Channel(ABC):
             self._connected(error)
 
     def proceed(self) -> None:
-        """Take a step towards `is_ready`, after the socket became readable or writable."""
+        """Advance towards `is_ready`, after the socket became readable or writable."""
         if not self._is_connected:
             self._connected(self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
         elif self.ended is None:
             self._shake_hands()
 
     def write(self, buffers: Sequence[Buffer]) -> int:
-        """Take over the buffers, after unsent ones.
+        """Queue the buffers after unsent ones, and write them if there are none.
 
         Returns
         -------
@@ -142,7 +142,7 @@ class Channel(ABC):
 
     @abstractmethod
     def _shake_hands(self) -> None:
-        """Take a step from connected to ready."""
+        """Advance from connected to ready."""
 
     def _drop_unsent(self) -> None:
         release(self._unsent)

@@ -94,7 +94,7 @@ class LoopNetwork(EngineDriver):
         return self._loop is not None and not self._is_stopped and not self._loop.is_closed()
 
     def use_lane(self, lending: LendingEngine) -> None:
-        """Let the engine's lane send between its rounds."""
+        """Send by the engine's lane between rounds."""
         self._drive_lane(lending, self._write_of_lane)
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -133,7 +133,7 @@ class LoopNetwork(EngineDriver):
     # Rounds
 
     def run_now(self) -> None:
-        """Do a round now."""
+        """Run a round now."""
         self._was_called |= self._is_for_engine(was_called=self._waker.clear())
         self._round()
 

@@ -49,7 +49,7 @@ class LoopDelivery(CallbackRunner):
         self._loop = loop
 
     def deliver(self, completions: Iterable[Any]) -> None:
-        """Let the callbacks of settled batches be called."""
+        """Schedule the callbacks of settled batches."""
         self._batches += self._add(completions)
         self._schedule_turn()
 

@@ -73,7 +73,7 @@ class LaneTurns:
         self._was_rung = False
 
     def ring(self) -> None:
-        """Note that there may be new batches."""
+        """Record that there may be new batches."""
         self._was_rung = True
 
     def begin(self, deadline_ns: int) -> None:
@@ -87,7 +87,7 @@ class LaneTurns:
         return -1  # its descriptor is not the lane's
 
     def work(self) -> int | None:
-        """Do what the lane has to do, and return when there is more; None if the engine must run, or there is
+        """Advance the lane, and return when there is more to do; None if the engine must run, or there is
         no turn.
         """
         lane = self._lane
@@ -118,13 +118,13 @@ class LaneTurns:
                     lane.written(connection_id, written_bytes, self._clock_ns())
 
     def written(self, connection_id: int, written_bytes: int) -> bool:
-        """Note written bytes of a connection. False if they are not the lane's."""
+        """Count written bytes of a connection. Return False if they are not the lane's."""
         lane = self._lane
         return lane is not None and lane.written(connection_id, written_bytes, self._clock_ns())
 
     def received(self, connection_id: int, data: bytes | memoryview) -> bool:
-        """Take received bytes of a connection, and complete what they accept. False if they are the
-        engine's.
+        """Handle received bytes of a connection, and complete what they accept. Return False if they are
+        the engine's.
         """
         lane = self._lane
         return lane is not None and lane.received(connection_id, data, self._clock_ns())

@@ -124,7 +124,7 @@ class Login:
     # For the owner's thread
 
     def perform(self, action: Authenticate) -> None:
-        """Let the thread make a token."""
+        """Schedule the making of a token on the thread."""
         with self._changed:
             if action.challenge is None:
                 self._slots[action.connection_id] = _Slot()

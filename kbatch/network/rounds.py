@@ -108,7 +108,7 @@ class EngineRounds(ABC):
     def register(
         self, kind: type, perform: Callable[[Any], None], stop: Callable[[], object] | None = None
     ) -> None:
-        """Let `perform(action)` perform actions of this kind on the owner's thread; `stop()` is called when
+        """Register `perform(action)` for actions of this kind, on the owner's thread; `stop()` is called when
         the owner ends. Call this before it starts.
         """
         self._perform[kind] = perform
@@ -118,7 +118,7 @@ class EngineRounds(ABC):
     # The lane
 
     def _drive_lane(self, lending: LendingEngine, write: Callable[[int, bytes], tuple[int, int]]) -> None:
-        """Let the engine's lane send between its runs, by `write` (LaneTurns)."""
+        """Send by the engine's lane between the engine's runs, by `write` (LaneTurns)."""
         lending.open_lane(self._deliver)
         self._turns = LaneTurns(lending, write, self._perform_action, self._clock_ns)
         self._stops += [self._turns.end, lending.close_lane]
@@ -156,7 +156,7 @@ class EngineRounds(ABC):
     # Rounds
 
     def _do_round(self, waited_ns: int, woken_ns: int, *, was_called: bool) -> int:
-        """Do a round, with the engine if that has to run, and return how long the owner may wait. The owner
+        """Run a round, with the engine if that has to run, and return how long the owner may wait. The owner
         waited `waited_ns` until `woken_ns`; `was_called` says that the engine has to run.
         """
         turns = self._turns
@@ -253,7 +253,7 @@ class EngineRounds(ABC):
 
     @abstractmethod
     def post(self, function: Callable[[], object]) -> None:
-        """Let the owner call `function()`. Any thread may call this."""
+        """Schedule `function()` on the owner's thread. Any thread may call this."""
 
     @abstractmethod
     def _resolve(self, action: Resolve) -> None: ...

@@ -53,7 +53,7 @@ class Sealers:
 
 
 def register_sealers(network: EngineDriver) -> None:
-    """Let `network` perform Seal on new threads. Call this before it starts."""
+    """Register threads with `network` that perform Seal. Call this before it starts."""
     workers = Workers(f"{network.name}-sealer", sealer_count())
 
     def seal(batch: ProducerBatch) -> None:

@@ -78,7 +78,7 @@ class ThreadNetwork(EngineDriver):
         return self._thread.is_started and not self._has_ended
 
     def use_lane(self, lending: LendingEngine, queue: DeliveryQueue, *, by_hand: bool) -> None:
-        """Let the engine's lane send while the thread waits.
+        """Send by the engine's lane while the thread waits.
 
         It waits for plain sockets itself, and then the thread of `queue` completes what it has sent. Its
         turns are driven `by_hand` if so wanted, under TLS, and on systems where it cannot wait.
@@ -172,7 +172,7 @@ class ThreadNetwork(EngineDriver):
         return [(keys[descriptor], _mask_of(events)) for descriptor, events in found]
 
     def _rest(self) -> None:
-        """Let the engine record what it did, while nothing waits."""
+        """Record the engine's deferred metrics, while nothing waits."""
         self._engine.observe(time.monotonic_ns())
 
     def _descriptor_of(self, connection_id: int) -> int:
@@ -191,7 +191,7 @@ class ThreadNetwork(EngineDriver):
         self._stop_registered()
 
     def post(self, function: Callable[[], object]) -> None:
-        """Let the sender's thread call `function()`."""
+        """Schedule `function()` on the sender's thread."""
         self._inbox.append(function)
         self.wake()
 
@@ -206,7 +206,7 @@ class ThreadNetwork(EngineDriver):
             self._read(channel)
 
     def _proceed(self, channel: Channel, step: Callable[[], object]) -> None:
-        """Take a step towards a ready channel."""
+        """Run a step towards a ready channel, and handle its result."""
         step()
         if channel.ended is not None:
             self._drop(channel)
@@ -269,7 +269,7 @@ class ThreadNetwork(EngineDriver):
     # Handshakes
 
     def _begin_step(self, channel: TlsChannel) -> None:
-        """Let another thread take a step of a handshake."""
+        """Run a step of a handshake on another thread."""
 
         def take_step() -> None:
             channel.take_step()

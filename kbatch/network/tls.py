@@ -158,7 +158,7 @@ class ClientTls:
             logger.info("TLS: new connections use the renewed certificates, keys and trust stores")
 
     def take_session(self, context: ssl.SSLContext, place: tuple[str, int]) -> ssl.SSLSession | None:
-        """Take the session to resume, if there is one."""
+        """Return the session to resume, if there is one; it is used once."""
         if context is not self._context:
             return None
         last = self._last.pop(place, None)
@@ -224,13 +224,13 @@ class Handshake:
         return self._tls
 
     def handle_shaken(self) -> None:
-        """Note the end of the client's handshake."""
+        """Handle the end of the client's handshake."""
         assert self._tls is not None
         self._is_shaking = False
         self._is_verified = self._tls.version() != "TLSv1.3"
 
     def handle_data(self) -> None:
-        """Note the first data. Sessions of TLS 1.3 have come by then."""
+        """Handle the first data. Sessions of TLS 1.3 have come by then."""
         assert self._tls is not None
         self.is_over = self._is_verified = True
         self._owner.keep_session(self._context, self._place, self._tls)

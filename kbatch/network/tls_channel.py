@@ -143,7 +143,7 @@ class TlsChannel(Channel):
         self._begin_step(self)
 
     def take_step(self) -> None:
-        """Take a step of the handshake, on any thread."""
+        """Advance the handshake, on any thread."""
         try:
             self._tls.do_handshake()
         except BaseException as error:

@@ -247,8 +247,8 @@ class TableSending:
         return self._interceptors.on_acknowledgement if self._interceptors.acknowledges else None
 
     def _handle_raised(self, topic: object, data: Any, error: BaseException) -> None:
-        """Note that the call raises `error`. If no row was accepted, known rows count as records that `send`
-        refused.
+        """Record that the call raises `error`. If no row was accepted, known rows count as records that
+        `send` refused.
         """
         table = self.table
         self._transactions.note_refused(error)

@@ -229,7 +229,7 @@ class TransactionCalls:
             raise IllegalStateError(TRANSACTION_ENDED)
 
     def note_refused(self, error: BaseException) -> None:
-        """Note that send() raises: the transaction cannot commit, unless the record itself is at fault."""
+        """Record that send() raises: the transaction cannot commit, unless the record itself is at fault."""
         if isinstance(error, KafkaError) and not isinstance(error, IllegalStateError | SerializationError):
             self.refuse(error)
 

@@ -27,7 +27,7 @@ class Job(NamedTuple):
 
 
 def write_rows(options: SinkOptions, job: Job | None, batches: Iterator[pa.RecordBatch]) -> TaskReport:
-    """Do the work of a task; `job` is set if it is exactly_once."""
+    """Write the rows of a task; `job` is set if it is exactly_once."""
     context = TaskContext.get()
     assert context is not None, "Spark calls this inside a task"
     report = TaskReport(context.partitionId(), context.attemptNumber())
