@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from kbatch import Producer, TopicPartition
-from kbatch.errors import InvalidTxnTimeoutError, KafkaError, KafkaTimeoutError
+from kbatch.errors import InvalidTopicError, InvalidTxnTimeoutError, KafkaError, KafkaTimeoutError
 from kbatch.spark import exactly_once
 from kbatch.spark.exactly_once import Marker, TaskWrite, check_other_tasks, check_topics, write_name
 from kbatch.spark.sink_jobs import abort_job, commit_job
@@ -53,9 +53,11 @@ def test_report_counts_what_was_written(producer: Producer) -> None:
 
 
 def test_topics_of_rows(broker: Broker, producer: Producer) -> None:
-    rows = RowSender(producer, TaskReport(0, 0), None)
-    rows.send(values(1, 2, 3, topic=["t", "u", "t"]))
+    report = TaskReport(0, 0)
+    rows = RowSender(producer, report, None)
+    rows.send(values(1, 2, 3, topic=["t", "u", "t"], partition=pa.array([2, 0, 2], pa.int32())))
     rows.flush()
+    assert report.offsets == {("t", 2): PartitionOffsets(2, 0, 1), ("u", 0): PartitionOffsets(1, 0, 0)}
     assert sorted(record.value or b"" for record in broker.records("t")) == [b"1", b"3"]
     assert [record.value for record in broker.records("u")] == [b"2"]
 
@@ -95,6 +97,15 @@ def test_a_wrong_row_is_named(producer: Producer, columns: dict[str, Any], messa
     with pytest.raises(ValueError) as raised:
         rows.send(values(1, 2, 3, **columns))
     assert str(raised.value).startswith(message)
+
+
+def test_row_of_an_unusable_topic_is_named(broker: Broker, producer: Producer) -> None:
+    rows = RowSender(producer, TaskReport(5, 0), None)
+    rows.send(values(*range(10), topic=["t"] * 10))
+    with pytest.raises(InvalidTopicError, match=r"^Spark partition 5, row 11, topic a b: .* \(1 rows of one"):
+        rows.send(values(1, 2, topic=["t", "a b"]))
+        rows.flush()
+    assert [record.value for record in broker.records("t")].count(b"1") == 2
 
 
 def test_an_error_of_no_row_names_none(broker: Broker) -> None:

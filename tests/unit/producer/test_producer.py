@@ -201,8 +201,9 @@ def test_N01_unknown_topic_is_waited_for_once(broker: Broker) -> None:
     with producing(broker, max_block_ms=1500, retry_backoff_ms=10, retry_backoff_max_ms=20) as producer:
         with pytest.raises(
             KafkaTimeoutError, match=r"no metadata of topic other .*=1500: brokers answer, but know no such"
-        ):
+        ) as raised:
             producer.send("other", b"")
+        assert raised.value.reason == "brokers answer, but know no such topic"
         with pytest.raises(UnknownTopicOrPartitionError):  # which is remembered
             for _ in range(100):
                 assert producer.try_send("other", b"") is None
