@@ -297,9 +297,9 @@ LAYERS = (
         9,
         "consumer/",
         "Consumer and ShareConsumer (`threads`), their like on event loops (`event_loop`), what both do "
-        "(`base`, `share`), and how they end (`lifetime`); topics as tables and streams (`reading`), ranges "
-        "(`topic_reader`); `backlog`, `acquired`: **what was fetched and not yet taken**; `group_member`: "
-        "**when callbacks of a rebalance run, and what is committed**",
+        "(`base`, `share`), and how they begin and end (`lifetime`); topics as tables and streams "
+        "(`reading`), ranges (`topic_reader`); `backlog`, `acquired`: **what was fetched and not yet taken**"
+        "; `group_member`: **when callbacks of a rebalance run, and what is committed**",
     ),
     Layer(10, "testing/simulation/", "the simulator: worlds of virtual time, faults and checks, from a seed"),
     Layer(

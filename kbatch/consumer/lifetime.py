@@ -1,4 +1,5 @@
-"""ReadingClient and MemberClient: how clients that read end, also if they were dropped, forked or forgotten.
+"""ReadingClient and MemberClient: how clients that read begin, and how they end, also if they were dropped,
+forked or forgotten; and how consumers wait for records.
 
 No thread and no event loop refers to a client itself. So one that is dropped without close() is finalized
 (`__del__`), warns with a ResourceWarning, and closes. So does one that is still open when the interpreter
