@@ -118,6 +118,10 @@ class VirtualBroker:
         action(self.state)
         self.core.handle_timeout(self.now_ms)
 
+    def hold(self, is_held: bool = True, topic: str = TOPIC) -> None:
+        """Stop the high watermark of the topic's partition 0, or release it."""
+        self.act(lambda state: state.hold_high_watermark(topic, 0, is_held))
+
     def advance(self, duration_ms: int) -> None:
         end_ms = self.now_ms + duration_ms
         while (deadline_ms := self.core.next_deadline_ms()) is not None and deadline_ms <= end_ms:

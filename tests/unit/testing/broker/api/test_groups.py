@@ -245,3 +245,21 @@ def test_topic_that_goes_takes_its_offsets_along(broker: VirtualBroker) -> None:
     broker.act(lambda state: state.delete_topic(TOPIC))
     broker.state.cluster.create_topic(TOPIC, 1)
     assert committed(broker) == (0, -1)
+
+
+def test_offsets_of_topics_that_are_not_there_are_not_deleted(broker: VirtualBroker) -> None:
+    commit = messages.OffsetCommitRequest
+    partition = commit.OffsetCommitRequestPartition(committed_offset=3)
+    topic = commit.OffsetCommitRequestTopic(name=TOPIC, partitions=[partition])
+    broker.client().ask(commit(group_id=GROUP, topics=[topic]), 9)
+    kind = messages.OffsetDeleteRequest
+    topics = [
+        kind.OffsetDeleteRequestTopic(
+            name=name, partitions=[kind.OffsetDeleteRequestPartition(partition_index=p) for p in (0, 1)]
+        )
+        for name in (TOPIC, "unknown")
+    ]
+    answer = broker.client().ask(kind(group_id=GROUP, topics=topics))
+    codes = [[each.error_code for each in topic.partitions] for topic in answer.topics]
+    missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert codes == [[0, missing], [missing, missing]]

@@ -12,6 +12,7 @@ from kbatch.protocol import messages
 from kbatch.testing.broker.cluster import NO_LEADER
 from kbatch.testing.broker.security.acls import Acls
 from tests.support.broker_core import (
+    GROUP,
     SAMPLES,
     TOPIC,
     TRANSACTIONAL_ID,
@@ -339,3 +340,79 @@ def test_markers_are_not_fenced_by_those_of_other_coordinators() -> None:
     broker.advance(60_000)
     log = broker.state.cluster.partition(TOPIC, 0).log
     assert log.last_stable_offset == log.log_end_offset
+
+
+# Refusals, as those of Kafka 4.3.1
+
+
+def test_clients_do_not_add_internal_topics_to_transactions(broker: VirtualBroker) -> None:
+    init = messages.InitProducerIdRequest(transactional_id=TRANSACTIONAL_ID, transaction_timeout_ms=1000)
+    producer = broker.client().ask(init)
+    kind = messages.AddPartitionsToTxnRequest
+    broker.state.coordinators.internal_topic("__consumer_offsets")
+    topics = [
+        kind.AddPartitionsToTxnTopic(name=name, partitions=[0]) for name in ("__consumer_offsets", TOPIC)
+    ]
+    request = kind(
+        v3_and_below_transactional_id=TRANSACTIONAL_ID,
+        v3_and_below_producer_id=producer.producer_id,
+        v3_and_below_producer_epoch=producer.producer_epoch,
+        v3_and_below_topics=topics,
+    )
+    answer = broker.client().ask(request, 3).results_by_topic_v3_and_below
+    assert [each.results_by_partition[0].partition_error_code for each in answer] == [
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.OPERATION_NOT_ATTEMPTED,
+    ]
+    of_broker = kind.AddPartitionsToTxnTransaction(
+        transactional_id=TRANSACTIONAL_ID,
+        producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch,
+        topics=topics,
+    )
+    (result,) = broker.client().ask(kind(transactions=[of_broker])).results_by_transaction
+    assert [each.results_by_partition[0].partition_error_code for each in result.topic_results] == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("version", "code"),
+    [
+        (3, ErrorCode.INVALID_TXN_STATE),
+        (4, ErrorCode.TRANSACTION_ABORTABLE),
+    ],
+)
+def test_offsets_not_added_are_refused_as_the_version_does(
+    broker: VirtualBroker, version: int, code: ErrorCode
+) -> None:
+    assert txn_offset_commit(broker, version) == code
+
+
+@pytest.mark.parametrize("version", [3, 4, 5])
+def test_offsets_of_a_wrong_epoch_have_the_epochs_error(broker: VirtualBroker, version: int) -> None:
+    """AddPartitionsToTxnManager does not report PRODUCER_FENCED."""
+    assert txn_offset_commit(broker, version, epoch_delta=1) == ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def txn_offset_commit(broker: VirtualBroker, version: int, epoch_delta: int = 0) -> int:
+    init = messages.InitProducerIdRequest(transactional_id=TRANSACTIONAL_ID, transaction_timeout_ms=1000)
+    producer = broker.client().ask(init)
+    kind = messages.TxnOffsetCommitRequest
+    partition = kind.TxnOffsetCommitRequestPartition(committed_offset=3)
+    request = kind(
+        transactional_id=TRANSACTIONAL_ID,
+        group_id=GROUP,
+        producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch + epoch_delta,
+        topics=[kind.TxnOffsetCommitRequestTopic(name=TOPIC, partitions=[partition])],
+    )
+    return int(broker.client().ask(request, version).topics[0].partitions[0].error_code)
+
+
+def test_acls_of_transactional_ids_fail_the_whole_request() -> None:
+    broker = VirtualBroker(acls=Acls(transactional_id_write=["mine"]))
+    data = batch(b"x", producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)
+    request: Any = produce_request(broker, data, transactional_id="other")
+    request.topic_data += produce_request(broker, topic="unknown").topic_data
+    answer = broker.client().ask(request)
+    codes = [topic.partition_responses[0].error_code for topic in answer.responses]
+    assert codes == [ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED] * 2

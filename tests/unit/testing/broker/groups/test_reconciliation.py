@@ -14,14 +14,7 @@ from kbatch.errors import ErrorCode
 from kbatch.testing.broker.groups.consumer_group import ConsumerMember, MemberState
 from kbatch.testing.broker.groups.reconciliation import Goal, reconcile
 from tests.support.broker_core import TOPIC, VirtualBroker
-from tests.unit.testing.broker.group_clients import (
-    LEAVE_STATIC,
-    NONE,
-    Member,
-    as_owned,
-    cluster,
-    described,
-)
+from tests.unit.testing.broker.group_clients import LEAVE_STATIC, NONE, Member, as_owned, cluster, described
 
 SESSION_MS, REBALANCE_MS = 45_000, 60_000
 ID, OTHER = bytes(15) + b"\1", bytes(15) + b"\2"
