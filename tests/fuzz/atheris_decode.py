@@ -13,8 +13,8 @@ import sys
 
 import atheris
 
-with atheris.instrument_imports(include=["kbatch", "tests.fuzz.campaign"]):
-    from tests.fuzz import campaign
+with atheris.instrument_imports(include=["kbatch", "tests.fuzz.hostile_bytes"]):
+    from tests.fuzz import hostile_bytes
 
 from tests.fuzz import mutator
 from tests.oracle import plain
@@ -30,7 +30,7 @@ def test_one_input(data: bytes) -> None:
     at = provider.ConsumeIntInRange(0, len(original.stream))
     laid_over = provider.ConsumeBytes(provider.remaining_bytes())
     if raw:
-        campaign.judge(laid_over)
+        hostile_bytes.judge(laid_over)
         return
     records = b"".join(map(mutator.record_bytes, original.records))
     if in_records:
@@ -38,7 +38,7 @@ def test_one_input(data: bytes) -> None:
         stream = plain.compress(records, original.compression)
     else:
         stream = original.stream[:at] + laid_over + original.stream[at + len(laid_over) :]
-    campaign.judge(mutator.sealed(original.header, stream, rng, repair=0.9))
+    hostile_bytes.judge(mutator.sealed(original.header, stream, rng, repair=0.9))
 
 
 def main() -> None:

@@ -12,10 +12,8 @@ is in flight then. A block that failed may pass when it is replayed.
 
 from __future__ import annotations
 
-import json
 import random
 import resource
-import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
@@ -29,7 +27,6 @@ from kbatch.errors import ErrorCode
 from kbatch.protocol import messages
 from tests.fuzz import campaign
 from tests.fuzz.broker_process import BrokerProcess, Stored, stored
-from tests.fuzz.campaign import Tally
 from tests.fuzz.killed_clients import SETTINGS, Client, Member, Transactor, Writer, record_of
 from tests.oracle.kafka import free_ports
 
@@ -278,24 +275,15 @@ def to_the_end(reader: Consumer) -> list[str]:
 # Blocks
 
 
-def run_block(block: int, rounds: int = BLOCK_CASES, *, verbose: bool = False) -> Tally:
-    """Run a block's rounds; an AssertionError names the round and the fault."""
-    outcomes: Counter[str] = Counter()
-    started = time.monotonic()
-    with tempfile.TemporaryDirectory() as folder, Block(block, Path(folder)) as world:
-        for number in range(rounds):
+def play(run: campaign.Run) -> None:
+    """Play a block's rounds; an AssertionError names the round and the fault."""
+    with tempfile.TemporaryDirectory() as folder, Block(run.block, Path(folder)) as world:
+        for number in range(run.cases):
             try:
                 outcome = world.round()
             except Exception as error:
-                raise AssertionError(f"block {block}, round {number}: {error!r}") from error
-            outcomes[outcome] += 1
-            if verbose:
-                print(number, outcome, flush=True)
+                raise AssertionError(f"block {run.block}, round {number}: {error!r}") from error
+            run.outcomes[outcome] += 1
+            run.say(number, outcome)
         world.end()
-    children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-    broker_bytes = children if sys.platform == "darwin" else children * 1024
-    return Tally(dict(outcomes), time.monotonic() - started, max(campaign.peak_bytes(), broker_bytes))
-
-
-if __name__ == "__main__":
-    print(json.dumps(run_block(int(sys.argv[1]), int(sys.argv[2]))))
+    run.peak_bytes = max(campaign.peak_bytes(), campaign.peak_bytes(resource.RUSAGE_CHILDREN))

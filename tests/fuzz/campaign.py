@@ -1,10 +1,13 @@
-"""The campaign of hostile bytes: the duties of every reader for every mutant, in blocks that can be replayed.
+"""The frame of long campaigns: blocks that can be replayed, each generated from its number alone.
 
-`run_block` judges here; `run_block_apart` does so in a process of its own, within bounds of memory and time,
-so that a crash or a hang is one block's result and not the end of everything.
+A campaign is a module with `BLOCK_CASES` and `play(run)`. `run_block` plays a block here; `run_block_apart`
+does so in its own process, so that a crash or a hang is one block's result and not the end of everything.
 """
 
+from __future__ import annotations
+
 import faulthandler
+import importlib
 import json
 import multiprocessing
 import os
@@ -19,34 +22,21 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
-import pyarrow as pa
-
-import kbatch
 from tests import ROOT
-from tests.fuzz import mutator
 
-BLOCK_CASES = 20_000
+WARMING_BLOCK = -1
 MOST_THREADS = 16
 MESSAGE_CHARACTERS = 400_000  # of what a failed block has printed, at most
-MAX_DECOMPRESSED_BYTES = 1 << 20
-# What a process may come to need above what it has once it is warm. A batch has 1 MiB of records at most;
-# a decoder that trusts a length or a count allocates 2 GiB.
-GROWTH_BYTES = 96 << 20
 ADDRESS_SPACE_BYTES = 1 << 30
-# 500 mutants take a fifth of a second.
-STEP_MUTANTS, STEP_SECONDS = 500, 60
-# A round takes some ten milliseconds; the first ones fill caches.
-STEP_ROUNDS, WARMING_ROUNDS = 100, 10
+# The slowest hundred cases, those of SASL, take some twenty seconds.
+STEP_CASES, STEP_SECONDS = 100, 60
 # AddressSanitizer reserves terabytes of addresses and keeps freed memory for a while.
 SANITIZED = "asan" in os.environ.get("LD_PRELOAD", "")
-_REBASED_TO = 7
 
-Fields = tuple[int, int | None, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
-
-
-Round = TypeVar("Round")
+# The name of a case, its bytes, and a function that judges it and returns its outcome.
+Case = tuple[str, bytes, Callable[[], str]]
 
 
 class Tally(NamedTuple):
@@ -57,62 +47,56 @@ class Tally(NamedTuple):
     peak_bytes: int
 
 
-# Readers
+class Run:
+    """A block that is played.
 
+    Attributes
+    ----------
+    block : int
+        Its number, from which all choices follow.
+    cases : int
+    outcomes : Counter
+        What came of the cases so far.
+    peak_bytes : int
+        The most memory of the process that matters; 0 if that is this one.
+    """
 
-def read_objects(data: Any) -> list[Fields]:
-    return [
-        (record.offset, record.timestamp_ms, record.key, record.value, record.headers)
-        for batch in kbatch.decode(data, max_decompressed_bytes=MAX_DECOMPRESSED_BYTES)
-        for record in batch
-    ]
+    def __init__(self, block: int, cases: int, *, verbose: bool = False) -> None:
+        self.block = block
+        self.cases = cases
+        self.outcomes: Counter[str] = Counter()
+        self.peak_bytes = 0
+        self._is_verbose = verbose
 
+    def say(self, *words: object) -> None:
+        """Print the words if the block is replayed with --verbose."""
+        if self._is_verbose:
+            print(*words, flush=True)
 
-def read_columns(data: object) -> list[Fields]:
-    table = kbatch.decode_arrow(data, max_decompressed_bytes=MAX_DECOMPRESSED_BYTES)
-    headers = [
-        tuple((header["key"], header["value"]) for header in row) if row else ()
-        for row in table["headers"].to_pylist()
-    ]
-    timestamps = table["timestamp"].cast(pa.int64()).to_pylist()
-    columns = (table[name].to_pylist() for name in ("key", "value"))
-    return list(zip(table["offset"].to_pylist(), timestamps, *columns, headers, strict=True))
+    def judge(self, cases: Iterable[Case]) -> None:
+        """Judge each case; AssertionError with number, name and bytes of a faulty one.
 
-
-def verdict(reader: Callable[[object], list[Fields]], data: object) -> list[Fields] | None:
-    """Return what was read; None if the reader calls it corrupt. Any other exception is a finding."""
-    try:
-        return reader(data)
-    except kbatch.CorruptRecordError as error:
-        assert str(error)
-        return None
-
-
-def judge(data: bytes, turn: int = 0) -> str:
-    """Return "valid", "cut off" or "corrupt", on which all readers agree for any object with the bytes."""
-    held = (data, bytearray(data), memoryview(data))
-    records = verdict(read_objects, held[turn % 3])
-    assert verdict(read_columns, held[(turn + 1) % 3]) == records
-    try:
-        rebased = kbatch.rebase(held[(turn + 2) % 3], _REBASED_TO)
-    except kbatch.CorruptRecordError:
-        pass
-    else:
-        assert rebased == _REBASED_TO.to_bytes(8, "big") + data[8:]
-        moved = verdict(read_objects, rebased)
-        if records is not None and moved is not None:
-            assert [record[1:] for record in moved] == [record[1:] for record in records]
-    if records is None:
-        return "corrupt"
-    return "valid" if records else "cut off"
+        If a hundred cases take a minute, the process ends and says where it is.
+        """
+        number, name, data = -1, "before the first", b""
+        try:
+            for number, (name, data, outcome) in enumerate(cases):
+                if number % STEP_CASES == 0:
+                    faulthandler.dump_traceback_later(STEP_SECONDS, exit=True)
+                if self._is_verbose:
+                    self.say(number, name, data.hex())
+                self.outcomes[outcome()] += 1
+        except Exception as error:
+            where = f"block {self.block}, case {number} ({name})"
+            raise AssertionError(f"{where}: {error!r}\n{data.hex()}") from error
 
 
 # Bounds
 
 
-def peak_bytes() -> int:
-    """Return the most memory that this process had so far."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+def peak_bytes(who: int = resource.RUSAGE_SELF) -> int:
+    """Return the most memory that this process had so far, or one of its children that have ended."""
+    peak = resource.getrusage(who).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
 
 
@@ -127,26 +111,12 @@ def growing_less_than(limit: int) -> Iterator[None]:
     assert grown < limit or SANITIZED, f"{grown} bytes more than before; {limit} were allowed"
 
 
-def run_warmed(
-    play: Callable[..., Counter[str]], block: int, count: int, growth_bytes: int, *, verbose: bool
-) -> Tally:
-    """Return the tally of `play(block, count, verbose=verbose)`, which plays rounds by `stepped`: after some
-    rounds that do not count, memory may grow by less than `growth_bytes`.
-    """
-    started = time.monotonic()
-    play("warming up", WARMING_ROUNDS)
+def play_bounded(run: Run, play: Callable[[Run], None], warming_cases: int, growth_bytes: int) -> None:
+    """Play a block within bounds: after some cases that do not count, memory grows by less than this much."""
+    limit_address_space()
+    play(Run(WARMING_BLOCK, warming_cases))
     with growing_less_than(growth_bytes):
-        outcomes = play(block, count, verbose=verbose)
-    faulthandler.cancel_dump_traceback_later()
-    return Tally(dict(outcomes), time.monotonic() - started, peak_bytes())
-
-
-def stepped(rounds: Iterable[Round]) -> Iterator[tuple[int, Round]]:
-    """Yield each round with its number. If they take too long, the process ends and says where it is."""
-    for number, each in enumerate(rounds):
-        if number % STEP_ROUNDS == 0:
-            faulthandler.dump_traceback_later(STEP_SECONDS, exit=True)
-        yield number, each
+        play(run)
 
 
 def limit_address_space() -> None:
@@ -167,39 +137,36 @@ def apart(function: Callable[..., Any], *arguments: Any) -> Any:
 # Blocks
 
 
-def run_block(block: int, mutants: int = BLOCK_CASES, *, verbose: bool = False) -> Tally:
-    """Check a block's mutants in this process; an AssertionError has number and bytes of a faulty one."""
-    outcomes: Counter[str] = Counter()
+def run_block(module: str, block: int, cases: int, *, verbose: bool = False) -> Tally:
+    """Play a block of a campaign in this process."""
+    campaign = importlib.import_module(module)
+    run = Run(block, cases, verbose=verbose)
     started = time.monotonic()
-    for mutant in mutator.mutants("warming up", STEP_MUTANTS):
-        judge(mutant.data, 0)
-    with growing_less_than(GROWTH_BYTES):
-        for number, mutant in enumerate(mutator.mutants(block, mutants)):
-            if verbose:
-                print(number, mutant.mutation, mutant.data.hex(), flush=True)
-            if number % STEP_MUTANTS == 0:
-                faulthandler.dump_traceback_later(STEP_SECONDS, exit=True)
-            try:
-                outcomes[judge(mutant.data, number)] += 1
-            except Exception as error:
-                where = f"block {block}, mutant {number} ({mutant.mutation}): {error!r}\n{mutant.data.hex()}"
-                raise AssertionError(where) from error
-        faulthandler.cancel_dump_traceback_later()
-    return Tally(dict(outcomes), time.monotonic() - started, peak_bytes())
+    campaign.play(run)
+    faulthandler.cancel_dump_traceback_later()
+    return Tally(dict(run.outcomes), time.monotonic() - started, run.peak_bytes or peak_bytes())
+
+
+def run_block_apart(module: str, block: int, cases: int) -> Tally:
+    """Play a block of a campaign in a separate process; its output is the message of a failure."""
+    command = [sys.executable, "-X", "faulthandler", "-m", "tests.fuzz", module, str(block), str(cases)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    said = done.stderr[-MESSAGE_CHARACTERS:]
+    assert done.returncode == 0, f"block {block} ended with {done.returncode}:\n{said}"
+    return Tally(*json.loads(done.stdout))
+
+
+def total(tallies: list[Tally]) -> Tally:
+    outcomes: Counter[str] = Counter()
+    for tally in tallies:
+        outcomes.update(tally.outcomes)
+    seconds = sum(tally.seconds for tally in tallies)
+    return Tally(dict(sorted(outcomes.items())), seconds, max(tally.peak_bytes for tally in tallies))
 
 
 def heed_interrupts() -> None:
     """Have SIGINT interrupt this process and those that it starts; a shell's background jobs ignore it."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def run_block_apart(block: int, cases: int, module: str) -> Tally:
-    """Run `run_block` of a module in a separate process; its output is the message of a failure."""
-    command = [sys.executable, "-X", "faulthandler", "-m", module, str(block), str(cases)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
-    said = done.stderr[-MESSAGE_CHARACTERS:]
-    assert done.returncode == 0, f"block {block} ended with {done.returncode}:\n{said}"
-    return Tally(*json.loads(done.stdout))
 
 
 @contextmanager
@@ -217,16 +184,3 @@ def at_work(functions: Iterable[Callable[[threading.Event], object]]) -> Iterato
             stop.set()
     for ended in running:
         ended.result()
-
-
-def total(tallies: list[Tally]) -> Tally:
-    outcomes: Counter[str] = Counter()
-    for tally in tallies:
-        outcomes.update(tally.outcomes)
-    seconds = sum(tally.seconds for tally in tallies)
-    return Tally(dict(sorted(outcomes.items())), seconds, max(tally.peak_bytes for tally in tallies))
-
-
-if __name__ == "__main__":
-    limit_address_space()
-    print(json.dumps(run_block(int(sys.argv[1]), int(sys.argv[2]))))

@@ -8,17 +8,13 @@ status: no abort, no fault. All that was accepted before it ended is in the log,
 
 from __future__ import annotations
 
-import json
 import random
 import subprocess
 import sys
-import time
-from collections import Counter
 from typing import NamedTuple
 
 from kbatch.testing import Broker
 from tests.fuzz import campaign
-from tests.fuzz.campaign import Tally
 
 BLOCK_CASES = 40
 SECONDS = 60.0
@@ -109,21 +105,13 @@ def ended(broker: Broker, ending: Ending, name: str) -> None:
     assert mine == list(range(int(done.stdout))), (name, len(mine), done.stdout, done.stderr)
 
 
-def run_block(block: int, rounds: int = BLOCK_CASES, *, verbose: bool = False) -> Tally:
-    """Check a block of `rounds` programs."""
-    rng = random.Random(f"exits {block}")
-    outcomes: Counter[str] = Counter()
-    started = time.monotonic()
+def play(run: campaign.Run) -> None:
+    """Check a block of programs."""
+    rng = random.Random(f"exits {run.block}")
     kinds = list(ENDINGS)
     with Broker({TOPIC: 1}) as broker:
-        for number in range(rounds):
-            kind = kinds[(number + block) % len(kinds)]
-            if verbose:
-                print(number, kind, flush=True)
-            ended(broker, ENDINGS[kind], f"{block}-{number}-{rng.randrange(10**6)}")
-            outcomes[kind] += 1
-    return Tally(dict(outcomes), time.monotonic() - started, campaign.peak_bytes())
-
-
-if __name__ == "__main__":
-    print(json.dumps(run_block(int(sys.argv[1]), int(sys.argv[2]))))
+        for number in range(run.cases):
+            kind = kinds[(number + run.block) % len(kinds)]
+            run.say(number, kind)
+            ended(broker, ENDINGS[kind], f"{run.block}-{number}-{rng.randrange(10**6)}")
+            run.outcomes[kind] += 1

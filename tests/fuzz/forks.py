@@ -11,14 +11,11 @@ from __future__ import annotations
 
 import faulthandler
 import gc
-import json
 import os
 import random
 import sys
 import threading
-import time
 import traceback
-from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -29,7 +26,6 @@ from kbatch._native.codec.memory import new_memory
 from kbatch.errors import ForkedProducerError
 from kbatch.testing import Broker
 from tests.fuzz import campaign
-from tests.fuzz.campaign import Tally
 
 BLOCK_CASES = 250
 CHILD_SECONDS = 60.0
@@ -164,26 +160,18 @@ def forked(job: Callable[[Parent], None], parent: Parent) -> None:
     assert status == 0, f"a child that was to do {job.__name__} ended with {status}"
 
 
-def run_block(block: int, rounds: int = BLOCK_CASES, *, verbose: bool = False) -> Tally:
-    """Check a block of `rounds` children."""
-    rng = random.Random(f"forks {block}")
-    outcomes: Counter[str] = Counter()
-    started = time.monotonic()
+def play(run: campaign.Run) -> None:
+    """Check a block of children."""
+    rng = random.Random(f"forks {run.block}")
     with Broker({TOPIC: 2, OWN_TOPIC: 2}) as broker:
         parent = Parent(broker, rng)
         work = (parent.send, parent.send_table, parent.flush, parent.encode, parent.encode)
         with campaign.at_work([again_and_again(function) for function in work]):
-            for number in range(rounds):
+            for number in range(run.cases):
                 job = rng.choice(JOBS)
-                if verbose:
-                    print(number, job.__name__, flush=True)
+                run.say(number, job.__name__)
                 forked(job, parent)
-                outcomes[job.__name__.replace("_", " ")] += 1
+                run.outcomes[job.__name__.replace("_", " ")] += 1
         parent.producer.close()
         parent.patient.close()
         assert len(broker.records(TOPIC)) == parent.sent_count
-    return Tally(dict(outcomes), time.monotonic() - started, campaign.peak_bytes())
-
-
-if __name__ == "__main__":
-    print(json.dumps(run_block(int(sys.argv[1]), int(sys.argv[2]))))

@@ -16,7 +16,6 @@ them, or says so of the group, the block begins anew with another Kafka, and the
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import signal
@@ -35,7 +34,6 @@ import kbatch
 from kbatch import TopicPartition
 from tests import ROOT
 from tests.fuzz import campaign
-from tests.fuzz.campaign import Tally
 from tests.fuzz.group_member import EAGER, FENCED, GROUP, SESSION_MS, SOURCE, TARGET
 from tests.fuzz.transaction_kills import JAVA_OPTIONS, SKIPPING
 from tests.integration.cutting_proxy import CuttingProxy
@@ -285,41 +283,38 @@ def check_each_once(servers: str, count: int) -> None:
         assert own.cast(pa.string()).cast(pa.int64()).combine_chunks().equals(expected), partition
 
 
-def run_block(block: int, cases: int = BLOCK_CASES, *, verbose: bool = False) -> Tally:
+def play(run: campaign.Run) -> None:
     """Check a block of so many records."""
-    rng = random.Random(f"groups {block}")
-    started = time.monotonic()
-    outcomes: Counter[str] = Counter()
-    while not outcomes["records"]:
+    rng = random.Random(f"groups {run.block}")
+    while not run.outcomes["records"]:
         with RealKafka(PROPERTIES, java_options=(*JAVA_OPTIONS, *GROUP_OPTIONS)) as broker:
             try:
-                outcomes += judge(broker, block, cases, rng, verbose=verbose)
+                run.outcomes += judge(broker, run, rng)
             except (AssertionError, kbatch.KafkaError) as error:
                 faults = [name for text, name in FAULTS_OF_KAFKA.items() if broker.has_printed(text)]
                 faults += FAULTS_OF_GROUP.intersection(getattr(error, "__notes__", ()))
                 if not faults:
                     error.add_note(broker.output(KAFKA_BYTES))
                     raise
-                outcomes.update(faults)
-    return Tally(dict(outcomes), time.monotonic() - started, campaign.peak_bytes())
+                run.outcomes.update(faults)
 
 
-def judge(broker: RealKafka, block: int, cases: int, rng: random.Random, *, verbose: bool) -> Counter[str]:
+def judge(broker: RealKafka, run: campaign.Run, rng: random.Random) -> Counter[str]:
     """Return what happened; AssertionError on any fault."""
-    size = max(cases // CASES_OF_A_STEP, LEAST)
+    size = max(run.cases // CASES_OF_A_STEP, LEAST)
     steps = min(STEPS, size)
     servers = broker.bootstrap_servers
     for topic in (SOURCE, TARGET):
         create_topic(servers, topic, PARTITIONS)
     with ExitStack() as stack:
-        proxy = stack.enter_context(CuttingProxy(servers, block, spacing=SPACING, api_key=None))
+        proxy = stack.enter_context(CuttingProxy(servers, run.block, spacing=SPACING, api_key=None))
         producer = stack.enter_context(kbatch.Producer(EAGER, bootstrap_servers=servers, acks="all"))
-        protocol = "classic" if block % 2 else "consumer"
+        protocol = "classic" if run.block % 2 else "consumer"
         count = min(MEMBERS, size)
         members = stack.enter_context(closing(Members(proxy.bootstrap_servers, protocol, rng, count)))
         members.start()
         for step in range(steps):
-            first, last = cases * step // steps, cases * (step + 1) // steps
+            first, last = (run.cases * each // steps for each in (step, step + 1))
             fill(producer, first, last - first)
             time.sleep(rng.uniform(*STEP_SECONDS))
             members.change()
@@ -327,8 +322,7 @@ def judge(broker: RealKafka, block: int, cases: int, rng: random.Random, *, verb
                 broker.kill()
                 broker.start()
                 members.outcomes["broker killed"] += 1
-            if verbose:
-                print(step, dict(members.outcomes), dict(proxy.done), flush=True)
+            run.say(step, dict(members.outcomes), dict(proxy.done))
         members.settle()
         try:
             await_lag_of_zero(servers, members)
@@ -346,10 +340,6 @@ def judge(broker: RealKafka, block: int, cases: int, rng: random.Random, *, verb
             raise
         members.end()
         await_ended_transactions(servers)
-        check_each_once(servers, cases)
+        check_each_once(servers, run.cases)
         cuts = sum(proxy.done.values())
-    return members.outcomes + Counter({"records": cases, "connections cut": cuts})
-
-
-if __name__ == "__main__":
-    print(json.dumps(run_block(int(sys.argv[1]), int(sys.argv[2]))))
+    return members.outcomes + Counter({"records": run.cases, "connections cut": cuts})

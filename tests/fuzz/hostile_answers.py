@@ -13,13 +13,10 @@ by the codec, too: all must agree.
 from __future__ import annotations
 
 import itertools
-import json
 import random
 import struct
-import sys
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import crc32c
@@ -34,7 +31,6 @@ from kbatch.errors import CorruptRecordError, ProtocolError
 from kbatch.protocol import codec
 from kbatch.protocol.messages import FetchResponse
 from tests.fuzz import campaign, mutator
-from tests.fuzz.campaign import Tally
 from tests.oracle import plain
 from tests.oracle.fetch_answers import FIRST_VERSION_BY_TOPIC_ID, expected_fields, fields_of
 from tests.oracle.messages import random_message
@@ -43,6 +39,7 @@ from tests.oracle.partition_log import PartitionLog, random_log
 BLOCK_CASES = 2_000_000
 ROUND_CASES = 500
 GROWTH_BYTES = 96 << 20
+WARMING_CASES = 5_000
 MAX_DECOMPRESSED_BYTES = 1 << 20
 # One case of so many is read in every way.
 COMPARED_EVERY = 200
@@ -494,28 +491,21 @@ def _rows(chunks: list[RecordChunk], part: Part) -> list[tuple[Any, ...]]:
 # Blocks
 
 
-def run_block(block: int, cases: int = BLOCK_CASES, *, verbose: bool = False) -> Tally:
-    """Check a block's cases in this process; an AssertionError has number and bytes of a faulty one."""
-    rounds = max(cases // ROUND_CASES, 1)
-    return campaign.run_warmed(_run_rounds, block, rounds, GROWTH_BYTES, verbose=verbose)
+def play(run: campaign.Run) -> None:
+    """Check a block's cases."""
+    campaign.play_bounded(run, lambda run: run.judge(_cases(run)), WARMING_CASES, GROWTH_BYTES)
 
 
-def _run_rounds(block: object, count: int, *, verbose: bool = False) -> Counter[str]:
-    outcomes: Counter[str] = Counter()
-    for number, (name, version, how, cases) in campaign.stepped(rounds(block, count)):
+def _cases(run: campaign.Run) -> Iterator[campaign.Case]:
+    for name, version, how, cases in rounds(run.block, max(run.cases // ROUND_CASES, 1)):
+        described = f"{name}, version {version}, {how}"
         for place, case in enumerate(cases):
-            if verbose:
-                print(number, place, name, version, how, case.hex(), flush=True)
-            try:
-                outcomes[outcome(case, version, how)] += 1
-                if place % COMPARED_EVERY == 0:
-                    compare(case, version, how)
-            except Exception as error:
-                where = f"block {block}, round {number}, case {place} ({name}, version {version}, {how})"
-                raise AssertionError(f"{where}: {error!r}\n{case.hex()}") from error
-    return outcomes
+            judged = partial(_judge, case, version, how, is_compared=place % COMPARED_EVERY == 0)
+            yield described, case, judged
 
 
-if __name__ == "__main__":
-    campaign.limit_address_space()
-    print(json.dumps(run_block(int(sys.argv[1]), int(sys.argv[2]))))
+def _judge(case: bytes, version: int | None, how: How, *, is_compared: bool) -> str:
+    found = outcome(case, version, how)
+    if is_compared:
+        compare(case, version, how)
+    return found

@@ -8,11 +8,8 @@ which must refuse them by a ProtocolError or find what is unusual in them.
 
 from __future__ import annotations
 
-import json
-import sys
-from collections import Counter
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -22,7 +19,6 @@ from kbatch.errors import ProtocolError
 from kbatch.protocol import codec
 from kbatch.protocol.messages import ProduceResponse
 from tests.fuzz import campaign
-from tests.fuzz.campaign import Tally
 from tests.fuzz.hostile_answers import (
     ROUND_CASES,
     Original,
@@ -48,6 +44,7 @@ from tests.oracle.produce_answers import (
 
 BLOCK_CASES = 2_000_000
 GROWTH_BYTES = 64 << 20
+WARMING_CASES = 5_000
 ORIGINALS = 400
 # Of the cases that are left to the codec, it reads one of so many.
 CODEC_EVERY = 50
@@ -114,26 +111,13 @@ def outcome(data: bytes, exchange: Exchange, *, by_codec: bool) -> str:
     return "accepted"
 
 
-def run_block(block: int, cases: int = BLOCK_CASES, *, verbose: bool = False) -> Tally:
-    """Check a block's cases in this process; an AssertionError has number and bytes of a faulty one."""
-    rounds = max(cases // ROUND_CASES, 1)
-    return campaign.run_warmed(_run_rounds, block, rounds, GROWTH_BYTES, verbose=verbose)
+def play(run: campaign.Run) -> None:
+    """Check a block's cases."""
+    campaign.play_bounded(run, lambda run: run.judge(_cases(run)), WARMING_CASES, GROWTH_BYTES)
 
 
-def _run_rounds(block: object, count: int, *, verbose: bool = False) -> Counter[str]:
-    outcomes: Counter[str] = Counter()
-    for number, (name, exchange, cases) in campaign.stepped(rounds(block, count)):
+def _cases(run: campaign.Run) -> Iterator[campaign.Case]:
+    for name, exchange, cases in rounds(run.block, max(run.cases // ROUND_CASES, 1)):
+        described = f"{name}, version {exchange.case.version}"
         for place, case in enumerate(cases):
-            if verbose:
-                print(number, place, name, exchange.case.version, case.hex(), flush=True)
-            try:
-                outcomes[outcome(case, exchange, by_codec=place % CODEC_EVERY == 0)] += 1
-            except Exception as error:
-                where = f"block {block}, round {number}, case {place} ({name}, v{exchange.case.version})"
-                raise AssertionError(f"{where}: {error!r}\n{case.hex()}") from error
-    return outcomes
-
-
-if __name__ == "__main__":
-    campaign.limit_address_space()
-    print(json.dumps(run_block(int(sys.argv[1]), int(sys.argv[2]))))
+            yield described, case, partial(outcome, case, exchange, by_codec=place % CODEC_EVERY == 0)

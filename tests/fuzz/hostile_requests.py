@@ -10,17 +10,13 @@ served as ever. The last cases of a block go over sockets (hostile_connections.p
 
 from __future__ import annotations
 
-import faulthandler
-import json
 import logging
 import random
 import shutil
-import sys
 import tempfile
-import time
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +27,6 @@ from kbatch.testing.broker.broker_state import BrokerState, Connection
 from kbatch.testing.broker.core import BrokerCore, Reply
 from kbatch.testing.broker.options import Options
 from tests.fuzz import broker_invariants, campaign, hostile_connections, request_mutator
-from tests.fuzz.campaign import Tally
 from tests.fuzz.request_judge import Expected, answer, expected, is_spared
 from tests.fuzz.requests import INT32_MAX, KINDS, PERSONAS, WEIGHTS, Persona, Requests
 
@@ -40,8 +35,7 @@ START_MS = 1_700_000_000_000
 NODES = 2
 # Ten thousand requests are remembered; logs grow by some hundred bytes a request.
 GROWTH_BYTES = 96 << 20
-# A hundred cases take a tenth of a second.
-STEP_CASES, STEP_SECONDS = 100, 60
+WARMING_CASES = 100
 KILLED_EVERY = 500
 # One case of so many goes over a socket.
 SOCKET_SHARE = 20
@@ -299,55 +293,32 @@ def judged(wanted: Expected, reply: Reply) -> Message | None:
 # Blocks
 
 
-def run_block(block: int, cases: int = BLOCK_CASES, *, verbose: bool = False) -> Tally:
-    """Check a block's cases in this process; an AssertionError has number and bytes of a faulty one.
-
-    Every other block has a broker with a directory.
-    """
-    started = time.monotonic()
-    over_sockets = cases // SOCKET_SHARE
-    outcomes: Counter[str] = Counter()
+def play(run: campaign.Run) -> None:
+    """Check a block's cases. Every other block has a broker with a directory."""
     with alarm_on("kbatch.testing", "asyncio") as alarm:
-        _run_cases("warming up", STEP_CASES, None, alarm)
-        hostile_connections.run("warming up", 1)
-        with campaign.growing_less_than(GROWTH_BYTES), tempfile.TemporaryDirectory() as folder:
-            directory = Path(folder, "incarnation 0") if block % 2 else None
-            outcomes += _run_cases(block, cases - over_sockets, directory, alarm, verbose=verbose)
-            hostile_connections.run(block, over_sockets)
-            outcomes["over sockets"] += over_sockets
-        assert not alarm.rung, alarm.rung[0]
-    faulthandler.cancel_dump_traceback_later()
-    return Tally(dict(outcomes), time.monotonic() - started, campaign.peak_bytes())
+        campaign.play_bounded(run, partial(_play, alarm), WARMING_CASES, GROWTH_BYTES)
 
 
-def _run_cases(
-    block: object, cases: int, directory: Path | None, alarm: Alarm, *, verbose: bool = False
-) -> Counter[str]:
-    outcomes: Counter[str] = Counter()
-    if directory is not None:
-        directory.mkdir()
-    world = Block(block, directory)
-    for number in range(cases):
-        if number % STEP_CASES == 0:
-            faulthandler.dump_traceback_later(STEP_SECONDS, exit=True)
-        mutation, frame = "before it", b""
-        try:
-            world.pause()
-            mutation, client, frame = world.next_case()
-            if verbose:
-                print(number, mutation, frame.hex(), flush=True)
-            outcomes[world.try_case(client, frame)] += 1
-            if number % KILLED_EVERY == KILLED_EVERY - 1:
-                world.kill()
-            assert not alarm.rung, alarm.rung[0]
-        except Exception as error:
-            where = f"block {block}, case {number} ({mutation}): {error!r}\n{frame.hex()}"
-            raise AssertionError(where) from error
-    world.end()
+def _play(alarm: Alarm, run: campaign.Run) -> None:
+    over_sockets = run.cases // SOCKET_SHARE
+    with tempfile.TemporaryDirectory() as folder:
+        directory = None
+        if run.block % 2:
+            directory = Path(folder, "incarnation 0")
+            directory.mkdir()
+        world = Block(run.block, directory)
+        run.judge(_cases(world, run.cases - over_sockets, alarm))
+        world.end()
+    hostile_connections.run(run.block, over_sockets)
+    run.outcomes["over sockets"] += over_sockets
     assert not alarm.rung, alarm.rung[0]
-    return outcomes
 
 
-if __name__ == "__main__":
-    campaign.limit_address_space()
-    print(json.dumps(run_block(int(sys.argv[1]), int(sys.argv[2]))))
+def _cases(world: Block, count: int, alarm: Alarm) -> Iterator[campaign.Case]:
+    for number in range(count):
+        world.pause()
+        mutation, client, frame = world.next_case()
+        yield mutation, frame, partial(world.try_case, client, frame)
+        if number % KILLED_EVERY == KILLED_EVERY - 1:
+            world.kill()
+        assert not alarm.rung, alarm.rung[0]

@@ -7,14 +7,11 @@ OAUTHBEARER or PLAIN, or of a token endpoint.
 from __future__ import annotations
 
 import copy
-import faulthandler
 import json
 import random
-import sys
-import time
 from base64 import b64encode
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 
 from kbatch.config import Password
 from kbatch.errors import AuthenticationError, KafkaError
@@ -26,13 +23,11 @@ from kbatch.sasl.scram import HASHES, Scram
 from kbatch.sasl.token_login import LoginPolicy, TokenLogin
 from kbatch.sasl.tokens import Token
 from tests.fuzz import campaign
-from tests.fuzz.campaign import Tally
 from tests.oracle.scram import ScramServer
 from tests.support.secrets import report_of
 
 BLOCK_CASES = 20_000
-# A case that computes 1,000,000 rounds takes a second; one that believed 10^9 would take ten minutes.
-STEP_CASES, STEP_SECONDS = 500, 120
+WARMING_CASES = 500
 GROWTH_BYTES = 32 << 20
 MAX_TEXT = 1200
 # The frames of an error are read in one case of these.
@@ -172,33 +167,13 @@ def try_case(case: Callable[[], str], *, is_reported: bool) -> str:
         return "refused"
 
 
-def run_block(block: int, cases: int = BLOCK_CASES, *, verbose: bool = False) -> Tally:
-    """Check a block's cases in this process; an AssertionError has number and bytes of a faulty one."""
-    started = time.monotonic()
-    _run_cases("warming up", STEP_CASES)
-    with campaign.growing_less_than(GROWTH_BYTES):
-        outcomes = _run_cases(block, cases, verbose=verbose)
-    faulthandler.cancel_dump_traceback_later()
-    return Tally(dict(outcomes), time.monotonic() - started, campaign.peak_bytes())
+def play(run: campaign.Run) -> None:
+    """Check a block's cases."""
+    campaign.play_bounded(run, lambda run: run.judge(_cases(run)), WARMING_CASES, GROWTH_BYTES)
 
 
-def _run_cases(block: object, cases: int, *, verbose: bool = False) -> Counter[str]:
-    outcomes: Counter[str] = Counter()
-    world = Block(block)
-    for number in range(cases):
-        if number % STEP_CASES == 0:
-            faulthandler.dump_traceback_later(STEP_SECONDS, exit=True)
+def _cases(run: campaign.Run) -> Iterator[campaign.Case]:
+    world = Block(run.block)
+    for number in range(run.cases):
         kind, message, case = world.next_case()
-        if verbose:
-            print(number, kind, message.hex(), flush=True)
-        try:
-            outcomes[try_case(case, is_reported=number % REPORTED_EVERY == 0)] += 1
-        except Exception as error:
-            where = f"block {block}, case {number} ({kind}): {error!r}\n{message.hex()}"
-            raise AssertionError(where) from error
-    return outcomes
-
-
-if __name__ == "__main__":
-    campaign.limit_address_space()
-    print(json.dumps(run_block(int(sys.argv[1]), int(sys.argv[2]))))
+        yield kind, message, partial(try_case, case, is_reported=number % REPORTED_EVERY == 0)

@@ -10,16 +10,11 @@ the same mutation of other bytes.
 
 from __future__ import annotations
 
-import faulthandler
-import json
 import random
 import socket
 import ssl
-import sys
 import tempfile
-import time
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -28,11 +23,10 @@ from kbatch.errors import AuthenticationError, NetworkError
 from kbatch.network.tls import ClientTls
 from kbatch.network.tls_channel import TlsChannel
 from tests.fuzz import campaign
-from tests.fuzz.campaign import Tally
 from tests.support.certificates import Files, step_at_once
 
 BLOCK_CASES = 20_000
-STEP_CASES, STEP_SECONDS = 500, 120
+WARMING_CASES = 500
 GROWTH_BYTES = 64 << 20
 # Of a channel: what it read in one call, and a record.
 KEPT_BYTES = (1 << 17) + (1 << 15)
@@ -231,40 +225,20 @@ SCRATCH = memoryview(bytearray(1 << 17))
 # Blocks
 
 
-def run_block(block: int, cases: int = BLOCK_CASES, *, verbose: bool = False) -> Tally:
-    """Judge a block's cases in this process; an AssertionError has number and mutation of one at fault."""
-    started = time.monotonic()
+def play(run: campaign.Run) -> None:
+    """Judge a block's cases."""
     with tempfile.TemporaryDirectory() as folder:
         files = Files(Path(folder))
         tls = ClientTls(ProducerConfig(bootstrap_servers="localhost:9093", **files.trusted()))
         servers = [files.server() for _ in range(2)]
         servers[0].maximum_version = ssl.TLSVersion.TLSv1_2
-        _run_cases("warming up", STEP_CASES, tls, servers)
-        with campaign.growing_less_than(GROWTH_BYTES):
-            outcomes = _run_cases(block, cases, tls, servers, verbose=verbose)
-    faulthandler.cancel_dump_traceback_later()
-    return Tally(dict(outcomes), time.monotonic() - started, campaign.peak_bytes())
+        campaign.play_bounded(
+            run, lambda run: run.judge(_cases(run, tls, servers)), WARMING_CASES, GROWTH_BYTES
+        )
 
 
-def _run_cases(
-    block: object, cases: int, tls: ClientTls, servers: list[ssl.SSLContext], *, verbose: bool = False
-) -> Counter[str]:
-    outcomes: Counter[str] = Counter()
-    rng = random.Random(f"hostile tls {block}")
-    for number in range(cases):
-        if number % STEP_CASES == 0:
-            faulthandler.dump_traceback_later(STEP_SECONDS, exit=True)
+def _cases(run: campaign.Run, tls: ClientTls, servers: list[ssl.SSLContext]) -> Iterator[campaign.Case]:
+    rng = random.Random(f"hostile tls {run.block}")
+    for _ in range(run.cases):
         case = Case(tls, rng.choice(servers), rng)
-        if verbose:
-            print(number, case.mutation.__name__, flush=True)
-        try:
-            outcomes[case.run()] += 1
-        except Exception as error:
-            where = f"block {block}, case {number} ({case.mutation.__name__}): {error!r}"
-            raise AssertionError(where) from error
-    return outcomes
-
-
-if __name__ == "__main__":
-    campaign.limit_address_space()
-    print(json.dumps(run_block(int(sys.argv[1]), int(sys.argv[2]))))
+        yield case.mutation.__name__, b"", case.run

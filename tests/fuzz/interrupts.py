@@ -17,7 +17,6 @@ is made once before the first interrupt, which imports all that the calls need.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import random
 import signal
@@ -35,7 +34,6 @@ import kbatch
 from kbatch.errors import KafkaError
 from kbatch.testing import Broker
 from tests.fuzz import campaign
-from tests.fuzz.campaign import Tally
 
 BLOCK_CASES = 60
 INTERRUPTS = 5
@@ -473,11 +471,9 @@ def _broker() -> Broker:
     )
 
 
-def run_block(block: int, rounds: int = BLOCK_CASES, *, verbose: bool = False) -> Tally:
+def play(run: campaign.Run) -> None:
     """Check a block in the main thread of this process, and set its signal handler."""
-    rng = random.Random(f"interrupts {block}")
-    outcomes: Counter[str] = Counter()
-    started = time.monotonic()
+    rng = random.Random(f"interrupts {run.block}")
 
     def interrupt(number: int, frame: object) -> None:
         raise Interrupt
@@ -489,17 +485,11 @@ def run_block(block: int, rounds: int = BLOCK_CASES, *, verbose: bool = False) -
         with warnings.catch_warnings(), _broker() as broker:
             warnings.simplefilter("ignore")  # of coroutines that an interrupt kept from being started
             import_everything(broker)
-            for number in range(rounds):
+            for number in range(run.cases):
                 kind = KINDS[number % len(KINDS)]
-                if verbose:
-                    print(number, kind.__name__, flush=True)
-                kind(broker, rng, outcomes)
+                run.say(number, kind.__name__)
+                kind(broker, rng, run.outcomes)
     finally:
         signal.signal(signal.SIGALRM, before)
         sys.unraisablehook = hook
         logging.disable(logging.NOTSET)
-    return Tally(dict(outcomes), time.monotonic() - started, campaign.peak_bytes())
-
-
-if __name__ == "__main__":
-    print(json.dumps(run_block(int(sys.argv[1]), int(sys.argv[2]))))

@@ -13,14 +13,11 @@ fault: a block that failed may pass when it is replayed.
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import signal
-import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -29,7 +26,6 @@ from typing import Any
 from kbatch import DeliveryError, Producer
 from tests.fuzz import campaign
 from tests.fuzz.broker_process import BrokerProcess
-from tests.fuzz.campaign import Tally
 from tests.integration.cutting_proxy import CuttingProxy
 from tests.integration.ledger import Ledger
 from tests.oracle.java_programs import JavaMissingError, jars
@@ -137,15 +133,13 @@ def _fault(rng: random.Random) -> tuple[str, Callable[[FaultyBroker], None]]:
     return rng.choice(faults)
 
 
-def run_block(block: int, rounds: int = BLOCK_CASES, *, verbose: bool = False) -> Tally:
+def play(run: campaign.Run) -> None:
     """Check a block; an AssertionError has the reported outcomes and the records read."""
-    rng = random.Random(f"producer faults {block}")
-    outcomes: Counter[str] = Counter()
-    started = time.monotonic()
+    rng = random.Random(f"producer faults {run.block}")
     settings = _settings(rng)
     allowed = {"acknowledged"}
-    is_real = block % 4 == 3 and is_java_there()
-    keeps_all = block % 2 == 1 and not is_real
+    is_real = run.block % 4 == 3 and is_java_there()
+    keeps_all = run.block % 2 == 1 and not is_real
     # After its restart, a broker knows only the last batch of a producer, and refuses repetitions of others.
     if not keeps_all and settings["max_in_flight_requests_per_connection"] > 1:
         allowed.add("possibly persisted")
@@ -157,7 +151,7 @@ def run_block(block: int, rounds: int = BLOCK_CASES, *, verbose: bool = False) -
             broker = stack.enter_context(embedded(directory, keeps_all_batches=keeps_all))
         spacing = rng.choice((10, 100, 1000))
         proxy = stack.enter_context(
-            CuttingProxy(broker.bootstrap_servers, block, cuts=10**6, spacing=spacing)
+            CuttingProxy(broker.bootstrap_servers, run.block, cuts=10**6, spacing=spacing)
         )
         topics = [f"load-{number}" for number in range(2)]
         for topic in topics:
@@ -165,21 +159,19 @@ def run_block(block: int, rounds: int = BLOCK_CASES, *, verbose: bool = False) -
         producer = Producer(bootstrap_servers=proxy.bootstrap_servers, **settings)
         ledgers = [Ledger(producer, topic, PARTITIONS) for topic in topics]
         with campaign.at_work(ledger.send_until for ledger in ledgers):
-            for number in range(rounds):
+            for number in range(run.cases):
                 name, fault = _fault(rng)
                 await_progress(ledgers)
                 fault(broker)
-                outcomes[name] += 1
-                if verbose:
-                    print(number, name, dict(proxy.done), flush=True)
+                run.outcomes[name] += 1
+                run.say(number, name, dict(proxy.done))
             await_progress(ledgers)
         _close(producer)
         for ledger in ledgers:
             tally = ledger.check(broker.bootstrap_servers)
             if settings["delivery_timeout_ms"] > 100_000:
-                assert set(tally) <= allowed, (block, settings, tally)
-        outcomes["cut"] = sum(proxy.done.values())
-    return Tally(dict(outcomes), time.monotonic() - started, campaign.peak_bytes())
+                assert set(tally) <= allowed, (run.block, settings, tally)
+        run.outcomes["cut"] = sum(proxy.done.values())
 
 
 def _close(producer: Producer) -> None:
@@ -187,7 +179,3 @@ def _close(producer: Producer) -> None:
         producer.close(timeout=TIMEOUT_SECONDS)
     except DeliveryError as failed:
         raise AssertionError("on_delivery gets every failure") from failed
-
-
-if __name__ == "__main__":
-    print(json.dumps(run_block(int(sys.argv[1]), int(sys.argv[2]))))

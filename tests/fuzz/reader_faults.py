@@ -7,9 +7,6 @@ ways. Every fourth block has a real Kafka, if there is one.
 
 from __future__ import annotations
 
-import json
-import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -22,7 +19,6 @@ from kbatch import TopicReader
 from kbatch.protocol import messages
 from kbatch.testing import Broker
 from tests.fuzz import campaign
-from tests.fuzz.campaign import Tally
 from tests.fuzz.producer_faults import is_java_there, real
 from tests.integration.cutting_proxy import CUTS, STALL, CuttingProxy
 from tests.oracle.kafka import create_topic
@@ -135,21 +131,14 @@ def _broker(block: int) -> Iterator[str]:
             yield broker.bootstrap_servers
 
 
-def run_block(block: int, cases: int = BLOCK_CASES, *, verbose: bool = False) -> Tally:
+def play(run: campaign.Run) -> None:
     """Check a block, of so many records."""
-    started = time.monotonic()
-    way = WAYS[block % len(WAYS)]
-    codec = CODECS[(block + block // len(WAYS)) % len(CODECS)]  # another one for a way each time
-    with _broker(block) as servers:
-        fill(servers, TOPIC, cases, compression_type=codec)
-        table, cuts = read_through_faults(way, servers, TOPIC, block, cuts=None)
-    if verbose:
-        print(block, way.__name__, codec, cuts, flush=True)
-    check_all(table, cases)
+    way = WAYS[run.block % len(WAYS)]
+    codec = CODECS[(run.block + run.block // len(WAYS)) % len(CODECS)]  # another one for a way each time
+    with _broker(run.block) as servers:
+        fill(servers, TOPIC, run.cases, compression_type=codec)
+        table, cuts = read_through_faults(way, servers, TOPIC, run.block, cuts=None)
+    run.say(way.__name__, codec, cuts)
+    check_all(table, run.cases)
     stalled = cuts.pop(STALL, 0)
-    outcomes = {"records": cases, "connections cut": sum(cuts.values()), "stalled": stalled}
-    return Tally(outcomes, time.monotonic() - started, campaign.peak_bytes())
-
-
-if __name__ == "__main__":
-    print(json.dumps(run_block(int(sys.argv[1]), int(sys.argv[2]))))
+    run.outcomes.update({"records": run.cases, "connections cut": sum(cuts.values()), "stalled": stalled})

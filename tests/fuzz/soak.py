@@ -13,13 +13,13 @@ import os
 import subprocess
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
-from tests import ROOT
+from tests import ROOT, layers
 from tests.fuzz import (
     broker_kills,
     campaign,
@@ -27,6 +27,7 @@ from tests.fuzz import (
     forks,
     group_churn,
     hostile_answers,
+    hostile_bytes,
     hostile_produce_answers,
     hostile_requests,
     hostile_sasl,
@@ -43,6 +44,7 @@ from tests.fuzz.campaign import Tally
 from tests.simulation import campaign as worlds
 from tests.simulation import reader_campaign as reader_worlds
 
+ENDS = (".py", ".pyx", ".pxd", "/__init__.py")  # of the files of a module
 STATE = ROOT / ".soak"
 RESULTS = ROOT / "docs" / "soak.md"
 PREFACE = """# Soak results
@@ -56,140 +58,72 @@ COLUMNS = ("campaign", "commit", "date", "cases", "outcomes", "seconds", "peak m
 
 
 class Campaign(NamedTuple):
-    """`run_block(k)` returns the tally of block k from its own process; `replay(k, verbose)` runs it here."""
+    """A module to play blocks of, how many, and further programs that they run: modules, or files."""
 
+    module: ModuleType
     blocks: int
-    run_block: Callable[[int], Tally]
-    replay: Callable[[int, bool], Tally]
-    sources: tuple[str, ...]  # globs: a change in them invalidates earlier blocks
+    programs: tuple[str, ...] = ()
 
 
-def _campaign_of(module: ModuleType, blocks: int, *sources: str) -> Campaign:
-    """Return the campaign whose blocks a module runs: `run_block(block, cases)`, of BLOCK_CASES cases."""
-    return Campaign(
-        blocks,
-        lambda block: campaign.run_block_apart(block, module.BLOCK_CASES, module.__name__),
-        lambda block, verbose: module.run_block(block, verbose=verbose),
-        sources,
-    )
-
-
-CODEC_SOURCES = (
-    "src_c/*",
-    *(f"kbatch/_native/{files}" for files in ("*.py", "*/*.py", "*/*.pyx", "*/*.pxd")),
-    "kbatch/*.py",
-    *(f"kbatch/{folder}/*.py" for folder in ("codec", "errors", "producer", "waiting")),
-    "tests/oracle/*.py",
-)
-PROTOCOL_SOURCES = ("kbatch/protocol/*.py", "kbatch/protocol/tables/*.py")
-CLIENT_SOURCES = (
-    *(f"kbatch/{folder}/*.py" for folder in ("column_serializers", "config", "core", "core/*")),
-    *(f"kbatch/{folder}/*.py" for folder in ("network", "sasl")),
-    *PROTOCOL_SOURCES,
-)
-SIMULATION_SOURCES = ("kbatch/testing/simulation/*.py", "tests/simulation/*.py")
-BROKER_SOURCES = ("kbatch/testing/*.py", "kbatch/testing/broker/**/*.py", *PROTOCOL_SOURCES)
-PRODUCER_SOURCES = (*CODEC_SOURCES, *BROKER_SOURCES, *CLIENT_SOURCES)
-READER_SOURCES = (
-    *PRODUCER_SOURCES,
-    *(f"kbatch/{folder}/*.py" for folder in ("column_deserializers", "consumer")),
-)
-MEMORY_SOURCES = (*READER_SOURCES, "tests/fuzz/looped_topic.py", "tests/support/reading_memory.py")
+BROKER = "kbatch.cli.broker"
 CAMPAIGNS = {
-    "hostile bytes": _campaign_of(
-        campaign,
-        50,
-        *CODEC_SOURCES,
-        *(f"tests/fuzz/{name}.py" for name in ("campaign", "mutator", "streams")),
-    ),
-    "hostile answers": _campaign_of(
-        hostile_answers,
-        50,
-        *CODEC_SOURCES,
-        *PROTOCOL_SOURCES,
-        *(f"tests/fuzz/{name}.py" for name in ("campaign", "hostile_answers", "mutator", "streams")),
-    ),
-    "hostile produce answers": _campaign_of(
-        hostile_produce_answers,
-        50,
-        *CODEC_SOURCES,
-        *PROTOCOL_SOURCES,
-        *(f"tests/fuzz/{name}.py" for name in ("campaign", "hostile_answers", "mutator", "streams")),
-        "tests/fuzz/hostile_produce_answers.py",
-        "tests/support/accumulating.py",
-    ),
-    "hostile requests": _campaign_of(
-        hostile_requests, 50, *CODEC_SOURCES, *BROKER_SOURCES, "tests/fuzz/*.py"
-    ),
-    "hostile sasl": _campaign_of(
-        hostile_sasl,
-        50,
-        *CODEC_SOURCES,
-        "kbatch/config/*.py",
-        "kbatch/sasl/*.py",
-        *(f"tests/{name}.py" for name in ("fuzz/campaign", "fuzz/hostile_sasl", "support/secrets")),
-    ),
-    "hostile tls": _campaign_of(
-        hostile_tls,
-        50,
-        *CODEC_SOURCES,
-        *(f"kbatch/{folder}/*.py" for folder in ("config", "network")),
-        *(f"tests/{name}.py" for name in ("fuzz/campaign", "fuzz/hostile_tls", "support/certificates")),
-    ),
-    "broker killed": _campaign_of(broker_kills, 20, *CODEC_SOURCES, *BROKER_SOURCES, "tests/fuzz/*.py"),
-    "simulation": _campaign_of(worlds, 50, *PRODUCER_SOURCES, *SIMULATION_SOURCES),
-    "simulation of readers": _campaign_of(reader_worlds, 50, *PRODUCER_SOURCES, *SIMULATION_SOURCES),
-    "producer under faults": _campaign_of(
-        producer_faults,
-        40,
-        *PRODUCER_SOURCES,
-        *(f"tests/integration/{name}.py" for name in ("cutting_proxy", "ledger")),
-        "tests/fuzz/producer_faults.py",
-    ),
-    "reader under faults": _campaign_of(
-        reader_faults,
-        20,
-        *READER_SOURCES,
-        "tests/integration/cutting_proxy.py",
-        *(f"tests/fuzz/{name}.py" for name in ("producer_faults", "reader_faults")),
-    ),
-    "streams in bounded memory": _campaign_of(
-        stream_memory, len(stream_memory.BLOCKS), *MEMORY_SOURCES, "tests/fuzz/stream_memory.py"
-    ),
-    "tables in memory": _campaign_of(
-        table_memory, len(table_memory.BLOCKS), *MEMORY_SOURCES, "tests/fuzz/table_memory.py"
-    ),
-    "groups": _campaign_of(
-        group_churn,
-        10,
-        *READER_SOURCES,
-        "tests/integration/cutting_proxy.py",
-        *(f"tests/fuzz/{name}.py" for name in ("group_churn", "group_member")),
-    ),
-    "exits": _campaign_of(exits, 10, *PRODUCER_SOURCES, "tests/fuzz/exits.py"),
-    "forks": _campaign_of(forks, 20, *PRODUCER_SOURCES, "tests/fuzz/forks.py"),
-    "interrupts": _campaign_of(interrupts, 20, *PRODUCER_SOURCES, "tests/fuzz/interrupts.py"),
-    "stress": _campaign_of(stress, 150, *PRODUCER_SOURCES, "tests/fuzz/stress.py"),
-    "transactions killed": _campaign_of(
-        transaction_kills,
-        10,
-        *READER_SOURCES,
-        "docs/examples/consume_transform_produce.py",
-        *(f"tests/fuzz/{name}.py" for name in ("aborting_worker", "exactly_once", "transaction_kills")),
+    "hostile bytes": Campaign(hostile_bytes, 50),
+    "hostile answers": Campaign(hostile_answers, 50),
+    "hostile produce answers": Campaign(hostile_produce_answers, 50),
+    "hostile requests": Campaign(hostile_requests, 50),
+    "hostile sasl": Campaign(hostile_sasl, 50),
+    "hostile tls": Campaign(hostile_tls, 50),
+    "broker killed": Campaign(broker_kills, 20, (BROKER,)),
+    "simulation": Campaign(worlds, 50),
+    "simulation of readers": Campaign(reader_worlds, 50),
+    "producer under faults": Campaign(producer_faults, 40, (BROKER,)),
+    "reader under faults": Campaign(reader_faults, 20),
+    "streams in bounded memory": Campaign(stream_memory, len(stream_memory.BLOCKS)),
+    "tables in memory": Campaign(table_memory, len(table_memory.BLOCKS)),
+    "groups": Campaign(group_churn, 10, ("tests.fuzz.group_member",)),
+    "exits": Campaign(exits, 10),
+    "forks": Campaign(forks, 20),
+    "interrupts": Campaign(interrupts, 20),
+    "stress": Campaign(stress, 150),
+    "transactions killed": Campaign(
+        transaction_kills, 10, ("tests.fuzz.aborting_worker", "docs/examples/consume_transform_produce.py")
     ),
 }
+
+
+def sources_of(soak: Campaign) -> set[Path]:
+    """Return the files of a campaign: all that its programs import, at any time, and C."""
+    found = set(ROOT.glob("src_c/*"))
+    new = {file for program in (soak.module.__name__, *soak.programs) for file in _files_of(program)}
+    while new:
+        found |= new
+        new = set().union(*map(_imported_by, new)) - found
+    return found
+
+
+@cache
+def _imported_by(file: Path) -> frozenset[Path]:
+    names = {f"{base}.{name}" for base, names in layers.statements(file) for name in (*names, "")}
+    return frozenset(found for name in names for found in _files_of(name.rstrip(".")))
+
+
+@cache
+def _files_of(program: str) -> frozenset[Path]:
+    """Return the file of a script, or the files of a module and of the packages that it is in."""
+    if program.endswith(".py"):
+        return frozenset({ROOT / program})
+    parts = program.split(".")
+    paths = [ROOT.joinpath(*parts[:count]) for count in range(1, len(parts) + 1)]
+    files = (Path(f"{path}{end}") for path in paths for end in ENDS)
+    return frozenset(file for file in files if file.is_file())
 
 
 # State
 
 
-def files_of(sources: tuple[str, ...]) -> list[Path]:
-    return sorted({path for pattern in sources for path in ROOT.glob(pattern)})
-
-
-def _fingerprint(sources: tuple[str, ...]) -> str:
+def _fingerprint(soak: Campaign) -> str:
     digest = hashlib.sha256()
-    for path in files_of(sources):
+    for path in sorted(sources_of(soak)):
         digest.update(path.read_bytes())
     return digest.hexdigest()
 
@@ -221,7 +155,7 @@ def _state_path(name: str) -> Path:
 def run(name: str) -> Tally:
     """Run the remaining blocks of a campaign, as many at a time as there are processors."""
     soak = CAMPAIGNS[name]
-    fingerprint = _fingerprint(soak.sources)
+    fingerprint = _fingerprint(soak)
     done = _load(name, fingerprint)
     lock, failed = threading.Lock(), threading.Event()
 
@@ -229,7 +163,7 @@ def run(name: str) -> Tally:
         if failed.is_set():  # what runs beside a failure still ends, and counts; nothing new is begun
             return
         try:
-            tally = soak.run_block(block)
+            tally = campaign.run_block_apart(soak.module.__name__, block, soak.module.BLOCK_CASES)
         except BaseException:
             failed.set()
             raise
@@ -290,7 +224,9 @@ def main() -> None:
     campaign.heed_interrupts()
     names = [arguments.campaign] if arguments.campaign else list(CAMPAIGNS)
     if arguments.block is not None:
-        print(CAMPAIGNS[names[0]].replay(arguments.block, arguments.verbose))
+        module = CAMPAIGNS[names[0]].module
+        cases = module.BLOCK_CASES
+        print(campaign.run_block(module.__name__, arguments.block, cases, verbose=arguments.verbose))
         return
     for name in names:
         row = _row(name, run(name))

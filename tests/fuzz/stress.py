@@ -11,10 +11,8 @@ accepted, are not there. Committed transactions are whole, aborted ones invisibl
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import random
-import sys
 import threading
 import time
 from collections import Counter, defaultdict
@@ -28,7 +26,6 @@ import kbatch
 from kbatch.errors import KafkaError, KafkaTimeoutError, PartialSendError
 from kbatch.testing import Broker
 from tests.fuzz import campaign
-from tests.fuzz.campaign import Tally
 
 BLOCK_CASES = 1
 ROUND_SECONDS = 3.0
@@ -385,22 +382,14 @@ def _check_fates(broker: Broker, fates: dict[int, tuple[str, list[str]]]) -> Non
 KINDS = (run_threads, run_loop, run_transactions)
 
 
-def run_block(block: int, rounds: int = BLOCK_CASES, *, verbose: bool = False) -> Tally:
-    """Check a block of `rounds` producers, each for some seconds."""
-    rng = random.Random(f"stress {block}")
-    outcomes: Counter[str] = Counter()
-    started = time.monotonic()
+def play(run: campaign.Run) -> None:
+    """Check a block of producers, each for some seconds."""
+    rng = random.Random(f"stress {run.block}")
     logging.disable(logging.CRITICAL)
     try:
-        for number in range(rounds):
-            kind = KINDS[(block + number) % len(KINDS)]
-            if verbose:
-                print(number, kind.__name__, flush=True)
-            kind(rng, ROUND_SECONDS, outcomes)
+        for number in range(run.cases):
+            kind = KINDS[(run.block + number) % len(KINDS)]
+            run.say(number, kind.__name__)
+            kind(rng, ROUND_SECONDS, run.outcomes)
     finally:
         logging.disable(logging.NOTSET)
-    return Tally(dict(outcomes), time.monotonic() - started, campaign.peak_bytes())
-
-
-if __name__ == "__main__":
-    print(json.dumps(run_block(int(sys.argv[1]), int(sys.argv[2]))))

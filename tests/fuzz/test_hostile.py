@@ -13,7 +13,7 @@ from functools import partial
 import pytest
 
 import kbatch
-from tests.fuzz import campaign, mutator, streams
+from tests.fuzz import campaign, hostile_bytes, mutator, streams
 from tests.oracle import plain
 from tests.support.effort import MUTANTS
 
@@ -23,10 +23,10 @@ CODECS = plain.CODECS[1:]
 
 def test_no_mutant_is_anything_but_valid_or_corrupt() -> None:
     """KBATCH_FUZZ_MUTANTS says how many; blocks have processes of their own, which bound memory and time."""
-    block_mutants = min(MUTANTS, campaign.BLOCK_CASES)
+    block_mutants = min(MUTANTS, hostile_bytes.BLOCK_CASES)
     blocks = range(max(1, MUTANTS // block_mutants))
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        run = partial(campaign.run_block_apart, cases=block_mutants, module=campaign.__name__)
+        run = partial(campaign.run_block_apart, hostile_bytes.__name__, cases=block_mutants)
         tallies = list(pool.map(run, blocks))
     outcomes = campaign.total(tallies).outcomes
     assert sum(outcomes.values()) == len(blocks) * block_mutants
@@ -40,7 +40,7 @@ def test_mutants_depend_on_the_seed_alone() -> None:
     assert first != list(mutator.mutants(2, 50))
 
 
-def _oracle_reads(data: bytes) -> list[campaign.Fields] | None:
+def _oracle_reads(data: bytes) -> list[hostile_bytes.Fields] | None:
     try:
         batches = plain.decode(data, strict=False)
     except Exception:  # a codec package raises what it likes, where a mutant claims to be compressed
@@ -61,7 +61,7 @@ def _int64(value: int) -> int:
     return (value + 2**63) % 2**64 - 2**63
 
 
-def _kbatch_reads(data: bytes) -> list[campaign.Fields] | None:
+def _kbatch_reads(data: bytes) -> list[hostile_bytes.Fields] | None:
     try:
         return [
             (record.offset, record.timestamp_ms, record.key, record.value, record.headers)

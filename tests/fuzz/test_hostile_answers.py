@@ -13,7 +13,7 @@ from tests.support.effort import MUTANTS
 
 def test_no_answer_is_anything_but_read_or_refused() -> None:
     """KBATCH_FUZZ_MUTANTS says how many."""
-    outcomes = campaign.run_block_apart(0, MUTANTS, hostile_answers.__name__).outcomes
+    outcomes = campaign.run_block_apart(hostile_answers.__name__, 0, MUTANTS).outcomes
     assert sum(outcomes.values()) >= MUTANTS // hostile_answers.ROUND_CASES * hostile_answers.ROUND_CASES
     # it must reach all of them: what no reader looks at proves little
     for outcome in ("left to the codec", "corrupt", "records", "no records"):

@@ -8,7 +8,7 @@ from tests.support.effort import MUTANTS
 
 def test_hostile_answers_are_read_as_the_codec_does() -> None:
     """KBATCH_FUZZ_MUTANTS says how many."""
-    outcomes = campaign.run_block_apart(0, MUTANTS, hostile_produce_answers.__name__).outcomes
+    outcomes = campaign.run_block_apart(hostile_produce_answers.__name__, 0, MUTANTS).outcomes
     assert sum(outcomes.values()) >= MUTANTS // hostile_produce_answers.ROUND_CASES
     # it must reach all of them: what no reader looks at proves little
     for outcome in ("accepted", "left to the codec", "refused"):

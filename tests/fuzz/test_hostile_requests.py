@@ -24,7 +24,7 @@ NOW_MS = 1_700_000_000_000
 
 @pytest.mark.parametrize("block", BLOCKS, ids=["in memory", "with a directory"])
 def test_broker_answers_or_refuses_every_request_and_continues(block: int) -> None:
-    tally = campaign.run_block_apart(block, CASES, "tests.fuzz.hostile_requests")
+    tally = campaign.run_block_apart("tests.fuzz.hostile_requests", block, CASES)
     assert sum(tally.outcomes.values()) == CASES
     # valid and broken ones must both be there
     assert min(tally.outcomes["answered"], tally.outcomes["closed"]) > CASES // 10, tally.outcomes

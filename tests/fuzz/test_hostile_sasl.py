@@ -12,7 +12,7 @@ CASES = 5_000
 
 
 def test_a_login_succeeds_rightly_or_fails_clearly() -> None:
-    tally = campaign.run_block_apart(0, CASES, "tests.fuzz.hostile_sasl")
+    tally = campaign.run_block_apart("tests.fuzz.hostile_sasl", 0, CASES)
     assert sum(tally.outcomes.values()) == CASES
     # valid and broken messages must both be there
     assert min(tally.outcomes["accepted"], tally.outcomes["refused"]) > CASES // 50, tally.outcomes

@@ -16,7 +16,7 @@ CASES = 3_000
 
 @needs_openssl
 def test_hostile_tls_ends_with_a_clear_error() -> None:
-    tally = campaign.run_block_apart(0, CASES, "tests.fuzz.hostile_tls")
+    tally = campaign.run_block_apart("tests.fuzz.hostile_tls", 0, CASES)
     assert sum(tally.outcomes.values()) == CASES
     # errors of each phase, and connections that go well, must be there
     assert set(tally.outcomes) == {"answered", "refused", "broken", "closed"}

@@ -18,17 +18,13 @@ A block's number determines its actions; the system decides what a kill interrup
 
 from __future__ import annotations
 
-import json
 import random
-import sys
-import time
 from collections import Counter
 from contextlib import ExitStack, closing
 from typing import Any
 
 from tests import ROOT
 from tests.fuzz import campaign
-from tests.fuzz.campaign import Tally
 from tests.fuzz.exactly_once import TARGET, Task, Worker
 from tests.oracle import java_clients
 from tests.oracle.kafka import RealKafka
@@ -50,33 +46,27 @@ JAVA_OPTIONS = (
 PROGRAM = (str(ROOT / "tests" / "fuzz" / "aborting_worker.py"),)
 
 
-def run_block(block: int, rounds: int = BLOCK_CASES, *, verbose: bool = False) -> Tally:
-    """Check a block of `rounds` kills."""
-    rng = random.Random(f"transaction kills {block}")
-    outcomes: Counter[str] = Counter()
-    started = time.monotonic()
-    while (left := rounds - outcomes["broker killed"] - outcomes["client killed"]) > 0:
-        with RealKafka(**KAFKAS[block % len(KAFKAS)], java_options=JAVA_OPTIONS) as broker:
-            found: Counter[str] = Counter()
+def play(run: campaign.Run) -> None:
+    """Check a block of kills."""
+    rng = random.Random(f"transaction kills {run.block}")
+    while (left := run.cases - run.outcomes["broker killed"] - run.outcomes["client killed"]) > 0:
+        with RealKafka(**KAFKAS[run.block % len(KAFKAS)], java_options=JAVA_OPTIONS) as broker:
             try:
-                judge(broker, block, left, rng, found, verbose=verbose)
+                run.outcomes += judge(broker, run, left, rng)
             except AssertionError:
                 if not broker.has_printed(SKIPPING):
                     raise
-                found = Counter({"begun anew, for Kafka had skipped markers": 1})
-            outcomes += found
-    return Tally(dict(outcomes), time.monotonic() - started, campaign.peak_bytes())
+                run.outcomes["begun anew, for Kafka had skipped markers"] += 1
 
 
-def judge(
-    broker: RealKafka, block: int, rounds: int, rng: random.Random, outcomes: Counter[str], *, verbose: bool
-) -> None:
-    """Check everything; AssertionError on any fault."""
+def judge(broker: RealKafka, run: campaign.Run, rounds: int, rng: random.Random) -> Counter[str]:
+    """Return what happened; AssertionError on any fault."""
+    outcomes: Counter[str] = Counter()
     with ExitStack() as stack:
         servers = broker.bootstrap_servers
         task = stack.enter_context(closing(Task(servers, PARTITIONS)))
         workers = [
-            stack.enter_context(closing(Worker(servers, f"worker-{block}-{number}", PROGRAM)))
+            stack.enter_context(closing(Worker(servers, f"worker-{run.block}-{number}", PROGRAM)))
             for number in range(WORKERS)
         ]
         for worker in workers:
@@ -93,13 +83,13 @@ def judge(
                 worker.kill()
                 worker.start()
                 outcomes["client killed"] += 1
-            if verbose:
-                print(number, dict(outcomes), task.left_count, flush=True)
+            run.say(number, dict(outcomes), task.left_count)
         task.audit(*workers)
         for worker in workers:
             worker.stop()
         task.audit()
         check_nothing_is_open(servers)
+    return outcomes
 
 
 def check_nothing_is_open(servers: str) -> None:
@@ -114,7 +104,3 @@ def check_nothing_is_open(servers: str) -> None:
     producers = [each for partition in partitions for each in partition]
     hanging = [each for each in producers if each["transaction_start_offset"] >= 0]
     assert not hanging, hanging
-
-
-if __name__ == "__main__":
-    print(json.dumps(run_block(int(sys.argv[1]), int(sys.argv[2]))))

@@ -19,7 +19,7 @@ ROUNDS = 3
 
 
 def test_what_was_acknowledged_survives_kills() -> None:
-    tally = campaign.run_block_apart(0, ROUNDS, "tests.fuzz.broker_kills")
+    tally = campaign.run_block_apart("tests.fuzz.broker_kills", 0, ROUNDS)
     assert sum(tally.outcomes.values()) == ROUNDS
 
 

@@ -42,7 +42,7 @@ def test_worker_killed_at_random_writes_each_record_once() -> None:
 
 @pytest.mark.java
 def test_clients_and_a_real_broker_are_killed_in_turn(java_jars: None) -> None:
-    tally = campaign.run_block_apart(0, 2, "tests.fuzz.transaction_kills")
+    tally = campaign.run_block_apart("tests.fuzz.transaction_kills", 0, 2)
     assert tally.outcomes == {"client killed": 1, "broker killed": 1}
 
 
@@ -50,5 +50,5 @@ def test_clients_and_a_real_broker_are_killed_in_turn(java_jars: None) -> None:
 @pytest.mark.parametrize("protocol", ["consumer", "classic"])
 def test_members_of_a_group_come_and_go(protocol: str, java_jars: None) -> None:
     block = ["consumer", "classic"].index(protocol)
-    tally = campaign.run_block_apart(block, RECORDS_OF_A_GROUP, "tests.fuzz.group_churn")
+    tally = campaign.run_block_apart("tests.fuzz.group_churn", block, RECORDS_OF_A_GROUP)
     assert tally.outcomes["records"] == RECORDS_OF_A_GROUP
