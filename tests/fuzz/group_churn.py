@@ -38,6 +38,7 @@ from tests.fuzz.group_member import EAGER, FENCED, GROUP, SESSION_MS, SOURCE, TA
 from tests.fuzz.transaction_kills import JAVA_OPTIONS, SKIPPING
 from tests.integration.cutting_proxy import CuttingProxy
 from tests.oracle.kafka import RealKafka, create_topic
+from tests.support.patience import until
 
 BLOCK_CASES = 1_000_000
 MEMBERS = 20
@@ -227,16 +228,17 @@ def await_ended_transactions(servers: str) -> None:
     Kafka aborts it some time after TRANSACTION_MS, which can be later than the end of the group's lag.
     """
     partitions = [TopicPartition(TARGET, number) for number in range(PARTITIONS)]
-    deadline = time.monotonic() + SETTLE_SECONDS
     with ExitStack() as stack:
         every, committed = (
             stack.enter_context(kbatch.Consumer(bootstrap_servers=servers, isolation_level=level))
             for level in ("read_uncommitted", "read_committed")
         )
-        while (ends := every.end_offsets(partitions)) != (stable := committed.end_offsets(partitions)):
-            hidden = {each: end - stable[each] for each, end in ends.items() if end != stable[each]}
-            assert time.monotonic() < deadline, f"transactions are open in the target: {hidden}"
-            time.sleep(0.1)
+        until(
+            lambda: every.end_offsets(partitions) == committed.end_offsets(partitions),
+            lambda: f"transactions are open before {every.end_offsets(partitions)} in the target",
+            seconds=SETTLE_SECONDS,
+            pause_seconds=0.1,
+        )
 
 
 def described(servers: str) -> ConsumerGroupDescription:

@@ -11,7 +11,7 @@ import random
 import socket
 import struct
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from itertools import count
 from typing import Any
@@ -23,7 +23,7 @@ from tests.fuzz import request_mutator
 from tests.fuzz.broker_invariants import Round
 from tests.fuzz.request_judge import Expected, answer, expected, is_spared
 from tests.fuzz.requests import INT32_MAX, KINDS, Persona, Requests
-from tests.support.patience import HANG_SECONDS
+from tests.support.patience import HANG_SECONDS, until
 
 TIMEOUT_SECONDS = HANG_SECONDS
 MAX_REQUEST_BYTES = 100 << 20
@@ -195,16 +195,9 @@ def run(seed: object, cases: int) -> None:
                 raise AssertionError(f"block {seed}, socket case {number}: {error!r}") from error
         Round(connections.ask, "sane", int(time.time() * 1000)).run()
         open_connections.close()
-        _await(lambda: _open_files() <= listening_files)
-    _await(lambda: _open_files() <= files)
+        until(lambda: _open_files() <= listening_files, "the end of abandoned connections")
+    until(lambda: _open_files() <= files, "the end of all connections")
 
 
 def _open_files() -> int:
     return len(os.listdir("/dev/fd"))  # noqa: PTH208 # what is listed may be gone when it is looked at
-
-
-def _await(is_true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + TIMEOUT_SECONDS
-    while not is_true():
-        assert time.monotonic() < deadline, "abandoned connections stay open"
-        time.sleep(POLL_SECONDS)

@@ -34,6 +34,7 @@ import kbatch
 from kbatch.errors import KafkaError
 from kbatch.testing import Broker
 from tests.fuzz import campaign
+from tests.support.patience import until
 
 BLOCK_CASES = 60
 INTERRUPTS = 5
@@ -98,14 +99,12 @@ class Round:
 
 def check_memory(producer: Any) -> None:
     """Check that no accepted record remains; callbacks and the sender get some time for that."""
-    accumulator = producer.accumulator
-    memory = accumulator.memory
-    end = time.monotonic() + SECONDS
-    while accumulator.incomplete_batches() or memory.available != memory.total_memory:
-        states = Counter(batch.state for batch in accumulator.incomplete_batches())
-        assert time.monotonic() < end, (states, memory.available, memory.total_memory)
-        time.sleep(0.001)
-    assert (memory.queued, memory.callback_bytes) == (0, 0)
+    accumulator, memory = producer.accumulator, producer.accumulator.memory
+    until(
+        lambda: not accumulator.incomplete_batches() and memory.available == memory.total_memory,
+        lambda: (Counter(batch.state for batch in accumulator.incomplete_batches()), memory.available),
+        seconds=SECONDS,
+    )
 
 
 # Threads

@@ -30,7 +30,7 @@ from tests.integration.cutting_proxy import CuttingProxy
 from tests.integration.ledger import Ledger
 from tests.oracle.java_programs import JavaMissingError, jars
 from tests.oracle.kafka import RealKafka, create_topic, free_ports
-from tests.support.patience import HANG_SECONDS
+from tests.support.patience import HANG_SECONDS, until
 
 BLOCK_CASES = 10
 PARTITIONS = 3
@@ -91,10 +91,11 @@ def real() -> Iterator[FaultyBroker]:
 def await_progress(ledgers: list[Ledger]) -> None:
     """Wait until more records of each producer are acknowledged."""
     wanted = [len(ledger.acknowledged) + PROGRESS_RECORDS for ledger in ledgers]
-    deadline = time.monotonic() + TIMEOUT_SECONDS
-    while any(len(ledger.acknowledged) < count for ledger, count in zip(ledgers, wanted, strict=True)):
-        assert time.monotonic() < deadline, "nothing more is acknowledged"
-        time.sleep(0.01)
+    until(
+        lambda: all(len(ledger.acknowledged) >= count for ledger, count in zip(ledgers, wanted, strict=True)),
+        "more acknowledged records",
+        pause_seconds=0.01,
+    )
 
 
 # Blocks

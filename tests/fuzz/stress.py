@@ -26,6 +26,7 @@ import kbatch
 from kbatch.errors import KafkaError, KafkaTimeoutError, PartialSendError
 from kbatch.testing import Broker
 from tests.fuzz import campaign
+from tests.support.patience import until
 
 BLOCK_CASES = 1
 ROUND_SECONDS = 3.0
@@ -145,11 +146,13 @@ def fault(broker: Broker, rng: random.Random, calls: tuple[str, ...] = ()) -> No
 
 
 def check_memory(producer: Any) -> None:
-    memory = producer.accumulator.memory
-    end = time.monotonic() + SECONDS
-    while producer.accumulator.incomplete_batches() or memory.available != memory.total_memory:
-        assert time.monotonic() < end, (memory.available, memory.total_memory)
-        time.sleep(0.001)
+    """Check that no accepted record remains; callbacks and the sender get some time for that."""
+    accumulator, memory = producer.accumulator, producer.accumulator.memory
+    until(
+        lambda: not accumulator.incomplete_batches() and memory.available == memory.total_memory,
+        lambda: (Counter(batch.state for batch in accumulator.incomplete_batches()), memory.available),
+        seconds=SECONDS,
+    )
 
 
 # Threads

@@ -2,9 +2,8 @@
 
 import asyncio
 import itertools
-import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
@@ -17,7 +16,7 @@ from kafka.admin import NewTopic
 
 from tests.oracle import java_clients
 from tests.oracle.kafka import create_topic
-from tests.support.patience import HANG_SECONDS
+from tests.support.patience import HANG_SECONDS, until
 
 TIMEOUT_SECONDS = HANG_SECONDS
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -37,13 +36,6 @@ def new_topic(target: str, partitions: int = 1) -> str:
     name = f"clients-{next(_numbers)}"
     create_topic(target, name, partitions)
     return name
-
-
-def within_time(attempt: Callable[[], Any]) -> None:
-    """Call `attempt`, which waits a little, until it returns something true."""
-    deadline = time.monotonic() + TIMEOUT_SECONDS
-    while not attempt():
-        assert time.monotonic() < deadline, "not in time"
 
 
 # librdkafka
@@ -97,7 +89,7 @@ def values_of(target: str, topic: str, count: int, isolation_level: str = "read_
     group = f"reader-{next(_numbers)}"
     with librdkafka_consumer(target, group, isolation_level=isolation_level) as consumer:
         consumer.subscribe([topic])
-        within_time(lambda: poll([consumer], messages) >= count)
+        until(lambda: poll([consumer], messages) >= count)
     return [(message.value() or b"").decode() for message in messages]
 
 
@@ -133,7 +125,7 @@ def test_librdkafka_reads_keys_values_headers_and_timestamps(target: str, topic:
     messages: list[Message] = []
     with librdkafka_consumer(target, f"codec-{topic}") as consumer:
         consumer.assign([TopicPartition(topic, 0, 0)])
-        within_time(lambda: poll([consumer], messages) == 201)
+        until(lambda: poll([consumer], messages) == 201)
     assert [(m.key(), m.value(), m.timestamp()[1]) for m in messages[:-1]] == sent
     assert all(m.headers() == headers for m in messages[:-1])
     assert (messages[-1].key(), messages[-1].value(), messages[-1].headers()) == (b"tombstone", None, None)
@@ -195,7 +187,7 @@ def test_librdkafka_offsets_of_aborted_transaction_are_dropped(target: str, topi
     committed = []
     with librdkafka_consumer(target, group, enable_auto_commit=False) as consumer:
         consumer.subscribe([source])
-        within_time(lambda: poll([consumer], []) or consumer.assignment())
+        until(lambda: poll([consumer], []) or consumer.assignment())
         for position, end in ((4, producer.commit_transaction), (9, producer.abort_transaction)):
             producer.begin_transaction()
             producer.produce(topic, f"up to {position}")
@@ -235,13 +227,13 @@ def test_librdkafka_group_divides_partitions_and_rebalances(target: str, setting
                 poll([stays, leaves], messages)
                 return len(assigned(stays)) == len(assigned(leaves)) == 2
 
-            within_time(divided)
+            until(divided)
             assert assigned(stays) | assigned(leaves) == {0, 1, 2, 3}
             produce(target, topic, map(str, range(400)))
-            within_time(lambda: poll([stays, leaves], messages) == 400)
-        within_time(lambda: poll([stays], messages) and assigned(stays) == {0, 1, 2, 3})
+            until(lambda: poll([stays, leaves], messages) == 400)
+        until(lambda: poll([stays], messages) and assigned(stays) == {0, 1, 2, 3})
         produce(target, topic, map(str, range(400, 500)))
-        within_time(lambda: poll([stays], messages) == 500)
+        until(lambda: poll([stays], messages) == 500)
     assert sorted(int(message.value() or b"") for message in messages) == list(range(500))
 
 
@@ -267,10 +259,10 @@ def test_librdkafka_pattern_of_the_new_protocol_finds_new_topics(target: str, to
     produce(target, topic, ["first"])
     with librdkafka_consumer(target, f"pattern-{topic}", **NEW_PROTOCOL) as consumer:
         consumer.subscribe([pattern])
-        within_time(lambda: poll([consumer], messages) == 1)
+        until(lambda: poll([consumer], messages) == 1)
         create_topic(target, f"{topic}-later", 1)
         produce(target, f"{topic}-later", ["second"])
-        within_time(lambda: poll([consumer], messages) == 2)
+        until(lambda: poll([consumer], messages) == 2)
     assert [message.value() for message in messages] == [b"first", b"second"]
 
 
@@ -285,14 +277,12 @@ def test_librdkafka_static_member_of_the_new_protocol_comes_back(target: str) ->
         stays.subscribe([topic])
         with librdkafka_consumer(target, group, **NEW_PROTOCOL, group_instance_id="a") as leaves:
             leaves.subscribe([topic])
-            within_time(
-                lambda: not poll([stays, leaves], []) and len(owned(stays)) == len(owned(leaves)) == 2
-            )
+            until(lambda: not poll([stays, leaves], []) and len(owned(stays)) == len(owned(leaves)) == 2)
             had = owned(leaves)
         kept = owned(stays)
         with librdkafka_consumer(target, group, **NEW_PROTOCOL, group_instance_id="a") as back:
             back.subscribe([topic])
-            within_time(lambda: not poll([stays, back], []) and owned(back) == had)
+            until(lambda: not poll([stays, back], []) and owned(back) == had)
             assert owned(stays) == kept
 
 
@@ -409,11 +399,11 @@ def test_kafka_python_admin_creates_lists_grows_and_deletes(target: str) -> None
     name = f"clients-{next(_numbers)}"
     admin = kafka.KafkaAdminClient(bootstrap_servers=target)
     admin.create_topics([NewTopic(name, num_partitions=2, replication_factor=1)])
-    within_time(lambda: name in admin.list_topics())
+    until(lambda: name in admin.list_topics())
     admin.create_partitions({name: 3})
-    within_time(lambda: len(admin.describe_topics([name])[0]["partitions"]) == 3)
+    until(lambda: len(admin.describe_topics([name])[0]["partitions"]) == 3)
     admin.delete_topics([name])
-    within_time(lambda: name not in admin.list_topics())
+    until(lambda: name not in admin.list_topics())
     admin.close()
 
 
@@ -475,15 +465,15 @@ def test_java_and_librdkafka_share_a_group_of_the_new_protocol(target: str) -> N
         librdkafka_consumer(target, group, **NEW_PROTOCOL) as consumer,
     ):
         consumer.subscribe([topic])
-        within_time(lambda: not poll([consumer], messages) and len(consumer.assignment()) == 6)
+        until(lambda: not poll([consumer], messages) and len(consumer.assignment()) == 6)
         names: Any = {"group": group, "properties": JAVA_NEW_PROTOCOL, "idle_ms": 5_000}
         java = pool.submit(java_clients.consume, target, [topic], **names)
-        within_time(lambda: not poll([consumer], messages) and len(consumer.assignment()) == 3)
+        until(lambda: not poll([consumer], messages) and len(consumer.assignment()) == 3)
         producer = librdkafka_producer(target)
         for number in range(600):
             producer.produce(topic, str(number), partition=number % 6)
         assert producer.flush(TIMEOUT_SECONDS) == 0
-        within_time(lambda: poll([consumer], messages) >= 0 and java.done())
+        until(lambda: poll([consumer], messages) >= 0 and java.done())
         theirs = [record["value"] for record in java.result()]
         ours = [(message.value() or b"").decode() for message in messages]
     assert sorted(map(int, ours + theirs)) == list(range(600))
@@ -496,7 +486,7 @@ def test_java_admin_describes_groups_of_the_new_protocol(target: str, topic: str
     group = f"described-{topic}"
     with librdkafka_consumer(target, group, client_id="member", **NEW_PROTOCOL) as consumer:
         consumer.subscribe([topic])
-        within_time(lambda: poll([consumer], []) or consumer.assignment())
+        until(lambda: poll([consumer], []) or consumer.assignment())
         listed, groups = java_clients.admin(
             target, {"call": "listGroups"}, {"call": "describeConsumerGroups", "groups": [group]}
         )
@@ -527,7 +517,7 @@ def test_java_admin_describes_groups_producers_and_transactions(target: str, top
     producer.flush(TIMEOUT_SECONDS)
     with librdkafka_consumer(target, f"group-{topic}", client_id="member") as consumer:
         consumer.subscribe([topic])
-        within_time(lambda: poll([consumer], []) or consumer.assignment())
+        until(lambda: poll([consumer], []) or consumer.assignment())
         consumer.commit(offsets=[TopicPartition(topic, 0, 2)], asynchronous=False)
         answers = java_clients.admin(
             target,

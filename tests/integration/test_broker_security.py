@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,7 +18,7 @@ import kbatch
 from kbatch.testing import Broker, Listener
 from tests.integration.security.secrets_used import PASSWORDS, WRONG_PASSWORD
 from tests.oracle import java_clients
-from tests.support.patience import HANG_MS, HANG_SECONDS
+from tests.support.patience import HANG_MS, HANG_SECONDS, repeat_until
 
 TOPIC = "secure"
 USER = "odd"  # whose password has all that needs an escape
@@ -61,10 +60,7 @@ def librdkafka_delivery(settings: dict[str, Any], value: bytes) -> Any:
         {**settings, "log_level": 0, "error_cb": lambda error: outcomes.append((error, None))}
     )
     producer.produce(TOPIC, value, on_delivery=lambda error, message: outcomes.append((error, message)))
-    deadline = time.monotonic() + HANG_SECONDS
-    while not outcomes:
-        producer.poll(0.05)
-        assert time.monotonic() < deadline
+    repeat_until(lambda: producer.poll(0.05), lambda: outcomes)
     return outcomes[0]
 
 

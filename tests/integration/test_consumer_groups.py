@@ -20,8 +20,7 @@ from kbatch import OffsetAndMetadata, TopicPartition
 from kbatch.errors import CommitFailedError, FencedInstanceIdError, UnreleasedInstanceIdError
 from tests import ROOT
 from tests.integration.test_broker_clients import new_topic
-from tests.support.patience import HANG_MS
-from tests.support.producing import until
+from tests.support.patience import HANG_MS, until
 from tests.support.shells import new_consumer
 
 PARTITIONS, COUNT = 4, 400

@@ -21,7 +21,7 @@ from tests.integration.cutting_proxy import CuttingProxy
 from tests.integration.ledger import read_all
 from tests.integration.scenarios import Wire
 from tests.oracle.kafka import RealKafka
-from tests.support.patience import HANG_SECONDS
+from tests.support.patience import HANG_SECONDS, until
 from tests.support.shells import new_producer
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("shell")]
@@ -64,11 +64,12 @@ def real() -> Iterator[Forgetful]:
 def await_forgotten(bootstrap_servers: str, topic: str) -> None:
     request = messages.DescribeProducersRequest
     question = request(topics=[request.TopicRequest(name=topic, partition_indexes=[0])])
-    deadline = time.monotonic() + HANG_SECONDS
     with Wire(bootstrap_servers, "forgotten") as wire:
-        while wire.ask(question).topics[0].partitions[0].active_producers:
-            assert time.monotonic() < deadline, "the broker does not forget"
-            time.sleep(POLL_SECONDS)
+        until(
+            lambda: not wire.ask(question).topics[0].partitions[0].active_producers,
+            "that the broker forgets",
+            pause_seconds=POLL_SECONDS,
+        )
 
 
 @pytest.fixture(scope="module", params=["embedded", pytest.param("real", marks=[pytest.mark.java])])

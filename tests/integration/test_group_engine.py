@@ -25,7 +25,7 @@ from kbatch.metrics import CONSUMER_METRICS, COORDINATOR_METRICS, MetricsRegistr
 from kbatch.network import ThreadNetwork
 from kbatch.records import OffsetAndMetadata, TopicPartition
 from tests.oracle.kafka import create_topic
-from tests.support.producing import repeat_until, until
+from tests.support.patience import repeat_until, until
 
 
 class Live:

@@ -19,9 +19,9 @@ from tests.integration.test_broker_clients import (
     new_topic,
     poll,
     produce,
-    within_time,
 )
 from tests.oracle import java_clients
+from tests.support.patience import until
 
 pytestmark = pytest.mark.slow
 
@@ -184,10 +184,10 @@ def test_R68_members_of_three_clients_lose_and_double_nothing(
     for count, kind in enumerate(order, 1):
         mixed.add(kind)
         if count in (1, 2, 4) and (mixed.ours or mixed.theirs):
-            within_time(lambda count=count: mixed.is_divided(count))  # type: ignore[misc]
+            until(lambda count=count: mixed.is_divided(count))  # type: ignore[misc]
     fill(mixed, range(RECORDS, 2 * RECORDS))
     assert mixed.java is not None
-    within_time(lambda: mixed.live() or mixed.java.done())  # type: ignore[union-attr, func-returns-value]
+    until(lambda: mixed.live() or mixed.java.done())  # type: ignore[union-attr, func-returns-value]
     by_java = [str(row["value"]) for row in mixed.java.result()]
 
     def values() -> list[str]:
@@ -195,8 +195,8 @@ def test_R68_members_of_three_clients_lose_and_double_nothing(
         ours = [(value or b"").decode() for each in mixed.ours for _, _, value in each.got]
         return [*ours, *((message.value() or b"").decode() for message in mixed.messages), *by_java]
 
-    within_time(lambda: len(values()) >= 2 * RECORDS)
+    until(lambda: len(values()) >= 2 * RECORDS)
     fill(mixed, range(2 * RECORDS, 3 * RECORDS))  # without Java's
-    within_time(lambda: len(values()) >= 3 * RECORDS)
+    until(lambda: len(values()) >= 3 * RECORDS)
     assert Counter(values()) == Counter(map(str, range(3 * RECORDS)))
     assert by_java and mixed.messages and all(each.got for each in mixed.ours)

@@ -17,8 +17,7 @@ from kbatch.errors import OffsetOutOfRangeError
 from kbatch.testing import Broker
 from tests.fuzz import reader_faults
 from tests.oracle.kafka import create_topic
-from tests.support.patience import HANG_SECONDS
-from tests.support.producing import until
+from tests.support.patience import HANG_SECONDS, until
 from tests.support.reading_memory import POLL_BYTES, STREAM_BYTES, TABLE_SHARE, stream_read, table_read
 from tests.support.topics import CODECS, records, rows, send
 

@@ -10,7 +10,7 @@ import pytest
 from kbatch.errors import UnknownTopicOrPartitionError
 from kbatch.spark.kept_readers import KeptReaders
 from kbatch.testing import Broker
-from tests.support.producing import until
+from tests.support.patience import until
 
 LONG = 3600.0
 

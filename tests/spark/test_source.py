@@ -28,7 +28,7 @@ from kbatch.spark.source_options import read_source_options
 from kbatch.spark.source_stream import KbatchStreamReader
 from tests.oracle.kafka import create_topic
 from tests.spark.sinks import PARTITIONS, FaultySource, Sink, killed_transformation, new_sink, numbers, read
-from tests.support.producing import until
+from tests.support.patience import until
 from tests.support.shop import ORDER, SHOP
 
 pytestmark = pytest.mark.spark

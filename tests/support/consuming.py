@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from confluent_kafka import Consumer
 
-from tests.support.producing import until
+from tests.support.patience import until
 
 
 @contextmanager

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from functools import partial
@@ -15,7 +14,7 @@ import pytest
 
 from kbatch import Delivery, DeliveryError, KafkaTimeoutError, Producer, RecordMetadata
 from kbatch.testing import Broker
-from tests.support.patience import HANG_MS, HANG_SECONDS
+from tests.support.patience import HANG_MS, HANG_SECONDS, repeat_while
 from tests.support.shells import new_producer
 
 TOPIC = "events"
@@ -57,36 +56,10 @@ def committed(broker: Broker) -> list[bytes | None]:
     return sorted(values(broker))  # type: ignore[type-var]
 
 
-def until(condition: Callable[[], Any]) -> None:
-    """Wait until the condition is true."""
-    end = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < end, "not in time"
-        time.sleep(0.001)
-
-
-def repeat_until(step: Callable[[], object], condition: Callable[[], Any]) -> None:
-    """Repeat a step until the condition is true."""
-
-    def is_met() -> Any:
-        step()
-        return condition()
-
-    until(is_met)
-
-
 def know(producer: Producer, *topics: str) -> None:
     """Get the metadata of topics, however short max.block.ms is and busy the machine."""
     for topic in topics:
-        until(partial(_has_metadata, producer, topic))
-
-
-def _has_metadata(producer: Producer, topic: str) -> bool:
-    try:
-        producer.partitions_for(topic)
-    except KafkaTimeoutError:
-        return False
-    return True
+        repeat_while(KafkaTimeoutError, partial(producer.partitions_for, topic))
 
 
 def within(function: Callable[[], Any]) -> Future[Any]:

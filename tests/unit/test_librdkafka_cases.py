@@ -16,7 +16,8 @@ from kbatch.errors import InvalidRecordError, KafkaTimeoutError, OutOfOrderSeque
 from kbatch.protocol import codec, messages
 from kbatch.testing import Broker
 from kbatch.testing.broker.broker_state import Connection
-from tests.support.producing import SECONDS, TOPIC, producing, requests_seen, until, values
+from tests.support.patience import until
+from tests.support.producing import SECONDS, TOPIC, producing, requests_seen, values
 
 pytestmark = pytest.mark.usefixtures("shell")
 

@@ -14,8 +14,9 @@ from kbatch.metrics import METRICS, READING_METRICS, Kind
 from kbatch.prometheus import ConsumerCollector, ProducerCollector
 from kbatch.testing import Broker
 from tests.support import polling
+from tests.support.patience import until
 from tests.support.polling import consuming, polled
-from tests.support.producing import SECONDS, TOPIC, producing, until
+from tests.support.producing import SECONDS, TOPIC, producing
 
 pytestmark = pytest.mark.usefixtures("shell")
 

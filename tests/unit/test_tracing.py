@@ -18,8 +18,9 @@ from kbatch.errors import IllegalStateError
 from kbatch.testing import Broker
 from kbatch.tracing import MOST_LINKS, ConsumerTracingInterceptor, TracingInterceptor
 from tests.support import polling
+from tests.support.patience import until
 from tests.support.polling import FIRST, SECOND, consuming, polled
-from tests.support.producing import SECONDS, TOPIC, producing, until, within
+from tests.support.producing import SECONDS, TOPIC, producing, within
 
 pytestmark = pytest.mark.usefixtures("shell")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import re
-import time
 from collections.abc import Generator
 from typing import Any
 
@@ -13,7 +12,7 @@ import pytest
 from kbatch.errors import KafkaTimeoutError
 from tests.integration.security.cells import Cell
 from tests.integration.security.site import TOPIC, Site, resolved
-from tests.support.patience import HANG_SECONDS
+from tests.support.patience import until
 
 
 @pytest.fixture(autouse=True)
@@ -43,10 +42,10 @@ def raises_in_time(producer: Any, match: str) -> None:
     """Sends raise KafkaTimeoutError after max.block.ms, which soon names the cause: a busy machine may need
     more than one of them for the first attempt.
     """
-    deadline = time.monotonic() + HANG_SECONDS
-    while True:
+
+    def cause() -> str:
         with pytest.raises(KafkaTimeoutError) as raised:
             producer.send(TOPIC, b"never")
-        if re.search(match, str(raised.value)):
-            return
-        assert time.monotonic() < deadline, raised.value
+        return str(raised.value)
+
+    until(lambda: re.search(match, cause()), match)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ssl
-import time
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from functools import cached_property
@@ -31,7 +30,7 @@ from tests.oracle.authority import Authority
 from tests.oracle.kafka import RealKafka
 from tests.oracle.kdc import REALM, Kdc, KdcMissingError
 from tests.oracle.token_server import AUDIENCE, ISSUER, TokenServer
-from tests.support.patience import HANG_SECONDS
+from tests.support.patience import HANG_SECONDS, until
 from tests.support.secrets import register
 
 TOPIC = "secure"
@@ -137,16 +136,15 @@ class Site:
             info = ScramCredentialInfo(mechanism, iterations)
             user = UserScramCredentialUpsertion(name, info, password.encode())
             self._admin.alter_user_scram_credentials([user])[name].result()
-        deadline = time.monotonic() + HANG_SECONDS
-        while True:
-            described = self._admin.describe_user_scram_credentials([name])
-            assert isinstance(described, dict)  # a future alone where no users are named
-            found = described[name]
-            with contextlib.suppress(confluent_kafka.KafkaException):
-                if len(found.result().scram_credential_infos) == len(ITERATIONS):
-                    return
-            assert time.monotonic() < deadline, f"the broker does not know {name}"
-            time.sleep(POLL_SECONDS)
+        until(lambda: self._has_password(name), f"that the broker knows {name}", pause_seconds=POLL_SECONDS)
+
+    def _has_password(self, name: str) -> bool:
+        described = self._admin.describe_user_scram_credentials([name])
+        assert isinstance(described, dict)  # a future alone where no users are named
+        try:
+            return len(described[name].result().scram_credential_infos) == len(ITERATIONS)
+        except confluent_kafka.KafkaException:
+            return False
 
     @cached_property
     def _admin(self) -> AdminClient:

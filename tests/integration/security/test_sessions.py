@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, ParamSpec
 
 import pytest
@@ -16,7 +16,7 @@ from tests.integration.security.conftest import settings_of
 from tests.integration.security.secrets_used import MENDED_PASSWORD, WRONG_PASSWORD
 from tests.integration.security.site import GSSAPI, OAUTHBEARER, SCRAM_256, TOPIC, Site, jaas
 from tests.oracle.token_server import LIFETIME_SECONDS
-from tests.support.patience import HANG_MS, HANG_SECONDS
+from tests.support.patience import HANG_MS, HANG_SECONDS, repeat_until
 from tests.support.shells import new_producer
 
 pytestmark = [pytest.mark.slow, pytest.mark.java, pytest.mark.usefixtures("shell")]
@@ -90,18 +90,19 @@ def unless_disturbed(test: Callable[P, None]) -> Callable[P, None]:
 def test_every_mechanism_logs_in_again(site: Site) -> None:
     topic = new_topic(site)
     mechanisms = [str(name) for name in OF_MECHANISM if name != GSSAPI or site.kdc is not None]
-    deadline = time.monotonic() + HANG_SECONDS
     asked = len(site.tokens.calls)
     with ExitStack() as stack:
         producers = {
             name: stack.enter_context(new_producer(short_settings(site, name))) for name in mechanisms
         }
-        while waiting := [
-            name for name, each in producers.items() if total(each, "successful-reauthentication") < 2
-        ]:
-            assert time.monotonic() < deadline, waiting
-            for producer in producers.values():
-                producer.send(topic, b"within a session").result(HANG_SECONDS)
+        logins = {
+            name: partial(total, each, "successful-reauthentication") for name, each in producers.items()
+        }
+        repeat_until(
+            lambda: [each.send(topic, b"within").result(HANG_SECONDS) for each in producers.values()],
+            lambda: all(count() >= 2 for count in logins.values()),
+            lambda: {name: count() for name, count in logins.items()},
+        )
         for producer in producers.values():
             check_undisturbed(producer)
     # one login serves all connections, and sessions that are shorter than its token
@@ -113,14 +114,14 @@ def test_tokens_are_renewed_before_their_sessions_end(site: Site) -> None:
     """Brokers end a session with its token, whatever connections.max.reauth.ms is."""
     topic = new_topic(site)
     settings = short_settings(site, OAUTHBEARER) | {"bootstrap.servers": site.address("SASL_SSL")}
-    deadline = time.monotonic() + HANG_SECONDS
     asked = len(site.tokens.calls)
     site.tokens.lifetime_seconds = 5
     try:
         with new_producer(settings) as producer:
-            while total(producer, "successful-reauthentication") < 1:
-                assert time.monotonic() < deadline
-                producer.send(topic, b"by a short token").result(HANG_SECONDS)
+            repeat_until(
+                lambda: producer.send(topic, b"by a short token").result(HANG_SECONDS),
+                lambda: total(producer, "successful-reauthentication") >= 1,
+            )
             check_undisturbed(producer)
     finally:
         site.tokens.lifetime_seconds = LIFETIME_SECONDS

@@ -13,7 +13,7 @@ from tests.integration.security.cells import OIDC_LIBRDKAFKA
 from tests.integration.security.conftest import raises_in_time
 from tests.integration.security.site import OAUTHBEARER, TOPIC, Site, resolved
 from tests.oracle.kafka import free_ports
-from tests.support.patience import HANG_MS, HANG_SECONDS
+from tests.support.patience import HANG_MS, HANG_SECONDS, repeat_while
 from tests.support.shells import new_producer
 
 pytestmark = [pytest.mark.java, pytest.mark.usefixtures("shell")]
@@ -40,17 +40,6 @@ def oauth_settings(site: Site, **settings: Any) -> dict[str, Any]:
 
 def oidc_settings(site: Site, **settings: Any) -> dict[str, Any]:
     return oauth_settings(site) | resolved(OIDC_LIBRDKAFKA, site) | QUICKLY | settings
-
-
-def until(attempt: Callable[[], object]) -> None:
-    """Try again as long as the client is not authenticated."""
-    deadline = time.monotonic() + HANG_SECONDS
-    while True:
-        try:
-            attempt()
-            return
-        except AuthenticationError:
-            assert time.monotonic() < deadline
 
 
 def deliver(settings: dict[str, Any]) -> None:
@@ -136,7 +125,10 @@ def test_endpoint_that_refuses_is_named(site: Site, status: int) -> None:
         with pytest.raises(AuthenticationError, match=f"{status}"):
             producer.send(TOPIC, b"refused")
         site.tokens.faults.clear()
-        until(lambda: producer.send(TOPIC, b"a later login succeeds").result(HANG_SECONDS))
+        repeat_while(
+            AuthenticationError,
+            lambda: producer.send(TOPIC, b"a later login succeeds").result(HANG_SECONDS),
+        )
 
 
 def test_endpoint_out_of_reach_is_named_in_time(site: Site) -> None:
@@ -160,10 +152,4 @@ def test_endpoint_of_an_unknown_authority_gets_no_secret(site: Site) -> None:
 def test_new_signing_keys_are_taken(site: Site) -> None:
     """Test that a login succeeds once the broker has fetched the keys, which it does after a refusal."""
     site.tokens.rotate()
-    deadline = time.monotonic() + HANG_SECONDS
-    while True:
-        try:
-            deliver(oidc_settings(site))
-            return
-        except SaslAuthenticationError:
-            assert time.monotonic() < deadline
+    repeat_while(SaslAuthenticationError, lambda: deliver(oidc_settings(site)))

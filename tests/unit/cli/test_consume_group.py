@@ -13,7 +13,7 @@ import pytest
 
 from kbatch import Producer, TopicReader
 from kbatch.testing import Broker
-from tests.support.producing import until
+from tests.support.patience import until
 from tests.unit.cli.test_consume import consumed, run, start
 
 TOPIC, GROUP = "events", "audit"

@@ -20,7 +20,8 @@ from click.testing import CliRunner
 from kbatch.cli.commands import kbatch
 from kbatch.testing import Broker
 from tests import ROOT
-from tests.support.producing import SECONDS, TOPIC, until, values
+from tests.support.patience import until
+from tests.support.producing import SECONDS, TOPIC, values
 
 CSV = 'id,name,price,zip\n1,"a ""q""",1.10,00123\n2,,true,\n3,"x\ny",-2e5,""\n'
 CSV_VALUES = [

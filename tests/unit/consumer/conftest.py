@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.producing import until
+from tests.support.patience import until
 
 
 def own_threads() -> list[str]:

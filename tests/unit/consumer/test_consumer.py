@@ -26,8 +26,9 @@ from kbatch.errors import (
     UnknownTopicOrPartitionError,
 )
 from kbatch.testing import Broker
+from tests.support.patience import until
 from tests.support.polling import FIRST, PLACES, SECOND, THIRD, TOPIC, bend, consuming, fill, offsets, polled
-from tests.support.producing import SECONDS, until, within
+from tests.support.producing import SECONDS, within
 from tests.support.shells import new_consumer
 from tests.support.topics import FIRST_MS
 

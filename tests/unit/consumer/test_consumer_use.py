@@ -23,8 +23,9 @@ from kbatch.errors import (
 )
 from kbatch.interceptors import ConsumerInterceptor
 from kbatch.testing import Broker
+from tests.support.patience import until
 from tests.support.polling import FIRST, PLACES, TOPIC, consuming, fill, offsets, polled
-from tests.support.producing import SECONDS, until, within
+from tests.support.producing import SECONDS, within
 from tests.support.shells import Runner
 from tests.unit.consumer.conftest import own_threads
 

@@ -30,9 +30,9 @@ from kbatch.errors import (
 )
 from kbatch.interceptors import ConsumerInterceptor
 from kbatch.testing import AclBinding, Broker
-from tests.support.patience import HANG_MS
+from tests.support.patience import HANG_MS, repeat_until, until
 from tests.support.polling import FIRST, PLACES, SECOND, TOPIC, fill, offsets, polled
-from tests.support.producing import SECONDS, repeat_until, until, within
+from tests.support.producing import SECONDS, within
 from tests.support.shells import Runner, new_consumer
 
 PROTOCOLS = ("consumer", "classic")

@@ -20,7 +20,7 @@ from kbatch.protocol import messages
 from kbatch.records import GroupListing
 from kbatch.testing import Broker
 from tests.support.consuming import consumer_of
-from tests.support.producing import until
+from tests.support.patience import until
 
 TOPIC, GROUP = "orders", "billing"
 TOPICS = {TOPIC: 3, "returns": 1}

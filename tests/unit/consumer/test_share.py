@@ -32,7 +32,8 @@ from kbatch.errors import (
 from kbatch.records import TopicPartition
 from kbatch.testing import Broker
 from tests.support.interrupting import Interrupter
-from tests.support.producing import SECONDS, until, within
+from tests.support.patience import until
+from tests.support.producing import SECONDS, within
 from tests.support.sharing_groups import batch_of
 from tests.support.shells import Runner
 

@@ -28,8 +28,9 @@ from kbatch.errors import (
     UnknownTopicOrPartitionError,
 )
 from kbatch.testing import Broker
+from tests.support.patience import until
 from tests.support.polling import bend
-from tests.support.producing import SECONDS, until, within
+from tests.support.producing import SECONDS, within
 from tests.support.topics import FIRST_MS, Sent, whole
 from tests.unit.consumer.conftest import own_threads
 

@@ -9,7 +9,6 @@ import contextlib
 import os
 import ssl
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
@@ -21,7 +20,7 @@ from kbatch import TopicPartition, TopicReader
 from kbatch.errors import KafkaError, KafkaTimeoutError
 from kbatch.network import tls
 from kbatch.testing import Broker
-from tests.support.patience import HANG_SECONDS
+from tests.support.patience import HANG_SECONDS, until
 from tests.support.producing import within
 from tests.support.shells import new_consumer, new_producer, new_share_consumer
 
@@ -167,9 +166,7 @@ def settings_of(broker: Broker, blocking: File | Function) -> dict[str, Any]:
 
 
 def until_used(used: Any) -> None:
-    end = time.monotonic() + HANG_SECONDS
-    while not used.use():
-        assert time.monotonic() < end
+    until(used.use)
 
 
 @pytest.mark.parametrize("use", [Sending, Consuming])

@@ -15,8 +15,7 @@ import pytest
 
 from kbatch.network import workers
 from kbatch.network.decoding import MOST_DECODERS, PIECES_AHEAD, Decoding, decoder_count
-from tests.support.patience import HANG_SECONDS
-from tests.support.producing import until
+from tests.support.patience import HANG_SECONDS, until
 
 NAME = "kbatch-decoder-test"
 

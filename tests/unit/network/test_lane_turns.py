@@ -8,8 +8,8 @@ import pytest
 
 from kbatch.errors import InvalidRecordError
 from kbatch.testing import Broker
-from tests.support.patience import HANG_SECONDS
-from tests.support.producing import metric, until
+from tests.support.patience import HANG_SECONDS, until
+from tests.support.producing import metric
 from tests.support.shells import new_producer
 
 pytestmark = pytest.mark.usefixtures("shell")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from queue import SimpleQueue
 from typing import Any
 
@@ -12,6 +11,7 @@ import pytest
 from kbatch._native.send.sealing import BACKLOG, SMALL_BYTES
 from kbatch.network.sealing import Sealers
 from kbatch.network.workers import sealer_count
+from tests.support.patience import until
 from tests.support.producing import SECONDS
 
 
@@ -36,10 +36,7 @@ def started(name: str, compression: str, limit: int | None = None, *, count: int
     """Start sealers with `count` busy threads."""
     sealers = Sealers(name, compression, limit)
     sealers.start()
-    end = time.monotonic() + SECONDS
-    while sealers.queue.thread_count < count:
-        assert time.monotonic() < end
-        time.sleep(0.001)
+    until(lambda: sealers.queue.thread_count == count)
     return sealers
 
 

@@ -34,7 +34,7 @@ from kbatch.producer.event_loop import MOST_TURN_RECORDS, TURN_RECORDS
 from kbatch.records import ProducerRecord
 from kbatch.testing import Broker
 from tests.support.interrupting import Interrupter
-from tests.support.patience import HANG_SECONDS
+from tests.support.patience import HANG_SECONDS, until, until_async
 from tests.support.producing import (
     EITHER_VERSION,
     SECONDS,
@@ -65,13 +65,6 @@ async def producing(broker: Broker, **keys: Any) -> Any:
     finally:
         with suppress(kbatch.DeliveryError):
             await producer.close(timeout=0)
-
-
-async def until(condition: Callable[[], Any]) -> None:
-    end = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < end, "not in time"
-        await asyncio.sleep(0.001)
 
 
 async def fill(broker: Broker, producer: AsyncProducer) -> list[Delivery]:
@@ -407,7 +400,7 @@ def test_B05_tasks_get_memory_in_the_order_in_which_they_came(broker: Broker, ru
             large = b"0" + bytes(12_000)
             sizes = [large, *(b"%d" % number for number in range(1, 6))]
             waiting = [asyncio.create_task(producer.send(TOPIC, value)) for value in sizes]
-            await until(lambda: waiting_count(producer) == 6)
+            await until_async(lambda: waiting_count(producer) == 6)
             assert producer.try_send(TOPIC, b"") is None
             release(broker)
             for task in waiting:
@@ -439,7 +432,7 @@ def test_cancelled_task_leaves_the_queue_to_the_others(broker: Broker, run: Runn
             waiting = [
                 asyncio.create_task(producer.send(TOPIC, b"%d" % number + RECORD)) for number in range(5)
             ]
-            await until(lambda: waiting_count(producer) == 5)
+            await until_async(lambda: waiting_count(producer) == 5)
             for task in (waiting[0], waiting[3]):
                 task.cancel()
             release(broker)
@@ -514,7 +507,7 @@ def test_a_cancelled_close_goes_on_sending_and_is_called_again(broker: Broker, r
             await asyncio.wait_for(producer.close(), 0.05)
         with pytest.raises(ProducerClosedError):
             await producer.send(TOPIC, b"")
-        await until(lambda: not seen.empty())
+        await until_async(lambda: not seen.empty())
         release(broker)
         await producer.close()
         assert delivery.result().offset == 0
@@ -646,9 +639,7 @@ def test_a_task_gives_way_also_for_a_node_that_takes_nothing(broker: Broker, run
             await (await producer.send(TOPIC, b"", partition=0))
             producer.accumulator.alarm.busy_nodes = frozenset(producer._runtime.engine.snapshot.nodes)
             await producer.send(TOPIC, b"", partition=0)
-            until = time.monotonic() + SECONDS
-            while not producer.must_give_way:  # linger is over
-                assert time.monotonic() < until
+            until(lambda: producer.must_give_way)  # linger is over
 
     run(program())
 

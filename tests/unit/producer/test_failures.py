@@ -24,6 +24,7 @@ from kbatch.errors import (
 )
 from kbatch.producer.runtime import Runtime
 from kbatch.testing import Broker
+from tests.support.patience import until
 from tests.support.producing import (
     LINGERING,
     SECONDS,
@@ -32,7 +33,6 @@ from tests.support.producing import (
     metric,
     producing,
     requests_seen,
-    until,
     values,
 )
 from tests.support.shells import new_producer, the_loop

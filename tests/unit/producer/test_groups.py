@@ -14,16 +14,8 @@ from kbatch.errors import (
     ProducerClosedError,
 )
 from kbatch.testing import Broker
-from tests.support.patience import HANG_SECONDS
-from tests.support.producing import (
-    EITHER_VERSION,
-    TOPIC,
-    producing,
-    requests_seen,
-    transactional,
-    until,
-    within,
-)
+from tests.support.patience import HANG_SECONDS, until
+from tests.support.producing import EITHER_VERSION, TOPIC, producing, requests_seen, transactional, within
 
 pytestmark = EITHER_VERSION
 

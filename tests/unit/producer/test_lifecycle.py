@@ -29,6 +29,7 @@ from kbatch.errors import ConfigError, ProducerClosedError
 from kbatch.interceptors import Interceptor
 from kbatch.producer import base
 from kbatch.testing import Broker
+from tests.support.patience import until
 from tests.support.producing import (
     SECONDS,
     SECONDS_MS,
@@ -36,7 +37,6 @@ from tests.support.producing import (
     CallbackLog,
     producing,
     requests_seen,
-    until,
     values,
     within,
 )

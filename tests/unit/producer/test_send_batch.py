@@ -22,6 +22,7 @@ from kbatch.errors import ErrorCode, ProducerClosedError, PurgedError, RecordToo
 from kbatch.interceptors import Interceptor
 from kbatch.records import ProducerRecord
 from kbatch.testing import Broker
+from tests.support.patience import until
 from tests.support.producing import (
     SECONDS,
     SECONDS_MS,
@@ -30,7 +31,6 @@ from tests.support.producing import (
     know,
     metric,
     producing,
-    until,
     values,
     waits_for_memory,
     within,

@@ -35,6 +35,7 @@ from kbatch.interceptors import Interceptor
 from kbatch.producer.tables import TableDelivery, TableReport
 from kbatch.testing import Broker
 from tests.oracle import plain, tables
+from tests.support.patience import until
 from tests.support.producing import (
     LINGERING,
     ONCE,
@@ -45,7 +46,6 @@ from tests.support.producing import (
     know,
     metric,
     producing,
-    until,
     values,
     waits_for_memory,
     within,

@@ -14,6 +14,7 @@ from kbatch.errors import NotEnoughReplicasError, ProducerClosedError, RecordToo
 from kbatch.interceptors import Interceptor
 from kbatch.producer.tables import CALLBACK_ROWS
 from kbatch.testing import Broker
+from tests.support.patience import until
 from tests.support.producing import (
     LINGERING,
     ONCE,
@@ -23,7 +24,6 @@ from tests.support.producing import (
     CallbackArguments,
     know,
     producing,
-    until,
     waits_for_memory,
     within,
 )

@@ -17,7 +17,8 @@ from kbatch import AsyncProducer, BufferExhaustedError, DeliveryError
 from kbatch.column_serializers import Utf8
 from kbatch.errors import ProducerClosedError
 from kbatch.testing import Broker
-from tests.support.producing import SECONDS, SECONDS_MS, know, producing, until, waits_for_memory, within
+from tests.support.patience import until
+from tests.support.producing import SECONDS, SECONDS_MS, know, producing, waits_for_memory, within
 
 pytestmark = pytest.mark.usefixtures("shell")
 

@@ -23,6 +23,7 @@ from kbatch.interceptors import Interceptor
 from kbatch.producer.tables import TableReport
 from kbatch.testing import Broker
 from tests.oracle import plain
+from tests.support.patience import until
 from tests.support.producing import (
     SECONDS,
     SECONDS_MS,
@@ -30,7 +31,6 @@ from tests.support.producing import (
     metric,
     producing,
     requests_seen,
-    until,
     values,
     within,
 )

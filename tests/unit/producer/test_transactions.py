@@ -27,7 +27,7 @@ from kbatch.interceptors import Interceptor
 from kbatch.protocol import messages
 from kbatch.records import ConsumerGroupMetadata
 from kbatch.testing import Broker
-from tests.support.patience import HANG_SECONDS
+from tests.support.patience import HANG_SECONDS, until
 from tests.support.producing import (
     EITHER_VERSION,
     SECONDS,
@@ -38,7 +38,6 @@ from tests.support.producing import (
     requests_seen,
     sent,
     transactional,
-    until,
     values,
     within,
 )

@@ -22,6 +22,7 @@ from kbatch import (
 )
 from kbatch.errors import ProducerClosedError
 from kbatch.testing import Broker
+from tests.support.patience import until
 from tests.support.producing import (
     SECONDS,
     SECONDS_MS,
@@ -31,7 +32,6 @@ from tests.support.producing import (
     metric,
     producing,
     requests_seen,
-    until,
     values,
     waits_for_memory,
     within,

@@ -26,7 +26,7 @@ from kbatch.testing.broker.server import MAX_REQUEST_BYTES, QUEUED_BYTES, QUEUED
 from tests import ROOT
 from tests.support.broker_core import TOPIC, VirtualBroker, fetched
 from tests.support.broker_wire import TIMEOUT_SECONDS, Wire, fetch_request, produce
-from tests.support.patience import HANG_MS
+from tests.support.patience import HANG_MS, repeat_until, until
 
 DOCS = ROOT / "docs" / "broker.md"
 
@@ -329,9 +329,7 @@ def test_readers_that_do_not_read_take_no_memory(is_secure: bool) -> None:
             for each in slow:
                 request = fetch_request(max_bytes=1 << 26)
                 each.socket.sendall(each.frame(request, 12) + each.frame(request, 12))
-            deadline = time.monotonic() + TIMEOUT_SECONDS
-            while len(broker.requests("Fetch")) < readers:
-                assert time.monotonic() < deadline
+            until(lambda: len(broker.requests("Fetch")) == readers)
             _, peak = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
@@ -371,9 +369,7 @@ def test_waiting_requests_are_bounded_in_bytes(broker: Broker) -> None:
 def test_response_after_the_client_has_left(broker: Broker, wire: Wire) -> None:
     with Wire(broker.bootstrap_servers) as gone:
         gone.socket.sendall(gone.frame(fetch_request(max_wait_ms=10_000), 12))
-        deadline = time.monotonic() + TIMEOUT_SECONDS
-        while not broker.requests("Fetch"):
-            assert time.monotonic() < deadline
+        until(lambda: broker.requests("Fetch"))
     assert produce(wire, b"x").base_offset == 0
     assert fetched(wire.ask(fetch_request(), 12)).high_watermark == 1
 
@@ -603,10 +599,7 @@ def delivery(address: str, **settings: str) -> KafkaError | None:
     config = {"bootstrap.servers": address, "error_cb": errors.append, "log_level": 0}
     producer = Producer(config | login)
     producer.produce(TOPIC, b"x", on_delivery=lambda error, _: errors.append(error))
-    deadline = time.monotonic() + TIMEOUT_SECONDS
-    while not errors:
-        producer.poll(0.05)
-        assert time.monotonic() < deadline
+    repeat_until(lambda: producer.poll(0.05), lambda: errors)
     return errors[0]
 
 
