@@ -45,9 +45,9 @@ def pytest_configure(config: pytest.Config) -> None:
         drive_all_by_hand()
     config.pluginmanager.register(secrets)
     if config.pluginmanager.has_plugin("xdist"):
-        from tests.support import sharing
+        from tests.support import distribution
 
-        config.pluginmanager.register(sharing)
+        config.pluginmanager.register(distribution)
 
 
 @pytest.fixture

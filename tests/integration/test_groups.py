@@ -16,8 +16,8 @@ from kbatch.errors import GroupIdNotFoundError, GroupSubscribedToTopicError, Unk
 from kbatch.records import GroupListing, ShareGroupOffset
 from tests.oracle.kafka import create_topic
 from tests.support.consuming import consumer_of
+from tests.support.kafka_share_groups import new_group, new_topic, polled
 from tests.support.patience import until
-from tests.support.share_groups import new_group, new_topic, polled
 
 if TYPE_CHECKING:
     from tests.oracle.kafka import RealKafka

@@ -30,8 +30,8 @@ from kbatch.prometheus import ConsumerCollector
 from kbatch.tracing import ConsumerTracingInterceptor, TracingInterceptor
 from tests import ROOT
 from tests.oracle import java_clients
+from tests.support.kafka_share_groups import LOCK_MS, new_group, new_topic, offsets, polled, send
 from tests.support.patience import HANG_SECONDS, until
-from tests.support.share_groups import LOCK_MS, new_group, new_topic, offsets, polled, send
 from tests.support.shells import new_share_consumer
 
 if TYPE_CHECKING:

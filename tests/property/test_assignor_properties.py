@@ -20,7 +20,7 @@ from kbatch.core.consumer.consumer_protocol import (
 from kbatch.records import TopicPartition
 from tests.conftest import require_jars
 from tests.oracle.java_assignors import JavaAssignors
-from tests.support.groups import DrawnGroup, as_received, draw_group
+from tests.support.drawn_groups import DrawnGroup, as_received, draw_group
 
 GROUPS = 400
 NAMES = sorted(ASSIGNORS)

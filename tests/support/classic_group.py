@@ -5,22 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from kbatch.records import TopicPartition
-from tests.support.broker_core import START_MS, TOPIC
-from tests.support.group import GROUP, GroupReading
-from tests.support.reading import MANY_STEPS, MS
+from tests.support.broker_core import TOPIC
+from tests.support.group_reading import GROUP, GroupReading, Members
 
 PARTITIONS = 6
 
 
 class ClassicMember(GroupReading):
-    """A member, which may live in the cluster of another one."""
+    """A member of a classic group."""
 
-    def __init__(self, first: ClassicMember | None = None, **settings: Any) -> None:
-        settings.setdefault("group_protocol", "classic")
-        super().__init__(has_script=False, **settings)
-        if first is not None:
-            self.broker, self.cluster, self.faults = first.broker, first.cluster, first.faults
-            self.now_ns = first.now_ns
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**{"group_protocol": "classic", **settings, "has_script": False})
 
     @property
     def owned(self) -> set[int]:
@@ -36,7 +31,7 @@ class ClassicMember(GroupReading):
         return [partitions for each, partitions in self.callbacks if each == kind]
 
 
-class ClassicGroup:
+class ClassicGroup(Members):
     """A group in one cluster.
 
     Parameters
@@ -47,25 +42,22 @@ class ClassicGroup:
         Of all members.
     """
 
+    kind = ClassicMember
+
     def __init__(self, count: int = 1, *, partitions: int = PARTITIONS, **settings: Any) -> None:
+        super().__init__(partitions)
         self.settings = settings
-        self.members: list[ClassicMember] = [ClassicMember(partitions=partitions, **settings)]
-        for _ in range(count - 1):
+        for _ in range(count):
             self.add()
 
     @property
     def first(self) -> ClassicMember:
-        return self.members[0]
+        member: ClassicMember = self.members[0]
+        return member
 
-    @property
-    def now_ns(self) -> int:
-        return self.first.now_ns
-
-    def add(self, **settings: Any) -> ClassicMember:
+    def add(self, *, subscribes: bool = False, **settings: Any) -> ClassicMember:
         """Add a member, which does not subscribe yet."""
-        member = ClassicMember(self.first, seed=len(self.members) + 1, **{**self.settings, **settings})
-        member.now_ns = self.now_ns
-        self.members.append(member)
+        member: ClassicMember = super().add(subscribes=subscribes, **(self.settings | settings))
         return member
 
     def join(self, *topics: str, pattern: str | None = None) -> None:
@@ -74,49 +66,10 @@ class ClassicGroup:
             member.subscribe(*topics, pattern=pattern)
         self.live(12_000)
 
-    # All at work
-
-    def run(self) -> None:
-        """Let all work until only time helps."""
-        for _ in range(MANY_STEPS):
-            for member in self.members:
-                member.run()
-            if not any(member._due for member in self.members):
-                return
-        raise AssertionError("there is no end of work although no time passes")
-
-    def advance(self, duration_ms: int) -> None:
-        """Let time pass, deadline by deadline, without polls."""
-        end_ns = self.now_ns + duration_ms * MS
-        broker = self.first.broker
-        self.run()
-        for _ in range(MANY_STEPS):
-            due_ns = min(member.engine.deadline_ns(self.now_ns) for member in self.members)
-            broker_ms = broker.core.next_deadline_ms()
-            if broker_ms is not None:
-                due_ns = min(due_ns, (broker_ms - START_MS) * MS)
-            is_over = due_ns > end_ns
-            self._set_time(end_ns if is_over else max(self.now_ns, due_ns))
-            broker.core.handle_timeout(broker.now_ms)
-            self.run()
-            if is_over:
-                return
-        raise AssertionError("a deadline that is not met: the loop would spin")
-
-    def _set_time(self, now_ns: int) -> None:
-        self.first.broker.now_ms = START_MS + now_ns // MS
-        for member in self.members:
-            member.now_ns = now_ns
-
-    def live(self, duration_ms: int, *members: ClassicMember, every_ms: int = 200) -> None:
-        """Let time pass, in which these members poll, or all."""
+    def live(self, duration_ms: int, *members: GroupReading, every_ms: int = 200) -> None:
         for _ in range(max(duration_ms // every_ms, 1)):
-            self.advance(every_ms)
-            for member in members or self.members:
-                member.poll()
+            super().live(every_ms, *members, every_ms=every_ms)
             self.check_owners()
-
-    # What holds
 
     def check_owners(self) -> None:
         """Each partition has at most one owner among members of the group.
@@ -132,7 +85,8 @@ class ClassicGroup:
             owned = [each for member in members for each in member.engine.owned]
         assert len(owned) == len(set(owned)), [sorted(member.engine.owned) for member in self.members]
 
-    def owned(self) -> list[set[int]]:
+    def numbers(self) -> list[set[int]]:
+        """Return the numbers of the partitions that each member owns."""
         return [member.owned for member in self.members]
 
     def forget_callbacks(self) -> None:
@@ -141,4 +95,4 @@ class ClassicGroup:
 
     def describe(self) -> Any:
         """Return the coordinator's view of the group."""
-        return self.first.broker.state.coordinators.groups.describe(GROUP)
+        return self.broker.state.coordinators.groups.describe(GROUP)

@@ -19,7 +19,7 @@ from kbatch.core.consumer.share_session import Acknowledge
 from kbatch.errors import ErrorCode, KafkaError
 from kbatch.records import AcknowledgeType, TopicPartition
 from tests.support.reading import FIRST, MS
-from tests.support.sharing_groups import LOCK_MS, ShareReading, acquired_of, batch_of
+from tests.support.share_reading import LOCK_MS, ShareReading, acquired_of, batch_of
 
 ACCEPT, RELEASE, REJECT, RENEW = AcknowledgeType
 KINDS = (*[ACCEPT] * 8, RELEASE, REJECT, RENEW)

@@ -34,7 +34,7 @@ from kbatch.testing import Broker
 from tests.support.interrupting import Interrupter
 from tests.support.patience import until
 from tests.support.producing import SECONDS, within
-from tests.support.sharing_groups import batch_of
+from tests.support.share_reading import batch_of
 from tests.support.shells import Runner
 
 PLACE = AcquiredAt(0, bytes(16), TopicPartition("t", 0))

@@ -89,7 +89,7 @@ def test_R62_member_joins_by_each_version(version: int) -> None:
     versions = {kind.api_key: (0, min(version, kind.versions[-1])) for kind in APIS}
     group = ClassicGroup(2, versions=versions)
     group.join()
-    assert sorted(map(sorted, group.owned())) == [[0, 1, 2], [3, 4, 5]]
+    assert sorted(map(sorted, group.numbers())) == [[0, 1, 2], [3, 4, 5]]
     assert not leave(group, group.first).error
     group.live(4000)
     assert group.members[1].owned == set(range(PARTITIONS))
@@ -112,7 +112,7 @@ def test_members_choose_what_all_of_them_have() -> None:
     group.add(partition_assignment_strategy="range,roundrobin")
     group.join()
     assert group.describe().protocol == "roundrobin"
-    assert group.owned() in ([{0, 2, 4}, {1, 3, 5}], [{1, 3, 5}, {0, 2, 4}])
+    assert group.numbers() in ([{0, 2, 4}, {1, 3, 5}], [{1, 3, 5}, {0, 2, 4}])
 
 
 def test_R63_R64_group_goes_over_to_cooperative_members() -> None:
@@ -124,8 +124,8 @@ def test_R63_R64_group_goes_over_to_cooperative_members() -> None:
         leave(group, group.members.pop(0))
         group.add(partition_assignment_strategy=strategy).subscribe()
         group.live(12_000)
-        assert sorted(map(len, group.owned())) == [3, 3]
-        assert set().union(*group.owned()) == set(range(PARTITIONS))
+        assert sorted(map(len, group.numbers())) == [3, 3]
+        assert set().union(*group.numbers()) == set(range(PARTITIONS))
         protocols.append(group.describe().protocol)
     assert protocols == ["range", *["cooperative-sticky"] * 3]
     group.forget_callbacks()
@@ -137,15 +137,15 @@ def test_R63_R64_group_goes_over_to_cooperative_members() -> None:
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_R62_members_share_partitions_as_they_come_and_go(strategy: str) -> None:
     group = group_of(1, strategy)
-    assert group.owned() == [set(range(PARTITIONS))]
+    assert group.numbers() == [set(range(PARTITIONS))]
     for _ in range(2):
         group.add().subscribe()
     group.live(12_000)
-    assert sorted(map(len, group.owned())) == [2, 2, 2]
+    assert sorted(map(len, group.numbers())) == [2, 2, 2]
     leave(group, group.members.pop(0))
     group.live(8000)
-    assert sorted(map(len, group.owned())) == [3, 3]
-    assert set().union(*group.owned()) == set(range(PARTITIONS))
+    assert sorted(map(len, group.numbers())) == [3, 3]
+    assert set().union(*group.numbers()) == set(range(PARTITIONS))
 
 
 def test_member_joins_with_nothing_in_common_and_fails() -> None:
@@ -156,7 +156,7 @@ def test_member_joins_with_nothing_in_common_and_fails() -> None:
     error = other.engine.membership_error
     assert isinstance(error, errors.InconsistentGroupProtocolError)
     assert "partition.assignment.strategy=('sticky',)" in str(error)
-    assert group.owned()[0] == set(range(PARTITIONS))
+    assert group.numbers()[0] == set(range(PARTITIONS))
 
 
 def test_session_that_brokers_refuse_is_named() -> None:
@@ -195,7 +195,7 @@ def test_R63_cooperative_member_gives_up_what_moves_only() -> None:
     group.live(12_000)
     assert group.first.callbacks == [("revoke", partitions(*second.owned))]
     assert second.callbacks[-1] == ("assign", partitions(*second.owned))
-    assert [len(each) for each in group.owned()] == [3, 3]
+    assert [len(each) for each in group.numbers()] == [3, 3]
     group.forget_callbacks()
     generation = second.generation
     group.live(30_000)
@@ -234,7 +234,7 @@ def test_R63_zombie_gets_nothing_of_what_it_claims() -> None:
     assert [len(each) for each in zombie.seen("lost")] == [3]
     assert zombie.owned == set()
     group.live(12_000)
-    assert [len(each) for each in group.owned()] == [3, 3]
+    assert [len(each) for each in group.numbers()] == [3, 3]
 
 
 def test_R67_member_reads_on_until_it_polls_in_a_rebalance() -> None:
@@ -299,7 +299,7 @@ def test_R65_next_member_leads_after_the_leader_has_died() -> None:
     group.live(HEARTBEAT_MS + 1000)
     assert leader not in group.members
     group.live(SESSION_MS + 12_000)
-    assert [len(each) for each in group.owned()] == [3, 3]
+    assert [len(each) for each in group.numbers()] == [3, 3]
 
 
 def test_leader_waits_for_metadata_of_topics_of_others() -> None:
@@ -327,8 +327,8 @@ def test_leader_notices_new_partitions() -> None:
     group = group_of(2, metadata_max_age_ms=5_000)
     group.first.cluster.create_partitions(TOPIC, 8)
     group.live(20_000)
-    assert [len(each) for each in group.owned()] == [4, 4]
-    assert set().union(*group.owned()) == set(range(8))
+    assert [len(each) for each in group.numbers()] == [4, 4]
+    assert set().union(*group.numbers()) == set(range(8))
 
 
 def damage_join(group: ClassicGroup) -> Callable[[Any], None]:
@@ -475,9 +475,9 @@ def test_R66_static_leader_that_died_while_it_gave_up_leaves_no_gap() -> None:
     group.live(1_000)
     generation = new.generation
     assert new.requests("SyncGroup")[-1].assignments == []
-    assert sum(map(len, group.owned())) < PARTITIONS
+    assert sum(map(len, group.numbers())) < PARTITIONS
     group.live(15_000)
-    assert [len(owned) for owned in group.owned()] == [3, 3]
+    assert [len(owned) for owned in group.numbers()] == [3, 3]
     assert new.generation > generation
 
 
@@ -491,7 +491,7 @@ def test_R66_static_member_still_gives_up_what_it_lost_before() -> None:
     group.live(6_000, second)
     group.live(15_000)
     assert group.first.seen("lost") == [partitions(*range(PARTITIONS))]
-    assert [len(owned) for owned in group.owned()] == [3, 3]
+    assert [len(owned) for owned in group.numbers()] == [3, 3]
 
 
 def test_R66_second_consumer_with_the_name_fences_the_first() -> None:
@@ -585,7 +585,7 @@ def test_lost_answers_cost_no_partition(api: str, when: str) -> None:
     group.first.faults.drop_connection(api, when, 2)
     group.join()
     group.live(SESSION_MS)  # the coordinator waits for members whose ids were lost
-    assert [len(each) for each in group.owned()] == [3, 3]
+    assert [len(each) for each in group.numbers()] == [3, 3]
     assert all(member.seen("lost") == [] for member in group.members)
 
 
@@ -832,7 +832,7 @@ def test_R69_member_that_does_not_poll_leaves_and_joins_again(instance_id: str |
     late.poll()
     assert len(late.seen("lost")) == 1
     group.live(SESSION_MS + 12_000)
-    assert [len(each) for each in group.owned()] == [2, 2, 2]
+    assert [len(each) for each in group.numbers()] == [2, 2, 2]
 
 
 # Anything

@@ -17,7 +17,7 @@ from kbatch.errors import ErrorCode
 from kbatch.protocol import messages
 from kbatch.records import OffsetAndMetadata, TopicPartition
 from tests.support.broker_core import TOPIC
-from tests.support.group import GROUP, INTERVAL_MS, GroupReading
+from tests.support.group_reading import GROUP, INTERVAL_MS, GroupReading
 
 A, B, C = (TopicPartition(TOPIC, number) for number in range(3))
 

@@ -16,7 +16,7 @@ from kbatch.metrics import COORDINATOR, MetricName
 from kbatch.protocol import messages
 from kbatch.records import TopicPartition
 from tests.support.broker_core import TOPIC
-from tests.support.group import GROUP, INTERVAL_MS, GroupReading
+from tests.support.group_reading import GROUP, INTERVAL_MS, GroupReading
 from tests.support.reading import MS
 
 A, B, C = (TopicPartition(TOPIC, number) for number in range(3))

@@ -21,9 +21,9 @@ from kbatch.protocol import messages
 from kbatch.records import TopicPartition
 from tests.support.broker_core import TOPIC
 from tests.support.classic_group import ClassicMember
-from tests.support.group import GroupReading
+from tests.support.group_reading import GroupReading
 from tests.support.reading import FIRST, Reading
-from tests.support.sharing_groups import ShareReading
+from tests.support.share_reading import ShareReading
 
 SECONDS = 5
 # Requests of one partition, group and node in that time, with those that follow at once in the beginning.

@@ -14,7 +14,7 @@ from kbatch.errors import ErrorCode
 from kbatch.protocol import messages
 from kbatch.records import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from tests.support.broker_core import TOPIC
-from tests.support.group import GROUP, GroupReading
+from tests.support.group_reading import GROUP, GroupReading
 
 A, B, C = (TopicPartition(TOPIC, number) for number in range(3))
 

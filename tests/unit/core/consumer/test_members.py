@@ -13,7 +13,7 @@ from kbatch.core.consumer.consumer_membership import ConsumerMembership
 from kbatch.core.consumer.subscription import Subscription
 from kbatch.records import OffsetAndMetadata, TopicPartition
 from tests.support.broker_core import TOPIC
-from tests.support.group import GroupReading, Members
+from tests.support.group_reading import GroupReading, Members
 
 A, B, C, D = (TopicPartition(TOPIC, number) for number in range(4))
 
@@ -31,7 +31,7 @@ def test_R52_members_share_the_partitions_evenly() -> None:
     assert sorted(len(owned) for owned in group.owned()) == [1, 1, 2]
     for member in (second, third):
         assert member.leave().is_done
-        group.living.remove(member)
+        group.members.remove(member)
     group.live(8000)
     assert first.engine.owned == group.partitions
 
@@ -41,14 +41,14 @@ def test_R57_member_that_waits_for_partitions_gets_them_soon() -> None:
     first = group.add()
     group.live(20_000)
     second = group.add()
-    began_ms = group.now_ms
+    began_ms = group.broker.now_ms
     while not second.engine.owned:
         group.live(100)
-        assert group.now_ms < began_ms + 20_000
+        assert group.broker.now_ms < began_ms + 20_000
     settled = [kind for kind, _ in first.callbacks]
     assert settled == ["assign", "revoke"]
     # the first one learns of it in a heartbeat of its usual interval, the second within a fifth of it
-    assert group.now_ms - began_ms <= 5000 + 1000 + 300
+    assert group.broker.now_ms - began_ms <= 5000 + 1000 + 300
 
 
 def test_R54_member_that_dies_is_replaced_after_its_session() -> None:
@@ -67,11 +67,11 @@ def test_R54_member_that_was_away_learns_that_it_is_fenced() -> None:
     group = Members(2)
     first, second = group.add(), group.add()
     group.live(10_000)
-    group.living.remove(first)  # it stops for a minute, as a paused process does
+    group.members.remove(first)  # it stops for a minute, as a paused process does
     group.live(60_000, every_ms=1000)
     assert second.engine.owned == {A, B}
     first.callbacks.clear()
-    group.living.append(first)
+    group.members.append(first)
     first.now_ns = second.now_ns
     group.live(12_000)
     assert first.callbacks[0][0] == "lost"
@@ -86,7 +86,7 @@ def test_R66_static_member_comes_back_to_its_partitions() -> None:
     before, other = first.engine.owned, second.engine.owned
     second.callbacks.clear()
     assert first.leave().is_done
-    group.living.remove(first)
+    group.members.remove(first)
     group.live(10_000)
     again = group.add(group_instance_id="one")
     group.live(10_000)
@@ -137,7 +137,7 @@ def test_R76_commits_of_members_are_kept_for_the_next_owner() -> None:
     group.live(1000)
     assert first.commit({A: OffsetAndMetadata(2, "note", 0)}).error is None
     assert first.leave().is_done
-    group.living.remove(first)
+    group.members.remove(first)
     second = group.add()
     group.live(2000)
     assert second.offsets(A) == [2]
@@ -210,8 +210,10 @@ def test_R53_no_partition_ever_has_two_owners(script: list[tuple[str, Any]]) -> 
         group.live(7000)
     taken: dict[GroupReading, Any] = {}
     for action, value in script:
-        member = group.living[value % len(group.living)] if isinstance(value, int) and group.living else None
-        if action == "add" and len(group.living) < 4:
+        member = (
+            group.members[value % len(group.members)] if isinstance(value, int) and group.members else None
+        )
+        if action == "add" and len(group.members) < 4:
             group.add()
         elif action == "advance":
             group.advance(value)
@@ -248,6 +250,6 @@ def test_R53_no_partition_ever_has_two_owners(script: list[tuple[str, Any]]) -> 
     for _ in range(20):
         group.live(5000, every_ms=2500)
         group.check_owners()
-    if group.living:
+    if group.members:
         assert set().union(*group.owned()) == group.partitions
         assert max(map(len, group.owned())) - min(map(len, group.owned())) <= 1

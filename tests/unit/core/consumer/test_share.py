@@ -20,7 +20,7 @@ from kbatch.errors import (
 from kbatch.records import AcknowledgeType, TopicPartition
 from tests.support.broker_core import TOPIC
 from tests.support.reading import FIRST, MS
-from tests.support.sharing_groups import ANSWER_MS, INTERVAL_MS, LOCK_MS, ShareReading
+from tests.support.share_reading import ANSWER_MS, INTERVAL_MS, LOCK_MS, ShareReading
 
 ACCEPT, RELEASE, REJECT, RENEW = AcknowledgeType
 SECOND = TopicPartition(TOPIC, 1)

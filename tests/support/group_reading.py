@@ -22,7 +22,7 @@ from kbatch.metrics import CONSUMER_METRICS, COORDINATOR_METRICS, MetricsRegistr
 from kbatch.protocol import messages
 from kbatch.records import NO_TOPIC_ID, OffsetAndMetadata, TopicPartition
 from tests.support.broker_core import START_MS, TOPIC, VirtualBroker
-from tests.support.reading import MS, Reading
+from tests.support.reading import MANY_STEPS, MS, Reading
 
 GROUP = "g"
 INTERVAL_MS = 5000
@@ -336,25 +336,27 @@ class Members:
 
     Attributes
     ----------
-    living : list of GroupReading
-        The members that run; others have stopped without a word.
+    members : list of GroupReading
+        Those that run. A test removes one that stands still; `kill` stops one for ever.
     """
+
+    kind: type[GroupReading] = GroupReading
 
     def __init__(self, partitions: int, **options: Any) -> None:
         self.broker = VirtualBroker(topics=(), **options)
         self.broker.state.cluster.create_topic(TOPIC, partitions)
         self.partitions = {TopicPartition(TOPIC, number) for number in range(partitions)}
-        self.living: list[GroupReading] = []
+        self.members: list[Any] = []
         self._seeds = count(1)
 
     @property
-    def now_ms(self) -> int:
-        return self.broker.now_ms - START_MS
+    def now_ns(self) -> int:
+        return (self.broker.now_ms - START_MS) * MS
 
-    def add(self, *, subscribes: bool = True, **settings: Any) -> GroupReading:
+    def add(self, *, subscribes: bool = True, **settings: Any) -> Any:
         """Add a member, which subscribes."""
-        member = GroupReading(broker=self.broker, has_script=False, seed=next(self._seeds), **settings)
-        self.living.append(member)
+        member = self.kind(broker=self.broker, has_script=False, seed=next(self._seeds), **settings)
+        self.members.append(member)
         if subscribes:
             member.engine.subscribe(Subscription(frozenset([TOPIC])))
         self.run()
@@ -362,48 +364,46 @@ class Members:
 
     def kill(self, member: GroupReading) -> None:
         """Stop a member without a word, as a crash does."""
-        self.living.remove(member)
+        self.members.remove(member)
         for link in member.links.values():
             link.is_open = False
 
     def run(self) -> None:
         """Let all work until only time helps."""
-        for member in self.living:
-            member.run()
-        while busy := [member for member in self.living if member.is_busy]:
-            for member in busy:
+        for _ in range(MANY_STEPS):
+            for member in self.members:
                 member.run()
+            if not any(member.is_busy for member in self.members):
+                return
+        raise AssertionError("there is no end of work although no time passes")
 
     def advance(self, duration_ms: int) -> None:
-        """Let time pass, deadline by deadline."""
-        end_ms = self.now_ms + duration_ms
+        """Let time pass, deadline by deadline, without polls."""
+        end_ms = self.broker.now_ms + duration_ms
         self.run()
-        while True:
-            due_ns = min((each.engine.deadline_ns(each.now_ns) for each in self.living), default=end_ms * MS)
+        for _ in range(MANY_STEPS):
+            dues_ms = [START_MS - (-each.engine.deadline_ns(self.now_ns) // MS) for each in self.members]
             broker_ms = self.broker.core.next_deadline_ms()
-            due_ms = min(-(-due_ns // MS), end_ms, end_ms if broker_ms is None else broker_ms - START_MS)
-            now_ms = max(self.now_ms, due_ms)
-            self._set_time(now_ms if due_ms < end_ms else end_ms)
+            due_ms = min([*dues_ms, end_ms] if broker_ms is None else [*dues_ms, broker_ms, end_ms])
+            self.broker.now_ms = max(self.broker.now_ms, due_ms)
+            for member in self.members:
+                member.now_ns = max(member.now_ns, self.now_ns)
+            self.broker.core.handle_timeout(self.broker.now_ms)
+            self.run()
             if due_ms >= end_ms:
                 return
+        raise AssertionError("a deadline that is not met: the loop would spin")
 
-    def _set_time(self, now_ms: int) -> None:
-        self.broker.now_ms = START_MS + now_ms
-        for member in self.living:
-            member.now_ns = max(member.now_ns, now_ms * MS)
-        self.broker.core.handle_timeout(self.broker.now_ms)
-        self.run()
-
-    def live(self, duration_ms: int, every_ms: int = 100) -> None:
-        """Let all members poll again and again."""
+    def live(self, duration_ms: int, *members: GroupReading, every_ms: int = 100) -> None:
+        """Let time pass, in which these members poll, or all."""
         for _ in range(max(duration_ms // every_ms, 1)):
             self.advance(every_ms)
-            for member in list(self.living):
+            for member in members or tuple(self.members):
                 member.poll()
             self.run()
 
     def owned(self) -> list[frozenset[TopicPartition]]:
-        return [member.engine.owned for member in self.living]
+        return [member.engine.owned for member in self.members]
 
     def check_owners(self) -> None:
         """Check that no partition has two owners."""
