@@ -107,14 +107,14 @@ def _is_led(admin: AdminClient, topic: str, partitions: int) -> bool:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return different ports of `PORTS` on which no process listens."""
-    found: dict[int, None] = {}
-    while len(found) < count:
-        port = random.SystemRandom().choice(PORTS)
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind((HOST, port))
-            found[port] = None
-    return list(found)
+    """Return consecutive ports of `PORTS` on which no process listens."""
+    while True:
+        ports = range(random.SystemRandom().choice(PORTS), PORTS.stop)[:count]
+        with contextlib.ExitStack() as probes, contextlib.suppress(OSError):
+            for port in ports:
+                probes.enter_context(socket.socket()).bind((HOST, port))
+            if len(ports) == count:
+                return list(ports)
 
 
 class RealKafka:

@@ -14,6 +14,7 @@ import pyarrow as pa
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as Place
 from pyspark import TaskContext
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.datasource import (
@@ -23,6 +24,7 @@ from pyspark.sql.datasource import (
     InputPartition,
     WriterCommitMessage,
 )
+from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 from pyspark.sql.types import StructType
 
 from kbatch.spark import exactly_once, sink_rows
@@ -31,6 +33,7 @@ from kbatch.spark.source_stream import KbatchStreamReader
 from tests.oracle.kafka import create_topic
 
 PARTITIONS = 4
+LATE_STARTS = 5
 _numbers = itertools.count()
 
 
@@ -330,3 +333,18 @@ class FaultySource(KbatchDataSource):
         real = self._real().streamWriter(schema, overwrite)
         assert isinstance(real, DataSourceStreamArrowWriter)
         return FaultyStreamWriter(real, self.options.get("fault", ""))
+
+
+def finish(writer: DataStreamWriter) -> StreamingQuery:
+    """Run a query to its end. Spark gives the Python process of a source ten seconds to begin, before there
+    is any batch: where a busy machine took longer, the query is started again.
+    """
+    for _ in range(LATE_STARTS):
+        query = writer.start()
+        try:
+            query.awaitTermination()
+            return query
+        except StreamingQueryException as error:
+            if "failed to connect back" not in str(error):
+                raise
+    raise AssertionError(f"Spark's process of the source was late {LATE_STARTS} times")

@@ -6,7 +6,6 @@ Each is a function here. What it prints is shown when it fails.
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -22,6 +21,7 @@ from pyspark.sql import functions as f
 import kbatch.spark
 from tests import ROOT
 from tests.oracle.java_programs import SHORT_LIVED
+from tests.oracle.kafka import free_ports
 
 # This tree's packages, and what daemons of workers import (sitecustomize.py).
 PYTHON_PATH = os.pathsep.join((str(ROOT / "tests" / "spark" / "preload"), str(ROOT)))
@@ -122,8 +122,7 @@ class StandaloneCluster:
         self._folder = folder
         self._python_path = python_path
         self._processes: list[subprocess.Popen[bytes]] = []
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            self._port = probe.getsockname()[1]
+        (self._port,) = free_ports(1)
         self.master = f"spark://127.0.0.1:{self._port}"
 
     def __enter__(self) -> StandaloneCluster:

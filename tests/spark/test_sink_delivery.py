@@ -14,7 +14,16 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
 
-from tests.spark.sinks import FAULTS, RENDEZVOUS, FaultySource, Sink, TaskFaultError, given_up, numbers
+from tests.spark.sinks import (
+    FAULTS,
+    RENDEZVOUS,
+    FaultySource,
+    Sink,
+    TaskFaultError,
+    finish,
+    given_up,
+    numbers,
+)
 
 pytestmark = pytest.mark.spark
 COUNT = 4000
@@ -98,15 +107,14 @@ def test_two_writes_of_a_batch_need_names(spark: SparkSession, sink: Sink, tmp_p
         sink.write_once(batch, version=number)
 
     with pytest.raises(PySparkException, match="option 'sink' is missing"):
-        query = frame.writeStream.foreachBatch(without).trigger(availableNow=True).start()
-        query.awaitTermination()
+        finish(frame.writeStream.foreachBatch(without).trigger(availableNow=True))
 
     def twice(batch: DataFrame, number: int) -> None:
         sink.write_once(batch, version=number, sink="even")
         sink.write_once(batch.withColumn("key", f.lit("second")), version=number, sink="odd")
 
     for _ in range(2):  # the second time, without a checkpoint, all is a repetition
-        frame.writeStream.foreachBatch(twice).trigger(availableNow=True).start().awaitTermination()
+        finish(frame.writeStream.foreachBatch(twice).trigger(availableNow=True))
         assert sink.values() == sorted(ALL + ALL)
 
 
@@ -127,9 +135,7 @@ def stream(spark: SparkSession, folder: Path, batches: int = 4) -> DataFrame:
 
 def run(sink: Sink, frame: DataFrame, checkpoint: Path, **options: object) -> StreamingQuery:
     given = sink.options(checkpointLocation=checkpoint, **options)
-    query = frame.writeStream.format(sink.format).options(**given).trigger(availableNow=True).start()
-    query.awaitTermination()
-    return query
+    return finish(frame.writeStream.format(sink.format).options(**given).trigger(availableNow=True))
 
 
 def test_streaming_query_goes_on_where_it_was(spark: SparkSession, sink: Sink, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as f
-from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
+from pyspark.sql.streaming import StreamingQuery
 
 import kbatch
 from kbatch.errors import DataLossError
@@ -27,14 +27,22 @@ from kbatch.spark.source_offsets import OffsetRange
 from kbatch.spark.source_options import read_source_options
 from kbatch.spark.source_stream import KbatchStreamReader
 from tests.oracle.kafka import create_topic
-from tests.spark.sinks import PARTITIONS, FaultySource, Sink, killed_transformation, new_sink, numbers, read
+from tests.spark.sinks import (
+    PARTITIONS,
+    FaultySource,
+    Sink,
+    finish,
+    killed_transformation,
+    new_sink,
+    numbers,
+    read,
+)
 from tests.support.patience import until
 from tests.support.shop import ORDER, SHOP
 
 pytestmark = pytest.mark.spark
 COUNT = 4000
 ALL = list(range(COUNT))
-LATE_STARTS = 5
 
 
 @pytest.fixture
@@ -400,21 +408,6 @@ def test_error_of_options_is_shown_last(
     assert "UnboundLocalError" not in str(caught.value)
     errors = [line for line in str(caught.value).splitlines() if re.match(r"[\w.]*Error: ", line)]
     assert text in errors[-1]
-
-
-def finish(writer: DataStreamWriter) -> StreamingQuery:
-    """Run a query to its end. Spark gives the Python process of a source ten seconds to begin, before there
-    is any batch: where a busy machine took longer, the query is started again.
-    """
-    for _ in range(LATE_STARTS):
-        query = writer.start()
-        try:
-            query.awaitTermination()
-            return query
-        except StreamingQueryException as error:
-            if "failed to connect back" not in str(error):
-                raise
-    raise AssertionError(f"Spark's process of the source was late {LATE_STARTS} times")
 
 
 def run_to_end(frame: DataFrame, folder: Path, each: Callable[[DataFrame, int], None]) -> StreamingQuery:

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from tests.spark.sinks import new_sink
+from tests.spark.sinks import finish, new_sink
 
 pytestmark = [
     pytest.mark.slow,
@@ -62,13 +62,11 @@ def test_R101_sparks_own_source_reads_the_same(
         """Run a query with the checkpoint up to the end, and return its number of rows."""
         counts: list[int] = []
         stream = spark.readStream.format(format).options(**options, startingOffsets="earliest").load()
-        query = (
+        finish(
             stream.writeStream.foreachBatch(lambda frame, number: counts.append(frame.count()))
             .option("checkpointLocation", str(tmp_path))
             .trigger(availableNow=True)
-            .start()
         )
-        query.awaitTermination()
         return sum(counts)
 
     for part, format in enumerate(("kafka", "kbatch", "kafka")):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from functools import partial
 from queue import SimpleQueue
@@ -30,10 +30,14 @@ CallbackArguments = tuple[RecordMetadata, BaseException | None]
 
 
 @contextlib.contextmanager
-def producing(broker: Broker, **keys: Any) -> Iterator[Producer]:
-    """Make a producer that is closed at once, without raising failed deliveries."""
+def producing(broker: Broker, knows: Iterable[str] = (), /, **keys: Any) -> Iterator[Producer]:
+    """Make a producer that is closed at once, without raising failed deliveries.
+
+    It has the metadata of the topics that it `knows`, however short max.block.ms is and busy the machine.
+    """
     producer = new_producer(bootstrap_servers=broker.bootstrap_servers, **({"linger_ms": 0} | keys))
     try:
+        know(producer, *knows)
         yield producer
     finally:
         with contextlib.suppress(DeliveryError):

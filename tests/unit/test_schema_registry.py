@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import socket
 import threading
 from base64 import b64encode
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ import kbatch
 from kbatch.errors import ConfigError, SchemaRegistryError
 from kbatch.http_client import HttpAnswer
 from kbatch.schema_registry import Schema, SchemaReference, SchemaRegistry
+from tests.oracle.kafka import free_ports
 from tests.support.certificates import Files, needs_openssl
 from tests.support.patience import HANG_SECONDS
 from tests.support.registry import DROP, HOST, Registry
@@ -28,12 +28,6 @@ THREADS = 8
 def registry() -> Iterator[Registry]:
     with Registry() as running:
         yield running
-
-
-def unused_port() -> int:
-    with socket.socket() as unused:
-        unused.bind((HOST, 0))
-        return int(unused.getsockname()[1])
 
 
 def test_schemas_are_found_by_id_version_and_guid(registry: Registry) -> None:
@@ -184,7 +178,7 @@ def test_incompatible_schema_is_refused(registry: Registry) -> None:
 
 def test_next_url_is_used_while_one_fails(registry: Registry) -> None:
     number = registry.add("s", TEXT)
-    absent = f"http://{HOST}:{unused_port()}"
+    absent = f"http://{HOST}:{free_ports(1)[0]}"
     client = SchemaRegistry([absent, registry.url], retries=0)
     assert client.get(number).text == TEXT
     client = SchemaRegistry(f"{registry.url},{absent}", retries=0)
@@ -195,7 +189,7 @@ def test_next_url_is_used_while_one_fails(registry: Registry) -> None:
 
 
 def test_unreachable_registry_is_named() -> None:
-    url = f"http://{HOST}:{unused_port()}"
+    url = f"http://{HOST}:{free_ports(1)[0]}"
     with pytest.raises(
         SchemaRegistryError, match=f"of the schema registry '{url}' failed: .*refused"
     ) as raised:

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.patience import until
+from tests.support.running_threads import threads_named
 
 
-def own_threads() -> list[str]:
-    """Return the names of the threads of readers."""
-    names = [thread.name for thread in threading.enumerate()]
-    return [each for each in names if each.startswith(("kbatch-reader", "kbatch-decoder", "kbatch-closer"))]
+def own_threads() -> list[threading.Thread]:
+    """Return the threads of readers."""
+    return threads_named("kbatch-reader", "kbatch-decoder", "kbatch-closer")
 
 
 @pytest.fixture(autouse=True)

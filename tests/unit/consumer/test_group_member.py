@@ -722,21 +722,6 @@ def test_R80_assigned_partitions_are_committed_without_members(broker: Broker, s
             consumer.poll()
 
 
-def test_R83_an_unstable_offset_is_waited_for(broker: Broker, shell: str) -> None:
-    fill(broker, COUNT)
-    with (
-        kbatch.Producer(bootstrap_servers=broker.bootstrap_servers, transactional_id="t") as producer,
-        member(broker, enable_auto_commit=False) as consumer,
-    ):
-        producer.init_transactions()
-        producer.begin_transaction()
-        producer.send_offsets_to_transaction({FIRST: OffsetAndMetadata(5)}, GROUP)
-        consumer.subscribe([TOPIC])
-        assert offsets(polled(consumer, 2 * COUNT)) == {1: ALL[1], 2: ALL[2]}
-        producer.commit_transaction()
-        assert offsets(polled(consumer, COUNT - 5)) == {0: list(range(5, COUNT))}
-
-
 def test_R84_an_offset_after_the_end_is_noted(
     broker: Broker, shell: str, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import gc
 import pickle
-import threading
 import warnings
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -31,6 +30,7 @@ from kbatch.testing import Broker
 from tests.support.patience import until
 from tests.support.polling import bend
 from tests.support.producing import SECONDS, within
+from tests.support.running_threads import threads_named
 from tests.support.topics import FIRST_MS, Sent, whole
 from tests.unit.consumer.conftest import own_threads
 
@@ -198,7 +198,7 @@ def test_memory_stays_within_the_buffer(broker: Broker) -> None:
 def test_close_ends_a_read_that_waits(broker: Broker) -> None:
     reader = opened(broker)
     waiting = within(lambda: next(reader.read({TopicPartition(TOPIC, 0): (0, None)})))
-    until(lambda: any("decoder" in name for name in own_threads()))
+    until(lambda: threads_named("kbatch-decoder"))
     reader.close()
     with pytest.raises((ConsumerClosedError, IllegalStateError), match="closed"):
         waiting.result(SECONDS)
@@ -251,7 +251,7 @@ def test_a_read_in_a_cycle_ends_with_it(broker: Broker) -> None:
         cycle.append(cycle)
         del reading, cycle
         gc.collect()
-        until(lambda: not any("decoder" in name for name in own_threads()))
+        until(lambda: not threads_named("kbatch-decoder"))
 
 
 def test_a_reader_cannot_be_copied(broker: Broker) -> None:
@@ -264,7 +264,7 @@ def test_a_reader_cannot_be_copied(broker: Broker) -> None:
 def test_names_of_readers_tell_them_apart(broker: Broker) -> None:
     with opened(broker) as one, opened(broker, client_id="mine") as other:
         assert one.config.client_id != other.config.client_id == "mine"
-        assert f"kbatch-reader-{one.config.client_id}" in {each.name for each in threading.enumerate()}
+        assert threads_named(f"kbatch-reader-{one.config.client_id}")
         assert "mine, open" in repr(other)
 
 

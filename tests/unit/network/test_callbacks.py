@@ -15,6 +15,7 @@ from kbatch.errors import KafkaError
 from kbatch.metrics import MetricsRegistry
 from kbatch.network import DeliveryThread
 from tests.support.accumulating import accumulator, is_whole, one, put
+from tests.support.running_threads import threads_named
 from tests.unit.network.networking import SECONDS, config
 
 
@@ -36,7 +37,7 @@ def settled(*callbacks: Callable[..., Any] | None, records: RecordAccumulator | 
 
 
 def is_running() -> bool:
-    return any(thread.name == "kbatch-delivery-test" for thread in threading.enumerate())
+    return bool(threads_named("kbatch-delivery-test"))
 
 
 def test_callbacks_run_in_order_on_a_thread_of_their_own(deliveries: DeliveryThread) -> None:

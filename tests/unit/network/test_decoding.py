@@ -16,12 +16,9 @@ import pytest
 from kbatch.network import workers
 from kbatch.network.decoding import MOST_DECODERS, PIECES_AHEAD, Decoding, decoder_count
 from tests.support.patience import HANG_SECONDS, until
+from tests.support.running_threads import threads_named
 
 NAME = "kbatch-decoder-test"
-
-
-def own_threads() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name.startswith(NAME)]
 
 
 @contextmanager
@@ -33,7 +30,7 @@ def decoding(
         yield made
     finally:
         made.stop()
-        until(lambda: not own_threads())
+        until(lambda: not threads_named(NAME))
 
 
 def taken(made: Decoding[Any, Any]) -> Any:
@@ -125,7 +122,7 @@ def test_stop_waits_for_no_piece() -> None:
         made.put(0)
         assert begun.wait(HANG_SECONDS)
         made.stop()
-        assert own_threads()
+        assert threads_named(NAME)
         may_end.set()
 
 

@@ -17,6 +17,7 @@ from kbatch.errors import AuthenticationError, KafkaError, NetworkError
 from kbatch.network.login import Coroutines, Login
 from kbatch.sasl import NEVER
 from tests.support.patience import HANG_SECONDS
+from tests.support.running_threads import threads_named
 
 Step = Callable[[str, bytes | None], bytes | None]
 BEGIN = Authenticate(1, "host", None)
@@ -68,7 +69,7 @@ def logging_in(step: Step, coroutines: Coroutines | None = None) -> Iterator[tup
         yield login, mechanism, results
     finally:
         login.stop()
-        for thread in login_threads():  # so that the next test counts only its own
+        for thread in threads_named(THREAD):  # so that the next test counts only its own
             thread.join(HANG_SECONDS)
 
 
@@ -76,13 +77,9 @@ def echo(host: str, challenge: bytes | None) -> bytes | None:
     return None if challenge == b"end" else host.encode() + (challenge or b"")
 
 
-def login_threads() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name == THREAD]
-
-
 def test_connections_have_own_exchanges_and_share_the_thread() -> None:
     with logging_in(echo) as (login, mechanism, results):
-        assert login_threads() == []  # until there is a step
+        assert threads_named(THREAD) == []  # until there is a step
         for connection_id, host in ((1, "a"), (2, "b")):
             login.perform(Authenticate(connection_id, host, None))
         assert [results.get(timeout=HANG_SECONDS) for _ in range(2)] == [(1, b"a"), (2, b"b")]
@@ -91,7 +88,7 @@ def test_connections_have_own_exchanges_and_share_the_thread() -> None:
         login.perform(Authenticate(2, "b", b"end"))
         assert results.get(timeout=HANG_SECONDS) == (2, None)
         assert mechanism.hosts == ["a", "b"]
-        assert len(login_threads()) == 1
+        assert len(threads_named(THREAD)) == 1
 
 
 def test_next_login_of_a_connection_is_a_new_exchange() -> None:
@@ -195,7 +192,7 @@ def test_stop_does_not_wait_for_a_stuck_callback() -> None:
         assert began.wait(HANG_SECONDS)
         login.stop()
         assert mechanism.is_closed.is_set()
-        (thread,) = login_threads()
+        (thread,) = threads_named(THREAD)
         assert thread.daemon
         goes_on.set()
         thread.join(HANG_SECONDS)
@@ -255,7 +252,7 @@ def test_stop_cancels_a_stuck_coroutine(is_on_loop: bool) -> None:
         with logging_in(lambda *_: coroutines.run(stuck()), coroutines) as (login, _, results):
             login.perform(BEGIN)
             assert await asyncio.to_thread(began.wait, HANG_SECONDS)
-            (thread,) = login_threads()
+            (thread,) = threads_named(THREAD)
             login.stop()
             assert await asyncio.to_thread(was_cancelled.wait, HANG_SECONDS)
             await asyncio.to_thread(thread.join, HANG_SECONDS)

@@ -13,6 +13,7 @@ from kbatch.network.sealing import Sealers
 from kbatch.network.workers import sealer_count
 from tests.support.patience import until
 from tests.support.producing import SECONDS
+from tests.support.running_threads import threads_named
 
 
 class Batch:
@@ -77,7 +78,7 @@ def test_there_are_as_many_threads_as_cpus_and_four_at_most(
     name = f"sealer-on-{cpus}"  # no thread of another test, which may not have ended yet, has it
     sealers = started(name, "lz4", count=of_tables)
     batches = [seal(sealers, Batch(held=held)) for _ in range(BACKLOG * of_tables)]
-    running = {thread.name for thread in threading.enumerate() if thread.name.startswith(name)}
+    running = {thread.name for thread in threads_named(name)}
     held.set()
     assert all(batch.sealer().name.startswith(name) for batch in batches)
     assert len(running) == of_tables

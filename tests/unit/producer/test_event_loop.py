@@ -21,7 +21,6 @@ import pytest
 import kbatch
 from kbatch import (
     AsyncProducer,
-    BufferExhaustedError,
     Delivery,
     IllegalStateError,
     OffsetAndMetadata,
@@ -391,38 +390,6 @@ def test_a_callback_sends_at_once_while_memory_is_full(broker: Broker, run: Runn
 
 
 # Memory
-
-
-def test_B05_tasks_get_memory_in_the_order_in_which_they_came(broker: Broker, run: Runner) -> None:
-    async def program() -> None:
-        async with made(broker, **SMALL) as producer:
-            earlier = await fill(broker, producer)
-            large = b"0" + bytes(12_000)
-            sizes = [large, *(b"%d" % number for number in range(1, 6))]
-            waiting = [asyncio.create_task(producer.send(TOPIC, value)) for value in sizes]
-            await until_async(lambda: waiting_count(producer) == 6)
-            assert producer.try_send(TOPIC, b"") is None
-            release(broker)
-            for task in waiting:
-                await (await task)
-            later = [value[:1] for value in values(broker)[len(earlier) :] if value]
-            assert later == [b"0", b"1", b"2", b"3", b"4", b"5"]
-
-    run(program())
-
-
-def test_B04_a_task_waits_no_longer_than_max_block_ms(broker: Broker, run: Runner) -> None:
-    async def program() -> None:
-        async with producing(broker, **(SMALL | {"max_block_ms": 100})) as producer:
-            await fill(broker, producer)
-            with pytest.raises(BufferExhaustedError, match=r"max.block.ms=100"):
-                await producer.send(TOPIC, RECORD)
-            assert waiting_count(producer) == 0
-            release(broker)
-            await producer.flush(SECONDS)
-            await (await producer.send(TOPIC, RECORD))
-
-    run(program())
 
 
 def test_cancelled_task_leaves_the_queue_to_the_others(broker: Broker, run: Runner) -> None:

@@ -40,23 +40,19 @@ from tests.support.producing import (
     values,
     within,
 )
+from tests.support.running_threads import threads_named
 from tests.support.shells import new_producer
 
 pytestmark = pytest.mark.usefixtures("shell")
 
 
-def own_threads() -> set[str]:
-    return {
-        thread.name
-        for thread in threading.enumerate()
-        if thread.name.startswith(("kbatch-sender", "kbatch-delivery", "kbatch-closer"))
-    }
+THREADS = "kbatch-sender", "kbatch-delivery", "kbatch-closer"
 
 
 @pytest.fixture(autouse=True)
 def no_thread_is_left() -> Iterator[None]:
     yield
-    until(lambda: not own_threads())
+    until(lambda: not threads_named(*THREADS))
 
 
 # close
@@ -331,7 +327,7 @@ def test_dropped_producer_that_had_failed_ends_in_silence(
     with pytest.warns(ResourceWarning, match="was dropped"):
         drop(broker, in_cycle=True, is_broken=True)
         gc.collect()
-        until(lambda: not own_threads())
+        until(lambda: not threads_named(*THREADS))
     assert "Exception" not in capfd.readouterr().err
 
 
@@ -403,7 +399,7 @@ def test_five_hundred_producers_leave_no_trace(broker: Broker) -> None:
         which stay.
         """
         gc.collect()
-        of_asyncio = sum(thread.name.startswith("asyncio_") for thread in threading.enumerate())
+        of_asyncio = len(threads_named("asyncio_"))
         threads = len(list((process / "task").iterdir()))
         return len(list((process / "fd").iterdir())), threads - of_asyncio
 

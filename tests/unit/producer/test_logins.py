@@ -14,6 +14,7 @@ import pytest
 from kbatch.errors import KafkaTimeoutError, SaslAuthenticationError
 from kbatch.testing import Broker, Listener
 from tests.support.patience import HANG_SECONDS
+from tests.support.running_threads import threads_named
 from tests.support.shells import new_producer, the_loop
 
 pytestmark = pytest.mark.usefixtures("shell")
@@ -61,7 +62,7 @@ def check(broker: Broker, deliveries: list[Any]) -> None:
 def test_producer_logs_in(broker: Broker, mechanism: str) -> None:
     with producing(broker, mechanism, **{"client.id": "me"}) as producer:
         assert producer.send(TOPIC, b"value").result(HANG_SECONDS).offset == 0
-        assert "kbatch-login-me" in [thread.name for thread in threading.enumerate()]
+        assert threads_named("kbatch-login-me")
         assert total(producer, "successful-authentication") == total(producer, "connection-creation")
 
 

@@ -162,7 +162,7 @@ def test_what_a_partitioner_raises_comes_out_of_send(broker: Broker) -> None:
 
 def test_N01_partition_that_does_not_exist_is_waited_for(broker: Broker) -> None:
     noted = pytest.raises(KafkaTimeoutError, match=r"topic events has no partition 3 .*=1000: it has 3")
-    with producing(broker, max_block_ms=1000) as producer, noted:
+    with producing(broker, [TOPIC], max_block_ms=1000) as producer, noted:
         producer.send(TOPIC, b"", partition=3)
     with producing(broker, max_block_ms=SECONDS_MS, metadata_max_age_ms=100) as producer:
         producer.partitions_for(TOPIC)

@@ -28,7 +28,6 @@ from tests.support.producing import (
     SECONDS_MS,
     TOPIC,
     CallbackLog,
-    know,
     metric,
     producing,
     values,
@@ -266,8 +265,7 @@ def test_a_batch_waits_for_metadata(broker: Broker, producer: Producer) -> None:
 
 
 def test_the_partition_must_exist(broker: Broker) -> None:
-    with producing(broker, max_block_ms=1000) as producer:
-        know(producer, TOPIC)
+    with producing(broker, [TOPIC], max_block_ms=1000) as producer:
         producer.send(TOPIC).result(SECONDS)
         with pytest.raises(KafkaTimeoutError, match=r"has no partition 3 after.* it has 3"):
             producer.send_batch(TOPIC, 3, BATCH)
@@ -291,8 +289,7 @@ def test_a_batch_waits_for_memory_and_fails_in_time(broker: Broker) -> None:
         broker.hold_high_watermark(TOPIC, 0, hold=False)
         assert waiting.result(SECONDS).result(SECONDS).offset == 3
         assert [delivery.result(SECONDS).offset for delivery in first] == [1, 2]
-    with producing(broker, buffer_memory=25_000, max_block_ms=1000) as producer:
-        know(producer, TOPIC)
+    with producing(broker, [TOPIC], buffer_memory=25_000, max_block_ms=1000) as producer:
         broker.hold_high_watermark(TOPIC, 0)
         producer.send_batch(TOPIC, 0, data)
         with pytest.raises(BufferExhaustedError, match=r"max\.block\.ms=1000"):

@@ -43,7 +43,6 @@ from tests.support.producing import (
     SECONDS_MS,
     TIME_MS,
     TOPIC,
-    know,
     metric,
     producing,
     values,
@@ -262,8 +261,7 @@ def test_a_reader_is_pulled_no_further_than_rows_are_accepted(broker: Broker) ->
 
 def test_stopped_table_fails_the_rest_and_sends_accepted_rows(broker: Broker) -> None:
     broker.hold_high_watermark("one", 0)
-    with producing(broker, buffer_memory=24_000, batch_size=10000, max_block_ms=500) as producer:
-        know(producer, "one")
+    with producing(broker, ["one"], buffer_memory=24_000, batch_size=10000, max_block_ms=500) as producer:
         delivery = producer.send_table("one", numbered(300, 500).to_reader(max_chunksize=50))
         assert not delivery.done()
         assert delivery.report.failed_rows > 200
@@ -296,8 +294,7 @@ def test_memory_is_charged_by_the_batch_and_given_back(broker: Broker) -> None:
 
 def test_nothing_is_accepted_of_what_cannot_be_sent(broker: Broker) -> None:
     data = numbered(3).append_column("partition", pa.array([0, PARTITIONS, 1], pa.int32()))
-    with producing(broker, max_block_ms=1000) as producer:
-        know(producer, TOPIC)
+    with producing(broker, [TOPIC], max_block_ms=1000) as producer:
         with pytest.raises(InvalidRowError, match="column 'partition', row 1: partition 4 is") as raised:
             producer.send_table(TOPIC, data)
         assert raised.value.row == pickle.loads(pickle.dumps(raised.value)).row == 1
@@ -809,8 +806,7 @@ def test_rows_after_a_stop_and_of_refused_topics_count_once(broker: Broker) -> N
     to = ["nowhere", "one"] * 500
     data = pa.table({"value": ["v" * 500] * 1000, "to": to})
     keys = {"buffer_memory": 24_000, "batch_size": 1000, "max_block_ms": 300, "retries": 0}
-    with producing(broker, **keys) as producer:
-        know(producer, "one")
+    with producing(broker, ["one"], **keys) as producer:
         report = producer.send_table(None, data, topic_column="to").report
         assert metric(producer, "record-error-total") == report.failed_rows < 1000
 

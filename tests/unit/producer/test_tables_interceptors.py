@@ -22,7 +22,6 @@ from tests.support.producing import (
     SECONDS_MS,
     TIME_MS,
     CallbackArguments,
-    know,
     producing,
     waits_for_memory,
     within,
@@ -150,8 +149,7 @@ def test_interceptors_see_refused_rows_before_the_report(broker: Broker) -> None
     listening = Listening()
     noted: list[int] = []
     keys = {"interceptor_classes": [listening], "max_request_size": 4000, "max_block_ms": 300}
-    with producing(broker, **keys) as producer:
-        know(producer, "one", "two")
+    with producing(broker, ["one", "two"], **keys) as producer:
         delivery = producer.send_table(
             "two", data, topic_column="to", on_delivery=lambda report: noted.append(len(listening.noted))
         )

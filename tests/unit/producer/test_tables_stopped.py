@@ -18,7 +18,7 @@ from kbatch.column_serializers import Utf8
 from kbatch.errors import ProducerClosedError
 from kbatch.testing import Broker
 from tests.support.patience import until
-from tests.support.producing import SECONDS, SECONDS_MS, know, producing, waits_for_memory, within
+from tests.support.producing import SECONDS, SECONDS_MS, producing, waits_for_memory, within
 
 pytestmark = pytest.mark.usefixtures("shell")
 
@@ -61,8 +61,7 @@ def broker() -> Iterator[Broker]:
 @pytest.mark.parametrize("value", ["value", Utf8("value")])
 def test_an_endless_stream_is_not_read_to_its_end_without_memory(broker: Broker, value: Any) -> None:
     endless = Endless()
-    with producing(broker, **SMALL, max_block_ms=2000) as producer:
-        know(producer, "one")
+    with producing(broker, ["one"], **SMALL, max_block_ms=2000) as producer:
         report = producer.send_table("one", endless.reader(), value=value).report
         assert isinstance(report.stopped, BufferExhaustedError)
         assert repr(report).endswith(", stopped by BufferExhaustedError>")
@@ -155,8 +154,7 @@ def test_of_a_stream_that_ends_all_rows_are_in_the_report(broker: Broker, is_ser
         return columns["value"].cast(pa.binary())
 
     stream = pa.table({"value": [VALUE] * 300}).to_reader(max_chunksize=PIECE)
-    with producing(broker, **SMALL, max_block_ms=1000) as producer:
-        know(producer, "one")
+    with producing(broker, ["one"], **SMALL, max_block_ms=1000) as producer:
         report = producer.send_table("one", stream, value=value if is_serialized else "value").report
         assert isinstance(report.stopped, BufferExhaustedError)
         assert report.row_count == 300

@@ -27,7 +27,6 @@ from tests.support.patience import until
 from tests.support.producing import (
     SECONDS,
     SECONDS_MS,
-    know,
     metric,
     producing,
     requests_seen,
@@ -113,8 +112,7 @@ def test_a_key_goes_by_the_partitions_of_its_rows_topic(broker: Broker) -> None:
 def test_a_named_partition_is_one_of_the_rows_topic(broker: Broker) -> None:
     data = rows(["seven", "three"], partition=pa.array([6, 2], pa.int32()))
     wrong = rows(["seven", "three"], partition=pa.array([6, 3], pa.int32()))
-    with producing(broker, max_block_ms=1000) as producer:
-        know(producer, "seven", "three")
+    with producing(broker, ["seven", "three"], max_block_ms=1000) as producer:
         assert producer.send_table(None, data, **COLUMN).result(SECONDS).partitions.tolist() == [6, 2]
         with pytest.raises(ValueError, match=r"row 1: partition 3 is out of range 0..2 of topic three"):
             producer.send_table(None, wrong, **COLUMN)
@@ -139,8 +137,7 @@ def test_a_table_stops_at_a_partition_that_never_comes(broker: Broker) -> None:
     """Rows of blocks before it are sent."""
     partitions = [0] * 30_000 + [5]
     data = rows(["three"] * len(partitions), partition=pa.array(partitions, pa.int32()))
-    with producing(broker, max_block_ms=1000) as producer:
-        know(producer, "three")
+    with producing(broker, ["three"], max_block_ms=1000) as producer:
         report = producer.send_table(None, data, **COLUMN).result(SECONDS)
         assert "partition 5 is out of range 0..2 of topic three" in str(report.stopped)
         assert report.done_rows > 0
@@ -240,7 +237,7 @@ def test_topics_are_requested_together(broker: Broker) -> None:
 
 def test_nothing_is_accepted_of_what_cannot_be_sent(broker: Broker) -> None:
     good = rows(["one"])
-    with producing(broker, max_block_ms=1000) as producer:
+    with producing(broker, ["one"], max_block_ms=1000) as producer:
         with pytest.raises(TypeError, match=r"topic is None; pass the topic, or topic_column=\.\.\."):
             producer.send_table(None, good)
         with pytest.raises(TypeError, match="topic must be a str, got int"):
@@ -275,8 +272,7 @@ def test_rows_of_a_topic_that_is_none_fail_and_others_do_not(broker: Broker) -> 
     topics = ["one", "nowhere", "three", "bad name!", "one", "x" * 40_000]
     data = pa.concat_tables([rows(topics)] * 3)
     noted: list[TableReport] = []
-    with producing(broker, max_block_ms=300) as producer:
-        know(producer, "one", "three")
+    with producing(broker, ["one", "three"], max_block_ms=300) as producer:
         delivery = producer.send_table(None, data, **COLUMN, on_delivery=noted.append)
         report = delivery.result(SECONDS)
         assert report.topics == ("one", "nowhere", "three", "bad name!", "x" * 40_000)

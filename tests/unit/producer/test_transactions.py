@@ -34,6 +34,7 @@ from tests.support.producing import (
     TOPIC,
     TRANSACTIONAL_ID,
     committed,
+    know,
     producing,
     requests_seen,
     sent,
@@ -602,6 +603,7 @@ def new_transactional(broker: Broker, **keys: object) -> Producer:
 def test_T24_close_does_not_hang_where_offsets_have_no_answer(broker: Broker, version: int) -> None:
     broker.delay("AddOffsetsToTxn" if version == 1 else "TxnOffsetCommit", 600)
     producer = new_transactional(broker, max_block_ms=200)
+    know(producer, TOPIC)
     producer.init_transactions(timeout=SECONDS)
     producer.begin_transaction()
     sent(producer, "a")

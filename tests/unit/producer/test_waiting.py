@@ -77,7 +77,6 @@ def test_send_waits_for_memory(broker: Broker) -> None:
 
 def test_B04_send_waits_no_longer_than_max_block_ms(broker: Broker) -> None:
     with producing(broker, **(SMALL | {"max_block_ms": 100})) as producer:
-        know(producer, TOPIC)
         fill(broker, producer)
         with pytest.raises(BufferExhaustedError) as refused:
             producer.send(TOPIC, RECORD)

@@ -151,18 +151,6 @@ def test_S07_splitting_goes_on_until_the_broker_is_content(compression: str) -> 
     assert [s.sequence(name) for name in names] == list(range(1, 24))
 
 
-def test_S08_a_flush_waits_for_the_parts() -> None:
-    s = sending("b0", "b1")
-    flush = s.accumulator.begin_flush()
-    s.answer(b0=TOO_LARGE)
-    assert not flush.done()
-    s.answer(b0=OK)
-    assert not flush.done()
-    s.answer(b1=OK)
-    assert flush.done()
-    s.accumulator.end_flush()
-
-
 def test_S08_a_close_by_force_completes_the_parts() -> None:
     s = sending("b0", "b1")
     s.answer(b0=TOO_LARGE)
