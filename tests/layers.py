@@ -125,7 +125,6 @@ LAYERS = (
             "for several batches",
         },
     ),
-    Layer(3, "logs", "**how clients log**: lines of their threads, by a thread that may wait"),
     Layer(3, "logs", "**how clients log**: lines of their own threads, by a thread that may wait"),
     Layer(3, "http_client", "bounded requests over HTTP: tokens, schemas"),
     Layer(
@@ -214,6 +213,7 @@ LAYERS = (
             "requests; the states of a node, as a table; versions; the login",
             "cluster coordinators": "topics, leaders, nodes, and when metadata are due; coordinators of "
             "groups and transactional.ids",
+            "outcomes": "what follows from each error code of an answer: the form of such tables",
             "any_node_request admin_requests calls backoff lasting_faults connection_metrics": "requests "
             "that any node can answer; requests about groups; calls of users; waits that double; **which "
             "lines faults that last get**; metrics of connections",
@@ -226,14 +226,15 @@ LAYERS = (
         "a client that reads partitions, without sockets, threads or clocks",
         {
             "engine results calls": "the door; what comes out; calls about topics and offsets",
-            "fetcher fetch_session fetch_attempt fetch_outcome budget": "**which node is asked for which "
-            "partitions, and in how much memory**; each error code and what follows, as a table",
+            "fetcher fetch_session fetch_attempt budget": "**which node is asked for which partitions, and "
+            "in how much memory**",
+            "outcomes": "**where a retry is decided**: what follows from each error code, a table a request",
             "positions partition_state leader_requests": "where reading goes on if the log does not have a "
             "position; the states of a partition, as a table; ListOffsets, OffsetForLeaderEpoch",
             "pattern_topics": "the topics that a pattern matches",
             "group_engine membership consumer_membership classic_membership member_state commits "
-            "share_engine share_membership share_fetcher share_session share_outcome": "**what a member does "
-            "next**, by KIP-848, by the classic protocol, and in a share group (KIP-932); commits",
+            "share_engine share_membership share_fetcher share_session": "**what a member does next**, "
+            "by KIP-848, by the classic protocol, and in a share group (KIP-932); commits",
             "assignors java_order consumer_protocol": "**which member gets which partitions** in a classic "
             "group, as Java decides it; the bytes that members exchange",
         },
@@ -245,10 +246,10 @@ LAYERS = (
         {
             "engine": "the door: a client's engine, and completions out",
             "sender produce_attempt actions": "batches to brokers, answers to batches",
-            "outcome": "**where a retry is decided**: each error code and what follows, as a table",
+            "outcomes": "**where a retry is decided**: what follows from each error code, a table a request",
             "idempotence": "sequences, and what an answer to one batch says about the others",
             "transactions transactional_sequences transaction_states transaction_requests": "calls and "
-            "operations; sequences in a transaction; states and answers of transactions, as tables",
+            "operations; sequences in a transaction; the states of transactions, as a table; their requests",
         },
     ),
     Layer(

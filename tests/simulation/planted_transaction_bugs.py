@@ -10,13 +10,13 @@ from kbatch._native.send.in_flight import NO_IDENTITY, Identity
 from kbatch.core.client.coordinators import TRANSACTION, CoordinatorKey
 from kbatch.core.producer import transactions
 from kbatch.core.producer.idempotence import Idempotence
+from kbatch.core.producer.outcomes import ErrorResponse
 from kbatch.core.producer.sender import Sender
 from kbatch.core.producer.transaction_requests import (
     Abort,
     AddPartitions,
     Commit,
     CommitOffsets,
-    ErrorResponse,
     InitProducerId,
 )
 from kbatch.core.producer.transaction_states import TransactionState

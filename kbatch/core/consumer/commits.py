@@ -35,7 +35,7 @@ from kbatch.core.client.admin_requests import (
 from kbatch.core.client.any_node_request import AnyNodeRequest
 from kbatch.core.client.backoff import NEVER_NS, NS_PER_MS
 from kbatch.core.client.calls import Call
-from kbatch.core.consumer.commit_outcome import CommitOutcome, outcome_of
+from kbatch.core.consumer.outcomes import COMMIT_OUTCOMES, CommitOutcome
 from kbatch.errors import CommitFailedError, ErrorCode, KafkaError, KafkaTimeoutError, error_of, row_of
 from kbatch.protocol import messages
 from kbatch.records import NO_TOPIC_ID, ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
@@ -412,7 +412,7 @@ class Commits:
         now_ns: int,
     ) -> CommitOutcome:
         """Take the answer for the partitions that have the code."""
-        outcome, member = outcome_of(code), self.membership
+        outcome, member = COMMIT_OUTCOMES[code], self.membership
         if outcome is CommitOutcome.DONE:
             for partition in partitions:
                 del call.unfinished[partition]
@@ -492,7 +492,7 @@ class Commits:
         else:
             failed = _read_offsets(call, answer, sent)
         for code, partitions in failed.items():
-            outcome = outcome_of(code)
+            outcome = COMMIT_OUTCOMES[code]
             named = _named(partitions)
             text = f"group {self._coordinator.group_id}: committed offsets of {named}: {row_of(code).doc}"
             error = response.error or error_of(code, text)

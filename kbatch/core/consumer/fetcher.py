@@ -10,7 +10,7 @@ more bytes than the budget reserves for it.
 `handle_response` reads no records: FetchedRecords walks the headers of the batches, which gives the next
 position, and then the next Fetch may go out. Partitions with records move to the end of the order, so that
 none starves if answers are full. An answer counts for a partition only if it is that of the partition's
-latest request (`PartitionState.in_flight`). The table of `fetch_outcome` decides about errors.
+latest request (`PartitionState.in_flight`). The table of `outcomes` decides about errors.
 
 After org.apache.kafka.clients.consumer.internals.AbstractFetch and FetchCollector; KIP-74 (order), KIP-227
 (sessions), KIP-320 and KIP-595 (epochs), KIP-392 (replicas), KIP-516 (topic ids), KIP-951 (leaders in
@@ -33,7 +33,6 @@ from kbatch.core.client.connection import MAX_FRAME_BYTES
 from kbatch.core.client.lasting_faults import LastingFaults
 from kbatch.core.consumer.budget import Budget, FrameShare
 from kbatch.core.consumer.fetch_attempt import FIRST_VERSION_BY_TOPIC_ID, FetchAttempt
-from kbatch.core.consumer.fetch_outcome import FetchOutcome, outcome_of
 from kbatch.core.consumer.fetch_session import (
     FINAL_EPOCH,
     NO_SESSION,
@@ -42,6 +41,7 @@ from kbatch.core.consumer.fetch_session import (
     Wanted,
 )
 from kbatch.core.consumer.leader_requests import CONSUMER, error_of_partition
+from kbatch.core.consumer.outcomes import FETCH_OUTCOMES, FetchOutcome
 from kbatch.core.consumer.partition_state import NO_END, NO_EPOCH, FetchEvent, FetchState, PartitionState
 from kbatch.core.consumer.positions import TOPIC_PATIENCE_NS, Positions
 from kbatch.core.consumer.results import Fetched, Result
@@ -540,7 +540,7 @@ class Fetcher:
     ) -> None:
         """Take an error of a partition. `is_hinted`: the answer names a newer leader, asked at once."""
         was_replica, state.replica_id = attempt.node_id == state.replica_id, -1
-        outcome = outcome_of(code)
+        outcome = FETCH_OUTCOMES[code]
         if outcome is not FetchOutcome.FAIL:
             self._note_failing(state.partition, code, now_ns)
         if outcome is FetchOutcome.FAIL:

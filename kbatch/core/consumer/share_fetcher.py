@@ -25,13 +25,14 @@ from kbatch.core.client.api_versions import read_response
 from kbatch.core.client.backoff import NEVER_NS, NS_PER_MS, Retried
 from kbatch.core.client.cluster import Node, node_of
 from kbatch.core.consumer.budget import Budget, FrameShare
-from kbatch.core.consumer.fetch_outcome import FetchOutcome, outcome_of
 from kbatch.core.consumer.fetcher import FETCH_LANE, MAX_REQUEST_BYTES, TURNS_AT_ONCE
-from kbatch.core.consumer.share_outcome import (
+from kbatch.core.consumer.outcomes import (
+    ACKNOWLEDGE_OUTCOMES,
+    FETCH_OUTCOMES,
+    SESSION_OUTCOMES,
     AcknowledgeOutcome,
+    FetchOutcome,
     SessionOutcome,
-    acknowledge_outcome_of,
-    session_outcome_of,
 )
 from kbatch.core.consumer.share_session import (
     FINAL_EPOCH,
@@ -435,7 +436,7 @@ class ShareFetcher:
             error = response.error
             outcome = SessionOutcome.BACK_OFF if error.retriable else SessionOutcome.FAIL
         else:
-            outcome = session_outcome_of(answer.error_code)
+            outcome = SESSION_OUTCOMES[answer.error_code]
             error = error_of(answer.error_code, shown(answer.error_message) or row_of(answer.error_code).doc)
         self._settle(attempt.parts, error)
         session.back_off(self._backoff, now_ns, at_once=int(outcome is SessionOutcome.OPEN_AGAIN))
@@ -448,7 +449,7 @@ class ShareFetcher:
         session, is_refused = attempt.session, False
         for part in attempt.parts:
             code, words = codes.get(part.key, (int(ErrorCode.NONE), ""))
-            outcome = acknowledge_outcome_of(code)
+            outcome = ACKNOWLEDGE_OUTCOMES[code]
             if outcome is AcknowledgeOutcome.RETRY and session.is_open:
                 session.parts.append(part)
                 is_refused = True
@@ -491,7 +492,7 @@ class ShareFetcher:
     def _handle_error(self, key: Key, part: Any, nodes: list[Node], now_ns: int) -> None:
         """Take the error of a partition that cannot be read now."""
         is_led_elsewhere = False
-        if outcome_of(part.error_code) is FetchOutcome.FAIL:
+        if FETCH_OUTCOMES[part.error_code] is FetchOutcome.FAIL:
             words = shown(part.error_message) or row_of(part.error_code).doc
             self._fail_program(error_of(part.error_code, f"{self._names[key]}: {words}"))
         else:

@@ -69,7 +69,7 @@ from kbatch._native.send.in_flight import (
     PartitionState,
 )
 from kbatch.core.client.backoff import NEVER_NS
-from kbatch.core.producer.outcome import OUTCOMES, ErrorOutcome
+from kbatch.core.producer.outcomes import BATCH_OUTCOMES, ErrorOutcome
 
 if TYPE_CHECKING:
     from kbatch._native.batch.producer_batch import ProducerBatch
@@ -195,7 +195,7 @@ class Idempotence:
         """
         error = entry.last_error
         is_denied = (
-            error is not None and error.code is not None and OUTCOMES.get(error.code) is ErrorOutcome.GAP
+            error is not None and error.code is not None and BATCH_OUTCOMES[error.code] is ErrorOutcome.GAP
         )
         return entry.is_proved and entry.is_ambiguous and not is_denied
 

@@ -30,7 +30,7 @@ from kbatch.core.client.cluster import Node, node_of
 from kbatch.core.producer.actions import Seal
 from kbatch.core.producer.failures import Failures, errors_of, expiry_error, refusal_of
 from kbatch.core.producer.idempotence import Idempotence, WithoutIdempotence
-from kbatch.core.producer.outcome import GONE_WITH_THE_TOPIC, ErrorOutcome, outcome_of
+from kbatch.core.producer.outcomes import GONE_WITH_THE_TOPIC, ErrorOutcome, outcome_of
 from kbatch.core.producer.produce_attempt import ProduceAttempt
 from kbatch.errors import (
     CorruptRecordError,

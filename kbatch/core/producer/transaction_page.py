@@ -6,8 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from kbatch.core.producer.outcome import OUTCOMES, ErrorOutcome
-from kbatch.core.producer.transaction_requests import ERROR_RESPONSES, ErrorResponse, Kind
+from kbatch.core.producer.outcomes import BATCH_OUTCOMES, ERROR_RESPONSES, ErrorOutcome, ErrorResponse, Kind
 from kbatch.core.producer.transaction_states import CALLS, TRANSITIONS, TransactionEvent, TransactionState
 from kbatch.errors import ROWS, ErrorCode
 
@@ -107,7 +106,7 @@ def _codes() -> list[ErrorCode]:
 
 
 def _meanings(code: ErrorCode) -> tuple[str, ...]:
-    of_batch = ErrorOutcome.FATAL if ROWS[code].fatal else OUTCOMES[code]
+    of_batch = ErrorOutcome.FATAL if ROWS[code].fatal else BATCH_OUTCOMES[code]
     return *(WORDS[ERROR_RESPONSES[kind][code]] for kind in Kind), OUTCOME_WORDS[of_batch]
 
 

@@ -1,21 +1,21 @@
-"""The requests of a transaction, and a table with the effect of every answer.
+"""The requests of a transaction. `outcomes` has the effect of every answer.
 
 After the handlers in org.apache.kafka.clients.producer.internals.TransactionManager; KIP-98, KIP-360 (epoch
-bumps), KIP-447 (offsets), KIP-890 (transaction version 2), KIP-1050 (which error allows what).
+bumps), KIP-447 (offsets), KIP-890 (transaction version 2).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from enum import Enum
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from kbatch._native.send.in_flight import NO_IDENTITY, Identity
 from kbatch.core.client.any_node_request import AnyNodeRequest
 from kbatch.core.client.coordinators import GROUP, TRANSACTION, CoordinatorKey
 from kbatch.core.producer.idempotence import ANY_VERSION
+from kbatch.core.producer.outcomes import Kind
 from kbatch.core.producer.producer_ids import init_producer_id
-from kbatch.errors import ROWS, ErrorCode, UnsupportedVersionError
+from kbatch.errors import UnsupportedVersionError
 from kbatch.protocol import messages
 from kbatch.records import TopicPartition
 
@@ -28,117 +28,6 @@ if TYPE_CHECKING:
 # The last versions for a client of transaction version 1, and the first version with group members.
 V1_ADD_PARTITIONS, V1_COMMIT_OFFSETS, V1_END_TXN = 3, 4, 4
 COMMITS_FOR_MEMBER = 3
-
-
-class ErrorResponse(Enum):
-    """The effect of an answer. If it has several codes, the first of these effects counts."""
-
-    FENCED = "fatal: another producer has taken over"
-    FATAL = "fatal: the producer can only be closed"
-    INIT_AGAIN = "the call fails, and can be repeated"
-    BUMP_OR_FATAL = "the transaction can only be aborted, with a new epoch; fatal if the broker gives none"
-    GONE = "the coordinator has no transaction: done, with a new epoch; fatal if the broker gives none"
-    COMMIT_FAILED = "the transaction can only be aborted, and the consumer must rejoin its group"
-    ABORT = "the transaction can only be aborted"
-    FIND = "the client searches for the coordinator, and repeats the request"
-    RETRY = "the client repeats the request"
-    DONE = "it is done"
-
-
-class Kind(Enum):
-    """A request whose answers have effects of their own."""
-
-    FIND_COORDINATOR = "FindCoordinator"
-    INIT_PRODUCER_ID = "InitProducerId"
-    ADD_PARTITIONS = "AddPartitionsToTxn"
-    ADD_OFFSETS = "AddOffsetsToTxn"
-    COMMIT_OFFSETS = "TxnOffsetCommit"
-    COMMIT = "EndTxn (commit)"
-    ABORT = "EndTxn (abort)"
-
-
-_BY_COORDINATOR = {
-    ErrorCode.COORDINATOR_NOT_AVAILABLE: ErrorResponse.FIND,
-    ErrorCode.NOT_COORDINATOR: ErrorResponse.FIND,
-    ErrorCode.INVALID_PRODUCER_EPOCH: ErrorResponse.FENCED,
-    ErrorCode.PRODUCER_FENCED: ErrorResponse.FENCED,
-    ErrorCode.TRANSACTION_ABORTABLE: ErrorResponse.ABORT,
-}
-_IN_TRANSACTION = _BY_COORDINATOR | {ErrorCode.UNKNOWN_PRODUCER_ID: ErrorResponse.BUMP_OR_FATAL}
-# The effects that differ between requests; the others are in _otherwise.
-_SPECIAL: Mapping[Kind, Mapping[ErrorCode, ErrorResponse]] = {
-    Kind.FIND_COORDINATOR: {
-        ErrorCode.GROUP_AUTHORIZATION_FAILED: ErrorResponse.ABORT,
-        ErrorCode.TRANSACTION_ABORTABLE: ErrorResponse.ABORT,
-    },
-    Kind.INIT_PRODUCER_ID: _BY_COORDINATOR
-    | {
-        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: ErrorResponse.INIT_AGAIN,
-        ErrorCode.CLUSTER_AUTHORIZATION_FAILED: ErrorResponse.INIT_AGAIN,
-    },
-    Kind.ADD_PARTITIONS: _IN_TRANSACTION
-    | {
-        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: ErrorResponse.FATAL,
-        ErrorCode.INVALID_TXN_STATE: ErrorResponse.FATAL,
-        ErrorCode.INVALID_PRODUCER_ID_MAPPING: ErrorResponse.FATAL,
-    },
-    Kind.ADD_OFFSETS: _IN_TRANSACTION | {ErrorCode.GROUP_AUTHORIZATION_FAILED: ErrorResponse.ABORT},
-    Kind.COMMIT_OFFSETS: _BY_COORDINATOR
-    | {
-        ErrorCode.REQUEST_TIMED_OUT: ErrorResponse.FIND,
-        ErrorCode.GROUP_AUTHORIZATION_FAILED: ErrorResponse.ABORT,
-        ErrorCode.FENCED_INSTANCE_ID: ErrorResponse.ABORT,
-        ErrorCode.UNKNOWN_MEMBER_ID: ErrorResponse.COMMIT_FAILED,
-        ErrorCode.ILLEGAL_GENERATION: ErrorResponse.COMMIT_FAILED,
-    },
-    # the coordinator has aborted it (transaction.timeout.ms, version 2): an abort agrees with that
-    Kind.COMMIT: _IN_TRANSACTION | {ErrorCode.INVALID_TXN_STATE: ErrorResponse.ABORT},
-    Kind.ABORT: _BY_COORDINATOR
-    | {
-        ErrorCode.UNKNOWN_PRODUCER_ID: ErrorResponse.GONE,
-        ErrorCode.TRANSACTION_ABORTABLE: ErrorResponse.FATAL,
-    },
-}
-
-
-def _otherwise(kind: Kind, code: ErrorCode) -> ErrorResponse:
-    if ROWS[code].retriable:
-        return ErrorResponse.RETRY
-    # a faulty partition may be sound in the next transaction
-    return ErrorResponse.ABORT if kind is Kind.ADD_PARTITIONS else ErrorResponse.FATAL
-
-
-# The whole table: a row for each request, a column for each code.
-ERROR_RESPONSES: Mapping[Kind, Mapping[ErrorCode, ErrorResponse]] = {
-    kind: {code: special.get(code) or _otherwise(kind, code) for code in ROWS}
-    | {ErrorCode.NONE: ErrorResponse.DONE}
-    for kind, special in _SPECIAL.items()
-}
-_PRECEDENCE = {action: number for number, action in enumerate(ErrorResponse)}
-
-
-def response_to(kind: Kind, code: int) -> ErrorResponse:
-    """Return the effect of a code. Unknown codes count as UNKNOWN_SERVER_ERROR."""
-    actions = ERROR_RESPONSES[kind]
-    return actions.get(ErrorCode(code)) or actions[ErrorCode.UNKNOWN_SERVER_ERROR]
-
-
-class Verdict(NamedTuple):
-    """The effect of an answer, its decisive code, and the subjects of that code."""
-
-    action: ErrorResponse
-    code: int
-    subjects: list[str]
-
-
-def verdict_of(kind: Kind, codes: Iterable[tuple[str, int]]) -> Verdict:
-    """Return the first of the effects of an answer. OPERATION_NOT_ATTEMPTED only hints at another code."""
-    failed = {subject: code for subject, code in codes if code}
-    if not failed:
-        return Verdict(ErrorResponse.DONE, ErrorCode.NONE, [])
-    causes = {s: code for s, code in failed.items() if code != ErrorCode.OPERATION_NOT_ATTEMPTED} or failed
-    code = min(causes.values(), key=lambda code: _PRECEDENCE[response_to(kind, code)])
-    return Verdict(response_to(kind, code), code, [s for s, each in causes.items() if each == code])
 
 
 class Operation:

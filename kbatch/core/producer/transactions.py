@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from kbatch.core.client.backoff import NEVER_NS
 from kbatch.core.client.coordinators import GROUP
+from kbatch.core.producer.outcomes import ERROR_RESPONSES, ErrorResponse, Kind, verdict_of
 from kbatch.core.producer.producer_ids import identity_of
 from kbatch.core.producer.transaction_requests import (
     Abort,
@@ -35,12 +36,8 @@ from kbatch.core.producer.transaction_requests import (
     Commit,
     CommitOffsets,
     EndTransaction,
-    ErrorResponse,
     InitProducerId,
-    Kind,
     Operation,
-    response_to,
-    verdict_of,
 )
 from kbatch.core.producer.transaction_states import (
     ONGOING,
@@ -335,7 +332,7 @@ class Transactions:
     def _handle_search_failure(self, operation: Operation, error: KafkaError, now_ns: int) -> None:
         """Apply the effect of a failed search to the operation that needs the coordinator."""
         code = error.code or ErrorCode.UNKNOWN_SERVER_ERROR  # of an error that is not the broker's
-        if response_to(Kind.FIND_COORDINATOR, code) is not ErrorResponse.ABORT:
+        if ERROR_RESPONSES[Kind.FIND_COORDINATOR][code] is not ErrorResponse.ABORT:
             self._fail_for_good(error)
         elif isinstance(operation, Abort) or self._may_be_committed:  # it has to reach the coordinator
             self._retry(operation, now_ns)

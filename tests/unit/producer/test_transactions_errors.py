@@ -17,8 +17,7 @@ from typing import Any
 import pytest
 
 from kbatch import OffsetAndMetadata, Producer, TopicPartition
-from kbatch.core.producer.outcome import OUTCOMES, ErrorOutcome
-from kbatch.core.producer.transaction_requests import ErrorResponse, Kind, response_to
+from kbatch.core.producer.outcomes import BATCH_OUTCOMES, ERROR_RESPONSES, ErrorOutcome, ErrorResponse, Kind
 from kbatch.errors import (
     ROWS,
     CommitFailedError,
@@ -258,12 +257,12 @@ _OUTCOME_WORDS = {
 @pytest.mark.parametrize("kind", Kind)
 def test_0105_the_table_is_that_of_the_oracle(kind: Kind) -> None:
     for code in CODES:
-        assert _WORDS[response_to(kind, code)] == oracle.meaning_of(kind.value, code), (kind, code)
+        assert _WORDS[ERROR_RESPONSES[kind][code]] == oracle.meaning_of(kind.value, code), (kind, code)
 
 
 def test_0105_the_table_of_batches_is_that_of_the_oracle() -> None:
     for code in map(ErrorCode, sorted(ROWS)):
-        outcome = OUTCOMES[code]
+        outcome = BATCH_OUTCOMES[code]
         is_fatal = outcome is ErrorOutcome.FAIL and ROWS[code].fatal
         found = FATAL if is_fatal else _OUTCOME_WORDS[outcome]
         assert found == oracle.meaning_of("Produce", code), code

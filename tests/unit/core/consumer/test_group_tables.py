@@ -1,11 +1,10 @@
-"""The tables of a member's states, of heartbeats' answers and of commits' answers."""
+"""The tables of a member's states and of heartbeats' answers."""
 
 from __future__ import annotations
 
 import pytest
 
-from kbatch.core.consumer import commit_outcome, member_state
-from kbatch.core.consumer.commit_outcome import CommitOutcome
+from kbatch.core.consumer import member_state
 from kbatch.core.consumer.member_state import BEATING, TRANSITIONS, HeartbeatOutcome, MemberEvent, MemberState
 from kbatch.errors import ROWS, ErrorCode
 
@@ -34,23 +33,3 @@ def test_R55_every_other_answer_ends_the_membership() -> None:
     others = {*ROWS, 999} - member_state.OUTCOMES.keys()
     found = {member_state.outcome_of(code, is_joining=False) for code in others}
     assert found == {HeartbeatOutcome.FAIL}
-
-
-def test_commits_have_a_row_for_each_code() -> None:
-    assert commit_outcome.OUTCOMES.keys() == {*ROWS, ErrorCode.NONE}
-    assert commit_outcome.outcome_of(999) is CommitOutcome.FAIL
-
-
-@pytest.mark.parametrize(
-    ("outcome", "codes"),
-    [
-        (CommitOutcome.RENEW, {"STALE_MEMBER_EPOCH", "REBALANCE_IN_PROGRESS", "ILLEGAL_GENERATION"}),
-        (
-            CommitOutcome.LOST,
-            {"UNKNOWN_MEMBER_ID", "FENCED_MEMBER_EPOCH", "FENCED_INSTANCE_ID", "GROUP_ID_NOT_FOUND"},
-        ),
-    ],
-    ids=["renew", "lost"],
-)
-def test_R78_refusals_of_a_member_are_told_apart(outcome: CommitOutcome, codes: set[str]) -> None:
-    assert {str(code) for code, each in commit_outcome.OUTCOMES.items() if each is outcome} == codes

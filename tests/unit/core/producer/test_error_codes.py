@@ -1,8 +1,8 @@
 """The effect of each error code on a producer without transactions, by a table written by hand.
 
 It is that of Kafka's client (SenderTest; Sender.completeBatch, canRetry and failBatch; the classes of
-Errors), and shares nothing with `kbatch.core.producer.outcome`. Brokers have a batch of the partition already
-(`warmed`).
+Errors), and shares nothing with `kbatch.core.producer.outcomes`. Brokers have a batch of the partition
+already (`warmed`).
 """
 
 from __future__ import annotations

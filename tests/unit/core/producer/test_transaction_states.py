@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from kbatch.core.producer.outcomes import ERROR_RESPONSES, ErrorResponse, Kind
 from kbatch.core.producer.transaction_page import page
-from kbatch.core.producer.transaction_requests import ERROR_RESPONSES, ErrorResponse, Kind
 from kbatch.core.producer.transaction_states import CALLS, TRANSITIONS, TransactionEvent, TransactionState
 from kbatch.errors import ErrorCode
 from kbatch.producer.threads import Producer
@@ -38,7 +38,7 @@ def test_every_call_is_a_method() -> None:
 def test_the_page_names_every_code_that_is_special_somewhere() -> None:
     usual = {ErrorResponse.RETRY, ErrorResponse.FATAL, ErrorResponse.DONE}
     special = {
-        code
+        ErrorCode(code)
         for kind in Kind
         for code, action in ERROR_RESPONSES[kind].items()
         if action not in (usual | {ErrorResponse.ABORT} if kind is Kind.ADD_PARTITIONS else usual)

@@ -9,13 +9,7 @@ import pytest
 
 from kbatch._native.send.in_flight import Identity
 from kbatch.core.client.calls import Call
-from kbatch.core.producer.transaction_requests import (
-    ERROR_RESPONSES,
-    ErrorResponse,
-    Kind,
-    response_to,
-    verdict_of,
-)
+from kbatch.core.producer.outcomes import ERROR_RESPONSES, ErrorResponse, Kind, verdict_of
 from kbatch.core.producer.transaction_states import ONGOING, TRANSITIONS, TransactionEvent, TransactionState
 from kbatch.errors import (
     ROWS,
@@ -1289,7 +1283,7 @@ def test_the_table_has_an_action_for_every_request_and_code() -> None:
                     kind,
                     code,
                 )
-        assert response_to(kind, 30_000) is ERROR_RESPONSES[kind][ErrorCode.UNKNOWN_SERVER_ERROR]
+        assert ERROR_RESPONSES[kind][30_000] is ERROR_RESPONSES[kind][ErrorCode.UNKNOWN_SERVER_ERROR]
 
 
 def test_of_several_codes_the_worst_decides() -> None:
