@@ -1,9 +1,9 @@
 /* Produce requests, and answers that accept all of one: bytes in, bytes out, without Python.
  *
- * Versions 3 to 13. A request is written piece by piece into memory of the caller (`kb_produce_room` says how
- * much), with each batch after `kb_produce_put_batch`: there, or as a buffer of its own. An answer is read in
- * one walk, beside its request. It is usual if it accepts exactly the batches of the request and says
- * nothing more. All other answers, broken ones included, are left to the generic codec.
+ * A request is written piece by piece into memory of the caller (`kb_produce_room` says how much), with each
+ * batch after `kb_produce_put_batch`: there, or as a buffer of its own. An answer is read in one walk, beside
+ * its request. It is usual if it accepts exactly the batches of the request and says nothing more. All other
+ * answers, broken ones included, are left to the generic codec.
  *
  * After org.apache.kafka.common.requests.ProduceRequest and ProduceResponse; the fields stand in
  * kbatch/protocol/tables/produce.py. */

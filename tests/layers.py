@@ -170,6 +170,7 @@ LAYERS = (
         {
             "schema structs": "the notation of `tables/`, and the classes made from it",
             "codec readers writers": "the door; generated code, which explains every fault",
+            "features": "**from which version on a request can do what**",
         },
     ),
     Layer(

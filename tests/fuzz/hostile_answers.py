@@ -28,11 +28,11 @@ from kbatch._native.fetch.fetch_answer import read_fetch_answer
 from kbatch._native.fetch.fetched_batches import FetchedRecords
 from kbatch.codec.columns import FETCHED_COLUMNS, fetched_batch
 from kbatch.errors import CorruptRecordError, ProtocolError
-from kbatch.protocol import codec
+from kbatch.protocol import codec, features
 from kbatch.protocol.messages import FetchResponse
 from tests.fuzz import campaign, mutator
 from tests.oracle import plain
-from tests.oracle.fetch_answers import FIRST_VERSION_BY_TOPIC_ID, expected_fields, fields_of
+from tests.oracle.fetch_answers import expected_fields, fields_of
 from tests.oracle.messages import random_message
 from tests.oracle.partition_log import PartitionLog, random_log
 
@@ -108,7 +108,7 @@ def _answer(version: int, logs: Sequence[PartitionLog], *, committed: bool) -> O
                 records=records[-1],
             )
         )
-    by_name = version < FIRST_VERSION_BY_TOPIC_ID
+    by_name = version < features.FETCH_TOPIC_IDS
     topic = FetchResponse.FetchableTopicResponse(
         **({"topic": TOPIC} if by_name else {"topic_id": TOPIC_ID}), partitions=partitions
     )

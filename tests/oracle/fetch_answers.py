@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any, cast
 
 from kbatch._native.fetch.fetch_answer import FetchAnswer, PartitionAnswer
+from kbatch.protocol import features
 from kbatch.protocol.messages import FetchResponse
 
 Fields = tuple[Any, ...]
-FIRST_VERSION_BY_TOPIC_ID = 13
 
 
 def fields_of(answer: FetchAnswer) -> Fields:
@@ -33,7 +33,7 @@ def _partition_fields(partition: PartitionAnswer) -> Fields:
 
 def expected_fields(correlation_id: int, message: FetchResponse, version: int) -> Fields:
     """Return the same of what the codec has read."""
-    by_name = version < FIRST_VERSION_BY_TOPIC_ID
+    by_name = version < features.FETCH_TOPIC_IDS
     partitions = [
         (
             topic.topic if by_name else None,

@@ -11,11 +11,10 @@ from typing import Any, NamedTuple
 from kbatch._native.batch.producer_batch import ProducerBatch
 from kbatch._native.send.in_flight import InFlight, PartitionState
 from kbatch._native.send.produce_wire import AllAccepted, ProduceFrame
-from kbatch.protocol import codec
+from kbatch.protocol import codec, features
 from kbatch.protocol.messages import ProduceRequest, ProduceResponse
 from tests.support.accumulating import accumulator, data_of, drained, put
 
-FIRST_VERSION_BY_TOPIC_ID = 13
 CORRELATION_ID = 77
 # The values of batches: joined with their request, or views of their memory, one or more.
 SIZES = (0, 1, 100, 8_000, 8_130, 9_000, 40_000)
@@ -87,7 +86,7 @@ def written(frame: ProduceFrame, case: Case) -> bytes:
 
 def expected_request(case: Case) -> bytes:
     """Return the request as the codec writes it."""
-    by_name = case.version < FIRST_VERSION_BY_TOPIC_ID
+    by_name = case.version < features.PRODUCE_TOPIC_IDS
     topics: dict[str, list[Any]] = {}
     for each in case.asked:
         records = data_of(each.batch)
@@ -150,7 +149,7 @@ def _accepted(partition: int, version: int, choices: random.Random) -> Any:
 
 
 def _topic(case: Case, name: str, answers: list[Any]) -> Any:
-    by_name = case.version < FIRST_VERSION_BY_TOPIC_ID
+    by_name = case.version < features.PRODUCE_TOPIC_IDS
     return ProduceResponse.TopicProduceResponse(
         **({"name": name} if by_name else {"topic_id": case.topic_ids[name]}), partition_responses=answers
     )
@@ -175,7 +174,7 @@ def expected_fields(message: ProduceResponse, case: Case) -> tuple[int, Fields] 
     nothing = ProduceResponse.LeaderIdAndEpoch()
     found: Fields = []
     for topic in message.responses:
-        by_name = case.version < FIRST_VERSION_BY_TOPIC_ID
+        by_name = case.version < features.PRODUCE_TOPIC_IDS
         name = topic.name if by_name else names.get(topic.topic_id, "")
         if not topic.partition_responses:
             return None

@@ -28,4 +28,6 @@ class PartitionAnswer:
     aborted: tuple[tuple[int, int], ...] | None
     records: memoryview | None
 
+VERSIONS: range
+
 def read_fetch_answer(frame: Buffer, version: int) -> FetchAnswer | None: ...

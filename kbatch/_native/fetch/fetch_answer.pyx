@@ -19,7 +19,7 @@ cdef extern from "bytes.h" nogil:
 # As in kbatch.protocol.wire.
 cdef Py_ssize_t MAX_STRING_BYTES = 32767
 
-# The versions of FetchResponse in kbatch.protocol.tables, and those from which on fields are there.
+# The versions that are read, and those from which on fields are there (kbatch.protocol.tables).
 cdef enum:
     FIRST_VERSION = 4
     WITH_START_OFFSET = 5
@@ -29,6 +29,9 @@ cdef enum:
     WITH_TOPIC_ID = 13
     WITH_ENDPOINTS = 16
     LAST_VERSION = 18
+
+# A test compares them with the tables, which may get a newer one.
+VERSIONS = range(FIRST_VERSION, LAST_VERSION + 1)
 
 # Tagged fields.
 cdef enum:

@@ -5,6 +5,7 @@ from typing_extensions import Buffer
 from kbatch._native.send.in_flight import InFlight
 
 JOINED_BYTES: int
+VERSIONS: range
 
 class ProduceFrame:
     node_id: int

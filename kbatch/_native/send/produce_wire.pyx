@@ -75,6 +75,8 @@ cdef extern from "produce_wire.h" nogil:
 
 # Copying batches this small is faster than passing them to a socket in pieces.
 JOINED_BYTES = 8192
+# A test compares them with the tables, which may get a newer one.
+VERSIONS = range(KB_PRODUCE_FIRST_VERSION, KB_PRODUCE_LAST_VERSION + 1)
 
 
 cdef class ProduceFrame:

@@ -26,7 +26,7 @@ from kbatch.errors import (
     error_of,
     row_of,
 )
-from kbatch.protocol import codec, messages
+from kbatch.protocol import codec, features, messages
 from kbatch.records import GroupDescription, GroupListing, GroupMember, OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
@@ -37,11 +37,6 @@ if TYPE_CHECKING:
 
 Value = TypeVar("Value")
 
-FETCHES_BY_GROUP = 8
-# Later versions name topics by their ids.
-LAST_VERSION_WITH_NAMES = 9
-# Earlier versions ignore open transactions (KIP-447).
-REQUIRES_STABLE = 7
 # An unknown leader epoch.
 NO_EPOCH = -1
 # The protocol type of groups of consumers. Others, such as Kafka Connect's, have other assignments.
@@ -117,7 +112,7 @@ class CommittedOffsets(AdminRequest):
 
     __slots__ = ("is_stable", "partitions")
     kind = messages.OffsetFetchRequest
-    highest_version = LAST_VERSION_WITH_NAMES
+    highest_version = features.OFFSET_FETCH_TOPIC_IDS - 1
 
     def __init__(
         self, group_id: str, partitions: Iterable[TopicPartition] | None, *, is_stable: bool = True
@@ -128,12 +123,12 @@ class CommittedOffsets(AdminRequest):
 
     def message(self, version: int) -> Message:
         kind = messages.OffsetFetchRequest
-        if self.is_stable and version < REQUIRES_STABLE:
+        if self.is_stable and version < features.OFFSET_FETCH_STABLE:
             raise UnsupportedVersionError(
                 f"the broker cannot return stable offsets (OffsetFetch version {version}, KIP-447); upgrade "
                 "it to Kafka 2.5 or newer"
             )
-        if version < FETCHES_BY_GROUP:
+        if version < features.OFFSET_FETCH_BATCHES:
             topics = self._topics(kind.OffsetFetchRequestTopic)
             return kind(group_id=self.group_id, topics=topics, require_stable=self.is_stable)
         topics = self._topics(kind.OffsetFetchRequestTopics)
@@ -175,7 +170,7 @@ class OffsetCommit(AdminRequest):
 
     __slots__ = ("offsets",)
     kind = messages.OffsetCommitRequest
-    highest_version = LAST_VERSION_WITH_NAMES
+    highest_version = features.OFFSET_COMMIT_TOPIC_IDS - 1
 
     def __init__(self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         super().__init__("commit_offsets", group_id=group_id)

@@ -12,24 +12,10 @@ from typing import Any, NamedTuple
 from kbatch.core.client.backoff import NS_PER_MS
 from kbatch.core.client.connection import Request
 from kbatch.errors import ErrorCode, UnsupportedVersionError
-from kbatch.protocol import codec, messages
+from kbatch.protocol import codec, features, messages
 from kbatch.protocol.structs import Message
 from kbatch.version import VERSION
 
-# From these versions on, the broker answers at once and a throttled client waits; in earlier versions the
-# broker waits. All versions of the other APIs are newer.
-CLIENT_THROTTLES_FROM = {
-    messages.ProduceRequest.api_key: 6,
-    messages.MetadataRequest.api_key: 6,
-    messages.OffsetFetchRequest.api_key: 4,
-    messages.FindCoordinatorRequest.api_key: 2,
-    messages.ApiVersionsRequest.api_key: 2,
-    messages.InitProducerIdRequest.api_key: 1,
-    messages.AddPartitionsToTxnRequest.api_key: 1,
-    messages.AddOffsetsToTxnRequest.api_key: 1,
-    messages.EndTxnRequest.api_key: 1,
-    messages.TxnOffsetCommitRequest.api_key: 1,
-}
 # The longest time for which one answer keeps requests from a node. Kafka computes throttling over a window of
 # 11 seconds (quota.window.num), and bounds that of requests by one second; only a batch that is many times a
 # quota takes longer. A broker that still does not read by then lets requests wait, which is seen and told.
@@ -141,5 +127,5 @@ def throttle_ns(request: Request, answer: Any) -> int:
     throttle_time_ms: int = getattr(answer, "throttle_time_ms", 0)
     if throttle_time_ms <= 0:
         return 0
-    first = CLIENT_THROTTLES_FROM.get(request.kind.api_key, 0)
+    first = features.CLIENT_THROTTLES.get(request.kind.api_key, 0)
     return min(throttle_time_ms * NS_PER_MS, MAX_THROTTLE_NS) if request.api_version >= first else 0

@@ -29,7 +29,7 @@ from kbatch.errors import (
     error_of,
 )
 from kbatch.errors.words import shown, shown_without
-from kbatch.protocol import messages
+from kbatch.protocol import features, messages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 
 _Error = TypeVar("_Error", bound=KafkaError)
 
-# Earlier handshakes announce tokens outside of requests.
-_FIRST_HANDSHAKE_VERSION = 1
 # Mechanisms that speak under another name.
 _WIRE_NAMES = {"AWS_MSK_IAM": "OAUTHBEARER"}
 # The maximum number of tokens of one login. SCRAM sends two, Kerberos some three; only a broker that sends
@@ -143,7 +141,7 @@ def check_versions(version_of: Callable[[type[Message]], int]) -> None:
     """
     try:
         version_of(messages.SaslAuthenticateRequest)
-        is_able = version_of(messages.SaslHandshakeRequest) >= _FIRST_HANDSHAKE_VERSION
+        is_able = version_of(messages.SaslHandshakeRequest) >= features.SASL_HANDSHAKE_REQUESTS
     except UnsupportedVersionError:
         is_able = False
     if not is_able:

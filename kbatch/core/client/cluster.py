@@ -49,7 +49,6 @@ MAX_HOST = 255
 # The time after which partitions without a leader are a fault; elections take less.
 LEADERLESS_NS = 10_000 * NS_PER_MS
 NO_EPOCH = -1
-FIRST_VERSION_WITH_EPOCHS = 9  # reliable ones (MetadataResponse.hasReliableLeaderEpochs)
 # So many answers in a row name a leader of a lower epoch before it is believed.
 GIVING_UP = 5
 # After that time, and in a second answer, a topic has the partitions that brokers report.

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from kbatch.core.client.any_node_request import AnyNodeRequest
 from kbatch.core.client.backoff import ExponentialBackoff
 from kbatch.errors import KafkaError, error_of, row_of
-from kbatch.protocol import messages
+from kbatch.protocol import features, messages
 
 if TYPE_CHECKING:
     from kbatch.core.client.cluster import Cluster
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 GROUP, TRANSACTION = 0, 1
 _KINDS = {GROUP: "group", TRANSACTION: "transactional.id"}
-FINDS_BY_LIST = 4
 
 
 class CoordinatorKey(NamedTuple):
@@ -142,7 +141,7 @@ class Coordinators:
 
 
 def _search_for(key: CoordinatorKey, version: int) -> Message:
-    if version >= FINDS_BY_LIST:
+    if version >= features.FIND_COORDINATOR_BATCHES:
         return messages.FindCoordinatorRequest(key_type=key.kind, coordinator_keys=[key.key])
     return messages.FindCoordinatorRequest(key_type=key.kind, key=key.key)
 

@@ -26,11 +26,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from kbatch.core.client.admin_requests import AdminRequest, AdminRequests
 from kbatch.core.client.any_node_request import AnyNodeRequest
 from kbatch.core.client.backoff import NEVER_NS, ExponentialBackoff
-from kbatch.core.client.cluster import FIRST_VERSION_WITH_EPOCHS, Cluster, ClusterSnapshot, TopicUse
+from kbatch.core.client.cluster import Cluster, ClusterSnapshot, TopicUse
 from kbatch.core.client.connections import Connections
 from kbatch.core.client.coordinators import Coordinators
 from kbatch.errors import KafkaError
 from kbatch.metrics import MetricsRegistry
+from kbatch.protocol import features
 
 if TYPE_CHECKING:
     from kbatch.config import ClientConfig
@@ -303,7 +304,7 @@ class ClientEngine:
             assert response.error is not None
             self._cluster.handle_failure(response.error, response.now_ns)
         else:
-            has_epochs = response.request.api_version >= FIRST_VERSION_WITH_EPOCHS
+            has_epochs = response.request.api_version >= features.METADATA_RELIABLE_EPOCHS
             self._cluster.handle_response(response.message, response.now_ns, has_epochs=has_epochs)
             self._adopt_cluster()
             self._metadata_answered(response.request.node_id)

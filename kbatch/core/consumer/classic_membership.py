@@ -63,7 +63,7 @@ from kbatch.errors import (
 )
 from kbatch.errors.words import shown
 from kbatch.logs import ClientLogger
-from kbatch.protocol import messages
+from kbatch.protocol import features, messages
 from kbatch.records import NO_TOPIC_ID, ConsumerGroupMetadata
 
 if TYPE_CHECKING:
@@ -77,9 +77,6 @@ logger = ClientLogger(__name__)
 
 # The coordinator answers a JoinGroup after max.poll.interval.ms at the latest; the answer has this much more.
 JOIN_GRACE_MS = 5_000
-# The first versions with a feature.
-JOINS_STATIC = 5
-LEAVES_BY_LIST = 3
 # The reason to join again after a rebalance took partitions from this member.
 GIVEN_UP = "partitions were given up for other members"
 # That of the leader, in place of a member that died before it asked for the rebalance. A static one comes
@@ -480,7 +477,7 @@ class ClassicMembership:
         )
 
     def _check_static(self, version: int) -> None:
-        if self._config.group_instance_id is not None and version < JOINS_STATIC:
+        if self._config.group_instance_id is not None and version < features.JOIN_GROUP_STATIC_MEMBERS:
             raise UnsupportedVersionError(
                 f"group.instance.id={self._config.group_instance_id!r} needs brokers with Kafka 2.3 or newer "
                 "(KIP-345); omit it, or upgrade them"
@@ -778,7 +775,7 @@ class ClassicMembership:
 
     def _leave_message(self, member_id: str, version: int) -> Message:
         kind = messages.LeaveGroupRequest
-        if version < LEAVES_BY_LIST:
+        if version < features.LEAVE_GROUP_BATCHES:
             return kind(group_id=self._coordinator.group_id, member_id=member_id)
         leaving = kind.MemberIdentity(
             member_id=member_id,

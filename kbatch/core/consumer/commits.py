@@ -26,18 +26,13 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kbatch.core.client.admin_requests import (
-    FETCHES_BY_GROUP,
-    LAST_VERSION_WITH_NAMES,
-    REQUIRES_STABLE,
-    committed_offset,
-)
+from kbatch.core.client.admin_requests import committed_offset
 from kbatch.core.client.any_node_request import AnyNodeRequest
 from kbatch.core.client.backoff import NEVER_NS, NS_PER_MS
 from kbatch.core.client.calls import Call
 from kbatch.core.consumer.outcomes import COMMIT_OUTCOMES, CommitOutcome
 from kbatch.errors import CommitFailedError, ErrorCode, KafkaError, KafkaTimeoutError, error_of, row_of
-from kbatch.protocol import messages
+from kbatch.protocol import features, messages
 from kbatch.records import NO_TOPIC_ID, ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
@@ -316,7 +311,7 @@ class Commits:
                 return
             topic_ids = {each: self._topic_id(each, offset) for each, offset in call.unfinished.items()}
             by_id = {each: topic_id for each, topic_id in topic_ids.items() if topic_id != NO_TOPIC_ID}
-            if version <= LAST_VERSION_WITH_NAMES:
+            if version < features.OFFSET_COMMIT_TOPIC_IDS:
                 by_id.clear()
                 self._fail_gone(call, [each for each in call.unfinished if self._is_of_another(call, each)])
             if not call.unfinished:
@@ -329,7 +324,7 @@ class Commits:
                 lambda version: _commit_message(identity, call.unfinished, sent),
                 partial(self._take_commit, call, sent, identity.generation_id, now_ns),
                 now_ns,
-                highest_version=version if by_id else LAST_VERSION_WITH_NAMES,
+                highest_version=version if by_id else features.OFFSET_COMMIT_TOPIC_IDS - 1,
             )
         except KafkaError as error:
             self._finish(call, error, now_ns)
@@ -466,7 +461,7 @@ class Commits:
                 each: call.topic_ids.get(each) or topic_id_of(each.topic) for each in sorted(call.partitions)
             }
             by_id = {each: topic_id for each, topic_id in known.items() if topic_id != NO_TOPIC_ID}
-            if version <= LAST_VERSION_WITH_NAMES:
+            if version < features.OFFSET_FETCH_TOPIC_IDS:
                 by_id.clear()
             sent = by_id or known
             self._coordinator.send(
@@ -475,7 +470,7 @@ class Commits:
                 partial(_fetch_message, self._coordinator.group_id, sent),
                 partial(self._take_lookup, call, sent),
                 now_ns,
-                highest_version=version if by_id else LAST_VERSION_WITH_NAMES,
+                highest_version=version if by_id else features.OFFSET_FETCH_TOPIC_IDS - 1,
             )
         except KafkaError as error:
             self._finish(call, error, now_ns)
@@ -579,11 +574,11 @@ def _fetch_message(group_id: str, sent: Mapping[TopicPartition, bytes], version:
     for topic, index in sent:
         topics.setdefault(topic, []).append(index)
     topic_ids = {each.topic: topic_id for each, topic_id in sent.items()}
-    if version < FETCHES_BY_GROUP:
+    if version < features.OFFSET_FETCH_BATCHES:
         single = [
             kind.OffsetFetchRequestTopic(name=name, partition_indexes=each) for name, each in topics.items()
         ]
-        return kind(group_id=group_id, topics=single, require_stable=version >= REQUIRES_STABLE)
+        return kind(group_id=group_id, topics=single, require_stable=version >= features.OFFSET_FETCH_STABLE)
     group = kind.OffsetFetchRequestGroup(
         group_id=group_id,
         topics=[

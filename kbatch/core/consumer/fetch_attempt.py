@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kbatch._native.fetch.fetch_answer import read_fetch_answer
 from kbatch.core.client.api_versions import read_response
+from kbatch.protocol import features
 from kbatch.records import TopicPartition
 
 if TYPE_CHECKING:
     from kbatch.core.client.connections import Request
     from kbatch.core.consumer.fetch_session import FetchSession, Wanted
     from kbatch.core.consumer.partition_state import PartitionState
-
-FIRST_VERSION_BY_TOPIC_ID = 13
 
 
 class FetchAttempt:
@@ -78,7 +77,7 @@ class FetchAttempt:
         """Return the partition of a part of the answer; None if this request's answer for it does not count
         any more, or the request did not ask for it.
         """
-        by_name = self.version < FIRST_VERSION_BY_TOPIC_ID
+        by_name = self.version < features.FETCH_TOPIC_IDS
         topic = answer.topic if by_name else self.topic_names.get(answer.topic_id, "")
         state = self.partitions.get(TopicPartition(topic, answer.partition))
         return state if state is not None and state.in_flight is self else None

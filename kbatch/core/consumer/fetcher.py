@@ -32,7 +32,7 @@ from kbatch.core.client.cluster import node_of
 from kbatch.core.client.connection import MAX_FRAME_BYTES
 from kbatch.core.client.lasting_faults import LastingFaults
 from kbatch.core.consumer.budget import Budget, FrameShare
-from kbatch.core.consumer.fetch_attempt import FIRST_VERSION_BY_TOPIC_ID, FetchAttempt
+from kbatch.core.consumer.fetch_attempt import FetchAttempt
 from kbatch.core.consumer.fetch_session import (
     FINAL_EPOCH,
     NO_SESSION,
@@ -55,7 +55,7 @@ from kbatch.errors import (
     row_of,
 )
 from kbatch.logs import ClientLogger
-from kbatch.protocol import messages
+from kbatch.protocol import features, messages
 from kbatch.records import NO_TOPIC_ID
 
 if TYPE_CHECKING:
@@ -69,8 +69,6 @@ if TYPE_CHECKING:
 logger = ClientLogger(__name__)
 
 FETCH_LANE = 1
-# The first versions with sessions, and with a comparison of epochs.
-FIRST_VERSION_WITH_SESSIONS, FIRST_VERSION_WITH_EPOCHS = 7, 12
 # An answer has headers around the records, which the largest frame must hold too.
 MAX_REQUEST_BYTES = MAX_FRAME_BYTES - (1 << 20)
 # An error that a partition has for so long is logged. One without another error for longer is over.
@@ -240,8 +238,8 @@ class Fetcher:
                 self._positions.fail(state, error)
             return
         if NO_TOPIC_ID in map(_topic_id, states):
-            version = min(version, FIRST_VERSION_BY_TOPIC_ID - 1)
-        if version < FIRST_VERSION_WITH_EPOCHS:
+            version = min(version, features.FETCH_TOPIC_IDS - 1)
+        if version < features.FETCH_COMPARES_EPOCHS:
             states = [state for state in states if self._is_valid(state, now_ns)]
         size_bytes = self._request_bytes(states, node_count)
         if states and self._budget.reserve(size_bytes):
@@ -268,7 +266,7 @@ class Fetcher:
         config, session = self._config, attempt.session
         # a batch that did not fit is asked for in full, although it is not reserved
         most_bytes = max(attempt.reserved_bytes, self._ask(attempt, states))
-        if attempt.version < FIRST_VERSION_WITH_SESSIONS:
+        if attempt.version < features.FETCH_SESSIONS:
             part = SessionRequest(NO_SESSION, FINAL_EPOCH, attempt.wanted, [])
         else:
             attempt.is_full = not session.is_open
@@ -313,7 +311,7 @@ class Fetcher:
         Return the size of the largest batch that did not fit in an answer before; 0 if all did.
         """
         snapshot = self._cluster.snapshot
-        has_epochs = attempt.version >= FIRST_VERSION_WITH_EPOCHS
+        has_epochs = attempt.version >= features.FETCH_COMPARES_EPOCHS
         partition_bytes, needed_bytes = self._config.max_partition_fetch_bytes, 0
         partitions, wanted, topic_names = attempt.partitions, attempt.wanted, attempt.topic_names
         for state in states:

@@ -12,6 +12,7 @@ from kbatch.core.client.coordinators import GROUP, CoordinatorKey
 from kbatch.core.consumer.member_state import HeartbeatOutcome, outcome_of
 from kbatch.errors import ErrorCode, KafkaError, error_of, row_of
 from kbatch.errors.words import shown
+from kbatch.protocol import features
 
 if TYPE_CHECKING:
     from kbatch.config import ConsumerConfig
@@ -30,7 +31,6 @@ REFUSALS_AT_ONCE = 3
 # The time for which a member that leaves tries to reach a coordinator that is out of reach: a connection that
 # has just broken is made again within it, and a cluster that is gone delays the end no longer.
 REACH_NS = 1000 * NS_PER_MS
-_NO_LIMIT = 2**15 - 1
 
 
 class LeaveLimit:
@@ -113,7 +113,7 @@ class GroupCoordinator:
         handle: Callable[[Response], None],
         now_ns: int,
         *,
-        highest_version: int = _NO_LIMIT,
+        highest_version: int = features.ANY_VERSION,
         timeout_ns: int | None = None,
     ) -> bool:
         """Send a request unless `pending` is in flight or backed off. Return True if it was sent.

@@ -33,7 +33,7 @@ from kbatch.errors import (
     error_of,
     row_of,
 )
-from kbatch.protocol import messages
+from kbatch.protocol import features, messages
 
 if TYPE_CHECKING:
     from kbatch.core.client.cluster import Cluster
@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from kbatch.records import TopicPartition
 
 CONSUMER = -1  # the replica id of every client
-# The first versions of ListOffsets with special times (KIP-734, KIP-405, KIP-1005, KIP-1023).
-FIRST_VERSIONS = {-3: 7, -4: 8, -5: 9, -6: 11}
 # The places that every log has, unlike a record at a time.
 ALWAYS_FOUND = {EARLIEST: "beginning", LATEST: "end", EARLIEST_LOCAL: "local beginning"}
 
@@ -160,7 +158,7 @@ class OffsetRequest(LeaderRequest):
         self.spec = spec
 
     def check(self, version: int) -> None:
-        first = FIRST_VERSIONS.get(self.spec.timestamp_ms, 0)
+        first = features.LIST_OFFSETS_TIMES.get(self.spec.timestamp_ms, 0)
         if version < first:
             raise UnsupportedVersionError(
                 f"{self.partition}: the broker cannot find the offset at the special time "

@@ -53,7 +53,7 @@ from kbatch.errors import (
     row_of,
 )
 from kbatch.errors.words import shown
-from kbatch.protocol import messages
+from kbatch.protocol import features, messages
 from kbatch.records import AcknowledgeType, TopicPartition
 
 if TYPE_CHECKING:
@@ -66,8 +66,6 @@ if TYPE_CHECKING:
     from kbatch.core.client.connections import Connections, Request, Response
     from kbatch.core.consumer.fetch_metrics import ShareFetchMetrics
 
-# The first version of ShareFetch and ShareAcknowledge that renews locks.
-FIRST_VERSION_WITH_RENEWAL = 2
 ACQUIRE_MODES = {"BATCH_OPTIMIZED": 0, "RECORD_LIMIT": 1}
 _Fetch, _Acknowledge = messages.ShareFetchRequest, messages.ShareAcknowledgeRequest
 
@@ -345,7 +343,7 @@ class ShareFetcher:
     def _send_acknowledge(self, node_id: int, session: ShareSession, version: int, now_ns: int) -> None:
         parts, session.parts = session.parts, []
         renews = any(AcknowledgeType.RENEW in each.types.values() for each in parts)
-        if renews and version < FIRST_VERSION_WITH_RENEWAL:
+        if renews and version < features.SHARE_FETCH_RENEWS_LOCKS:
             error = UnsupportedVersionError("brokers before Kafka 4.2 cannot renew locks; use another type")
             self._settle(parts, error)
             return

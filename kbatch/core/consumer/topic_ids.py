@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from kbatch.core.client.any_node_request import AnyNodeRequest
 from kbatch.core.client.backoff import NEVER_NS, ExponentialBackoff
-from kbatch.protocol import messages
+from kbatch.protocol import features, messages
 from kbatch.records import NO_TOPIC_ID
 
 if TYPE_CHECKING:
@@ -22,9 +22,6 @@ if TYPE_CHECKING:
 
     from kbatch.core.client.cluster import Cluster, TopicMetadata
     from kbatch.core.client.connections import Connections, Response
-
-# The first version of Metadata that finds names (KAFKA-12701).
-FIRST_VERSION_BY_ID = 12
 
 
 class TopicIds:
@@ -60,7 +57,7 @@ class TopicIds:
             node_id = pending.find_node(self._connections, self._backoff, now_ns)
             if node_id is not None:
                 version = self._connections.version_of(node_id, messages.MetadataRequest)
-                if version >= FIRST_VERSION_BY_ID:
+                if version >= features.METADATA_TOPIC_IDS:
                     pending.is_in_flight = True
                     topic = messages.MetadataRequest.MetadataRequestTopic
                     request = messages.MetadataRequest(

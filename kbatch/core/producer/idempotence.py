@@ -70,6 +70,7 @@ from kbatch._native.send.in_flight import (
 )
 from kbatch.core.client.backoff import NEVER_NS
 from kbatch.core.producer.outcomes import BATCH_OUTCOMES, ErrorOutcome
+from kbatch.protocol import features
 
 if TYPE_CHECKING:
     from kbatch._native.batch.producer_batch import ProducerBatch
@@ -77,7 +78,6 @@ if TYPE_CHECKING:
 
 MAX_EPOCH = 32767
 MAX_SEQUENCE = 2**31 - 1
-ANY_VERSION = 2**15 - 1
 # muted, fresh_blocked and retry_number for `RecordAccumulator.set_gate`.
 Gate = tuple[bool, bool, int]
 
@@ -130,7 +130,7 @@ class Idempotence:
     @property
     def highest_produce_version(self) -> int:
         """The highest version of Produce requests to use."""
-        return ANY_VERSION
+        return features.ANY_VERSION
 
     @property
     def lane_transaction(self) -> int:
@@ -305,7 +305,7 @@ class WithoutIdempotence:
 
     @property
     def highest_produce_version(self) -> int:
-        return ANY_VERSION
+        return features.ANY_VERSION
 
     def note_sent(self, batches: list[ProducerBatch]) -> None:
         """Do nothing: there are no transactions."""

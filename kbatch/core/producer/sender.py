@@ -43,7 +43,7 @@ from kbatch.errors import (
     row_of,
 )
 from kbatch.logs import ClientLogger
-from kbatch.protocol import messages
+from kbatch.protocol import features, messages
 from kbatch.records import NO_TOPIC_ID
 from kbatch.unpatched import real_threading
 
@@ -62,7 +62,6 @@ if TYPE_CHECKING:
 
 logger = ClientLogger(__name__)
 
-FIRST_VERSION_BY_TOPIC_ID = 13
 # The wait for a batch whose bytes a closing connection still uses.
 HELD_BYTES_DELAY_NS = 1_000_000
 
@@ -298,7 +297,7 @@ class Sender:
             return
         topic_ids = {topic: self._cluster.use(topic, now_ns) for topic in attempt.group_by_topic()}
         if NO_TOPIC_ID in topic_ids.values():
-            version = min(version, FIRST_VERSION_BY_TOPIC_ID - 1)
+            version = min(version, features.PRODUCE_TOPIC_IDS - 1)
         attempt.topic_ids = topic_ids
         self.unanswered_count += 1
         attempt.request = self._connections.send(

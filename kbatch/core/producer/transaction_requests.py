@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from kbatch._native.send.in_flight import NO_IDENTITY, Identity
 from kbatch.core.client.any_node_request import AnyNodeRequest
 from kbatch.core.client.coordinators import GROUP, TRANSACTION, CoordinatorKey
-from kbatch.core.producer.idempotence import ANY_VERSION
 from kbatch.core.producer.outcomes import Kind
 from kbatch.core.producer.producer_ids import init_producer_id
 from kbatch.errors import UnsupportedVersionError
-from kbatch.protocol import messages
+from kbatch.protocol import features, messages
 from kbatch.records import TopicPartition
 
 if TYPE_CHECKING:
@@ -24,10 +23,6 @@ if TYPE_CHECKING:
     from kbatch.errors import KafkaError
     from kbatch.protocol.structs import Message
     from kbatch.records import ConsumerGroupMetadata, OffsetAndMetadata
-
-# The last versions for a client of transaction version 1, and the first version with group members.
-V1_ADD_PARTITIONS, V1_COMMIT_OFFSETS, V1_END_TXN = 3, 4, 4
-COMMITS_FOR_MEMBER = 3
 
 
 class Operation:
@@ -62,7 +57,7 @@ class Operation:
 
     def highest_version(self, transaction_version: int) -> int:
         """Return the highest version of the request in a transaction of that version."""
-        return ANY_VERSION
+        return features.ANY_VERSION
 
     def message(self, transactional_id: str, identity: Identity, version: int) -> Message:
         """Return the request. Raise UnsupportedVersionError if the version cannot express it."""
@@ -105,7 +100,7 @@ class AddPartitions(Operation):
         self.partitions = partitions
 
     def highest_version(self, transaction_version: int) -> int:
-        return V1_ADD_PARTITIONS  # later ones are for brokers
+        return features.ADD_PARTITIONS_TO_TXN_BATCHES - 1  # later ones are for brokers
 
     def message(self, transactional_id: str, identity: Identity, version: int) -> Message:
         partitions: dict[str, list[int]] = {}
@@ -147,12 +142,14 @@ class CommitOffsets(Operation):
         return CoordinatorKey(GROUP, self.group.group_id)
 
     def highest_version(self, transaction_version: int) -> int:
-        return ANY_VERSION if transaction_version >= 2 else V1_COMMIT_OFFSETS
+        if transaction_version >= 2:
+            return features.ANY_VERSION
+        return features.TXN_OFFSET_COMMIT_ADDS_PARTITIONS - 1
 
     def message(self, transactional_id: str, identity: Identity, version: int) -> Message:
         group = self.group
         is_member = group.generation_id >= 0 or group.member_id or group.group_instance_id is not None
-        if is_member and version < COMMITS_FOR_MEMBER:
+        if is_member and version < features.TXN_OFFSET_COMMIT_MEMBERS:
             raise UnsupportedVersionError(
                 f"the broker is too old to commit offsets for a member of a group (TxnOffsetCommit version "
                 f"{version}, KIP-447): give the group's id alone, or upgrade the broker"
@@ -221,7 +218,7 @@ class EndTransaction(Operation):
     commits: ClassVar[bool]
 
     def highest_version(self, transaction_version: int) -> int:
-        return ANY_VERSION if transaction_version >= 2 else V1_END_TXN
+        return features.ANY_VERSION if transaction_version >= 2 else features.END_TXN_BUMPS_EPOCH - 1
 
     def message(self, transactional_id: str, identity: Identity, version: int) -> Message:
         return messages.EndTxnRequest(

@@ -22,14 +22,14 @@ from typing import TYPE_CHECKING
 
 from kbatch._native.send.in_flight import InFlight, PartitionState
 from kbatch.core.client.backoff import NEVER_NS, NS_PER_MS
-from kbatch.core.producer.idempotence import ANY_VERSION, Gate, Idempotence, Settled
+from kbatch.core.producer.idempotence import Gate, Idempotence, Settled
 from kbatch.errors import ErrorCode, KafkaError
+from kbatch.protocol import features
 from kbatch.records import TopicPartition
 
 if TYPE_CHECKING:
     from kbatch._native.batch.producer_batch import ProducerBatch
 
-LAST_PRODUCE_VERSION_OF_V1 = 11
 # The completion of the previous transaction takes no longer (KAFKA-5477, KAFKA-18654). If it does, after so
 # many attempts, the waits are those of every error.
 CONCURRENT_BACKOFF_NS = 20 * NS_PER_MS
@@ -67,7 +67,8 @@ class TransactionalSequences(Idempotence):
 
     @property
     def highest_produce_version(self) -> int:
-        return LAST_PRODUCE_VERSION_OF_V1 if self.transaction_version < 2 else ANY_VERSION
+        adds = self.transaction_version >= 2
+        return features.ANY_VERSION if adds else features.PRODUCE_ADDS_PARTITIONS - 1
 
     @property
     def drains_new(self) -> bool:

@@ -63,7 +63,7 @@ from kbatch.errors import (
     row_of,
 )
 from kbatch.logs import ClientLogger
-from kbatch.protocol import messages
+from kbatch.protocol import features, messages
 
 if TYPE_CHECKING:
     from kbatch._native.send.accumulator import RecordAccumulator
@@ -78,8 +78,6 @@ if TYPE_CHECKING:
     from kbatch.records import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
 logger = ClientLogger(__name__)
-
-FIRST_VERSION_THAT_BUMPS = 3
 
 
 class Transactions:
@@ -450,9 +448,8 @@ class Transactions:
 
     def _initialized(self, operation: InitProducerId, answer: Any, response: Response) -> None:
         node_id = response.request.node_id
-        self._can_bump = (
-            self._connections.version_of(node_id, messages.InitProducerIdRequest) >= FIRST_VERSION_THAT_BUMPS
-        )
+        version = self._connections.version_of(node_id, messages.InitProducerIdRequest)
+        self._can_bump = version >= features.INIT_PRODUCER_ID_BUMPS_EPOCH
         self._sequences.adopt(identity_of(answer))
         self._adopt_version()
         self._bumps = False

@@ -11,8 +11,9 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from kbatch.core.client.cluster import FIRST_VERSION_WITH_EPOCHS, GIVING_UP, REMEMBERED_NS, ClusterSnapshot
+from kbatch.core.client.cluster import GIVING_UP, REMEMBERED_NS, ClusterSnapshot
 from kbatch.errors import KafkaError
+from kbatch.protocol import features
 from kbatch.testing.simulation.application import Application, SentRecord
 from kbatch.testing.simulation.options import WorldOptions
 from kbatch.testing.simulation.producer import SimulatedProducer
@@ -102,7 +103,7 @@ class World(Stage):
     def _check_reliable_epochs(self) -> None:
         """Check that leader epochs of Metadata below version 9 do not count."""
         version = self.options.cluster.metadata_version
-        if version is None or version >= FIRST_VERSION_WITH_EPOCHS:
+        if version is None or version >= features.METADATA_RELIABLE_EPOCHS:
             return
         for name, topic in self._snapshot.topics.items():
             if any(each.leader_epoch >= 0 for each in topic.partitions):
