@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kbatch.core.client.backoff import NEVER_NS, ExponentialBackoff, Retried
+from kbatch.core.client.backoff import NEVER_NS, SHORTEST_DELAY_NS, ExponentialBackoff, Retried
 
 if TYPE_CHECKING:
     from kbatch.core.client.cluster import Cluster
     from kbatch.core.client.connections import Connections
     from kbatch.errors import KafkaError
     from kbatch.protocol.structs import Message
-
-# The shortest wait before the next look for a node.
-SHORTEST_DELAY_NS = 1_000_000
 
 
 class AnyNodeRequest(Retried):
@@ -72,13 +69,10 @@ class AnyNodeRequest(Retried):
 
     def can_send(self, node_id: int, connections: Connections, now_ns: int) -> bool:
         """True if the node takes a request now. If not, begin a connection or wait for it."""
-        if connections.is_ready(node_id, now_ns, self.lane):
-            self.retry_ns = 0  # the wait is over
-            return True
-        connections.connect(node_id, now_ns, self.lane)
-        delay_ns = connections.delay_ns(node_id, now_ns, self.lane)
-        self.retry_ns = NEVER_NS if delay_ns == NEVER_NS else now_ns + max(delay_ns, SHORTEST_DELAY_NS)
-        return False
+        ready_ns = connections.ready_at(node_id, now_ns, self.lane)
+        is_ready = ready_ns <= now_ns
+        self.retry_ns = 0 if is_ready else ready_ns
+        return is_ready
 
     def is_out_of_reach(self, node_id: int, cluster: Cluster, connections: Connections, now_ns: int) -> bool:
         """True if the node, which takes no request now, is unknown, or backed off without a connection.

@@ -15,6 +15,8 @@ from kbatch._native.io.backoff import backoff_ns, grows
 
 NS_PER_MS = 1_000_000
 NEVER_NS = 2**63 - 1
+# The shortest wait before the next look at a node.
+SHORTEST_DELAY_NS = NS_PER_MS
 
 
 class ExponentialBackoff:

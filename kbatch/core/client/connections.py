@@ -65,7 +65,7 @@ from kbatch.core.client.authentication import (
     wire_name,
     with_text,
 )
-from kbatch.core.client.backoff import NEVER_NS, NS_PER_MS, ExponentialBackoff
+from kbatch.core.client.backoff import NEVER_NS, NS_PER_MS, SHORTEST_DELAY_NS, ExponentialBackoff
 from kbatch.core.client.cluster import Node
 from kbatch.core.client.connection import (
     MAX_FRAME_BYTES,
@@ -316,6 +316,19 @@ class Connections:
         """True if the node takes a request now."""
         state = self._lanes[lane].get(node_id)
         return state is not None and state.can_send(self._max_in_flight, now_ns)
+
+    def ready_at(self, node_id: int, now_ns: int, lane: int = 0, *, least_ns: int = SHORTEST_DELAY_NS) -> int:
+        """Return `now_ns` if the node takes a request now. Otherwise begin a connection if there is none, and
+        return when to look again, after `least_ns` at the earliest; NEVER_NS if that takes an event.
+        """
+        state = self._lanes[lane].get(node_id)
+        if state is None:
+            return NEVER_NS
+        if state.can_send(self._max_in_flight, now_ns):
+            return now_ns
+        self.connect(node_id, now_ns, lane)
+        delay_ns = state.delay_ns(self._max_in_flight, now_ns)
+        return NEVER_NS if delay_ns == NEVER_NS else now_ns + max(delay_ns, least_ns)
 
     def is_connected(self, node_id: int, lane: int = 0) -> bool:
         """True if there is a connection to the node, ready or not."""

@@ -26,7 +26,6 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from kbatch._native.fetch.fetched_batches import FetchedRecords
-from kbatch.core.client.any_node_request import SHORTEST_DELAY_NS
 from kbatch.core.client.backoff import NEVER_NS, NS_PER_MS, ExponentialBackoff
 from kbatch.core.client.cluster import node_of
 from kbatch.core.client.connection import MAX_FRAME_BYTES
@@ -225,11 +224,9 @@ class Fetcher:
         if now_ns < session.not_before_ns:
             self._look_again(session.not_before_ns)
             return
-        if not connections.is_ready(node_id, now_ns, FETCH_LANE):
-            connections.connect(node_id, now_ns, FETCH_LANE)
-            delay_ns = connections.delay_ns(node_id, now_ns, FETCH_LANE)
-            if delay_ns != NEVER_NS:
-                self._look_again(now_ns + max(delay_ns, SHORTEST_DELAY_NS))
+        ready_ns = connections.ready_at(node_id, now_ns, FETCH_LANE)
+        if ready_ns > now_ns:
+            self._look_again(ready_ns)
             return
         try:
             version = connections.version_of(node_id, messages.FetchRequest, FETCH_LANE)

@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from kbatch.core.client.any_node_request import SHORTEST_DELAY_NS
-from kbatch.core.client.backoff import NEVER_NS, ExponentialBackoff, Retried
+from kbatch.core.client.backoff import NEVER_NS, SHORTEST_DELAY_NS, ExponentialBackoff, Retried
 from kbatch.core.consumer.partition_state import (
     EARLIEST,
     EARLIEST_LOCAL,
@@ -348,11 +347,9 @@ class LeaderRequests:
 
     def _send(self, node_id: int, requests: list[LeaderRequest], now_ns: int) -> None:
         connections, kind = self._connections, type(requests[0])
-        if not connections.is_ready(node_id, now_ns):
-            connections.connect(node_id, now_ns)
-            delay_ns = connections.delay_ns(node_id, now_ns)
-            if delay_ns != NEVER_NS:
-                self._retry_ns = min(self._retry_ns, now_ns + max(delay_ns, SHORTEST_DELAY_NS))
+        ready_ns = connections.ready_at(node_id, now_ns)
+        if ready_ns > now_ns:
+            self._retry_ns = min(self._retry_ns, ready_ns)
             return
         try:
             version = connections.version_of(node_id, kind.kind)

@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kbatch.core.client.any_node_request import SHORTEST_DELAY_NS
 from kbatch.core.client.api_versions import read_response
 from kbatch.core.client.backoff import NEVER_NS, NS_PER_MS, Retried
 from kbatch.core.client.cluster import Node, node_of
@@ -281,11 +280,9 @@ class ShareFetcher:
         if now_ns < session.not_before_ns:
             self._look_again(session.not_before_ns)
             return
-        if not connections.is_ready(node_id, now_ns, FETCH_LANE):
-            connections.connect(node_id, now_ns, FETCH_LANE)
-            delay_ns = connections.delay_ns(node_id, now_ns, FETCH_LANE)
-            if delay_ns != NEVER_NS:
-                self._look_again(now_ns + max(delay_ns, SHORTEST_DELAY_NS))
+        ready_ns = connections.ready_at(node_id, now_ns, FETCH_LANE)
+        if ready_ns > now_ns:
+            self._look_again(ready_ns)
             return
         try:
             version = connections.version_of(node_id, _Fetch, FETCH_LANE)

@@ -196,15 +196,15 @@ class Sender:
         self._is_settled = not self._unsealed
 
     def _can_send(self, node_id: int, now_ns: int) -> bool:
-        connections = self._connections
-        lacks = self.lacks_produce(node_id)
-        is_ready = not lacks and connections.is_ready(node_id, now_ns)
-        self._accumulator.note_ready_node(node_id, now_ns, is_ready)
-        if lacks:
+        if self.lacks_produce(node_id):
+            self._accumulator.note_ready_node(node_id, now_ns, False)
             self._wait_for_produce(node_id, now_ns)
-        elif not is_ready:
-            connections.connect(node_id, now_ns)
-            self._look_again(now_ns, max(1, connections.delay_ns(node_id, now_ns)))
+            return False
+        ready_ns = self._connections.ready_at(node_id, now_ns, least_ns=1)
+        is_ready = ready_ns <= now_ns
+        self._accumulator.note_ready_node(node_id, now_ns, is_ready)
+        if not is_ready:
+            self.deadline_ns = min(self.deadline_ns, ready_ns)
         return is_ready
 
     def _leaves_to_lane(self, node_id: int, now_ns: int) -> bool:
