@@ -50,10 +50,10 @@ from kbatch.core.consumer.membership import (
     HeartbeatClock,
     check_partitions,
 )
+from kbatch.core.consumer.outcomes import CLASSIC_OUTCOMES, ClassicOutcome
 from kbatch.core.consumer.pattern_topics import PatternTopics
 from kbatch.core.consumer.subscription import Subscription
 from kbatch.errors import (
-    ROWS,
     ErrorCode,
     KafkaError,
     ProtocolError,
@@ -117,37 +117,7 @@ TRANSITIONS: Mapping[ClassicState, frozenset[ClassicState]] = {
 # The states in which heartbeats keep the membership, as long as no other request does.
 _BEATING = (LEADING, SYNCING, STABLE, PREPARING, LEAVING)
 
-
-class AnswerOutcome(Enum):
-    """What follows from the coordinator's answer to a JoinGroup, SyncGroup or Heartbeat."""
-
-    DONE = "the request is done"
-    BACK_OFF = "it is sent again after a back-off"
-    FIND = "it is sent again to the coordinator, which is searched for"
-    TAKE_ID = "the member joins by the id of the answer (KIP-394)"
-    JOIN = "the group rebalances, so the member joins again"
-    RESET = "the member's generation is over: it loses its partitions, and joins by the same id"
-    FORGET = "the coordinator does not know the member: it loses its partitions, and joins as another"
-    FAIL = "the membership ends with an error"
-
-
-DONE, BACK_OFF, FIND, TAKE_ID, JOIN, RESET, FORGET, FAIL = AnswerOutcome
-
-_SPECIAL = {
-    ErrorCode.NONE: DONE,
-    ErrorCode.NOT_COORDINATOR: FIND,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE: FIND,
-    ErrorCode.REQUEST_TIMED_OUT: FIND,
-    ErrorCode.NETWORK_EXCEPTION: FIND,
-    ErrorCode.MEMBER_ID_REQUIRED: TAKE_ID,
-    ErrorCode.REBALANCE_IN_PROGRESS: JOIN,
-    ErrorCode.ILLEGAL_GENERATION: RESET,
-    ErrorCode.UNKNOWN_MEMBER_ID: FORGET,
-}
-# One row for each code; unknown codes count as UNKNOWN_SERVER_ERROR.
-OUTCOMES: dict[ErrorCode, AnswerOutcome] = {
-    code: BACK_OFF if row.retriable else FAIL for code, row in ROWS.items()
-} | _SPECIAL
+DONE, BACK_OFF, FIND, TAKE_ID, JOIN, RESET, FORGET, FAIL = ClassicOutcome
 
 _REMEDIES = {
     ErrorCode.INCONSISTENT_GROUP_PROTOCOL: "no assignor of partition.assignment.strategy="
@@ -685,10 +655,10 @@ class ClassicMembership:
 
     def _judge(
         self, request: str, pending: AnyNodeRequest, response: Response, code: ErrorCode
-    ) -> AnswerOutcome:
+    ) -> ClassicOutcome:
         """Do what follows from an answer, unless that is DONE, and return it."""
         now_ns = response.now_ns
-        outcome = OUTCOMES.get(code, FAIL)
+        outcome = CLASSIC_OUTCOMES[code]
         if response.error is not None and not response.error.retriable:
             self._fail(response.error, now_ns)
             return FAIL
@@ -705,7 +675,7 @@ class ClassicMembership:
 
     def _take_refusal(self, request: str, code: ErrorCode, now_ns: int) -> None:
         """Take that the coordinator does not accept the member, or its generation."""
-        outcome = OUTCOMES.get(code, FAIL)
+        outcome = CLASSIC_OUTCOMES[code]
         if outcome is JOIN:
             self._join_again("the group is rebalancing", now_ns)
         elif outcome in (RESET, FORGET):

@@ -2,7 +2,8 @@
 
 After org.apache.kafka.clients.consumer.internals.FetchCollector.handleInitializeErrors (KIP-320, KIP-392,
 KIP-951); CommitRequestManager.OffsetCommitRequestState and ConsumerCoordinator.OffsetCommitResponseHandler
-(KIP-394, KIP-848, KAFKA-16224); ShareConsumeRequestManager and ShareSessionHandler (KIP-932).
+(KIP-394, KIP-848, KAFKA-16224); ShareConsumeRequestManager and ShareSessionHandler (KIP-932);
+AbstractCoordinator (KIP-394).
 """
 
 from __future__ import annotations
@@ -113,5 +114,35 @@ ACKNOWLEDGE_OUTCOMES = OutcomeTable(
         ErrorCode.UNKNOWN_TOPIC_ID: AcknowledgeOutcome.FAIL,
         ErrorCode.SHARE_SESSION_NOT_FOUND: AcknowledgeOutcome.FAIL,
         ErrorCode.INVALID_SHARE_SESSION_EPOCH: AcknowledgeOutcome.FAIL,
+    },
+)
+
+
+class ClassicOutcome(Enum):
+    """What follows from the coordinator's answer to a JoinGroup, SyncGroup or Heartbeat."""
+
+    DONE = "the request is done"
+    BACK_OFF = "it is sent again after a back-off"
+    FIND = "it is sent again to the coordinator, which is searched for"
+    TAKE_ID = "the member joins by the id of the answer (KIP-394)"
+    JOIN = "the group rebalances, so the member joins again"
+    RESET = "the member's generation is over: it loses its partitions, and joins by the same id"
+    FORGET = "the coordinator does not know the member: it loses its partitions, and joins as another"
+    FAIL = "the membership ends with an error"
+
+
+CLASSIC_OUTCOMES = OutcomeTable(
+    retriable=ClassicOutcome.BACK_OFF,
+    otherwise=ClassicOutcome.FAIL,
+    special={
+        ErrorCode.NONE: ClassicOutcome.DONE,
+        ErrorCode.NOT_COORDINATOR: ClassicOutcome.FIND,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE: ClassicOutcome.FIND,
+        ErrorCode.REQUEST_TIMED_OUT: ClassicOutcome.FIND,
+        ErrorCode.NETWORK_EXCEPTION: ClassicOutcome.FIND,
+        ErrorCode.MEMBER_ID_REQUIRED: ClassicOutcome.TAKE_ID,
+        ErrorCode.REBALANCE_IN_PROGRESS: ClassicOutcome.JOIN,
+        ErrorCode.ILLEGAL_GENERATION: ClassicOutcome.RESET,
+        ErrorCode.UNKNOWN_MEMBER_ID: ClassicOutcome.FORGET,
     },
 )

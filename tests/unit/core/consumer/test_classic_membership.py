@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 
 from kbatch import errors
 from kbatch.core.client.calls import Call
-from kbatch.core.consumer.classic_membership import OUTCOMES, TRANSITIONS, AnswerOutcome, ClassicState
+from kbatch.core.consumer.classic_membership import TRANSITIONS, ClassicState
 from kbatch.core.consumer.consumer_protocol import (
     decode_assignment,
     decode_subscription,
     encode_assignment,
 )
+from kbatch.core.consumer.outcomes import CLASSIC_OUTCOMES, ClassicOutcome
 from kbatch.errors import ErrorCode
 from kbatch.protocol import messages
 from kbatch.records import TopicPartition
@@ -607,23 +608,24 @@ def test_each_code_ends_the_membership_or_is_recovered(api: str, code: ErrorCode
     group.join()
     group.live(HEARTBEAT_MS + 8000)
     error = group.first.engine.membership_error
-    if OUTCOMES[code] is AnswerOutcome.FAIL or (code is ErrorCode.MEMBER_ID_REQUIRED and api != "JoinGroup"):
+    outcome = CLASSIC_OUTCOMES[code]
+    if outcome is ClassicOutcome.FAIL or (code is ErrorCode.MEMBER_ID_REQUIRED and api != "JoinGroup"):
         assert error is not None and error.code == code
         assert f"group g: {api}" in str(error)
         assert group.first.owned == set()
         group.first.subscribe()  # recovers
         group.live(12_000)
         assert group.first.engine.membership_error is None
-    elif OUTCOMES[code] is AnswerOutcome.FORGET:
+    elif outcome is ClassicOutcome.FORGET:
         group.live(SESSION_MS)  # of the id that it has forgotten
     assert group.first.owned == set(range(PARTITIONS))
     assert len(group.describe().members) == 1
 
 
 def test_every_code_has_an_outcome() -> None:
-    assert OUTCOMES.keys() == set(ErrorCode)
-    assert OUTCOMES[ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] is AnswerOutcome.BACK_OFF
-    assert OUTCOMES[ErrorCode.GROUP_AUTHORIZATION_FAILED] is AnswerOutcome.FAIL
+    assert CLASSIC_OUTCOMES.keys() == set(ErrorCode)
+    assert CLASSIC_OUTCOMES[ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] is ClassicOutcome.BACK_OFF
+    assert CLASSIC_OUTCOMES[ErrorCode.GROUP_AUTHORIZATION_FAILED] is ClassicOutcome.FAIL
 
 
 def test_every_state_can_be_entered_and_left() -> None:
