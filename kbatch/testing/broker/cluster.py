@@ -25,6 +25,7 @@ from kbatch.testing.broker.logs.partition import Partition
 from kbatch.testing.broker.logs.topic_config import TopicConfig
 
 NO_LEADER = -1
+NO_TOPIC = ""  # the name of topics that are not there
 MAX_PARTITIONS = 10_000  # limit of one request (ReplicationControlManager.MAX_PARTITIONS_PER_BATCH)
 STATE_FILE = "cluster.json"
 
@@ -182,6 +183,11 @@ class Cluster:
         if partition.leader != node_id:
             raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return partition
+
+    def name_of(self, topic_id: bytes) -> str:
+        """Return the name of the topic with this id, or NO_TOPIC."""
+        topic = self.topics_by_id.get(bytes(topic_id))
+        return topic.name if topic is not None else NO_TOPIC
 
     def topic_by_id(self, topic_id: bytes) -> Topic:
         """Return the topic; raise BrokerError UNKNOWN_TOPIC_ID if there is none."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from kbatch.records import INT32_MAX
 from kbatch.testing.broker.cluster import MAX_PARTITIONS
-from kbatch.testing.broker.logs.topic_config import INT32_MAX
 from kbatch.testing.broker.security.listeners import Listener
 
 # The lowest and the highest value of numeric options.

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from kbatch.testing.broker.logs.partition import Partition
 
 READ_COMMITTED = 1
-NO_TOPIC = ""
 OFFSETS_HAVE_LEADER_EPOCH = 4  # the version of ListOffsets
 # The special timestamps of ListOffsets, and the first version of each.
 SPECIAL_TIMESTAMPS = {
@@ -114,8 +113,7 @@ class _Fetch:
     def _topic_name(self, wanted: WantedPartition) -> str:
         if self._context.version < HAS_TOPIC_IDS:
             return wanted.topic
-        known = self._state.cluster.topics_by_id.get(wanted.topic_id)
-        return known.name if known else NO_TOPIC
+        return self._state.cluster.name_of(wanted.topic_id)
 
     def _read(self) -> tuple[list[Answered], int, bool]:
         """Return (answers, bytes of records, True if a partition has another result than records)."""

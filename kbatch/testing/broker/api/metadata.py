@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from kbatch.errors import ErrorCode
 from kbatch.protocol import messages
 from kbatch.protocol.structs import Message
+from kbatch.records import NO_TOPIC_ID
 from kbatch.testing.broker.broker_error import BrokerError
 from kbatch.testing.broker.cluster import INTERNAL_TOPICS, MAX_PARTITIONS, check_topic_name
 from kbatch.testing.broker.security.authorizer import CLUSTER_NAME, Operation, ResourceType
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
 GROUP, TRANSACTION = 0, 1
 TAKES_TOPIC_IDS, SAYS_REBOOTSTRAP = 12, 13  # versions of Metadata
-NO_TOPIC_ID = bytes(16)
 MAX_PAGE_PARTITIONS = 2_000  # max.request.partition.size.limit
 BROKERS, CONTROLLERS = 1, 2
 NO_OPERATIONS = -(1 << 31)  # they were not asked for

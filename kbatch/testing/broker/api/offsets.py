@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 from kbatch.errors import ErrorCode
 from kbatch.protocol import messages
 from kbatch.protocol.structs import Struct
+from kbatch.records import NO_TOPIC_ID
 from kbatch.testing.broker.api.items import by_topic
 from kbatch.testing.broker.broker_error import BrokerError
+from kbatch.testing.broker.cluster import NO_TOPIC
 from kbatch.testing.broker.groups.group_coordinator import check_group_id
-from kbatch.testing.broker.groups.offset_store import NO_TOPIC_ID, CommittedOffset, FetchedOffset
+from kbatch.testing.broker.groups.offset_store import CommittedOffset, FetchedOffset
 from kbatch.testing.broker.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
@@ -19,7 +21,6 @@ if TYPE_CHECKING:
     from kbatch.testing.broker.broker_state import BrokerState, Context
     from kbatch.testing.broker.transactions.transaction_metadata import TopicPartition
 
-NO_TOPIC = ""
 # The first versions with a feature
 COMMITS_BY_TOPIC_ID, FETCHES_BY_TOPIC_ID = 10, 10
 SAYS_GROUP_ERROR, FETCHES_MANY_GROUPS = 2, 8
@@ -74,9 +75,12 @@ def offset_commit(
     state: BrokerState, request: messages.OffsetCommitRequest, context: Context
 ) -> messages.OffsetCommitResponse:
     by_id = context.version >= COMMITS_BY_TOPIC_ID
-    names = {topic.topic_id: _name_of(state, topic.topic_id) for topic in request.topics} if by_id else {}
+
+    def name_of(topic: messages.OffsetCommitRequest.OffsetCommitRequestTopic) -> str:
+        return state.cluster.name_of(topic.topic_id) if by_id else topic.name
+
     wanted: dict[TopicPartition, CommitPartition] = {
-        (topic.name if not by_id else names[topic.topic_id], partition.partition_index): partition
+        (name_of(topic), partition.partition_index): partition
         for topic in request.topics
         for partition in topic.partitions
     }
@@ -107,7 +111,7 @@ def offset_commit(
                 partitions=[
                     answer(
                         partition_index=partition.partition_index,
-                        error_code=codes[names.get(topic.topic_id, topic.name), partition.partition_index],
+                        error_code=codes[name_of(topic), partition.partition_index],
                     )
                     for partition in topic.partitions
                 ],
@@ -115,11 +119,6 @@ def offset_commit(
             for topic in request.topics
         ]
     )
-
-
-def _name_of(state: BrokerState, topic_id: bytes) -> str:
-    topic = state.cluster.topics_by_id.get(bytes(topic_id))
-    return topic.name if topic is not None else NO_TOPIC
 
 
 def txn_offset_commit(
@@ -234,7 +233,7 @@ def _fetch_group(
     by_id = context.version >= FETCHES_BY_TOPIC_ID
     partitions, topic_ids = None, {}
     if group.topics is not None:
-        names = [_name_of(state, topic.topic_id) if by_id else topic.name for topic in group.topics]
+        names = [state.cluster.name_of(topic.topic_id) if by_id else topic.name for topic in group.topics]
         topics = list(zip(names, group.topics, strict=True))
         partitions = [(name, index) for name, topic in topics for index in topic.partition_indexes]
         topic_ids = {name: topic.topic_id for name, topic in topics} if by_id else {}
@@ -252,7 +251,7 @@ def _fetch_group(
     )
     response.topics = [_fetched_topic(state, topic, offsets) for topic, offsets in fetched.items() if topic]
     for topic in group.topics or () if by_id else ():
-        if not _name_of(state, topic.topic_id):
+        if not state.cluster.name_of(topic.topic_id):
             response.topics.append(_unknown_topic(topic))
 
 

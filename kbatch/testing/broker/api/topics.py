@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from kbatch.errors import ErrorCode
 from kbatch.protocol import messages
+from kbatch.records import NO_TOPIC_ID
 from kbatch.testing.broker.api.configs import topic_configs
 from kbatch.testing.broker.api.items import each_partition
 from kbatch.testing.broker.broker_error import BrokerError
@@ -17,7 +18,6 @@ from kbatch.testing.broker.security.authorizer import CLUSTER_NAME, Operation, R
 if TYPE_CHECKING:
     from kbatch.testing.broker.broker_state import BrokerState, Context
 
-NO_TOPIC_ID = bytes(16)
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 
 

@@ -21,6 +21,7 @@ from itertools import count
 
 from kbatch.errors import ErrorCode
 from kbatch.protocol import messages
+from kbatch.records import INT64_MAX, NO_TOPIC_ID
 from kbatch.testing.broker.broker_error import BrokerError
 from kbatch.testing.broker.coordinator_records import (
     Record,
@@ -33,8 +34,6 @@ from kbatch.testing.broker.groups.requests import Commit
 from kbatch.testing.broker.transactions.transaction_metadata import TopicPartition
 
 RETENTION_CHECK_INTERVAL_MS = 600_000
-NO_TOPIC_ID = bytes(16)
-INT64_MAX = 2**63 - 1
 # The first OffsetCommit version with a separate error for a missing group
 SAYS_GROUP_ID_NOT_FOUND = 9
 # The first TxnOffsetCommit version with a member and its generation

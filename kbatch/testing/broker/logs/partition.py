@@ -22,6 +22,7 @@ from kbatch._native.codec.batch_writer import RecordBatchWriter
 from kbatch._native.codec.record_batch import RecordBatch, decode
 from kbatch.errors import CorruptRecordError, ErrorCode
 from kbatch.testing.broker.broker_error import BrokerError
+from kbatch.testing.broker.logs.log_segment import NO_TIMESTAMP
 from kbatch.testing.broker.logs.partition_log import FoundOffset, PartitionLog
 from kbatch.testing.broker.logs.producer_state import (
     EXPIRATION_MS,
@@ -38,7 +39,6 @@ from kbatch.testing.broker.logs.validation import ProducedBatch, prepare
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = range(-1, -7, -1)
 # The offset with a meaning of its own in DeleteRecords.
 HIGH_WATERMARK = -1
-NO_TIMESTAMP = -1
 
 
 class Appended(NamedTuple):

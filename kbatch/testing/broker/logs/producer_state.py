@@ -36,11 +36,10 @@ from kbatch._native.codec.hashes import crc32c
 from kbatch._native.codec.record import Record
 from kbatch._native.codec.record_batch import RecordBatch
 from kbatch.errors import CorruptRecordError, ErrorCode
+from kbatch.records import INT32_MAX, INT64_MAX
 from kbatch.testing.broker.broker_error import BrokerError
 
 INT16_MAX = 2**15 - 1
-INT32_MAX = 2**31 - 1
-INT64_MAX = 2**63 - 1
 # producer.id.expiration.ms
 EXPIRATION_MS = 86_400_000
 BATCHES_TO_RETAIN = 5

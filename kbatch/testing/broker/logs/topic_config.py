@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, Self
 
-INT32_MAX = 2**31 - 1
-INT64_MAX = 2**63 - 1
+from kbatch.records import INT32_MAX, INT64_MAX
+
 GZIP_LEVELS = ("-1", *map(str, range(1, 10)))
 COMPRESSION_TYPES = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 

@@ -21,6 +21,7 @@ from kbatch._native.codec.record_batch import RecordBatch, RecordSurvey, decode
 from kbatch.errors import CorruptRecordError, ErrorCode, IllegalStateError
 from kbatch.records import INT32_MAX
 from kbatch.testing.broker.broker_error import BrokerError
+from kbatch.testing.broker.logs.log_segment import NO_TIMESTAMP
 from kbatch.testing.broker.logs.topic_config import TopicConfig
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 CODEC_MASK, LOG_APPEND_TIME, TRANSACTIONAL, CONTROL, DELETE_HORIZON = 0x07, 0x08, 0x10, 0x20, 0x40
-NO_TIMESTAMP = -1
 # The first Produce version that may carry zstd (KIP-110).
 FIRST_ZSTD_VERSION = 7
 
