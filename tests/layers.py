@@ -10,7 +10,7 @@ import ast
 import re
 from collections.abc import Iterator, Mapping
 from functools import cache
-from itertools import groupby
+from itertools import groupby, product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,7 +27,7 @@ class Layer(NamedTuple):
     level : int
         Its modules import modules of lower levels, and each other.
     where : str
-        Below kbatch/, or src_c.
+        Below kbatch/; src_c and tests/ are beside it.
     what : str
         What it is for.
     parts : mapping of str to str
@@ -303,7 +303,6 @@ LAYERS = (
         "(`reading`), ranges (`topic_reader`); `backlog`, `acquired`: **what was fetched and not yet taken**"
         "; `group_member`: **when callbacks of a rebalance run, and what is committed**",
     ),
-    Layer(10, "testing/simulation/", "the simulator: worlds of virtual time, faults and checks, from a seed"),
     Layer(
         10,
         "spark/",
@@ -322,11 +321,26 @@ LAYERS = (
         },
     ),
     Layer(10, "bench/", "kbatch beside other clients, each in its own process, in turns: `kbatch bench`"),
-    Layer(11, "testing/", "`kbatch.testing`: Broker, the pytest fixture, the simulator's door"),
+    Layer(11, "testing/", "`kbatch.testing`: Broker, the pytest fixture"),
     Layer(12, "cli/", "the `kbatch` command, a module a subcommand"),
     Layer(13, "__init__", "public names only"),
     Layer(13, "__main__", "the command as `python -m kbatch`"),
+    Layer(
+        14,
+        "tests/simulation/world/",
+        "**what worlds of the simulator are made of**: virtual time, a network, brokers, their faults",
+    ),
+    Layer(15, "tests/simulation/producers/", "worlds of one producer, and the checks of its promises"),
+    Layer(15, "tests/simulation/readers/", "worlds of a consumer group, and theirs"),
+    Layer(16, "tests/simulation/transactions/", "worlds of programs with transactions, and theirs"),
+    Layer(17, "tests/simulation/planted/", "bugs that worlds must detect"),
+    Layer(
+        18,
+        "tests/simulation/",
+        "`worlds`: **the world of a seed**; campaigns of worlds; the hunt for planted bugs",
+    ),
 )
+ROOTS = ("kbatch", "tests/simulation")  # folders of the modules that have layers
 
 
 # Imports
@@ -334,10 +348,10 @@ LAYERS = (
 
 @cache
 def modules() -> dict[str, list[Path]]:
-    """Return the files of each module of kbatch: a .py file, or a .pyx and a .pxd file."""
+    """Return the files of each module that has a layer: a .py file, or a .pyx and a .pxd file."""
     found: dict[str, list[Path]] = {}
-    for suffix in ("*.py", "*.pyx", "*.pxd"):
-        for path in sorted((ROOT / "kbatch").rglob(suffix)):
+    for root, suffix in product(ROOTS, ("*.py", "*.pyx", "*.pxd")):
+        for path in sorted((ROOT / root).rglob(suffix)):
             name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
             found.setdefault(name, []).append(path)
     return found
@@ -361,12 +375,12 @@ def statements(path: Path) -> Iterator[tuple[str, list[str]]]:
 
 @cache
 def imports_of(module: str) -> frozenset[str]:
-    """Return the modules of kbatch that a module imports or cimports, for types and in functions too."""
+    """Return the modules of ours that a module imports or cimports, for types and in functions too."""
     found = set()
     for path in modules()[module]:
         for base, names in statements(path):
             found |= {f"{base}.{name}" if f"{base}.{name}" in modules() else base for name in names or [""]}
-    return frozenset(name for name in found if name.split(".")[0] == "kbatch") - {module}
+    return frozenset(name for name in found if name.split(".")[0] in ("kbatch", "tests")) - {module}
 
 
 def layer_of(module: str) -> Layer:
@@ -414,7 +428,7 @@ def _rows() -> Iterator[str]:
     for (level, is_folder), group in groupby(LAYERS, lambda layer: (layer.level, "/" in layer.where)):
         layers = list(group)
         for same in [[layer] for layer in layers] if is_folder else [layers]:
-            where = ", ".join(f"`{_path(layer)}`" for layer in same)
+            where = ", ".join(f"`{path_of(layer)}`" for layer in same)
             what = "; ".join(layer.what for layer in same)
             yield f"| {f'L{level}' if level != shown else ''} | {where} | {what} |\n"
             shown = level
@@ -422,8 +436,9 @@ def _rows() -> Iterator[str]:
                 yield f"| | {', '.join(f'`{name}`' for name in names.split())} | {what} |\n"
 
 
-def _path(layer: Layer) -> str:
-    if layer.level == 0:
+def path_of(layer: Layer) -> str:
+    """Return the path from the root of the tree."""
+    if layer.level == 0 or layer.where.startswith("tests/"):
         return layer.where
     return f"kbatch/{layer.where}" + ("" if "/" in layer.where else ".py")
 

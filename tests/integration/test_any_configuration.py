@@ -16,7 +16,7 @@ import pytest
 import kbatch
 from kbatch import Producer
 from kbatch.testing import Broker
-from kbatch.testing.simulation.options import CODECS
+from tests.simulation.world.options import CODECS
 from tests.support.effort import EXAMPLES
 from tests.support.producing import SECONDS, SECONDS_MS, producing
 

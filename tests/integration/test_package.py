@@ -44,6 +44,7 @@ def test_the_wheel_has_types_and_spark_finds_its_source(wheel: Path) -> None:
     assert {"pyspark_kbatch/__init__.py", "pyspark_kbatch_segments/__init__.py"} <= set(names)
     assert not [name for name in names if name.startswith("kbatch/spark/pyspark_")]
     assert not [name for name in names if name.endswith((".c", ".pyx")) or name.startswith("tests")]
+    assert not [name for name in names if "simulat" in name]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads names of ELF sections")

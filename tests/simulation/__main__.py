@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from kbatch.testing.simulator import SimulationError, simulate, simulate_readers
+from tests.simulation.worlds import SimulationError, simulate, simulate_readers
 
 
 def _range(text: str) -> range:

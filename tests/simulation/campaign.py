@@ -4,8 +4,8 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from kbatch.testing.simulator import simulate
 from tests.fuzz.campaign import Run
+from tests.simulation.worlds import simulate
 
 BLOCK_CASES = 400
 

@@ -1,9 +1,9 @@
 """The long campaign of worlds of readers, in blocks that can be replayed (see tests/fuzz/soak.py)."""
 
-from kbatch.testing.simulator import simulate_readers
 from tests.fuzz.campaign import Run
 from tests.simulation.campaign import BLOCK_CASES as BLOCK_CASES
 from tests.simulation.campaign import play_worlds
+from tests.simulation.worlds import simulate_readers
 
 
 def play(run: Run) -> None:

@@ -11,13 +11,13 @@ from typing import NamedTuple
 import pytest
 
 from kbatch.records import TopicPartition
-from kbatch.testing.simulation.group_ledger import GroupLedger, Piece, WrittenTransaction
-from kbatch.testing.simulation.schedule import Schedule
-from kbatch.testing.simulation.trace import Violation
-from kbatch.testing.simulator import SimulationError, simulate_readers
 from tests.simulation.__main__ import main
+from tests.simulation.planted.planting import planted
 from tests.simulation.planted_bugs import BUGS
-from tests.simulation.planting import planted
+from tests.simulation.readers.ledger import GroupLedger, Piece, WrittenTransaction
+from tests.simulation.world.schedule import Schedule
+from tests.simulation.world.trace import Violation
+from tests.simulation.worlds import SimulationError, simulate_readers
 from tests.support.effort import WORLDS
 
 BLOCK = 25

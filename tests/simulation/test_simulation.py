@@ -11,18 +11,18 @@ from typing import Any, NamedTuple
 import pytest
 
 from kbatch.core.producer.sender import Sender
-from kbatch.testing.simulation.checkers import Logs, check_deliveries
-from kbatch.testing.simulation.cluster import LostBatch
-from kbatch.testing.simulation.options import WorldOptions, with_failing_leaders
-from kbatch.testing.simulation.table_application import EncodedRecord
-from kbatch.testing.simulation.trace import Violation
-from kbatch.testing.simulation.transactional_options import is_transactional
-from kbatch.testing.simulation.wire import record_number
-from kbatch.testing.simulation.world import World
-from kbatch.testing.simulator import SimulationError, simulate
 from tests.simulation.__main__ import main
+from tests.simulation.planted.planting import Bug, planted
 from tests.simulation.planted_bugs import BUGS
-from tests.simulation.planting import Bug, planted
+from tests.simulation.producers.checkers import Logs, check_deliveries
+from tests.simulation.producers.table_application import EncodedRecord
+from tests.simulation.producers.wire import record_number
+from tests.simulation.producers.world import World
+from tests.simulation.transactions.options import is_transactional
+from tests.simulation.world.cluster import LostBatch
+from tests.simulation.world.options import WorldOptions, with_failing_leaders
+from tests.simulation.world.trace import Violation
+from tests.simulation.worlds import SimulationError, simulate
 from tests.support.effort import WORLDS
 
 BLOCK = 50

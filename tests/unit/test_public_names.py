@@ -27,7 +27,6 @@ PUBLIC = {
     "kbatch.serializers": "int32 int64 utf8",
     "kbatch.spark": "ENCODED_SCHEMA TaskReport encode encoder kafka_partition kbatch_encode register",
     "kbatch.testing": "AclBinding Acls Broker Listener ReceivedRequest TlsFiles",
-    "kbatch.testing.simulator": "SimulationError simulate",
     "kbatch.tracing": "TracingInterceptor",
 }
 

@@ -6,9 +6,9 @@ from functools import partial
 
 from kbatch._native.send.accumulator import RecordAccumulator, Refusal
 from kbatch.producer.memory_queue import TaskQueue
-from kbatch.testing.simulation.schedule import MS, Schedule
 from kbatch.waiting.deadline import Deadline
 from kbatch.waiting.virtual import VirtualTask, VirtualWaiter
+from tests.simulation.world.schedule import MS, Schedule
 
 
 class Memory:

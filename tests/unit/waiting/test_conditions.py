@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from kbatch._native.io.interrupts import at_once
-from kbatch.testing.simulation.schedule import MS, Schedule
 from kbatch.waiting.conditions import AwaitableEvent, Condition
 from kbatch.waiting.deadline import Deadline
 from kbatch.waiting.event_loop import TaskWaiter
 from kbatch.waiting.threads import ThreadWaiter
 from kbatch.waiting.virtual import VirtualTask, VirtualWaiter, sleep
+from tests.simulation.world.schedule import MS, Schedule
 from tests.support.patience import HANG_SECONDS
 
 Script = Callable[[Any], Coroutine[Any, Any, Any]]

@@ -1,0 +1,1 @@
+"""Bugs that the worlds must detect; planted_bugs.py looks for them."""

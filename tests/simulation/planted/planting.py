@@ -1,0 +1,58 @@
+"""Planting of bugs: each temporarily replaces a function of the client by a worse one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from tests.simulation.transactions.options import is_transactional
+
+
+class Bug(NamedTuple):
+    """A replacement of `owner.name` by `make(the original)`, in worlds of readers, in those of producers with
+    transactions, or in any of producers.
+    """
+
+    owner: Any
+    name: str
+    make: Callable[[Any], Any]
+    doc: str
+    is_of_transactions: bool
+    is_of_readers: bool = False
+
+    def may_be_seen(self, seed: int) -> bool:
+        return is_transactional(seed) or not self.is_of_transactions
+
+
+BUGS: dict[str, Bug] = {}
+
+
+def plants(
+    owner: Any, name: str, *, of_transactions: bool = False, of_readers: bool = False
+) -> Callable[[Callable[[Any], Any]], Callable[[Any], Any]]:
+    """Add a bug: the decorated function gets the original and returns its replacement."""
+
+    def add(make: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        doc = " ".join((make.__doc__ or "").split())
+        BUGS[make.__name__] = Bug(owner, name, make, doc, of_transactions, of_readers)
+        return make
+
+    return add
+
+
+_INHERITED = object()
+
+
+@contextmanager
+def planted(bug: Bug) -> Iterator[None]:
+    original = vars(bug.owner).get(bug.name, _INHERITED)
+    worse = bug.make(getattr(bug.owner, bug.name) if original is _INHERITED else original)
+    try:
+        setattr(bug.owner, bug.name, worse)
+        yield
+    finally:
+        if original is _INHERITED:
+            delattr(bug.owner, bug.name)
+        else:
+            setattr(bug.owner, bug.name, original)

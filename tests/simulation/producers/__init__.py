@@ -1,0 +1,1 @@
+"""Worlds of one producer, its application and its tables."""

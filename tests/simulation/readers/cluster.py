@@ -1,0 +1,167 @@
+"""GroupCluster: the brokers of a world of readers, whose commits are watched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from kbatch.protocol import messages
+from kbatch.records import NO_TOPIC_ID, TopicPartition
+from kbatch.testing.broker.groups.classic_group import Group
+from kbatch.testing.broker.groups.consumer_group import ConsumerGroup
+from tests.simulation.world.cluster import Ground, SimulatedCluster
+
+if TYPE_CHECKING:
+    from kbatch.testing.broker.broker_state import BrokerState, Connection
+    from kbatch.testing.broker.cluster import ClusterPartition
+    from kbatch.testing.broker.coordinators import Coordinators
+    from kbatch.testing.broker.logs.partition import Appended
+    from kbatch.testing.broker.logs.validation import ProducedBatch
+    from tests.simulation.readers.ledger import GroupLedger
+
+GROUP = "readers"
+COMMIT = messages.OffsetCommitRequest.api_key
+_Result = TypeVar("_Result")
+
+
+class GroupCluster(SimulatedCluster):
+    """
+    Attributes
+    ----------
+    ledger : GroupLedger
+        Gets what is committed.
+    """
+
+    def __init__(self, world: Ground, ledger: GroupLedger) -> None:
+        self._labels: dict[bytes, str] = {}
+        super().__init__(world)
+        self.ledger = ledger
+        self._offsets: dict[TopicPartition, tuple[int, int]] = {}
+
+    @property
+    def coordinators(self) -> Coordinators:
+        return self.state.coordinators
+
+    # Topics
+
+    def create_topic(self, name: str, count: int) -> None:
+        super().create_topic(name, count)
+        before = sum(known == name for known in self._names.values()) - 1
+        self._labels[self.state.cluster.topics[name].topic_id] = f"{name}#{before}" if before else name
+
+    def delete_topic(self, name: str) -> None:
+        topic = self.state.cluster.topics[name]
+        for partition in topic.partitions:
+            self.ledger.log(self.log_of(topic.topic_id, partition.index)).is_deleted = True
+        super().delete_topic(name)
+
+    def log_of(self, topic_id: bytes, index: int) -> TopicPartition:
+        """Return the partition as the ledger knows it: a topic that was made anew has a name of its own."""
+        return TopicPartition(self._labels[topic_id], index)
+
+    def place(self, topic_id: bytes, partition: TopicPartition) -> TopicPartition:
+        """Return the partition of a topic's id; without one, the only one that has the name."""
+        return partition if topic_id == NO_TOPIC_ID else self.log_of(topic_id, partition.partition)
+
+    def log_now(self, partition: TopicPartition) -> TopicPartition | None:
+        """Return the partition that has the name now, as the ledger knows it; None while there is none."""
+        topic = self.state.cluster.topics.get(partition.topic)
+        return None if topic is None else self.log_of(topic.topic_id, partition.partition)
+
+    # Requests
+
+    def handle(self, connection: Connection, frame: bytes, error: Any) -> Any:
+        reply = super().handle(connection, frame, error)
+        if int.from_bytes(frame[:2], "big") == COMMIT:
+            self._note_commits()
+        return reply
+
+    def _note_commits(self) -> None:
+        """Tell the ledger of offsets that a request has committed."""
+        is_late = self.serving is not None and not self.serving.is_open
+        stored = self.coordinators.offsets.committed_of(GROUP)
+        for (_, index), (number, offset) in stored.items():
+            partition = self.log_of(offset.topic_id, index)
+            if self._offsets.get(partition, (-1, -1))[0] != number:
+                self._offsets[partition] = (number, offset.offset)
+                self.world.trace("   %s is committed at %d", partition, offset.offset)
+                self.ledger.note_commit(partition, offset.offset, is_late=is_late)
+
+    def counts(self, member_id: str, generation_id: int) -> bool:
+        """True if the group's coordinator counts a member of this generation or epoch."""
+        group = self.coordinators.groups.find(GROUP)
+        if group is None:
+            return False
+        member: Any = group.members.get(member_id)
+        if member is None:
+            return False
+        if isinstance(group, Group):
+            return group.generation_id == generation_id
+        return generation_id in (member.epoch, member.previous_epoch)
+
+    def group_state(self) -> str:
+        """Return the group's state, as its coordinator names it."""
+        group = self.coordinators.groups.find(GROUP)
+        return "missing" if group is None else group.state_name
+
+    def strangers(self, member_ids: Collection[str]) -> list[str]:
+        """Return the group's members other than these."""
+        group = self.coordinators.groups.find(GROUP)
+        return [] if group is None else [each for each in group.members if each not in member_ids]
+
+    def assigned(self, member_id: str) -> set[TopicPartition] | None:
+        """Return what a member by KIP-848 may have; None by the classic protocol, where members decide."""
+        group = self.coordinators.groups.find(GROUP)
+        if not isinstance(group, ConsumerGroup):
+            return None
+        member = group.members[member_id]
+        if member.classic is not None:
+            return None
+        return {
+            TopicPartition(self.name_of(topic_id), index)
+            for topic_id, index in (*member.assigned, *member.revoking)
+        }
+
+    # Writers
+
+    def change_state(self, function: Callable[[BrokerState], _Result]) -> _Result:
+        """Return what a change of the brokers' state returns."""
+        results: list[_Result] = []
+        self.change(lambda: results.append(function(self.state)))
+        return results[0]
+
+    def append(
+        self,
+        partition: ClusterPartition,
+        transactional_id: str,
+        produced: ProducedBatch,
+        identity: tuple[int, int] | None,
+    ) -> Appended:
+        """Append a batch, within its producer's transaction if there is an identity."""
+        place = (partition.topic.name, partition.index)
+
+        def append(state: BrokerState) -> Appended:
+            if identity is not None:
+                state.coordinators.transactions.add_partitions(
+                    transactional_id, *identity, [place], state.now_ms, client_tv2=True
+                )
+            appended = partition.log.append_produced(
+                produced,
+                now_ms=state.now_ms,
+                leader_epoch=partition.leader_epoch,
+                verified=identity is not None,
+                supports_epoch_bump=True,
+            )
+            state.partition_changed(*place)
+            return appended
+
+        return self.change_state(append)
+
+    def fail_over(self, partition: ClusterPartition, node_id: int, offset: int) -> None:
+        """Lose no markers: Kafka's coordinators wait until they are replicated."""
+        if any(batch.is_control and batch.last_offset >= offset for batch in partition.log.batches(offset)):
+            return
+        is_clean = offset >= partition.log.high_watermark
+        super().fail_over(partition, node_id, offset)
+        place = self.log_of(partition.topic.topic_id, partition.index)
+        self.ledger.cut(place, partition.log.log_end_offset, is_clean=is_clean)

@@ -1,0 +1,137 @@
+"""GroupStage: a world of readers as its parts see it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from tests.simulation.readers.cluster import GroupCluster
+from tests.simulation.readers.ledger import GroupLedger
+from tests.simulation.world.cluster import Ground, NodeFaults
+
+if TYPE_CHECKING:
+    from kbatch.core.consumer.group_engine import GroupEngine
+    from kbatch.core.consumer.results import Result
+    from kbatch.records import TopicPartition
+    from kbatch.testing.broker.cluster import ClusterPartition
+    from tests.simulation.readers.options import GroupOptions
+    from tests.simulation.world.options import WorldOptions
+    from tests.simulation.world.schedule import Schedule
+
+
+class Reader(Protocol):
+    """A member, as the faults see it."""
+
+    is_alive: bool
+
+    def crash(self) -> None:
+        """End as by SIGKILL."""
+
+    def close(self) -> None:
+        """Leave the group, and end."""
+
+    def freeze(self, duration_ns: int) -> None:
+        """Stop as by SIGSTOP, for a while."""
+
+    def stall(self, duration_ns: int) -> None:
+        """Let the program poll no more for a while."""
+
+    def identity(self) -> tuple[str, int]:
+        """Return the id and the generation or epoch, "" and -1 for none."""
+
+    def check_owners(self, others: Sequence[Reader], /) -> None:
+        """Check that no other member owns a partition of this one."""
+
+
+class Process(Protocol):
+    """A member, as its program and its wire see it.
+
+    Attributes
+    ----------
+    results : list of Result
+        What has come for the program.
+    """
+
+    name: str
+    world: GroupStage
+    options: WorldOptions
+    schedule: Schedule
+    engine: GroupEngine
+    results: list[Result]
+    is_alive: bool
+
+    def trace(self, text: str, *values: object) -> None: ...
+
+    def wake(self) -> None:
+        """Let the engine see what the program wants."""
+
+    def check_released(self) -> None:
+        """Check that only answers that are awaited have memory."""
+
+    def end(self) -> None:
+        """End the process."""
+
+
+class ReaderFaults(NodeFaults, Protocol):
+    is_active: bool
+
+    def note(self, name: str, /) -> None:
+        """Note an event of the programs."""
+
+
+class GroupStage(Ground):
+    """
+    Attributes
+    ----------
+    readers, writing
+        The options of the group, and of the writers.
+    ledger : GroupLedger
+    """
+
+    faults: ReaderFaults
+    cluster: GroupCluster
+
+    def __init__(self, options: GroupOptions, *, prints: bool = False) -> None:
+        super().__init__(options, prints=prints)
+        assert options.readers is not None and options.writing is not None
+        self.settings = options.settings
+        self.readers, self.writing = options.readers, options.writing
+        self.ledger = GroupLedger(self.schedule, reads_committed=self.readers.isolation == "read_committed")
+        self._transaction_count = 0
+
+    @property
+    def slack_bytes(self) -> int:
+        """Return how far answers with a batch that is larger than what was asked for may exceed a budget."""
+        batch_bytes = self.writing.records * (self.writing.value_bytes + 100) + 2000
+        return self.options.cluster.node_count * batch_bytes
+
+    @property
+    def living(self) -> Sequence[Reader]:
+        """Return the members that have not ended."""
+        raise NotImplementedError
+
+    def join(self) -> None:
+        """Add a member, if there is room for one."""
+        raise NotImplementedError
+
+    def check_owners(self) -> None:
+        """Check that each partition has at most one owner."""
+        living = self.living
+        for number, each in enumerate(living):
+            each.check_owners(living[number + 1 :])
+
+    def topics(self) -> Sequence[str]:
+        """Return the topics that the group reads."""
+        return list(self.options.cluster.partition_counts)
+
+    def next_transaction(self) -> int:
+        self._transaction_count += 1
+        return self._transaction_count
+
+    def data_partitions(self) -> list[ClusterPartition]:
+        """Return the partitions of the topics that the group reads."""
+        partitions = self.cluster.state.cluster.partitions()
+        return [partition for partition in partitions if not partition.topic.is_internal]
+
+    def is_quiet(self, topic_partition: TopicPartition | tuple[str, int], *, is_idle: bool) -> bool:
+        return False

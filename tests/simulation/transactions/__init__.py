@@ -1,0 +1,1 @@
+"""Worlds of programs that use transactions."""
