@@ -178,7 +178,7 @@ LAYERS = (
         "waiting/",
         "**how a caller waits**",
         {
-            "threads event_loop virtual": "the waiters of a thread, a task, and a task of virtual time",
+            "threads event_loop": "the waiters of a thread and of a task",
             "protocols deadline conditions methods": "the protocol of waiters; time limits; conditions and "
             "events; **plain methods out of coroutines**",
         },

@@ -1,4 +1,4 @@
-"""Conditions and events, over the waiters of threads, tasks or virtual time.
+"""Conditions and events, over the waiters of threads or tasks.
 
 Theory of operation. A waiting caller has a waiter, which is set when something may have changed. The caller
 itself checks and takes what it waited for, in one step; no other code acts for it. So a task that is

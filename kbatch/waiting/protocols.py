@@ -1,4 +1,4 @@
-"""The protocol of waiting, which `threads`, `event_loop` and `virtual` implement."""
+"""The protocol of waiting, which `threads` and `event_loop` implement; for tests, so does virtual time."""
 
 from __future__ import annotations
 

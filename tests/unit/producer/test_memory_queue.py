@@ -7,8 +7,8 @@ from functools import partial
 from kbatch._native.send.accumulator import RecordAccumulator, Refusal
 from kbatch.producer.memory_queue import TaskQueue
 from kbatch.waiting.deadline import Deadline
-from kbatch.waiting.virtual import VirtualTask, VirtualWaiter
 from tests.simulation.world.schedule import MS, Schedule
+from tests.simulation.world.tasks import VirtualTask, VirtualWaiter
 
 
 class Memory:

@@ -16,8 +16,8 @@ from kbatch.waiting.conditions import AwaitableEvent, Condition
 from kbatch.waiting.deadline import Deadline
 from kbatch.waiting.event_loop import TaskWaiter
 from kbatch.waiting.threads import ThreadWaiter
-from kbatch.waiting.virtual import VirtualTask, VirtualWaiter, sleep
 from tests.simulation.world.schedule import MS, Schedule
+from tests.simulation.world.tasks import VirtualTask, VirtualWaiter, sleep
 from tests.support.patience import HANG_SECONDS
 
 Script = Callable[[Any], Coroutine[Any, Any, Any]]

@@ -1,25 +1,13 @@
-"""How a task of virtual time waits. The virtual clock stands still while code runs, and jumps in between."""
+"""How a task of virtual time waits. Its clock stands still while code runs, and jumps in between."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Generator
 from types import coroutine
-from typing import Any, Protocol, final
+from typing import Any, final
 
 from kbatch.waiting.deadline import Deadline
-
-
-class Timer(Protocol):
-    def cancel(self) -> None: ...
-
-
-class Schedule(Protocol):
-    """Virtual time, with the actions that are due in it."""
-
-    @property
-    def now_ns(self) -> int: ...
-    def after(self, delay_ns: int, action: Callable[[], object], /) -> Timer:
-        """Call `action()` `delay_ns` from now."""
+from tests.simulation.world.schedule import Schedule
 
 
 @final
