@@ -1,9 +1,9 @@
-"""`simulate`: the world of a seed, from its drawing to its end."""
+"""`simulate` and `simulate_readers`: the world of a seed, from its drawing to its end."""
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 from tests.simulation.producers import checkers
@@ -17,18 +17,26 @@ from tests.simulation.transactions.world import TransactionalWorld
 from tests.simulation.world.login_options import with_logins
 from tests.simulation.world.options import (
     WorldOptions,
-    described,
     with_failing_leaders,
     with_half_started_nodes,
     with_other_clusters,
     with_remade_topics,
 )
-from tests.simulation.world.trace import Violation
+from tests.simulation.world.trace import Trace, Violation
 
-_AnyWorld = TypeVar("_AnyWorld", World | TransactionalWorld, GroupWorld)
+
+class _Lives(Protocol):
+    """A world of any kind."""
+
+    trace: Trace
+
+    def run(self) -> None: ...
+
+
 _Options = TypeVar("_Options", bound=WorldOptions)
-_Out = TypeVar("_Out", covariant=True)
+_AnyWorld = TypeVar("_AnyWorld", bound=_Lives)
 _In = TypeVar("_In", contravariant=True)
+_Out = TypeVar("_Out", covariant=True)
 
 
 class _Maker(Protocol[_In, _Out]):
@@ -49,35 +57,33 @@ def simulate(seed: int, *, verbose: bool = False) -> World | TransactionalWorld:
     SimulationError
         The world failed; the cause is the Violation, or the producer's exception.
     """
-    options = WorldOptions.draw(seed)
-    options = with_logins(
-        TransactionalOptions.of(options)
-        if is_transactional(seed)
-        else with_other_clusters(with_remade_topics(with_tables(with_failing_leaders(options))))
-    )
-    options = with_half_started_nodes(options)
-    return _live(options, _described(options), _world, _check, f"--seed {seed}", verbose=verbose)
+    options, replay = WorldOptions.draw(seed), f"--seed {seed}"
+    if is_transactional(seed):
+        programs = with_half_started_nodes(with_logins(TransactionalOptions.of(options)))
+        return _live(programs, TransactionalWorld, transaction_checkers.check, replay, verbose=verbose)
+    options = with_other_clusters(with_remade_topics(with_tables(with_failing_leaders(options))))
+    options = with_half_started_nodes(with_logins(options))
+    return _live(options, World, checkers.check, replay, verbose=verbose)
 
 
 def simulate_readers(seed: int, *, verbose: bool = False) -> GroupWorld:
     """Run the world of readers of a seed. It has seeds of its own. Raise SimulationError as `simulate`."""
     options = GroupOptions.draw(seed)
-    check: Callable[[GroupWorld], None] = GroupWorld.check
-    return _live(options, options.described(), GroupWorld, check, f"--readers --seed {seed}", verbose=verbose)
+    return _live(options, GroupWorld, GroupWorld.check, f"--readers --seed {seed}", verbose=verbose)
 
 
 def _live(
     options: _Options,
-    described_options: Sequence[str],
     make: _Maker[_Options, _AnyWorld],
     check: Callable[[_AnyWorld], None],
     replay: str,
     *,
     verbose: bool,
 ) -> _AnyWorld:
+    """Make the world of the options, run it and check it."""
     world: _AnyWorld | None = None
     if verbose:
-        print("\n".join(described_options))
+        print("\n".join(options.described()))
     was_collecting = gc.isenabled()
     gc.disable()  # memory must come back without the collector
     try:
@@ -85,37 +91,12 @@ def _live(
         world.run()
         check(world)
     except (Exception, RecursionError) as error:
-        last: Sequence[str] = () if world is None else world.trace.lines()
-        raise SimulationError(_report(options.seed, error, [*described_options, *last], replay)) from error
+        last = [] if world is None else world.trace.lines()
+        kind = "" if isinstance(error, Violation) else f"{type(error).__name__}: "
+        lines = [f"seed {options.seed}: {kind}{error}", *options.described(), *last]
+        command = f"to see all of it: python -m tests.simulation {replay} --verbose"
+        raise SimulationError("\n".join([*lines, command])) from error
     finally:
         if was_collecting:
             gc.enable()
     return world
-
-
-def _world(options: WorldOptions, *, prints: bool) -> World | TransactionalWorld:
-    if isinstance(options, TransactionalOptions):
-        return TransactionalWorld(options, prints=prints)
-    return World(options, prints=prints)
-
-
-def _check(world: World | TransactionalWorld) -> None:
-    if isinstance(world, World):
-        checkers.check(world)
-    else:
-        transaction_checkers.check(world)
-
-
-def _described(options: WorldOptions) -> Sequence[str]:
-    return options.described() if isinstance(options, TransactionalOptions) else described(options)
-
-
-def _report(seed: int, error: BaseException, lines: Sequence[str], replay: str) -> str:
-    kind = "" if isinstance(error, Violation) else f"{type(error).__name__}: "
-    return "\n".join(
-        [
-            f"seed {seed}: {kind}{error}",
-            *lines,
-            f"to see all of it: python -m tests.simulation {replay} --verbose",
-        ]
-    )

@@ -110,9 +110,10 @@ class World(Stage):
                 raise Violation(f"{name}: leader epochs of Metadata v{version} are believed")
 
     def _check_idle_nodes(self) -> None:
-        """Whatever may go to a node that takes requests has gone, whichever partitions have to wait. (Where
-        not all of it fits into a request, room may be kept for what is being sealed.) In every other world,
-        for this looks in the sender's topic_partition: what that has missed, it would find out here.
+        """Check that batches which may go to a node that takes requests have gone.
+
+        If not all of them fit into a request, room may be kept for what is being sealed. Only every other
+        world is checked: `ready` looks in place of the sender, which so gets to know what it has missed.
         """
         now_ns, memory = self.schedule.now_ns, self.accumulator.memory
         if self.options.seed % 2:
@@ -204,7 +205,7 @@ class World(Stage):
             raise Violation(f"after all was healed nothing gets through to {sorted(missing)}")
 
     def _send_probes(self, records: list[SentRecord], partitions: list[tuple[str, int]]) -> None:
-        """Send a record to each topic_partition, and run until all are done."""
+        """Send a record to each partition, and run until all are done."""
         sending = [
             VirtualTask(self._send_probe(record, *topic_partition))
             for record, topic_partition in zip(records, partitions, strict=True)

@@ -41,7 +41,7 @@ class Readers:
         The longest wait in a poll, and the longest time between two polls.
     callback_ms : float
         The longest time of the callbacks of a rebalance.
-    seek, hold : float
+    seek, pause : float
         The probability that a poll is followed by a seek; by a pause of some partitions.
     crash, close, freeze, stall, fence, join : float
         How often per second a member dies; leaves; is stopped as by SIGSTOP; does not poll for longer than
@@ -70,7 +70,7 @@ class Readers:
     work_ms: float
     callback_ms: float
     seek: float
-    hold: float
+    pause: float
     crash: float
     close: float
     freeze: float
@@ -102,7 +102,7 @@ class Readers:
             work_ms=draw.of(0, 5, 100),
             callback_ms=draw.of(0, 0, 0, 200, 2000),
             seek=draw.rate(0.1, 0.2),
-            hold=draw.rate(0.2, 0.2),
+            pause=draw.rate(0.2, 0.2),
             crash=draw.rate(1, 0.3),
             close=draw.rate(1, 0.3),
             freeze=draw.rate(0.7, 0.25),
@@ -211,15 +211,8 @@ class GroupOptions(WorldOptions):
             shared["cluster"] = replace(shared["cluster"], partition_counts={"events": draw.of(1, 2, 3)})
         return cls(**shared, readers=readers, writing=Writing.draw(draw))
 
-    def described(self) -> Sequence[str]:
-        """Return a line for each part, without what is 0."""
-        lines = []
-        for part in (self.cluster, self.readers, self.writing, self.request_faults, self.cluster_faults):
-            values = {each.name: getattr(part, each.name) for each in fields(part)}  # type: ignore[arg-type]
-            lines.append(f"{type(part).__name__}: " + ", ".join(f"{k}={v}" for k, v in values.items() if v))
-        lines.append("settings: " + ", ".join(f"{k}={v}" for k, v in self.settings.items()))
-        lines.append(f"fault_ms={self.fault_ms}, round_us={self.round_us}")
-        return lines
+    def parts(self) -> Sequence[Any]:
+        return (self.cluster, self.readers, self.writing, self.request_faults, self.cluster_faults)
 
 
 def _of_brokers(draw: Draw) -> dict[str, Any]:

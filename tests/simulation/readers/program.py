@@ -88,7 +88,7 @@ class Tenure:
         self.position = -1
         self.leader_epoch = NO_EPOCH
         self.epochs: dict[int, int] = {}
-        self.is_by_seek = self.is_held = False
+        self.is_by_seek = self.is_paused = False
         self.results: deque[Result] = deque()
         self.piece: Piece | None = None
 
@@ -228,7 +228,7 @@ class Program:
             self._commit_async(self._given)
         self._given = {}
         if not self.world.faults.is_active:
-            self._hold([each for each in self.tenures.values() if each.is_held], is_held=False)
+            self._set_paused([each for each in self.tenures.values() if each.is_paused], is_paused=False)
         self._sort_results()
         count = self._hand_out()
         if not count:
@@ -253,8 +253,8 @@ class Program:
         if self.world.faults.is_active and self.member.is_alive:
             if self.random.random() < self.options.seek:
                 self._seek_somewhere()
-            if self.random.random() < self.options.hold:
-                self._hold_some()
+            if self.random.random() < self.options.pause:
+                self._pause_some()
 
     def _positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
         return {each.partition: each.offset for each in self.tenures.values() if each.position >= 0}
@@ -305,7 +305,7 @@ class Program:
         left = self.options.poll_records
         count = 0
         for tenure in list(self.tenures.values()):
-            while tenure.results and left > 0 and not tenure.is_held:
+            while tenure.results and left > 0 and not tenure.is_paused:
                 result = tenure.results[0]
                 count += 1
                 if isinstance(result, Failed):
@@ -432,18 +432,18 @@ class Program:
             self.world.ledger.outcomes["seeks"] += 1
             self._seek(tenure, start)
 
-    def _hold_some(self) -> None:
+    def _pause_some(self) -> None:
         chosen = [each for each in self.tenures.values() if self.random.random() < 0.5]
-        self._hold([each for each in self.tenures.values() if each.is_held], is_held=False)
-        self._hold(chosen, is_held=True)
+        self._set_paused([each for each in self.tenures.values() if each.is_paused], is_paused=False)
+        self._set_paused(chosen, is_paused=True)
 
-    def _hold(self, tenures: Collection[Tenure], *, is_held: bool) -> None:
+    def _set_paused(self, tenures: Collection[Tenure], *, is_paused: bool) -> None:
         if not tenures:
             return
-        change = self.engine.pause if is_held else self.engine.resume
+        change = self.engine.pause if is_paused else self.engine.resume
         change([each.partition for each in tenures])
         for tenure in tenures:
-            tenure.is_held = is_held
+            tenure.is_paused = is_paused
         self.member.wake()
 
     # Rebalances

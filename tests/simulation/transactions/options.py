@@ -5,8 +5,9 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
-from tests.simulation.world.options import Draw, WorldOptions, described
+from tests.simulation.world.options import Draw, WorldOptions
 
 SHARE = 3  # one of so many seeds is a world of transactions
 MAX_EPOCH = 32_767
@@ -148,8 +149,5 @@ class TransactionalOptions(WorldOptions):
         shared["request_faults"] = request_faults
         return cls(**shared, programs=Programs.draw(draw))
 
-    def described(self) -> Sequence[str]:
-        """Return the description of any world, and of the programs."""
-        values = {each.name: getattr(self.programs, each.name) for each in fields(Programs)}
-        programs = ", ".join(f"{name}={value}" for name, value in values.items() if value)
-        return [*described(self), f"Programs: {programs}"]
+    def parts(self) -> Sequence[Any]:
+        return (*WorldOptions.parts(self), self.programs)

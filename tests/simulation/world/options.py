@@ -401,6 +401,22 @@ class WorldOptions:
         duplicate = Draw(random.Random(f"duplicate {seed}")).rate(0.3, 0.1)
         return replace(drawn, request_faults=replace(drawn.request_faults, duplicate=duplicate))
 
+    def parts(self) -> Sequence[Any]:
+        """Return the parts that a world is described by."""
+        optional = filter(None, (self.tables, self.login))
+        return (self.cluster, self.workload, *optional, self.request_faults, self.cluster_faults)
+
+    def described(self) -> Sequence[str]:
+        """Describe the world, a line for each part, without faults of rate 0."""
+        lines = [f"theme: {self.theme}"] if self.theme else []
+        for part in self.parts():
+            values = {name: getattr(part, name) for name in part.__slots__}
+            lines.append(f"{type(part).__name__}: " + ", ".join(f"{k}={v}" for k, v in values.items() if v))
+        lines.append("settings: " + ", ".join(f"{k}={v}" for k, v in self.settings.items()))
+        names = ("first_counter", "fault_ms", "seal_ms", "round_us")
+        lines.append(", ".join(f"{name}={getattr(self, name)}" for name in names))
+        return lines
+
 
 @dataclass(frozen=True, slots=True)
 class Theme:
@@ -625,24 +641,3 @@ class Draw:
         if self.random.random() >= probability:
             return 0.0
         return highest * 10 ** self.random.uniform(-1.5, 0)
-
-
-def described(options: WorldOptions) -> Sequence[str]:
-    """Describe the world, a line for each part, without faults of rate 0."""
-    lines = [f"theme: {options.theme}"] if options.theme else []
-    parts: Sequence[Any] = (
-        options.cluster,
-        options.workload,
-        *filter(None, (options.tables, options.login)),
-        options.request_faults,
-        options.cluster_faults,
-    )
-    for part in parts:
-        values = {name: getattr(part, name) for name in part.__slots__}
-        lines.append(f"{type(part).__name__}: " + ", ".join(f"{k}={v}" for k, v in values.items() if v))
-    lines.append("settings: " + ", ".join(f"{k}={v}" for k, v in options.settings.items()))
-    lines.append(
-        f"first_counter={options.first_counter}, fault_ms={options.fault_ms}, seal_ms={options.seal_ms}, "
-        f"round_us={options.round_us}"
-    )
-    return lines
