@@ -18,139 +18,98 @@ from tests.simulation.planted.planting import plants
 plants_transactional = partial(plants, of_transactions=True)
 
 
-def _replacing(**values: Any) -> Any:
-    """Return a bug: the connection is taken back with other values."""
-
-    def make(original: Any) -> Any:
-        def take_back(self: Connections, lent: Any, *rest: Any) -> None:
-            made = {name: value(self, lent) for name, value in values.items()}
-            original(self, lent._replace(**made), *rest)
-
-        return take_back
-
-    return make
-
-
 @plants(Connections, "take_back")
-def requests_of_the_lane_are_forgotten(original: Any) -> Any:
+def requests_of_the_lane_are_forgotten(original: Any, self: Connections, lent: Any, *rest: Any) -> None:
     """Requests in flight are not taken back: their answers come unexpected."""
-    return _replacing(requests=lambda self, lent: [])(original)
+    original(self, lent._replace(requests=[]), *rest)
 
 
 @plants(Connections, "take_back")
-def the_rest_of_a_lent_request_loses_a_byte(original: Any) -> Any:
+def the_rest_of_a_lent_request_loses_a_byte(original: Any, self: Connections, lent: Any, *rest: Any) -> None:
     """A request that the socket took in part loses a byte when the engine continues it."""
-    return _replacing(unsent=lambda self, lent: lent.unsent[1:])(original)
+    original(self, lent._replace(unsent=lent.unsent[1:]), *rest)
 
 
 @plants(Connection, "lend_requests")
-def lent_requests_stay_with_the_engine(original: Any) -> Any:
+def lent_requests_stay_with_the_engine(original: Any, self: Connection) -> Any:
     """Requests that the lane has again stay in flight for the engine, too."""
-
-    def lend_requests(self: Connection) -> list[Any]:
-        before = list(self.in_flight)
-        lent = original(self)
-        self.in_flight.extend(before[len(self.in_flight) :])
-        return lent  # type: ignore[no-any-return]
-
-    return lend_requests
+    before = list(self.in_flight)
+    lent = original(self)
+    self.in_flight.extend(before[len(self.in_flight) :])
+    return lent
 
 
 @plants(NodeState, "can_lend")
-def a_throttled_connection_is_lent(original: Any) -> Any:
+def a_throttled_connection_is_lent(original: Any, self: NodeState, now_ns: int) -> Any:
     """The lane sends to a node that has asked for a pause."""
-
-    def can_lend(self: NodeState, now_ns: int) -> bool:
-        until_ns, self.throttled_until_ns = self.throttled_until_ns, 0
-        try:
-            return original(self, now_ns)  # type: ignore[no-any-return]
-        finally:
-            self.throttled_until_ns = until_ns
-
-    return can_lend
+    until_ns, self.throttled_until_ns = self.throttled_until_ns, 0
+    try:
+        return original(self, now_ns)
+    finally:
+        self.throttled_until_ns = until_ns
 
 
 @plants(Sender, "_leaves_to_lane")
-def all_is_left_to_the_lane(original: Any) -> Any:
+def all_is_left_to_the_lane(original: Any, self: Sender, node_id: int, now_ns: int) -> Any:
     """The engine leaves batches to the lane that the lane has left to the engine."""
-
-    def leaves(self: Sender, node_id: int, now_ns: int) -> bool:
-        self._nodes_of_engine.discard(node_id)
-        return original(self, node_id, now_ns)  # type: ignore[no-any-return]
-
-    return leaves
+    self._nodes_of_engine.discard(node_id)
+    return original(self, node_id, now_ns)
 
 
 @plants(Sender, "lend")
-def the_lane_has_the_first_identity(original: Any) -> Any:
+def the_lane_has_the_first_identity(original: Any, self: Sender, *rest: Any) -> Any:
     """The lane goes on under the producer's first identity after a bump of the epoch."""
-
-    def lend(self: Sender, *rest: Any) -> Any:
-        first = vars(self).setdefault("first_identity", self._sequences.identity)
-        if first is NO_IDENTITY:
-            del self.first_identity  # type: ignore[attr-defined]
-            return original(self, *rest)
-        now, self._sequences.identity = self._sequences.identity, first
-        try:
-            return original(self, *rest)
-        finally:
-            self._sequences.identity = now
-
-    return lend
+    first = vars(self).setdefault("first_identity", self._sequences.identity)
+    if first is NO_IDENTITY:
+        del self.first_identity  # type: ignore[attr-defined]
+        return original(self, *rest)
+    now, self._sequences.identity = self._sequences.identity, first
+    try:
+        return original(self, *rest)
+    finally:
+        self._sequences.identity = now
 
 
 @plants(Connections, "take_back")
-def bytes_of_the_lane_count_as_unwritten(original: Any) -> Any:
+def bytes_of_the_lane_count_as_unwritten(original: Any, self: Connections, lent: Any, *rest: Any) -> None:
     """What the lane has written of a request is not taken back: the engine waits for the socket for ever."""
-
-    def before(self: Connections, lent: Any) -> int:
-        connection = self._by_connection[lent.connection_id].connection
-        assert connection is not None
-        return connection.written_bytes
-
-    return _replacing(written_bytes=before)(original)
+    connection = self._by_connection[lent.connection_id].connection
+    assert connection is not None
+    original(self, lent._replace(written_bytes=connection.written_bytes), *rest)
 
 
 @plants(Connections, "_adopt")
-def requests_of_the_lane_have_no_time_out(original: Any) -> Any:
+def requests_of_the_lane_have_no_time_out(
+    original: Any, self: Connections, connection: Any, *rest: Any
+) -> None:
     """A request that is taken back never times out."""
-
-    def adopt(self: Connections, connection: Any, *rest: Any) -> None:
-        deadline_ns = self.deadline_ns
-        original(self, connection, *rest)
-        connection.in_flight[-1].deadline_ns = 2**63 - 1
-        self.deadline_ns = deadline_ns
-
-    return adopt
+    deadline_ns = self.deadline_ns
+    original(self, connection, *rest)
+    connection.in_flight[-1].deadline_ns = 2**63 - 1
+    self.deadline_ns = deadline_ns
 
 
 @plants(Sender, "_give_up")
-def a_batch_of_the_lane_was_never_sent(original: Any) -> Any:
+def a_batch_of_the_lane_was_never_sent(
+    original: Any, self: Sender, batch: Any, entry: Any, *rest: Any
+) -> None:
     """A batch that fails while the lane has it in flight counts as never sent."""
-
-    def give_up(self: Sender, batch: Any, entry: Any, *rest: Any) -> None:
-        if entry is not None and entry.attempt is None:
-            entry.attempt = SimpleNamespace(was_written=False)
-        original(self, batch, entry, *rest)
-
-    return give_up
+    if entry is not None and entry.attempt is None:
+        entry.attempt = SimpleNamespace(was_written=False)
+    original(self, batch, entry, *rest)
 
 
 @plants(Sender, "take_back")
-def bytes_of_the_lane_are_dropped(original: Any) -> Any:
+def bytes_of_the_lane_are_dropped(original: Any, self: Sender, now_ns: int) -> None:
     """Answers that the lane did not understand are dropped instead of read."""
-
-    def take_back(self: Sender, now_ns: int) -> None:
-        handle, self._connections.handle_bytes = (  # type: ignore[method-assign]
-            self._connections.handle_bytes,
-            lambda *_: None,
-        )
-        try:
-            original(self, now_ns)
-        finally:
-            self._connections.handle_bytes = handle  # type: ignore[method-assign]
-
-    return take_back
+    handle, self._connections.handle_bytes = (  # type: ignore[method-assign]
+        self._connections.handle_bytes,
+        lambda *_: None,
+    )
+    try:
+        original(self, now_ns)
+    finally:
+        self._connections.handle_bytes = handle  # type: ignore[method-assign]
 
 
 # Without answers
@@ -185,52 +144,39 @@ class _EagerLane:
 
 
 @plants(sender, "_lane_of")
-def a_request_without_answer_is_complete_too_early(original: Any) -> Any:
+def a_request_without_answer_is_complete_too_early(original: Any, config: Any, *rest: Any) -> Any:
     """With acks=0 a request of the lane is complete when its first bytes are written."""
-
-    def lane_of(config: Any, *rest: Any) -> Any:
-        lane = original(config, *rest)
-        return lane if config.acks or lane is None else _EagerLane(lane)
-
-    return lane_of
+    lane = original(config, *rest)
+    return lane if config.acks or lane is None else _EagerLane(lane)
 
 
 # Transactions
 
 
 @plants_transactional(TransactionalSequences, "note_sent")
-def partitions_of_the_lane_are_not_told(original: Any) -> Any:
+def partitions_of_the_lane_are_not_told(*_: Any) -> None:
     """The transaction does not know the partitions to which the lane has sent."""
-    return lambda self, batches: None
 
 
 @plants_transactional(TransactionalSequences, "lane_transaction")
-def the_lane_adds_no_partitions(original: Any) -> Any:
+def the_lane_adds_no_partitions(*_: Any) -> int:
     """Version 1: the lane sends to partitions that the coordinator has not added."""
-    return property(lambda self: 0)
+    return 0
 
 
 @plants_transactional(Sender, "lend")
-def a_turn_outlasts_what_a_commit_awaits(original: Any) -> Any:
+def a_turn_outlasts_what_a_commit_awaits(original: Any, self: Sender, *rest: Any) -> Any:
     """A turn goes on when the last answer has come that a commit waits for."""
-
-    def lend(self: Sender, *rest: Any) -> Any:
-        accumulator = self._accumulator
-        completing, accumulator.completing = accumulator.completing, False
-        try:
-            return original(self, *rest)
-        finally:
-            accumulator.completing = completing
-
-    return lend
+    accumulator = self._accumulator
+    completing, accumulator.completing = accumulator.completing, False
+    try:
+        return original(self, *rest)
+    finally:
+        accumulator.completing = completing
 
 
 @plants_transactional(TransactionalSequences, "begin")
-def all_transactions_are_one_to_the_lane(original: Any) -> Any:
+def all_transactions_are_one_to_the_lane(original: Any, self: TransactionalSequences) -> None:
     """Version 1: a partition of an earlier transaction counts as added to the next, in the lane only."""
-
-    def begin(self: TransactionalSequences) -> None:
-        original(self)
-        self._number = 1
-
-    return begin
+    original(self)
+    self._number = 1

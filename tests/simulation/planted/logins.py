@@ -13,39 +13,29 @@ from tests.simulation.planted.planting import plants
 
 
 @plants(NodeState, "can_send")
-def requests_go_on_during_a_login(original: Any) -> Any:
+def requests_go_on_during_a_login(original: Any, self: NodeState, max_in_flight: int, now_ns: int) -> Any:
     """A request is sent between the SaslHandshake that renews a session and the last answer."""
-
-    def can_send(self: NodeState, max_in_flight: int, now_ns: int) -> Any:
-        before = self.state
-        if before is ConnectionState.REAUTHENTICATING:
-            self.state = ConnectionState.READY
-        try:
-            return original(self, max_in_flight, now_ns)
-        finally:
-            self.state = before
-
-    return can_send
+    before = self.state
+    if before is ConnectionState.REAUTHENTICATING:
+        self.state = ConnectionState.READY
+    try:
+        return original(self, max_in_flight, now_ns)
+    finally:
+        self.state = before
 
 
 @plants(connections, "session_after")
-def a_session_is_never_renewed(original: Any) -> Any:
+def a_session_is_never_renewed(original: Any, *_: Any) -> Session:
     """The lifetime in the answer is ignored: the connection is used until the broker cuts it."""
-
-    def session_after(*_: Any) -> Session:
-        return UNLIMITED
-
-    return session_after
+    return UNLIMITED
 
 
 @plants(Connections, "handle_token")
-def a_login_waits_for_ever(original: Any) -> Any:
+def a_login_waits_for_ever(
+    original: Any, self: Connections, connection_id: int, token: Any, now_ns: int
+) -> None:
     """A login that gets no token is neither given up nor tried again."""
-
-    def handle_token(self: Connections, connection_id: int, token: Any, now_ns: int) -> None:
-        if not isinstance(token, Exception):
-            original(self, connection_id, token, now_ns)
-        elif (state := self._by_connection.get(connection_id)) is not None:
-            state.setup_deadline_ns = NEVER_NS
-
-    return handle_token
+    if not isinstance(token, Exception):
+        original(self, connection_id, token, now_ns)
+    elif (state := self._by_connection.get(connection_id)) is not None:
+        state.setup_deadline_ns = NEVER_NS

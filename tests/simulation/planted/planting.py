@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import wraps
 from typing import Any, NamedTuple
 
 from tests.simulation.transactions.options import is_transactional
@@ -28,7 +29,7 @@ class Bug(NamedTuple):
 BUGS: dict[str, Bug] = {}
 
 
-def plants(
+def replaces(
     owner: Any, name: str, *, of_transactions: bool = False, of_readers: bool = False
 ) -> Callable[[Callable[[Any], Any]], Callable[[Any], Any]]:
     """Add a bug: the decorated function gets the original and returns its replacement."""
@@ -37,6 +38,24 @@ def plants(
         doc = " ".join((make.__doc__ or "").split())
         BUGS[make.__name__] = Bug(owner, name, make, doc, of_transactions, of_readers)
         return make
+
+    return add
+
+
+def plants(owner: Any, name: str, **kinds: bool) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Add a bug: the decorated function replaces a function, or the getter of a property, and gets the
+    original before its arguments.
+    """
+
+    def add(worse: Callable[..., Any]) -> Callable[..., Any]:
+        @replaces(owner, name, **kinds)
+        @wraps(worse)
+        def make(original: Any) -> Any:
+            if isinstance(original, property):
+                return property(lambda self: worse(original.fget, self))
+            return lambda *given, **named: worse(original, *given, **named)
+
+        return worse
 
     return add
 

@@ -22,9 +22,9 @@ from kbatch.core.consumer.group_engine import GroupEngine
 from kbatch.core.consumer.leader_requests import LeaderRequests
 from kbatch.core.consumer.membership import HeartbeatClock, Ownership
 from kbatch.core.consumer.positions import Positions
-from tests.simulation.planted.planting import plants as plants_anywhere
+from tests.simulation.planted import planting
 
-plants = partial(plants_anywhere, of_readers=True)
+plants = partial(planting.plants, of_readers=True)
 nothing: Callable[..., None] = lambda *_, **__: None  # noqa: E731
 
 
@@ -32,28 +32,20 @@ nothing: Callable[..., None] = lambda *_, **__: None  # noqa: E731
 
 
 @plants(Fetcher, "run")
-def a_node_gets_two_fetches_at_once(original: Any) -> Any:
+def a_node_gets_two_fetches_at_once(original: Any, self: Fetcher, now_ns: int) -> None:
     """A node that has not answered a Fetch gets another, for partitions that became fetchable since."""
-
-    def run(self: Fetcher, now_ns: int) -> None:
-        waiting, self._in_flight = self._in_flight, {}
-        try:
-            original(self, now_ns)
-        finally:
-            self._in_flight = {**waiting, **self._in_flight}
-
-    return run
+    waiting, self._in_flight = self._in_flight, {}
+    try:
+        original(self, now_ns)
+    finally:
+        self._in_flight = {**waiting, **self._in_flight}
 
 
 @plants(Fetcher, "_scan")
-def a_position_stays_before_markers(original: Any) -> Any:
+def a_position_stays_before_markers(original: Any, self: Fetcher, *arguments: Any) -> Any:
     """The program hears nothing of an answer without records for it, so that its lag never reaches 0."""
-
-    def scan(self: Fetcher, *arguments: Any) -> Any:
-        fetched = original(self, *arguments)
-        return None if fetched is None or fetched.records is None else fetched
-
-    return scan
+    fetched = original(self, *arguments)
+    return None if fetched is None or fetched.records is None else fetched
 
 
 def _with(part: Any, **changes: Any) -> Any:
@@ -62,365 +54,291 @@ def _with(part: Any, **changes: Any) -> Any:
 
 
 @plants(Fetcher, "_scan")
-def aborted_records_are_read(original: Any) -> Any:
+def aborted_records_are_read(original: Any, self: Any, state: Any, part: Any, now_ns: Any) -> Any:
     """The list of aborted transactions is ignored."""
-    return lambda self, state, part, now_ns: original(self, state, _with(part, aborted=()), now_ns)
+    return original(self, state, _with(part, aborted=()), now_ns)
 
 
 @plants(Fetcher, "_scan")
-def the_first_record_of_a_batch_comes_twice(original: Any) -> Any:
+def the_first_record_of_a_batch_comes_twice(original: Any, self: Fetcher, state: Any, *arguments: Any) -> Any:
     """A piece ends one offset too early, so that the next one begins with the last record again."""
-
-    def scan(self: Fetcher, state: Any, *arguments: Any) -> Any:
-        fetched = original(self, state, *arguments)
-        if fetched is not None and state.fetch_offset > fetched.from_offset + 1:
-            state.fetch_offset -= 1
-        return fetched
-
-    return scan
+    fetched = original(self, state, *arguments)
+    if fetched is not None and state.fetch_offset > fetched.from_offset + 1:
+        state.fetch_offset -= 1
+    return fetched
 
 
 @plants(Retried, "back_off")
-def a_fetch_does_not_back_off(original: Any) -> Any:
+def a_fetch_does_not_back_off(*_: Any, **__: Any) -> None:
     """A partition, or a session, is asked for again at once after an error."""
-    return nothing
 
 
 @plants(ReadingEngine, "seek")
-def a_seek_keeps_its_generation(original: Any) -> Any:
+def a_seek_keeps_its_generation(original: Any, self: ReadingEngine, partition: Any, *arguments: Any) -> int:
     """What was asked for before a seek cannot be told from what was asked for after it."""
-
-    def seek(self: ReadingEngine, partition: Any, *arguments: Any) -> int:
-        old = self._fetcher.partitions.get(partition)
-        generation: int = original(self, partition, *arguments)
-        if old is None:
-            return generation
-        self.submit(lambda now_ns: setattr(self._fetcher.partitions[partition], "generation", old.generation))
-        return old.generation
-
-    return seek
+    old = self._fetcher.partitions.get(partition)
+    generation: int = original(self, partition, *arguments)
+    if old is None:
+        return generation
+    self.submit(lambda now_ns: setattr(self._fetcher.partitions[partition], "generation", old.generation))
+    return old.generation
 
 
 @plants(Fetcher, "_scan")
-def a_piece_of_markers_has_the_epoch_of_before(original: Any) -> Any:
+def a_piece_of_markers_has_the_epoch_of_before(
+    original: Any, self: Fetcher, state: Any, *arguments: Any
+) -> Any:
     """A commit after markers names the leader epoch of the record before, so that the log seems truncated."""
-
-    def scan(self: Fetcher, state: Any, *arguments: Any) -> Any:
-        before = state.last_epoch
-        fetched = original(self, state, *arguments)
-        if fetched is not None and fetched.records is None:
-            fetched.last_epoch = before
-        return fetched
-
-    return scan
+    before = state.last_epoch
+    fetched = original(self, state, *arguments)
+    if fetched is not None and fetched.records is None:
+        fetched.last_epoch = before
+    return fetched
 
 
 @plants(Fetcher, "_handle_error")
-def an_error_leaves_a_partition_out(original: Any) -> Any:
+def an_error_leaves_a_partition_out(
+    original: Any, self: Fetcher, state: Any, *arguments: Any, **keywords: Any
+) -> None:
     """A partition that was answered with an error is never asked for again."""
-
-    def handle_error(self: Fetcher, state: Any, *arguments: Any, **keywords: Any) -> None:
-        original(self, state, *arguments, **keywords)
-        state.is_paused = True
-
-    return handle_error
+    original(self, state, *arguments, **keywords)
+    state.is_paused = True
 
 
 @plants(FetchSession, "end")
-def a_session_outlives_its_error(original: Any) -> Any:
+def a_session_outlives_its_error(*_: Any, **__: Any) -> None:
     """After a lost answer, or an error of the session, the next request goes on with the same session."""
-    return nothing
 
 
 @plants(FetchSession, "request")
-def a_session_does_not_name_new_offsets(original: Any) -> Any:
+def a_session_does_not_name_new_offsets(original: Any, self: FetchSession, wanted: Any) -> Any:
     """A request within a session names new partitions only, not those that are read from elsewhere now."""
-
-    def request(self: FetchSession, wanted: Any) -> Any:
-        known = self._known
-        part = original(self, wanted)
-        if part.epoch == 0:
-            return part
-        return part._replace(named={each: asked for each, asked in part.named.items() if each not in known})
-
-    return request
+    known = self._known
+    part = original(self, wanted)
+    if part.epoch == 0:
+        return part
+    return part._replace(named={each: asked for each, asked in part.named.items() if each not in known})
 
 
 @plants(Fetcher, "_fail_attempt")
-def a_lost_answer_is_forgotten(original: Any) -> Any:
+def a_lost_answer_is_forgotten(original: Any, self: Fetcher, attempt: Any, *arguments: Any) -> None:
     """The memory that was reserved for a lost answer is not given back."""
-
-    def fail_attempt(self: Fetcher, attempt: Any, *arguments: Any) -> None:
-        self._budget.charge(attempt.reserved_bytes)
-        original(self, attempt, *arguments)
-
-    return fail_attempt
+    self._budget.charge(attempt.reserved_bytes)
+    original(self, attempt, *arguments)
 
 
 @plants(Budget, "__init__")
-def the_budget_is_in_kibibytes(original: Any) -> Any:
+def the_budget_is_in_kibibytes(original: Any, self: Any, limit: Any) -> Any:
     """kbatch.fetch.buffer.memory is taken for kibibytes."""
-    return lambda self, limit: original(self, limit * 1024)
+    return original(self, limit * 1024)
 
 
 @plants(FrameShare, "release")
-def memory_of_answers_is_not_returned(original: Any) -> Any:
+def memory_of_answers_is_not_returned(*_: Any, **__: Any) -> None:
     """What was read stays charged."""
-    return nothing
 
 
 @plants(Positions, "handle_divergence")
-def a_diverging_epoch_is_ignored(original: Any) -> Any:
+def a_diverging_epoch_is_ignored(*_: Any, **__: Any) -> None:
     """A position in a part of the log that was replaced is asked for again and again."""
-    return nothing
 
 
 @plants(Positions, "handle_out_of_range")
-def out_of_range_is_asked_for_again(original: Any) -> Any:
+def out_of_range_is_asked_for_again(*_: Any, **__: Any) -> None:
     """A position that the log does not have any more is not reset."""
-    return nothing
 
 
 @plants(LeaderRequests, "_fail")
-def a_failed_look_up_is_forgotten(original: Any) -> Any:
+def a_failed_look_up_is_forgotten(original: Any, self: Any, request: Any, error: Any, now_ns: Any) -> Any:
     """ListOffsets that failed is not sent again."""
-    return lambda self, request, error, now_ns: setattr(request, "is_done", True)
+    return setattr(request, "is_done", True)
 
 
 # Positions
 
 
 @plants(GroupEngine, "_take_committed")
-def committed_offsets_are_ignored(original: Any) -> Any:
+def committed_offsets_are_ignored(
+    original: Any, self: GroupEngine, states: Any, call: Any, now_ns: int
+) -> None:
     """Partitions are read from where auto.offset.reset says."""
-
-    def take_committed(self: GroupEngine, states: Any, call: Any, now_ns: int) -> None:
-        call.answer.clear()
-        original(self, states, call, now_ns)
-
-    return take_committed
+    call.answer.clear()
+    original(self, states, call, now_ns)
 
 
 @plants(commits, "_read_offsets")
-def an_error_means_no_committed_offset(original: Any) -> Any:
+def an_error_means_no_committed_offset(original: Any, call: Any, *answer: Any) -> Any:
     """A partition that OffsetFetch answers with an error counts as one without a committed offset."""
-
-    def read_offsets(call: Any, *answer: Any) -> Any:
-        original(call, *answer)
-        call.partitions.clear()
-        return {}
-
-    return read_offsets
+    original(call, *answer)
+    call.partitions.clear()
+    return {}
 
 
 @plants(GroupEngine, "_finish_rebalance")
-def what_was_given_up_is_read_on(original: Any) -> Any:
+def what_was_given_up_is_read_on(original: Any, self: GroupEngine, step: Any, now_ns: int) -> None:
     """Partitions that were revoked or lost are fetched as before."""
-
-    def finish(self: GroupEngine, step: Any, now_ns: int) -> None:
-        close, self._close = self._close, nothing  # type: ignore[method-assign]
-        try:
-            original(self, step, now_ns)
-        finally:
-            self._close = close  # type: ignore[method-assign]
-
-    return finish
+    close, self._close = self._close, nothing  # type: ignore[method-assign]
+    try:
+        original(self, step, now_ns)
+    finally:
+        self._close = close  # type: ignore[method-assign]
 
 
 # Commits
 
 
 @plants(commits, "_commit_message")
-def commits_are_one_too_far(original: Any) -> Any:
+def commits_are_one_too_far(original: Any, identity: Any, offsets: Any, sent: Any) -> Any:
     """The committed offset is that after the next record."""
-
-    def commit_message(identity: Any, offsets: Any, sent: Any) -> Any:
-        wrong = {each: replace(offset, offset=offset.offset + 1) for each, offset in offsets.items()}
-        return original(identity, wrong, sent)
-
-    return commit_message
+    wrong = {each: replace(offset, offset=offset.offset + 1) for each, offset in offsets.items()}
+    return original(identity, wrong, sent)
 
 
 @plants(Commits, "_drop_lost")
-def lost_partitions_are_committed(original: Any) -> Any:
+def lost_partitions_are_committed(*_: Any, **__: Any) -> None:
     """Offsets of partitions that the member has lost since are committed with its next generation."""
-    return nothing
 
 
 # Topics that are made anew
 
 
 @plants(Commits, "_topic_id")
-def commits_name_the_topic_of_the_metadata(original: Any) -> Any:
+def commits_name_the_topic_of_the_metadata(original: Any, self: Any, partition: Any, offset: Any) -> Any:
     """Java: an offset is committed for the topic that has the name now, not for the one that it is of."""
-    return lambda self, partition, offset: self._cluster.snapshot.topic_id(partition.topic)
+    return self._cluster.snapshot.topic_id(partition.topic)
 
 
 @plants(Positions, "handle_new_topic")
-def a_position_outlives_its_topic(original: Any) -> Any:
+def a_position_outlives_its_topic(original: Any, self: Any, state: Any, topic_id: Any, now_ns: Any) -> Any:
     """Reading goes on at the same offset in a topic that was made anew."""
-    return lambda self, state, topic_id, now_ns: state.find_topic(topic_id)
+    return state.find_topic(topic_id)
 
 
 # Coordinators and steps
 
 
 @plants(GroupCoordinator, "forget")
-def the_group_coordinator_is_not_looked_up_again(original: Any) -> Any:
+def the_group_coordinator_is_not_looked_up_again(*_: Any, **__: Any) -> None:
     """NOT_COORDINATOR is answered by asking the same node again."""
-    return nothing
 
 
 @plants(Ownership, "_offer")
-def revocations_do_not_wait_for_the_program(original: Any) -> Any:
+def revocations_do_not_wait_for_the_program(
+    original: Any, self: Ownership, kind: Any, partitions: Any
+) -> None:
     """Partitions count as given up when the program is asked to give them up."""
-
-    def offer(self: Ownership, kind: Any, partitions: Any) -> None:
-        original(self, kind, partitions)
-        if kind == "revoke":
-            assert self._open is not None
-            self.owned -= frozenset(self._open.partitions)
-
-    return offer
+    original(self, kind, partitions)
+    if kind == "revoke":
+        assert self._open is not None
+        self.owned -= frozenset(self._open.partitions)
 
 
 @plants(Ownership, "lose")
-def lost_partitions_stay_with_the_program(original: Any) -> Any:
+def lost_partitions_stay_with_the_program(original: Any, self: Ownership) -> None:
     """A fenced member forgets what it owned, without a word to its program."""
-
-    def lose(self: Ownership) -> None:
-        self.withdraw()
-        self.owned = frozenset()
-
-    return lose
+    self.withdraw()
+    self.owned = frozenset()
 
 
 @plants(Ownership, "finish")
-def a_loss_during_a_step_is_forgotten(original: Any) -> Any:
+def a_loss_during_a_step_is_forgotten(original: Any, self: Ownership, step: Any) -> bool:
     """What is lost while the program does a step stays with it."""
-
-    def finish(self: Ownership, step: Any) -> bool:
-        self._must_lose = False
-        return bool(original(self, step))
-
-    return finish
+    self._must_lose = False
+    return bool(original(self, step))
 
 
 @plants(GroupEngine, "_expiry_ns")
-def a_program_that_does_not_poll_keeps_its_place(original: Any) -> Any:
+def a_program_that_does_not_poll_keeps_its_place(*_: Any) -> int:
     """max.poll.interval.ms has no effect."""
-    return lambda self: 2**62
+    return 2**62
 
 
 @plants(ConsumerMembership, "_try_again")
-def a_lost_heartbeat_counts_as_sent(original: Any) -> Any:
+def a_lost_heartbeat_counts_as_sent(
+    original: Any, self: ConsumerMembership, outcome: Any, now_ns: int
+) -> None:
     """Fields of a heartbeat that was not answered are not sent again."""
-
-    def try_again(self: ConsumerMembership, outcome: Any, now_ns: int) -> None:
-        sent = dict(self._sent)
-        original(self, outcome, now_ns)
-        self._sent.update(sent)
-
-    return try_again
+    sent = dict(self._sent)
+    original(self, outcome, now_ns)
+    self._sent.update(sent)
 
 
 @plants(ConsumerMembership, "_claims")
-def a_heartbeat_leaves_out_what_a_step_adds(original: Any) -> Any:
+def a_heartbeat_leaves_out_what_a_step_adds(
+    original: Any, self: ConsumerMembership
+) -> dict[bytes, list[int]]:
     """A complete heartbeat names what the member owns, without what its program is about to take."""
-
-    def claims(self: ConsumerMembership) -> dict[bytes, list[int]]:
-        named: dict[bytes, list[int]] = {}
-        for each in sorted(self._ownership.owned):
-            named.setdefault(self._ids[each], []).append(each.partition)
-        return named
-
-    return claims
+    named: dict[bytes, list[int]] = {}
+    for each in sorted(self._ownership.owned):
+        named.setdefault(self._ids[each], []).append(each.partition)
+    return named
 
 
 # Members by KIP-848
 
 
 @plants(ConsumerMembership, "_quit")
-def a_fenced_member_keeps_its_epoch(original: Any) -> Any:
+def a_fenced_member_keeps_its_epoch(original: Any, self: ConsumerMembership, now_ns: int) -> None:
     """A member that was removed joins again with the epoch that it had."""
-
-    def quit_group(self: ConsumerMembership, now_ns: int) -> None:
-        epoch = self._epoch
-        original(self, now_ns)
-        self._epoch = epoch
-
-    return quit_group
+    epoch = self._epoch
+    original(self, now_ns)
+    self._epoch = epoch
 
 
 @plants(ConsumerMembership, "rejoin")
-def a_member_that_expired_stays_away(original: Any) -> Any:
+def a_member_that_expired_stays_away(*_: Any, **__: Any) -> None:
     """A poll after max.poll.interval.ms does not let the member join again."""
-    return nothing
 
 
 @plants(ConsumerMembership, "_send_leave")
-def a_member_leaves_without_a_word(original: Any) -> Any:
+def a_member_leaves_without_a_word(original: Any, self: ConsumerMembership, epoch: int, now_ns: int) -> None:
     """The coordinator is not told that the member leaves."""
-
-    def send_leave(self: ConsumerMembership, epoch: int, now_ns: int) -> None:
-        self._leave_epoch = None
-
-    return send_leave
+    self._leave_epoch = None
 
 
 @plants(HeartbeatClock, "after")
-def heartbeats_stop_after_the_target(original: Any) -> Any:
+def heartbeats_stop_after_the_target(*_: Any) -> int:
     """A stable member sends a heartbeat only if something has changed."""
-    return lambda self, sent_ns, member_id: 2**62
+    return 2**62
 
 
 # Members by the classic protocol
 
 
 @plants(ClassicMembership, "_prepare")
-def eager_members_keep_their_partitions(original: Any) -> Any:
+def eager_members_keep_their_partitions(original: Any, self: ClassicMembership) -> None:
     """Members with an eager assignor give nothing up before they join again."""
-
-    def prepare(self: ClassicMembership) -> None:
-        self._is_cooperative = True
-        original(self)
-
-    return prepare
+    self._is_cooperative = True
+    original(self)
 
 
 @plants(assignors, "_share")
-def cooperative_members_take_what_others_still_have(original: Any) -> Any:
+def cooperative_members_take_what_others_still_have(original: Any, *arguments: Any) -> Any:
     """What moves is assigned to its next owner in the rebalance in which its owner learns of it."""
-    return lambda *arguments: (original(*arguments)[0], {})
+    return (original(*arguments)[0], {})
 
 
 @plants(ClassicMembership, "_lose_generation")
-def a_removed_member_keeps_its_partitions(original: Any) -> Any:
+def a_removed_member_keeps_its_partitions(original: Any, self: ClassicMembership, *arguments: Any) -> None:
     """A member that the coordinator does not know joins again with what it had."""
-
-    def lose(self: ClassicMembership, *arguments: Any) -> None:
-        ownership, self._ownership = self._ownership, SimpleNamespace(lose=nothing)  # type: ignore[assignment]
-        try:
-            original(self, *arguments)
-        finally:
-            self._ownership = ownership
-
-    return lose
+    ownership, self._ownership = self._ownership, SimpleNamespace(lose=nothing)  # type: ignore[assignment]
+    try:
+        original(self, *arguments)
+    finally:
+        self._ownership = ownership
 
 
 @plants(ClassicMembership, "_check_for_change")
-def new_partitions_are_not_seen(original: Any) -> Any:
+def new_partitions_are_not_seen(*_: Any, **__: Any) -> None:
     """The leader of a classic group does not look at metadata of its topics."""
-    return nothing
 
 
 @plants(ClassicMembership, "_join_again")
-def a_rebalance_is_not_followed(original: Any) -> Any:
+def a_rebalance_is_not_followed(*_: Any, **__: Any) -> None:
     """A stable member does not join again when its group rebalances."""
-    return nothing
 
 
 @plants(ClassicMembership, "_send_leave")
-def a_classic_member_leaves_without_a_word(original: Any) -> Any:
+def a_classic_member_leaves_without_a_word(original: Any, self: Any, now_ns: Any) -> Any:
     """LeaveGroup is not sent."""
-    return lambda self, now_ns: self._finish_leave(self._leaving)
+    return self._finish_leave(self._leaving)

@@ -9,47 +9,31 @@ from tests.simulation.planted.planting import plants
 
 
 @plants(EngineRounds, "_run_engine")
-def what_a_run_completes_waits_for_the_next_round(original: Any) -> Any:
+def what_a_run_completes_waits_for_the_next_round(original: Any, self: Any) -> bool:
     """Batches that a run of the engine completed are handed over when something else happens."""
-
-    def run_engine(self: Any) -> bool:
-        self._deliver_completed = lambda: None
-        try:
-            return bool(original(self))
-        finally:
-            del self._deliver_completed
-
-    return run_engine
+    self._deliver_completed = lambda: None
+    try:
+        return bool(original(self))
+    finally:
+        del self._deliver_completed
 
 
 @plants(EngineRounds, "_run_engine")
-def an_action_is_performed_twice(original: Any) -> Any:
+def an_action_is_performed_twice(original: Any, self: Any) -> bool:
     """The last action of a run is performed again."""
-
-    def run_engine(self: Any) -> bool:
-        has_acted = original(self)
-        for action in self._actions[-1:]:
-            self._perform[type(action)](action)
-        return bool(has_acted)
-
-    return run_engine
+    has_acted = original(self)
+    for action in self._actions[-1:]:
+        self._perform[type(action)](action)
+    return bool(has_acted)
 
 
 @plants(EngineRounds, "_run_engine_on")
-def the_deadline_of_the_engine_is_ignored(original: Any) -> Any:
+def the_deadline_of_the_engine_is_ignored(original: Any, self: Any, *waited: int, was_called: bool) -> int:
     """The owner waits for events only."""
-
-    def run_engine_on(self: Any, *waited: int, was_called: bool) -> int:
-        return 3_600_000_000_000 if original(self, *waited, was_called=was_called) else 0
-
-    return run_engine_on
+    return 3_600_000_000_000 if original(self, *waited, was_called=was_called) else 0
 
 
 @plants(EngineRounds, "_run_engine_on")
-def a_quiet_engine_is_not_run_when_called(original: Any) -> Any:
+def a_quiet_engine_is_not_run_when_called(original: Any, self: Any, *waited: int, was_called: bool) -> int:
     """A call of the sender's alarm is lost where the engine finds no cause for it any more."""
-
-    def run_engine_on(self: Any, *waited: int, was_called: bool) -> int:
-        return int(original(self, *waited, was_called=False))
-
-    return run_engine_on
+    return int(original(self, *waited, was_called=False))

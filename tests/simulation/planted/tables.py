@@ -16,47 +16,36 @@ from tests.simulation.planted.planting import plants
 
 
 @plants(TableReport, "error_codes")
-def rows_of_a_failed_batch_have_succeeded(original: Any) -> Any:
+def rows_of_a_failed_batch_have_succeeded(original: Any, self: TableReport) -> Any:
     """The report has an error of the first failed row only."""
-
-    def error_codes(self: TableReport) -> Any:
-        codes = original.fget(self)
-        codes = codes.copy()
-        codes[(codes != 0).argmax() + 1 :] = 0
-        return codes
-
-    return property(error_codes)
+    codes = original(self).copy()
+    codes[(codes != 0).argmax() + 1 :] = 0
+    return codes
 
 
 @plants(TableReport, "offsets")
-def offsets_of_a_report_are_sorted(original: Any) -> Any:
+def offsets_of_a_report_are_sorted(original: Any, self: TableReport) -> Any:
     """The offsets of a table ascend over its rows, whichever partitions the rows went to."""
-    return property(lambda self: sorted_known(original.fget(self)))
-
-
-def sorted_known(offsets: Any) -> Any:
-    found = offsets.copy()
-    found[found >= 0] = sorted(found[found >= 0])
-    return found
+    offsets = original(self).copy()
+    offsets[offsets >= 0] = sorted(offsets[offsets >= 0])
+    return offsets
 
 
 @plants(TableReport, "topic_codes")
-def topics_of_a_report_are_sorted(original: Any) -> Any:
+def topics_of_a_report_are_sorted(original: Any, self: TableReport) -> Any:
     """The topics of a table are in order of first appearance, whichever rows they belong to."""
-    return property(lambda self: sorted(original.fget(self)))
+    return sorted(original(self))
 
 
 @plants(tables, "TableSender")
-def chunks_of_a_table_change_places(original: Any) -> Any:
+def chunks_of_a_table_change_places(
+    original: Any, owner: Any, topic: str, data: Any, names: Any, **rest: Any
+) -> Any:
     """The rows of every second record batch come before those of the previous one."""
-
-    def sender(owner: Any, topic: str, data: Any, names: Any, **rest: Any) -> Any:
-        batches = data.to_batches()
-        for at in range(0, len(batches) - 1, 2):
-            batches[at], batches[at + 1] = batches[at + 1], batches[at]
-        return original(owner, topic, pa.Table.from_batches(batches, data.schema), names, **rest)
-
-    return sender
+    batches = data.to_batches()
+    for at in range(0, len(batches) - 1, 2):
+        batches[at], batches[at + 1] = batches[at + 1], batches[at]
+    return original(owner, topic, pa.Table.from_batches(batches, data.schema), names, **rest)
 
 
 class Paused:
@@ -82,40 +71,36 @@ class Paused:
 
 
 @plants(tables, "TableSender")
-def a_paused_pull_loses_a_row(original: Any) -> Any:
+def a_paused_pull_loses_a_row(
+    original: Any, owner: Any, topic: Any, data: Any, names: Any, **rest: Any
+) -> Any:
     """After a wait for memory, the first row of the next pull is not sent."""
-    return lambda owner, topic, data, names, **rest: Paused(original, data, owner, topic, names, **rest)
+    return Paused(original, data, owner, topic, names, **rest)
 
 
 @plants(TableSending, "_stop")
-def the_rest_of_a_table_that_stops_is_forgotten(original: Any) -> Any:
+def the_rest_of_a_table_that_stops_is_forgotten(
+    original: Any, self: TableSending, table: Any, stopped: BaseException
+) -> None:
     """Rows that are no longer accepted get no outcome."""
-
-    def stop(self: TableSending, table: Any, stopped: BaseException) -> None:
-        if not table.has_begun:
-            raise stopped
-        self._finish(table, None)
-
-    return stop
+    if not table.has_begun:
+        raise stopped
+    self._finish(table, None)
 
 
 @plants(TableSending, "_finish")
-def a_table_that_is_done_early_is_not_reported(original: Any) -> Any:
+def a_table_that_is_done_early_is_not_reported(
+    original: Any, self: TableSending, table: Any, error: Any
+) -> None:
     """An answer before the last row is accepted counts as the last one, and no callback runs."""
-
-    def end(self: TableSending, table: Any, error: Any) -> None:
-        if table.end(error):
-            table.release_callback()
-
-    return end
+    if table.end(error):
+        table.release_callback()
 
 
 @plants(Sender, "_succeed")
-def offsets_of_parts_are_one_off(original: Any) -> Any:
+def offsets_of_parts_are_one_off(
+    original: Any, self: Sender, entry: InFlight, base_offset: int, *rest: Any
+) -> None:
     """The offsets of a split batch's later parts are one too high."""
-
-    def succeed(self: Sender, entry: InFlight, base_offset: int, *rest: Any) -> None:
-        is_later = entry.batch.is_split and base_offset > 0
-        original(self, entry, base_offset + is_later, *rest)
-
-    return succeed
+    is_later = entry.batch.is_split and base_offset > 0
+    original(self, entry, base_offset + is_later, *rest)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -24,26 +23,23 @@ from kbatch.core.producer.transactional_sequences import TransactionalSequences
 from kbatch.core.producer.transactions import Transactions
 from kbatch.errors import KafkaTimeoutError
 from kbatch.producer.transactions import TransactionCalls
-from tests.simulation.planted.planting import plants as plants_any
+from tests.simulation.planted import planting
 
-plants = partial(plants_any, of_transactions=True)
+plants = partial(planting.plants, of_transactions=True)
+replaces = partial(planting.replaces, of_transactions=True)
 
 
 # Epochs and sequences
 
 
 @plants(Transactions, "_complete")
-def no_bump_after_an_abort(original: Any) -> Any:
+def no_bump_after_an_abort(original: Any, self: Transactions, operation: Any) -> None:
     """Version 1: the epoch stays after a transaction with a batch that may be in the log."""
-
-    def complete(self: Transactions, operation: Any) -> None:
-        self._bumps = False
-        original(self, operation)
-
-    return complete
+    self._bumps = False
+    original(self, operation)
 
 
-@plants(transactions, "_DONE")
+@replaces(transactions, "_DONE")
 def the_epoch_of_end_txn_is_ignored(original: Any) -> Any:
     """Version 2: the producer continues with its old epoch."""
 
@@ -54,228 +50,182 @@ def the_epoch_of_end_txn_is_ignored(original: Any) -> Any:
 
 
 @plants(Idempotence, "_begin_anew")
-def sequences_go_on_in_a_new_epoch(original: Any) -> Any:
+def sequences_go_on_in_a_new_epoch(original: Any, self: Idempotence, state: Any) -> None:
     """The first sequence of an epoch follows the last one of the previous epoch."""
-
-    def begin_anew(self: Idempotence, state: Any) -> None:
-        counter = state.next_counter
-        original(self, state)
-        state.next_counter, state.acked_counter = counter, counter - 1
-
-    return begin_anew
+    counter = state.next_counter
+    original(self, state)
+    state.next_counter, state.acked_counter = counter, counter - 1
 
 
 @plants(CommitOffsets, "message")
-def offsets_have_an_old_epoch(original: Any) -> Any:
+def offsets_have_an_old_epoch(
+    original: Any, self: CommitOffsets, transactional_id: str, identity: Identity, version: int
+) -> Any:
     """TxnOffsetCommit has the producer's previous epoch."""
-
-    def message(self: CommitOffsets, transactional_id: str, identity: Identity, version: int) -> Any:
-        old = Identity(identity.producer_id, max(identity.epoch - 1, 0))
-        return original(self, transactional_id, old, version)
-
-    return message
+    old = Identity(identity.producer_id, max(identity.epoch - 1, 0))
+    return original(self, transactional_id, old, version)
 
 
 # The end of a transaction
 
 
 @plants(Transactions, "_has_to_wait")
-def end_txn_passes_records(original: Any) -> Any:
+def end_txn_passes_records(*_: Any) -> bool:
     """EndTxn is sent while records of the transaction are in flight."""
-    return lambda self, operation: False
+    return False
 
 
 @plants(Transactions, "_handle_failure")
-def a_commit_without_a_record(original: Any) -> Any:
+def a_commit_without_a_record(*_: Any) -> None:
     """A transaction with a failed record can be committed."""
-    return lambda self, error, had_sequence: None
 
 
 @plants(Transactions, "_accept")
-def a_commit_after_an_error(original: Any) -> Any:
+def a_commit_after_an_error(original: Any, self: Transactions, call: Any) -> Any:
     """commit_transaction() is accepted although the transaction can only be aborted."""
-
-    def accept(self: Transactions, call: Any) -> bool:
-        if call.name == "commit_transaction" and self.state is TransactionState.ABORTABLE_ERROR:
-            self.state = TransactionState.IN_TRANSACTION
-        return original(self, call)  # type: ignore[no-any-return]
-
-    return accept
+    if call.name == "commit_transaction" and self.state is TransactionState.ABORTABLE_ERROR:
+        self.state = TransactionState.IN_TRANSACTION
+    return original(self, call)
 
 
 @plants(Transactions, "_handle_response")
-def no_answer_to_end_txn_means_done(original: Any) -> Any:
+def no_answer_to_end_txn_means_done(original: Any, self: Transactions, operation: Any, response: Any) -> None:
     """A connection that breaks after EndTxn counts as its answer."""
-
-    def handle(self: Transactions, operation: Any, response: Any) -> None:
-        if response.message is None and isinstance(operation, Commit):
-            self._out = None
-            self._complete(operation)
-        else:
-            original(self, operation, response)
-
-    return handle
+    if response.message is None and isinstance(operation, Commit):
+        self._out = None
+        self._complete(operation)
+    else:
+        original(self, operation, response)
 
 
 @plants(Transactions, "_next")
-def an_abort_is_forgotten(original: Any) -> Any:
+def an_abort_is_forgotten(original: Any, self: Transactions, now_ns: int) -> Any:
     """abort_transaction() sends nothing to the coordinator."""
-
-    def following(self: Transactions, now_ns: int) -> Any:
-        operation = original(self, now_ns)
-        if isinstance(operation, Abort):
-            self._queue.remove(operation)
-            self._complete(operation)
-            return None
-        return operation
-
-    return following
+    operation = original(self, now_ns)
+    if isinstance(operation, Abort):
+        self._queue.remove(operation)
+        self._complete(operation)
+        return None
+    return operation
 
 
 @plants(Transactions, "_next")
-def an_empty_transaction_is_ended(original: Any) -> Any:
+def an_empty_transaction_is_ended(original: Any, self: Transactions, now_ns: int) -> Any:
     """EndTxn is sent for a transaction that the coordinator does not know."""
-
-    def following(self: Transactions, now_ns: int) -> Any:
-        before, self._has_offsets = self._has_offsets, True
-        try:
-            return original(self, now_ns)
-        finally:
-            self._has_offsets = before
-
-    return following
+    before, self._has_offsets = self._has_offsets, True
+    try:
+        return original(self, now_ns)
+    finally:
+        self._has_offsets = before
 
 
 @plants(Sender, "abort_unsent")
-def unsent_records_outlive_an_abort(original: Any) -> Any:
+def unsent_records_outlive_an_abort(*_: Any) -> None:
     """Unsent records stay in their queue after an abort."""
-    return lambda self, error: None
 
 
 @plants(TransactionCalls, "check")
-def sends_while_committing(original: Any) -> Any:
+def sends_while_committing(*_: Any) -> None:
     """send() is accepted while the transaction is being committed."""
-    return lambda self: None
 
 
 @plants(TransactionCalls, "_run_call")
-def a_call_that_timed_out_is_forgotten(original: Any) -> Any:
+async def a_call_that_timed_out_is_forgotten(original: Any, self: TransactionCalls, *given: Any) -> Any:
     """An abort is accepted after a commit with an unknown outcome."""
-
-    async def run_call(self: TransactionCalls, *given: Any) -> Any:
-        try:
-            return await original(self, *given)
-        except KafkaTimeoutError:
-            self._unfinished = None
-            raise
-
-    return run_call
+    try:
+        return await original(self, *given)
+    except KafkaTimeoutError:
+        self._unfinished = None
+        raise
 
 
 # Partitions and offsets
 
 
 @plants(TransactionalSequences, "_is_added")
-def partitions_are_not_added(original: Any) -> Any:
+def partitions_are_not_added(*_: Any) -> bool:
     """Version 1: records are sent without AddPartitionsToTxn."""
-    return lambda self, topic_partition: True
+    return True
 
 
 @plants(TransactionalSequences, "end")
-def partitions_outlive_their_transaction(original: Any) -> Any:
+def partitions_outlive_their_transaction(original: Any, self: TransactionalSequences) -> None:
     """Version 1: a partition of an earlier transaction is not added to the next."""
-
-    def end(self: TransactionalSequences) -> None:
-        self.stop()
-
-    return end
+    self.stop()
 
 
 @plants(Transactions, "_handle_response")
-def no_answer_means_added(original: Any) -> Any:
+def no_answer_means_added(original: Any, self: Transactions, operation: Any, response: Any) -> None:
     """Version 1: a connection that breaks after AddPartitionsToTxn counts as its answer."""
-
-    def handle(self: Transactions, operation: Any, response: Any) -> None:
-        if response.message is None and isinstance(operation, AddPartitions):
-            self._out = None
-            self._added(operation, None, response)
-        else:
-            original(self, operation, response)
-
-    return handle
+    if response.message is None and isinstance(operation, AddPartitions):
+        self._out = None
+        self._added(operation, None, response)
+    else:
+        original(self, operation, response)
 
 
 @plants(CommitOffsets, "coordinator")
-def offsets_go_to_the_wrong_coordinator(original: Any) -> Any:
+def offsets_go_to_the_wrong_coordinator(original: Any, self: Any, transactional_id: Any) -> Any:
     """TxnOffsetCommit is sent to the coordinator of the transaction instead of the group's."""
-    return lambda self, transactional_id: CoordinatorKey(TRANSACTION, transactional_id)
+    return CoordinatorKey(TRANSACTION, transactional_id)
 
 
 # Errors
 
 
-def _instead(actions: dict[ErrorResponse, ErrorResponse]) -> Callable[[Any], Any]:
-    def make(original: Any) -> Any:
-        def verdict_of(*given: Any) -> Any:
-            verdict = original(*given)
-            return verdict._replace(action=actions.get(verdict.action, verdict.action))
-
-        return verdict_of
-
-    return make
+def _with_other_action(verdict: Any, right: ErrorResponse, wrong: ErrorResponse) -> Any:
+    return verdict._replace(action=wrong) if verdict.action is right else verdict
 
 
 @plants(transactions, "verdict_of")
-def fencing_is_retried(original: Any) -> Any:
+def fencing_is_retried(original: Any, *given: Any) -> Any:
     """PRODUCER_FENCED counts as retriable."""
-    return _instead({ErrorResponse.FENCED: ErrorResponse.RETRY})(original)
+    return _with_other_action(original(*given), ErrorResponse.FENCED, ErrorResponse.RETRY)
 
 
 @plants(transactions, "verdict_of")
-def the_coordinator_is_not_looked_up_again(original: Any) -> Any:
+def the_coordinator_is_not_looked_up_again(original: Any, *given: Any) -> Any:
     """NOT_COORDINATOR is retried at the same node."""
-    return _instead({ErrorResponse.FIND: ErrorResponse.RETRY})(original)
+    return _with_other_action(original(*given), ErrorResponse.FIND, ErrorResponse.RETRY)
 
 
 @plants(transactions, "verdict_of")
-def every_error_is_fatal(original: Any) -> Any:
+def every_error_is_fatal(original: Any, *given: Any) -> Any:
     """Abortable errors end the producer."""
-    return _instead({ErrorResponse.ABORT: ErrorResponse.FATAL})(original)
+    return _with_other_action(original(*given), ErrorResponse.ABORT, ErrorResponse.FATAL)
 
 
 @plants(Transactions, "_handle_refusal")
-def a_fenced_producer_comes_back(original: Any) -> Any:
+def a_fenced_producer_comes_back(
+    original: Any,
+    self: Transactions,
+    operation: Any,
+    action: ErrorResponse,
+    code: int,
+    about: str,
+    now_ns: int,
+) -> None:
     """PRODUCER_FENCED leads to a new InitProducerId, with which the old producer fences the new one."""
-
-    def handle(
-        self: Transactions, operation: Any, action: ErrorResponse, code: int, about: str, now_ns: int
-    ) -> None:
-        if action is ErrorResponse.FENCED:
-            self._sequences.adopt(NO_IDENTITY)
-            self._sequences.partitions.clear()
-            self._has_offsets = False
-            action = (
-                ErrorResponse.RETRY if isinstance(operation, InitProducerId | Abort) else ErrorResponse.ABORT
-            )
-        original(self, operation, action, code, about, now_ns)
-
-    return handle
+    if action is ErrorResponse.FENCED:
+        self._sequences.adopt(NO_IDENTITY)
+        self._sequences.partitions.clear()
+        self._has_offsets = False
+        action = ErrorResponse.RETRY if isinstance(operation, InitProducerId | Abort) else ErrorResponse.ABORT
+    original(self, operation, action, code, about, now_ns)
 
 
 @plants(Transactions, "_may_be_committed")
-def a_commit_that_may_be_done_is_given_up(original: Any) -> Any:
+def a_commit_that_may_be_done_is_given_up(*_: Any) -> bool:
     """An error of FindCoordinator ends a commit with an unknown outcome."""
-    return property(lambda self: False)
+    return False
 
 
 @plants(Transactions, "_make_abortable")
-def init_producer_id_outlives_an_error(original: Any) -> Any:
+def init_producer_id_outlives_an_error(
+    original: Any, self: Transactions, error: Any, operation: Any = None
+) -> None:
     """An unanswered InitProducerId continues after an error, and ends in a past state."""
-
-    def make_abortable(self: Transactions, error: Any, operation: Any = None) -> None:
-        outlives = isinstance(operation, InitProducerId) and operation.is_ambiguous
-        original(self, error, None if outlives else operation)
-        if outlives:
-            self._queue.append(operation)
-
-    return make_abortable
+    outlives = isinstance(operation, InitProducerId) and operation.is_ambiguous
+    original(self, error, None if outlives else operation)
+    if outlives:
+        self._queue.append(operation)
