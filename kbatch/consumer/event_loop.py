@@ -18,7 +18,7 @@ import asyncio
 import warnings
 import weakref
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import suppress
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, final
 
@@ -29,7 +29,7 @@ from kbatch.consumer.lifetime import CLOSE_SECONDS, EXIT_SECONDS, FORGOTTEN, End
 from kbatch.consumer.runtime import ReaderRuntime
 from kbatch.consumer.share import ShareConsumerBase
 from kbatch.network.event_loop import LoopNetwork
-from kbatch.waiting.event_loop import TaskWaiter, running_loop
+from kbatch.waiting.event_loop import TaskWaiter, at_shutdown, running_loop
 from kbatch.waiting.methods import awaited, named_for_users
 
 if TYPE_CHECKING:
@@ -88,9 +88,7 @@ class LoopClient(MemberClient):
     def _bind(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._network.start(loop)
-        self._farewell = _until_shutdown(weakref.ref(self))
-        with suppress(StopIteration):  # runs it to its yield, so that the loop knows of it
-            self._farewell.__anext__().__await__().send(None)
+        self._farewell = at_shutdown(partial(_close_with_loop, weakref.ref(self)))
 
     # Its end
 
@@ -229,14 +227,11 @@ def _name_of(user: Any) -> str:
     return user.get_name() if isinstance(user, asyncio.Task) else "a callback of the event loop"
 
 
-async def _until_shutdown(consumer: weakref.ref[LoopClient]) -> AsyncGenerator[None, None]:
-    """Close the consumer when the loop shuts down its asynchronous generators."""
-    try:
-        yield
-    finally:
-        found = consumer()
-        if found is not None and not found._is_released and not found._runtime.is_forked:
-            message = f"{found!r} is still open at the end of its loop; close() it"
-            warnings.warn(message, ResourceWarning, source=found, stacklevel=2)
-            found._is_farewell = True
-            await found._close_on_loop(EXIT_SECONDS, FORGOTTEN)
+async def _close_with_loop(consumer: weakref.ref[LoopClient]) -> None:
+    """Close a consumer that is still open when its loop shuts down."""
+    found = consumer()
+    if found is not None and not found._is_released and not found._runtime.is_forked:
+        message = f"{found!r} is still open at the end of its loop; close() it"
+        warnings.warn(message, ResourceWarning, source=found, stacklevel=2)
+        found._is_farewell = True
+        await found._close_on_loop(EXIT_SECONDS, FORGOTTEN)

@@ -21,7 +21,7 @@ import time
 import warnings
 import weakref
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from itertools import islice
@@ -41,7 +41,7 @@ from kbatch.producer.coroutines import CoroutineProducer
 from kbatch.producer.memory_queue import TaskQueue
 from kbatch.producer.runtime import CallbackBarrier, Runtime
 from kbatch.producer.tables import TableSending
-from kbatch.waiting.event_loop import TaskWaiter, running_loop, settle
+from kbatch.waiting.event_loop import TaskWaiter, at_shutdown, running_loop, settle
 from kbatch.waiting.methods import awaited, named_for_users
 
 if TYPE_CHECKING:
@@ -210,9 +210,7 @@ class AsyncProducer(LiveProducer, CoroutineProducer):
         self._delivery.bind(loop)
         self._network.start(loop)
         self._runtime.accept_directly()
-        self._network.farewell = farewell = _until_shutdown(weakref.ref(self), self._network)
-        with suppress(StopIteration):  # runs it to its yield, so that the loop knows of it
-            farewell.__anext__().__await__().send(None)
+        self._network.farewell = at_shutdown(partial(_close_with_loop, weakref.ref(self), self._network))
 
     async def close(self, timeout: float | None = None) -> None:
         """Send what is left, and close the producer; like Producer.close. If its loop is closed already,
@@ -343,23 +341,18 @@ class AsyncProducer(LiveProducer, CoroutineProducer):
             self._closing = loop.create_task(self._close_dropped())
 
 
-async def _until_shutdown(
-    producer: weakref.ref[AsyncProducer], network: LoopNetwork
-) -> AsyncGenerator[None, None]:
-    """Close the producer when the loop shuts down its asynchronous generators."""
+async def _close_with_loop(producer: weakref.ref[AsyncProducer], network: LoopNetwork) -> None:
+    """Close a producer that is still open when its loop shuts down."""
+    found = producer() or _dropped.get(network)
+    if found is None or found._is_released or found._runtime.is_forked:
+        return
+    if not found._is_dropped:  # which was warned of
+        message = (
+            f"{found!r} is still open at the end of its loop; close() it. It gets {EXIT_SECONDS} s to flush"
+        )
+        warnings.warn(message, ResourceWarning, source=found, stacklevel=2)
+    found._is_farewell = True
     try:
-        yield
-    finally:
-        found = producer() or _dropped.get(network)
-        if found is not None and not found._is_released and not found._runtime.is_forked:
-            if not found._is_dropped:  # which was warned of
-                message = (
-                    f"{found!r} is still open at the end of its loop; close() it. "
-                    f"It gets {EXIT_SECONDS} s to flush"
-                )
-                warnings.warn(message, ResourceWarning, source=found, stacklevel=2)
-            found._is_farewell = True
-            try:
-                await found._close_at_end()
-            except DeliveryError as error:
-                logger.error("at the end of the loop: %s", error)
+        await found._close_at_end()
+    except DeliveryError as error:
+        logger.error("at the end of the loop: %s", error)

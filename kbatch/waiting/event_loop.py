@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, final
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, final
 
 from kbatch.errors import IllegalStateError
 
@@ -33,6 +35,23 @@ def running_loop(client: object, own: asyncio.AbstractEventLoop | None) -> async
             f"the {name} belongs to another event loop, {how}; use it there, or make one on this loop"
         )
     return running
+
+
+def at_shutdown(close: Callable[[], Coroutine[Any, Any, None]]) -> AsyncGenerator[None, None]:
+    """Return a generator that awaits `close()` when the running loop shuts down its asynchronous generators,
+    as asyncio.run does at its end; or before that, in `aclose`.
+    """
+    generator = _until_shutdown(close)
+    with suppress(StopIteration):  # runs it to its yield, so that the loop knows of it
+        generator.__anext__().__await__().send(None)
+    return generator
+
+
+async def _until_shutdown(close: Callable[[], Coroutine[Any, Any, None]]) -> AsyncGenerator[None, None]:
+    try:
+        yield
+    finally:
+        await close()
 
 
 def settle(future: asyncio.Future[None]) -> None:
