@@ -2,7 +2,6 @@
 
 import json
 import sys
-from base64 import b64encode
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import chain, islice
@@ -16,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kbatch._native.codec.record_batch import RecordBatch
+from kbatch.cli.json_values import plain
 from kbatch.codec.segments import read_segment
 from kbatch.errors import CorruptRecordError
 
@@ -129,15 +129,10 @@ def _record_rows(path: Path, check_crc: bool) -> Iterator[Row]:
 
 
 def _json_value(value: Any) -> Any:
-    """Return UTF-8 as text, other bytes as marked base64; headers as objects, as their keys may repeat."""
-    if isinstance(value, bytes):
-        try:
-            return value.decode()
-        except UnicodeDecodeError:
-            return {"base64": b64encode(value).decode()}
+    """Return bytes as JSON has them, and headers as objects, as their keys may repeat."""
     if isinstance(value, tuple):
         return [{"key": key, "value": _json_value(content)} for key, content in value]
-    return value
+    return plain(value) if isinstance(value, bytes) else value
 
 
 # Cells for people
@@ -179,10 +174,9 @@ def _time(timestamp_ms: int) -> str:
     if timestamp_ms == -1:
         return ""
     try:
-        moment = EPOCH + timedelta(milliseconds=timestamp_ms)
+        return str(plain(EPOCH + timedelta(milliseconds=timestamp_ms)))
     except OverflowError:
         return str(timestamp_ms)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _visible(data: bytes | None) -> str:

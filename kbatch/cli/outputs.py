@@ -6,20 +6,17 @@ BrokenPipeError, which ends the command quietly.
 
 from __future__ import annotations
 
-import base64
 import csv
 import io
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from datetime import UTC, date, datetime, time, timedelta
-from decimal import Decimal
 from typing import IO, TYPE_CHECKING, Any, final
-from uuid import UUID
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from kbatch.cli.json_values import plain
 from kbatch.column_deserializers.conversions import in_microseconds, mapped_type
 
 if TYPE_CHECKING:
@@ -208,25 +205,6 @@ def _value(scalar: pa.Scalar) -> Any:
         return scalar.as_py()
     except (OverflowError, ValueError):
         return scalar.value
-
-
-def plain(value: object) -> object:
-    """Return a value as JSON has it, for `json.dumps(default=)`."""
-    if isinstance(value, bytes):
-        try:
-            return value.decode()
-        except UnicodeDecodeError:
-            return {"base64": base64.b64encode(value).decode()}
-    if isinstance(value, datetime):
-        moment = value.astimezone(UTC) if value.tzinfo else value
-        return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    if isinstance(value, date | time):
-        return value.isoformat()
-    if isinstance(value, timedelta):
-        return f"{value.total_seconds():f}".rstrip("0").rstrip(".") + "s"
-    if isinstance(value, Decimal | UUID):
-        return str(value)
-    raise TypeError(f"no JSON for {type(value).__name__}")
 
 
 def _raw(value: object) -> bytes:

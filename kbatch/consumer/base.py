@@ -23,7 +23,6 @@ from kbatch.consumer.lifetime import Ending, MemberClient
 from kbatch.consumer.poll_metrics import PollMetrics
 from kbatch.consumer.polled import Polled
 from kbatch.consumer.ranges import Place, place_of
-from kbatch.core.consumer.calls import TopicNames
 from kbatch.core.consumer.group_engine import GroupEngine
 from kbatch.core.consumer.leader_requests import FoundOffset
 from kbatch.core.consumer.partition_state import (
@@ -565,18 +564,6 @@ class ConsumerBase(MemberClient):
         self._backlog.hold(Held(partition, generation, start))
 
     # What brokers know
-
-    async def _topics(self) -> list[str]:
-        """Return the names of all topics that this client may see, in order.
-
-        Raises
-        ------
-        KafkaTimeoutError
-            No answer came within default.api.timeout.ms.
-        """
-        call = TopicNames()
-        await self._runtime.await_calls([call], self._engine.list_topics)
-        return sorted(call.answer)
 
     async def _partitions_for(self, topic: str) -> tuple[PartitionMetadata, ...]:
         """Return the partitions of a topic, in order.

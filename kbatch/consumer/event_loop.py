@@ -166,7 +166,7 @@ class AsyncConsumer(LoopClient, ConsumerBase):
     committed = awaited(GroupMember.committed, "_member")
     position = ConsumerBase._position
     lag = ConsumerBase._lag
-    topics = ConsumerBase._topics
+    topics = awaited(ReaderRuntime.topics, "_runtime")
     partitions_for = ConsumerBase._partitions_for
     beginning_offsets = ConsumerBase._beginning_offsets
     end_offsets = ConsumerBase._end_offsets

@@ -650,15 +650,18 @@ def _subscription_of(topics: Any) -> Subscription:
                 f"pattern must be a regular expression of Python's re, got {topics!r}: {error}"
             ) from error
         return Subscription(pattern=topics)
+    return Subscription(topic_names(topics, "a pattern comes alone: subscribe({!r})"))
+
+
+def topic_names(topics: Iterable[str], remedy: str) -> frozenset[str]:
+    """Return the topics of a subscription, which must be names. `remedy` is the text about a pattern."""
     names = frozenset(topics)
     if not names:
         raise ValueError("topics must not be empty; call unsubscribe() to leave the group")
     for each in names:
         check_text("topic", each)
         if each.startswith("^"):
-            raise ValueError(
-                f"topics must be names, got {each!r}; a pattern comes alone: subscribe({each!r})"
-            )
+            raise ValueError(f"topics must be names, got {each!r}; {remedy.format(each)}")
         if not each:
             raise ValueError("topics must be names, got an empty one")
-    return Subscription(names)
+    return names

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, final
 from kbatch.config import ConsumerConfig
 from kbatch.consumer.sole_user import SoleUser
 from kbatch.core.client.calls import Call
-from kbatch.core.consumer.calls import OffsetLookup, PartitionCount
+from kbatch.core.consumer.calls import OffsetLookup, PartitionCount, TopicNames
 from kbatch.core.consumer.engine import ReadingEngine
 from kbatch.core.consumer.leader_requests import FoundOffset
 from kbatch.core.consumer.partition_state import OffsetSpec
@@ -149,6 +149,18 @@ class ReaderRuntime(ClientRuntime):
             await self.await_answer(is_done, self.deadline(None), call.name)
             if call.error is not None:
                 raise call.error
+
+    async def topics(self) -> list[str]:
+        """Return the names of all topics that this client may see, in order.
+
+        Raises
+        ------
+        KafkaTimeoutError
+            No answer came within default.api.timeout.ms.
+        """
+        call = TopicNames()
+        await self.await_calls([call], self.engine.list_topics)
+        return sorted(call.answer)
 
     async def await_partitions(self, topic: str) -> list[int]:
         """Return the partitions of a topic, in order."""

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from kbatch.config import ConsumerConfig
 from kbatch.consumer.acquired import AcquiredRecords
+from kbatch.consumer.group_member import topic_names
 from kbatch.consumer.lifetime import Ending, MemberClient
 from kbatch.consumer.poll_metrics import PollMetrics
 from kbatch.core.client.calls import Call
@@ -42,7 +43,6 @@ from kbatch.records import (
     ShareRecord,
     TopicPartition,
     check_integer,
-    check_text,
 )
 
 if TYPE_CHECKING:
@@ -351,14 +351,7 @@ def _check(config: ConsumerConfig) -> None:
 def _names_of(topics: Any) -> frozenset[str]:
     if isinstance(topics, str):
         raise TypeError(f"topics must be a list of names, got {topics!r}; subscribe([{topics!r}])")
-    names = frozenset(topics)
-    if not names:
-        raise ValueError("topics must not be empty; call unsubscribe() to leave the group")
-    for each in names:
-        check_text("topic", each)
-        if not each or each.startswith("^"):
-            raise ValueError(f"topics must be names, got {each!r}; share groups have no patterns")
-    return names
+    return topic_names(topics, "share groups have no patterns")
 
 
 def _kind_of(kind: object) -> AcknowledgeType:

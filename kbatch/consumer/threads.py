@@ -120,7 +120,7 @@ class Consumer(ThreadClient, ConsumerBase):
     poll_table = _handing_out(ConsumerBase._poll_table)
     position = blocking(ConsumerBase._position)
     lag = blocking(ConsumerBase._lag)
-    topics = blocking(ConsumerBase._topics)
+    topics = blocking(ReaderRuntime.topics, "_runtime")
     partitions_for = blocking(ConsumerBase._partitions_for)
     beginning_offsets = blocking(ConsumerBase._beginning_offsets)
     end_offsets = blocking(ConsumerBase._end_offsets)

@@ -498,9 +498,7 @@ class TopicReader(ReadingClient):
         KafkaTimeoutError
             No answer came within default.api.timeout.ms.
         """
-        call = TopicNames()
-        at_once(self._runtime.await_calls, [call], self._runtime.engine.list_topics)
-        return sorted(call.answer)
+        return at_once(self._runtime.topics)
 
     def describe(self, topics: Iterable[str] | None = None) -> dict[str, TopicListing]:
         """Return the id and the number of partitions of topics, as brokers know them now. Topics that are not
