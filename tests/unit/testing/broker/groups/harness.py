@@ -94,37 +94,30 @@ class Member:
             self.member_id, self.generation_id = result.member_id, result.generation_id
 
     def sync(self, assignments: dict[str, bytes] | None = None, **changes: Any) -> SyncResult | None:
-        arguments = {
-            "member_id": self.member_id,
-            "generation_id": self.generation_id,
-            "group_instance_id": self.instance_id,
+        before = len(self.syncs)
+        request = {
+            **self._ids(),
+            "assignments": assignments or {},
+            "reply": self.syncs.append,
+            "now_ms": self.cluster.now_ms,
             **changes,
         }
-        before = len(self.syncs)
-        self.cluster.coordinator.sync(
-            arguments.pop("group_id", "g"),
-            arguments.pop("member_id"),
-            arguments.pop("generation_id"),
-            assignments or {},
-            self.syncs.append,
-            self.cluster.now_ms,
-            **arguments,
-        )
+        self.cluster.coordinator.sync(**request)
         return self.syncs[-1] if len(self.syncs) > before else None
 
     def heartbeat(self, **changes: Any) -> Any:
         """Return NONE or the code of the refusal."""
-        arguments = {"member_id": self.member_id, "generation_id": self.generation_id, **changes}
-        code = error_of(
-            lambda: self.cluster.coordinator.heartbeat(
-                arguments.get("group_id", "g"),
-                arguments["member_id"],
-                arguments["generation_id"],
-                self.cluster.now_ms,
-                group_instance_id=arguments.get("group_instance_id", self.instance_id),
-            )
-        )
+        request = {**self._ids(), "now_ms": self.cluster.now_ms, **changes}
+        code = error_of(lambda: self.cluster.coordinator.heartbeat(**request))
         return NONE if code is None else code
+
+    def _ids(self) -> dict[str, Any]:
+        return {
+            "group_id": "g",
+            "member_id": self.member_id,
+            "generation_id": self.generation_id,
+            "group_instance_id": self.instance_id,
+        }
 
     def beat(self, later_ms: int) -> Any:
         """Send heartbeats for this long; return the last response."""
@@ -215,18 +208,7 @@ class Offsets(Groups):
 
     def commit(self, offsets: dict[tuple[str, int], int], group_id: str = "g", **changes: Any) -> Any:
         """Commit offsets, by default as a standalone consumer. Return the one code, or all of them."""
-        arguments = {"member_id": "", "generation_id": -1, **changes}
-        return self._commit(
-            lambda committed: self.offsets.commit(
-                group_id,
-                arguments.pop("member_id"),
-                arguments.pop("generation_id"),
-                committed,
-                self.now_ms,
-                **arguments,
-            ),
-            offsets,
-        )
+        return self._commit(self.offsets.commit, offsets, {"group_id": group_id, **changes})
 
     def commit_in_transaction(
         self,
@@ -235,22 +217,13 @@ class Offsets(Groups):
         producer: tuple[int, int] = PRODUCER,
         **changes: Any,
     ) -> Any:
-        arguments = {"member_id": "", "generation_id": -1, **changes}
-        return self._commit(
-            lambda committed: self.offsets.commit_transactional(
-                group_id,
-                *producer,
-                arguments.pop("member_id"),
-                arguments.pop("generation_id"),
-                committed,
-                self.now_ms,
-                **arguments,
-            ),
-            offsets,
-        )
+        ids = {"group_id": group_id, "producer_id": producer[0], "producer_epoch": producer[1]}
+        return self._commit(self.offsets.commit_transactional, offsets, {**ids, **changes})
 
-    def _commit(self, request: Any, offsets: dict[tuple[str, int], int]) -> Any:
-        codes = error_of(lambda: request({each: CommittedOffset(n) for each, n in offsets.items()}))
+    def _commit(self, request: Any, offsets: dict[tuple[str, int], int], fields: dict[str, Any]) -> Any:
+        committed = {each: CommittedOffset(n) for each, n in offsets.items()}
+        usual = {"member_id": "", "generation_id": -1, "offsets": committed, "now_ms": self.now_ms}
+        codes = error_of(lambda: request(**{**usual, **fields}))
         if isinstance(codes, dict):
             assert set(codes) == set(offsets)
             return next(iter(codes.values())) if len(set(codes.values())) == 1 else codes
