@@ -46,7 +46,7 @@ LAYERS = (
         "src_c",
         "C without Python.h; appending allocates nothing",
         {
-            "varint.h": "**where a varint is written and read**: zigzag, size, put, bounded get",
+            "varint.h": "**where a varint of a record is written and read**: zigzag, size, put, bounded get",
             "batch_queue.h node_queues.h sequences.h produce_wire.h": "the states of a batch and the order "
             "of a queue; queues by node; **which batch may follow which**; Produce requests, usual answers",
             "bytes.h record.h record_batch.h": "big-endian loads and stores; one record, written and read; "
@@ -91,11 +91,11 @@ LAYERS = (
     Layer(
         2,
         "_native/io/",
-        "what needs no records",
+        "I/O primitives that need no records",
         {
             "sockets waker": "reads and small writes that keep the GIL; what wakes the sender's thread",
-            "interrupts threads": "what no signal handler may cut in two; **how a thread waits, also beside "
-            "greenlets**; the threads of clients",
+            "interrupts threads": "operations that a signal handler must not interrupt; **how a thread "
+            "waits, also beside greenlets**; the threads of clients",
             "sensor backoff": "the windows of a measured value; waits that double",
         },
     ),
@@ -169,7 +169,7 @@ LAYERS = (
         "**messages as bytes and back**",
         {
             "schema structs": "the notation of `tables/`, and the classes made from it",
-            "codec readers writers": "the door; generated code, which explains every fault",
+            "codec readers writers": "the entry; generated code, which explains every error",
             "features": "**from which version on a request can do what**",
         },
     ),
@@ -191,8 +191,7 @@ LAYERS = (
     Layer(
         6,
         "column_deserializers/",
-        "the bytes of keys and values as whole columns; `framing` finds their schemas, `base` has what "
-        "becomes of errors",
+        "the bytes of keys and values as whole columns; `framing` finds their schemas, `base` handles errors",
     ),
     Layer(6, "partitioner", "partitioners by name"),
     Layer(6, "interceptors", "the chain of interceptors"),
@@ -212,7 +211,7 @@ LAYERS = (
             "actions out",
             "connections connection node_state api_versions authentication": "all connections; one, with its "
             "requests; the states of a node, as a table; versions; the login",
-            "cluster coordinators": "topics, leaders, nodes, and when metadata are due; coordinators of "
+            "cluster coordinators": "topics, leaders, nodes, and when metadata is due; coordinators of "
             "groups and transactional.ids",
             "outcomes": "what follows from each error code of an answer: the form of such tables",
             "any_node_request admin_requests calls backoff lasting_faults connection_metrics": "requests "
@@ -226,7 +225,7 @@ LAYERS = (
         "core/consumer/",
         "a client that reads partitions, without sockets, threads or clocks",
         {
-            "engine results calls": "the door; what comes out; calls about topics and offsets",
+            "engine results calls": "the entry; its results; calls about topics and offsets",
             "fetcher fetch_session fetch_attempt budget": "**which node is asked for which partitions, and "
             "in how much memory**",
             "outcomes": "**where a retry is decided**: what follows from each error code, a table a request",
@@ -245,7 +244,7 @@ LAYERS = (
         "core/producer/",
         "the producer without sockets, threads or clocks",
         {
-            "engine": "the door: a client's engine, and completions out",
+            "engine": "the entry: a client's engine, and completions out",
             "sender produce_attempt actions": "batches to brokers, answers to batches",
             "outcomes": "**where a retry is decided**: what follows from each error code, a table a request",
             "idempotence": "sequences, and what an answer to one batch says about the others",
@@ -259,7 +258,7 @@ LAYERS = (
         "the embedded broker; imports nothing of the producer",
         {
             "core broker_state server broker": "a request in, an answer out, without sockets; what handlers "
-            "share; the sockets; the door",
+            "share; the sockets; the entry",
             "api": "the handlers of requests, one family of APIs per file",
             "coordinators groups transactions": "**who coordinates a group or a transaction**, and its "
             "records in the internal topics",
@@ -270,7 +269,7 @@ LAYERS = (
     Layer(
         8,
         "network/",
-        "what owns an engine: sockets, the clock, threads",
+        "the owners of an engine: sockets, the clock, threads",
         {
             "rounds driver runtime": "**how a round drives an engine**, in real or virtual time; what owners "
             "of sockets add; what the calls of a client share, and `await_until`, **by which all of them "

@@ -159,7 +159,7 @@ class RefreshRetriableError(RetriableError):
 
 
 class InvalidMetadataError(RefreshRetriableError):
-    """The client's metadata may be out of date: the client refreshes them and retries."""
+    """The client's metadata may be out of date: the client refreshes it and retries."""
 
 
 class ApplicationRecoverableError(KafkaError):

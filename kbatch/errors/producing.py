@@ -151,7 +151,7 @@ class InconsistentTopicIdError(InvalidMetadataError, code=103):
 
 
 class RebootstrapRequiredError(KafkaError, code=129):
-    """The client's metadata are too old: the client starts over from bootstrap.servers."""
+    """The client's metadata is too old: the client starts over from bootstrap.servers."""
 
 
 # Requests

@@ -8,7 +8,7 @@ task of it. They give the name of the task:
 The name is the task's transactional.id, so InitProducerId of a newer attempt fences the older one and aborts
 its open transaction. It is also the id of the consumer group with the marker. The marker is the offset
 `version`, committed for partition 0 of the marker topic in the same transaction as the rows (Delta's
-txnAppId, txnVersion). The marker's metadata have the number of rows and an order-free digest of them.
+txnAppId, txnVersion). The marker's metadata has the number of rows and an order-free digest of them.
 
 An attempt first requests the producer id and then reads the marker, because an older attempt can commit until
 then. If there is no marker, or one below the version, it writes the rows. At the version, the rows are there,

@@ -55,7 +55,7 @@ def test_a_circle_is_found_through_types_and_functions(
 
 def test_architecture_page_has_the_table_of_layers() -> None:
     text = PAGE.read_text()
-    assert text == layers.with_table(text), "python -m tests.layers"
+    assert text == layers.with_table(text), "run `python -m tests.layers`"
 
 
 def test_layers_and_their_parts_are_there() -> None:

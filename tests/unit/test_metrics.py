@@ -431,7 +431,8 @@ def test_the_recording_level(level: str, recorded: bool) -> None:
 
 def test_the_page_is_what_the_table_says() -> None:
     printed = subprocess.check_output([sys.executable, "-m", "kbatch.metrics"], text=True, cwd=ROOT)
-    assert (ROOT / "docs" / "metrics.md").read_text() == printed
+    command = "run `python -m kbatch.metrics > docs/metrics.md`"
+    assert (ROOT / "docs" / "metrics.md").read_text() == printed, command
     assert all(f"| `{metric.name}` | {metric.kind} |" in printed for metric in METRICS)
     marked = [line.split("`")[1] for line in printed.splitlines() if line.endswith("*kbatch only* |")]
     assert marked[:3] == ["callback-queue-size", "callback-time-ns-avg", "callback-time-ns-max"]

@@ -158,7 +158,7 @@ class TopicUse(NamedTuple):
     Attributes
     ----------
     max_idle_ms : int
-        Time for which a topic's metadata are kept after its last use.
+        Time for which a topic's metadata is kept after its last use.
     patience_ms : int
         Time for which brokers may not know a topic before that is an error.
     acl_operations : str
@@ -385,7 +385,7 @@ class Cluster:
         return min(self._requested_ns, self._expires_ns, self._partial_update_ns)
 
     def must_rebootstrap(self, now_ns: int, *, is_hopeful: Callable[[], bool]) -> bool:
-        """True if the metadata are useless: a broker sent REBOOTSTRAP_REQUIRED, or requests were tried for
+        """True if the metadata is useless: a broker sent REBOOTSTRAP_REQUIRED, or requests were tried for
         metadata.recovery.rebootstrap.trigger.ms without an answer, and `is_hopeful()` is false.
         """
         if not self._rebootstraps:

@@ -101,7 +101,7 @@ class Coordinators:
         it, or wait for the connection; `pending.retry_ns` is the time of the next call then.
 
         A coordinator that is out of reach may not be the coordinator any more: it is forgotten, and metadata
-        are requested.
+        is requested.
 
         Raises
         ------

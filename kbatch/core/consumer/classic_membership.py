@@ -16,7 +16,7 @@ A static member (group.instance.id) that comes back gets the partitions it had, 
 If it leads, it does not assign (KIP-814). It leaves only if it is told to (KIP-1092).
 
 The leader watches the metadata of all topics of the group, and asks for a rebalance after a change. A member
-with a pattern lists the cluster's topics as often as metadata are due, and joins again if others match.
+with a pattern lists the cluster's topics as often as metadata is due, and joins again if others match.
 
 After org.apache.kafka.clients.consumer.internals.AbstractCoordinator, ConsumerCoordinator and Heartbeat;
 KIP-394 (member ids before joining), KIP-800 (reasons).
@@ -508,7 +508,7 @@ class ClassicMembership:
     # SyncGroup
 
     def _lead(self, now_ns: int) -> None:
-        """Make the assignment, if all metadata are there."""
+        """Make the assignment, if all metadata is there."""
         topics = self.topics()
         for topic in topics:
             self._cluster.want(topic, now_ns)

@@ -106,7 +106,7 @@ class CommittedLookup(Call):
     answer : dict[TopicPartition, OffsetAndMetadata]
         The offsets, if it is done without an error; without partitions that have none.
     topic_ids : Mapping[TopicPartition, bytes]
-        The ids of topics of which offsets are wanted; else they are those that metadata name.
+        The ids of topics of which offsets are wanted; else they are those that metadata names.
     """
 
     __slots__ = ("answer", "created_ns", "deadline_ns", "last_error", "partitions", "pending", "then",

@@ -203,7 +203,7 @@ class Fetcher:
             self._look_again(max(state.created_ns + TOPIC_PATIENCE_NS, now_ns))
             return -1
         if state.is_topic_given and topic_id == state.topic_id:
-            state.is_topic_sure = True  # metadata are not older than the position
+            state.is_topic_sure = True  # metadata is not older than the position
         if state.replica_id in snapshot.nodes and now_ns < state.replica_until_ns:
             return state.replica_id
         state.replica_id = -1

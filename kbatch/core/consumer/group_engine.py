@@ -457,7 +457,7 @@ class GroupEngine(MemberEngine):
     def _send_lookup(self, now_ns: int) -> None:
         """Look up the committed offsets of all partitions that wait for theirs."""
         group_id, is_answered = self._config.group_id, self._cluster.is_answered
-        # by the id of their topics, which metadata say: nothing is read without these
+        # by the id of their topics, which metadata says: nothing is read without these
         states = [each for each in self._looking_up if group_id is None or is_answered(each.partition.topic)]
         if not states:
             return

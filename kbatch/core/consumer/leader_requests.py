@@ -426,7 +426,7 @@ class LeaderRequests:
 
 def error_of_partition(cluster: Cluster, partition: TopicPartition, since_ns: int) -> KafkaError | None:
     """Return the error of a partition that has no leader: that of its topic, or one that says that metadata
-    which are newer than `since_ns` do not have it. None if a leader may still appear.
+    newer than `since_ns` does not have it. None if a leader may still appear.
     """
     snapshot = cluster.snapshot
     count = snapshot.partition_count(partition.topic)

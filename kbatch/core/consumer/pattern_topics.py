@@ -1,6 +1,6 @@
 """PatternTopics: which of the cluster's topics a pattern matches, for a member of either protocol.
 
-Theory of operation. The member lists the names of all topics as often as metadata are due, and matches them
+Theory of operation. The member lists the names of all topics as often as metadata is due, and matches them
 itself, as Java's clients do with a Pattern. KIP-848's coordinator could match patterns, too, but in another
 syntax (RE2), and internal topics with the others: a subscription would mean something else after an upgrade
 of the cluster.

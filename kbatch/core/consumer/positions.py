@@ -152,7 +152,7 @@ class Positions:
     def accept_topic(self, state: PartitionState, topic_id: bytes, now_ns: int) -> bool:
         """True if the partition is read from the topic that has its name in the metadata. They may be older
         than the position. So a topic that only they have named gives way to another; and another than the
-        one that the start has named counts only if newer metadata name it too, for some time.
+        one that the start has named counts only if newer metadata names it too, for some time.
         """
         if state.topic_id == NO_TOPIC_ID or not (state.is_topic_given or state.is_topic_sure):
             state.find_topic(topic_id)

@@ -265,7 +265,7 @@ class ProducerEngine(ClientEngine):
         self._features_of = node_id
 
     def _request_features(self, transactions: Transactions, now_ns: int) -> None:
-        """Request features from the node that sent metadata, after handling these, which may throttle."""
+        """Request features from the node that sent metadata, after handling it, as it may throttle."""
         node_id, self._features_of = self._features_of, None
         if node_id is not None:
             transactions.version.request(node_id, now_ns)

@@ -69,7 +69,7 @@ class Member:
 
 
 def known_topic(wire: Wire, suffix: str = "t", partitions: int = 4) -> str:
-    """Create a topic, and wait until the coordinator assigns it: its metadata come a moment later."""
+    """Create a topic, and wait until the coordinator assigns it: its metadata comes a moment later."""
     topic = wire.topic(suffix, partitions)
     await_assigned(wire, topic, partitions)
     return topic

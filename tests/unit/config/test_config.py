@@ -613,7 +613,8 @@ def test_what_java_takes_is_taken_and_what_it_refuses_is_refused(chosen: dict[st
 
 def test_the_page_is_what_the_table_says() -> None:
     printed = subprocess.check_output([sys.executable, "-m", "kbatch.config"], text=True, cwd=ROOT)
-    assert (ROOT / "docs" / "configuration.md").read_text() == printed
+    command = "run `python -m kbatch.config > docs/configuration.md`"
+    assert (ROOT / "docs" / "configuration.md").read_text() == printed, command
 
 
 def test_the_page_has_every_name_and_whole_rows() -> None:

@@ -284,7 +284,8 @@ def test_an_exhausted_buffer_is_no_answer_of_a_broker() -> None:
 
 def test_the_page_is_what_the_table_says() -> None:
     printed = subprocess.check_output([sys.executable, "-m", "kbatch.errors"], text=True, cwd=ROOT)
-    assert (ROOT / "docs" / "errors.md").read_text() == printed
+    command = "run `python -m kbatch.errors > docs/errors.md`"
+    assert (ROOT / "docs" / "errors.md").read_text() == printed, command
     for code, row in ROWS.items():
         assert f"\n| {code:d} | {code.name} | `{row.exception.__name__}` |" in printed
     for kind in CLASSES:

@@ -120,7 +120,7 @@ def test_a_named_partition_is_one_of_the_rows_topic(broker: Broker) -> None:
 
 @pytest.mark.parametrize("named", [True, False])
 def test_rows_may_name_partitions_that_were_just_added(broker: Broker, named: bool) -> None:
-    """Metadata are requested again, as for records and encoded batches."""
+    """Metadata is requested again, as for records and encoded batches."""
     topics = ["three", "seven", "three"] if named else ["three"] * 3
     data = rows(topics, partition=pa.array([0, 1, 4], pa.int32()))
     with producing(broker) as producer:

@@ -2,7 +2,7 @@
 
 A classic group becomes one of KIP-848 when a member of the new protocol joins it, and a classic one again
 when its last member of the new protocol is gone. Members keep their ids, partitions and sessions. The
-metadata of classic consumers say which topics they read and what they own (ConsumerProtocol).
+metadata of classic consumers says which topics they read and what they own (ConsumerProtocol).
 
 The rules follow ConsumerGroup.fromClassicGroup and ClassicGroup.fromConsumerGroup of Kafka 4.3.1.
 """
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 def to_consumer_group(group: Group, topics: Mapping[str, Topic]) -> Draft:
     """Return a draft of the group for KIP-848, which deletes the classic one.
 
-    Raises BrokerError GROUP_ID_NOT_FOUND if its members' metadata are not those of consumers.
+    Raises BrokerError GROUP_ID_NOT_FOUND if its members' metadata is not that of consumers.
     """
     draft = Draft(ConsumerGroup(group.group_id), group.tombstones())
     try:

@@ -111,7 +111,7 @@ class ListedGroup(NamedTuple):
 
 @dataclass(slots=True, frozen=True)
 class GroupDescription:
-    """A group for DescribeGroups; `protocol` and the members' metadata are set while it is stable."""
+    """A group for DescribeGroups; `protocol` and the members' metadata is set while it is stable."""
 
     group_id: str
     state: str

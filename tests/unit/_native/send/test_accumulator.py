@@ -996,7 +996,7 @@ def test_A13_second_thread_with_a_new_batch_drops_it() -> None:
 
 
 def test_new_batch_is_dropped_if_its_topic_vanishes_meanwhile() -> None:
-    """The metadata come while the batch is allocated: here from within a garbage collection."""
+    """The metadata comes while the batch is allocated: here from within a garbage collection."""
     records = accumulator(batch_size=MEGABYTE)
     put(records, partition=-1)  # so that nothing but the batch is new
     one(records).complete(0)

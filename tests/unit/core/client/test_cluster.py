@@ -1,4 +1,4 @@
-"""Cluster: which metadata are requested and when, and which responses are believed."""
+"""Cluster: which metadata is requested and when, and which responses are believed."""
 
 from __future__ import annotations
 

@@ -962,7 +962,7 @@ def test_a_node_that_moved_is_connected_to_at_its_new_place(stage: str) -> None:
         shell.ready(1)
     if stage == "busy":
         shell.ask(1)
-    for _ in range(2):  # and the next metadata say the same
+    for _ in range(2):  # and the next metadata says the same
         shell.connections.set_nodes(moved)
         assert not shell.connections.is_ready(1, shell.now_ns)
         shell.advance(0)

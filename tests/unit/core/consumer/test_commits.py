@@ -508,7 +508,7 @@ def test_offset_of_a_deleted_topic_is_not_committed_for_another(versions: dict[i
     r = member(versions=versions, metadata_max_age_ms=1000)
     old = r.broker.topic_id(TOPIC)
     create_again(r)
-    if versions:  # names do not say which topic is meant, unless metadata do
+    if versions:  # names do not say which topic is meant, unless metadata does
         r.advance(2000)
     call = r.commit({A: OffsetAndMetadata(5, topic_id=old)})
     r.advance(2000)
@@ -608,7 +608,7 @@ def test_assigned_topic_is_not_read_as_another_of_its_name() -> None:
     state = r.engine.reading(A)
     assert state is not None and (state.topic_id, state.assigned_id) == (old, old)
     assert [value for _, value in r.values[A]] == [b"old"] and not r.moves and not r.errors
-    assert len(r.requests("Metadata")) - requests < 50, "metadata are asked for again, with a back-off"
+    assert len(r.requests("Metadata")) - requests < 50, "metadata is requested again, with a back-off"
 
 
 def test_look_up_of_a_deleted_topic_asks_for_its_name_at_last() -> None:

@@ -26,7 +26,7 @@ CODES = sorted({*range(-1, 134), *UNKNOWN_CODES} - {0})
 
 
 class Expected(NamedTuple):
-    """The effect of a code, with idempotence and without, and whether metadata are requested."""
+    """The effect of a code, with idempotence and without, and whether metadata is requested."""
 
     idempotent: str
     plain: str
@@ -54,7 +54,7 @@ def expected(code: int) -> Expected:
 
 
 def refused(code: int, *, idempotent: bool, records: int = 1, log_start: int = 0) -> tuple[Sending, bool]:
-    """Answer b0, of this many records, with the code; return whether metadata were requested before any other
+    """Answer b0, of this many records, with the code; return whether metadata was requested before any other
     answer.
     """
     s = Sending(enable_idempotence=idempotent, batch_size=16384).warmed()

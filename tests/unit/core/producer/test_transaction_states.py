@@ -13,7 +13,7 @@ PAGE = ROOT / "docs" / "transaction_states.md"
 
 
 def test_the_page_is_that_of_the_tables() -> None:
-    command = "python -m kbatch.core.producer.transaction_page > docs/transaction_states.md"
+    command = "run `python -m kbatch.core.producer.transaction_page > docs/transaction_states.md`"
     assert PAGE.read_text() == page(), command
 
 
