@@ -26,34 +26,7 @@ from tests.oracle.java_config import NO_DEFAULT, JavaConfigError, ProducerFacts,
 from tests.support.effort import EXAMPLES
 
 SERVER = "localhost:9092"
-OURS = {
-    "compression.level",
-    "enable.sasl.oauthbearer.unsecure.jwt",
-    "https.ca.location",
-    "https.ca.pem",
-    "kbatch.lane",
-    "kbatch.on.delivery.failure",
-    "kbatch.sequence.gap",
-    "kbatch.sequence.idle.ms",
-    "sasl.aws.profile.name",
-    "sasl.aws.role.arn",
-    "sasl.aws.role.session.name",
-    "sasl.aws.sts.region",
-    "sasl.kerberos.domain.name",
-    "sasl.kerberos.keytab",
-    "sasl.kerberos.principal",
-    "sasl.kerberos.ticket.cache",
-    "sasl.oauthbearer.assertion.private.key.pem",
-    "sasl.oauthbearer.config",
-    "sasl.oauthbearer.extensions",
-    "sasl.oauthbearer.token",
-    "sasl.password",
-    "sasl.scram.tokenauth",
-    "sasl.username",
-    "ssl.context",
-    "ssl.crl.location",
-    "ssl.key.location",
-}
+OURS = {name for name, row in KEYS.items() if row.origin != "Kafka"}
 
 
 def config(given: Mapping[str, object] | None = None, /, **keywords: object) -> ProducerConfig:

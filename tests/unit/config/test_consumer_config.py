@@ -11,13 +11,9 @@ from kbatch.config.keys import CONSUMER_OTHER_DEFAULTS
 from kbatch.config.values import REQUIRED, duration_of
 from kbatch.errors import ConfigError
 from tests.oracle.java_config import NO_DEFAULT, ProducerFacts, producer_facts
-from tests.unit.config.test_config import OURS as PRODUCERS_OURS
 
 SERVER = "localhost:9092"
-KBATCHS = {name for name, row in CONSUMER_KEYS.items() if row.origin == "kbatch" and "fetch" in name} | {
-    "kbatch.decode.threads",
-    "kbatch.max.decompressed.bytes",
-}
+OURS = {name for name, row in CONSUMER_KEYS.items() if row.origin != "Kafka"}
 # Java has it for tests of upgrades from before KIP-447.
 INTERNAL = "internal.throw.on.fetch.stable.offset.unsupported"
 
@@ -35,7 +31,7 @@ def config(**keywords: object) -> ConsumerConfig:
 def test_the_table_is_javas(java: ProducerFacts) -> None:
     theirs = java.keys("consumer")
     del theirs[INTERNAL]
-    assert CONSUMER_KEYS.keys() - (PRODUCERS_OURS - {"compression.level"}) - KBATCHS == theirs.keys()
+    assert CONSUMER_KEYS.keys() - OURS == theirs.keys()
     for name, row in theirs.items():
         ours = CONSUMER_KEYS[name]
         assert (ours.type.name, ours.importance) == (row.type, row.importance), name
