@@ -59,7 +59,7 @@ def test_every_cut_is_left_to_the_other_reader() -> None:
 
 
 @pytest.mark.parametrize("version", [3, 19, -1])
-def test_unknown_versions_are_left(version: int) -> None:
+def test_unknown_versions_fall_back_to_codec(version: int) -> None:
     assert read_fetch_answer(frame_of(FetchResponse(), 18), version) is None
 
 

@@ -108,7 +108,7 @@ def test_row_of_an_unusable_topic_is_named(broker: Broker, producer: Producer) -
     assert [record.value for record in broker.records("t")].count(b"1") == 2
 
 
-def test_an_error_of_no_row_names_none(broker: Broker) -> None:
+def test_error_without_a_row_names_none(broker: Broker) -> None:
     partitioner = "org.apache.kafka.clients.producer.RoundRobinPartitioner"
     with Producer(bootstrap_servers=broker.bootstrap_servers, partitioner_class=partitioner) as producer:
         report = TaskReport(3, 0)

@@ -172,7 +172,7 @@ def test_growth_is_what_is_beyond_the_most_of_the_first_tenth() -> None:
     assert (rest.timings, rest.note) == ([44.0], "44.0 at 1,000 records")
 
 
-def test_what_is_busy_bounds() -> None:
+def test_the_busiest_part_is_the_bound() -> None:
     assert bound_by(0.95, 1.4, 2) == "the caller"
     assert bound_by(0.95, 1.9, 2) == "the caller, the cores"
     assert bound_by(0.5, 1.4, 2) == "neither"

@@ -109,7 +109,7 @@ def test_members_are_described(broker: Broker, protocol: str) -> None:
         (["-t", "orders:1", "-t", "returns", "--to", "none"], {FIRST: 4}),
     ],
 )
-def test_reset_changes_offsets_only_if_told(
+def test_reset_changes_offsets_only_with_execute(
     broker: Broker, reader: TopicReader, arguments: list[str], expected: dict[TopicPartition, int]
 ) -> None:
     before = committed(reader)

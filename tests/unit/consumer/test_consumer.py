@@ -509,7 +509,7 @@ def test_R90_a_bad_value_stops_its_partition_before_it(broker: Broker) -> None:
         assert null["value"].to_pylist() == [0, 1, 2, None, 4, 5]
 
 
-def test_a_bad_value_is_of_no_concern_to_records(broker: Broker) -> None:
+def test_bad_value_does_not_affect_records(broker: Broker) -> None:
     fill(broker, 3, partitions=[0])
     with consuming(broker, FIRST) as consumer:
         with pytest.raises(DeserializationError):

@@ -475,7 +475,7 @@ def test_R70_a_poll_that_waits_counts_as_polling(broker: Broker) -> None:
 # 74: automatic commits
 
 
-def test_R74_what_the_program_has_in_hand_is_not_committed(broker: Broker, shell: str) -> None:
+def test_R74_record_being_processed_is_not_committed(broker: Broker, shell: str) -> None:
     fill(broker, COUNT)
     with member(broker, auto_commit_interval_ms=0, max_poll_records=5) as consumer:
         consumer.subscribe([TOPIC])

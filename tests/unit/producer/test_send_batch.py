@@ -409,7 +409,7 @@ def test_an_interceptor_that_looks_at_records_keeps_batches_out(broker: Broker) 
     assert broker.batches(TOPIC) == []
 
 
-def test_an_interceptor_that_only_hears_hears_of_the_batch(broker: Broker) -> None:
+def test_batch_is_reported_to_interceptor_without_on_send(broker: Broker) -> None:
     calls = CallbackLog()
     with producing(broker, interceptor_classes=[Hears]) as producer:
         Hears.heard.clear()

@@ -210,7 +210,7 @@ def test_T02_every_call_after_fatal_error_names_it_and_remedy(broker: Broker, pr
     assert committed(broker) == [b"c"]
 
 
-def test_a_fenced_producer_made_anew_takes_over(broker: Broker, producer: Producer) -> None:
+def test_recreated_producer_takes_over(broker: Broker, producer: Producer) -> None:
     producer.init_transactions()
     with transactional(broker) as second:
         second.init_transactions()
@@ -369,7 +369,7 @@ def test_T26_record_refused_by_send_fails_the_commit(broker: Broker, producer: P
     assert committed(broker) == [b"c"]
 
 
-def test_T26_a_value_that_cannot_be_sent_is_the_callers_matter(broker: Broker) -> None:
+def test_T26_value_that_cannot_be_sent_aborts_nothing(broker: Broker) -> None:
     with transactional(broker, value_serializer="utf8") as producer:
         producer.init_transactions()
         with producer.transaction():

@@ -156,7 +156,7 @@ def test_T26_same_error_outside_transaction_is_not_abortable(producer: Producer)
     assert not raised.value.abortable
 
 
-def test_T26_what_is_the_callers_matter_is_not_abortable(broker: Broker) -> None:
+def test_T26_serialization_error_is_not_abortable(broker: Broker) -> None:
     def serialize(value: str) -> bytes:
         if not value:
             raise SerializationError("nothing")

@@ -183,7 +183,7 @@ def test_bent_messages_of_a_broker_are_refused(kdc: Kdc) -> None:
     assert outcomes["ended"] == 0
 
 
-def test_a_broker_that_never_ends_is_left(kdc: Kdc) -> None:
+def test_exchange_ends_with_an_error_after_too_many_steps(kdc: Kdc) -> None:
     exchange, server = mechanism(kdc).exchange("localhost"), Server(kdc)
     exchange.step(server.answer(exchange.step(None) or b""))
 

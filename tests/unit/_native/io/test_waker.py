@@ -59,7 +59,7 @@ def test_uncleared_wakes_neither_wait_nor_fail(waker: Waker) -> None:
     assert is_awake(waker)
 
 
-def test_every_thread_that_wakes_is_heard(waker: Waker) -> None:
+def test_each_thread_can_wake(waker: Waker) -> None:
     threads = [threading.Thread(target=waker.wake) for _ in range(8)]
     for thread in threads:
         thread.start()

@@ -788,7 +788,7 @@ def test_parts_of_parts_too() -> None:
     assert is_whole(records)
 
 
-def test_a_callback_that_is_late_hears_of_all_parts() -> None:
+def test_late_callback_gets_the_outcome_of_all_parts() -> None:
     """The delivery thread may come to the first part when the second is settled, too."""
     noted: list[Any] = []
     records = accumulator()

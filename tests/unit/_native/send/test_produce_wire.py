@@ -80,7 +80,7 @@ ODD_ANSWERS: dict[str, list[Any]] = {
 
 
 @pytest.mark.parametrize("odd", ODD_ANSWERS)
-def test_an_answer_that_is_not_yes_to_all_is_left_alone(odd: str) -> None:
+def test_unusual_answers_fall_back_to_codec(odd: str) -> None:
     assert read(written(), *ODD_ANSWERS[odd]) is None
 
 

@@ -73,7 +73,7 @@ def test_N09_node_gets_an_api_versions_request_it_knows(
 
 
 @pytest.mark.parametrize(("version", "code"), [(4, 42), (0, 35)])
-def test_N09_a_node_that_refuses_the_handshake_is_left_alone(version: int, code: int) -> None:
+def test_N09_node_that_refuses_the_handshake_is_backed_off(version: int, code: int) -> None:
     shell = Shell()
     peer = shell.connect(-1)
     if version == 0:
@@ -832,7 +832,7 @@ def test_N08_pauses_double_to_a_second_and_reset_after_success() -> None:
     assert shell.connections.delay_ns(-1, shell.now_ns) <= 60 * MS
 
 
-def test_a_node_that_is_being_connected_to_is_heard_of_otherwise() -> None:
+def test_connecting_node_has_no_delay() -> None:
     shell = Shell()
     shell.begin(-1)
     assert shell.connections.delay_ns(-1, 0) == NEVER
@@ -1020,7 +1020,7 @@ def test_N12_rebootstrap_while_starting_resolves_names_again() -> None:
     assert len(shell.resolves) == 1
 
 
-def test_N12_the_client_is_cut_off_when_every_node_is_left_alone() -> None:
+def test_N12_client_is_cut_off_when_every_node_is_backed_off() -> None:
     shell = Shell()
     shell.close(shell.begin(-1), REFUSED)
     assert not shell.connections.is_cut_off(0)  # of bootstrap.servers there is nothing to start over from

@@ -521,7 +521,7 @@ def test_static_member_needs_brokers_that_know_them() -> None:
 # Heartbeats, and what follows from answers
 
 
-def test_heartbeats_are_regular_although_nobody_polls() -> None:
+def test_heartbeats_are_regular_without_polls() -> None:
     group = group_of(1)
     before = len(group.first.requests("Heartbeat"))
     group.advance(60_000)

@@ -477,7 +477,7 @@ def test_R60_loading_coordinator_is_waited_for() -> None:
         ("one", True, -1),
     ],
 )
-def test_R56_member_leaves_as_it_is_told(
+def test_R56_leave_chooses_how_a_member_leaves(
     instance_id: str | None, leave: bool | None, epoch: int | None
 ) -> None:
     r = make(group_instance_id=instance_id)

@@ -43,7 +43,7 @@ def test_R52_step_is_effective_after_the_program_did_it() -> None:
     assert not ownership.finish(step)
 
 
-def test_program_hears_of_a_step() -> None:
+def test_program_is_notified_of_a_step() -> None:
     heard: list[Rebalance | None] = []
     ownership = Ownership(count(1), lambda: heard.append(ownership.offered))
     ownership.assign([A])

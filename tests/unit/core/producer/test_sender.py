@@ -439,7 +439,7 @@ def test_D14_message_of_the_broker_is_the_error_text(text: Any, expected: Any) -
     assert default
 
 
-def test_fenced_producer_without_transactional_id_hears_nothing_of_one() -> None:
+def test_fencing_error_without_transactional_id_names_none() -> None:
     s = Sending().warmed()
     s.send("b0")
     s.answer(b0=90)
@@ -452,7 +452,7 @@ def test_fenced_producer_without_transactional_id_hears_nothing_of_one() -> None
 # Nodes that are throttled, and those that are not heard of
 
 
-def test_D15_a_node_that_throttles_is_left_alone() -> None:
+def test_D15_throttling_node_gets_no_requests() -> None:
     s = Sending().warmed()
     s.send("b0")
     s.answer(b0=OK, throttle_ms=500)

@@ -554,7 +554,7 @@ def test_log_append_time_is_kept(open_log: OpenLog) -> None:
     assert [record.timestamp_ms for record in batch] == [99]
 
 
-def test_segments_beyond_the_limit_are_let_be(open_log: OpenLog) -> None:
+def test_compaction_leaves_segments_beyond_the_limit(open_log: OpenLog) -> None:
     log = open_log(internal_segment_bytes=1)
     for _ in range(4):
         add(log)

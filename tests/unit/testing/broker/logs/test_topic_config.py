@@ -16,7 +16,7 @@ def test_defaults_are_kafkas() -> None:
     assert config.compression_levels == {"gzip": None, "lz4": 9, "zstd": 3}
 
 
-def test_what_is_given_is_kept_as_text_and_acted_by() -> None:
+def test_overrides_are_kept_as_text_and_applied() -> None:
     given = {"cleanup.policy": "compact, delete", "max.message.bytes": "7", "compression.gzip.level": "9"}
     config = TopicConfig(given | {"flush.ms": "5"})
     assert config.overrides == given | {"flush.ms": "5"}

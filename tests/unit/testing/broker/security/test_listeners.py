@@ -218,7 +218,7 @@ def test_failed_logins_are_repeated_until_one_is_let_in() -> None:
         assert len(running.requests("SaslAuthenticate")) >= before + 3
 
 
-def test_login_that_fails_is_told_to_the_caller() -> None:
+def test_failed_login_is_raised_to_the_caller() -> None:
     with Broker([TOPIC], users=USERS) as running:
         running.fail_authentication(times=1000)
         with pytest.raises(kbatch.errors.SaslAuthenticationError, match="invalid credentials with SASL"):
