@@ -15,7 +15,7 @@ PYTEST := $(BIN)/python -m pytest -n 4 --dist loadfile
 # Of `make bench`: groups, and --quick; nothing means all of them, in full.
 BENCH ?=
 
-.PHONY: help demo test test-slow simulate soak sanitize platforms bench bench-compare bench-baseline lint format clean
+.PHONY: help demo test test-slow coverage simulate soak sanitize platforms bench bench-compare bench-baseline lint format clean
 
 help:
 	@echo "make demo      336,776 real flights through Spark into segments and a broker and back, proven equal,"
@@ -23,6 +23,7 @@ help:
 	@echo "               KAFKA=host:port takes a Kafka of yours instead of the embedded broker"
 	@echo "make test      the tests but for the slow ones (some 8 minutes on two cores)"
 	@echo "make test-slow what takes long: kills, campaigns, installs, 800 more worlds"
+	@echo "make coverage  branches of kbatch that tests/unit covers, by file (some 7 minutes)"
 	@echo "make simulate  the producer, and groups of readers, in 1,000 worlds each of virtual time and faults"
 	@echo "               (SEEDS=0:1000)"
 	@echo "make soak      the long campaigns in full, resumable, tests with lanes driven in Python, and"
@@ -64,6 +65,12 @@ test: .venv/ready .venv/jvm .venv/kdc
 
 test-slow: .venv/ready .venv/jvm .venv/kdc
 	KBATCH_WORLDS=200:1000 $(PYTEST) -m "slow or worlds"
+
+coverage: .venv/ready
+	$(BIN)/pip install --quiet --disable-pip-version-check 'coverage>=7.10'
+	rm -rf build/coverage && mkdir -p build/coverage
+	$(BIN)/coverage run -m pytest -q -n 2 --dist loadfile tests/unit; \
+		status=$$?; $(BIN)/coverage combine -q; $(BIN)/coverage report; exit $$status
 
 simulate: .venv/ready
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS)

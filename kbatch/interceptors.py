@@ -125,7 +125,7 @@ class InterceptorChain:
         if names:
             raise IllegalStateError(
                 f"{names} cannot see the records of an encoded batch; send them one by one, or remove it "
-                f"of interceptor.classes"
+                f"from interceptor.classes"
             )
 
     def on_acknowledgement(self, metadata: RecordMetadata, error: BaseException | None) -> None:

@@ -46,12 +46,12 @@ def condition_of(text: str, schema: pa.Schema) -> pc.Expression:
     Raises
     ------
     ConditionError
-        The text is no condition, or names a column that is not there.
+        The text is not a condition, or names a column that does not exist.
     """
     try:
         tree = ast.parse(text, mode="eval").body
     except SyntaxError as error:
-        raise ConditionError(f"{text!r} is no condition: {error.msg}; write {CONDITION_HELP}") from error
+        raise ConditionError(f"{text!r} is not a condition: {error.msg}; write {CONDITION_HELP}") from error
     return _Reader(text, schema).expression(tree)
 
 
@@ -135,7 +135,9 @@ class _Reader:
                 return pa.scalar(value).cast(kind).as_py()
             return pa.scalar(value, kind).as_py()
         except (ValueError, TypeError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise ConditionError(f"in {self._text!r}, {ast.unparse(node)} is no {kind}: {error}") from error
+            raise ConditionError(
+                f"in {self._text!r}, {ast.unparse(node)} is not a valid {kind}: {error}"
+            ) from error
 
     def _field(self, node: ast.expr) -> tuple[pc.Expression, pa.DataType]:
         """Return a column, or a field in it, and its type."""
@@ -167,6 +169,6 @@ class _Reader:
 
     def _error(self, node: ast.AST) -> ConditionError:
         return ConditionError(
-            f"{self._text!r} is no condition: {ast.unparse(node)} cannot be used there; "
+            f"{self._text!r} is not a condition: {ast.unparse(node)} cannot be used there; "
             f"write {CONDITION_HELP}"
         )

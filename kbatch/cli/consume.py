@@ -132,7 +132,7 @@ def command(
 
 def _check_group(start: Place | None, end: Place | None, partitions: tuple[str, ...] | None) -> None:
     if start not in (None, "earliest", "latest"):
-        raise click.UsageError("--group reads on where the group is: --from must be earliest or latest")
+        raise click.UsageError("--group starts at the group's offsets: --from must be earliest or latest")
     if end is not None or partitions is not None:
         raise click.UsageError("--group reads to the end of what it is assigned: omit --to and --partition")
 
@@ -147,7 +147,9 @@ def _format(form: str | None, output: Path | None) -> str:
             raise click.UsageError(f"{output} has no suffix of {', '.join(SUFFIXES)}; add --format")
     form = form or "json"
     if form in BINARY and output is None and sys.stdout.isatty():
-        raise click.UsageError(f"{form} is no text for a terminal; name a file with -o FILE")
+        raise click.UsageError(
+            f"{form} is binary, and standard output is a terminal; name a file with -o FILE"
+        )
     return form
 
 

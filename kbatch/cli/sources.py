@@ -437,7 +437,7 @@ def _parsed(line: bytes, needed: Sequence[str]) -> Any:
         raise ValueError(f"it is not an object, so it has no {', '.join(needed) or 'columns'}")
     for name in needed:
         if name not in found:
-            raise ValueError(f"there is no {name!r}; there is {', '.join(found) or 'nothing'}")
+            raise ValueError(f"there is no {name!r}; the members are {', '.join(found) or 'none'}")
     return found
 
 

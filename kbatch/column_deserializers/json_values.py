@@ -378,7 +378,7 @@ def _of(kinds: type | tuple[type, ...], shape: Callable[[Any], Any]) -> Callable
 
 def _members(value: dict[str, Any], shapes: Mapping[str, Callable[[Any], Any]]) -> dict[str, Any]:
     if isinstance(value, _Doubled) and (doubled := value.doubled & shapes.keys()):
-        raise ValueError(f"member {min(doubled)!r} stands there twice")
+        raise ValueError(f"member {min(doubled)!r} occurs twice")
     made = {}
     for name, shape in shapes.items():
         try:
@@ -412,7 +412,7 @@ def _decimal(value: Any) -> Decimal:
     try:
         return Decimal(value)
     except ArithmeticError as error:
-        raise ValueError(f"{value!r} is no decimal") from error
+        raise ValueError(f"{value!r} is not a decimal") from error
 
 
 def _same(value: Any) -> Any:

@@ -380,7 +380,7 @@ def descriptor_in(data: bytes, message: str) -> Any:
     try:
         files = FileDescriptorSet.FromString(data).file
     except DecodeError as error:
-        raise ValueError(f"the bytes are no FileDescriptorSet: {error}") from None
+        raise ValueError(f"the bytes are not a FileDescriptorSet: {error}") from None
     if not files:
         raise ValueError("the FileDescriptorSet is empty")
     pool = _pool_of([file.SerializeToString() for file in files])

@@ -72,7 +72,7 @@ class ConsumerBase(MemberClient):
         runtime, config = self._runtime, self.config
         assert isinstance(runtime.engine, GroupEngine)
         for name in config.given & SHARE_KEYS:
-            raise ConfigError(f"{name} is for share groups; leave it out, or make a ShareConsumer")
+            raise ConfigError(f"{name} is for share groups; leave it out, or create a ShareConsumer")
         self._engine = runtime.engine
         self._backlog = Backlog(
             runtime.engine, lambda: runtime.network.wake(), runtime.changed.notify, runtime.now_ns

@@ -226,8 +226,8 @@ class GroupMember:
         with self._user:
             if self._backlog.held and not self.is_subscribed:
                 raise IllegalStateError(
-                    "subscribe() after assign(): a group cannot share out what the program assigns; call "
-                    "unsubscribe() first, or use two consumers"
+                    "subscribe() after assign(): the program assigns the partitions; call unsubscribe() "
+                    "first, or use two consumers"
                 )
             self._engine.subscribe(subscription)
             self.wanted, self._listener = subscription, Listener(**callbacks)

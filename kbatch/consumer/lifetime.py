@@ -132,7 +132,7 @@ class ReadingClient(ABC):
     def __reduce_ex__(self, protocol: SupportsIndex) -> str:
         raise TypeError(
             f"{self!r} cannot be copied or pickled, because its threads and connections cannot; pass its "
-            f"settings on and make another there"
+            f"settings on and create another there"
         )
 
     def __repr__(self) -> str:

@@ -179,7 +179,7 @@ def data_loss(lost: Mapping[TopicPartition, Gaps]) -> DataLossError:
         f"{place} from {first} to {after - 1}" for place, gaps in lost.items() for first, after in gaps
     )
     error = DataLossError(
-        f"records are gone that were to be read: {named}; retention removes the oldest. Begin later, for "
+        f"records of the range are gone: {named}; retention removes the oldest. Start later, for "
         f"example with start='earliest', or pass on_data_loss='skip'"
     )
     error.lost = {place: gap for place, gaps in lost.items() for gap in gaps}
@@ -193,7 +193,7 @@ def loss_of(
 
     `gap` is the first offset that is gone, and the one after the last; None if that is not known.
     """
-    loss = DataLossError(f"records are gone that were to be read: {error}")
+    loss = DataLossError(f"records of the range are gone: {error}")
     if gap is not None:
         loss = data_loss({partition: [gap]})
     loss.__cause__ = error

@@ -120,10 +120,10 @@ class ReaderRuntime(ClientRuntime):
                 raise error.marked()
             if error is not None and topic not in missing:
                 missing.add(topic)
-                logger.warning("nothing is read of topic %s so far: %s", topic, error)
+                logger.warning("no records of topic %s so far: %s", topic, error)
 
     def closed_error(self) -> KafkaError:
-        return ConsumerClosedError(f"the {self._noun} is closed; make another")
+        return ConsumerClosedError(f"the {self._noun} is closed; create another")
 
     def forked_error(self) -> KafkaError:
         return ForkedConsumerError(

@@ -352,13 +352,12 @@ class Reading(Generic[Item]):
         self._runtime.check_not_forked()
         if self._ended_by is not None:
             raise IllegalStateError(
-                f"the read has ended before with {type(self._ended_by).__name__}; begin another "
-                f"where it stopped"
+                f"the read has failed with {type(self._ended_by).__name__}; start another where it stopped"
             ) from self._ended_by
         if self._open and self._decoding is None:
             if self._runtime.is_closed:
                 raise self._runtime.closed_error()
-            raise IllegalStateError("the read was closed; begin another")
+            raise IllegalStateError("the read was closed; start another")
 
     def _take(self) -> None:
         """Make the next result the current one."""

@@ -93,7 +93,7 @@ class ThreadNetwork(EngineDriver):
     def start(self) -> None:
         """Start the thread, once. Raise IllegalStateError after `stop`."""
         if self._is_stopping:
-            raise IllegalStateError("a network that was stopped is not started again: make another")
+            raise IllegalStateError("a network that was stopped cannot be started again: create another")
         self._thread.start()
 
     def stop(self, timeout: float = STOP_SECONDS) -> None:

@@ -408,7 +408,7 @@ class ProducerBase(RecordSender):
     def __reduce_ex__(self, protocol: SupportsIndex) -> str:
         raise TypeError(
             f"{self!r} cannot be copied or pickled, because its threads and connections cannot; pass its "
-            f"settings on and make another there, or call recreate() here"
+            f"settings on and create another there, or call recreate() here"
         )
 
     def __repr__(self) -> str:

@@ -130,7 +130,7 @@ class Runtime(ClientRuntime):
         return self.deadline(checked_seconds(timeout, remedy="leave it out for max.block.ms"))
 
     def closed_error(self) -> KafkaError:
-        return ProducerClosedError("the producer is closed; make another, for example with recreate()")
+        return ProducerClosedError("the producer is closed; create another, for example with recreate()")
 
     def forked_error(self) -> KafkaError:
         return ForkedProducerError(
@@ -261,7 +261,7 @@ def check_topic(topic: object) -> None:
     if not isinstance(topic, str):
         raise TypeError(f"topic must be a str, got {type(topic).__name__}")
     if not is_sendable(topic):
-        raise InvalidTopicError(f"no topic is named {topic[:50]!a}: names have at most 249 ASCII characters")
+        raise InvalidTopicError(f"topic must have at most 249 ASCII characters, got {topic[:50]!a}")
 
 
 def _note_change(found: weakref.ref[Runtime]) -> None:

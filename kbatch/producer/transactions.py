@@ -46,7 +46,7 @@ class TransactionCalls:
 
     - KafkaTimeoutError: the outcome is unknown; make the same call again;
     - an `abortable` error: the transaction cannot be committed; call abort_transaction();
-    - a `fatal` error: the producer cannot go on; close it and make another (recreate());
+    - a `fatal` error: the producer cannot go on; close it and create another (recreate());
     - IllegalStateError: the call is not allowed now, or not in a callback; nothing has changed.
     """
 

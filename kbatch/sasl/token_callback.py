@@ -42,7 +42,7 @@ def token_source(given: object, argument: str, run_coroutine: RunCoroutine) -> C
             f"package.module:function, got {type(given).__name__}"
         )
     if inspect.isclass(given):
-        raise ConfigError(f"{KEY} must be an object, got the class {given.__qualname__}; make an instance")
+        raise ConfigError(f"{KEY} must be an object, got the class {given.__qualname__}; create an instance")
     return _Callback(given, _arguments(given, argument), run_coroutine)
 
 

@@ -180,7 +180,7 @@ def _schema_of(part: str, name: str, given: Mapping[str, str]) -> tuple[str, str
         if name == "protobuf":
             schema = _descriptors(schema, message)
     except ValueError as error:
-        raise ValueError(f"option '{part}.schema' is no {name} schema: {error}") from error
+        raise ValueError(f"option '{part}.schema' is not a valid {name} schema: {error}") from error
     return schema, message
 
 

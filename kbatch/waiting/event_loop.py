@@ -32,7 +32,7 @@ def running_loop(client: object, own: asyncio.AbstractEventLoop | None) -> async
     if own is not None and own is not running:
         how = "which is closed" if own.is_closed() else "which runs elsewhere"
         raise IllegalStateError(
-            f"the {name} belongs to another event loop, {how}; use it there, or make one on this loop"
+            f"the {name} belongs to another event loop, {how}; use it there, or create one on this loop"
         )
     return running
 

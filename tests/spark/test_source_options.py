@@ -109,7 +109,7 @@ WRONG = [
     ({"value.format": "json"}, "option 'value.schema' is missing"),
     ({"value.schema": "a INT"}, "has no use with value.format=binary"),
     ({"value.format": "avro"}, "or the option 'schema.registry.url'"),
-    ({"value.format": "avro", "value.schema": "{"}, "option 'value.schema' is no avro schema"),
+    ({"value.format": "avro", "value.schema": "{"}, "option 'value.schema' is not a valid avro schema"),
     ({"value.format": "protobuf"}, "value.format=protobuf needs a file of protoc"),
     ({"value.format": "protobuf", "value.schema": "a.pb"}, "'value.message' is missing: name a message"),
     ({"key.format": "protobuf", "key.schema": "/no", "key.message": "M"}, "'/no' cannot be read: No such"),
@@ -202,7 +202,9 @@ def test_message_of_a_file_makes_the_schema(tmp_path: Path) -> None:
     made = formats["value"].deserializer(pa.null())
     assert made(pa.array([ORDER(id=3).SerializeToString()])).to_pylist()[0]["id"] == 3
     path.write_bytes(SHOP[:-1])
-    with pytest.raises(ValueError, match=r"option 'value\.schema' is no protobuf schema: the bytes are no"):
+    with pytest.raises(
+        ValueError, match=r"option 'value\.schema' is not a valid protobuf schema: the bytes are not"
+    ):
         read({**options})
     path.write_bytes(SHOP)
     with pytest.raises(ValueError, match=r"has no message 'shop\.Parcel'; it has google\..*shop\.Order"):

@@ -50,13 +50,14 @@ class Interrupter:
         """Call the handler once in the block, at the next place; an Interrupt goes no further."""
         self.number += 1
         self._left = self.number
+        outer = sys.gettrace()  # of coverage
         try:
             sys.settrace(self._enter)
             yield
         except Interrupt:
             return
         finally:
-            sys.settrace(None)
+            sys.settrace(outer)
             self._before.clear()
         self.is_over = self._left > 0
 

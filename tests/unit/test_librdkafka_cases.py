@@ -95,7 +95,7 @@ def test_0011_compacted_topic_refuses_records_without_key(broker: Broker, idempo
                 assert isinstance(error, InvalidRecordError)
             else:
                 assert type(error) is KafkaError
-                assert "is sound, but was in one batch with 2 that the broker refused" in str(error)
+                assert "is valid, but shared a batch with 2 that the broker refused" in str(error)
         sound = producer.send("compacted", b"value", b"key")
         producer.flush(SECONDS)
         assert sound.result(0).offset == 0

@@ -125,7 +125,7 @@ cdef int64_t child_index(const ArrowSchema *schema, str name) except -2:
     for i in range(schema.n_children):
         if schema.children[i].name != NULL and strcmp(schema.children[i].name, wanted) == 0:
             if found >= 0:
-                raise ValueError(f"column {name!r} is there twice: rename one of them")
+                raise ValueError(f"two columns are named {name!r}: rename one of them")
             found = i
     return found
 

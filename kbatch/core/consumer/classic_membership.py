@@ -481,7 +481,7 @@ class ClassicMembership:
         if answer.generation_id < 0 or not answer.member_id:
             raise ProtocolError(
                 f"group {self._coordinator.group_id}: the coordinator lets member {answer.member_id!r} join "
-                f"in generation {answer.generation_id}, which cannot be; look for a fault of the broker"
+                f"in generation {answer.generation_id}, which is impossible; check the broker"
             )
         self._member = _Member(answer.member_id, answer.generation_id)
         self._protocol = answer.protocol_name or ""

@@ -196,7 +196,7 @@ class OffsetRequest(LeaderRequest):
         place = ALWAYS_FOUND.get(self.spec, "record")
         raise ProtocolError(
             f"{self.partition}: the leader says that the log's {place} is at offset {result.offset}, "
-            "which is impossible; look for a fault of the broker, or of a proxy before it"
+            "which is impossible; check the broker, and any proxy in front of it"
         )
 
 

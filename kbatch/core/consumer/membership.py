@@ -73,7 +73,9 @@ def check_partitions(partitions: Iterable[int]) -> None:
     """Raise ProtocolError if a partition that was assigned has a number that none has."""
     lowest = min(partitions, default=0)
     if lowest < 0:
-        raise ProtocolError(f"partition {lowest} was assigned, which cannot be; find out who assigned it")
+        raise ProtocolError(
+            f"partition {lowest} was assigned, which is impossible; check the group's leader and the broker"
+        )
 
 
 class HeartbeatClock:

@@ -113,6 +113,6 @@ def errors_of(
         for each in named
     }
     others = KafkaError(
-        f"the record is sound, but was in one batch with {len(at_fault)} that the broker refused: {error}"
+        f"the record is valid, but shared a batch with {len(at_fault)} that the broker refused: {error}"
     )
     return others, at_fault

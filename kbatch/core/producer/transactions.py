@@ -267,7 +267,7 @@ class Transactions:
         if self.error is None:
             return TransactionAbortedError()
         error = TransactionAbortedError(
-            f"the transaction can only be aborted, for an earlier error: {self.error}"
+            f"the transaction can only be aborted, because of an earlier error: {self.error}"
         )
         error.__cause__ = self.error
         return error
@@ -582,7 +582,7 @@ def _abortable(error: KafkaError) -> KafkaError:
     """
     if error.retriable or isinstance(error, InvalidTxnStateError):
         reason = TransactionAbortableError(
-            f"the transaction can only be aborted, since a part of it failed: {error}"
+            f"the transaction can only be aborted, because a part of it failed: {error}"
         )
         reason.__cause__ = error
         return reason

@@ -1,4 +1,4 @@
-"""Conditions on records: which rows they keep, and what is no condition."""
+"""Conditions on records: which rows they keep, and which texts are refused."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ def test_condition_keeps_rows(text: str, offsets: list[int]) -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("partition =", "is no condition"),
+        ("partition =", "is not a condition"),
         ("__import__('os')", "cannot be used there"),
         ("open('x') == 1", "cannot be used there"),
         ("partitions == 1", "there is no 'partitions'; there are partition"),
         ("value.name == 'x'", "there is no 'name' in value; there are id, paid"),
-        ("partition == 'three'", "'three' is no int32"),
+        ("partition == 'three'", "'three' is not a valid int32"),
         ("partition + 1 == 2", "cannot be used there"),
     ],
 )

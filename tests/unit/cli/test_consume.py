@@ -140,7 +140,7 @@ WRONG = [
     ([TOPIC, "-p", "3"], 2, "'3' is no partition of events, which has 0 to 2"),
     ([TOPIC, "--from", "yesterday"], 2, "'yesterday' is no place"),
     ([TOPIC, "--from", "7:0"], 2, "a place names 7"),
-    ([TOPIC, "--where", "offset ="], 2, "is no condition"),
+    ([TOPIC, "--where", "offset ="], 2, "is not a condition"),
     ([TOPIC, "--columns", "values"], 2, "there is no column 'values'"),
     ([TOPIC, "--follow", "--to", "5"], 2, "exclude each other"),
     ([TOPIC, "-f", "raw", "--columns", "key"], 2, "omit --columns"),

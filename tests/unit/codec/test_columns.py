@@ -236,7 +236,7 @@ REFUSED: dict[str, Refusal] = {
     },
     "a name twice": (
         lambda: pa.Table.from_arrays([pa.array(VALUES)] * 2, ["value", "value"]),
-        *({}, ValueError, "column 'value' is there twice"),
+        *({}, ValueError, "two columns are named 'value'"),
     ),
     "key of ints": (
         lambda: table(key=[1, 2, 3]),

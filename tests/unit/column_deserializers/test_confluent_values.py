@@ -680,7 +680,7 @@ def test_descriptor_set_stands_for_the_class() -> None:
             "shop.Parcel",
             r"no message 'shop\.Parcel'; it has google\.protobuf\.Timestamp, .*shop\.Order",
         ),
-        (SHOP[:-1], "shop.Order", "no FileDescriptorSet"),
+        (SHOP[:-1], "shop.Order", "not a FileDescriptorSet"),
         (b"", "shop.Order", "is empty"),
         (descriptor_pb2.FileDescriptorSet(file=[NEEDY]).SerializeToString(), "M", "needy.proto is not valid"),
     ],

@@ -48,7 +48,7 @@ def test_R72_close_ends_a_poll_that_waits(broker: Broker, shell: str) -> None:
             waiting = within(wait)
             until(lambda: is_polling(consumer))
             consumer.close()
-            with pytest.raises(ConsumerClosedError, match="the consumer is closed; make another"):
+            with pytest.raises(ConsumerClosedError, match="the consumer is closed; create another"):
                 waiting.result(SECONDS)
         consumer.close()
         assert "closed" in repr(consumer)

@@ -402,7 +402,7 @@ def test_R06_a_corrupt_batch_says_where_it_is(broker: Broker, monkeypatch: pytes
         found: list[pa.RecordBatch] = []
         with pytest.raises(CorruptRecordError):
             found.extend(stream)
-        with pytest.raises(IllegalStateError, match="has ended before with CorruptRecordError"):
+        with pytest.raises(IllegalStateError, match="has failed with CorruptRecordError"):
             next(stream)
     assert [offset for offset, _ in rows(found)[1]] == list(range(broken))
     after = broker.batches(TOPIC, 1)[3].base_offset

@@ -130,7 +130,7 @@ def test_second_thread_is_refused_and_close_ends_a_poll() -> None:
     with pytest.raises(ConcurrentUseError, match=threading.current_thread().name):
         consumer.poll(0)
     consumer.close()
-    with pytest.raises(ConsumerClosedError, match="make another"):
+    with pytest.raises(ConsumerClosedError, match="create another"):
         waiting.result(SECONDS)
     with pytest.raises(ConsumerClosedError):
         consumer.subscribe(["t"])

@@ -340,7 +340,7 @@ def test_records_before_a_corrupt_batch_come_first(broker: Broker, monkeypatch: 
         with pytest.raises(CorruptRecordError, match=rf"{TOPIC}-0 at offset {bad}: CRC-32C"):
             found.extend(record.offset for record in reading)
         assert found == list(range(bad))
-        with pytest.raises(IllegalStateError, match="has ended before with CorruptRecordError"):
+        with pytest.raises(IllegalStateError, match="has failed with CorruptRecordError"):
             next(reading)
 
 

@@ -337,7 +337,7 @@ def test_stop_closes_all_connections_and_waits_for_the_thread() -> None:
         assert peer.recv(1) == b""
         network.stop()
         network.wake()
-        with pytest.raises(IllegalStateError, match="make another"):
+        with pytest.raises(IllegalStateError, match="create another"):
             network.start()
 
 

@@ -442,7 +442,7 @@ def test_closed_producer_is_collected(broker: Broker) -> None:
 def test_a_producer_is_not_copied(kind: Any, how: Callable[[Any], Any]) -> None:
     producer = kind(bootstrap_servers="localhost:1")
     try:
-        with pytest.raises(TypeError, match=r"cannot be copied or pickled.*make another"):
+        with pytest.raises(TypeError, match=r"cannot be copied or pickled.*create another"):
             how(producer)
     finally:
         producer._close_now()

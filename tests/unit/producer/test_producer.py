@@ -261,7 +261,7 @@ def test_N01_invalid_topic_is_refused_at_once(producer: Producer) -> None:
 @pytest.mark.parametrize("topic", ["\ud800", "x" * 40_000, "ü" * 20_000])
 def test_topic_too_long_for_a_request_is_refused_harmlessly(producer: Producer, topic: str) -> None:
     for call in (producer.send, producer.try_send, producer.partitions_for):
-        with pytest.raises(InvalidTopicError, match="no topic is named"):
+        with pytest.raises(InvalidTopicError, match="topic must have"):
             call(topic)
     assert producer.send(TOPIC, b"").result(SECONDS).topic == TOPIC
 

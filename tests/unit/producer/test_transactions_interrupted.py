@@ -264,17 +264,18 @@ def interrupted(call: Callable[[], object], line: int) -> bool:
         if event == "line":
             left -= 1
             if left < 0:
-                sys.settrace(None)
+                sys.settrace(outer)
                 raise KeyboardInterrupt
         return trace
 
+    outer = sys.gettrace()  # of coverage
     sys.settrace(trace)
     try:
         call()
     except KeyboardInterrupt:
         return True
     finally:
-        sys.settrace(None)
+        sys.settrace(outer)
     return False
 
 

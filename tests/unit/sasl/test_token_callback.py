@@ -164,7 +164,7 @@ def test_extensions_that_are_no_mapping_are_refused() -> None:
         ("kbatch.no_such_module:f", "cannot be imported: ModuleNotFoundError"),
         ("kbatch:no_such_function", "cannot be imported: AttributeError"),
         (f"{__name__}:END", "must be a callable that returns a token, an object with token()"),
-        (Named, "must be an object, got the class Named; make an instance"),
+        (Named, "must be an object, got the class Named; create an instance"),
         (lambda a, b: SECRET, "must be callable without arguments or with one, its signature is (a, b)"),
     ],
 )

@@ -304,7 +304,7 @@ def test_generation_of_no_member_ends_the_membership(field: str, value: Any) -> 
     r.faults.intercept("JoinGroup", lambda request: kind(**fields))
     lives(r)
     assert isinstance(r.engine.membership_error, errors.ProtocolError)
-    assert "which cannot be" in str(r.engine.membership_error)
+    assert "which is impossible" in str(r.engine.membership_error)
 
 
 def test_assignment_below_partition_0_ends_a_classic_membership() -> None:

@@ -399,7 +399,7 @@ def test_D13_records_at_fault_have_errors_of_their_own() -> None:
         assert type(s.error(name)) is errors.InvalidRecordError
         assert str(s.error(name)).endswith(text)
     assert type(s.error("b1")) is errors.KafkaError
-    assert "was in one batch with 3" in str(s.error("b1"))
+    assert "shared a batch with 3" in str(s.error("b1"))
 
 
 def test_D13_faulty_indexes_beyond_the_batch_are_ignored() -> None:
@@ -409,7 +409,7 @@ def test_D13_faulty_indexes_beyond_the_batch_are_ignored() -> None:
     not_there = dict.fromkeys([2, 2**31 - 1, -1], "")
     s.answer(b0=Reply(INVALID, text="of the batch", records={1: "of the record", **not_there}))
     assert str(s.error("b1")).endswith("of the record")
-    assert "was in one batch with 1" in str(s.error("b0"))
+    assert "shared a batch with 1" in str(s.error("b0"))
 
 
 def test_D13_several_faulty_records_are_invalid_for_any_code() -> None:
