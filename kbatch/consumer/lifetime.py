@@ -220,7 +220,7 @@ class MemberClient(ReadingClient):
         if await runtime.await_until(look, deadline, request=note, look_seconds=self._note_seconds):
             return True
         if not deadline.is_over:
-            raise IllegalStateError("the network of the consumer has ended; make another consumer")
+            raise IllegalStateError("the network of the consumer has ended; create another consumer")
         return False
 
     # Its end
