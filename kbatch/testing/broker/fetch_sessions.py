@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from itertools import count
 
 from kbatch.errors import ErrorCode
-from kbatch.protocol import messages
+from kbatch.protocol import features, messages
 from kbatch.testing.broker.broker_error import BrokerError
 
 NO_SESSION = 0
@@ -25,7 +25,6 @@ MAX_SESSION_ID = 2**31 - 1
 IDS_PER_MS = 4096
 SLOTS = 1000  # max.incremental.fetch.session.cache.slots
 EVICTION_MS = 120_000  # min.incremental.fetch.session.eviction.ms
-HAS_TOPIC_IDS = 13  # the version of Fetch
 NO_EPOCH = -1
 NO_OFFSETS = (-1, -1)  # of the high watermark and the log's start
 PartitionData = messages.FetchResponse.PartitionData
@@ -177,7 +176,7 @@ class FetchSessions:
         has names.
         """
         sessions = self._by_node.setdefault(node_id, {})
-        has_topic_ids = version >= HAS_TOPIC_IDS
+        has_topic_ids = version >= features.FETCH_TOPIC_IDS
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             sessions.pop(request.session_id, None)
             if request.session_epoch == FINAL_EPOCH:

@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kbatch.errors import ErrorCode
-from kbatch.protocol import messages
+from kbatch.protocol import features, messages
 from kbatch.testing.broker.logs.topic_config import TopicConfig
 from tests.simulation.world.fate import NAMES, Fate
 from tests.simulation.world.network import Link
@@ -220,7 +220,7 @@ class WorldFaults:
                 if fate.error_after is not None and answer.error_code == ErrorCode.NONE:
                     answer.error_code = fate.error_after
                     answer.base_offset = answer.log_append_time_ms = -1
-                names_leaders = fate.version > PRODUCE_WITHOUT_LEADERS + 1
+                names_leaders = fate.version >= features.PRODUCE_NAMES_LEADERS
                 if (
                     names_leaders
                     and answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER

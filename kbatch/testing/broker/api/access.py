@@ -9,7 +9,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from kbatch.errors import ErrorCode
-from kbatch.protocol import messages
+from kbatch.protocol import features, messages
 from kbatch.testing.broker.broker_error import BrokerError
 from kbatch.testing.broker.security.authorizer import (
     ANY,
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 MECHANISM_NUMBERS = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 USER = "User"
-NAMES_REQUESTER = 3  # the first version that does
 Change = (
     messages.AlterUserScramCredentialsRequest.ScramCredentialDeletion
     | messages.AlterUserScramCredentialsRequest.ScramCredentialUpsertion
@@ -438,7 +437,7 @@ def _name_principals(
     context: Context,
 ) -> None:
     answer.principal_type, _, answer.principal_name = owner.partition(":")
-    if context.version >= NAMES_REQUESTER:
+    if context.version >= features.DESCRIBE_DELEGATION_TOKEN_REQUESTER:
         kind, _, name = requester.partition(":")
         answer.token_requester_principal_type, answer.token_requester_principal_name = kind, name
 

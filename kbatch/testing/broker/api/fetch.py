@@ -8,19 +8,11 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from kbatch.errors import ErrorCode
-from kbatch.protocol import messages
+from kbatch.protocol import features, messages
 from kbatch.testing.broker.api.items import each_partition
 from kbatch.testing.broker.broker_error import BrokerError
 from kbatch.testing.broker.broker_state import Delayed
-from kbatch.testing.broker.fetch_sessions import HAS_TOPIC_IDS, NO_EPOCH, Answered, FetchPlan, WantedPartition
-from kbatch.testing.broker.logs.partition import (
-    EARLIEST,
-    EARLIEST_LOCAL,
-    EARLIEST_PENDING_UPLOAD,
-    LATEST,
-    LATEST_TIERED,
-    MAX_TIMESTAMP,
-)
+from kbatch.testing.broker.fetch_sessions import NO_EPOCH, Answered, FetchPlan, WantedPartition
 from kbatch.testing.broker.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
@@ -29,18 +21,6 @@ if TYPE_CHECKING:
     from kbatch.testing.broker.logs.partition import Partition
 
 READ_COMMITTED = 1
-OFFSETS_HAVE_LEADER_EPOCH = 4  # the version of ListOffsets
-# The special timestamps of ListOffsets, and the first version of each.
-SPECIAL_TIMESTAMPS = {
-    LATEST: 1,
-    EARLIEST: 1,
-    MAX_TIMESTAMP: 7,
-    EARLIEST_LOCAL: 8,
-    LATEST_TIERED: 9,
-    EARLIEST_PENDING_UPLOAD: 11,
-}
-# The first versions of Fetch with a feature
-HAS_SESSIONS, HAS_HINTS = 7, 16
 SESSION_ERRORS = (
     ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
     ErrorCode.INVALID_FETCH_SESSION_EPOCH,
@@ -62,7 +42,7 @@ def check_leader_epoch(partition: ClusterPartition, epoch: int) -> None:
 def fetch(
     state: BrokerState, request: messages.FetchRequest, context: Context
 ) -> messages.FetchResponse | Delayed:
-    if context.version >= HAS_SESSIONS and context.forced_error in SESSION_ERRORS:
+    if context.version >= features.FETCH_SESSIONS and context.forced_error in SESSION_ERRORS:
         context.check_forced_error()  # errors of the whole request
     plan = state.fetch_sessions.plan(context.node_id, request, context.version, context.now_ms)
     return _Fetch(state, request, plan, context).response
@@ -103,7 +83,7 @@ class _Fetch:
         except BrokerError as error:
             self.response.complete(messages.FetchResponse(error_code=error.code))
             return
-        hints = self._hints(answers) if self._context.version >= HAS_HINTS else {}
+        hints = self._hints(answers) if self._context.version >= features.FETCH_NAMES_LEADERS else {}
         self.response.complete(
             messages.FetchResponse(
                 session_id=session_id, responses=_by_topic(answers), node_endpoints=list(hints.values())
@@ -111,7 +91,7 @@ class _Fetch:
         )
 
     def _topic_name(self, wanted: WantedPartition) -> str:
-        if self._context.version < HAS_TOPIC_IDS:
+        if self._context.version < features.FETCH_TOPIC_IDS:
             return wanted.topic
         return self._state.cluster.name_of(wanted.topic_id)
 
@@ -137,7 +117,7 @@ class _Fetch:
         answer: PartitionData,
     ) -> None:
         wanted = named.request
-        if self._context.version >= HAS_TOPIC_IDS:
+        if self._context.version >= features.FETCH_TOPIC_IDS:
             self._state.cluster.topic_by_id(named.topic_id)
         name = self._topic_name(named)
         self._state.authorize(self._context, Operation.READ, ResourceType.TOPIC, name)
@@ -277,7 +257,7 @@ def _list_offset(
     if again:
         raise BrokerError(ErrorCode.INVALID_REQUEST)
     if wanted.timestamp < 0:
-        first_version = SPECIAL_TIMESTAMPS.get(wanted.timestamp)
+        first_version = features.LIST_OFFSETS_TIMES.get(wanted.timestamp)
         if first_version is None or context.version < first_version:
             raise BrokerError(ErrorCode.UNSUPPORTED_VERSION)
     partition = state.cluster.led_partition(topic, wanted.partition_index, context.node_id)
@@ -285,7 +265,7 @@ def _list_offset(
     found = partition.log.list_offset(wanted.timestamp, committed=committed)
     if found is not None:
         answer.timestamp, answer.offset = found.timestamp_ms, found.offset
-        if context.version >= OFFSETS_HAVE_LEADER_EPOCH:
+        if context.version >= features.LIST_OFFSETS_LEADER_EPOCHS:
             answer.leader_epoch = found.leader_epoch
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kbatch.errors import ErrorCode
-from kbatch.protocol import messages
+from kbatch.protocol import features, messages
 from kbatch.testing.broker.api.items import each_item
 from kbatch.testing.broker.broker_error import BrokerError
 from kbatch.testing.broker.broker_state import Delayed
@@ -16,12 +16,6 @@ from kbatch.testing.broker.security.authorizer import CLUSTER_NAME, Operation, R
 if TYPE_CHECKING:
     from kbatch.testing.broker.broker_state import BrokerState, Context
     from kbatch.testing.broker.groups.requests import GroupDescription
-
-# The first versions with a feature
-BATCHES_LEAVES = 3
-SYNC_NAMES_PROTOCOL = 5  # KIP-559
-NULLS_PROTOCOL_NAME = 7
-SAYS_NOT_FOUND = 6
 
 
 def join_group(state: BrokerState, request: messages.JoinGroupRequest, context: Context) -> Delayed:
@@ -34,7 +28,7 @@ def join_group(state: BrokerState, request: messages.JoinGroupRequest, context: 
                 error_code=result.error_code,
                 generation_id=result.generation_id,
                 protocol_type=result.protocol_type,
-                protocol_name=name if context.version >= NULLS_PROTOCOL_NAME else name or "",
+                protocol_name=name if context.version >= features.JOIN_GROUP_NULL_PROTOCOL else name or "",
                 leader=result.leader,
                 skip_assignment=result.skip_assignment,
                 member_id=result.member_id,
@@ -85,7 +79,8 @@ def sync_group(state: BrokerState, request: messages.SyncGroupRequest, context: 
 
     try:
         _check_group(state, request.group_id, context)
-        if context.version >= SYNC_NAMES_PROTOCOL and None in (request.protocol_type, request.protocol_name):
+        names = (request.protocol_type, request.protocol_name)
+        if context.version >= features.SYNC_GROUP_NAMES_PROTOCOL and None in names:
             raise BrokerError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     except BrokerError as error:
         reply(SyncResult(error.code))
@@ -123,11 +118,11 @@ def leave_group(
 ) -> messages.LeaveGroupResponse:
     _check_group(state, request.group_id, context)
     leaving = [(member.member_id, member.group_instance_id) for member in request.members]
-    if context.version < BATCHES_LEAVES:
+    if context.version < features.LEAVE_GROUP_BATCHES:
         leaving = [(request.member_id, None)]
     members = state.coordinators.members_of(request.group_id)
     codes = members.leave(request.group_id, leaving, context.now_ms)
-    if context.version < BATCHES_LEAVES:
+    if context.version < features.LEAVE_GROUP_BATCHES:
         return messages.LeaveGroupResponse(error_code=codes[0])
     return messages.LeaveGroupResponse(
         members=[
@@ -216,7 +211,7 @@ def describe_groups(
         if error.code != ErrorCode.GROUP_ID_NOT_FOUND:
             raise
         answer.group_state = "Dead"
-        if context.version >= SAYS_NOT_FOUND:
+        if context.version >= features.DESCRIBE_GROUPS_NOT_FOUND:
             raise
         _add_operations(state, request, context, answer)
         return

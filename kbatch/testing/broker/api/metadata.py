@@ -7,7 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from kbatch.errors import ErrorCode
-from kbatch.protocol import messages
+from kbatch.protocol import features, messages
 from kbatch.protocol.structs import Message
 from kbatch.records import NO_TOPIC_ID
 from kbatch.testing.broker.broker_error import BrokerError
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from kbatch.testing.broker.cluster import ClusterPartition, Node, Topic
 
 GROUP, TRANSACTION = 0, 1
-TAKES_TOPIC_IDS, SAYS_REBOOTSTRAP = 12, 13  # versions of Metadata
 MAX_PAGE_PARTITIONS = 2_000  # max.request.partition.size.limit
 BROKERS, CONTROLLERS = 1, 2
 NO_OPERATIONS = -(1 << 31)  # they were not asked for
@@ -35,7 +34,8 @@ def api_versions(
 ) -> messages.ApiVersionsResponse:
     context.check_forced_error()
     names = (request.client_software_name, request.client_software_version)
-    if context.version >= 3 and not all(CLIENT_SOFTWARE.fullmatch(name) for name in names):
+    has_names = all(CLIENT_SOFTWARE.fullmatch(name) for name in names)
+    if context.version >= features.API_VERSIONS_CLIENT_SOFTWARE and not has_names:
         return messages.ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
     context.connection.session.versions_are_known()
     hidden = state.cluster.node(context.connection.node_id).hidden
@@ -78,7 +78,8 @@ def _api_version(kind: type[Message]) -> messages.ApiVersionsResponse.ApiVersion
 def metadata(
     state: BrokerState, request: messages.MetadataRequest, context: Context
 ) -> messages.MetadataResponse:
-    if context.version >= SAYS_REBOOTSTRAP and context.forced_error == ErrorCode.REBOOTSTRAP_REQUIRED:
+    is_cut_off = context.forced_error == ErrorCode.REBOOTSTRAP_REQUIRED
+    if is_cut_off and context.version >= features.METADATA_REBOOTSTRAP:
         context.check_forced_error()  # the one error that is not a topic's (KIP-1102)
     try:
         if context.fails_login:
@@ -132,7 +133,7 @@ def _wanted_topics(
     topic_ids = dict.fromkeys(bytes(topic.topic_id) for topic in request.topics)
     topic_ids.pop(NO_TOPIC_ID, None)
     names = dict.fromkeys(topic.name for topic in request.topics)
-    if version < TAKES_TOPIC_IDS and (topic_ids or None in names):
+    if version < features.METADATA_TOPIC_IDS and (topic_ids or None in names):
         raise BrokerError(ErrorCode.INVALID_REQUEST)
     if topic_ids:
         return [kind(name=None, topic_id=topic_id) for topic_id in topic_ids]
@@ -346,7 +347,7 @@ def describe_cluster(
 def find_coordinator(
     state: BrokerState, request: messages.FindCoordinatorRequest, context: Context
 ) -> messages.FindCoordinatorResponse:
-    if context.version >= 4:
+    if context.version >= features.FIND_COORDINATOR_BATCHES:
         return messages.FindCoordinatorResponse(
             coordinators=[
                 _coordinator(state, request.key_type, key, context) for key in request.coordinator_keys

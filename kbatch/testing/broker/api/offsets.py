@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kbatch.errors import ErrorCode
-from kbatch.protocol import messages
+from kbatch.protocol import features, messages
 from kbatch.protocol.structs import Struct
 from kbatch.records import NO_TOPIC_ID
 from kbatch.testing.broker.api.items import by_topic
@@ -21,10 +21,6 @@ if TYPE_CHECKING:
     from kbatch.testing.broker.broker_state import BrokerState, Context
     from kbatch.testing.broker.transactions.transaction_metadata import TopicPartition
 
-# The first versions with a feature
-COMMITS_BY_TOPIC_ID, FETCHES_BY_TOPIC_ID = 10, 10
-SAYS_GROUP_ERROR, FETCHES_MANY_GROUPS = 2, 8
-NAMES_TRANSACTION_ABORTABLE, ADDS_TO_TRANSACTION = 4, 5  # of TxnOffsetCommit (KIP-890)
 CommitPartition = (
     messages.OffsetCommitRequest.OffsetCommitRequestPartition
     | messages.TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition
@@ -58,7 +54,7 @@ def _codes(
         try:
             context.check_forced_error()
             authorize()
-            if topic == NO_TOPIC and context.version >= COMMITS_BY_TOPIC_ID:
+            if topic == NO_TOPIC and context.version >= features.OFFSET_COMMIT_TOPIC_IDS:
                 raise BrokerError(ErrorCode.UNKNOWN_TOPIC_ID)
             state.authorize(context, Operation.READ, ResourceType.TOPIC, topic)
             found = state.cluster.partition(topic, index)
@@ -74,7 +70,7 @@ def _codes(
 def offset_commit(
     state: BrokerState, request: messages.OffsetCommitRequest, context: Context
 ) -> messages.OffsetCommitResponse:
-    by_id = context.version >= COMMITS_BY_TOPIC_ID
+    by_id = context.version >= features.OFFSET_COMMIT_TOPIC_IDS
 
     def name_of(topic: messages.OffsetCommitRequest.OffsetCommitRequestTopic) -> str:
         return state.cluster.name_of(topic.topic_id) if by_id else topic.name
@@ -168,8 +164,8 @@ def _verify(state: BrokerState, request: messages.TxnOffsetCommitRequest, contex
         request.producer_id,
         request.producer_epoch,
         (partition.topic.name, partition.index),
-        adds=context.version >= ADDS_TO_TRANSACTION,
-        names_abortable=context.version >= NAMES_TRANSACTION_ABORTABLE,
+        adds=context.version >= features.TXN_OFFSET_COMMIT_ADDS_PARTITIONS,
+        names_abortable=context.version >= features.TXN_OFFSET_COMMIT_TRANSACTION_ABORTABLE,
         now_ms=context.now_ms,
     )
 
@@ -180,7 +176,7 @@ def _verify(state: BrokerState, request: messages.TxnOffsetCommitRequest, contex
 def offset_fetch(
     state: BrokerState, request: messages.OffsetFetchRequest, context: Context
 ) -> messages.OffsetFetchResponse:
-    if context.version >= FETCHES_MANY_GROUPS:
+    if context.version >= features.OFFSET_FETCH_BATCHES:
         answer = messages.OffsetFetchResponse.OffsetFetchResponseGroup
         return messages.OffsetFetchResponse(
             groups=[
@@ -208,7 +204,7 @@ def _fetch_single(
         context.check_forced_error()
         fetched = _fetch(state, request.group_id, partitions, request.require_stable, context)
     except BrokerError as error:
-        if context.version >= SAYS_GROUP_ERROR:
+        if context.version >= features.OFFSET_FETCH_GROUP_ERROR:
             raise
         fetched = dict.fromkeys(partitions or (), FetchedOffset(error.code))
     kind = messages.OffsetFetchResponse
@@ -230,7 +226,7 @@ def _fetch_group(
     context: Context,
     response: messages.OffsetFetchResponse.OffsetFetchResponseGroup,
 ) -> None:
-    by_id = context.version >= FETCHES_BY_TOPIC_ID
+    by_id = context.version >= features.OFFSET_FETCH_TOPIC_IDS
     partitions, topic_ids = None, {}
     if group.topics is not None:
         names = [state.cluster.name_of(topic.topic_id) if by_id else topic.name for topic in group.topics]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from kbatch.errors import ErrorCode
-from kbatch.protocol import messages
+from kbatch.protocol import features, messages
 from kbatch.testing.broker.broker_error import BrokerError
 from kbatch.testing.broker.broker_state import Delayed
 from kbatch.testing.broker.logs.validation import ProducedBatch, RecordErrors, is_transactional, read_produced
@@ -23,11 +23,6 @@ if TYPE_CHECKING:
     from kbatch.testing.broker.cluster import ClusterPartition, Topic
 
 NO_ACKS, ALL_IN_SYNC = 0, -1
-# The first versions with a feature
-NAMES_TRANSACTION_ABORTABLE = 11
-ADDS_TO_TRANSACTION = 12  # KIP-890: Produce itself adds its partitions
-HAS_TOPIC_IDS = 13
-HAS_HINTS = 10  # KIP-951
 RETRY_COORDINATOR = frozenset(
     {
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -147,7 +142,7 @@ class _Produce:
         return delayed
 
     def _answered(self) -> messages.ProduceResponse:
-        if self._context.version >= HAS_HINTS:
+        if self._context.version >= features.PRODUCE_NAMES_LEADERS:
             self._hint_at_leaders()
         return self._response
 
@@ -158,7 +153,7 @@ class _Produce:
             partitions = by_topic.setdefault((named.name, bytes(named.topic_id)), {})
             partitions.update((each.index, each) for each in named.partition_data)
         for (name, topic_id), partitions in by_topic.items():
-            if self._context.version >= HAS_TOPIC_IDS:
+            if self._context.version >= features.PRODUCE_TOPIC_IDS:
                 topic = self._state.cluster.topics_by_id.get(topic_id)
             else:
                 topic = self._state.cluster.topics.get(name)
@@ -199,7 +194,7 @@ class _Produce:
 
     def _read(self, item: _Item) -> None:
         """Read the batch, if the client may write it and the partition exists."""
-        if item.topic is None and self._context.version >= HAS_TOPIC_IDS:
+        if item.topic is None and self._context.version >= features.PRODUCE_TOPIC_IDS:
             raise BrokerError(ErrorCode.UNKNOWN_TOPIC_ID)
         self._state.authorize(self._context, Operation.WRITE, ResourceType.TOPIC, item.topic_name)
         if item.topic is None:
@@ -226,7 +221,7 @@ class _Produce:
         batch, partition = item.batch, item.topic.partitions[item.data.index]
         if not batch.is_in_transaction or partition.leader != self._context.node_id:
             return
-        adds = self._context.version >= ADDS_TO_TRANSACTION
+        adds = self._context.version >= features.PRODUCE_ADDS_PARTITIONS
         if not partition.log.requires_verification(
             batch, supports_epoch_bump=adds, now_ms=self._context.now_ms
         ):
@@ -238,7 +233,7 @@ class _Produce:
                 batch.producer_epoch,
                 (item.topic.name, item.data.index),
                 adds=adds,
-                names_abortable=self._context.version >= NAMES_TRANSACTION_ABORTABLE,
+                names_abortable=self._context.version >= features.PRODUCE_TRANSACTION_ABORTABLE,
                 now_ms=self._context.now_ms,
             )
         except BrokerError as error:
@@ -261,7 +256,7 @@ class _Produce:
                 now_ms=self._context.now_ms,
                 leader_epoch=partition.leader_epoch,
                 verified=item.batch.is_transactional,
-                supports_epoch_bump=self._context.version >= ADDS_TO_TRANSACTION,
+                supports_epoch_bump=self._context.version >= features.PRODUCE_ADDS_PARTITIONS,
             )
         except BrokerError as error:
             if error.code not in WITHOUT_LOG_START:

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kbatch.errors import ErrorCode
-from kbatch.protocol import messages
+from kbatch.protocol import features, messages
 from kbatch.protocol.structs import Message, Struct
 from kbatch.testing.broker.api.items import by_topic, each_item
 from kbatch.testing.broker.broker_error import BrokerError
@@ -17,14 +17,10 @@ if TYPE_CHECKING:
     from kbatch.testing.broker.broker_state import BrokerState, Context
     from kbatch.testing.broker.transactions.transaction_metadata import TopicPartition
 
-TV2_ADD_PARTITIONS, TV2_END_TXN = 4, 5
-SAYS_PRODUCER_FENCED = {messages.InitProducerIdRequest: 4, messages.AddPartitionsToTxnRequest: 2,
-                        messages.AddOffsetsToTxnRequest: 2, messages.EndTxnRequest: 2}  # fmt: skip
-
 
 def _fenced(error: BrokerError, kind: type[Message], version: int) -> BrokerError:
     """Return INVALID_PRODUCER_EPOCH for PRODUCER_FENCED in older versions (KIP-588)."""
-    if error.code == ErrorCode.PRODUCER_FENCED and version < SAYS_PRODUCER_FENCED[kind]:
+    if error.code == ErrorCode.PRODUCER_FENCED and version < features.PRODUCER_FENCED[kind.api_key]:
         return BrokerError(ErrorCode.INVALID_PRODUCER_EPOCH, error.message)
     return error
 
@@ -73,9 +69,9 @@ def _authorize_idempotent_write(state: BrokerState, context: Context) -> None:
 def add_partitions_to_txn(
     state: BrokerState, request: messages.AddPartitionsToTxnRequest, context: Context
 ) -> messages.AddPartitionsToTxnResponse:
-    if context.version >= TV2_ADD_PARTITIONS:
+    is_of_broker = context.version >= features.ADD_PARTITIONS_TO_TXN_BATCHES
+    if is_of_broker:
         state.authorize(context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
-    if context.version >= TV2_ADD_PARTITIONS:
         transactions = request.transactions
     else:
         transactions = [
@@ -92,7 +88,7 @@ def add_partitions_to_txn(
         )
         for each in transactions
     ]
-    if context.version >= TV2_ADD_PARTITIONS:
+    if is_of_broker:
         return messages.AddPartitionsToTxnResponse(results_by_transaction=results)
     return messages.AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results[0].topic_results)
 
@@ -105,7 +101,7 @@ def _add_partitions(
     wanted = [(topic.name, index) for topic in transaction.topics for index in topic.partitions]
     try:
         context.check_forced_error()
-        from_client = context.version < TV2_ADD_PARTITIONS
+        from_client = context.version < features.ADD_PARTITIONS_TO_TXN_BATCHES
         if from_client:
             _authorize_write(state, context, transaction.transactional_id)
         state.coordinators.check_transaction(transaction.transactional_id, context.node_id)
@@ -117,7 +113,7 @@ def _add_partitions(
                 transaction.producer_epoch,
                 wanted,
                 context.now_ms,
-                client_tv2=context.version >= TV2_ADD_PARTITIONS,
+                client_tv2=not from_client,
                 verify_only=transaction.verify_only,
             )
     except BrokerError as error:
@@ -186,7 +182,7 @@ def end_txn(state: BrokerState, request: messages.EndTxnRequest, context: Contex
             request.producer_id,
             request.producer_epoch,
             request.committed,
-            context.version >= TV2_END_TXN,
+            context.version >= features.END_TXN_BUMPS_EPOCH,
             context.now_ms,
         )
     except BrokerError as error:

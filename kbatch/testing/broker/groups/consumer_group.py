@@ -24,7 +24,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kbatch.errors import ErrorCode
-from kbatch.protocol import messages
+from kbatch.protocol import features, messages
 from kbatch.protocol.structs import Message
 from kbatch.testing.broker.broker_error import BrokerError
 from kbatch.testing.broker.coordinator_records import Record, decode_record, encode_record
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from kbatch.testing.broker.cluster import Topic
 
 LEAVE_EPOCH, LEAVE_STATIC_EPOCH = -1, -2
-# The first OffsetCommit version whose generation may be a member epoch
-COMMITS_BY_MEMBER_EPOCH = 9
 RECORD_VERSION = 0
 
 # Key and value of a record; None is the tombstone
@@ -277,7 +275,7 @@ class ConsumerGroup:
         if commit.is_transactional and commit.names_nothing:
             return
         member = self.member(commit.member_id)
-        is_old = commit.version < COMMITS_BY_MEMBER_EPOCH
+        is_old = commit.version < features.OFFSET_COMMIT_MEMBER_EPOCHS
         if is_old and not commit.is_transactional and member.classic is None:
             raise BrokerError(ErrorCode.UNSUPPORTED_VERSION)
         if commit.epoch == member.epoch:

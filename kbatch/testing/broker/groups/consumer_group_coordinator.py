@@ -28,7 +28,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kbatch.errors import ErrorCode, ProtocolError, UnsupportedVersionError
-from kbatch.protocol import messages
+from kbatch.protocol import features, messages
 from kbatch.testing.broker.broker_error import BrokerError
 from kbatch.testing.broker.groups.assignors import ASSIGNORS, TopicIdPartition
 from kbatch.testing.broker.groups.classic_group import (
@@ -76,10 +76,6 @@ if TYPE_CHECKING:
     from kbatch.testing.broker.groups.group_coordinator import GroupCoordinator, Store
     from kbatch.testing.broker.groups.requests import JoinGroup, JoinReply, SyncReply
 
-# The first ConsumerGroupHeartbeat version in which clients make their member ids (KIP-1082)
-REQUIRES_MEMBER_ID = 1
-# The first JoinGroup version in which members learn their id first (KIP-394)
-REQUIRES_KNOWN_MEMBER_ID = 4
 # What a member's time may be limited for
 PURPOSES = ("session", "revocation", "join", "sync")
 NO_TOPICS = ResolvedRegex(frozenset(), 0)
@@ -340,7 +336,8 @@ class ConsumerGroupCoordinator:
         if not group.supports(request.protocol_type, [name for name, _ in request.protocols]):
             raise BrokerError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         instance_id = request.group_instance_id
-        if not request.member_id and instance_id is None and request.version >= REQUIRES_KNOWN_MEMBER_ID:
+        is_new = not request.member_id and instance_id is None
+        if is_new and request.version >= features.JOIN_GROUP_MEMBER_ID_REQUIRED:
             return JoinResult(ErrorCode.MEMBER_ID_REQUIRED, member_id)
         if instance_id is None:
             before = group.members.get(member_id, ConsumerMember(member_id))
@@ -674,7 +671,7 @@ class ConsumerGroupCoordinator:
 def _check(request: messages.ConsumerGroupHeartbeatRequest, version: int) -> None:
     """Raise BrokerError for what Kafka refuses whatever the group (GroupCoordinatorService)."""
     epoch = request.member_epoch
-    needs_id = version >= REQUIRES_MEMBER_ID or epoch > 0 or epoch == LEAVE_EPOCH
+    needs_id = version >= features.CONSUMER_GROUP_HEARTBEAT_MEMBER_IDS or epoch > 0 or epoch == LEAVE_EPOCH
     ids = {"GroupId": request.group_id, "InstanceId": request.instance_id, "RackId": request.rack_id}
     if needs_id:
         ids = {"MemberId": request.member_id, **ids}

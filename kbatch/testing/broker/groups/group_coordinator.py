@@ -29,6 +29,7 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 from kbatch.errors import ErrorCode
+from kbatch.protocol import features
 from kbatch.testing.broker.broker_error import BrokerError
 from kbatch.testing.broker.coordinator_records import Record
 from kbatch.testing.broker.groups.classic_group import (
@@ -56,9 +57,6 @@ from kbatch.testing.broker.timers import Timer, Timers
 NEW_MEMBER_TIMEOUT_MS = 300_000
 # The limit for a client id or instance id, so that a member id is always a string that fits an answer.
 MAX_MEMBER_ID_PREFIX = 249
-# JoinGroup versions
-REQUIRES_KNOWN_MEMBER_ID = 4  # KIP-394
-SKIPS_ASSIGNMENT = 9  # KIP-814
 
 AnyGroup = Group | ConsumerGroup
 
@@ -358,7 +356,7 @@ class GroupCoordinator:
         instance_id = request.group_instance_id
         prefix = (instance_id or request.client_id)[:MAX_MEMBER_ID_PREFIX]
         member_id = f"{prefix}-{uuid.UUID(bytes=self._random_uuid())}"
-        if instance_id is None and request.version >= REQUIRES_KNOWN_MEMBER_ID:
+        if instance_id is None and request.version >= features.JOIN_GROUP_MEMBER_ID_REQUIRED:
             group.pending_joins[member_id] = self._call_after(
                 request.session_timeout_ms, now_ms, self._expire_pending_join, group, member_id
             )
@@ -433,7 +431,7 @@ class GroupCoordinator:
         with suppress(BrokerError):
             self._store([to_record(group, group.assignments)])
         result = group.joined(member)
-        if request.version >= SKIPS_ASSIGNMENT:
+        if request.version >= features.JOIN_GROUP_SKIPS_ASSIGNMENT:
             result.skip_assignment = member_id == group.leader_id
         else:
             # the old id keeps the member, if it leads, from sending the assignment again

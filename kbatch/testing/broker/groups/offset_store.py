@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 
 from kbatch.errors import ErrorCode
-from kbatch.protocol import messages
+from kbatch.protocol import features, messages
 from kbatch.records import INT64_MAX, NO_TOPIC_ID
 from kbatch.testing.broker.broker_error import BrokerError
 from kbatch.testing.broker.coordinator_records import (
@@ -34,10 +34,6 @@ from kbatch.testing.broker.groups.requests import Commit
 from kbatch.testing.broker.transactions.transaction_metadata import TopicPartition
 
 RETENTION_CHECK_INTERVAL_MS = 600_000
-# The first OffsetCommit version with a separate error for a missing group
-SAYS_GROUP_ID_NOT_FOUND = 9
-# The first TxnOffsetCommit version with a member and its generation
-NAMES_MEMBER = 3
 
 
 @dataclass(slots=True, frozen=True)
@@ -117,7 +113,7 @@ class OffsetStore:
         *,
         group_instance_id: str | None = None,
         retention_ms: int = -1,
-        version: int = SAYS_GROUP_ID_NOT_FOUND,
+        version: int = features.OFFSET_COMMIT_MEMBER_EPOCHS,
     ) -> dict[TopicPartition, ErrorCode]:
         """Handle OffsetCommit: return a code for each partition.
 
@@ -126,7 +122,7 @@ class OffsetStore:
         GROUP_ID_NOT_FOUND (before version 9 ILLEGAL_GENERATION), UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID,
         ILLEGAL_GENERATION, STALE_MEMBER_EPOCH, REBALANCE_IN_PROGRESS, UNSUPPORTED_VERSION.
         """
-        is_old = version < SAYS_GROUP_ID_NOT_FOUND
+        is_old = version < features.OFFSET_COMMIT_MEMBER_EPOCHS
         missing = ErrorCode.ILLEGAL_GENERATION if is_old else ErrorCode.GROUP_ID_NOT_FOUND
         group = self._committing_group(group_id, generation_id, missing, now_ms)
         group.check_offset_commit(
@@ -151,7 +147,7 @@ class OffsetStore:
         now_ms: int,
         *,
         group_instance_id: str | None = None,
-        version: int = NAMES_MEMBER,
+        version: int = features.TXN_OFFSET_COMMIT_MEMBERS,
     ) -> dict[TopicPartition, ErrorCode]:
         """Handle TxnOffsetCommit: return a code for each partition. Offsets count after
         `complete_transaction`.

@@ -19,6 +19,7 @@ from kbatch._native.codec.hashes import crc32c
 from kbatch._native.codec.record import Record
 from kbatch._native.codec.record_batch import RecordBatch, RecordSurvey, decode
 from kbatch.errors import CorruptRecordError, ErrorCode, IllegalStateError
+from kbatch.protocol import features
 from kbatch.records import INT32_MAX
 from kbatch.testing.broker.broker_error import BrokerError
 from kbatch.testing.broker.logs.log_segment import NO_TIMESTAMP
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 CODEC_MASK, LOG_APPEND_TIME, TRANSACTIONAL, CONTROL, DELETE_HORIZON = 0x07, 0x08, 0x10, 0x20, 0x40
-# The first Produce version that may carry zstd (KIP-110).
-FIRST_ZSTD_VERSION = 7
 
 _OVERHEAD = struct.Struct(">qi")  # base offset, and the length of the rest
 _HEADER = struct.Struct(">qiibIhiqqqhii")
@@ -119,10 +118,10 @@ def read_produced(records: ReadableBuffer | None, api_version: int) -> ProducedB
             f"A record batch must have {_HEADER.size} bytes or more, got {size}.",
         )
     batch = ProducedBatch(data[:size], len(data) - size, *_HEADER.unpack_from(data))
-    if batch.attributes & CODEC_MASK == CODECS.index("zstd") and api_version < FIRST_ZSTD_VERSION:
+    if batch.attributes & CODEC_MASK == CODECS.index("zstd") and api_version < features.PRODUCE_ZSTD:
         raise BrokerError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
-            f"Produce must have version {FIRST_ZSTD_VERSION} or above for zstd, got {api_version}.",
+            f"Produce must have version {features.PRODUCE_ZSTD} or above for zstd, got {api_version}.",
         )
     if _batch_size(data[size:]):
         raise BrokerError(ErrorCode.INVALID_RECORD, "The request must have one record batch, got more.")
