@@ -137,6 +137,25 @@ def test_N09_a_node_that_never_answers_the_handshake_is_given_up() -> None:
     assert not shell.connections.is_connected(-1)
 
 
+def test_ready_at_connects_and_says_when_to_look_again() -> None:
+    shell = Shell()
+    connections = shell.connections
+    assert connections.ready_at(7, shell.now_ns) == NEVER  # there is no such node
+    assert connections.ready_at(-1, shell.now_ns) == NEVER  # after an event
+    assert [type(action) for action in shell.poll()] == [Resolve]
+    peer = shell.connect(-1)
+    shell.answer(peer, versions_answer({3: (90, 99)}))  # it does not serve clients
+    backed_off_ns = connections.delay_ns(-1, shell.now_ns)
+    assert backed_off_ns > MS
+    assert connections.ready_at(-1, shell.now_ns) == shell.now_ns + backed_off_ns
+    shell.advance(backed_off_ns - 1)
+    assert connections.ready_at(-1, shell.now_ns) == shell.now_ns + MS
+    assert connections.ready_at(-1, shell.now_ns, least_ns=1) == shell.now_ns + 1
+    shell.advance(1)
+    shell.ready(-1)
+    assert connections.ready_at(-1, shell.now_ns) == shell.now_ns
+
+
 @pytest.mark.parametrize("versions", [{0: (3, 7)}, {3: (90, 99)}])
 def test_node_without_metadata_is_replaced_by_another(
     versions: dict[int, tuple[int, int]], caplog: pytest.LogCaptureFixture
