@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -222,245 +222,144 @@ def error_places(message: Any) -> Iterator[tuple[str, ErrorCode]]:
 
 # A request of each API
 
-
-def _list_offsets(broker: VirtualBroker, version: int) -> Message:
-    kind = messages.ListOffsetsRequest
-    wanted = kind.ListOffsetsPartition(timestamp=-1)
-    return kind(replica_id=-1, topics=[kind.ListOffsetsTopic(name=TOPIC, partitions=[wanted])])
-
-
-def _metadata(broker: VirtualBroker, version: int) -> Message:
-    kind = messages.MetadataRequest
-    return kind(topics=[kind.MetadataRequestTopic(name=TOPIC)])
-
-
-def _offset_commit(broker: VirtualBroker, version: int) -> Message:
-    kind = messages.OffsetCommitRequest
-    partition = kind.OffsetCommitRequestPartition(committed_offset=3)
-    topic = kind.OffsetCommitRequestTopic(name=TOPIC, topic_id=broker.topic_id(), partitions=[partition])
-    return kind(group_id=GROUP, topics=[topic])
-
-
-def _offset_fetch(broker: VirtualBroker, version: int) -> Message:
-    kind = messages.OffsetFetchRequest
-    if version < 8:
-        topic = kind.OffsetFetchRequestTopic(name=TOPIC, partition_indexes=[0])
-        return kind(group_id=GROUP, topics=[topic])
-    wanted = kind.OffsetFetchRequestTopics(name=TOPIC, topic_id=broker.topic_id(), partition_indexes=[0])
-    return kind(groups=[kind.OffsetFetchRequestGroup(group_id=GROUP, topics=[wanted])])
-
-
-def _find_coordinator(broker: VirtualBroker, version: int) -> Message:
-    kind = messages.FindCoordinatorRequest
-    return kind(key=GROUP) if version < 4 else kind(coordinator_keys=[GROUP])
-
-
-def _join_group(broker: VirtualBroker, version: int) -> Message:
-    kind = messages.JoinGroupRequest
-    protocol = kind.JoinGroupRequestProtocol(name="range", metadata=b"")
-    return kind(group_id=GROUP, session_timeout_ms=10_000, protocol_type="consumer", protocols=[protocol])
-
-
-def _leave_group(broker: VirtualBroker, version: int) -> Message:
-    kind = messages.LeaveGroupRequest
-    if version < 3:
-        return kind(group_id=GROUP, member_id="member")
-    return kind(group_id=GROUP, members=[kind.MemberIdentity(member_id="member")])
-
-
-def _create_topics(broker: VirtualBroker, version: int) -> Message:
-    kind = messages.CreateTopicsRequest
-    return kind(topics=[kind.CreatableTopic(name="new", num_partitions=1, replication_factor=1)])
-
-
-def _delete_topics(broker: VirtualBroker, version: int) -> Message:
-    kind = messages.DeleteTopicsRequest
-    if version < 6:
-        return kind(topic_names=[TOPIC])
-    return kind(topics=[kind.DeleteTopicState(name=TOPIC)])
-
-
-def _delete_records(broker: VirtualBroker, version: int) -> Message:
-    kind = messages.DeleteRecordsRequest
-    topic = kind.DeleteRecordsTopic(name=TOPIC, partitions=[kind.DeleteRecordsPartition(offset=-1)])
-    return kind(topics=[topic])
-
-
-def _offset_for_leader_epoch(broker: VirtualBroker, version: int) -> Message:
-    kind = messages.OffsetForLeaderEpochRequest
-    wanted = kind.OffsetForLeaderPartition(leader_epoch=0)
-    return kind(topics=[kind.OffsetForLeaderTopic(topic=TOPIC, partitions=[wanted])])
-
-
-def _add_partitions_to_txn(broker: VirtualBroker, version: int) -> Message:
-    kind = messages.AddPartitionsToTxnRequest
-    topics = [kind.AddPartitionsToTxnTopic(name=TOPIC, partitions=[0])]
-    if version < 4:
-        return kind(v3_and_below_transactional_id=TRANSACTIONAL_ID, v3_and_below_topics=topics)
-    transaction = kind.AddPartitionsToTxnTransaction(transactional_id=TRANSACTIONAL_ID, topics=topics)
-    return kind(transactions=[transaction])
-
-
-def _write_txn_markers(broker: VirtualBroker, version: int) -> Message:
-    kind = messages.WriteTxnMarkersRequest
-    topic = kind.WritableTxnMarkerTopic(name=TOPIC, partition_indexes=[0])
-    return kind(markers=[kind.WritableTxnMarker(producer_id=7, topics=[topic])])
-
-
-def _txn_offset_commit(broker: VirtualBroker, version: int) -> Message:
-    kind = messages.TxnOffsetCommitRequest
-    partition = kind.TxnOffsetCommitRequestPartition(committed_offset=3)
-    topic = kind.TxnOffsetCommitRequestTopic(name=TOPIC, partitions=[partition])
-    return kind(transactional_id=TRANSACTIONAL_ID, group_id=GROUP, topics=[topic])
-
-
-def _describe_configs(broker: VirtualBroker, version: int) -> Message:
-    kind = messages.DescribeConfigsRequest
-    resource = kind.DescribeConfigsResource(resource_type=2, resource_name=TOPIC, configuration_keys=None)
-    return kind(resources=[resource])
-
-
-def _alter_configs(broker: VirtualBroker, version: int) -> Message:
-    kind = messages.AlterConfigsRequest
-    return kind(resources=[kind.AlterConfigsResource(resource_type=2, resource_name=TOPIC)])
-
-
-def _incremental_alter_configs(broker: VirtualBroker, version: int) -> Message:
-    kind = messages.IncrementalAlterConfigsRequest
-    return kind(resources=[kind.AlterConfigsResource(resource_type=2, resource_name=TOPIC)])
-
-
-def _create_partitions(broker: VirtualBroker, version: int) -> Message:
-    kind = messages.CreatePartitionsRequest
-    return kind(topics=[kind.CreatePartitionsTopic(name=TOPIC, count=2, assignments=None)])
-
-
-def _consumer_group_heartbeat(broker: VirtualBroker, version: int) -> Message:
-    return messages.ConsumerGroupHeartbeatRequest(
-        group_id=GROUP,
-        member_id="member",
-        rebalance_timeout_ms=60_000,
-        subscribed_topic_names=[TOPIC],
-        topic_partitions=[],
-    )
-
-
-def _offset_delete(broker: VirtualBroker, version: int) -> Message:
-    kind = messages.OffsetDeleteRequest
-    topic = kind.OffsetDeleteRequestTopic(name=TOPIC, partitions=[kind.OffsetDeleteRequestPartition()])
-    return kind(group_id=GROUP, topics=[topic])
-
-
-def _describe_producers(broker: VirtualBroker, version: int) -> Message:
-    kind = messages.DescribeProducersRequest
-    return kind(topics=[kind.TopicRequest(name=TOPIC, partition_indexes=[0])])
-
-
-def _create_acls(broker: VirtualBroker, version: int) -> Message:
-    kind = messages.CreateAclsRequest
-    acl = kind.AclCreation(
-        resource_type=2,
-        resource_name=TOPIC,
-        resource_pattern_type=3,
-        principal="User:ada",
-        host="*",
-        operation=4,
-        permission_type=3,
-    )
-    return kind(creations=[acl])
-
-
-def _delete_acls(broker: VirtualBroker, version: int) -> Message:
-    kind = messages.DeleteAclsRequest
-    wanted = kind.DeleteAclsFilter(
-        resource_type_filter=1,
-        resource_name_filter=None,
-        pattern_type_filter=1,
-        principal_filter=None,
-        host_filter=None,
-        operation=1,
-        permission_type=1,
-    )
-    return kind(filters=[wanted])
-
-
-def _alter_user_scram_credentials(broker: VirtualBroker, version: int) -> Message:
-    kind = messages.AlterUserScramCredentialsRequest
-    upsertion = kind.ScramCredentialUpsertion(
-        name="ada", mechanism=1, iterations=4096, salt=b"salt", salted_password=b"salted"
-    )
-    return kind(upsertions=[upsertion])
-
-
-SAMPLES: dict[str, Callable[[VirtualBroker, int], Message]] = {
-    "Produce": lambda broker, version: produce_request(broker),
-    "Fetch": lambda broker, version: fetch_request(broker),
-    "ListOffsets": _list_offsets,
-    "Metadata": _metadata,
-    "OffsetCommit": _offset_commit,
-    "OffsetFetch": _offset_fetch,
-    "FindCoordinator": _find_coordinator,
-    "JoinGroup": _join_group,
-    "Heartbeat": lambda broker, version: messages.HeartbeatRequest(group_id=GROUP, member_id="member"),
-    "LeaveGroup": _leave_group,
-    "SyncGroup": lambda broker, version: messages.SyncGroupRequest(group_id=GROUP, member_id="member"),
-    "DescribeGroups": lambda broker, version: messages.DescribeGroupsRequest(groups=[GROUP]),
-    "ListGroups": lambda broker, version: messages.ListGroupsRequest(),
-    "SaslHandshake": lambda broker, version: messages.SaslHandshakeRequest(mechanism="PLAIN"),
-    "ApiVersions": lambda broker, version: messages.ApiVersionsRequest(
-        client_software_name="test", client_software_version="1"
-    ),
-    "CreateTopics": _create_topics,
-    "DeleteTopics": _delete_topics,
-    "DeleteRecords": _delete_records,
-    "InitProducerId": lambda broker, version: messages.InitProducerIdRequest(transactional_id=None),
-    "OffsetForLeaderEpoch": _offset_for_leader_epoch,
-    "AddPartitionsToTxn": _add_partitions_to_txn,
-    "AddOffsetsToTxn": lambda broker, version: messages.AddOffsetsToTxnRequest(
-        transactional_id=TRANSACTIONAL_ID, group_id=GROUP
-    ),
-    "EndTxn": lambda broker, version: messages.EndTxnRequest(transactional_id=TRANSACTIONAL_ID),
-    "WriteTxnMarkers": _write_txn_markers,
-    "TxnOffsetCommit": _txn_offset_commit,
-    "DescribeConfigs": _describe_configs,
-    "AlterConfigs": _alter_configs,
-    "IncrementalAlterConfigs": _incremental_alter_configs,
-    "SaslAuthenticate": lambda broker, version: messages.SaslAuthenticateRequest(
-        auth_bytes=b"\0user\0password"
-    ),
-    "CreatePartitions": _create_partitions,
-    "DeleteGroups": lambda broker, version: messages.DeleteGroupsRequest(groups_names=[GROUP]),
-    "OffsetDelete": _offset_delete,
-    "ConsumerGroupHeartbeat": _consumer_group_heartbeat,
-    "ConsumerGroupDescribe": lambda broker, version: messages.ConsumerGroupDescribeRequest(group_ids=[GROUP]),
-    "DescribeTopicPartitions": lambda broker, version: messages.DescribeTopicPartitionsRequest(
-        topics=[messages.DescribeTopicPartitionsRequest.TopicRequest(name=TOPIC)]
-    ),
-    "DescribeCluster": lambda broker, version: messages.DescribeClusterRequest(),
-    "DescribeProducers": _describe_producers,
-    "DescribeTransactions": lambda broker, version: messages.DescribeTransactionsRequest(
-        transactional_ids=[TRANSACTIONAL_ID]
-    ),
-    "ListTransactions": lambda broker, version: messages.ListTransactionsRequest(),
-    "GetTelemetrySubscriptions": lambda broker, version: messages.GetTelemetrySubscriptionsRequest(),
-    "CreateDelegationToken": lambda broker, version: messages.CreateDelegationTokenRequest(),
-    "RenewDelegationToken": lambda broker, version: messages.RenewDelegationTokenRequest(),
-    "ExpireDelegationToken": lambda broker, version: messages.ExpireDelegationTokenRequest(),
-    "DescribeDelegationToken": lambda broker, version: messages.DescribeDelegationTokenRequest(),
-    "DescribeAcls": lambda broker, version: messages.DescribeAclsRequest(
-        resource_type_filter=1,
-        resource_name_filter=None,
-        pattern_type_filter=1,
-        principal_filter=None,
-        host_filter=None,
-        operation=1,
-        permission_type=1,
-    ),
-    "CreateAcls": _create_acls,
-    "DeleteAcls": _delete_acls,
-    "DescribeUserScramCredentials": lambda broker, version: messages.DescribeUserScramCredentialsRequest(
-        users=None
-    ),
-    "AlterUserScramCredentials": _alter_user_scram_credentials,
-    "PushTelemetry": lambda broker, version: messages.PushTelemetryRequest(),
+TOPIC_ID = object()  # stands for the id of TOPIC
+_TOPIC_RESOURCE = {"resource_type": 2, "resource_name": TOPIC}
+_ANY_ACL = {
+    "resource_type_filter": 1,
+    "resource_name_filter": None,
+    "pattern_type_filter": 1,
+    "principal_filter": None,
+    "host_filter": None,
+    "operation": 1,
+    "permission_type": 1,
 }
+_ACL = {
+    "resource_type": 2,
+    "resource_name": TOPIC,
+    "resource_pattern_type": 3,
+    "principal": "User:ada",
+    "host": "*",
+    "operation": 4,
+    "permission_type": 3,
+}
+_ADDED = [{"name": TOPIC, "partitions": [0]}]
+_SCRAM = {"name": "ada", "mechanism": 1, "iterations": 4096, "salt": b"salt", "salted_password": b"salted"}
+# Fields by API, of all versions: a request has those of its version.
+SAMPLES: dict[str, dict[str, Any]] = {
+    "Produce": {
+        "acks": ALL,
+        "timeout_ms": 1000,
+        "topic_data": [
+            {"name": TOPIC, "topic_id": TOPIC_ID, "partition_data": [{"records": batch(b"value")}]},
+        ],
+    },
+    "Fetch": {
+        "min_bytes": 1,
+        "max_bytes": 1 << 20,
+        "topics": [
+            {"topic": TOPIC, "topic_id": TOPIC_ID, "partitions": [{"partition_max_bytes": 1 << 20}]},
+        ],
+    },
+    "ListOffsets": {
+        "replica_id": -1,
+        "topics": [{"name": TOPIC, "partitions": [{"timestamp": -1}]}],
+    },
+    "Metadata": {"topics": [{"name": TOPIC}]},
+    "OffsetCommit": {
+        "group_id": GROUP,
+        "topics": [{"name": TOPIC, "topic_id": TOPIC_ID, "partitions": [{"committed_offset": 3}]}],
+    },
+    "OffsetFetch": {
+        "group_id": GROUP,
+        "topics": [{"name": TOPIC, "partition_indexes": [0]}],
+        "groups": [
+            {
+                "group_id": GROUP,
+                "topics": [{"name": TOPIC, "topic_id": TOPIC_ID, "partition_indexes": [0]}],
+            },
+        ],
+    },
+    "FindCoordinator": {"key": GROUP, "coordinator_keys": [GROUP]},
+    "JoinGroup": {
+        "group_id": GROUP,
+        "session_timeout_ms": 10_000,
+        "protocol_type": "consumer",
+        "protocols": [{"name": "range", "metadata": b""}],
+    },
+    "Heartbeat": {"group_id": GROUP, "member_id": "member"},
+    "LeaveGroup": {"group_id": GROUP, "member_id": "member", "members": [{"member_id": "member"}]},
+    "SyncGroup": {"group_id": GROUP, "member_id": "member"},
+    "DescribeGroups": {"groups": [GROUP]},
+    "ListGroups": {},
+    "SaslHandshake": {"mechanism": "PLAIN"},
+    "ApiVersions": {"client_software_name": "test", "client_software_version": "1"},
+    "CreateTopics": {"topics": [{"name": "new", "num_partitions": 1, "replication_factor": 1}]},
+    "DeleteTopics": {"topic_names": [TOPIC], "topics": [{"name": TOPIC}]},
+    "DeleteRecords": {"topics": [{"name": TOPIC, "partitions": [{"offset": -1}]}]},
+    "InitProducerId": {"transactional_id": None},
+    "OffsetForLeaderEpoch": {"topics": [{"topic": TOPIC, "partitions": [{"leader_epoch": 0}]}]},
+    "AddPartitionsToTxn": {
+        "v3_and_below_transactional_id": TRANSACTIONAL_ID,
+        "v3_and_below_topics": _ADDED,
+        "transactions": [{"transactional_id": TRANSACTIONAL_ID, "topics": _ADDED}],
+    },
+    "AddOffsetsToTxn": {"transactional_id": TRANSACTIONAL_ID, "group_id": GROUP},
+    "EndTxn": {"transactional_id": TRANSACTIONAL_ID},
+    "WriteTxnMarkers": {
+        "markers": [{"producer_id": 7, "topics": [{"name": TOPIC, "partition_indexes": [0]}]}],
+    },
+    "TxnOffsetCommit": {
+        "transactional_id": TRANSACTIONAL_ID,
+        "group_id": GROUP,
+        "topics": [{"name": TOPIC, "partitions": [{"committed_offset": 3}]}],
+    },
+    "DescribeConfigs": {"resources": [{**_TOPIC_RESOURCE, "configuration_keys": None}]},
+    "AlterConfigs": {"resources": [_TOPIC_RESOURCE]},
+    "IncrementalAlterConfigs": {"resources": [_TOPIC_RESOURCE]},
+    "SaslAuthenticate": {"auth_bytes": b"\0user\0password"},
+    "CreatePartitions": {"topics": [{"name": TOPIC, "count": 2, "assignments": None}]},
+    "DeleteGroups": {"groups_names": [GROUP]},
+    "OffsetDelete": {"group_id": GROUP, "topics": [{"name": TOPIC, "partitions": [{}]}]},
+    "ConsumerGroupHeartbeat": {
+        "group_id": GROUP,
+        "member_id": "member",
+        "rebalance_timeout_ms": 60_000,
+        "subscribed_topic_names": [TOPIC],
+        "topic_partitions": [],
+    },
+    "ConsumerGroupDescribe": {"group_ids": [GROUP]},
+    "DescribeTopicPartitions": {"topics": [{"name": TOPIC}]},
+    "DescribeCluster": {},
+    "DescribeProducers": {"topics": [{"name": TOPIC, "partition_indexes": [0]}]},
+    "DescribeTransactions": {"transactional_ids": [TRANSACTIONAL_ID]},
+    "ListTransactions": {},
+    "GetTelemetrySubscriptions": {},
+    "CreateDelegationToken": {},
+    "RenewDelegationToken": {},
+    "ExpireDelegationToken": {},
+    "DescribeDelegationToken": {},
+    "DescribeAcls": _ANY_ACL,
+    "CreateAcls": {"creations": [_ACL]},
+    "DeleteAcls": {"filters": [_ANY_ACL]},
+    "DescribeUserScramCredentials": {"users": None},
+    "AlterUserScramCredentials": {"upsertions": [_SCRAM]},
+    "PushTelemetry": {},
+}
+
+
+def sample(broker: VirtualBroker, api: str, version: int) -> Any:
+    """Return a request of the API with one item in it, as the version has it."""
+    kind = getattr(messages, f"{api}Request")
+    return _filled(kind, SAMPLES[api], version, broker.topic_id())
+
+
+def _filled(kind: Any, fields: Mapping[str, Any], version: int, topic_id: bytes) -> Any:
+    values = {}
+    for field in kind._spec.fields:
+        if field.name in fields and version in field.versions:
+            value = fields[field.name]
+            if field.struct and value is not None:
+                struct = kind._structs[field.struct.name]
+                value = [_filled(struct, item, version, topic_id) for item in value]
+            values[field.name] = topic_id if value is TOPIC_ID else value
+    return kind(**values)

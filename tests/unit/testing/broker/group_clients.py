@@ -8,7 +8,7 @@ from typing import Any
 from kbatch.errors import ErrorCode
 from kbatch.protocol import codec, messages
 from kbatch.testing.broker.groups.assignors import TopicIdPartition
-from tests.support.broker_core import GROUP, SAMPLES, TOPIC, Answer, VirtualBroker
+from tests.support.broker_core import GROUP, TOPIC, Answer, VirtualBroker, sample
 
 LEAVE, LEAVE_STATIC = -1, -2
 NONE = ErrorCode.NONE
@@ -274,7 +274,7 @@ def described(broker: VirtualBroker, group_id: str = GROUP) -> Any:
 
 def committed(broker: VirtualBroker, version: int = 10, *, stable: bool = False) -> tuple[int, int]:
     """Return (error code, offset) of the topic's partition 0."""
-    request: Any = SAMPLES["OffsetFetch"](broker, version)
+    request: Any = sample(broker, "OffsetFetch", version)
     request.require_stable = stable
     answer = broker.client().ask(request, version)
     if version >= 8:

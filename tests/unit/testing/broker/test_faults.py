@@ -24,6 +24,7 @@ from tests.support.broker_core import (
     fetched,
     produce_request,
     produced,
+    sample,
 )
 
 # One that the broker gives for none of the samples by itself.
@@ -115,7 +116,7 @@ def test_samples_are_of_all_apis_that_the_protocol_has() -> None:
 def test_fail_next_sets_the_error_where_kafka_has_it(
     broker: VirtualBroker, no_failures: None, api: str, version: int
 ) -> None:
-    client, request = broker.client(), SAMPLES[api](broker, version)
+    client, request = broker.client(), sample(broker, api, version)
     before = all_that_is_stored(broker)
     broker.core.faults.fail_next(api, CODE, times=1)
     answer = client.ask(request, version)
@@ -161,7 +162,7 @@ def test_fail_next_with_fetch_session_error_fails_the_request(broker: VirtualBro
 
 
 def test_fail_next_with_rebootstrap_is_about_the_whole_metadata(broker: VirtualBroker) -> None:
-    request = SAMPLES["Metadata"](broker, 13)
+    request = sample(broker, "Metadata", 13)
     places = {}
     for version in (12, 13):
         broker.core.faults.fail_next("Metadata", "REBOOTSTRAP_REQUIRED", times=1)
@@ -180,8 +181,8 @@ def test_fail_next_reaches_metadata_of_all_topics(
 
 
 def test_fail_next_beats_what_is_wrong_with_the_request(broker: VirtualBroker) -> None:
-    client, request = broker.client(), SAMPLES["OffsetCommit"](broker, 10)
-    request.topics[0].topic_id = bytes(15) + b"\7"  # type: ignore[attr-defined]
+    client, request = broker.client(), sample(broker, "OffsetCommit", 10)
+    request.topics[0].topic_id = bytes(15) + b"\7"
     broker.core.faults.fail_next("OffsetCommit", CODE, times=1)
     assert [code for _, code in error_places(client.ask(request))] == [CODE]
     assert [code for _, code in error_places(client.ask(request))] == [ErrorCode.UNKNOWN_TOPIC_ID]
@@ -192,7 +193,7 @@ def test_fail_next_says_producer_fenced_as_old_clients_know_it(broker: VirtualBr
     codes = []
     for version in (1, REQUESTS[api].versions[-1]):
         broker.core.faults.fail_next(api, "PRODUCER_FENCED", times=1)
-        answer = broker.client().ask(SAMPLES[api](broker, version), version)
+        answer = broker.client().ask(sample(broker, api, version), version)
         codes += [code for _, code in error_places(answer)]
     assert codes == [ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED]
 
@@ -230,7 +231,7 @@ def test_fail_next_names_what_is_wrong(
 def test_dropped_connections(no_failures: None, api: str) -> None:
     for version in VERSIONS[api]:
         broker, twin = VirtualBroker(), VirtualBroker()
-        request = SAMPLES[api](broker, version)
+        request = sample(broker, api, version)
         twin.client().ask(request, version)
         untouched = all_that_is_stored(broker)
         broker.core.faults.drop_connection(api, "before", times=1)
@@ -263,7 +264,7 @@ def test_delayed_answers(no_failures: None, api: str) -> None:
     for version in VERSIONS[api]:
         broker = VirtualBroker()
         broker.core.faults.delay(api, 0.25)
-        answer = broker.client().send(SAMPLES[api](broker, version), version)
+        answer = broker.client().send(sample(broker, api, version), version)
         broker.advance(249)
         assert not answer.is_there
         broker.advance(1)
@@ -298,13 +299,13 @@ def test_throttled_answers_say_so_and_mute_the_connection(no_failures: None, api
     for version in VERSIONS[api]:
         broker = VirtualBroker()
         broker.core.faults.throttle(0.25)
-        answer = broker.client().send(SAMPLES[api](broker, version), version)
+        answer = broker.client().send(sample(broker, api, version), version)
         fields = {field.name: field.versions for field in type(answer.message)._spec.fields}
         if version in fields.get("throttle_time_ms", ()):
             assert answer.message.throttle_time_ms == 250
         assert answer.reply.mute_ms == (250 if "throttle_time_ms" in fields else 0)
         broker.core.faults.throttle(0)
-        again = broker.client().send(SAMPLES[api](VirtualBroker(), version), version)
+        again = broker.client().send(sample(VirtualBroker(), api, version), version)
         assert again.reply.mute_ms == 0
 
 

@@ -12,12 +12,12 @@ from kbatch.testing.broker.cluster import NO_LEADER
 from kbatch.testing.broker.security.acls import Acls
 from tests.support.broker_core import (
     GROUP,
-    SAMPLES,
     TOPIC,
     TRANSACTIONAL_ID,
     UNKNOWN_TOPIC_ID,
     VirtualBroker,
     error_places,
+    sample,
 )
 from tests.unit.testing.broker.group_clients import SESSION_MS, ClassicMember, committed, find_coordinators
 
@@ -65,7 +65,7 @@ def test_other_nodes_are_not_the_coordinator(api: str) -> None:
     broker = VirtualBroker(nodes=2)
     kind = getattr(messages, f"{api}Request")
     for version in kind.versions:
-        request: Any = SAMPLES[api](broker, version)
+        request: Any = sample(broker, api, version)
         if api == "InitProducerId":
             request.transactional_id, request.transaction_timeout_ms = TRANSACTIONAL_ID, 1000
         key, key_type = (TRANSACTIONAL_ID, 1) if "T" in api[1:] or api == "InitProducerId" else (GROUP, 0)
@@ -234,7 +234,7 @@ def test_acl_of_groups() -> None:
     for api in ("JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup", "OffsetCommit", "OffsetFetch",
                 "TxnOffsetCommit", "AddOffsetsToTxn", "DescribeGroups", "DeleteGroups"):  # fmt: skip
         for version in getattr(messages, f"{api}Request").versions:
-            answer = broker.client().ask(SAMPLES[api](broker, version), version)
+            answer = broker.client().ask(sample(broker, api, version), version)
             assert codes(answer) == {ErrorCode.GROUP_AUTHORIZATION_FAILED}, (api, version)
     acls.group_read = None
     assert committed(broker) == (0, -1)

@@ -13,7 +13,6 @@ from kbatch.testing.broker.cluster import NO_LEADER
 from kbatch.testing.broker.security.acls import Acls
 from tests.support.broker_core import (
     GROUP,
-    SAMPLES,
     TOPIC,
     TRANSACTIONAL_ID,
     Client,
@@ -25,6 +24,7 @@ from tests.support.broker_core import (
     fetched_values,
     produce_request,
     produced,
+    sample,
 )
 from tests.unit.testing.broker.group_clients import committed, find_coordinators
 
@@ -53,7 +53,7 @@ class Transactional:
         return ErrorCode(answer.error_code)
 
     def add(self) -> set[ErrorCode]:
-        request: Any = SAMPLES["AddPartitionsToTxn"](self.client.broker, 3)
+        request: Any = sample(self.client.broker, "AddPartitionsToTxn", 3)
         request.v3_and_below_producer_id, request.v3_and_below_producer_epoch = self.id, self.epoch
         return codes(self.client.ask(request, 3))
 
@@ -72,13 +72,13 @@ class Transactional:
 
     def commit_offset(self, offset: int) -> set[ErrorCode]:
         version = 5 if self.tv2 else 3
-        request: Any = SAMPLES["TxnOffsetCommit"](self.client.broker, version)
+        request: Any = sample(self.client.broker, "TxnOffsetCommit", version)
         request.producer_id, request.producer_epoch = self.id, self.epoch
         request.topics[0].partitions[0].committed_offset = offset
         return codes(self.client.ask(request, version))
 
     def add_offsets(self) -> ErrorCode:
-        request: Any = SAMPLES["AddOffsetsToTxn"](self.client.broker, 3)
+        request: Any = sample(self.client.broker, "AddOffsetsToTxn", 3)
         request.producer_id, request.producer_epoch = self.id, self.epoch
         return ErrorCode(self.client.ask(request, 3).error_code)
 
@@ -285,7 +285,7 @@ def test_acls_of_producers() -> None:
         for version in getattr(messages, f"{api}Request").versions:
             if (api, version) in BETWEEN_BROKERS:
                 continue
-            answer = broker.client().ask(SAMPLES[api](broker, version), version)
+            answer = broker.client().ask(sample(broker, api, version), version)
             assert codes(answer) == {ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED}
     acls.transactional_id_write, acls.idempotent_write = ["trans*"], True
     assert producer.init() == 0
