@@ -25,9 +25,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests import ROOT
+from tests.support.patience import until
 
 WARMING_BLOCK = -1
 MOST_THREADS = 16
+MEMORY_SECONDS = 60.0
 MESSAGE_CHARACTERS = 400_000  # of what a failed block has printed, at most
 ADDRESS_SPACE_BYTES = 1 << 30
 # The slowest hundred cases, those of SASL, take some twenty seconds.
@@ -184,3 +186,13 @@ def at_work(functions: Iterable[Callable[[threading.Event], object]]) -> Iterato
             stop.set()
     for ended in running:
         ended.result()
+
+
+def check_memory(producer: Any) -> None:
+    """Check that no accepted record remains; callbacks and the sender get some time for that."""
+    accumulator, memory = producer.accumulator, producer.accumulator.memory
+    until(
+        lambda: not accumulator.incomplete_batches() and memory.available == memory.total_memory,
+        lambda: (Counter(batch.state for batch in accumulator.incomplete_batches()), memory.available),
+        seconds=MEMORY_SECONDS,
+    )

@@ -34,7 +34,6 @@ import kbatch
 from kbatch.errors import KafkaError
 from kbatch.testing import Broker
 from tests.fuzz import campaign
-from tests.support.patience import until
 
 BLOCK_CASES = 60
 INTERRUPTS = 5
@@ -97,16 +96,6 @@ class Round:
                 assert log[value] == 1, (value, log[value])
 
 
-def check_memory(producer: Any) -> None:
-    """Check that no accepted record remains; callbacks and the sender get some time for that."""
-    accumulator, memory = producer.accumulator, producer.accumulator.memory
-    until(
-        lambda: not accumulator.incomplete_batches() and memory.available == memory.total_memory,
-        lambda: (Counter(batch.state for batch in accumulator.incomplete_batches()), memory.available),
-        seconds=SECONDS,
-    )
-
-
 # Threads
 
 
@@ -164,7 +153,7 @@ def run_threads(broker: Broker, rng: random.Random, outcomes: Counter[str]) -> N
     _flush(producer)
     for partition in range(PARTITIONS):
         producer.send(TOPIC, b"after it", partition=partition).result(SECONDS)
-    check_memory(producer)
+    campaign.check_memory(producer)
     for _ in range(3):
         with suppress(Interrupt, kbatch.DeliveryError), interrupted(rng):
             producer.close(SECONDS)
@@ -219,7 +208,7 @@ def run_transactions(broker: Broker, rng: random.Random, outcomes: Counter[str])
             committed.update(values)
         else:
             again(producer.abort_transaction)
-    check_memory(producer)
+    campaign.check_memory(producer)
     producer.close(SECONDS)
     log = Counter(record.value or b"" for record in broker.records(TOPIC))
     mine = {value: count for value, count in log.items() if value.startswith(name.encode())}
@@ -270,7 +259,7 @@ def run_loop(broker: Broker, rng: random.Random, outcomes: Counter[str]) -> None
                 runner.run(work())
             outcomes["interrupts of a loop"] += 1
         runner.run(_end(producer))
-    check_memory(producer)
+    campaign.check_memory(producer)
     lap.check_log()
 
 

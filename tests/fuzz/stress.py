@@ -26,7 +26,6 @@ import kbatch
 from kbatch.errors import KafkaError, KafkaTimeoutError, PartialSendError
 from kbatch.testing import Broker
 from tests.fuzz import campaign
-from tests.support.patience import until
 
 BLOCK_CASES = 1
 ROUND_SECONDS = 3.0
@@ -145,16 +144,6 @@ def fault(broker: Broker, rng: random.Random, calls: tuple[str, ...] = ()) -> No
     rng.choice(faults)()
 
 
-def check_memory(producer: Any) -> None:
-    """Check that no accepted record remains; callbacks and the sender get some time for that."""
-    accumulator, memory = producer.accumulator, producer.accumulator.memory
-    until(
-        lambda: not accumulator.incomplete_batches() and memory.available == memory.total_memory,
-        lambda: (Counter(batch.state for batch in accumulator.incomplete_batches()), memory.available),
-        seconds=SECONDS,
-    )
-
-
 # Threads
 
 
@@ -193,7 +182,7 @@ def run_threads(rng: random.Random, seconds: float, outcomes: Counter[str]) -> N
         broker.clear_faults()
         with suppress(kbatch.DeliveryError):
             producer.flush(SECONDS)
-        check_memory(producer)
+        campaign.check_memory(producer)
         with suppress(kbatch.DeliveryError):
             producer.close(SECONDS)
         records.check(broker, outcomes)
@@ -281,7 +270,7 @@ async def _run_tasks(
         await producer.flush(SECONDS)
     with suppress(kbatch.DeliveryError):
         await producer.close(SECONDS)
-    check_memory(producer)
+    campaign.check_memory(producer)
 
 
 # Transactions
@@ -316,7 +305,7 @@ def run_transactions(rng: random.Random, seconds: float, outcomes: Counter[str])
             broker.clear_faults()
         producer.begin_transaction()  # ends what a producer before it has left
         producer.commit_transaction()
-        check_memory(producer)
+        campaign.check_memory(producer)
         producer.close(SECONDS)
         _check_fates(broker, fates)
     outcomes.update(fate for fate, _ in fates.values())

@@ -29,6 +29,8 @@ TIME_MS = 1_700_000_000_000
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 _numbers = itertools.count()
 
+Fault = Callable[[FaultyBroker], None]
+
 
 def new_topic(target: str, partitions: int = 1, **configs: str) -> str:
     name = f"producer-{next(_numbers)}"
@@ -235,9 +237,7 @@ def broker(
             yield broker
 
 
-def under(
-    broker: FaultyBroker, fault: Callable[[FaultyBroker], None], **keys: Any
-) -> tuple[Ledger, Producer]:
+def under(broker: FaultyBroker, fault: Fault, **keys: Any) -> tuple[Ledger, Producer]:
     """Run a producer under load while its broker meets faults, up to the end."""
     topic = new_topic(broker.bootstrap_servers, partitions=4)
     times = {"max_block_ms": HANG_MS, "delivery_timeout_ms": HANG_MS}
@@ -252,15 +252,9 @@ def under(
 
 
 @pytest.mark.slow
-def test_killed_broker_costs_and_doubles_nothing(broker: FaultyBroker) -> None:
-    ledger, _ = under(broker, FaultyBroker.kill)
-    tally = ledger.check(broker.bootstrap_servers)
-    assert tally["acknowledged"] == sum(tally.values())
-
-
-@pytest.mark.slow
-def test_restarted_broker_costs_and_doubles_nothing(broker: FaultyBroker) -> None:
-    ledger, _ = under(broker, FaultyBroker.restart)
+@pytest.mark.parametrize("fault", [FaultyBroker.kill, FaultyBroker.restart], ids=["killed", "restarted"])
+def test_broker_that_comes_back_costs_and_doubles_nothing(broker: FaultyBroker, fault: Fault) -> None:
+    ledger, _ = under(broker, fault)
     tally = ledger.check(broker.bootstrap_servers)
     assert tally["acknowledged"] == sum(tally.values())
 

@@ -6,7 +6,6 @@ an acknowledgement. A test sets the targets, and makes it refuse, forget or move
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from itertools import count
@@ -18,7 +17,7 @@ from kbatch.core.consumer.group_engine import GroupEngine
 from kbatch.core.consumer.membership import Rebalance
 from kbatch.core.consumer.subscription import Subscription
 from kbatch.errors import ErrorCode
-from kbatch.metrics import CONSUMER_METRICS, COORDINATOR_METRICS, MetricsRegistry
+from kbatch.metrics import CONSUMER_METRICS, COORDINATOR_METRICS
 from kbatch.protocol import messages
 from kbatch.records import NO_TOPIC_ID, OffsetAndMetadata, TopicPartition
 from tests.support.broker_core import START_MS, TOPIC, VirtualBroker
@@ -227,6 +226,8 @@ class GroupReading(Reading):
         What the program has seen of rebalances.
     """
 
+    engine_class = GroupEngine
+    metrics = (*CONSUMER_METRICS, *COORDINATOR_METRICS)
     engine: GroupEngine
 
     def __init__(self, *, seed: int = 1, has_script: bool = True, **settings: Any) -> None:
@@ -242,17 +243,6 @@ class GroupReading(Reading):
             self.faults.intercept("ConsumerGroupHeartbeat", self.coordinator.heartbeat)
             self.faults.intercept("OffsetCommit", self.coordinator.commit)
             self.faults.intercept("OffsetFetch", self.coordinator.fetch_offsets)
-
-    def _new_engine(self, seed: int) -> GroupEngine:
-        self.registry = MetricsRegistry("c", metrics=(*CONSUMER_METRICS, *COORDINATOR_METRICS))
-        return GroupEngine(
-            self.config,
-            random=random.Random(seed),
-            registry=self.registry,
-            now_ns=self.now_ns,
-            wall_clock_ms=lambda: START_MS + self.now_ns // MS,
-            on_change=self._changed,
-        )
 
     # The program
 

@@ -19,7 +19,7 @@ from kbatch.core.consumer.engine import ReadingEngine
 from kbatch.core.consumer.partition_state import EARLIEST, GroupStart, OffsetSpec, Start
 from kbatch.core.consumer.results import Failed, Fetched, Moved
 from kbatch.errors import KafkaError, NetworkError
-from kbatch.metrics import CONSUMER_METRICS, MetricsRegistry
+from kbatch.metrics import CONSUMER_METRICS, Metric, MetricsRegistry
 from kbatch.protocol import messages
 from kbatch.records import TopicPartition
 from kbatch.testing.broker.broker_state import Connection
@@ -69,6 +69,10 @@ class Reading:
         Nodes to which no connection is made.
     """
 
+    engine_class: type[Any] = ReadingEngine
+    metrics: tuple[Metric, ...] = CONSUMER_METRICS
+    engine: ReadingEngine
+
     def __init__(
         self,
         *,
@@ -90,7 +94,7 @@ class Reading:
         settings.setdefault("bootstrap_servers", "a:9092")
         settings.setdefault("auto_offset_reset", "none")
         self.config = ConsumerConfig(**settings)
-        self.registry = MetricsRegistry("c", metrics=CONSUMER_METRICS)
+        self.registry = MetricsRegistry("c", metrics=self.metrics)
         self.change_count = 0
         self.engine = self._new_engine(seed)
         self.links: dict[int, Link] = {}
@@ -102,8 +106,8 @@ class Reading:
         if versions is not None:
             self.faults.intercept("ApiVersions", lambda request: self._versions(versions))
 
-    def _new_engine(self, seed: int) -> ReadingEngine:
-        return ReadingEngine(
+    def _new_engine(self, seed: int) -> Any:
+        return self.engine_class(
             self.config,
             random=random.Random(seed),
             registry=self.registry,

@@ -6,7 +6,6 @@ it has acquired. A test makes them refuse or forget.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,11 +15,11 @@ from kbatch.core.consumer.share_engine import ShareEngine
 from kbatch.core.consumer.share_fetcher import Acquired, ShareFailed
 from kbatch.core.consumer.share_session import Acknowledge, AcquiredAt
 from kbatch.errors import ErrorCode, KafkaError
-from kbatch.metrics import SHARE_METRICS, MetricsRegistry
+from kbatch.metrics import SHARE_METRICS
 from kbatch.protocol import messages
 from kbatch.records import TopicPartition
-from tests.support.broker_core import START_MS, TOPIC
-from tests.support.reading import FIRST, MS, Reading
+from tests.support.broker_core import TOPIC
+from tests.support.reading import FIRST, Reading
 
 APIS = {76: (1, 1), 78: (1, 2), 79: (1, 2)}
 INTERVAL_MS, LOCK_MS, ANSWER_MS = 5000, 30_000, 100
@@ -43,6 +42,8 @@ class ShareReading(Reading):
         Refusals to come.
     """
 
+    engine_class = ShareEngine
+    metrics = SHARE_METRICS
     engine: ShareEngine
 
     def __init__(self, *, partitions: int = 1, nodes: int = 1, **settings: Any) -> None:
@@ -67,17 +68,6 @@ class ShareReading(Reading):
         ):
             self.faults.intercept(api, handle)
         self.faults.delay("ShareFetch", ANSWER_MS / 1000)
-
-    def _new_engine(self, seed: int) -> ShareEngine:
-        self.registry = MetricsRegistry("c", metrics=SHARE_METRICS)
-        return ShareEngine(
-            self.config,
-            random=random.Random(seed),
-            registry=self.registry,
-            now_ns=self.now_ns,
-            wall_clock_ms=lambda: START_MS + self.now_ns // MS,
-            on_change=self._changed,
-        )
 
     @property
     def topic_id(self) -> bytes:
