@@ -263,17 +263,6 @@ def test_a_blocked_partition_does_not_stop_its_node() -> None:
     assert sorted(batch.partition for batch in drained(records)) == [0, 1]
 
 
-def test_D01_muted_partition_is_neither_ready_nor_drained() -> None:
-    records = full_batches(1)
-    one(records)
-    records.set_gate("t", 0, muted=True)
-    records.publish(ClusterView({"t": [(2, 1)]}))
-    assert records.ready(0)[0] == set()
-    assert drained(records, node=2) == []
-    records.set_gate("t", 0, muted=False)
-    assert len(drained(records, node=2)) == 1
-
-
 def test_a_gate_stays_as_it_is_when_another_is_set() -> None:
     records = full_batches(3)
     first, second = one(records), one(records)
@@ -298,32 +287,6 @@ def test_a_gate_stays_as_it_is_when_another_is_set() -> None:
     assert one(records).first_number == 2
 
 
-def test_I10_I17_fresh_batches_wait_while_retries_go() -> None:
-    records = full_batches(1)
-    first = one(records)
-    first.stamp(1, 0, 0)
-    records.set_gate("t", 0, fresh_blocked=True)
-    assert drained(records) == []
-    records.reenqueue(first, 0)
-    assert one(records, first.backoff_ns) is first
-    assert drained(records, first.backoff_ns) == []
-
-
-def test_I03_only_the_retry_that_is_next_goes() -> None:
-    records = full_batches(3)
-    batches = [one(records) for _ in range(3)]
-    for batch in batches:
-        batch.stamp(1, 0, batch.first_number)
-        records.reenqueue(batch, 0)
-    later = max(batch.backoff_ns for batch in batches)
-    records.set_gate("t", 0, retry_number=batches[0].first_number)
-    assert one(records, later) is batches[0]
-    assert drained(records, later) == []
-    batches[0].complete(0)
-    records.set_gate("t", 0, retry_number=batches[1].first_number)
-    assert one(records, later) is batches[1]
-
-
 # Returned batches
 
 
@@ -336,17 +299,6 @@ def test_I04_what_comes_back_is_in_order_again(order: tuple[int, ...]) -> None:
     assert records.batches("t", 0)[:3] == batches
     assert [batch.first_number for batch in records.batches("t", 0)] == [0, 1, 2, 3]
     finish(records, 10**12)
-
-
-def test_I27_the_order_is_that_of_numbers_not_of_sequences() -> None:
-    records = full_batches(5)
-    batches = [one(records) for _ in range(5)]
-    for sequence, batch in zip((2**31 - 3, 2**31 - 2, 2**31 - 1, 0, 1), batches, strict=True):
-        batch.stamp(1, 0, sequence)
-    for batch in (batches[3], batches[1], batches[4], batches[0], batches[2]):
-        records.reenqueue(batch, 0)
-    assert records.batches("t", 0)[:5] == batches
-    assert [batch.last_sequence for batch in batches] == [2**31 - 3, 2**31 - 2, 2**31 - 1, 0, 1]
 
 
 def test_I29_a_retry_has_the_same_bytes() -> None:
@@ -509,15 +461,6 @@ def test_D05_expired_batch_leaves_queue_and_takes_no_records() -> None:
     assert expired.fail(FAILURE)
     assert delivery.exception(0) is FAILURE
     assert values_of(one(records, 100)) == [b"newer"]
-
-
-def test_D09_records_after_expiry_go_into_a_new_batch() -> None:
-    records = accumulator(delivery_timeout_ns=100)
-    put(records, on_delivery=lambda metadata, error: put(records, b"again", now_ns=100, in_callback=True))
-    (expired,) = records.expire(100)
-    expired.fail(FAILURE)
-    expired.completion.run_callbacks(print)
-    assert values_of(one(records, 100)) == [b"again"]
 
 
 # Giving up
