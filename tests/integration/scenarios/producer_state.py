@@ -3,6 +3,7 @@
 from tests.integration.scenarios.requests import (
     ProducerId,
     add_partitions,
+    await_complete,
     await_stable,
     batch,
     end_txn,
@@ -211,6 +212,7 @@ def sequences_go_on_after_the_marker_of_tv1(wire: Wire) -> None:
             sequence += 1
         end_txn(wire, wire.name, producer, commit, version=4)
         await_stable(wire, topic)
+        await_complete(wire)  # until then Kafka refuses with NOT_ENOUGH_REPLICAS
         produce_transactional(wire, topic, wire.name, producer, b"late", sequence, version=11, note="late")
     add_partitions(wire, wire.name, producer, {topic: [0]})
     produce_transactional(wire, topic, wire.name, producer, b"gap", sequence + 1, version=11, note="gap")

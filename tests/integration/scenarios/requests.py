@@ -97,6 +97,12 @@ def await_stable(wire: Wire, topic: str, partition: int = 0) -> None:
     wire.until(is_stable)
 
 
+def await_complete(wire: Wire) -> None:
+    """Wait until the coordinator has ended the transaction, which is later than its markers are written."""
+    request = messages.DescribeTransactionsRequest(transactional_ids=[wire.name])
+    wire.until(lambda: wire.ask(request).transaction_states[0].transaction_state.startswith("Complete"))
+
+
 def partition_state(wire: Wire, topic: str, partition: int = 0) -> Any:
     """Return the partition's part of a Fetch response."""
     answer = wire.ask(fetch_request(wire, topic, partition=partition), 17)

@@ -9,6 +9,7 @@ from tests.integration.scenarios.groups import fetch_offsets, offset_fetch_reque
 from tests.integration.scenarios.requests import (
     ProducerId,
     add_partitions,
+    await_complete,
     await_stable,
     batch,
     end_txn,
@@ -335,13 +336,8 @@ def transactions_are_described(wire: Wire) -> None:
     wire.call(listed, note="by producer id")
     end_txn(wire, wire.name, producer)
     await_stable(wire, topic)
-    _await_complete(wire)
+    await_complete(wire)
     _describe(wire, topic, "committed")
     wire.call(messages.DescribeTransactionsRequest(transactional_ids=[""]), note="empty")
     pattern = messages.ListTransactionsRequest(transactional_id_pattern="[")
     wire.call(pattern, note="bad pattern")
-
-
-def _await_complete(wire: Wire) -> None:
-    request = messages.DescribeTransactionsRequest(transactional_ids=[wire.name])
-    wire.until(lambda: wire.ask(request).transaction_states[0].transaction_state.startswith("Complete"))
