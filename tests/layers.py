@@ -232,9 +232,10 @@ LAYERS = (
             "positions partition_state leader_requests": "where reading goes on if the log does not have a "
             "position; the states of a partition, as a table; ListOffsets, OffsetForLeaderEpoch",
             "pattern_topics": "the topics that a pattern matches",
-            "group_engine membership consumer_membership classic_membership member_state commits "
-            "share_engine share_membership share_fetcher share_session": "**what a member does next**, "
-            "by KIP-848, by the classic protocol, and in a share group (KIP-932); commits",
+            "member_engine group_engine membership consumer_membership classic_membership heartbeats "
+            "member_state commits share_engine share_membership share_fetcher share_session": "**what a "
+            "member does next**, by KIP-848, by the classic protocol, and in a share group (KIP-932); **when "
+            "it leaves for want of polls** (`member_engine`); its heartbeats; commits",
             "assignors java_order consumer_protocol": "**which member gets which partitions** in a classic "
             "group, as Java decides it; the bytes that members exchange",
         },

@@ -31,8 +31,8 @@ from kbatch.core.client.backoff import NS_PER_MS
 from kbatch.core.client.calls import Call
 from kbatch.core.consumer.commits import CommitOffsets, CommittedLookup
 from kbatch.core.consumer.group_engine import GroupEngine
+from kbatch.core.consumer.membership import Subscription
 from kbatch.core.consumer.partition_state import COMMITTED
-from kbatch.core.consumer.subscription import Subscription
 from kbatch.errors import IllegalStateError, KafkaTimeoutError
 from kbatch.logs import ClientLogger
 from kbatch.records import (

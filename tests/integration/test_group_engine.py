@@ -18,9 +18,9 @@ from kbatch.config import ConsumerConfig
 from kbatch.core.client.calls import Call
 from kbatch.core.consumer.commits import CommitOffsets, CommittedLookup
 from kbatch.core.consumer.group_engine import GroupEngine
+from kbatch.core.consumer.membership import Subscription
 from kbatch.core.consumer.partition_state import COMMITTED
 from kbatch.core.consumer.results import Failed, Fetched
-from kbatch.core.consumer.subscription import Subscription
 from kbatch.metrics import CONSUMER_METRICS, COORDINATOR_METRICS, MetricsRegistry
 from kbatch.network import ThreadNetwork
 from kbatch.records import OffsetAndMetadata, TopicPartition

@@ -14,8 +14,7 @@ from typing import Any
 from kbatch.core.client.calls import Call
 from kbatch.core.consumer.commits import CommitOffsets, CommittedLookup
 from kbatch.core.consumer.group_engine import GroupEngine
-from kbatch.core.consumer.membership import Rebalance
-from kbatch.core.consumer.subscription import Subscription
+from kbatch.core.consumer.membership import Rebalance, Subscription
 from kbatch.errors import ErrorCode
 from kbatch.metrics import CONSUMER_METRICS, COORDINATOR_METRICS
 from kbatch.protocol import messages

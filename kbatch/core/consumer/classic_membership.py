@@ -44,15 +44,10 @@ from kbatch.core.consumer.consumer_protocol import (
     encode_subscription,
 )
 from kbatch.core.consumer.group_coordinator import GROUP_LANE, LeaveLimit
-from kbatch.core.consumer.membership import (
-    REBALANCING,
-    REMOVED,
-    HeartbeatClock,
-    check_partitions,
-)
+from kbatch.core.consumer.heartbeats import HeartbeatClock
+from kbatch.core.consumer.membership import REBALANCING, REMOVED, Subscription, check_partitions
 from kbatch.core.consumer.outcomes import CLASSIC_OUTCOMES, ClassicOutcome
 from kbatch.core.consumer.pattern_topics import PatternTopics
-from kbatch.core.consumer.subscription import Subscription
 from kbatch.errors import (
     ErrorCode,
     KafkaError,

@@ -1,60 +1,39 @@
 """ConsumerMembership: a member of a group by the consumer protocol (KIP-848).
 
-Theory of operation. All of it happens in heartbeats. The first has the epoch 0 and everything about the
-member. Later ones have what changed; after a failure one has everything again, since the coordinator may not
-have got it. The answers have the member's epoch and its *target*: the partitions that it is to own.
-`run` works towards that in steps: it gives up what is not in the target, lets the coordinator know
-(ACKNOWLEDGING), takes what is new, and lets it know again. A member that owns its target is STABLE.
-
-The coordinator computes targets a while after a join, and waits for other members to give partitions up. So
-for two intervals after a change, heartbeats go out five times as often: the member then learns soon what it
-gets.
+Theory of operation. All of it happens in Heartbeats. The answers have the member's epoch and its *target*:
+the partitions that it is to own. `run` works towards that in steps: it gives up what is not in the target,
+lets the coordinator know (ACKNOWLEDGING), takes what is new, and lets it know again. A member that owns its
+target is STABLE.
 
 A fenced member has lost everything: after the program knows that, it joins again with the epoch 0.
 
-After org.apache.kafka.clients.consumer.internals.ConsumerMembershipManager and
-ConsumerHeartbeatRequestManager; KIP-848, KIP-1082 (ids of members), KIP-1092 (staying in the group).
+After org.apache.kafka.clients.consumer.internals.ConsumerMembershipManager; KIP-848, KIP-1082 (ids of
+members), KIP-1092 (staying in the group).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from kbatch.core.client.any_node_request import AnyNodeRequest
 from kbatch.core.client.backoff import NEVER_NS
-from kbatch.core.client.lasting_faults import LastingFaults
-from kbatch.core.consumer.group_coordinator import GROUP_LANE, LeaveLimit
-from kbatch.core.consumer.member_state import (
-    BEATING,
-    TRANSITIONS,
-    HeartbeatOutcome,
-    MemberEvent,
-    MemberState,
-)
-from kbatch.core.consumer.membership import REMOVED, HeartbeatClock, assigned
+from kbatch.core.consumer.heartbeats import LEAVES, Heartbeats, assigned
+from kbatch.core.consumer.member_state import BEATING, TRANSITIONS, MemberEvent, MemberState, next_state
 from kbatch.core.consumer.pattern_topics import PatternTopics
-from kbatch.errors import (
-    ErrorCode,
-    IllegalStateError,
-    KafkaError,
-    ProtocolError,
-)
+from kbatch.errors import ErrorCode, KafkaError
 from kbatch.errors.words import shown
 from kbatch.logs import ClientLogger
 from kbatch.protocol import messages
 from kbatch.records import NO_TOPIC_ID, ConsumerGroupMetadata, TopicPartition
 
 if TYPE_CHECKING:
-    from kbatch.core.client.connections import Response
-    from kbatch.core.consumer.membership import MemberContext, Rebalance
-    from kbatch.core.consumer.subscription import Subscription
+    from kbatch.core.consumer.membership import MemberContext, Rebalance, Subscription
     from kbatch.protocol.structs import Message
 
 logger = ClientLogger(__name__)
 
-JOINS, LEAVES, LEAVES_FOR_A_WHILE = 0, -1, -2  # epochs
+# The epoch of a static member that leaves and may come back before its session ends.
+LEAVES_FOR_A_WHILE = -2
 # What to do about an error that ends the membership, beside the broker's words.
 REMEDIES: Mapping[ErrorCode, str] = {
     ErrorCode.UNRELEASED_INSTANCE_ID: "another consumer has the same group.instance.id; close it, or give "
@@ -80,7 +59,14 @@ class ConsumerMembership:
     Attributes
     ----------
     state : MemberState
+    member_id : str
+    request, noun, remedies
+        Those of BeatingMember.
     """
+
+    request: ClassVar[type[Message]] = messages.ConsumerGroupHeartbeatRequest
+    noun: ClassVar[str] = "group"
+    remedies: ClassVar[Mapping[ErrorCode, str]] = REMEDIES
 
     def __init__(self, context: MemberContext, now_ns: int) -> None:
         config = context.config
@@ -92,27 +78,17 @@ class ConsumerMembership:
         self._outside = ConsumerGroupMetadata(
             context.coordinator.group_id, group_instance_id=config.group_instance_id
         )
-        self._member_id = context.new_member_id
+        self.member_id = context.new_member_id
         self._topics: frozenset[str] = frozenset()  # that it wants, as far as a pattern's are known
         self._listing: PatternTopics | None = None
-        self._epoch = JOINS
-        self._is_in_group = False  # as far as is known, from the first heartbeat on
         # the target by topic ids, whether the coordinator waits for what the member makes of it, and whether
         # the program knows of an assignment since the join
         self._target: Mapping[bytes, frozenset[int]] = {}
         self._is_target_open = False
         self._was_assigned = False
         self._ids: dict[TopicPartition, bytes] = {}  # of what is owned
-        # heartbeats
-        self._pending = AnyNodeRequest(GROUP_LANE)
-        self._sent: dict[str, Any] = {}
-        self._sent_ns = now_ns
-        self._clock = HeartbeatClock()
-        self._faults = LastingFaults(logger)
-        self._is_urgent = False
-        # the end
-        self._leave_epoch: int | None = None  # that is to be sent
-        self._leave_limit = LeaveLimit(context.config, now_ns)
+        self._heartbeats = Heartbeats(self, context.coordinator, context.metrics, config, now_ns)
+        self._owned: frozenset[TopicPartition] | None = None  # at the last heartbeat
         self._leaves: bool | None = None
         self._may_rejoin = False
         self.state = MemberState.UNSUBSCRIBED
@@ -122,7 +98,7 @@ class ConsumerMembership:
 
     @property
     def is_member(self) -> bool:
-        return self._epoch > 0 and self._is_in_group
+        return self._heartbeats.epoch > 0 and self._heartbeats.is_in_group
 
     @property
     def is_out(self) -> bool:
@@ -136,16 +112,11 @@ class ConsumerMembership:
         return self._topics
 
     def _transition(self, event: MemberEvent) -> None:
-        """Enter the next state. Raise IllegalStateError, and change nothing, if this state has none."""
-        state = TRANSITIONS[self.state].get(event)
-        if state is None:
-            raise IllegalStateError(f"{self}: {event.value} while {self.state.value}")
-        if state is not self.state:
-            logger.debug("%s: %s, since %s", self, state.value, event.value)
-        self.state = state
+        self.state = next_state(TRANSITIONS, self.state, event, self)
 
     def __str__(self) -> str:
-        return f"member {shown(self._member_id)} of group {self._coordinator.group_id} in epoch {self._epoch}"
+        group_id, epoch = self._coordinator.group_id, self._heartbeats.epoch
+        return f"member {shown(self.member_id)} of group {group_id} in epoch {epoch}"
 
     # What the engine wants
 
@@ -178,18 +149,15 @@ class ConsumerMembership:
         if MemberEvent.EXPIRE not in TRANSITIONS[self.state]:
             return
         self._transition(MemberEvent.EXPIRE)
-        was_in_group = self._is_in_group
-        self._quit(now_ns)
         self._may_rejoin = False
-        if was_in_group:
-            self._begin_leave(LEAVES if self._instance_id is None else LEAVES_FOR_A_WHILE, now_ns)
+        self._quit(now_ns, LEAVES if self._instance_id is None else LEAVES_FOR_A_WHILE)
 
     def rejoin(self, now_ns: int) -> None:
         self._may_rejoin = True
 
     def handle_commit_refused(self, code: ErrorCode, generation: int, now_ns: int) -> None:
-        if generation == self._epoch:
-            self._is_urgent = True
+        if generation == self._heartbeats.epoch:
+            self._heartbeats.hurry()
 
     # Work
 
@@ -204,15 +172,16 @@ class ConsumerMembership:
             if self._listing is not None and self.state in BEATING:
                 self._listing.run(now_ns)
                 self._wait(self._listing.deadline_ns)
-            if self._leave_epoch is not None:
-                self._send_leave(self._leave_epoch, now_ns)
+            if self._heartbeats.is_leaving:
+                self._heartbeats.send_leave(now_ns)
+                self._wait(self._heartbeats.deadline_ns)
             else:
                 self._reconcile(now_ns)
                 self._beat(now_ns)
                 self._reconcile(now_ns)  # after an acknowledgement
         except KafkaError as error:
-            self._fail(error, now_ns)
-        if self.state is MemberState.LEAVING and self._leave_epoch is None and not self._pending.is_in_flight:
+            self.fail(error, now_ns)
+        if self.state is MemberState.LEAVING and self._heartbeats.is_idle:
             self._transition(MemberEvent.LEFT)
 
     def _wait(self, until_ns: int) -> None:
@@ -221,30 +190,18 @@ class ConsumerMembership:
     def _join(self, now_ns: int) -> None:
         """Begin a membership."""
         self._transition(MemberEvent.JOIN)
-        self._leave_epoch = None
         self._target, self._is_target_open, self._was_assigned = {}, False, False
         self._ids.clear()
-        self._reset_heartbeats()
+        self._heartbeats.join()
 
-    def _reset_heartbeats(self) -> None:
-        """Forget the answer that is awaited, and what the coordinator knows."""
-        self._pending = AnyNodeRequest(GROUP_LANE)
-        self._sent.clear()
-        self._is_urgent = False
-
-    def _quit(self, now_ns: int) -> None:
-        """Be no member any more, and lose what was owned."""
-        self._epoch, self._is_in_group = JOINS, False
+    def _quit(self, now_ns: int, leave_epoch: int | None = None) -> None:
+        """Leave the group, by this epoch if the coordinator does not know, and lose what is owned."""
+        self._heartbeats.quit(now_ns, leave_epoch)
         self.identity = self._outside
-        self._reset_heartbeats()
         self._metrics.rebalance_failed(now_ns)
         self._ownership.lose()
 
-    def _fail(self, error: KafkaError, now_ns: int) -> None:
-        """End the membership, unless it ends anyway."""
-        if MemberEvent.FAIL not in TRANSITIONS[self.state]:
-            self._leave_epoch = None
-            return
+    def fail(self, error: KafkaError, now_ns: int) -> None:
         logger.error("%s: the membership has ended: %s", self, error)
         self._transition(MemberEvent.FAIL)
         self.error = error
@@ -261,10 +218,10 @@ class ConsumerMembership:
         revoked = [each for each in owned if target.get(each) != self._ids[each]]
         added = [each for each in target if each not in owned]
         is_reached = self._was_assigned and not (revoked or added or unnamed)
-        if owned != self._sent.get("owned") or (is_reached and self._is_target_open):
+        if owned != self._owned or self._heartbeats.repeats_all or (is_reached and self._is_target_open):
             # also if a new target changes nothing: the coordinator waits for the answer
             self._is_target_open = not is_reached
-            self._sent.pop("topic_partitions", None)
+            self._heartbeats.repeat("topic_partitions")
             self._transition(MemberEvent.OWN)
         elif revoked:
             self._ownership.revoke(revoked)
@@ -305,56 +262,40 @@ class ConsumerMembership:
     # Heartbeats
 
     def _hurry(self, now_ns: int) -> None:
-        """Let the next heartbeat go out at once, and others soon after it: something has changed."""
-        self._is_urgent = True
-        self._clock.unsettle(now_ns)
+        """Send the next heartbeat at once, and others soon after it: something has changed."""
+        self._heartbeats.hurry()
+        self._heartbeats.clock.unsettle(now_ns)
 
     def _beat(self, now_ns: int) -> None:
         """Send the next heartbeat if it is due."""
-        if self.state not in BEATING or self._pending.is_in_flight:
+        if self.state not in BEATING:
             return
-        is_joining = self.state is MemberState.JOINING
-        if is_joining and not self._ownership.is_released:
-            return  # an earlier membership is not over
-        if is_joining and self._listing is not None and not self._listing.is_known:
+        if self.state is MemberState.JOINING:
+            if not self._ownership.is_released:
+                return  # an earlier membership is not over
+            if self._listing is not None and not self._listing.is_known:
+                return
+        elif not self._heartbeats.is_in_group:
             return
-        if not is_joining and not self._is_in_group:
-            return
-        is_now = is_joining or self._is_urgent or self.state is MemberState.ACKNOWLEDGING
-        due_ns = 0 if is_now else self._clock.after(self._sent_ns, self._member_id)
-        due_ns = max(due_ns, self._pending.not_before_ns)
-        if now_ns < due_ns:
-            self._wait(due_ns)
-            return
-        fields, owned = self._fields(), self._ownership.owned
-        sent = self._coordinator.send(
-            self._pending,
-            messages.ConsumerGroupHeartbeatRequest,
-            partial(self._request, fields),
-            partial(self._take, self._pending, now_ns),
-            now_ns,
-        )
-        if not sent:
-            self._wait(self._pending.deadline_ns)
-            return
-        self._metrics.heartbeat_sent(now_ns)
-        self._is_in_group = True
-        self._is_urgent = False
-        self._sent_ns = now_ns
-        self._sent = {**fields, "owned": owned}
-        if self.state is MemberState.ACKNOWLEDGING:
-            self._transition(MemberEvent.ACKNOWLEDGE)
-            self._clock.unsettle(now_ns)
+        acknowledges = self.state is MemberState.ACKNOWLEDGING
+        if self._heartbeats.beat(now_ns, is_due=acknowledges):
+            self._owned = self._ownership.owned
+            if acknowledges:
+                self._transition(MemberEvent.ACKNOWLEDGE)
+                self._heartbeats.clock.unsettle(now_ns)
+        self._wait(self._heartbeats.deadline_ns)
 
-    def _fields(self) -> dict[str, Any]:
-        """Return the member's part of a heartbeat, which is left out if it was sent before."""
-        config = self._context.config
+    def fields(self) -> Mapping[str, Any]:
+        config, kind = self._context.config, messages.ConsumerGroupHeartbeatRequest
         return {
             "rack_id": config.client_rack or None,
             "rebalance_timeout_ms": config.max_poll_interval_ms,
             "subscribed_topic_names": sorted(self._topics),
             "server_assignor": config.group_remote_assignor,
-            "topic_partitions": self._claims(),
+            "topic_partitions": [
+                kind.TopicPartitions(topic_id=topic_id, partitions=partitions)
+                for topic_id, partitions in self._claims().items()
+            ],
         }
 
     def _claims(self) -> dict[bytes, list[int]]:
@@ -365,64 +306,28 @@ class ConsumerMembership:
         claims = {topic_id: set(partitions) for topic_id, partitions in self._target.items()}
         for each in self._ownership.claimed:
             claims.setdefault(self._ids[each], set()).add(each.partition)
-        return {topic_id: sorted(partitions) for topic_id, partitions in claims.items()}
+        return {topic_id: sorted(partitions) for topic_id, partitions in sorted(claims.items())}
 
-    def _request(self, fields: Mapping[str, Any], _version: int) -> Message:
-        kind = messages.ConsumerGroupHeartbeatRequest
-        changed = {name: value for name, value in fields.items() if self._sent.get(name, self) != value}
-        if "topic_partitions" in changed:
-            changed["topic_partitions"] = [
-                kind.TopicPartitions(topic_id=topic_id, partitions=partitions)
-                for topic_id, partitions in changed["topic_partitions"].items()
-            ]
-        return kind(
+    def new_request(self, epoch: int, changed: Mapping[str, Any]) -> Message:
+        return messages.ConsumerGroupHeartbeatRequest(
             group_id=self._coordinator.group_id,
-            member_id=self._member_id,
-            member_epoch=self._epoch,
+            member_id=self.member_id,
+            member_epoch=epoch,
             instance_id=self._instance_id,
             **changed,
         )
 
-    def _take(self, pending: AnyNodeRequest, sent_ns: int, response: Response) -> None:
-        """Take the answer to a heartbeat, unless the membership for which it was sent is over."""
-        now_ns = response.now_ns
-        self._metrics.heartbeat_answered(sent_ns, now_ns)
-        if pending is not self._pending:
-            return
-        is_joining = self.state is MemberState.JOINING
-        outcome, error = self._coordinator.judge_heartbeat(response, "group", REMEDIES, is_joining=is_joining)
-        if error is None:
-            if not is_joining:
-                self._faults.end(REMOVED, f"{self}: the coordinator has it again", now_ns)
-            try:
-                self._take_answer(response.message, now_ns)
-            except ProtocolError as fault:
-                self._fail(fault, now_ns)
-        elif outcome is HeartbeatOutcome.FAIL:
-            self._fail(error, now_ns)
-        elif outcome is HeartbeatOutcome.REJOIN:
-            self._faults.note(REMOVED, f"{self}: the coordinator has removed it ({error.code})", now_ns)
-            self._transition(MemberEvent.FENCE)
-            self._quit(now_ns)
-        else:
-            self._try_again(outcome, now_ns)
+    def handle_removal(self, now_ns: int) -> None:
+        self._transition(MemberEvent.FENCE)
+        self._quit(now_ns)
 
-    def _try_again(self, outcome: HeartbeatOutcome, now_ns: int) -> None:
-        """Send everything about the member again."""
-        self._sent.clear()
-        self._is_urgent = True
-        self._coordinator.repeat_heartbeat(self._pending, outcome, now_ns)
-
-    def _take_answer(self, answer: Any, now_ns: int) -> None:
-        """Take a good answer: the epoch, the interval and the target."""
-        self._pending.attempts = self._pending.not_before_ns = 0
-        self._clock.take_interval(answer.heartbeat_interval_ms)
+    def handle_answer(self, answer: Any, now_ns: int) -> None:
         if answer.member_id:
-            self._member_id = answer.member_id
+            self.member_id = answer.member_id
         if answer.member_epoch > 0:
-            self._epoch = answer.member_epoch
+            self._heartbeats.epoch = answer.member_epoch
             self.identity = ConsumerGroupMetadata(
-                self._coordinator.group_id, self._epoch, self._member_id, self._instance_id
+                self._coordinator.group_id, answer.member_epoch, self.member_id, self._instance_id
             )
         if MemberEvent.TARGET not in TRANSITIONS[self.state]:
             return
@@ -431,7 +336,7 @@ class ConsumerMembership:
             target = {each: partitions for each, partitions in assigned(answer).items() if partitions}
         if target != self._target or self.state is MemberState.JOINING:
             self._target, self._is_target_open = target, True
-            self._clock.unsettle(now_ns)
+            self._heartbeats.clock.unsettle(now_ns)
             self._metrics.rebalance_begun(now_ns)
             self._transition(MemberEvent.TARGET)
 
@@ -443,42 +348,10 @@ class ConsumerMembership:
             self._ownership.revoke(self._ownership.owned)
         elif self._ownership.is_idle:
             self._transition(MemberEvent.RELEASE)
-            if self._is_in_group:
-                self._begin_leave(self._epoch_to_leave(), now_ns)
-            self._quit(now_ns)
+            self._quit(now_ns, self._epoch_to_leave())
 
     def _epoch_to_leave(self) -> int | None:
         """Return the epoch that says how the member leaves; None if it lets the session end."""
         if self._instance_id is None:
             return None if self._leaves is False else LEAVES
         return LEAVES if self._leaves else LEAVES_FOR_A_WHILE
-
-    def _begin_leave(self, epoch: int | None, now_ns: int) -> None:
-        self._leave_epoch = epoch
-        self._leave_limit = LeaveLimit(self._context.config, now_ns)
-
-    def _send_leave(self, epoch: int, now_ns: int) -> None:
-        """Let the coordinator know of the end, within the limit."""
-        sent = self._coordinator.send(
-            self._pending,
-            messages.ConsumerGroupHeartbeatRequest,
-            lambda version: messages.ConsumerGroupHeartbeatRequest(
-                group_id=self._coordinator.group_id,
-                member_id=self._member_id,
-                member_epoch=epoch,
-                instance_id=self._instance_id,
-            ),
-            partial(self._take_leave, self._pending, epoch, now_ns),
-            now_ns,
-        )
-        if sent:
-            self._metrics.heartbeat_sent(now_ns)
-        if sent or self._leave_limit.is_over(self._coordinator, now_ns):
-            self._leave_epoch = None
-        else:
-            self._wait(min(self._pending.deadline_ns, self._leave_limit.deadline_ns(now_ns)))
-
-    def _take_leave(self, pending: AnyNodeRequest, epoch: int, sent_ns: int, response: Response) -> None:
-        self._metrics.heartbeat_answered(sent_ns, response.now_ns)
-        if pending is self._pending and self._coordinator.repeats_leave(pending, response):
-            self._leave_epoch = epoch

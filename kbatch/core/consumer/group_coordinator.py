@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -10,8 +10,6 @@ from kbatch.core.client.any_node_request import AnyNodeRequest
 from kbatch.core.client.backoff import NS_PER_MS, Retried
 from kbatch.core.client.coordinators import GROUP, CoordinatorKey
 from kbatch.core.consumer.member_state import HeartbeatOutcome, outcome_of
-from kbatch.errors import ErrorCode, KafkaError, error_of, row_of
-from kbatch.errors.words import shown
 from kbatch.protocol import features
 
 if TYPE_CHECKING:
@@ -164,37 +162,6 @@ class GroupCoordinator:
         if pending.lane == GROUP_LANE and (response.message is None or response.message.error_code):
             self._membership.back_off(self._backoff, response.now_ns, at_once=REFUSALS_AT_ONCE)
         handle(response)
-
-    def judge_heartbeat(
-        self, response: Response, noun: str, remedies: Mapping[ErrorCode, str], *, is_joining: bool
-    ) -> tuple[HeartbeatOutcome, KafkaError | None]:
-        """Return what follows from the answer to a heartbeat, or its failure, and the error.
-
-        Parameters
-        ----------
-        response : Response
-        noun : str
-            What texts call the group.
-        remedies : Mapping[ErrorCode, str]
-            What to do about an error, beside the broker's words.
-        is_joining : bool
-            True if it was the first heartbeat of a membership.
-        """
-        answer, error = response.message, response.error
-        if answer is None:
-            assert error is not None
-            if not error.retriable:
-                return HeartbeatOutcome.FAIL, error
-            self.forget()
-            return HeartbeatOutcome.BACK_OFF, error
-        code = ErrorCode(answer.error_code)
-        if code:
-            text = (
-                f"{noun} {self.group_id} has refused the member: "
-                f"{shown(answer.error_message) or row_of(code).doc}"
-            )
-            error = error_of(code, "; ".join(filter(None, (text, remedies.get(code)))))
-        return outcome_of(code, is_joining=is_joining), error
 
     def repeat_heartbeat(self, pending: AnyNodeRequest, outcome: HeartbeatOutcome, now_ns: int) -> None:
         """Let the next heartbeat be another attempt. The first search for a coordinator has no pause."""

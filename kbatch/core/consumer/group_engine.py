@@ -6,8 +6,7 @@ two polls, commits and runs its callbacks, and calls `finish_rebalance`. Partiti
 from `take_rebalance` on, so that callbacks may seek and pause; they are read from `finish_rebalance` on, from
 their committed offsets, or else by auto.offset.reset.
 
-`note_poll` keeps the membership alive: without it for max.poll.interval.ms, the member leaves the group,
-loses its partitions, and joins again at the next poll.
+`note_poll` keeps the membership alive (MemberEngine).
 
 Requests of the membership have a connection of their own (GROUP_LANE), so neither a long Fetch nor a slow
 look-up delays a heartbeat.
@@ -30,7 +29,13 @@ from kbatch.core.consumer.consumer_membership import ConsumerMembership
 from kbatch.core.consumer.engine import EngineOptions
 from kbatch.core.consumer.group_metrics import GroupMetrics
 from kbatch.core.consumer.member_engine import MemberEngine
-from kbatch.core.consumer.membership import MemberContext, Membership, Ownership, Rebalance
+from kbatch.core.consumer.membership import (
+    MemberContext,
+    Membership,
+    Ownership,
+    Rebalance,
+    Subscription,
+)
 from kbatch.core.consumer.partition_state import (
     COMMITTED,
     NO_END,
@@ -53,7 +58,6 @@ from kbatch.records import NO_TOPIC_ID, ConsumerGroupMetadata, TopicPartition
 
 if TYPE_CHECKING:
     from kbatch.config import ConsumerConfig
-    from kbatch.core.consumer.subscription import Subscription
 
 logger = ClientLogger(__name__)
 
@@ -112,13 +116,8 @@ class GroupEngine(MemberEngine):
         self._membership: Membership | None = None
         self._membership_error: KafkaError | None = None
         self._choosing = AnyNodeRequest()
-        # liveness
-        self._poll_interval_ns = config.max_poll_interval_ms * NS_PER_MS
         self._reminder_ns = _reminder_ms(config) * NS_PER_MS
-        now_ns = options["now_ns"]
-        self._reminded_ns = now_ns  # the poll after which the program was reminded to poll again
-        self._polled_ns = now_ns
-        self._expired_ns: int | None = None  # when the member has left because of it
+        self._reminded_ns = self._polled_ns  # the poll after which the program was reminded to poll again
 
     # For any thread; the caller wakes the owner
 
@@ -308,7 +307,8 @@ class GroupEngine(MemberEngine):
         if member is None and self._subscription is not None and self._membership_error is None:
             member = self._choose_protocol(now_ns)
         if member is not None:
-            self._check_polls(member, now_ns)
+            if reason := self._check_polls(member, now_ns):
+                self._commits.left_reason = reason
             member.run(now_ns)
             if member.is_member:
                 self._commits.left_reason = ""
@@ -374,7 +374,7 @@ class GroupEngine(MemberEngine):
         self._leave_calls.clear()
         self._on_change()
 
-    # Liveness
+    # Reminders
 
     def _due_reminder_ns(self) -> int:
         is_due = self._config.group_id is not None and self._reminded_ns != self._polled_ns
@@ -385,26 +385,6 @@ class GroupEngine(MemberEngine):
         if now_ns >= self._due_reminder_ns():
             self._reminded_ns = self._polled_ns
             self._on_change()
-
-    def _expiry_ns(self) -> int:
-        """Return the time at which the member leaves unless the program polls."""
-        return NEVER_NS if self._expired_ns is not None else self._polled_ns + self._poll_interval_ns
-
-    def _check_polls(self, member: Membership, now_ns: int) -> None:
-        """Leave the group after max.poll.interval.ms without a poll, and join again after the next one."""
-        expired_ns, limit_ms = self._expired_ns, self._config.max_poll_interval_ms
-        if expired_ns is None:
-            if now_ns >= self._expiry_ns():
-                self._expired_ns = now_ns
-                self._commits.left_reason = _overdue(now_ns - self._polled_ns, limit_ms)
-                logger.warning("group %s: %s", self._config.group_id, self._commits.left_reason)
-                member.expire(now_ns)
-        elif self._polled_ns > expired_ns:
-            gap_ns = self._polled_ns - expired_ns + self._poll_interval_ns
-            self._commits.left_reason = _overdue(gap_ns, limit_ms)
-            logger.warning("group %s: joins again: %s", self._config.group_id, self._commits.left_reason)
-            self._expired_ns = None
-            member.rejoin(now_ns)
 
     # Steps of a rebalance
 
@@ -515,13 +495,4 @@ def _reminder_ms(config: ConsumerConfig) -> int:
     in_time_ms = config.max_poll_interval_ms // 2
     return (
         min(in_time_ms, max(config.auto_commit_interval_ms, 100)) if config.enable_auto_commit else in_time_ms
-    )
-
-
-def _overdue(gap_ns: int, limit_ms: int) -> str:
-    gap_ms = gap_ns // NS_PER_MS
-    return (
-        f"the program did not poll for {gap_ms / 1000:.1f} s, {gap_ms - limit_ms} ms more than "
-        f"max.poll.interval.ms={limit_ms}, so the consumer has left the group; poll more often, with smaller "
-        "max.poll.records, or raise max.poll.interval.ms"
     )

@@ -1,4 +1,5 @@
-"""The states of a member by KIP-848, and what follows from a coordinator's answer, as tables.
+"""The states of a member by KIP-848 and of a share group's (KIP-932), and what follows from a coordinator's
+answer to a heartbeat, as tables.
 
 After org.apache.kafka.clients.consumer.internals.MemberState and AbstractHeartbeatRequestManager.
 """
@@ -8,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum
 
-from kbatch.errors import ErrorCode
+from kbatch.errors import ErrorCode, IllegalStateError
+from kbatch.logs import ClientLogger
+
+logger = ClientLogger(__name__)
 
 
 class MemberState(Enum):
@@ -39,6 +43,7 @@ class MemberEvent(Enum):
     LEAVE = "it is to leave"
     RELEASE = "it has given up everything, and leaves"
     EXPIRE = "its program does not poll"
+    SUBSCRIBE = "it subscribes to topics"
     LEFT = "it has left"
 
 
@@ -74,6 +79,39 @@ TRANSITIONS: Mapping[MemberState, Mapping[MemberEvent, MemberState]] = {
     _State.STALE: {_Event.JOIN: _State.JOINING, _Event.LEAVE: _State.PREPARE_LEAVING},
     _State.FATAL: {},
 }
+# A share group's members own nothing for themselves: an assignment counts at once, and nothing is given up
+# before the end.
+_IN_SHARE_GROUP = {
+    _Event.FENCE: _State.JOINING,
+    _Event.FAIL: _State.FATAL,
+    _Event.LEAVE: _State.LEAVING,
+    _Event.EXPIRE: _State.STALE,
+}
+SHARE_TRANSITIONS: Mapping[MemberState, Mapping[MemberEvent, MemberState]] = {
+    _State.UNSUBSCRIBED: {_Event.SUBSCRIBE: _State.JOINING, _Event.LEAVE: _State.LEAVING},
+    _State.JOINING: {
+        _Event.SUBSCRIBE: _State.JOINING,
+        _Event.SETTLE: _State.STABLE,
+        **_IN_SHARE_GROUP,
+    },
+    _State.STABLE: {_Event.SUBSCRIBE: _State.RECONCILING, **_IN_SHARE_GROUP},
+    _State.RECONCILING: {
+        _Event.SUBSCRIBE: _State.RECONCILING,
+        _Event.SETTLE: _State.STABLE,
+        **_IN_SHARE_GROUP,
+    },
+    _State.STALE: {
+        _Event.SUBSCRIBE: _State.STALE,
+        _Event.JOIN: _State.JOINING,
+        _Event.LEAVE: _State.LEAVING,
+    },
+    _State.LEAVING: {
+        _Event.SUBSCRIBE: _State.JOINING,
+        _Event.LEAVE: _State.LEAVING,
+        _Event.LEFT: _State.UNSUBSCRIBED,
+    },
+    _State.FATAL: {_Event.SUBSCRIBE: _State.JOINING, _Event.LEAVE: _State.LEAVING},
+}
 # States in which the member sends heartbeats.
 BEATING = (
     MemberState.JOINING,
@@ -82,6 +120,25 @@ BEATING = (
     MemberState.ACKNOWLEDGING,
     MemberState.PREPARE_LEAVING,
 )
+# States in which the coordinator may still have to be told that the member leaves.
+ENDING = (MemberState.PREPARE_LEAVING, MemberState.LEAVING, MemberState.STALE)
+
+
+def next_state(
+    transitions: Mapping[MemberState, Mapping[MemberEvent, MemberState]],
+    state: MemberState,
+    event: MemberEvent,
+    member: object,
+) -> MemberState:
+    """Return the state that the event leads to. Raise IllegalStateError if the table has none; `member` is
+    what the text says.
+    """
+    found = transitions[state].get(event)
+    if found is None:
+        raise IllegalStateError(f"{member}: {event.value} while {state.value}")
+    if found is not state:
+        logger.debug("%s: %s, since %s", member, found.value, event.value)
+    return found
 
 
 class HeartbeatOutcome(Enum):

@@ -12,12 +12,11 @@ ConsumerRebalanceListenerInvoker.
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
-from zlib import crc32
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
-from kbatch.core.client.backoff import NS_PER_MS
 from kbatch.errors import ProtocolError
 from kbatch.records import TopicPartition
 
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from kbatch.core.client.cluster import Cluster
     from kbatch.core.consumer.group_coordinator import GroupCoordinator
     from kbatch.core.consumer.group_metrics import GroupMetrics
-    from kbatch.core.consumer.subscription import Subscription
     from kbatch.core.consumer.topic_ids import TopicIds
     from kbatch.errors import ErrorCode, KafkaError
     from kbatch.records import ConsumerGroupMetadata
@@ -35,9 +33,30 @@ RebalanceKind = Literal["revoke", "assign", "lost"]
 
 # What a member logs about as a fault that may last.
 REMOVED, REBALANCING = "removed", "rebalancing"
-UNSETTLED_BEATS, UNSETTLED_INTERVALS = 5, 2
-# Heartbeats are no more frequent, whatever the coordinator's interval is.
-SHORTEST_INTERVAL_NS = 100 * NS_PER_MS
+
+
+class Subscription(NamedTuple):
+    """The topics of a group's member: their names, or a pattern of names.
+
+    Attributes
+    ----------
+    topics : frozenset[str]
+        Empty with a pattern.
+    pattern : str | None
+        A valid regular expression of Python's `re` that matches whole names (PatternTopics).
+    """
+
+    topics: frozenset[str] = frozenset()
+    pattern: str | None = None
+
+    def excludes(self, topic: str) -> bool:
+        """True if the topic is not in it."""
+        if self.pattern is None:
+            return topic not in self.topics
+        return re.fullmatch(self.pattern, topic) is None
+
+    def __str__(self) -> str:
+        return f"pattern {self.pattern!r}" if self.pattern is not None else ", ".join(sorted(self.topics))
 
 
 class Rebalance(NamedTuple):
@@ -59,16 +78,6 @@ class Rebalance(NamedTuple):
     number: int
 
 
-def assigned(answer: Any) -> dict[bytes, frozenset[int]]:
-    """Return the partitions by topic id of an answer to a heartbeat. Raise ProtocolError if there cannot be
-    such partitions.
-    """
-    found = {each.topic_id: frozenset(each.partitions) for each in answer.assignment.topic_partitions}
-    for partitions in found.values():
-        check_partitions(partitions)
-    return found
-
-
 def check_partitions(partitions: Iterable[int]) -> None:
     """Raise ProtocolError if a partition that was assigned has a number that none has."""
     lowest = min(partitions, default=0)
@@ -76,40 +85,6 @@ def check_partitions(partitions: Iterable[int]) -> None:
         raise ProtocolError(
             f"partition {lowest} was assigned, which is impossible; check the group's leader and the broker"
         )
-
-
-class HeartbeatClock:
-    """When heartbeats are due: five times as often for two intervals after a change, as another may follow.
-
-    The first one after that comes at a point of the interval that depends on the member's id: the members of
-    a group do not keep in step. A session is usually a number of intervals. So that of a dead member would
-    end just after the heartbeats of all others, which would learn of it an interval later.
-
-    Attributes
-    ----------
-    interval_ns : int
-    """
-
-    def __init__(self, interval_ns: int = 0) -> None:
-        self.interval_ns = interval_ns
-        self._unsettled_until_ns = 0
-
-    def take_interval(self, interval_ms: int) -> None:
-        """Take the interval that the coordinator names."""
-        self.interval_ns = max(interval_ms * NS_PER_MS, SHORTEST_INTERVAL_NS)
-
-    def unsettle(self, now_ns: int) -> None:
-        """Note a change."""
-        self._unsettled_until_ns = now_ns + UNSETTLED_INTERVALS * self.interval_ns
-
-    def after(self, sent_ns: int, member_id: str) -> int:
-        """Return when the heartbeat after the one that was sent then is due."""
-        early_ns = max(self.interval_ns // UNSETTLED_BEATS, min(self.interval_ns, SHORTEST_INTERVAL_NS))
-        if sent_ns + early_ns < self._unsettled_until_ns:
-            return sent_ns + early_ns
-        if sent_ns < self._unsettled_until_ns:
-            return sent_ns + early_ns + crc32(member_id.encode()) * (self.interval_ns - early_ns) // 2**32
-        return sent_ns + self.interval_ns
 
 
 class Ownership:
@@ -259,7 +234,19 @@ class MemberContext(NamedTuple):
     new_member_id: str
 
 
-class Membership(Protocol):
+class PolledMember(Protocol):
+    """A member whose program has to poll."""
+
+    def expire(self, now_ns: int) -> None:
+        """Leave the group and lose what it owns, since the program has not polled for max.poll.interval.ms.
+        Do not join again before `rejoin`.
+        """
+
+    def rejoin(self, now_ns: int) -> None:
+        """Join again after `expire`, since the program polls."""
+
+
+class Membership(PolledMember, Protocol):
     """A member of a group, by one of the protocols. A class of it is made with (context, now_ns).
 
     Attributes
@@ -299,14 +286,6 @@ class Membership(Protocol):
         keeps its place until the session ends; with True a static member leaves for good; None is what the
         protocol does otherwise (KIP-1092).
         """
-
-    def expire(self, now_ns: int) -> None:
-        """Leave the group and lose what it owns, since the program has not polled for max.poll.interval.ms.
-        Do not join again before `rejoin`.
-        """
-
-    def rejoin(self, now_ns: int) -> None:
-        """Join again after `expire`, since the program polls."""
 
     def handle_commit_refused(self, code: ErrorCode, generation: int, now_ns: int) -> None:
         """Take note that the coordinator has refused a commit of `generation`: UNKNOWN_MEMBER_ID,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kbatch.config import ConsumerConfig
     from kbatch.core.client.connections import Response
     from kbatch.core.consumer.group_coordinator import GroupCoordinator
-    from kbatch.core.consumer.subscription import Subscription
+    from kbatch.core.consumer.membership import Subscription
 
 
 class PatternTopics:

@@ -47,7 +47,9 @@ class ShareEngine(MemberEngine):
         registry = options["registry"]
         self._acquiring_metrics = ShareFetchMetrics(registry, self._budget)
         metrics = MemberMetrics(registry, lambda: len(self._acquirer.partitions))
-        self._member = ShareMembership(config, self._coordinator, metrics, self._new_member_id)
+        self._member = ShareMembership(
+            config, self._coordinator, metrics, self._new_member_id, options["now_ns"]
+        )
         self._acquirer = ShareFetcher(
             config,
             self._cluster,
@@ -77,6 +79,8 @@ class ShareEngine(MemberEngine):
             self._finish_leaving()
             self._acquirer.open()
             self._member.subscribe(topics, now_ns)
+            if self._expired_ns is None:
+                self._polled_ns = now_ns
 
         self.submit(subscribe)
 
@@ -91,7 +95,7 @@ class ShareEngine(MemberEngine):
 
     def note_poll(self, now_ns: int) -> None:
         """Note that the program polls, or waits in a poll: call it at least once in max.poll.interval.ms."""
-        self._member.note_poll(now_ns)
+        self._polled_ns = now_ns
 
     def stop_acquiring(self) -> None:
         """Acquire nothing until the next `acknowledge` that wants records."""
@@ -149,7 +153,10 @@ class ShareEngine(MemberEngine):
         self._acquirer.run(now_ns)
         if self._is_leaving and self._acquirer.is_closed:
             self._is_leaving = False
+            self._expired_ns = None
             self._member.leave(now_ns)
+        if self._member.is_member or self._expired_ns is not None:
+            self._check_polls(self._member, now_ns)
         self._member.run(now_ns)
         if self._member.error is not error:
             self._on_change()
@@ -191,6 +198,7 @@ class ShareEngine(MemberEngine):
         return min(
             super()._work_deadline_ns(now_ns),
             self._member.deadline_ns,
+            self._expiry_ns() if self._member.is_member else NEVER_NS,
             self._acquirer.deadline_ns,
             self._unnamed_deadline_ns,
         )

@@ -1,28 +1,29 @@
 """ShareMembership: a member of a share group (KIP-932).
 
-Theory of operation. All of it happens in heartbeats. The first has the epoch 0 and the subscription; later
-ones have the subscription if it has changed. The answers have the member's epoch and its assignment,
+Theory of operation. All of it happens in Heartbeats. The answers have the member's epoch and its assignment,
 which counts at once: partitions of a share group belong to several members, so none waits for others.
 
-A member that the coordinator has removed joins again with the epoch 0. One whose program has not polled for
-max.poll.interval.ms leaves, and joins again when it polls.
+A member that the coordinator has removed joins again with the epoch 0. A member that leaves and subscribes
+again joins after it has left, since its id stays.
 
-After org.apache.kafka.clients.consumer.internals.ShareMembershipManager and ShareHeartbeatRequestManager.
+After org.apache.kafka.clients.consumer.internals.ShareMembershipManager.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
-from kbatch.core.client.any_node_request import AnyNodeRequest
-from kbatch.core.client.backoff import NEVER_NS, NS_PER_MS
-from kbatch.core.client.lasting_faults import LastingFaults
-from kbatch.core.consumer.group_coordinator import GROUP_LANE, LeaveLimit
-from kbatch.core.consumer.member_state import HeartbeatOutcome
-from kbatch.core.consumer.membership import REMOVED, HeartbeatClock, assigned
-from kbatch.errors import ErrorCode, KafkaError, ProtocolError
+from kbatch.core.client.backoff import NEVER_NS
+from kbatch.core.consumer.heartbeats import LEAVES, Heartbeats, assigned
+from kbatch.core.consumer.member_state import (
+    BEATING,
+    SHARE_TRANSITIONS,
+    MemberEvent,
+    MemberState,
+    next_state,
+)
+from kbatch.errors import ErrorCode, KafkaError
 from kbatch.errors.words import shown
 from kbatch.logs import ClientLogger
 from kbatch.protocol import messages
@@ -31,13 +32,12 @@ if TYPE_CHECKING:
     from typing import Any
 
     from kbatch.config import ConsumerConfig
-    from kbatch.core.client.connections import Response
     from kbatch.core.consumer.group_coordinator import GroupCoordinator
     from kbatch.core.consumer.group_metrics import MemberMetrics
+    from kbatch.protocol.structs import Message
 
 logger = ClientLogger(__name__)
 
-JOINS, LEAVES = 0, -1  # epochs
 # What to do about an error that ends the membership, beside the broker's words.
 REMEDIES: Mapping[ErrorCode, str] = {
     ErrorCode.GROUP_MAX_SIZE_REACHED: "stop some members, or raise the broker's group.share.max.size",
@@ -59,9 +59,14 @@ class ShareMembership:
     metrics : MemberMetrics
     member_id : str
         A UUID. It stays for the life of the consumer.
+    now_ns : int
 
     Attributes
     ----------
+    state : MemberState
+    member_id : str
+    request, noun, remedies
+        Those of BeatingMember.
     topics : frozenset[str]
         The subscription; empty before `subscribe` and after `leave`.
     assignment : Mapping[bytes, frozenset[int]]
@@ -72,199 +77,123 @@ class ShareMembership:
         The time of the next `run`, if nothing happens before.
     """
 
+    request: ClassVar[type[Message]] = messages.ShareGroupHeartbeatRequest
+    noun: ClassVar[str] = "share group"
+    remedies: ClassVar[Mapping[ErrorCode, str]] = REMEDIES
+
     def __init__(
-        self, config: ConsumerConfig, coordinator: GroupCoordinator, metrics: MemberMetrics, member_id: str
+        self,
+        config: ConsumerConfig,
+        coordinator: GroupCoordinator,
+        metrics: MemberMetrics,
+        member_id: str,
+        now_ns: int,
     ) -> None:
         self._config = config
         self._coordinator = coordinator
         self._metrics = metrics
+        self._heartbeats = Heartbeats(self, coordinator, metrics, config, now_ns)
+        self.state = MemberState.UNSUBSCRIBED
         self.member_id = member_id
         self.topics: frozenset[str] = frozenset()
         self.assignment: Mapping[bytes, frozenset[int]] = {}
         self.error: KafkaError | None = None
         self.deadline_ns = NEVER_NS
-        self._epoch = JOINS
-        self._is_in_group = False  # as far as is known, from the first heartbeat on
-        self._must_leave = False
-        self._leave_limit = LeaveLimit(config, 0)
-        self._is_stale = False
-        self._polled_ns = 0
-        self._pending = AnyNodeRequest(GROUP_LANE)
-        self._sent_topics: frozenset[str] | None = None
-        self._sent_ns = 0
-        self._clock = HeartbeatClock()
-        self._faults = LastingFaults(logger)
-        self._is_new = True  # until an answer to the subscription
 
     def __str__(self) -> str:
-        group_id = self._coordinator.group_id
-        return f"member {shown(self.member_id)} of share group {group_id} in epoch {self._epoch}"
+        group_id, epoch = self._coordinator.group_id, self._heartbeats.epoch
+        return f"member {shown(self.member_id)} of share group {group_id} in epoch {epoch}"
+
+    @property
+    def is_member(self) -> bool:
+        """True if it is in the group, as far as is known."""
+        return self._heartbeats.is_in_group
 
     @property
     def is_out(self) -> bool:
         """True if the coordinator needs no more requests."""
-        return not self.topics and not self._must_leave and not self._pending.is_in_flight
+        return self.state is MemberState.UNSUBSCRIBED
+
+    def _transition(self, event: MemberEvent) -> None:
+        self.state = next_state(SHARE_TRANSITIONS, self.state, event, self)
+
+    # What the engine wants
 
     def subscribe(self, topics: frozenset[str], now_ns: int) -> None:
         """Join the group, or let it know other topics. It also recovers from `error`."""
+        self._transition(MemberEvent.SUBSCRIBE)
+        if topics != self.topics:
+            self._heartbeats.hurry()
         self.topics, self.error = topics, None
-        self._is_new = True
-        self._polled_ns = now_ns
 
     def leave(self, now_ns: int) -> None:
         """Leave the group."""
+        self._transition(MemberEvent.LEAVE)
         self.topics = frozenset()
-        self._begin_leave(now_ns)
+        self._quit(now_ns, LEAVES)
 
-    def _begin_leave(self, now_ns: int) -> None:
-        self._must_leave |= self._is_in_group
-        self._leave_limit = LeaveLimit(self._config, now_ns)
-        self._quit()
+    def expire(self, now_ns: int) -> None:
+        """Leave the group, since the program has not polled for max.poll.interval.ms."""
+        self._transition(MemberEvent.EXPIRE)
+        self._quit(now_ns, LEAVES)
 
-    def note_poll(self, now_ns: int) -> None:
-        """Note that the program polls."""
-        self._polled_ns = now_ns
-        self._is_stale = False
+    def rejoin(self, now_ns: int) -> None:
+        """Join again after `expire`, since the program polls."""
+        if self.state is MemberState.STALE:
+            self._transition(MemberEvent.JOIN)
 
     # Work
 
     def run(self, now_ns: int) -> None:
-        """Do what is possible now."""
+        """Send what is due now."""
         self.deadline_ns = NEVER_NS
-        self._check_polls(now_ns)
         try:
-            if self._must_leave:
-                self._send_leave(now_ns)
-            elif self.topics and self.error is None and not self._is_stale:
-                self._beat(now_ns)
+            if self._heartbeats.is_leaving:
+                self._heartbeats.send_leave(now_ns)
+                self.deadline_ns = self._heartbeats.deadline_ns
+            elif self.state in BEATING:
+                self._heartbeats.beat(now_ns)
+                self.deadline_ns = self._heartbeats.deadline_ns
         except KafkaError as error:
-            self._fail(error)
+            self.fail(error, now_ns)
+        if self.state is MemberState.LEAVING and self._heartbeats.is_idle:
+            self._transition(MemberEvent.LEFT)
 
-    def _check_polls(self, now_ns: int) -> None:
-        expiry_ns = self._polled_ns + self._config.max_poll_interval_ms * NS_PER_MS
-        if not self._is_in_group or not self.topics:
-            return
-        if now_ns >= expiry_ns:
-            logger.warning(
-                "%s: leaves, since the program did not poll for max.poll.interval.ms=%d",
-                self,
-                self._config.max_poll_interval_ms,
-            )
-            self._is_stale = True
-            self._begin_leave(now_ns)
-        else:
-            self.deadline_ns = expiry_ns
-
-    def _quit(self) -> None:
-        """Be no member any more."""
-        self._epoch, self._is_in_group = JOINS, False
+    def _quit(self, now_ns: int, leave_epoch: int | None = None) -> None:
+        """Leave the group, by this epoch if the coordinator does not know."""
+        self._heartbeats.quit(now_ns, leave_epoch)
         self.assignment = {}
-        self._is_new = True
-        self._sent_topics = None
-        self._pending = AnyNodeRequest(GROUP_LANE)
 
-    def _fail(self, error: KafkaError) -> None:
-        if self._must_leave:
-            self._must_leave = False
-            return
-        logger.error("%s: the membership has ended: %s", self, error)
-        self.error = error
-        self._quit()
+    # Heartbeats
 
-    def _beat(self, now_ns: int) -> None:
-        """Send the next heartbeat if it is due."""
-        if self._pending.is_in_flight:
-            return
-        is_now = not self._is_in_group or self._sent_topics != self.topics
-        due_ns = 0 if is_now else self._clock.after(self._sent_ns, self.member_id)
-        due_ns = max(due_ns, self._pending.not_before_ns)
-        if now_ns < due_ns:
-            self.deadline_ns = min(self.deadline_ns, due_ns)
-            return
-        topics = self.topics
-        sent = self._coordinator.send(
-            self._pending,
-            messages.ShareGroupHeartbeatRequest,
-            lambda version: messages.ShareGroupHeartbeatRequest(
-                group_id=self._coordinator.group_id,
-                member_id=self.member_id,
-                member_epoch=self._epoch,
-                rack_id=(self._config.client_rack or None) if self._sent_topics is None else None,
-                subscribed_topic_names=None if self._sent_topics == topics else sorted(topics),
-            ),
-            partial(self._take, self._pending, now_ns),
-            now_ns,
+    def fields(self) -> Mapping[str, Any]:
+        return {
+            "rack_id": self._config.client_rack or None,
+            "subscribed_topic_names": sorted(self.topics),
+        }
+
+    def new_request(self, epoch: int, changed: Mapping[str, Any]) -> Message:
+        return messages.ShareGroupHeartbeatRequest(
+            group_id=self._coordinator.group_id, member_id=self.member_id, member_epoch=epoch, **changed
         )
-        if not sent:
-            self.deadline_ns = min(self.deadline_ns, self._pending.deadline_ns)
-            return
-        self._metrics.heartbeat_sent(now_ns)
-        self._is_in_group = True
-        self._sent_topics, self._sent_ns = topics, now_ns
 
-    def _take(self, pending: AnyNodeRequest, sent_ns: int, response: Response) -> None:
-        """Take the answer to a heartbeat, unless the membership for which it was sent is over."""
-        now_ns = response.now_ns
-        self._metrics.heartbeat_answered(sent_ns, now_ns)
-        if pending is not self._pending:
-            return
-        is_joining = self._epoch == JOINS
-        outcome, error = self._coordinator.judge_heartbeat(
-            response, "share group", REMEDIES, is_joining=is_joining
-        )
-        if error is None:
-            if not is_joining:
-                self._faults.end(REMOVED, f"{self}: the coordinator has it again", now_ns)
-            try:
-                self._take_answer(response.message, now_ns)
-            except ProtocolError as fault:
-                self._fail(fault)
-        elif outcome is HeartbeatOutcome.FAIL:
-            self._fail(error)
-        elif outcome is HeartbeatOutcome.REJOIN:
-            self._faults.note(REMOVED, f"{self}: the coordinator has removed it ({error.code})", now_ns)
-            self._quit()
-        else:
-            self._sent_topics = None
-            self._coordinator.repeat_heartbeat(pending, outcome, now_ns)
-
-    def _take_answer(self, answer: Any, now_ns: int) -> None:
-        """Take a good answer: the epoch, the interval and the assignment."""
-        self._pending.attempts = self._pending.not_before_ns = 0
-        self._clock.take_interval(answer.heartbeat_interval_ms)
-        self._epoch = answer.member_epoch
+    def handle_answer(self, answer: Any, now_ns: int) -> None:
+        self._heartbeats.epoch = answer.member_epoch
         if answer.assignment is not None:
             assignment = assigned(answer)
             if assignment != self.assignment:
                 self._metrics.rebalanced(now_ns)
             self.assignment = assignment
-        if self._is_new:  # the coordinator assigns partitions a while later
-            self._is_new = False
-            self._clock.unsettle(now_ns)
+        if self.state is not MemberState.STABLE:  # the coordinator assigns partitions a while later
+            self._transition(MemberEvent.SETTLE)
+            self._heartbeats.clock.unsettle(now_ns)
 
-    # The end
+    def handle_removal(self, now_ns: int) -> None:
+        self._transition(MemberEvent.FENCE)
+        self._quit(now_ns)
 
-    def _send_leave(self, now_ns: int) -> None:
-        """Let the coordinator know of the end, within the limit."""
-        sent = self._coordinator.send(
-            self._pending,
-            messages.ShareGroupHeartbeatRequest,
-            lambda version: messages.ShareGroupHeartbeatRequest(
-                group_id=self._coordinator.group_id, member_id=self.member_id, member_epoch=LEAVES
-            ),
-            partial(self._take_leave, self._pending, now_ns),
-            now_ns,
-        )
-        if sent:
-            self._metrics.heartbeat_sent(now_ns)
-        if sent or self._leave_limit.is_over(self._coordinator, now_ns):
-            self._must_leave = False
-        else:
-            limit_ns = self._leave_limit.deadline_ns(now_ns)
-            self.deadline_ns = min(self.deadline_ns, self._pending.deadline_ns, limit_ns)
-
-    def _take_leave(self, pending: AnyNodeRequest, sent_ns: int, response: Response) -> None:
-        self._metrics.heartbeat_answered(sent_ns, response.now_ns)
-        is_over = not self.topics or self._is_stale  # else it joins again, by the same id
-        if pending is self._pending and is_over and self._coordinator.repeats_leave(pending, response):
-            self._must_leave = True
+    def fail(self, error: KafkaError, now_ns: int) -> None:
+        logger.error("%s: the membership has ended: %s", self, error)
+        self._transition(MemberEvent.FAIL)
+        self.error = error
+        self._quit(now_ns)

@@ -19,8 +19,10 @@ from kbatch.core.consumer.fetch_session import FetchSession
 from kbatch.core.consumer.fetcher import Fetcher
 from kbatch.core.consumer.group_coordinator import GroupCoordinator
 from kbatch.core.consumer.group_engine import GroupEngine
+from kbatch.core.consumer.heartbeats import HeartbeatClock, Heartbeats
 from kbatch.core.consumer.leader_requests import LeaderRequests
-from kbatch.core.consumer.membership import HeartbeatClock, Ownership
+from kbatch.core.consumer.member_engine import MemberEngine
+from kbatch.core.consumer.membership import Ownership
 from kbatch.core.consumer.positions import Positions
 from tests.simulation.planted import planting
 
@@ -247,16 +249,14 @@ def a_loss_during_a_step_is_forgotten(original: Any, self: Ownership, step: Any)
     return bool(original(self, step))
 
 
-@plants(GroupEngine, "_expiry_ns")
+@plants(MemberEngine, "_expiry_ns")
 def a_program_that_does_not_poll_keeps_its_place(*_: Any) -> int:
     """max.poll.interval.ms has no effect."""
     return 2**62
 
 
-@plants(ConsumerMembership, "_try_again")
-def a_lost_heartbeat_counts_as_sent(
-    original: Any, self: ConsumerMembership, outcome: Any, now_ns: int
-) -> None:
+@plants(Heartbeats, "_repeat_all")
+def a_lost_heartbeat_counts_as_sent(original: Any, self: Heartbeats, outcome: Any, now_ns: int) -> None:
     """Fields of a heartbeat that was not answered are not sent again."""
     sent = dict(self._sent)
     original(self, outcome, now_ns)
@@ -277,12 +277,12 @@ def a_heartbeat_leaves_out_what_a_step_adds(
 # Members by KIP-848
 
 
-@plants(ConsumerMembership, "_quit")
-def a_fenced_member_keeps_its_epoch(original: Any, self: ConsumerMembership, now_ns: int) -> None:
+@plants(Heartbeats, "_restart")
+def a_fenced_member_keeps_its_epoch(original: Any, self: Heartbeats) -> None:
     """A member that was removed joins again with the epoch that it had."""
-    epoch = self._epoch
-    original(self, now_ns)
-    self._epoch = epoch
+    epoch = self.epoch
+    original(self)
+    self.epoch = epoch
 
 
 @plants(ConsumerMembership, "rejoin")
@@ -290,8 +290,8 @@ def a_member_that_expired_stays_away(*_: Any, **__: Any) -> None:
     """A poll after max.poll.interval.ms does not let the member join again."""
 
 
-@plants(ConsumerMembership, "_send_leave")
-def a_member_leaves_without_a_word(original: Any, self: ConsumerMembership, epoch: int, now_ns: int) -> None:
+@plants(Heartbeats, "send_leave")
+def a_member_leaves_without_a_word(original: Any, self: Heartbeats, now_ns: int) -> None:
     """The coordinator is not told that the member leaves."""
     self._leave_epoch = None
 

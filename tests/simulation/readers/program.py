@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING
 
 from kbatch.core.client.calls import Call
 from kbatch.core.consumer.commits import CommitOffsets
-from kbatch.core.consumer.membership import Rebalance
+from kbatch.core.consumer.membership import Rebalance, Subscription
 from kbatch.core.consumer.partition_state import COMMITTED, EARLIEST, NO_EPOCH, OffsetSpec, Start
 from kbatch.core.consumer.results import Failed, Fetched, Moved, Result
-from kbatch.core.consumer.subscription import Subscription
 from kbatch.errors import (
     CommitFailedError,
     DataLossError,

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from kbatch import errors
 from kbatch.core.client.calls import Call
 from kbatch.core.consumer.commits import CommitOffsets
+from kbatch.core.consumer.membership import Subscription
 from kbatch.core.consumer.partition_state import EARLIEST
-from kbatch.core.consumer.subscription import Subscription
 from kbatch.errors import ErrorCode
 from kbatch.protocol import messages
 from kbatch.records import OffsetAndMetadata, TopicPartition

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from kbatch import errors
 from kbatch.core.client.calls import Call
 from kbatch.core.consumer.consumer_membership import ConsumerMembership
-from kbatch.core.consumer.subscription import Subscription
+from kbatch.core.consumer.membership import Subscription
 from kbatch.records import OffsetAndMetadata, TopicPartition
 from tests.support.broker_core import TOPIC
 from tests.support.group_reading import GroupReading, Members
