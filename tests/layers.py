@@ -234,8 +234,8 @@ LAYERS = (
             "pattern_topics": "the topics that a pattern matches",
             "member_engine group_engine membership consumer_membership classic_membership heartbeats "
             "member_state commits share_engine share_membership share_fetcher share_session": "**what a "
-            "member does next**, by KIP-848, by the classic protocol, and in a share group (KIP-932); **when "
-            "it leaves for want of polls** (`member_engine`); its heartbeats; commits",
+            "member does next**, by KIP-848, by the classic protocol, and in a share group (KIP-932); in "
+            "`member_engine` **when it leaves because its program does not poll**; heartbeats; commits",
             "assignors java_order consumer_protocol": "**which member gets which partitions** in a classic "
             "group, as Java decides it; the bytes that members exchange",
         },

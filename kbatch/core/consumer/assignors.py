@@ -47,7 +47,7 @@ Assignment = dict[str, list[TopicPartition]]
 
 
 class LastAssignment(NamedTuple):
-    """What a member was assigned by an assignor, and in which generation."""
+    """The last assignment of a member by an assignor, and its generation."""
 
     partitions: Sequence[TopicPartition]
     generation_id: int
@@ -405,7 +405,7 @@ class _EvenShares:
         return self._assignment
 
     def _keep(self, member: str, owned: Iterable[TopicPartition]) -> None:
-        """Let the member keep as much of what it owns as its share allows."""
+        """Leave the member as much of what it owns as its share allows."""
         near = []
         for partition in sorted(owned, key=lambda each: (each.partition, each.topic)):
             if self._racks.is_far(member, partition):
@@ -426,7 +426,7 @@ class _EvenShares:
         self._given_up.update(dict.fromkeys(near[count:], member))
 
     def _note_extra(self) -> None:
-        """Note that a member has an extra partition; the last one ends the chances of the others."""
+        """Count a member that has an extra partition; the last one ends the chances of the others."""
         self._at_high += 1
         if self._at_high == self._extras:
             self._at_low.clear()
@@ -500,7 +500,7 @@ class _Moves:
         return hash_order(self._partitions[back], partition_hash, self._buckets[back])[0]
 
     def note(self, partition: TopicPartition, source: str, target: str) -> None:
-        """Note that the partition has moved."""
+        """Record that the partition has moved."""
         topic = partition.topic
         if partition in self._move_of:
             old = self._move_of.pop(partition)
@@ -566,7 +566,7 @@ class _UnevenShares:
         return self._assignment | settled
 
     def _keep(self, member: str) -> None:
-        """Let the member keep what it owns, but for what it does not want any more, or is far from."""
+        """Leave the member what it owns, except partitions that it no longer wants or is far from."""
         kept = []
         for partition in self._assignment[member]:
             if partition.topic in self._topics_of[member] and not self._racks.is_far(member, partition):
@@ -601,7 +601,7 @@ class _UnevenShares:
         return False
 
     def _change(self, partition: TopicPartition, source: str | None, target: str) -> None:
-        """Give a partition to the target, and take it from the source."""
+        """Move a partition from the source to the target."""
         for member in (source, target):
             if member is not None:
                 del self._ranking[bisect_left(self._ranking, self._rank(member))]

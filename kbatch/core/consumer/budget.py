@@ -54,7 +54,7 @@ class Budget:
         self.used += size_bytes
 
     def release(self, size_bytes: int) -> None:
-        """Give back reserved or charged bytes."""
+        """Return reserved or charged bytes to the budget."""
         self.used -= size_bytes
 
 

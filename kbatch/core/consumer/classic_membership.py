@@ -6,14 +6,15 @@ assignor; SyncGroup brings each member its partitions. From then on heartbeats k
 when the group rebalances. `TRANSITIONS` is the life of a membership; JOINING is its beginning.
 
 With an *eager* assignor a member gives up all partitions before it joins again. If all its assignors are
-*cooperative* it keeps them, and tells the leader. What has to move is taken from its owner by one rebalance,
-and is assigned by the next, which the owner asks for (KIP-429). Claims carry their generation (KIP-792).
+*cooperative* it keeps them, and names them to the leader. What has to move is taken from its owner by one
+rebalance, and is assigned by the next, which the owner requests (KIP-429). Claims carry their generation
+(KIP-792).
 
 A member that the coordinator has removed loses what it owned, and joins as another member. Steps that the
 program does (Ownership) come first, so the member joins only after the program knows what it has lost.
 
 A static member (group.instance.id) that comes back gets the partitions it had, without a rebalance (KIP-345).
-If it leads, it does not assign (KIP-814). It leaves only if it is told to (KIP-1092).
+If it leads, it does not assign (KIP-814). It leaves only if the program says so (KIP-1092).
 
 The leader watches the metadata of all topics of the group, and asks for a rebalance after a change. A member
 with a pattern lists the cluster's topics as often as metadata is due, and joins again if others match.
@@ -302,7 +303,7 @@ class ClassicMembership:
         )
 
     def _join_again(self, reason: str, now_ns: int) -> None:
-        """Let a stable member join again, as soon as it has given up what it has to."""
+        """Schedule another join of a stable member, after it has given up what it has to."""
         if self._state is STABLE:
             text = f"group {self._coordinator.group_id}: joining again: {reason}"
             self._faults.note(REBALANCING, text, now_ns, logging.INFO)
@@ -312,7 +313,7 @@ class ClassicMembership:
             self._move(PREPARING)
 
     def _lose_generation(self, member: _Member, state: ClassicState, now_ns: int) -> None:
-        """Lose the generation and all partitions, and go on as this member."""
+        """End the generation, lose all partitions, and continue as this member."""
         self._member = member
         self.identity = self._no_identity()
         self._target = self._watched = None
@@ -324,7 +325,7 @@ class ClassicMembership:
         self._move(state)
 
     def _fail(self, error: KafkaError, now_ns: int) -> None:
-        """End the membership, and leave, so that the others of the group go on."""
+        """End the membership and leave, so that the other members continue."""
         logger.error("group %s: the membership ends: %s", self._coordinator.group_id, error)
         self.error = error
         self.deadline_ns = now_ns
@@ -368,7 +369,7 @@ class ClassicMembership:
     # Steps
 
     def _reconcile(self, now_ns: int) -> None:
-        """Ask for the next step from what the member owns to what it was assigned."""
+        """Request the next step from what the member owns to what it was assigned."""
         if self._target is None or not self._ownership.is_idle:
             return
         owned = self._ownership.owned
@@ -385,7 +386,7 @@ class ClassicMembership:
             self._join_again(self._reason, now_ns)
 
     def _prepare(self) -> None:
-        """Give up what must not be owned when the member joins."""
+        """Revoke what the member must not own when it joins."""
         if not self._ownership.is_idle:
             return
         owned = self._ownership.owned
@@ -464,7 +465,7 @@ class ClassicMembership:
                 self._fail(error, now_ns)
 
     def _take_late_join(self, answer: Any, code: ErrorCode) -> None:
-        """Take the id of a member that was to leave before it knew its id, so that it can leave."""
+        """Record the id of a member that was to leave before it knew its id, so that it can leave."""
         if code in (ErrorCode.NONE, ErrorCode.MEMBER_ID_REQUIRED) and self._leave_reason:
             self._leaving = answer.member_id
             if self._state is LEAVING:
@@ -503,7 +504,7 @@ class ClassicMembership:
     # SyncGroup
 
     def _lead(self, now_ns: int) -> None:
-        """Make the assignment, if all metadata is there."""
+        """Make the assignment, if the metadata of all topics is there."""
         topics = self.topics()
         for topic in topics:
             self._cluster.want(topic, now_ns)
@@ -651,7 +652,7 @@ class ClassicMembership:
     def _judge(
         self, request: str, pending: AnyNodeRequest, response: Response, code: ErrorCode
     ) -> ClassicOutcome:
-        """Do what follows from an answer, unless that is DONE, and return it."""
+        """Process an answer, and return its outcome. The caller processes a DONE one."""
         now_ns = response.now_ns
         outcome = CLASSIC_OUTCOMES[code]
         if response.error is not None and not response.error.retriable:
@@ -669,7 +670,7 @@ class ClassicMembership:
         return outcome
 
     def _take_refusal(self, request: str, code: ErrorCode, now_ns: int) -> None:
-        """Take that the coordinator does not accept the member, or its generation."""
+        """Handle a refusal of the member, or of its generation."""
         outcome = CLASSIC_OUTCOMES[code]
         if outcome is JOIN:
             self._join_again("the group is rebalancing", now_ns)
@@ -690,7 +691,7 @@ class ClassicMembership:
     # Leaving
 
     def _end(self, now_ns: int) -> None:
-        """Give up all partitions, and then leave the group."""
+        """Revoke all partitions, and then leave the group."""
         if not self._ownership.is_idle:
             return
         if self._ownership.owned:
@@ -714,7 +715,7 @@ class ClassicMembership:
         self._move(LEFT)
 
     def _begin_leave(self, reason: str, now_ns: int) -> None:
-        """Let the member leave by its id, if it knows that already."""
+        """Begin to leave by the member's id, if it knows that already."""
         self._leave_reason = reason
         self._leaving = self._member.member_id
         self._leave_limit = LeaveLimit(self._config, now_ns)

@@ -187,8 +187,8 @@ class Commits:
     def look_up(
         self, call: CommittedLookup, now_ns: int, then: Callable[[CommittedLookup, int], None] | None = None
     ) -> None:
-        """Begin the call. `then` is called with the call after each answer, for what is not in
-        `call.partitions` any more, and after it is done; it has no deadline then.
+        """Begin the call. `then` is called with the call after each answer, for what is no longer in
+        `call.partitions`, and after it is done; the call has no deadline then.
         """
         self._begin(call, now_ns)
         if then is not None:
@@ -274,8 +274,8 @@ class Commits:
         return refused is not None and member is not None and member.identity.generation_id != refused
 
     def _drop_lost(self, call: CommitOffsets) -> None:
-        """Fail what the member may not commit, or not any more: the coordinator does not compare offsets with
-        assignments, and another member may be ahead of these, although the partition has come back since.
+        """Fail what the member may not commit, or may no longer: the coordinator does not compare offsets
+        with assignments, and another member may be ahead of these, although the partition has come back.
         """
         if self.is_subscribed:
             is_member = self.membership is not None and self.membership.is_member
@@ -406,7 +406,7 @@ class Commits:
         cause: KafkaError | None,
         now_ns: int,
     ) -> CommitOutcome:
-        """Take the answer for the partitions that have the code."""
+        """Handle the answer for the partitions that have the code."""
         outcome, member = COMMIT_OUTCOMES[code], self.membership
         if outcome is CommitOutcome.DONE:
             for partition in partitions:
@@ -518,7 +518,7 @@ def _names_of(sent: Mapping[TopicPartition, bytes]) -> dict[bytes, str]:
 def _read_offsets(
     call: CommittedLookup, answer: Any, sent: Mapping[TopicPartition, bytes]
 ) -> dict[int, list[TopicPartition]]:
-    """Take the offsets of an answer, and return the partitions without one by their code."""
+    """Store the offsets of an answer, and return the partitions without one by their code."""
     (group,) = answer.groups or [answer]
     failed: dict[int, list[TopicPartition]] = {}
     if group.error_code:

@@ -210,7 +210,7 @@ class ConsumerMembership:
     # Towards the target
 
     def _reconcile(self, now_ns: int) -> None:
-        """Ask for the next step from what is owned to the target."""
+        """Request the next step from what is owned to the target."""
         if self.state is not MemberState.RECONCILING or not self._ownership.is_idle:
             return
         target, unnamed = self._named_target()
@@ -252,7 +252,7 @@ class ConsumerMembership:
     # Topics
 
     def _take_topics(self, now_ns: int) -> None:
-        """Let the coordinator know which topics the pattern matches now."""
+        """Schedule a heartbeat if the pattern now matches other topics."""
         self.deadline_ns = now_ns
         listing = self._listing
         if listing is not None and listing.is_known and listing.topics != self._topics:
@@ -299,9 +299,9 @@ class ConsumerMembership:
         }
 
     def _claims(self) -> dict[bytes, list[int]]:
-        """Return the partitions that nobody else may get, by topic id: what is owned, what an open step adds,
-        and the rest of the target. The coordinator counts what is left out as given up, and its next target
-        comes too late for a step that the program takes meanwhile.
+        """Return the partitions that no other member may get, by topic id: what is owned, what an open step
+        adds, and the remaining target. The coordinator counts what is left out as given up, and its next
+        target comes too late for a step that the program takes meanwhile.
         """
         claims = {topic_id: set(partitions) for topic_id, partitions in self._target.items()}
         for each in self._ownership.claimed:
@@ -343,7 +343,7 @@ class ConsumerMembership:
     # The end
 
     def _release(self, now_ns: int) -> None:
-        """Give up what is owned, and leave."""
+        """Revoke what is owned, and then leave."""
         if self._ownership.is_idle and self._ownership.owned:
             self._ownership.revoke(self._ownership.owned)
         elif self._ownership.is_idle:

@@ -1,4 +1,4 @@
-"""What the members of a classic group tell each other through its coordinator: subscriptions, assignments.
+"""The subscriptions and assignments that members of a classic group exchange through its coordinator.
 
 Theory of operation. Each member sends its subscription with JoinGroup, once for each assignor. The leader
 gets all of them, and sends an assignment for each member with SyncGroup. The bytes begin with a version.
@@ -30,7 +30,7 @@ _VERSION_BYTES = 2
 
 
 class MemberSubscription(NamedTuple):
-    """What a member says of itself when it joins.
+    """The subscription that a member joins with.
 
     Attributes
     ----------

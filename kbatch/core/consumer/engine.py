@@ -5,8 +5,8 @@ program, within kbatch.fetch.buffer.memory. `poll_completed` returns what it has
 are not decoded yet, moved positions, failed partitions. The program releases each Fetched after it has read
 it, and only then more is fetched in its place.
 
-`assign`, `add` and `seek` return a generation. Results of earlier generations of a partition may still come;
-they are released unread. `pause` throws nothing away.
+`assign`, `add` and `seek` return a generation. Results of earlier generations of a partition may still
+arrive; they are released unread. `pause` throws nothing away.
 
 The parts: Fetcher asks for records; Positions finds and corrects offsets, by LeaderRequests; TopicCalls
 answers calls about topics and offsets.
@@ -63,7 +63,7 @@ ENDED = (FetchState.COMPLETE, FetchState.FAILED, FetchState.CLOSED)
 
 
 class EngineOptions(TypedDict):
-    """What every engine of a client that reads is made of, beside its configuration."""
+    """The parameters of every engine of a client that reads, besides its configuration."""
 
     random: Random
     registry: MetricsRegistry
@@ -162,15 +162,15 @@ class ReadingEngine(ClientEngine):
     # For any thread; the caller wakes the owner
 
     def list_topics(self, call: TopicNames) -> None:
-        """Let the next `run` make the call."""
+        """Schedule the call for the next `run`."""
         self.call(call, partial(self._make, self._calls.list_topics))
 
     def partition_count(self, call: PartitionCount) -> None:
-        """Let the next `run` make the call."""
+        """Schedule the call for the next `run`."""
         self.call(call, partial(self._make, self._calls.count_partitions))
 
     def list_offsets(self, call: OffsetLookup) -> None:
-        """Let the next `run` make the call."""
+        """Schedule the call for the next `run`."""
         self.call(call, partial(self._make, self._calls.list_offsets))
 
     def assign(
@@ -231,7 +231,7 @@ class ReadingEngine(ClientEngine):
         return generation
 
     def remove(self, partitions: Collection[TopicPartition]) -> None:
-        """Read these partitions no more. Results of before may still come."""
+        """Stop reading these partitions. Results already fetched may still arrive."""
         self.submit(lambda now_ns: self._close(partitions))
 
     def seek(
@@ -254,7 +254,7 @@ class ReadingEngine(ClientEngine):
         return generation
 
     def pause(self, partitions: Collection[TopicPartition]) -> None:
-        """Fetch no more of these partitions until `resume`. Results that are on their way still come."""
+        """Stop fetching these partitions until `resume`. Results in flight still arrive."""
         self._set_paused(partitions, is_paused=True)
 
     def resume(self, partitions: Collection[TopicPartition]) -> None:
@@ -262,7 +262,7 @@ class ReadingEngine(ClientEngine):
         self._set_paused(partitions, is_paused=False)
 
     def stop(self) -> None:
-        """Read nothing more, and let brokers close their fetch sessions. Results of before may still come."""
+        """Stop reading, and close the fetch sessions. Results already fetched may still arrive."""
 
         def stop(now_ns: int) -> None:
             self._close(list(self._fetcher.partitions))
@@ -271,8 +271,8 @@ class ReadingEngine(ClientEngine):
         self.submit(stop)
 
     def release(self, fetched: Fetched, row_count: int = 0) -> bool:
-        """Give back the memory of a result, whose records the program does not need any more: neither
-        `fetched.records` nor views of it are left. A second call has no effect.
+        """Return the memory of a result to the budget, when the program no longer has `fetched.records` or
+        views of it. A second call has no effect.
 
         `row_count` is the number of its records that the program got, for the metrics.
 
@@ -292,7 +292,7 @@ class ReadingEngine(ClientEngine):
 
     def reading(self, partition: TopicPartition) -> PartitionState | None:
         """Return what is known of a partition, for reading its attributes; None if it is not read. Commands
-        of before may not have run yet; its generation says so.
+        may still be waiting for the next `run`; its generation says so.
         """
         return self._fetcher.partitions.get(partition)
 

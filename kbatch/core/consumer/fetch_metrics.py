@@ -130,13 +130,13 @@ class FetchMetrics(RequestMetrics):
             metrics.lead_mean.record(lead, now_ms)
 
     def assigned(self, state: PartitionState) -> None:
-        """Note a partition that is read from now on."""
+        """Add the metrics of a partition that is now read."""
         topic, partition = state.partition
         self._registry.gauge(
             "preferred-read-replica", lambda now_ms: state.replica_id, topic=topic, partition=partition
         )
 
     def unassigned(self, partition: TopicPartition) -> None:
-        """Drop the metrics of a partition that is not read any more."""
+        """Drop the metrics of a partition that is no longer read."""
         self._partitions.pop(partition, None)
         self._registry.forget(*partition)

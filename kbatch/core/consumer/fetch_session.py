@@ -1,4 +1,4 @@
-"""Fetch sessions: a broker remembers what was asked, and a request names only what has changed (KIP-227).
+"""Fetch sessions: a broker remembers the partitions, and a request names only changes (KIP-227).
 
 Theory of operation. Without a session, a request names all partitions and has epoch 0, which asks for one. If
 the answer has an id, the session is open, and requests have epochs 1, 2 and so on: they name partitions
@@ -27,7 +27,7 @@ MAX_EPOCH = 2**31 - 1
 
 
 class Wanted(NamedTuple):
-    """What a request asks of a partition: the fields of FetchPartition that may change."""
+    """The fields of a FetchPartition that may change from request to request."""
 
     topic_id: bytes
     current_leader_epoch: int
@@ -100,7 +100,7 @@ class FetchSession(Retried):
         return SessionRequest(self.session_id, self.epoch, named, forgotten)
 
     def handle_answer(self, session_id: int) -> None:
-        """Note an answer without an error."""
+        """Record an answer without an error."""
         self.session_id = session_id
         if session_id == NO_SESSION:
             self.epoch = INITIAL_EPOCH

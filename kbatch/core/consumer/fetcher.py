@@ -180,7 +180,7 @@ class Fetcher:
         self.awaits_memory = self._awaited_memory = is_short or not self._in_flight
 
     def run_if_due(self, now_ns: int) -> None:
-        """Do what `run` has put off. Nothing else has happened since."""
+        """Run if the time for it has come. Nothing else has happened since the last `run`."""
         if now_ns >= self.deadline_ns:
             self.run(now_ns)
         else:
@@ -293,7 +293,7 @@ class Fetcher:
         )
 
     def close_sessions(self, now_ns: int) -> None:
-        """Let brokers forget the sessions. A node that is busy with a Fetch keeps its own."""
+        """Close the sessions. A node that is busy with a Fetch keeps its own."""
         for node_id, session in self._sessions.items():
             is_idle = session.is_open and node_id not in self._in_flight
             if is_idle and self._connections.is_ready(node_id, now_ns, FETCH_LANE):
@@ -304,7 +304,7 @@ class Fetcher:
                 session.end(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
 
     def _ask(self, attempt: FetchAttempt, states: list[PartitionState]) -> int:
-        """Note what the request asks of each partition: the same object as before if that has not changed.
+        """Record the fields of each partition in the request: the same object as before if none has changed.
         Return the size of the largest batch that did not fit in an answer before; 0 if all did.
         """
         snapshot = self._cluster.snapshot
@@ -336,7 +336,7 @@ class Fetcher:
     # Answers
 
     def handle_response(self, attempt: FetchAttempt, response: Response) -> None:
-        """Take the answer to a request, or its failure."""
+        """Handle the answer to a request, or its failure."""
         now_ns, answer = response.now_ns, response.message
         del self._in_flight[attempt.node_id]
         self._look_again(now_ns)
@@ -364,7 +364,7 @@ class Fetcher:
             self._unobserved.popleft()()
 
     def _fail_attempt(self, attempt: FetchAttempt, error: KafkaError, now_ns: int) -> None:
-        """After a lost answer: the next request is complete, and goes to the leader."""
+        """Handle a lost answer: the next request is complete, and goes to the leader."""
         attempt.session.end()
         for state in attempt.partitions.values():
             if state.in_flight is attempt:
@@ -375,7 +375,7 @@ class Fetcher:
                     state.back_off(self._backoff, now_ns, at_once=TURNS_AT_ONCE)
 
     def _refuse_all(self, attempt: FetchAttempt, answer: Any, now_ns: int) -> None:
-        """Take an error of the whole request."""
+        """Handle an error of the whole request."""
         code, was_open = ErrorCode(answer.error_code), attempt.session.is_open
         attempt.session.end(code)
         if code == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR:
@@ -388,8 +388,8 @@ class Fetcher:
                 self._handle_error(state, code, attempt, now_ns, is_hinted=False)
 
     def _take(self, attempt: FetchAttempt, answer: Any, now_ns: int) -> None:
-        """Take the parts of an answer. Those with records share its memory, and come before failures of
-        others.
+        """Handle the parts of an answer. Those with records share its memory, and come before failures
+        of others.
         """
         nodes = [node_of(*node) for node in answer.node_endpoints]
         found, before = [], len(self._results)
@@ -427,8 +427,8 @@ class Fetcher:
                     state.back_off(self._backoff, now_ns, at_once=TURNS_AT_ONCE)
 
     def _look_at_rest(self, state: PartitionState, attempt: FetchAttempt, now_ns: int) -> None:
-        """After an answer without any record, although none was held back: the partition has none either, so
-        the rest of its range may be a gap. A replica may lag behind the leader.
+        """Handle an answer without any record that had room for some: the partition has none either, so the
+        remainder of its range may be a gap. A replica may lag behind the leader.
         """
         end = state.last_stable_offset if self._reads_committed else state.high_watermark
         is_there = state.fetch_offset < state.end_offset <= end
@@ -438,7 +438,7 @@ class Fetcher:
     def _take_part(
         self, state: PartitionState, part: Any, attempt: FetchAttempt, now_ns: int
     ) -> Fetched | None:
-        """Take a partition's part of an answer, which is without an error. Return its records, if any."""
+        """Handle a partition's part of an answer without an error. Return its records, if any."""
         if state.partition in self._failing_ns:
             self._note_fetched(state.partition, now_ns)
         is_diverging = part.diverging_epoch != NO_EPOCH or part.diverging_end_offset != -1
@@ -514,7 +514,7 @@ class Fetcher:
         )
 
     def _handle_no_progress(self, state: PartitionState, records: FetchedRecords, now_ns: int) -> None:
-        """After an answer without a whole batch: its first one cannot be read, or did not fit."""
+        """Handle an answer without a whole batch: its first one cannot be read, or did not fit."""
         if records.fault is not None:
             self._positions.fail(state, records.fault)
         elif records.needed_bytes > MAX_REQUEST_BYTES:
@@ -533,7 +533,7 @@ class Fetcher:
     def _handle_error(
         self, state: PartitionState, code: int, attempt: FetchAttempt, now_ns: int, *, is_hinted: bool
     ) -> None:
-        """Take an error of a partition. `is_hinted`: the answer names a newer leader, asked at once."""
+        """Handle an error of a partition. `is_hinted`: the answer names a newer leader, used at once."""
         was_replica, state.replica_id = attempt.node_id == state.replica_id, -1
         outcome = FETCH_OUTCOMES[code]
         if outcome is not FetchOutcome.FAIL:
@@ -559,7 +559,7 @@ class Fetcher:
             self._faults.note(partition.topic, text, now_ns)
 
     def _note_fetched(self, partition: TopicPartition, now_ns: int) -> None:
-        """Note that a partition that failed does not fail."""
+        """Record that a partition no longer fails."""
         del self._failing_ns[partition]
         topic = partition.topic
         lasting = (at for at, (_, last_ns) in self._failing_ns.items() if now_ns - last_ns <= FORGOTTEN_NS)

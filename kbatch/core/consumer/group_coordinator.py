@@ -32,7 +32,7 @@ REACH_NS = 1000 * NS_PER_MS
 
 
 class LeaveLimit:
-    """The time within which the coordinator is to know that a member leaves.
+    """The time limit for telling the coordinator that a member leaves.
 
     Parameters
     ----------
@@ -48,11 +48,11 @@ class LeaveLimit:
         self._reach_until_ns = min(now_ns + REACH_NS, self._until_ns)
 
     def is_over(self, coordinator: GroupCoordinator, now_ns: int) -> bool:
-        """True if the member is to go without a word: its session will end."""
+        """True if the member stops trying to tell the coordinator: its session will end."""
         return now_ns >= (self._reach_until_ns if coordinator.is_failing else self._until_ns)
 
     def deadline_ns(self, now_ns: int) -> int:
-        """Return when to ask again."""
+        """Return when to call `is_over` again."""
         return self._reach_until_ns if now_ns < self._reach_until_ns else self._until_ns
 
 
@@ -164,7 +164,7 @@ class GroupCoordinator:
         handle(response)
 
     def repeat_heartbeat(self, pending: AnyNodeRequest, outcome: HeartbeatOutcome, now_ns: int) -> None:
-        """Let the next heartbeat be another attempt. The first search for a coordinator has no pause."""
+        """Schedule another attempt of a heartbeat. The first search for a coordinator has no pause."""
         if outcome is HeartbeatOutcome.FIND:
             self.forget()
         pending.back_off(self._backoff, now_ns, at_once=int(outcome is HeartbeatOutcome.FIND))

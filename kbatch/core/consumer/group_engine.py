@@ -122,7 +122,7 @@ class GroupEngine(MemberEngine):
     # For any thread; the caller wakes the owner
 
     def subscribe(self, subscription: Subscription) -> None:
-        """Join the group, or let it know another subscription. It also recovers from `membership_error`. The
+        """Join the group, or change the subscription. It also recovers from `membership_error`. The
         program must not assign partitions itself until it has left. Raise InvalidGroupIdError without
         group.id.
         """
@@ -144,7 +144,7 @@ class GroupEngine(MemberEngine):
         self.submit(subscribe)
 
     def leave(self, call: Call, leave: bool | None = None) -> None:
-        """Give up what the group has assigned, and leave it: for unsubscribe() and close(). The program takes
+        """Revoke what the group has assigned, and leave it: for unsubscribe() and close(). The program takes
         and finishes rebalances until the call is done. Without a membership it is done at once.
 
         Parameters
@@ -164,7 +164,7 @@ class GroupEngine(MemberEngine):
         self.call(call, begin)
 
     def note_poll(self, now_ns: int) -> bool:
-        """Note that the program polls, or waits in a poll: call it at least once in max.poll.interval.ms.
+        """Record a poll, or a wait in one: call it at least once in max.poll.interval.ms.
         Return True if the caller has to wake the owner: the member joins again now, or the owner does not
         know yet when to remind the program of the next poll.
         """
@@ -193,7 +193,7 @@ class GroupEngine(MemberEngine):
         return step
 
     def finish_rebalance(self, rebalance: Rebalance) -> None:
-        """Let the next `run` go on, since the program has done the step."""
+        """Finish the step in the next `run`, since the program has done it."""
         self.submit(partial(self._finish_rebalance, rebalance))
 
     def place(self, partition: TopicPartition) -> None:
@@ -207,14 +207,14 @@ class GroupEngine(MemberEngine):
         self.submit(place)
 
     def commit(self, call: CommitOffsets) -> None:
-        """Let the next `run` begin the call. Commits are sent, and done, in the order of these calls. Raise
-        InvalidGroupIdError without group.id.
+        """Schedule the call for the next `run`. Commits are sent, and done, in the order of these calls.
+        Raise InvalidGroupIdError without group.id.
         """
         self._check_group(call.name)
         self.call(call, partial(self._make, self._begin_commit))
 
     def committed(self, call: CommittedLookup) -> None:
-        """Let the next `run` begin the call. Raise InvalidGroupIdError without group.id."""
+        """Schedule the call for the next `run`. Raise InvalidGroupIdError without group.id."""
         self._check_group(call.name)
         self.call(call, partial(self._make, self._commits.look_up))
 
@@ -318,8 +318,8 @@ class GroupEngine(MemberEngine):
             self._note_left()
 
     def _choose_protocol(self, now_ns: int) -> Membership | None:
-        """Make the membership, if its protocol is known: the consumer protocol if the coordinator and the
-        cluster have it.
+        """Create the membership, if its protocol is known: the consumer protocol if the coordinator and
+        the cluster have it.
         """
         protocol = self._config.group_protocol
         if protocol == "auto":
@@ -353,7 +353,7 @@ class GroupEngine(MemberEngine):
         self._membership = self._commits.membership = member
 
     def _note_end(self, member: Membership, error: KafkaError, now_ns: int) -> None:
-        """Take the error of a membership, or go on with the classic protocol."""
+        """Report the error of a membership, or continue with the classic protocol."""
         is_automatic = self._config.group_protocol == "auto" and isinstance(member, ConsumerMembership)
         if is_automatic and error.code in WANTS_CLASSIC and self._subscription is not None:
             self._new_membership("classic", now_ns).run(now_ns)
@@ -381,7 +381,7 @@ class GroupEngine(MemberEngine):
         return self._polled_ns + self._reminder_ns if is_due else NEVER_NS
 
     def _remind(self, now_ns: int) -> None:
-        """Let a program that iterates over records know that it should poll, once after each poll."""
+        """Remind a program that iterates over records that it should poll, once after each poll."""
         if now_ns >= self._due_reminder_ns():
             self._reminded_ns = self._polled_ns
             self._on_change()
@@ -389,7 +389,7 @@ class GroupEngine(MemberEngine):
     # Steps of a rebalance
 
     def _prepare(self, step: Rebalance, now_ns: int) -> None:
-        """Know the partitions of an assignment, without reading them."""
+        """Add the partitions of an assignment, without reading them."""
         for partition in step.partitions:
             self._close([partition])
             state = PartitionState(partition, step.number, COMMITTED, NO_END, self._default_reset, now_ns)

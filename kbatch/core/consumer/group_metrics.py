@@ -69,19 +69,19 @@ class GroupMetrics(MemberMetrics):
         self._commit.record((now_ns - sent_ns) / NS_PER_MS, now_ns // NS_PER_MS)
 
     def rebalance_begun(self, now_ns: int) -> None:
-        """Note the beginning of a rebalance, unless one goes on."""
+        """Record the beginning of a rebalance, unless one is in progress."""
         if self._begun_ns is None:
             self._begun_ns = now_ns
 
     def rebalance_ended(self, now_ns: int) -> None:
-        """Note that the member has done what the rebalance asked for."""
+        """Record the end of a rebalance."""
         if self._begun_ns is not None:
             self._rebalance_ms = now_ns // NS_PER_MS
             self._rebalance.record((now_ns - self._begun_ns) / NS_PER_MS, self._rebalance_ms)
             self._begun_ns = None
 
     def rebalance_failed(self, now_ns: int) -> None:
-        """Note that the rebalance, if one goes on, will not be completed."""
+        """Record that the rebalance, if one is in progress, will not be completed."""
         if self._begun_ns is not None:
             self._begun_ns = None
             self._failed.record(1, now_ns // NS_PER_MS)

@@ -63,7 +63,7 @@ class FoundOffset(NamedTuple):
 
 
 class EpochEnd(NamedTuple):
-    """The answer to OffsetForLeaderEpoch: the last epoch up to the asked one that the leader has, and the
+    """The answer to OffsetForLeaderEpoch: the last epoch up to the requested one that the leader has, and the
     offset after its records; both are -1 if it has none.
     """
 
@@ -82,7 +82,7 @@ class LeaderRequest(Retried):
     created_ns, deadline_ns : int
         The time of the request, and the end of its patience; NEVER_NS.
     is_in_flight, is_done : bool
-        A request that is done is not sent any more; its owner may set it to withdraw it.
+        A request that is done is no longer sent; its owner may set it to withdraw it.
     attempts, not_before_ns : int
         Those of Retried.
     last_error : KafkaError | None
@@ -314,7 +314,7 @@ class LeaderRequests:
         return deadline_ns
 
     def withdraw(self) -> None:
-        """Forget all requests, whose results do not count any more."""
+        """Drop all requests, whose results no longer count."""
         for request in self._open:
             request.is_done = True
         self._open.clear()

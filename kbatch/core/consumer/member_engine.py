@@ -44,7 +44,7 @@ class MemberEngine(ReadingEngine):
         self._leave_calls: list[Call] = []
         # The program's thread sets the time of the last poll.
         self._polled_ns = options["now_ns"]
-        self._expired_ns: int | None = None  # when the member has left for want of one
+        self._expired_ns: int | None = None  # when the member has left, since there was none
         self._poll_interval_ns = config.max_poll_interval_ms * NS_PER_MS
 
     def _expiry_ns(self) -> int:

@@ -120,7 +120,7 @@ BEATING = (
     MemberState.ACKNOWLEDGING,
     MemberState.PREPARE_LEAVING,
 )
-# States in which the coordinator may still have to be told that the member leaves.
+# States in which the coordinator may still have to learn that the member leaves.
 ENDING = (MemberState.PREPARE_LEAVING, MemberState.LEAVING, MemberState.STALE)
 
 

@@ -65,8 +65,8 @@ class Rebalance(NamedTuple):
     Attributes
     ----------
     kind : "revoke", "assign" or "lost"
-        Partitions that the member gives up, after their offsets are committed; that it gets; or that it does
-        not own any more, so that nothing can be committed.
+        Partitions that the member gives up, after their offsets are committed; that it gets; or that it no
+        longer owns, so that nothing can be committed.
     partitions : tuple[TopicPartition, ...]
         In order. The first assignment after a join may be empty.
     number : int
@@ -97,7 +97,7 @@ class Ownership:
     numbers : Iterator[int]
         Gives the numbers of steps.
     on_change : callable
-        Called after a step was asked for.
+        Called after a step was requested.
 
     Attributes
     ----------
@@ -125,7 +125,7 @@ class Ownership:
             return None
 
     def take(self) -> Rebalance | None:
-        """Return the next step, which cannot be withdrawn any more."""
+        """Return the next step, which can no longer be withdrawn."""
         try:
             return self._offered.popleft()
         except IndexError:
@@ -153,7 +153,7 @@ class Ownership:
 
     @property
     def claimed(self) -> frozenset[TopicPartition]:
-        """What is owned, and what an open step adds to it, taken or not: nobody else may get it."""
+        """The partitions that no other member may get: what is owned, and what an open step adds."""
         step = self._open
         return self.owned | set(step.partitions) if step is not None and step.kind == "assign" else self.owned
 
@@ -163,16 +163,16 @@ class Ownership:
         return self._open is None and not self.owned
 
     def revoke(self, partitions: Iterable[TopicPartition]) -> None:
-        """Let the program give up partitions. No other step may be open."""
+        """Request the step that revokes partitions. No other step may be open."""
         self._offer("revoke", partitions)
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Let the program take partitions. No other step may be open."""
+        """Request the step that assigns partitions. No other step may be open."""
         self._offer("assign", partitions)
 
     def lose(self) -> None:
-        """Let the program know that it owns nothing any more. A step that it has not taken is withdrawn; the
-        step that it has taken comes first.
+        """Request the step by which the program learns that it owns nothing. A step that it has not taken is
+        withdrawn; the step that it has taken comes first.
         """
         self.withdraw()
         if self._open is not None:
@@ -186,7 +186,7 @@ class Ownership:
             self._open = None
 
     def finish(self, step: Rebalance) -> bool:
-        """Make a step effective. Return False, and change nothing, if it is not the open one."""
+        """Apply a step. Return False, and change nothing, if it is not the open one."""
         if step is not self._open:
             return False
         self._open = None
@@ -210,7 +210,7 @@ class Ownership:
 
 
 class MemberContext(NamedTuple):
-    """What a membership works with.
+    """The parts of an engine that a membership uses.
 
     Attributes
     ----------
@@ -273,22 +273,22 @@ class Membership(PolledMember, Protocol):
         """True if it has left, or ended with an error, and nothing of it is left to be done."""
 
     def subscribe(self, subscription: Subscription, now_ns: int) -> None:
-        """Join the group, or let it know another subscription."""
+        """Join the group, or change the subscription."""
 
     def run(self, now_ns: int) -> None:
-        """Do what is possible now: send requests, and ask Ownership for the next step."""
+        """Send the requests that are due, and request the next step from Ownership."""
 
     def acknowledge(self, rebalance: Rebalance, now_ns: int) -> None:
-        """Go on after the program has done a step, which Ownership has made effective."""
+        """Continue after the program has done a step, which Ownership has applied."""
 
     def leave(self, now_ns: int, *, leave: bool | None) -> None:
-        """Give up what it owns, and leave the group; then `is_out` is true. With `leave=False` the group
+        """Revoke what it owns, and leave the group; then `is_out` is true. With `leave=False` the group
         keeps its place until the session ends; with True a static member leaves for good; None is what the
         protocol does otherwise (KIP-1092).
         """
 
     def handle_commit_refused(self, code: ErrorCode, generation: int, now_ns: int) -> None:
-        """Take note that the coordinator has refused a commit of `generation`: UNKNOWN_MEMBER_ID,
+        """Handle the coordinator's refusal of a commit of `generation`: UNKNOWN_MEMBER_ID,
         ILLEGAL_GENERATION, FENCED_INSTANCE_ID, STALE_MEMBER_EPOCH or REBALANCE_IN_PROGRESS.
         """
 

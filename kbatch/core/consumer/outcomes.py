@@ -102,7 +102,7 @@ class AcknowledgeOutcome(Enum):
     FAIL = "the call gets the error; other members may get the records"
 
 
-# A broker that does not lead the partition any more has no locks of its records, so others fail for good.
+# A broker that no longer leads the partition has no locks of its records, so others fail for good.
 ACKNOWLEDGE_OUTCOMES = OutcomeTable(
     retriable=AcknowledgeOutcome.RETRY,
     otherwise=AcknowledgeOutcome.FAIL,

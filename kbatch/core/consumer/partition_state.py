@@ -31,8 +31,8 @@ NO_EPOCH = -1
 
 
 class OffsetSpec(NamedTuple):
-    """What ListOffsets finds the offset of: the first record at a time in milliseconds since 1970 or later,
-    or one of the special times below.
+    """The time whose offset ListOffsets finds: that of the first record then or later, in milliseconds since
+    1970, or one of the special times below.
     """
 
     timestamp_ms: int
@@ -89,7 +89,7 @@ class FetchEvent(Enum):
     VALIDATE = "its position is compared with the leader's log"
     COMPLETE = "its end is reached"
     FAIL = "it fails"
-    CLOSE = "it is not read any more"
+    CLOSE = "it is no longer read"
 
 
 TRANSITIONS: Mapping[FetchState, Mapping[FetchEvent, FetchState]] = {
@@ -274,7 +274,7 @@ class PartitionState(Retried):
             self.in_flight = None
 
     def move_to(self, offset: int, last_epoch: int) -> None:
-        """Go on at an offset. `last_epoch` is the leader epoch of the record before it, or NO_EPOCH."""
+        """Continue at an offset. `last_epoch` is the leader epoch of the record before it, or NO_EPOCH."""
         self.transition(FetchEvent.POSITION)
         self.fetch_offset = offset
         self.last_epoch = last_epoch
@@ -284,12 +284,12 @@ class PartitionState(Retried):
             self.first_offset = offset
 
     def find_topic(self, topic_id: bytes) -> None:
-        """Note which topic the position is of, before anything was read."""
+        """Record the topic of the position, before anything was read."""
         self.topic_id = self.first_topic_id = topic_id
 
     @property
     def is_closed(self) -> bool:
-        """True if it is not read any more, or a `seek` has replaced it."""
+        """True if it is no longer read, or a `seek` has replaced it."""
         return self.state is FetchState.CLOSED
 
     @property

@@ -65,7 +65,7 @@ class PatternTopics:
         return max(self._due_ns, self._pending.deadline_ns)
 
     def run(self, now_ns: int) -> None:
-        """Ask the coordinator, which is a broker as others, for the names of all topics, if that is due."""
+        """Request the names of all topics, if that is due, from the coordinator: a broker like the others."""
         if now_ns >= self._due_ns:
             self._coordinator.send(
                 self._pending,

@@ -1,4 +1,4 @@
-"""Positions: where a partition is read from, and what happens if the log does not have that any more.
+"""Positions: where a partition is read from, and what happens if the log no longer has that offset.
 
 Theory of operation. A partition begins at an offset, or at one that ListOffsets finds. Later its position may
 turn out to be missing. It is before the beginning of the log or after its end (OFFSET_OUT_OF_RANGE), or in a
@@ -106,7 +106,7 @@ class Positions:
             self._look_up(state, self._spec_of(start), None, now_ns)
 
     def fail(self, state: PartitionState, error: KafkaError) -> None:
-        """End the reading of a partition with an error."""
+        """Stop reading a partition, with an error."""
         state.transition(FetchEvent.FAIL)
         self._results.append(Failed(state.partition, state.generation, error))
 
@@ -209,7 +209,7 @@ class Positions:
         error: KafkaError | None,
         now_ns: int,
     ) -> None:
-        """Take the result of a look-up, which `reason` has made necessary; None at the beginning."""
+        """Handle the result of a look-up, which `reason` has made necessary; None at the beginning."""
         if state.state is not FetchState.RESETTING:
             return
         if error is not None:

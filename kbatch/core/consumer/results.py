@@ -1,4 +1,4 @@
-"""What a ReadingEngine hands to its driver: records, moved positions, failed partitions.
+"""The results of a ReadingEngine for its driver: records, moved positions, failed partitions.
 
 A driver gets them in order per partition. `generation` says to which `assign` or `seek` a result belongs:
 results of a lower one than the partition's latest are outdated, and are released unread.
@@ -34,7 +34,7 @@ class Fetched:
         The id of the topic; NO_TOPIC_ID.
     last_epoch : int
         The leader epoch of the last batch in between, which a commit of `next_offset` names; NO_EPOCH. It is
-        known without `records`, too: markers at the beginning of an epoch are read by nobody.
+        known without `records`, too: markers at the beginning of an epoch are never read.
     is_last : bool
         True if the partition has reached its end offset: nothing comes after it.
     size_bytes : int
@@ -100,7 +100,7 @@ class Fetched:
         self.state.backlog_bytes += self.charged_bytes
 
     def release(self) -> None:
-        """Give back what was charged. A second call has no effect."""
+        """Return the charged bytes to the budget. A second call has no effect."""
         if self.share is not None:
             self.share.release()
             self.share = None

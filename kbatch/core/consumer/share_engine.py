@@ -68,8 +68,8 @@ class ShareEngine(MemberEngine):
     # For any thread; the caller wakes the owner
 
     def subscribe(self, topics: frozenset[str]) -> None:
-        """Join the group, or let it know another subscription. It also recovers from `membership_error`, and
-        ends a `leave` that goes on.
+        """Join the group, or change the subscription. It also recovers from `membership_error`, and ends a
+        `leave` in progress.
         """
 
         def subscribe(now_ns: int) -> None:
@@ -94,7 +94,7 @@ class ShareEngine(MemberEngine):
         self.call(call, acknowledge)
 
     def note_poll(self, now_ns: int) -> None:
-        """Note that the program polls, or waits in a poll: call it at least once in max.poll.interval.ms."""
+        """Record a poll, or a wait in one: call it at least once in max.poll.interval.ms."""
         self._polled_ns = now_ns
 
     def stop_acquiring(self) -> None:
@@ -106,7 +106,7 @@ class ShareEngine(MemberEngine):
         self.submit(stop)
 
     def discard(self, acquired: Acquired, record_count: int = 0) -> None:
-        """Give back the memory of records, of which the program got so many. A second call has no effect."""
+        """Return the memory of records, of which the program got so many. A second call has no effect."""
 
         def discard(now_ns: int) -> None:
             if acquired.release() and record_count:
@@ -115,7 +115,7 @@ class ShareEngine(MemberEngine):
         self.submit(discard)
 
     def leave(self, call: Call) -> None:
-        """Send what was acknowledged, let brokers release all other records, and leave the group."""
+        """Send what was acknowledged, release all other records, and leave the group."""
 
         def leave(call: Call, now_ns: int) -> None:
             self._is_leaving = True
@@ -171,7 +171,7 @@ class ShareEngine(MemberEngine):
         self._on_change()
 
     def _name_assignment(self, now_ns: int) -> None:
-        """Let the fetcher know the assignment, as far as the names of its topics are known."""
+        """Pass the assignment to the fetcher, as far as the names of its topics are known."""
         self._unnamed_deadline_ns = NEVER_NS
         partitions: dict[Key, TopicPartition] = {}
         unnamed = []

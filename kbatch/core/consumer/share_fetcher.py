@@ -93,7 +93,7 @@ class Acquired:
     share: FrameShare | None
 
     def release(self) -> bool:
-        """Give back the memory. Return False, with no effect, if that has happened."""
+        """Return the memory to the budget. Return False, with no effect, if that has happened."""
         share, self.share = self.share, None
         if share is not None:
             share.release()
@@ -184,7 +184,7 @@ class ShareFetcher:
     # Calls
 
     def acknowledge(self, call: Acknowledge, now_ns: int) -> None:
-        """Let the next `run` send acknowledgements."""
+        """Schedule acknowledgements for the next `run`."""
         deadline_ns = now_ns + self._config.default_api_timeout_ms * NS_PER_MS
         for at, types in call.parts.items():
             session = self._sessions.setdefault(at.node_id, ShareSession())
@@ -357,7 +357,7 @@ class ShareFetcher:
         self._connections.send(node_id, message, handle, now_ns, lane=FETCH_LANE)
 
     def _begin(self, attempt: _Attempt) -> _Attempt:
-        """Note a request that is sent."""
+        """Record a request that is sent."""
         attempt.session.is_in_flight = True
         if count := sum(len(each.types) for each in attempt.parts):
             self._metrics.acknowledged(count, attempt.sent_ns)
@@ -366,7 +366,7 @@ class ShareFetcher:
     # Answers
 
     def _take_fetched(self, attempt: _Attempt, response: Response) -> None:
-        """Take the answer to a ShareFetch, or its failure."""
+        """Handle the answer to a ShareFetch, or its failure."""
         self._budget.release(attempt.reserved_bytes)
         answer, now_ns = self._answer_of(attempt, response), response.now_ns
         if response.message is not None:
@@ -402,7 +402,7 @@ class ShareFetcher:
                 self._results.append(Acquired(at, data, acquired, until_ns, share))
 
     def _take_acknowledged(self, attempt: _Attempt, response: Response, *, is_last: bool) -> None:
-        """Take the answer to a ShareAcknowledge, or its failure."""
+        """Handle the answer to a ShareAcknowledge, or its failure."""
         answer, now_ns = self._answer_of(attempt, response), response.now_ns
         if is_last:
             attempt.session.end()
@@ -440,7 +440,7 @@ class ShareFetcher:
         return None
 
     def _settle_by(self, attempt: _Attempt, codes: Mapping[Key, tuple[int, str]], now_ns: int) -> None:
-        """Note what the answer says about each acknowledgement."""
+        """Process the outcome of each acknowledgement in the answer."""
         session, is_refused = attempt.session, False
         for part in attempt.parts:
             code, words = codes.get(part.key, (int(ErrorCode.NONE), ""))
@@ -464,12 +464,12 @@ class ShareFetcher:
             self._on_change()
 
     def _fail_program(self, error: KafkaError) -> None:
-        """Let the program's poll raise the error, after which it asks again."""
+        """Report an error that the program's poll raises; the next poll tries again."""
         self.wanted_records = 0
         self._results.append(ShareFailed(error))
 
     def _note_leader(self, key: Key, part: Any, nodes: list[Node], now_ns: int) -> bool:
-        """Take the leader that an answer names. Return True if it is news."""
+        """Record the leader that an answer names. Return True if it is news."""
         partition = self._names.get(key)
         leader = part.current_leader
         if (
@@ -485,7 +485,7 @@ class ShareFetcher:
         return False
 
     def _handle_error(self, key: Key, part: Any, nodes: list[Node], now_ns: int) -> None:
-        """Take the error of a partition that cannot be read now."""
+        """Handle the error of a partition that cannot be read now."""
         is_led_elsewhere = False
         if FETCH_OUTCOMES[part.error_code] is FetchOutcome.FAIL:
             words = shown(part.error_message) or row_of(part.error_code).doc

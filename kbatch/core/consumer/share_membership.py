@@ -120,7 +120,7 @@ class ShareMembership:
     # What the engine wants
 
     def subscribe(self, topics: frozenset[str], now_ns: int) -> None:
-        """Join the group, or let it know other topics. It also recovers from `error`."""
+        """Join the group, or change the subscription. It also recovers from `error`."""
         self._transition(MemberEvent.SUBSCRIBE)
         if topics != self.topics:
             self._heartbeats.hurry()

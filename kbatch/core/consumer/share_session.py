@@ -1,4 +1,4 @@
-"""ShareSession: what a broker knows of a member of a share group, and acknowledgements on their way to it.
+"""ShareSession: what a broker knows of a member of a share group, and its acknowledgements in flight.
 
 Theory of operation. The first request of a session has the epoch 0 and names all partitions. Later ones count
 the epoch up, and name what is added, forgotten or acknowledged. A broker takes acknowledgements only in an
@@ -59,7 +59,7 @@ class Acknowledge(Call):
         self._open_count = len(parts)
 
     def settle(self, partition: TopicPartition, error: KafkaError | None) -> None:
-        """Note the outcome of one part."""
+        """Record the outcome of one part."""
         self.results[partition] = self.results.get(partition) or error
         self._open_count -= 1
         if self._open_count == 0:
@@ -119,7 +119,7 @@ class ShareSession(Retried):
         return wanted - known, known - wanted
 
     def handle_answer(self) -> None:
-        """Note an answer without an error."""
+        """Record an answer without an error."""
         self.epoch = 1 if self.epoch == MAX_EPOCH else self.epoch + 1
 
     def end(self) -> None:
