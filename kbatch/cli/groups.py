@@ -11,6 +11,7 @@ import click
 from kbatch.cli.options import client_options, open_reader
 from kbatch.cli.places import HELP, Place, PlaceType, resolve
 from kbatch.errors import GroupIdNotFoundError
+from kbatch.errors.words import shown
 from kbatch.records import GroupDescription, GroupMember, TopicPartition, check_group_id
 
 if TYPE_CHECKING:
@@ -149,7 +150,7 @@ def _print_group(described: GroupDescription, rows: Sequence[_Row]) -> None:
     assignor = f", assignor {described.assignor}" if described.assignor else ""
     lag = sum(each.lag or 0 for each in rows)
     state = f"{described.state}, {described.kind}{assignor}, {count} member{plural}, lag {lag:,}"
-    click.echo(f"{described.group_id}: {state}")
+    click.echo(shown(f"{described.group_id}: {state}"))
     offset = "start" if described.kind == SHARE else "committed"
     cells = [
         (
@@ -314,7 +315,8 @@ def _print_changes(rows: Sequence[tuple[str, int, int | None, int | None]], as_j
 
 def _print_table(names: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Print columns side by side; numbers are at the right, None is a dash."""
-    cells = [list(names), *(["-" if cell is None else str(cell) for cell in row] for row in rows)]
+    # a member chooses its client.id, and a line end in it must not forge a row
+    cells = [list(names), *(["-" if cell is None else shown(str(cell)) for cell in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     for row in cells:
         padded = (

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from kbatch import Producer, TopicPartition, TopicReader
+from kbatch import Consumer, Producer, TopicPartition, TopicReader
 from kbatch.cli.commands import kbatch
 from kbatch.testing import Broker
 from tests.support.consuming import consumer_of
+from tests.support.patience import repeat_until
 
 TOPICS = {"orders": 2, "returns": 1}
 GROUP = "billing"
@@ -94,6 +95,16 @@ def test_members_are_described(broker: Broker, protocol: str) -> None:
         refused = run(broker, "reset", GROUP, "-t", "returns", "--to", "earliest", "--execute")
         assert refused.exit_code == 1
         assert "is Stable and has members" in refused.stderr and "other at" in refused.stderr
+
+
+def test_client_id_forges_no_row(broker: Broker) -> None:
+    keys: dict[str, Any] = {"client_id": "one\norders  9\x1b[2J", "group_id": GROUP}
+    with Consumer(bootstrap_servers=broker.bootstrap_servers, **keys) as consumer:
+        consumer.subscribe(["returns"])
+        repeat_until(lambda: consumer.poll(0.01), consumer.assignment)
+        described = run(broker, "describe", GROUP).stdout
+    assert "one orders  9 [2J" in described
+    assert [row for row in described.splitlines() if row.startswith("orders")] == []
 
 
 @pytest.mark.parametrize(
