@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from kbatch.core.client.any_node_request import AnyNodeRequest
 from kbatch.core.client.backoff import NS_PER_MS, Retried
 from kbatch.core.client.coordinators import GROUP, CoordinatorKey
-from kbatch.core.consumer.member_state import HeartbeatOutcome, outcome_of
+from kbatch.core.consumer.outcomes import HEARTBEAT_OUTCOMES, HeartbeatOutcome
 from kbatch.protocol import features
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ class GroupCoordinator:
         """
         answer, error = response.message, response.error
         if answer is not None:
-            outcome = outcome_of(answer.error_code, is_joining=False)
+            outcome = HEARTBEAT_OUTCOMES[answer.error_code]
         else:
             assert error is not None
             outcome = HeartbeatOutcome.FIND if error.retriable else HeartbeatOutcome.FAIL

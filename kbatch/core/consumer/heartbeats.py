@@ -22,8 +22,9 @@ from kbatch.core.client.any_node_request import AnyNodeRequest
 from kbatch.core.client.backoff import NEVER_NS, NS_PER_MS
 from kbatch.core.client.lasting_faults import LastingFaults
 from kbatch.core.consumer.group_coordinator import GROUP_LANE, LeaveLimit
-from kbatch.core.consumer.member_state import ENDING, HeartbeatOutcome, MemberState, outcome_of
+from kbatch.core.consumer.member_state import ENDING, MemberState
 from kbatch.core.consumer.membership import REMOVED, check_partitions
+from kbatch.core.consumer.outcomes import FIRST_HEARTBEAT_OUTCOMES, HEARTBEAT_OUTCOMES, HeartbeatOutcome
 from kbatch.errors import ErrorCode, KafkaError, ProtocolError, error_of, row_of
 from kbatch.errors.words import shown
 from kbatch.logs import ClientLogger
@@ -290,7 +291,9 @@ class Heartbeats:
                 f"{shown(answer.error_message) or row_of(code).doc}"
             )
             error = error_of(code, "; ".join(filter(None, (text, self._member.remedies.get(code)))))
-        return outcome_of(code, is_joining=self._member.state is MemberState.JOINING), error
+        is_joining = self._member.state is MemberState.JOINING
+        outcomes = FIRST_HEARTBEAT_OUTCOMES if is_joining else HEARTBEAT_OUTCOMES
+        return outcomes[code], error
 
     def _repeat_all(self, outcome: HeartbeatOutcome, now_ns: int) -> None:
         """Send everything about the member again."""

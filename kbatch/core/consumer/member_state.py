@@ -1,7 +1,6 @@
-"""The states of a member by KIP-848 and of a share group's (KIP-932), and what follows from a coordinator's
-answer to a heartbeat, as tables.
+"""The states of a member by KIP-848 and of a share group's (KIP-932), as tables.
 
-After org.apache.kafka.clients.consumer.internals.MemberState and AbstractHeartbeatRequestManager.
+After org.apache.kafka.clients.consumer.internals.MemberState.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum
 
-from kbatch.errors import ErrorCode, IllegalStateError
+from kbatch.errors import IllegalStateError
 from kbatch.logs import ClientLogger
 
 logger = ClientLogger(__name__)
@@ -139,36 +138,3 @@ def next_state(
     if found is not state:
         logger.debug("%s: %s, since %s", member, found.value, event.value)
     return found
-
-
-class HeartbeatOutcome(Enum):
-    """What follows from an answer to a heartbeat."""
-
-    GO_ON = "the member takes what it says"
-    FIND = "the next one goes to the coordinator, which is searched for"
-    BACK_OFF = "the next one is sent after a back-off"
-    REJOIN = "the member has lost everything, and joins again"
-    FAIL = "the membership ends, and the program gets the error"
-
-
-GO_ON, FIND, BACK_OFF, REJOIN, FAIL = HeartbeatOutcome
-
-OUTCOMES: Mapping[ErrorCode, HeartbeatOutcome] = {
-    ErrorCode.NONE: GO_ON,
-    ErrorCode.NOT_COORDINATOR: FIND,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE: FIND,
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: BACK_OFF,
-    ErrorCode.UNKNOWN_MEMBER_ID: REJOIN,
-    ErrorCode.FENCED_MEMBER_EPOCH: REJOIN,
-    # The sessions of all members have ended, and with them the group.
-    ErrorCode.GROUP_ID_NOT_FOUND: REJOIN,
-}
-# When a member joins: the members of the group have the classic protocol.
-REFUSE_TO_JOIN = (ErrorCode.GROUP_ID_NOT_FOUND,)
-
-
-def outcome_of(code: int, *, is_joining: bool) -> HeartbeatOutcome:
-    """Return what to do about the code: all that are not in the table end the membership."""
-    if is_joining and code in REFUSE_TO_JOIN:
-        return FAIL
-    return OUTCOMES.get(ErrorCode(code), FAIL)

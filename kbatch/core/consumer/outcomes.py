@@ -3,7 +3,7 @@
 After org.apache.kafka.clients.consumer.internals.FetchCollector.handleInitializeErrors (KIP-320, KIP-392,
 KIP-951); CommitRequestManager.OffsetCommitRequestState and ConsumerCoordinator.OffsetCommitResponseHandler
 (KIP-394, KIP-848, KAFKA-16224); ShareConsumeRequestManager and ShareSessionHandler (KIP-932);
-AbstractCoordinator (KIP-394).
+AbstractCoordinator (KIP-394); AbstractHeartbeatRequestManager (KIP-848).
 """
 
 from __future__ import annotations
@@ -145,4 +145,34 @@ CLASSIC_OUTCOMES = OutcomeTable(
         ErrorCode.ILLEGAL_GENERATION: ClassicOutcome.RESET,
         ErrorCode.UNKNOWN_MEMBER_ID: ClassicOutcome.FORGET,
     },
+)
+
+
+class HeartbeatOutcome(Enum):
+    """What follows from an answer to a heartbeat by KIP-848 or in a share group."""
+
+    GO_ON = "the member takes what it says"
+    FIND = "the next one goes to the coordinator, which is searched for"
+    BACK_OFF = "the next one is sent after a back-off"
+    REJOIN = "the member has lost everything, and joins again"
+    FAIL = "the membership ends, and the program gets the error"
+
+
+_HEARTBEAT = {
+    ErrorCode.NONE: HeartbeatOutcome.GO_ON,
+    ErrorCode.NOT_COORDINATOR: HeartbeatOutcome.FIND,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: HeartbeatOutcome.FIND,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: HeartbeatOutcome.BACK_OFF,
+    ErrorCode.UNKNOWN_MEMBER_ID: HeartbeatOutcome.REJOIN,
+    ErrorCode.FENCED_MEMBER_EPOCH: HeartbeatOutcome.REJOIN,
+    # the sessions of all members have ended, and with them the group
+    ErrorCode.GROUP_ID_NOT_FOUND: HeartbeatOutcome.REJOIN,
+}
+HEARTBEAT_OUTCOMES = OutcomeTable(
+    retriable=HeartbeatOutcome.FAIL, otherwise=HeartbeatOutcome.FAIL, special=_HEARTBEAT
+)
+# When a member joins: the members of the group have the classic protocol.
+_REFUSED = {ErrorCode.GROUP_ID_NOT_FOUND: HeartbeatOutcome.FAIL}
+FIRST_HEARTBEAT_OUTCOMES = OutcomeTable(
+    retriable=HeartbeatOutcome.FAIL, otherwise=HeartbeatOutcome.FAIL, special=_HEARTBEAT | _REFUSED
 )

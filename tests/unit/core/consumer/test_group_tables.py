@@ -1,19 +1,16 @@
-"""The tables of a member's states and of heartbeats' answers."""
+"""The tables of the states of a member."""
 
 from __future__ import annotations
 
 import pytest
 
-from kbatch.core.consumer import member_state
 from kbatch.core.consumer.member_state import (
     BEATING,
     SHARE_TRANSITIONS,
     TRANSITIONS,
-    HeartbeatOutcome,
     MemberEvent,
     MemberState,
 )
-from kbatch.errors import ROWS, ErrorCode
 
 
 def test_each_state_of_a_member_has_a_row_and_can_be_reached() -> None:
@@ -41,16 +38,3 @@ def test_member_in_the_group_can_be_fenced_and_refused(state: MemberState) -> No
 def test_share_member_can_subscribe_and_leave_in_each_state(state: MemberState) -> None:
     assert MemberEvent.SUBSCRIBE in SHARE_TRANSITIONS[state]
     assert MemberEvent.LEAVE in SHARE_TRANSITIONS[state]
-
-
-def test_R60_coordinator_is_found_again_or_waited_for() -> None:
-    found = {code for code, outcome in member_state.OUTCOMES.items() if outcome is HeartbeatOutcome.FIND}
-    assert found == {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE}
-    loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    assert member_state.outcome_of(loading, is_joining=False) is HeartbeatOutcome.BACK_OFF
-
-
-def test_R55_every_other_answer_ends_the_membership() -> None:
-    others = {*ROWS, 999} - member_state.OUTCOMES.keys()
-    found = {member_state.outcome_of(code, is_joining=False) for code in others}
-    assert found == {HeartbeatOutcome.FAIL}

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import pytest
 
+from kbatch.core.client.outcomes import OutcomeTable
 from kbatch.core.consumer.outcomes import (
     ACKNOWLEDGE_OUTCOMES,
     COMMIT_OUTCOMES,
     FETCH_OUTCOMES,
+    FIRST_HEARTBEAT_OUTCOMES,
+    HEARTBEAT_OUTCOMES,
     SESSION_OUTCOMES,
     AcknowledgeOutcome,
     CommitOutcome,
     FetchOutcome,
+    HeartbeatOutcome,
     SessionOutcome,
 )
 from kbatch.errors import ROWS, ErrorCode
@@ -68,3 +72,27 @@ def test_codes_that_end_a_partition() -> None:
 )
 def test_R78_refusals_of_a_member_are_told_apart(outcome: CommitOutcome, codes: set[str]) -> None:
     assert {str(code) for code, each in COMMIT_OUTCOMES.items() if each is outcome} == codes
+
+
+def test_R60_coordinator_is_found_again_or_waited_for() -> None:
+    found = {code for code, outcome in HEARTBEAT_OUTCOMES.items() if outcome is HeartbeatOutcome.FIND}
+    assert found == {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE}
+    assert HEARTBEAT_OUTCOMES[ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] is HeartbeatOutcome.BACK_OFF
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "rejoined"),
+    [
+        (HEARTBEAT_OUTCOMES, {"UNKNOWN_MEMBER_ID", "FENCED_MEMBER_EPOCH", "GROUP_ID_NOT_FOUND"}),
+        (FIRST_HEARTBEAT_OUTCOMES, {"UNKNOWN_MEMBER_ID", "FENCED_MEMBER_EPOCH"}),
+    ],
+    ids=["member", "joining"],
+)
+def test_R55_every_other_answer_ends_the_membership(
+    outcomes: OutcomeTable[HeartbeatOutcome], rejoined: set[str]
+) -> None:
+    again = {str(code) for code, outcome in outcomes.items() if outcome is HeartbeatOutcome.REJOIN}
+    assert again == rejoined
+    lasting = {"NONE", "NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS", *again}
+    others = {code for code in (*ROWS, ErrorCode(999)) if str(code) not in lasting}
+    assert {outcomes[code] for code in others} == {HeartbeatOutcome.FAIL}
