@@ -80,6 +80,13 @@ def within(function: Callable[[], Any]) -> Future[Any]:
     return future
 
 
+def advance(broker: Broker, seconds: float) -> None:
+    """Let time pass for the broker alone: its sessions and transactions expire, no deadlines of clients."""
+    assert broker._server is not None
+    broker._server._clock_offset += seconds
+    broker._call(lambda core: None)  # after which what is due is done
+
+
 def requests_seen(broker: Broker, api: str = "Produce") -> SimpleQueue[Any]:
     """Return a queue of all later requests of the API."""
     seen: SimpleQueue[Any] = SimpleQueue()

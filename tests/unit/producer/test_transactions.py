@@ -33,6 +33,7 @@ from tests.support.producing import (
     SECONDS,
     TOPIC,
     TRANSACTIONAL_ID,
+    advance,
     committed,
     know,
     producing,
@@ -490,11 +491,12 @@ def partition_of_transactions(broker: Broker) -> int:
 
 def test_a_transaction_that_takes_too_long_is_not_committed(broker: Broker, version: int) -> None:
     """Under version 1 the coordinator fences the producer; under version 2 an abort agrees with it."""
-    with transactional(broker, transaction_timeout_ms=1000) as producer:
+    with transactional(broker) as producer:
         producer.init_transactions()
         producer.begin_transaction()
         sent(producer, "a")
         producer.flush()
+        advance(broker, seconds=61)  # transaction.timeout.ms, and one
         until(lambda: any(batch.is_control for batch in broker.batches(TOPIC)))
         with pytest.raises(KafkaError, match=r"transaction\.timeout\.ms") as raised:
             producer.commit_transaction()
@@ -631,11 +633,12 @@ def test_T24_close_after_fatal_error_sends_nothing(broker: Broker) -> None:
 
 def test_T18_expired_transaction_fails_by_the_abort(broker: Broker, version: int) -> None:
     """The coordinator has aborted it by a new epoch (KIP-588). Under version 2 an abort is repeated there."""
-    with transactional(broker, transaction_timeout_ms=1000) as producer:
+    with transactional(broker) as producer:
         producer.init_transactions()
         producer.begin_transaction()
         sent(producer, "a")
         producer.flush()
+        advance(broker, seconds=61)  # transaction.timeout.ms, and one
         until(lambda: any(batch.is_control for batch in broker.batches(TOPIC)))
         (late,) = sent(producer, "late")
         assert isinstance(late.exception(SECONDS), InvalidProducerEpochError)
