@@ -8,6 +8,7 @@ from kbatch.testing.broker.logs.topic_config import TOPIC_CONFIGS
 from tests.integration.scenarios.produced_batches import GOOD
 from tests.integration.scenarios.requests import log, produce, produce_request
 from tests.integration.scenarios.wire import Wire, scenario, unknown_topic_id
+from tests.support.patience import until
 
 TOPIC, BROKER = 2, 4
 TOPIC_CONFIG = 1  # the source of a config that was set for the topic
@@ -186,7 +187,7 @@ def deleted_topic_is_gone_and_its_name_free(wire: Wire) -> None:
     delete = messages.DeleteTopicsRequest
     wire.call(delete(topics=[delete.DeleteTopicState(name=topic)], timeout_ms=5000))
     old_id = wire.topic_id(topic)
-    wire.until(lambda: _metadata_of(wire, topic).error_code != 0)
+    until(lambda: _metadata_of(wire, topic).error_code != 0)
     wire.note("metadata", _metadata_of(wire, topic))
     produce(wire, topic, GOOD, note="by name")
     produce(wire, topic, GOOD, version=13, note="by id")

@@ -8,6 +8,7 @@ from tests.integration.scenarios.groups import Member as ClassicMember
 from tests.integration.scenarios.groups import commit_offset, fetch_offsets
 from tests.integration.scenarios.requests import end_txn, init_producer_id
 from tests.integration.scenarios.wire import Wire, scenario, unknown_topic_id
+from tests.support.patience import until
 
 LEAVE, LEAVE_STATIC = -1, -2
 Heartbeat = messages.ConsumerGroupHeartbeatRequest
@@ -50,7 +51,7 @@ class Member:
 
     def until(self, epoch: int) -> None:
         """Send heartbeats without recording them, until the answer has this epoch."""
-        self.wire.until(lambda: self._take(self.wire.ask(self.request())).member_epoch == epoch)
+        until(lambda: self._take(self.wire.ask(self.request())).member_epoch == epoch)
 
     def _take(self, answer: Any) -> Any:
         if not answer.error_code:
@@ -84,7 +85,7 @@ def await_assigned(wire: Wire, topic: str, partitions: int) -> None:
         wire.ask(probe.request(member_epoch=LEAVE, **group))
         return sum(len(each.partitions) for each in answer.assignment.topic_partitions) == partitions
 
-    wire.until(is_assigned)
+    until(is_assigned)
 
 
 def describe(wire: Wire, note: str, *group_ids: str, version: int = 1) -> None:
@@ -266,7 +267,7 @@ def consumer_group_topics_change(wire: Wire) -> None:
             topics=[messages.DeleteTopicsRequest.DeleteTopicState(name=topic)], timeout_ms=9_000
         )
     )
-    wire.until(lambda: member._take(wire.ask(member.request())).member_epoch == 5 or _acknowledged(member))
+    until(lambda: member._take(wire.ask(member.request())).member_epoch == 5 or _acknowledged(member))
     member.acknowledge(note="after the deletion")
     describe(wire, "a topic less")
 
@@ -366,7 +367,7 @@ def transactional_commits_of_consumer_groups(wire: Wire) -> None:
         )
         wire.call(request, note=f"{member_id!r} {epoch}")
     end_txn(wire, wire.name, producer, commit=True)
-    wire.until(lambda: not _unstable(wire, topic))
+    until(lambda: not _unstable(wire, topic))
     fetch_offsets(wire, topic)
 
 

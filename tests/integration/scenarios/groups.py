@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 from kbatch.protocol import messages
 from tests.integration.scenarios.wire import Wire, scenario, unknown_topic_id
+from tests.support.patience import until
 
 GROUP, TRANSACTION, SHARE = 0, 1, 2
 # ConsumerProtocolSubscription version 0 without topics, and in front of the length of its user data.
@@ -139,7 +140,7 @@ def second_member_makes_the_first_join_again(wire: Wire) -> None:
     with wire.second_connection() as other:
         second_id = _join(other, note="second").member_id
         other.send(_join_request(wire, second_id, user_data=b"second"))
-        wire.until(lambda: wire.ask(_heartbeat_request(wire, first)).error_code != 0)
+        until(lambda: wire.ask(_heartbeat_request(wire, first)).error_code != 0)
         _heartbeat(wire, first, note="while a second one joins")
         first = _join(wire, first.member_id, note="the first again")
         answer = other.receive()
@@ -149,7 +150,7 @@ def second_member_makes_the_first_join_again(wire: Wire) -> None:
         wire.note("second synced", other.receive())
         _describe(wire, "two members")
         _leave(other, second_id)
-    wire.until(lambda: wire.ask(_heartbeat_request(wire, first)).error_code != 0)
+    until(lambda: wire.ask(_heartbeat_request(wire, first)).error_code != 0)
     _heartbeat(wire, first, note="after the second left")
     _join(wire, first.member_id, note="alone again")
 

@@ -15,6 +15,7 @@ from tests.integration.scenarios.requests import (
 )
 from tests.integration.scenarios.wire import Wire, scenario
 from tests.oracle.plain import INT32_MAX
+from tests.support.patience import until
 
 
 def _send(
@@ -197,7 +198,7 @@ def old_epoch_after_the_marker_of_tv2(wire: Wire) -> None:
         produce_transactional(wire, topic, wire.name, producer, b"wrong", 1, note="sequence goes on")
     # The refused batch has added the partition, so there will be a marker.
     end_txn(wire, wire.name, producer, commit=False)
-    wire.until(lambda: partition_state(wire, topic).high_watermark == 5)
+    until(lambda: partition_state(wire, topic).high_watermark == 5)
     log(wire, topic)
 
 

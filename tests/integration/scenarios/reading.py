@@ -22,6 +22,7 @@ from tests.integration.scenarios.requests import (
 )
 from tests.integration.scenarios.wire import Wire, scenario, unknown_topic_id
 from tests.oracle import plain
+from tests.support.patience import until
 
 EARLIEST, LATEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -2, -1, -3, -4, -5
 
@@ -180,7 +181,7 @@ def _await_offsets(wire: Wire, topic: str, high_watermark: int, last_stable_offs
         found = partition_state(wire, topic)
         return (found.high_watermark, found.last_stable_offset) == (high_watermark, last_stable_offset)
 
-    wire.until(is_there)
+    until(is_there)
 
 
 @scenario

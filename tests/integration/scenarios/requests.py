@@ -7,6 +7,7 @@ from kbatch.protocol import messages
 from tests.integration.scenarios.wire import Wire, batch_rows
 from tests.oracle import plain
 from tests.support import requests
+from tests.support.patience import until
 
 TIME_MS = 1_700_000_000_000
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
@@ -94,13 +95,13 @@ def await_stable(wire: Wire, topic: str, partition: int = 0) -> None:
         found = partition_state(wire, topic, partition)
         return bool(found.last_stable_offset == found.high_watermark)
 
-    wire.until(is_stable)
+    until(is_stable)
 
 
 def await_complete(wire: Wire) -> None:
     """Wait until the coordinator has ended the transaction, which is later than its markers are written."""
     request = messages.DescribeTransactionsRequest(transactional_ids=[wire.name])
-    wire.until(lambda: wire.ask(request).transaction_states[0].transaction_state.startswith("Complete"))
+    until(lambda: wire.ask(request).transaction_states[0].transaction_state.startswith("Complete"))
 
 
 def partition_state(wire: Wire, topic: str, partition: int = 0) -> Any:

@@ -16,6 +16,7 @@ from tests.integration.scenarios.requests import produce_request
 from tests.integration.scenarios.wire import Wire, scenario
 from tests.oracle.scram import ScramClient
 from tests.support.broker_wire import ConnectionClosed
+from tests.support.patience import until
 
 ANY, MATCH, LITERAL, PREFIXED = 1, 2, 3, 4
 TOPIC, GROUP, CLUSTER, TRANSACTIONAL_ID = 2, 3, 4, 5
@@ -194,9 +195,7 @@ def _await_users(wire: Wire, names: list[str], credentials: int) -> None:
     """Wait until each user has so many credentials: Kafka's broker learns it from its controller."""
     kind = messages.DescribeUserScramCredentialsRequest
     request = kind(users=[kind.UserName(name=name) for name in names])
-    wire.until(
-        lambda: all(len(result.credential_infos) == credentials for result in wire.ask(request).results)
-    )
+    until(lambda: all(len(result.credential_infos) == credentials for result in wire.ask(request).results))
 
 
 def _describe(wire: Wire, note: str, names: list[str]) -> None:
@@ -339,7 +338,7 @@ def delegation_tokens(wire: Wire, doors: Doors) -> None:
             wire.note(note, ({"error_code": answer.error_code}, names, left))
         secret = bytes(alice.ask(create(max_lifetime_ms=60_000)).hmac)
         renew, expire = messages.RenewDelegationTokenRequest, messages.ExpireDelegationTokenRequest
-        wire.until(lambda: alice.ask(renew(hmac=secret, renew_period_ms=-1)).error_code == 0)
+        until(lambda: alice.ask(renew(hmac=secret, renew_period_ms=-1)).error_code == 0)
         for client, name in ((alice, "alice"), (bob, "bob")):
             for hmac in (b"unknown", secret):
                 # not at once: Kafka's controller and broker learn of an end one after the other
@@ -359,7 +358,7 @@ def delegation_tokens(wire: Wire, doors: Doors) -> None:
 def session_ends(wire: Wire, doors: Doors) -> None:
     with doors.open(wire, "SHORT") as client:
         client.log_in("alice")
-        wire.until(client.wire_is_closed)
+        until(client.wire_is_closed)
         wire.note("the session is over", True)
 
 
@@ -424,7 +423,7 @@ def _create_acls(wire: Wire, *creations: Any) -> None:
             operation=each.operation,
             permission_type=each.permission_type,
         )
-        wire.until(lambda wanted=wanted: bool(wire.ask(wanted).resources))  # type: ignore[misc]
+        until(lambda wanted=wanted: bool(wire.ask(wanted).resources))  # type: ignore[misc]
 
 
 def _delete_acls(wire: Wire, prefix: str) -> None:
@@ -435,7 +434,7 @@ def _delete_acls(wire: Wire, prefix: str) -> None:
         return [each.resource_name for each in found if each.resource_name.startswith((prefix, "kafka-"))]
 
     wire.ask(messages.DeleteAclsRequest(filters=[_filter(resource_name_filter=name) for name in there()]))
-    wire.until(lambda: not there())
+    until(lambda: not there())
 
 
 def _operations(wire: Wire, topic: str, group: str) -> None:

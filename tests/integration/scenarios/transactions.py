@@ -19,6 +19,7 @@ from tests.integration.scenarios.requests import (
     produce_transactional,
 )
 from tests.integration.scenarios.wire import Wire, error_codes, named_scenario, scenario
+from tests.support.patience import until
 
 NOBODY = ProducerId(987_654_321, 0)
 TV1, TV2 = 4, 5
@@ -198,7 +199,7 @@ def txn_offset_commit_shows_when_the_transaction_is_committed(wire: Wire) -> Non
 
 def _await_stable_offsets(wire: Wire, topic: str) -> None:
     request = offset_fetch_request(wire, topic, require_stable=True)
-    wire.until(lambda: not any(error_codes(wire.ask(request, 9))))
+    until(lambda: not any(error_codes(wire.ask(request, 9))))
 
 
 @scenario

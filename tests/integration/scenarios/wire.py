@@ -21,6 +21,7 @@ from kbatch.protocol.structs import Struct
 from tests.oracle import plain
 from tests.support import broker_wire
 from tests.support.broker_wire import TIMEOUT_SECONDS, ConnectionClosed
+from tests.support.patience import until
 
 POLL_SECONDS = 0.01
 NOW_WITHIN_MS = 3_600_000 // 2
@@ -170,13 +171,7 @@ class Wire(broker_wire.Wire):
         kind = messages.ListOffsetsRequest
         wanted = [kind.ListOffsetsPartition(partition_index=p, timestamp=-1) for p in range(partitions)]
         request = kind(replica_id=-1, topics=[kind.ListOffsetsTopic(name=name, partitions=wanted)])
-        self.until(lambda: not any(error_codes(self.ask(request))))
-
-    def until(self, condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + TIMEOUT_SECONDS
-        while not condition():
-            assert time.monotonic() < deadline, "not in time"
-            time.sleep(POLL_SECONDS)
+        until(lambda: not any(error_codes(self.ask(request))))
 
     # Differences between brokers
 

@@ -9,8 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -22,16 +21,9 @@ from kbatch._native.batch.buffer_pool import MemoryWaiter
 from kbatch._native.send.accumulator import Refusal
 from tests.support.accumulating import accumulator, all_drained, put
 from tests.support.accumulating import is_whole as all_came_back
+from tests.support.patience import until
 
 DEADLINE_S = 30.0
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Wait for a condition that another thread will make true, up to DEADLINE_S."""
-    deadline, pause = time.monotonic() + DEADLINE_S, threading.Event()
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        pause.wait(0.001)
 
 
 class Asking(threading.Thread):
