@@ -15,7 +15,7 @@ import pytest
 from kbatch.protocol import messages, schema
 from kbatch.protocol.schema import Field, StructSpec
 from kbatch.protocol.structs import Message
-from tests.oracle.java_programs import JavaMissingError, jars
+from tests.oracle.java_programs import KAFKA_VERSION, JavaMissingError, jars
 
 JARS = ("kafka-clients", "kafka-group-coordinator", "kafka-transaction-coordinator", "kafka-storage")
 APIS = {
@@ -108,7 +108,7 @@ def kafka_jars() -> Path:
 def kafka_schemas() -> dict[str, dict[str, Any]]:
     found = {}
     for jar in JARS:
-        with zipfile.ZipFile(kafka_jars() / f"{jar}-4.3.1.jar") as archive:
+        with zipfile.ZipFile(kafka_jars() / f"{jar}-{KAFKA_VERSION}.jar") as archive:
             for name in archive.namelist():
                 if re.search(r"(^|/)message/\w+\.json$", name):
                     text = re.sub(r"^\s*//.*$", "", archive.read(name).decode(), flags=re.MULTILINE)

@@ -21,8 +21,9 @@ AGAIN, BUMPED, DONE, PARTS, FAILS, ENDS = "again", "bumped", "done", "parts", "f
 
 RETRIED = {2, 7, 14, 15, 16, 19, 20, 41, 51, 70, 71, 75, 78, 88, 89, 106, 122, 123, 133}
 RETRIED_ELSEWHERE = {3, 5, 6, 9, 13, 56, 72, 74, 80, 83, 84, 100, 103}
-UNKNOWN_CODES = {134, 999, 32767}
-CODES = sorted({*range(-1, 134), *UNKNOWN_CODES} - {0})
+LAST_CODE = max(ErrorCode)
+UNKNOWN_CODES = {LAST_CODE + 1, 999, 32767}
+CODES = sorted({*range(-1, LAST_CODE + 1), *UNKNOWN_CODES} - {0})
 
 
 class Expected(NamedTuple):
