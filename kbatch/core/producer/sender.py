@@ -509,7 +509,7 @@ class Sender:
                 self._used_topics.update(batch.topic for batch in each.batches)
 
     def observe(self, now_ns: int) -> None:
-        """Do what may be late after the lane's work."""
+        """Record metrics and uses of topics that the lane has left for later."""
         self.record_answered()
         if self._used_topics:
             while self._used_topics:
