@@ -141,6 +141,7 @@ class GroupMember:
     Attributes
     ----------
     wanted : Subscription or None
+        None without a subscription, and while the member leaves.
     is_assigned : bool
         True if the group has assigned partitions since the last `subscribe`, perhaps none.
     note_seconds : float

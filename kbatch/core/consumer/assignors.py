@@ -8,7 +8,7 @@ each assignor gives what Java's gives, down to the order of the partitions; `jav
 - *roundrobin*: all partitions of all topics, one after the other.
 - *sticky*: even numbers of partitions, and each member keeps what it had as far as that allows.
 - *cooperative-sticky*: the same, but a partition that moves is first taken from its owner, and assigned in
-  the next rebalance, so that members go on with what they keep (KIP-429).
+  the next rebalance, so that members keep reading what they keep (KIP-429).
 
 If members subscribe to the same topics, sticky needs one pass (`_EvenShares`). Otherwise it moves partitions
 one by one while that makes shares more even (`_UnevenShares`). A partition that two members claim goes to the

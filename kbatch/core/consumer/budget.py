@@ -1,12 +1,12 @@
-"""The budget of bytes: what is requested, and what is there and not yet read by the program.
+"""The budget of bytes: those that are requested, and those that the program has not read yet.
 
 Theory of operation. A Fetch reserves the bytes that it asks for before it goes out. Its answer replaces them
 by the size of its frame, which is charged until the last of its pieces is released: they are views of one
 memory. So memory stays within the limit, except for a batch that is larger than it, which comes alone.
 
 A request asks for at most half of the limit, divided by the number of nodes, so that every node always has
-its turn. A partition whose unread bytes exceed its share of the other half is left out of requests, and the
-others go on.
+its turn. A partition whose unread bytes exceed its share of the other half is left out of requests; the
+others are still fetched.
 
 After KIP-81, which Kafka's consumer never got.
 """
@@ -43,14 +43,14 @@ class Budget:
         return self.limit // (2 * max(partition_count, 1))
 
     def reserve(self, size_bytes: int) -> bool:
-        """Reserve bytes if they are free, or if nothing else is used. False if there is no memory."""
+        """Reserve bytes if they are free, or if no others are used. Return False if there is no memory."""
         if self.used and self.used + size_bytes > self.limit:
             return False
         self.used += size_bytes
         return True
 
     def charge(self, size_bytes: int) -> None:
-        """Charge bytes that are there, whatever the limit."""
+        """Charge bytes that have arrived, whatever the limit."""
         self.used += size_bytes
 
     def release(self, size_bytes: int) -> None:

@@ -2,17 +2,17 @@
 
 Theory of operation. Commits are sent in the order of their calls, one at a time, so that an offset never goes
 back, and calls are done in that order. A call with `retries` is sent again, partition by partition, until
-default.api.timeout.ms; one without is done after the first answer. An answer that says that the member's
-generation is outdated is no failure: the commit is sent again with the next generation, for the partitions
-that the member still owns.
+default.api.timeout.ms; one without is done after the first answer. If an answer says that the member's
+generation is outdated, the commit is sent again with the next generation, for the partitions that the member
+still owns.
 
-An offset belongs to the topic that it was read of, which another one of the same name is not. Requests name
-topics by their ids; where the coordinator's version has names only, offsets of a topic that is known to be
-another one are not sent. A topic that brokers do not know may be new to them, or deleted: metadata decide,
-and partitions that are given up do not wait for that.
+An offset belongs to the topic that it was read from, and not to another one of the same name. Requests name
+topics by their ids; if the coordinator's version has names only, offsets of a topic that was made anew are
+not sent. A topic that brokers do not know may be new to them, or deleted: metadata decides, and partitions
+that are given up do not wait for that.
 
-Look-ups do not wait for each other. A broker that still has open transactions for an offset is asked again
-(UNSTABLE_OFFSET_COMMIT, KIP-447).
+Look-ups do not wait for each other. If a broker still has open transactions for an offset, the look-up is
+sent again (UNSTABLE_OFFSET_COMMIT, KIP-447).
 
 After org.apache.kafka.clients.consumer.internals.CommitRequestManager; KIP-98, KIP-320 (leader epochs),
 KIP-848 (topic ids), KAFKA-16224 (deleted topics).

@@ -1,9 +1,9 @@
 """ConsumerMembership: a member of a group by the consumer protocol (KIP-848).
 
 Theory of operation. All of it happens in Heartbeats. The answers have the member's epoch and its *target*:
-the partitions that it is to own. `run` works towards that in steps: it gives up what is not in the target,
-lets the coordinator know (ACKNOWLEDGING), takes what is new, and lets it know again. A member that owns its
-target is STABLE.
+the partitions that it is to own. `run` works towards that in steps: it revokes what is not in the target,
+reports that to the coordinator (ACKNOWLEDGING), assigns what is new, and reports again. A member that owns
+its target is STABLE.
 
 A fenced member has lost everything: after the program knows that, it joins again with the epoch 0.
 
@@ -81,7 +81,7 @@ class ConsumerMembership:
         self.member_id = context.new_member_id
         self._topics: frozenset[str] = frozenset()  # that it wants, as far as a pattern's are known
         self._listing: PatternTopics | None = None
-        # the target by topic ids, whether the coordinator waits for what the member makes of it, and whether
+        # the target by topic ids, whether the coordinator waits for the member to reach it, and whether
         # the program knows of an assignment since the join
         self._target: Mapping[bytes, frozenset[int]] = {}
         self._is_target_open = False

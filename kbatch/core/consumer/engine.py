@@ -203,7 +203,7 @@ class ReadingEngine(ClientEngine):
         *,
         reset: Reset | Literal["auto.offset.reset"] = "auto.offset.reset",
     ) -> int:
-        """Read these partitions from their starts, besides those that are read. Return the generation.
+        """Start reading these partitions, besides the others. Return the generation.
 
         Parameters are those of `assign`.
         """
@@ -367,7 +367,7 @@ class ReadingEngine(ClientEngine):
             self._on_change()
 
     def _begin(self, state: PartitionState, now_ns: int) -> None:
-        """Read a partition, instead of an earlier state of it."""
+        """Start reading a partition, in place of an earlier state of it."""
         self._close([state.partition])
         self._fetcher.partitions[state.partition] = state
         self._cluster.want(state.partition.topic, now_ns)

@@ -85,7 +85,7 @@ class FetchSession(Retried):
         known, self._known = self._known, wanted
         if not self.is_open:
             return SessionRequest(self.session_id, self.epoch, wanted, [])
-        are_others = map(is_not, wanted.values(), map(known.get, wanted))  # most are the objects of before
+        are_others = map(is_not, wanted.values(), map(known.get, wanted))  # most are the same as before
         named = {
             each: asked for each, asked in compress(wanted.items(), are_others) if known.get(each) != asked
         }

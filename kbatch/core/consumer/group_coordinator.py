@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 # A broker answers the requests of a connection in turn, and a JoinGroup only when all members have joined.
 # So requests of the membership have a connection of their own, and delay nothing else.
 GROUP_LANE = 2
-# The refusals in a row after which a membership goes on at once: a member that the coordinator does not know
-# any more joins, gets an id, joins by that, and others join meanwhile. After more, its requests wait,
-# whichever they are: each success of one may be refused again by the next.
+# The refusals in a row after which a membership tries again at once: a member that the coordinator has
+# removed joins, gets an id, joins by that, and others join meanwhile. After more, all its requests back off:
+# each success of one may be refused again by the next.
 REFUSALS_AT_ONCE = 3
-# The time for which a member that leaves tries to reach a coordinator that is out of reach: a connection that
-# has just broken is made again within it, and a cluster that is gone delays the end no longer.
+# The time for which a member that leaves tries to reach its coordinator: long enough for a connection that
+# has just broken, and short enough for a cluster that is gone.
 REACH_NS = 1000 * NS_PER_MS
 
 
 class LeaveLimit:
-    """The time limit for telling the coordinator that a member leaves.
+    """The time limit for the requests by which a member leaves.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ class LeaveLimit:
         self._reach_until_ns = min(now_ns + REACH_NS, self._until_ns)
 
     def is_over(self, coordinator: GroupCoordinator, now_ns: int) -> bool:
-        """True if the member stops trying to tell the coordinator: its session will end."""
+        """True if the member stops sending them: its session will end."""
         return now_ns >= (self._reach_until_ns if coordinator.is_failing else self._until_ns)
 
     def deadline_ns(self, now_ns: int) -> int:

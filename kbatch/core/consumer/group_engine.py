@@ -63,8 +63,8 @@ logger = ClientLogger(__name__)
 
 # The feature of the cluster that has the consumer protocol (KIP-848).
 GROUP_VERSION = "group.version"
-# Refusals after which group.protocol=auto goes on with the classic protocol: the cluster or the group does
-# not have the other one.
+# Refusals after which group.protocol=auto uses the classic protocol: the cluster or the group does not have
+# the other one.
 WANTS_CLASSIC = (
     ErrorCode.UNSUPPORTED_VERSION,
     ErrorCode.GROUP_ID_NOT_FOUND,

@@ -36,7 +36,7 @@ class MemberEvent(Enum):
     TARGET = "its target differs from what it owns"
     SETTLE = "it owns its target"
     OWN = "what it owns has changed"
-    ACKNOWLEDGE = "it lets the coordinator know what it owns"
+    ACKNOWLEDGE = "it reports what it owns"
     FENCE = "the coordinator has removed it"
     FAIL = "the coordinator refuses it for good"
     LEAVE = "it is to leave"

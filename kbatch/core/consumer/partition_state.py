@@ -1,8 +1,8 @@
-"""A partition that is read: its position, its state, and what the last answers said of it.
+"""A partition that is read: its position, its state, and what the last answers said about it.
 
 Theory of operation. `TRANSITIONS` is the whole life of a partition; an event that its state does not have
 raises and changes nothing. The *fetch position* is the next offset to ask a broker for. A `seek` makes
-another PartitionState, so answers and lookups that were asked for before it find this one closed.
+another PartitionState, so answers and look-ups that were requested before it find this one closed.
 
 After org.apache.kafka.clients.consumer.internals.SubscriptionState.
 """
@@ -42,7 +42,7 @@ LATEST, EARLIEST, MAX_TIMESTAMP = OffsetSpec(-1), OffsetSpec(-2), OffsetSpec(-3)
 # The beginning of the part of the log that is not in tiered storage only (KIP-405).
 EARLIEST_LOCAL = OffsetSpec(-4)
 
-# Where to go on if the log does not have the position: None is nowhere, a duration is back from now.
+# Where to continue if the log does not have the position: None fails, a duration goes back from now.
 Reset = OffsetSpec | timedelta | None
 
 

@@ -6,8 +6,8 @@ part that an unclean election has replaced (a diverging epoch, KIP-320). Or the 
 again. Then the reset policy finds another position, and the program gets a `Moved`; without a policy
 the partition fails with the error.
 
-Brokers compare epochs in each Fetch from version 12 on (KIP-595). Older ones are asked by
-OffsetForLeaderEpoch after each change of leader.
+Brokers compare epochs in each Fetch from version 12 on (KIP-595). Older ones get an OffsetForLeaderEpoch
+after each change of leader.
 
 After org.apache.kafka.clients.consumer.internals.OffsetFetcherUtils and SubscriptionState.
 """
@@ -287,7 +287,7 @@ class Positions:
             self.fail(state, error)
         elif end is not None and (end.leader_epoch < state.last_epoch or end.end_offset < state.fetch_offset):
             self.handle_divergence(state, end.leader_epoch, end.end_offset, state.checked_epoch, now_ns)
-        else:  # it agrees, or the broker cannot say it: then Java goes on too
+        else:  # it agrees, or the broker cannot say: then Java continues, too
             state.move_to(state.fetch_offset, state.last_epoch)
 
 

@@ -1,7 +1,7 @@
-"""TopicIds: the names of topics of which a coordinator says the ids only.
+"""TopicIds: the names of topics that a coordinator names by their ids only.
 
 Theory of operation. Topics that the client uses are in its metadata with their ids. A pattern finds others,
-whose names a Metadata request by id finds. An id that brokers do not know yet is asked for again after a
+whose names a Metadata request by id finds. An id that brokers do not know yet is requested again after a
 back-off, as long as it is needed.
 
 After org.apache.kafka.clients.consumer.internals.ConsumerMetadata; KIP-516, KIP-848.

@@ -318,11 +318,31 @@ def test_member_that_joins_again_does_not_repeat_its_leave() -> None:
     assert r.epoch == 1 and r.leave_codes == [] and r.engine.assigned == {FIRST}
 
 
-def test_member_without_polls_leaves_and_joins_at_the_next() -> None:
+def test_member_without_polls_leaves_and_joins_at_the_next(caplog: pytest.LogCaptureFixture) -> None:
     r = joined(max_poll_interval_ms=10_000)
     r.advance(11_000)
     assert r.epoch is None and r.engine.assigned == set()
+    assert "did not poll for 10.0 s, 0 ms more than max.poll.interval.ms=10000" in caplog.text
     r.poll()
+    assert r.epoch == 1 and r.engine.assigned == {FIRST}
+    assert "joins again" in caplog.text
+
+
+def test_member_that_has_expired_subscribes_and_joins_at_the_next_poll() -> None:
+    r = joined(max_poll_interval_ms=10_000)
+    r.advance(11_000)
+    r.engine.subscribe(frozenset([TOPIC]))
+    r.advance(11_000)
+    assert r.epoch is None
+    r.poll()
+    assert r.epoch == 1 and r.engine.assigned == {FIRST}
+
+
+def test_member_that_leaves_after_it_has_expired_can_subscribe() -> None:
+    r = joined(max_poll_interval_ms=10_000)
+    r.advance(11_000)
+    assert r.leave().is_done
+    r.join()
     assert r.epoch == 1 and r.engine.assigned == {FIRST}
 
 
