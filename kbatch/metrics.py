@@ -611,8 +611,8 @@ _INTRODUCTION = """\
 # Metrics
 
 What can I measure? `metrics()` of a producer or a reader returns every metric by its name, group and tags.
-They are those of Kafka's Java clients 4.3; the tags are `client-id`, and `topic`, `partition` or `node-id`
-for metrics that are about one. Metrics that Java lacks are marked *kbatch only*.
+Names, groups and tags are those of Kafka's Java clients 4.3. The tags are `client-id`, and `topic`,
+`partition` or `node-id` for metrics about one of these. Metrics that Java lacks are marked *kbatch only*.
 
 avg, max, rate and ratio cover the last `metrics.num.samples` windows of `metrics.sample.window.ms`; totals
 cover the client's life. An average or maximum without values is NaN. The code records values to a sensor,
@@ -627,15 +627,15 @@ prometheus_client.REGISTRY.register(ProducerCollector(producer))
 prometheus_client.REGISTRY.register(ConsumerCollector(consumer))
 ```
 
-`record-send-total` is then the counter `kafka_producer_record_send_total{client_id="..."}`. A topic's is
-`kafka_producer_topic_record_send_total`, with the label `topic`. Those of nodes begin with
-`kafka_producer_node_` and have the label `node_id`. All metrics but totals are gauges.
+`record-send-total` becomes the counter `kafka_producer_record_send_total{client_id="..."}`. A topic's counter
+is `kafka_producer_topic_record_send_total`, with the label `topic`. Metrics of nodes begin with
+`kafka_producer_node_` and have the label `node_id`. All metrics except totals are gauges.
 
-Of a consumer, or a reader, the lag of a partition is `kafka_consumer_fetch_manager_partition_records_lag`,
-with the labels `topic` and `partition`. Groups begin with `kafka_consumer_`, `kafka_consumer_node_`,
-`kafka_consumer_fetch_manager_` (`topic_` and `partition_` follow) and `kafka_consumer_coordinator_`. Of a
-share consumer they begin with `kafka_consumer_share_`, `kafka_consumer_share_fetch_manager_` and
-`kafka_consumer_share_coordinator_`; those of its connections are as of any consumer.
+The lag of a partition is `kafka_consumer_fetch_manager_partition_records_lag`, with the labels `topic` and
+`partition`. Metrics of consumers and readers begin with `kafka_consumer_`, `kafka_consumer_node_`,
+`kafka_consumer_fetch_manager_` (then `topic_` or `partition_`) or `kafka_consumer_coordinator_`. Metrics of
+share consumers begin with `kafka_consumer_share_`, `kafka_consumer_share_fetch_manager_` or
+`kafka_consumer_share_coordinator_`; their connections have the names of any consumer's.
 
 `python -m kbatch.metrics > docs/metrics.md` writes this page.
 """

@@ -84,7 +84,7 @@ NO_PUSH = "client telemetry (KIP-714) is not implemented yet: Producer.metrics()
 NO_JAVA_TLS = "it configures Java's security providers: pass an ssl.SSLContext as ssl.context"
 NO_JKS = "Python reads PEM, and PKCS12 if the extra pkcs12 is installed, but not Java's own format"
 NO_JAVA_LOGIN = "it is a Java class: sasl.oauthbearer.token takes a callable that returns a token"
-NO_KINIT = "tickets are got and renewed by the Kerberos library, from sasl.kerberos.keytab or its cache"
+NO_KINIT = "the Kerberos library gets and renews tickets, from sasl.kerberos.keytab or its cache"
 FOR_BROKERS = "Brokers check tokens with it. A client accepts it without effect, as Java's does"
 NO_DESERIALIZERS = "records are read as bytes: kbatch.column_deserializers converts whole columns"
 NO_TWO_PHASE = "two-phase commit (KIP-939) is not implemented yet"
@@ -238,7 +238,7 @@ class ClientConfig:
         "Versions of TLS to accept, from the lowest to the highest of them.")
     ssl_cipher_suites: tuple[str, ...] = key(LIST, "", ANY, LOW,
         "Cipher suites by IANA's names, as in Java, or for TLS up to 1.2 by OpenSSL's; by default those of "
-        "Python's ssl. To choose among those of TLS 1.3 takes Python 3.15. With IANA's names, versions "
+        "Python's ssl. Choosing among those of TLS 1.3 needs Python 3.15. With IANA's names, versions "
         "of TLS without a suite in the list are not used.")
     ssl_protocol: str = key(STRING, "TLSv1.3", ANY, MEDIUM,
         "Name of the Java SSLContext.", "ssl.enabled.protocols sets the accepted versions")
@@ -627,7 +627,7 @@ class ConsumerConfig(ClientConfig):
     # Topics and positions
 
     allow_auto_create_topics: bool = key(BOOLEAN, True, ANY, MEDIUM,
-        "Let brokers create a missing topic that is asked for, if their auto.create.topics.enable allows it.")
+        "Let brokers create a missing topic that is requested, if their auto.create.topics.enable allows it.")
     auto_offset_reset: str = key(STRING, "latest", OFFSET_RESET, MEDIUM,
         "Where to go on if the log does not have the position: at its beginning (earliest), at its end "
         "(latest), or nowhere (none). by_duration:PT1H goes to the first record of the last hour (KIP-1106).")
@@ -663,7 +663,7 @@ class ConsumerConfig(ClientConfig):
         "Commit the offsets of records that earlier polls returned: in later polls, when partitions are "
         "revoked, and at the end. Without group.id nothing is committed.")
     auto_commit_interval_ms: int = key(INT, 5000, at_least(0), LOW,
-        "Time between such commits.")
+        "Time between automatic commits.")
     exclude_internal_topics: bool = key(BOOLEAN, True, ANY, MEDIUM,
         "Leave internal topics out of a pattern's matches.")
     share_acknowledgement_mode: str = key(STRING, "implicit", one_of("implicit", "explicit"), MEDIUM,

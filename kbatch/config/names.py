@@ -106,7 +106,7 @@ _BACKOFF = "set reconnect.backoff.ms and reconnect.backoff.max.ms"
 _ON_COMMIT = "pass on_commit to commit_async(); automatic commits that fail are logged"
 _STORED = "offsets are committed for the group: set enable.auto.commit and auto.commit.interval.ms"
 _DIRECT = "kbatch connects to brokers directly: let a tunnel forward the addresses of advertised.listeners"
-_ASKED_AGAIN = "a topic or leader that is not known is asked for again after retry.backoff.ms"
+_ASKED_AGAIN = "a topic or leader that is not known is requested again after retry.backoff.ms"
 _EVERY_RECORD = "every send() has its own on_delivery and its own result"
 
 FOREIGN: Mapping[str, Foreign] = {
@@ -115,7 +115,9 @@ FOREIGN: Mapping[str, Foreign] = {
     "enable.partition.eof": Foreign(
         "pass an end: read_table and scan_topic stop where the topic ended at the call", ("false",)
     ),
-    "fetch.queue.backoff.ms": Foreign("fetching goes on as soon as memory is free: there is no wait to set"),
+    "fetch.queue.backoff.ms": Foreign(
+        "fetching continues as soon as memory is free: there is no wait to set"
+    ),
     "fetch.error.backoff.ms": Foreign("set retry.backoff.ms"),
     "consume.callback.max.messages": Foreign("records come in columns or by an iterator, not by callbacks"),
     "consume.cb": Foreign("records come in columns or by an iterator, not by callbacks"),
@@ -194,7 +196,7 @@ FOREIGN: Mapping[str, Foreign] = {
     "topic.metadata.refresh.fast.interval.ms": Foreign(_ASKED_AGAIN),
     "topic.metadata.refresh.fast.cnt": Foreign(_ASKED_AGAIN),
     "topic.metadata.propagation.max.ms": Foreign(_ASKED_AGAIN),
-    "topic.metadata.refresh.sparse": Foreign("only topics in use are asked for", ("true",)),
+    "topic.metadata.refresh.sparse": Foreign("only topics in use are requested", ("true",)),
     "topic.blacklist": Foreign("name the topics that are wanted in subscribe()"),
     "metrics.enabled": Foreign("metrics() gives every metric at any time", ("true",)),
     "metric.group.prefix": Foreign("metrics() names them as Java's clients do"),

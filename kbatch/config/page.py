@@ -10,14 +10,14 @@ INTRODUCTION = """\
 # Configuration
 
 Which keys does a producer accept? All keys of Kafka's Java producer 4.3 with their types and defaults, except
-for [some defaults](#defaults-that-are-not-those-of-java) and [some keys](#keys-of-kafka-that-are-refused). A
-client that reads has the same keys of connections, security and metrics, and [its own](#keys-of-readers).
+[some defaults](#defaults-that-are-not-those-of-java) and [some keys](#keys-of-kafka-that-are-refused). A
+reader has the same keys for connections, security and metrics, and [its own](#keys-of-readers).
 
 Pass keys as Kafka writes them, in a mapping, or as keywords with underscores for dots:
 `Producer({"bootstrap.servers": "localhost:9092"})` is `Producer(bootstrap_servers="localhost:9092")`. Values
 may be strings, as in a properties file. None leaves a key at its default. Unknown keys, invalid values,
 duplicates and contradictions raise `ConfigError`. `kbatch.config.read_properties(path)` reads a `.properties`
-file as of Kafka's tools. [Security](security.md) has recipes for logins.
+file as Kafka's tools do. [Security](security.md) has recipes for logins.
 
 `python -m kbatch.config > docs/configuration.md` writes this page.
 """
@@ -48,7 +48,7 @@ Their defaults are accepted, so that you can pass a complete configuration of a 
 READERS_TEXT = """
 ## Keys of readers
 
-Those of Kafka's Java consumer 4.3 that a producer does not have, or has with another default.
+These keys of Kafka's Java consumer 4.3 are missing in a producer, or have another default there.
 
 | key | type | default | values | what it does |
 |---|---|---|---|---|

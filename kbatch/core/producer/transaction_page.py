@@ -13,8 +13,8 @@ from kbatch.errors import ROWS, ErrorCode
 INTRODUCTION = """\
 # The states of a transactional producer, and what each answer means
 
-`python -m kbatch.core.producer.transaction_page > docs/transaction_states.md` wrote this page. How
-transactions are used is on [that of transactions](transactions.md).
+`python -m kbatch.core.producer.transaction_page > docs/transaction_states.md` wrote this page.
+[Transactions](transactions.md) explains how to use transactions.
 
 ## States
 
