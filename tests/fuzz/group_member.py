@@ -136,11 +136,11 @@ def plain_fields(thing: object) -> dict[str, object]:
 def in_flight(connections: Any) -> Iterator[str]:
     """Return each connection, with its requests and how long they have been there."""
     now_ns = time.monotonic_ns()
-    for lane, states in enumerate(connections._lanes):
+    for purpose, states in enumerate(connections._by_purpose):
         for state in states.values():
             sent = state.connection.in_flight if state.connection is not None else ()
             ages = [f"{each} for {(now_ns - each.created_ns) / 1e9:.3f} s" for each in list(sent)]
-            yield f"lane {lane}, {state}, {state.state.value}: {', '.join(ages)}"
+            yield f"purpose {purpose}, {state}, {state.state.value}: {', '.join(ages)}"
 
 
 def until_known(call: Callable[[], None]) -> None:

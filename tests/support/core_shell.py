@@ -77,7 +77,9 @@ class Peer:
 class Shell:
     """Performs actions, by hand or all at once; time is `now_ns`."""
 
-    def __init__(self, *, seed: int = 1, registry: Any = None, lane_count: int = 1, **settings: Any) -> None:
+    def __init__(
+        self, *, seed: int = 1, registry: Any = None, purpose_count: int = 1, **settings: Any
+    ) -> None:
         settings.setdefault("bootstrap_servers", "a:9092")
         self.now_ns = 0
         config = ProducerConfig(**settings)
@@ -88,7 +90,7 @@ class Shell:
             registry,
             self.now_ns,
             max_in_flight=max_in_flight,
-            lane_count=lane_count,
+            purpose_count=purpose_count,
         )
         self.resolves: list[Resolve] = []
         self.tokens_due: dict[int, Authenticate] = {}  # by connection
@@ -183,28 +185,28 @@ class Shell:
 
     # Whole stories
 
-    def begin(self, node_id: int, *addresses: tuple[int, Any], lane: int = 0) -> Peer:
+    def begin(self, node_id: int, *addresses: tuple[int, Any], purpose: int = 0) -> Peer:
         """Begin a connection."""
-        self.connections.connect(node_id, self.now_ns, lane)
+        self.connections.connect(node_id, self.now_ns, purpose)
         self.poll()
         if self.resolves:
             self.resolve(*(addresses or (address(1),)))
         return self.peer(node_id)
 
-    def connect(self, node_id: int, *addresses: tuple[int, Any], lane: int = 0) -> Peer:
+    def connect(self, node_id: int, *addresses: tuple[int, Any], purpose: int = 0) -> Peer:
         """Make a connection; the node has not reported its versions."""
-        peer = self.begin(node_id, *addresses, lane=lane)
+        peer = self.begin(node_id, *addresses, purpose=purpose)
         self.connections.handle_connected(peer.connection_id, self.now_ns)
         self.poll()
         self.write(peer)
         return peer
 
     def ready(
-        self, node_id: int = -1, versions: dict[int, tuple[int, int]] | None = None, *, lane: int = 0
+        self, node_id: int = -1, versions: dict[int, tuple[int, int]] | None = None, *, purpose: int = 0
     ) -> Peer:
-        peer = self.connect(node_id, lane=lane)
+        peer = self.connect(node_id, purpose=purpose)
         self.answer(peer, versions_answer(versions))
-        assert self.connections.is_ready(node_id, self.now_ns, lane)
+        assert self.connections.is_ready(node_id, self.now_ns, purpose)
         return peer
 
     def ask(self, node_id: int = -1, *, written: bool = True, **rest: Any) -> Request:

@@ -18,8 +18,8 @@ class AnyNodeRequest(Retried):
 
     Parameters
     ----------
-    lane : int
-        The lane of its connection. Requests for which any node is searched need the first one.
+    purpose : int
+        Which of a node's connections it uses. Requests for which any node is searched need purpose 0.
 
     Attributes
     ----------
@@ -33,11 +33,11 @@ class AnyNodeRequest(Retried):
         The reason why there will be no node for it.
     """
 
-    __slots__ = ("error", "is_in_flight", "lane", "retry_ns")
+    __slots__ = ("error", "is_in_flight", "purpose", "retry_ns")
 
-    def __init__(self, lane: int = 0) -> None:
+    def __init__(self, purpose: int = 0) -> None:
         super().__init__()
-        self.lane = lane
+        self.purpose = purpose
         self.is_in_flight = False
         self.retry_ns = 0
         self.error: KafkaError | None = None
@@ -69,7 +69,7 @@ class AnyNodeRequest(Retried):
 
     def can_send(self, node_id: int, connections: Connections, now_ns: int) -> bool:
         """True if the node takes a request now. If not, begin a connection or wait for it."""
-        ready_ns = connections.ready_at(node_id, now_ns, self.lane)
+        ready_ns = connections.ready_at(node_id, now_ns, self.purpose)
         is_ready = ready_ns <= now_ns
         self.retry_ns = 0 if is_ready else ready_ns
         return is_ready
@@ -80,5 +80,5 @@ class AnyNodeRequest(Retried):
         """
         if node_id not in cluster.snapshot.nodes:
             return True
-        is_backed_off = self.retry_ns != NEVER_NS and connections.delay_ns(node_id, now_ns, self.lane) > 0
-        return is_backed_off and not connections.is_connected(node_id, self.lane)
+        is_backed_off = self.retry_ns != NEVER_NS and connections.delay_ns(node_id, now_ns, self.purpose) > 0
+        return is_backed_off and not connections.is_connected(node_id, self.purpose)

@@ -13,9 +13,9 @@ cause at most some ten attempts a second. Starting over from bootstrap.servers i
 changes nothing of a node's back-off. Actions that `poll_actions` has not returned yet are withdrawn, so that
 `Request.was_written` is true only of requests that reached a socket.
 
-A client may have several connections to a node, one in each *lane*, so that a slow request, such as a long
-Fetch, does not delay others. A lane has its own NodeState for each node, with addresses, back-off and
-throttling, and is independent of other lanes. The first lane carries requests that any node can answer.
+A client may have several connections to a node, one for each *purpose*, so that a slow request, such as a
+long Fetch, does not delay others. A purpose has its own NodeState for each node, with addresses, back-off and
+throttling, and is independent of other purposes. Purpose 0 is that of requests that any node can answer.
 
 Until the first metadata the nodes are bootstrap.servers, with the ids -1, -2 and so on.
 
@@ -138,7 +138,7 @@ class Connections:
         The time of any monotonic clock.
     max_in_flight : int
         Maximum number of unanswered requests on a connection.
-    lane_count : int
+    purpose_count : int
         Maximum number of connections to one node.
 
     Attributes
@@ -157,7 +157,7 @@ class Connections:
         now_ns: int,
         *,
         max_in_flight: int,
-        lane_count: int = 1,
+        purpose_count: int = 1,
     ) -> None:
         self._config = config
         self._random = random
@@ -179,10 +179,10 @@ class Connections:
         )
         self._actions: list[IoAction] = []
         self._disconnected: set[int] = set()
-        self._lanes: list[dict[int, NodeState]] = [{} for _ in range(lane_count)]  # by node id
+        self._by_purpose: list[dict[int, NodeState]] = [{} for _ in range(purpose_count)]  # by node id
         self._wants_canonical = config.client_dns_lookup == "resolve_canonical_bootstrap_servers_only"
         self._node_ids: Collection[int] = ()  # of the cluster, or of bootstrap.servers
-        self._candidates: list[NodeState] = []  # of `_node_ids`, in the first lane
+        self._candidates: list[NodeState] = []  # of `_node_ids`, for purpose 0
         self._backed_off: dict[tuple[int, _Place], NodeState] = {}  # not in a lane now; by lane and place
         self._served: set[tuple[str, int]] = set()  # the hosts and ports that have answered
         self._faults = LastingFaults(logger)
@@ -204,35 +204,35 @@ class Connections:
         self._is_bootstrapping = True
         addresses = enumerate(self._config.bootstrap_addresses, 1)
         nodes = {-number: Node(-number, host, port, None) for number, (host, port) in addresses}
-        for number, lane in enumerate(self._lanes):
+        for purpose, states in enumerate(self._by_purpose):
             for node_id, node in nodes.items():
-                if node_id not in lane:
-                    lane[node_id] = self._state_at(number, node)
+                if node_id not in states:
+                    states[node_id] = self._state_at(purpose, node)
         self._set_node_ids(nodes)
 
-    def _state_at(self, lane: int, node: Node) -> NodeState:
+    def _state_at(self, purpose: int, node: Node) -> NodeState:
         """Return the state of a node that is new, or was at the same place before and is backed off."""
-        state = self._backed_off.pop((lane, _place(node)), None)
+        state = self._backed_off.pop((purpose, _place(node)), None)
         if state is None:
             return NodeState(node)
         state.node = node
         return state
 
-    def _keep_back_off(self, lane: int, state: NodeState) -> None:
-        """Remember the failures of a node that is taken out of its lane."""
+    def _keep_back_off(self, purpose: int, state: NodeState) -> None:
+        """Remember the failures of a node that is removed."""
         if state.failures:
             state.is_leaving = False
-            self._backed_off[lane, _place(state.node)] = state
+            self._backed_off[purpose, _place(state.node)] = state
             if len(self._backed_off) > _MAX_PLACES:
                 del self._backed_off[next(iter(self._backed_off))]
 
     def _set_node_ids(self, node_ids: Collection[int]) -> None:
         self._node_ids = frozenset(node_ids)
-        self._candidates = [self._lanes[0][node_id] for node_id in node_ids]
+        self._candidates = [self._by_purpose[0][node_id] for node_id in node_ids]
 
     def _states(self) -> list[NodeState]:
-        """Return the states of all nodes in all lanes."""
-        return [state for lane in self._lanes for state in lane.values()]
+        """Return the states of all nodes for all purposes."""
+        return [state for states in self._by_purpose for state in states.values()]
 
     # Which nodes there are
 
@@ -243,11 +243,11 @@ class Connections:
         if not nodes:
             return
         self._is_bootstrapping = False
-        for number, lane in enumerate(self._lanes):
+        for purpose, states in enumerate(self._by_purpose):
             for node_id, node in nodes.items():
-                state = lane.get(node_id)
+                state = states.get(node_id)
                 if state is None:
-                    lane[node_id] = self._state_at(number, node)
+                    states[node_id] = self._state_at(purpose, node)
                 elif state.is_at(node):
                     state.node = node
                 else:
@@ -273,15 +273,15 @@ class Connections:
             if self._is_bootstrapping and is_open:
                 self._back_off(state, now_ns)
         if not self._is_bootstrapping:
-            for number, lane in enumerate(self._lanes):
-                for state in lane.values():
-                    self._keep_back_off(number, state)
-                lane.clear()
+            for purpose, states in enumerate(self._by_purpose):
+                for state in states.values():
+                    self._keep_back_off(purpose, state)
+                states.clear()
         self._bootstrap()
         _fail_requests(failed, error, now_ns)
 
     def is_cut_off(self, now_ns: int) -> bool:
-        """True if all nodes of the cluster are disconnected, in all lanes, and backed off, so that only
+        """True if all nodes of the cluster are disconnected, for all purposes, and backed off, so that only
         bootstrap.servers may help (KIP-899), and those were not tried just now.
         """
         return not (
@@ -308,36 +308,38 @@ class Connections:
 
     def is_hopeful(self) -> bool:
         """True if there is a connection or an attempt, which has a time-out of its own."""
-        return any(state.is_connected or state.is_preparing for state in self._lanes[0].values())
+        return any(state.is_connected or state.is_preparing for state in self._by_purpose[0].values())
 
     # What a node can do
 
-    def is_ready(self, node_id: int, now_ns: int, lane: int = 0) -> bool:
+    def is_ready(self, node_id: int, now_ns: int, purpose: int = 0) -> bool:
         """True if the node takes a request now."""
-        state = self._lanes[lane].get(node_id)
+        state = self._by_purpose[purpose].get(node_id)
         return state is not None and state.can_send(self._max_in_flight, now_ns)
 
-    def ready_at(self, node_id: int, now_ns: int, lane: int = 0, *, least_ns: int = SHORTEST_DELAY_NS) -> int:
+    def ready_at(
+        self, node_id: int, now_ns: int, purpose: int = 0, *, least_ns: int = SHORTEST_DELAY_NS
+    ) -> int:
         """Return `now_ns` if the node takes a request now. Otherwise begin a connection if there is none, and
         return when to look again, after `least_ns` at the earliest; NEVER_NS if that takes an event.
         """
-        state = self._lanes[lane].get(node_id)
+        state = self._by_purpose[purpose].get(node_id)
         if state is None:
             return NEVER_NS
         if state.can_send(self._max_in_flight, now_ns):
             return now_ns
-        self.connect(node_id, now_ns, lane)
+        self.connect(node_id, now_ns, purpose)
         delay_ns = state.delay_ns(self._max_in_flight, now_ns)
         return NEVER_NS if delay_ns == NEVER_NS else now_ns + max(delay_ns, least_ns)
 
-    def is_connected(self, node_id: int, lane: int = 0) -> bool:
+    def is_connected(self, node_id: int, purpose: int = 0) -> bool:
         """True if there is a connection to the node, ready or not."""
-        state = self._lanes[lane].get(node_id)
+        state = self._by_purpose[purpose].get(node_id)
         return state is not None and state.is_connected
 
-    def delay_ns(self, node_id: int, now_ns: int, lane: int = 0) -> int:
+    def delay_ns(self, node_id: int, now_ns: int, purpose: int = 0) -> int:
         """Return the time after which to look at the node again; NEVER_NS if that takes an event."""
-        state = self._lanes[lane].get(node_id)
+        state = self._by_purpose[purpose].get(node_id)
         return NEVER_NS if state is None else state.delay_ns(self._max_in_flight, now_ns)
 
     def least_loaded(self, now_ns: int, kind: type[Message] | None = None) -> int | None:
@@ -354,19 +356,19 @@ class Connections:
         return None if found is None else found.node.node_id
 
     def version_of(
-        self, node_id: int, kind: type[Message], lane: int = 0, *, highest: int | None = None
+        self, node_id: int, kind: type[Message], purpose: int = 0, *, highest: int | None = None
     ) -> int:
         """Return the highest version of a request that both sides have, up to `highest`. Raise
         UnsupportedVersionError if there is none.
         """
-        state = self._lanes[lane].get(node_id)
+        state = self._by_purpose[purpose].get(node_id)
         if state is None or state.versions is None:
             raise IllegalStateError(f"the versions of node {node_id} are not known: it was never ready")
         return state.versions.version_of(kind, state, highest)
 
     def lacks(self, node_id: int, kind: type[Message], *, highest: int | None = None) -> bool:
         """True if the node is connected, and offers no such request; `renew_versions` may end that."""
-        state = self._lanes[0].get(node_id)
+        state = self._by_purpose[0].get(node_id)
         return state is not None and state.lacks(kind, highest)
 
     def is_offered(self, kind: type[Message], now_ns: int, *, highest: int | None = None) -> bool:
@@ -379,7 +381,7 @@ class Connections:
         """Request the versions of a node again that lacks a request, after a wait that doubles. Return the
         time until the next look.
         """
-        state = self._lanes[0][node_id]
+        state = self._by_purpose[0][node_id]
         if now_ns >= state.renew_versions_ns:
             text = (
                 f"{state}: it does not offer {kind.__name__} in any version from {kind.versions.start} to "
@@ -418,11 +420,11 @@ class Connections:
 
     def renewal_delay_ns(self, node_id: int, now_ns: int) -> int:
         """Return the time until `renew_versions` requests them."""
-        return max(self._lanes[0][node_id].renew_versions_ns - now_ns, 0)
+        return max(self._by_purpose[0][node_id].renew_versions_ns - now_ns, 0)
 
     def finalized_features(self, node_id: int) -> FinalizedFeatures:
         """Return the features of the cluster from the node's last answer to ApiVersions."""
-        state = self._lanes[0].get(node_id)
+        state = self._by_purpose[0].get(node_id)
         return NO_FEATURES if state is None or state.versions is None else state.versions.features
 
     def in_flight_count(self, node_id: int | None = None) -> int:
@@ -442,7 +444,7 @@ class Connections:
         expects_response: bool = True,
         timeout_ns: int | None = None,
         version: int | None = None,
-        lane: int = 0,
+        purpose: int = 0,
         memory: Callable[[int], Buffer] = new_memory,
         write: Callable[[Any, int, int, str | None], list[bytes | memoryview]] = codec.encode_request,
         read: Callable[[Request, bytes | memoryview], Any] = read_response,
@@ -457,8 +459,8 @@ class Connections:
             None means request.timeout.ms.
         version : int | None
             None means the highest that both sides have.
-        lane : int
-            The lane whose connection to the node is used.
+        purpose : int
+            Which of the connections to the node is used.
         memory : Callable[[int], Buffer]
             Returns writable memory of that many bytes, into which a large answer is received. Records in
             the answer refer to it.
@@ -475,11 +477,11 @@ class Connections:
         UnsupportedVersionError, ProtocolError
             If the message cannot be encoded. Nothing was sent then.
         """
-        state = self._lanes[lane].get(node_id)
+        state = self._by_purpose[purpose].get(node_id)
         if state is None or not state.can_send(self._max_in_flight, now_ns):
             raise IllegalStateError(f"node {node_id} cannot take a request now")
         if version is None:
-            version = self.version_of(node_id, type(message), lane)
+            version = self.version_of(node_id, type(message), purpose)
         request = self._send(
             state, message, version, handle, now_ns, expects_response, timeout_ns, memory, write, read
         )
@@ -535,7 +537,7 @@ class Connections:
         owner of each sends and receives on it until it calls `take_back`.
         """
         found = []
-        for state in self._lanes[0].values():
+        for state in self._by_purpose[0].values():
             version = _lent_version(state, kind, highest, now_ns)
             if version is not None:
                 assert state.connection is not None
@@ -544,7 +546,7 @@ class Connections:
 
     def can_lend(self, node_id: int, kind: type[Message], now_ns: int, *, highest: int) -> bool:
         """True if the node's connection is among the `lendable` ones."""
-        state = self._lanes[0].get(node_id)
+        state = self._by_purpose[0].get(node_id)
         return state is not None and _lent_version(state, kind, highest, now_ns) is not None
 
     def take_back(
@@ -611,7 +613,7 @@ class Connections:
 
     def note_answered(self, answered: Answered) -> None:
         """Note a request that was sent on a lent connection, and answered if it needed that."""
-        state = self._lanes[0].get(answered.node_id)
+        state = self._by_purpose[0].get(answered.node_id)
         if state is not None and answered.answer_bytes:
             self._note_served(state, answered.answered_ns)
         if self._metrics is None:
@@ -627,11 +629,11 @@ class Connections:
 
     # Connecting
 
-    def connect(self, node_id: int, now_ns: int, lane: int = 0) -> None:
+    def connect(self, node_id: int, now_ns: int, purpose: int = 0) -> None:
         """Begin a connection, if there is none and the node is not backed off; or renew its session, if that
         is over.
         """
-        state = self._lanes[lane].get(node_id)
+        state = self._by_purpose[purpose].get(node_id)
         if state is None or state.is_leaving:
             return
         if state.is_expired(now_ns):
@@ -1155,10 +1157,10 @@ class Connections:
         self._close_connection(state, now_ns)
         state.is_leaving = False
         if state.node.node_id not in self._node_ids:
-            for number, lane in enumerate(self._lanes):
-                if lane.get(state.node.node_id) is state:
-                    del lane[state.node.node_id]
-                    self._keep_back_off(number, state)
+            for purpose, states in enumerate(self._by_purpose):
+                if states.get(state.node.node_id) is state:
+                    del states[state.node.node_id]
+                    self._keep_back_off(purpose, state)
 
     def _close_connection(self, state: NodeState, now_ns: int) -> list[Request]:
         """End the connection, and return its requests."""

@@ -97,8 +97,8 @@ class Coordinators:
         return coordinator is not None and coordinator.node_id is None and coordinator.search.attempts > 0
 
     def ready_node(self, key: CoordinatorKey, pending: AnyNodeRequest, now_ns: int) -> int | None:
-        """Return the coordinator if it takes a request in the lane of `pending` now. Without one, search for
-        it, or wait for the connection; `pending.retry_ns` is the time of the next call then.
+        """Return the coordinator if it takes a request for the purpose of `pending` now. Without one, search
+        for it, or wait for the connection; `pending.retry_ns` is the time of the next call then.
 
         A coordinator that is out of reach may not be the coordinator any more: it is forgotten, and metadata
         is requested.

@@ -55,7 +55,7 @@ class ClientEngine:
     max_in_flight : int
         Maximum number of unanswered requests on a connection.
     topic_use : TopicUse
-    lane_count : int
+    purpose_count : int
         Maximum number of connections to one node, so that slow requests do not delay others.
     on_change : callable
         Called after a change of `snapshot` or `fatal_error`, and after a failed login.
@@ -70,7 +70,7 @@ class ClientEngine:
         now_ns: int,
         max_in_flight: int,
         topic_use: TopicUse,
-        lane_count: int = 1,
+        purpose_count: int = 1,
         on_change: Callable[[], object] = lambda: None,
     ) -> None:
         self._on_change = on_change
@@ -80,7 +80,7 @@ class ClientEngine:
         self._cluster = Cluster(config, self._backoff, now_ns, topic_use)
         self._cluster_version = -1
         self._connections = Connections(
-            config, random, registry, now_ns, max_in_flight=max_in_flight, lane_count=lane_count
+            config, random, registry, now_ns, max_in_flight=max_in_flight, purpose_count=purpose_count
         )
         self._coordinators = Coordinators(self._cluster, self._connections, self._backoff)
         self._admin_requests = AdminRequests(
@@ -190,9 +190,9 @@ class ClientEngine:
 
     # What is to be done
 
-    def is_ready(self, node_id: int, now_ns: int, lane: int = 0) -> bool:
-        """True if a request may be sent to the node in the lane now."""
-        return self._connections.is_ready(node_id, now_ns, lane)
+    def is_ready(self, node_id: int, now_ns: int, purpose: int = 0) -> bool:
+        """True if a request may be sent to the node now, on its connection for the purpose."""
+        return self._connections.is_ready(node_id, now_ns, purpose)
 
     def run(self, now_ns: int) -> None:
         """Do all work that is possible now."""

@@ -44,7 +44,7 @@ from kbatch.core.consumer.consumer_protocol import (
     encode_assignment,
     encode_subscription,
 )
-from kbatch.core.consumer.group_coordinator import GROUP_LANE, LeaveLimit
+from kbatch.core.consumer.group_coordinator import GROUP_PURPOSE, LeaveLimit
 from kbatch.core.consumer.heartbeats import HeartbeatClock
 from kbatch.core.consumer.membership import REBALANCING, REMOVED, Subscription, check_partitions
 from kbatch.core.consumer.outcomes import CLASSIC_OUTCOMES, ClassicOutcome
@@ -159,7 +159,7 @@ class ClassicMembership:
         self._subscription = Subscription()
         self._listing: PatternTopics | None = None
         # this rebalance
-        self._request = AnyNodeRequest(GROUP_LANE)  # JoinGroup and SyncGroup
+        self._request = AnyNodeRequest(GROUP_PURPOSE)  # JoinGroup and SyncGroup
         self._reason = ""
         self._owes_rebalance_of = NO_GENERATION  # the generation after which what it gave up is assigned
         self._protocol = ""  # the name of the group's assignor
@@ -173,9 +173,9 @@ class ClassicMembership:
         self._watched_version = -1
         self._overdue_ns = NEVER_NS  # when it asks for a rebalance that others owe
         # keeping the membership, and ending it
-        self._heartbeat = AnyNodeRequest(GROUP_LANE)
+        self._heartbeat = AnyNodeRequest(GROUP_PURPOSE)
         self._heartbeat_ns = NEVER_NS
-        self._leave_request = AnyNodeRequest()  # in another lane: a JoinGroup may be in flight in this one
+        self._leave_request = AnyNodeRequest()  # not GROUP_PURPOSE: a JoinGroup may be in flight
         self._leaving = ""  # the id of a member that is to leave
         self._leave_reason = ""
         self._leave_limit: LeaveLimit | None = None
@@ -481,7 +481,7 @@ class ClassicMembership:
             )
         self._member = _Member(answer.member_id, answer.generation_id)
         self._protocol = answer.protocol_name or ""
-        self._heartbeat = AnyNodeRequest(GROUP_LANE)
+        self._heartbeat = AnyNodeRequest(GROUP_PURPOSE)
         self._clock.unsettle(now_ns)
         self._heartbeat_ns = self._clock.after(now_ns, self._member.member_id)
         self._assignments = {}

@@ -29,7 +29,7 @@ from kbatch.core.client.engine import ClientEngine
 from kbatch.core.consumer.budget import Budget
 from kbatch.core.consumer.calls import OffsetLookup, PartitionCount, TopicCalls, TopicNames
 from kbatch.core.consumer.fetch_metrics import FetchMetrics
-from kbatch.core.consumer.fetcher import FETCH_LANE, Fetcher
+from kbatch.core.consumer.fetcher import FETCH_PURPOSE, Fetcher
 from kbatch.core.consumer.leader_requests import LeaderRequests
 from kbatch.core.consumer.partition_state import (
     NO_END,
@@ -91,7 +91,7 @@ class ReadingEngine(ClientEngine):
         What errors say about a position that a log does not have.
     """
 
-    lane_count: ClassVar[int] = FETCH_LANE + 1
+    purpose_count: ClassVar[int] = FETCH_PURPOSE + 1
     metrics: ClassVar[tuple[Metric, ...]] = CONSUMER_METRICS
     remedy: ClassVar[str] = "begin where the log has records, or pass on_data_loss='skip'"
 
@@ -118,7 +118,7 @@ class ReadingEngine(ClientEngine):
                 acl_operations="DESCRIBE and READ",
                 creates=creates,
             ),
-            lane_count=self.lane_count,
+            purpose_count=self.purpose_count,
             on_change=on_change,
         )
         self._default_reset = reset_of(config)

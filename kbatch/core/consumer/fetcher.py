@@ -2,7 +2,7 @@
 
 Theory of operation. The engine calls `run` after every possible change. That looks at all partitions, of
 which there may be thousands: in a run of the engine before which nothing has happened, `run_if_due` takes its
-place. Each node has at most one Fetch in flight, on a connection of its own (FETCH_LANE), so that its long
+place. Each node has at most one Fetch in flight, on a connection of its own (FETCH_PURPOSE), so that its long
 wait delays no other request. A request names the partitions whose leader, or replica in the client's rack,
 the node is, and that are neither backed off, paused, nor behind with too many unread bytes. It asks for no
 more bytes than the budget reserves for it.
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
 
 logger = ClientLogger(__name__)
 
-FETCH_LANE = 1
+FETCH_PURPOSE = 1
 # An answer has headers around the records, which the largest frame must hold too.
 MAX_REQUEST_BYTES = MAX_FRAME_BYTES - (1 << 20)
 # An error that a partition has for so long is logged. One without another error for longer is over.
@@ -224,12 +224,12 @@ class Fetcher:
         if now_ns < session.not_before_ns:
             self._look_again(session.not_before_ns)
             return
-        ready_ns = connections.ready_at(node_id, now_ns, FETCH_LANE)
+        ready_ns = connections.ready_at(node_id, now_ns, FETCH_PURPOSE)
         if ready_ns > now_ns:
             self._look_again(ready_ns)
             return
         try:
-            version = connections.version_of(node_id, messages.FetchRequest, FETCH_LANE)
+            version = connections.version_of(node_id, messages.FetchRequest, FETCH_PURPOSE)
         except UnsupportedVersionError as error:
             for state in states:
                 self._positions.fail(state, error)
@@ -287,7 +287,7 @@ class Fetcher:
             partial(self.handle_response, attempt),
             now_ns,
             version=attempt.version,
-            lane=FETCH_LANE,
+            purpose=FETCH_PURPOSE,
             memory=self._frames.take,
             read=attempt.read,
         )
@@ -296,11 +296,11 @@ class Fetcher:
         """Close the sessions. A node that is busy with a Fetch keeps its own."""
         for node_id, session in self._sessions.items():
             is_idle = session.is_open and node_id not in self._in_flight
-            if is_idle and self._connections.is_ready(node_id, now_ns, FETCH_LANE):
+            if is_idle and self._connections.is_ready(node_id, now_ns, FETCH_PURPOSE):
                 message = messages.FetchRequest(
                     replica_id=CONSUMER, session_id=session.session_id, session_epoch=FINAL_EPOCH
                 )
-                self._connections.send(node_id, message, lambda response: None, now_ns, lane=FETCH_LANE)
+                self._connections.send(node_id, message, lambda response: None, now_ns, purpose=FETCH_PURPOSE)
                 session.end(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
 
     def _ask(self, attempt: FetchAttempt, states: list[PartitionState]) -> int:

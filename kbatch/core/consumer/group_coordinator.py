@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 # A broker answers the requests of a connection in turn, and a JoinGroup only when all members have joined.
 # So requests of the membership have a connection of their own, and delay nothing else.
-GROUP_LANE = 2
+GROUP_PURPOSE = 2
 # The refusals in a row after which a membership tries again at once: a member that the coordinator has
 # removed joins, gets an id, joins by that, and others join meanwhile. After more, all its requests back off:
 # each success of one may be refused again by the next.
@@ -81,8 +81,8 @@ class GroupCoordinator:
         return self._coordinators.is_failing(self._key)
 
     def ready_node(self, pending: AnyNodeRequest, now_ns: int) -> int | None:
-        """Return the coordinator if it takes a request in the lane of `pending` now; else search for it, or
-        wait until `pending.retry_ns`. Raise KafkaError if the search fails for good.
+        """Return the coordinator if it takes a request for the purpose of `pending` now; else search for it,
+        or wait until `pending.retry_ns`. Raise KafkaError if the search fails for good.
         """
         return self._coordinators.ready_node(self._key, pending, now_ns)
 
@@ -101,7 +101,7 @@ class GroupCoordinator:
         if pending.is_in_flight or now_ns < pending.not_before_ns:
             return None
         node_id = self.ready_node(pending, now_ns)
-        return None if node_id is None else self._connections.version_of(node_id, kind, pending.lane)
+        return None if node_id is None else self._connections.version_of(node_id, kind, pending.purpose)
 
     def send(
         self,
@@ -133,7 +133,7 @@ class GroupCoordinator:
         KafkaError
             The coordinator cannot be found, or does not have the request, and that would not change.
         """
-        is_of_membership = pending.lane == GROUP_LANE
+        is_of_membership = pending.purpose == GROUP_PURPOSE
         if is_of_membership:
             pending.not_before_ns = max(pending.not_before_ns, self._membership.not_before_ns)
         if pending.is_in_flight or now_ns < pending.not_before_ns:
@@ -141,7 +141,7 @@ class GroupCoordinator:
         node_id = self.ready_node(pending, now_ns)
         if node_id is None:
             return False
-        version = min(self._connections.version_of(node_id, kind, pending.lane), highest_version)
+        version = min(self._connections.version_of(node_id, kind, pending.purpose), highest_version)
         message = make(version)
         pending.is_in_flight = True
         self._connections.send(
@@ -150,7 +150,7 @@ class GroupCoordinator:
             partial(self._finish, pending, handle),
             now_ns,
             version=version,
-            lane=pending.lane,
+            purpose=pending.purpose,
             timeout_ns=timeout_ns,
         )
         return True
@@ -159,7 +159,7 @@ class GroupCoordinator:
         self, pending: AnyNodeRequest, handle: Callable[[Response], None], response: Response
     ) -> None:
         pending.is_in_flight = False
-        if pending.lane == GROUP_LANE and (response.message is None or response.message.error_code):
+        if pending.purpose == GROUP_PURPOSE and (response.message is None or response.message.error_code):
             self._membership.back_off(self._backoff, response.now_ns, at_once=REFUSALS_AT_ONCE)
         handle(response)
 

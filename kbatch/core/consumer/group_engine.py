@@ -8,7 +8,7 @@ their committed offsets, or else by auto.offset.reset.
 
 `note_poll` keeps the membership alive (MemberEngine).
 
-Requests of the membership have a connection of their own (GROUP_LANE), so neither a long Fetch nor a slow
+Requests of the membership have a connection of their own (GROUP_PURPOSE), so neither a long Fetch nor a slow
 look-up delays a heartbeat.
 
 After org.apache.kafka.clients.consumer.internals.AsyncKafkaConsumer and ConsumerNetworkThread.

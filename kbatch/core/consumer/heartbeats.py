@@ -21,7 +21,7 @@ from zlib import crc32
 from kbatch.core.client.any_node_request import AnyNodeRequest
 from kbatch.core.client.backoff import NEVER_NS, NS_PER_MS
 from kbatch.core.client.lasting_faults import LastingFaults
-from kbatch.core.consumer.group_coordinator import GROUP_LANE, LeaveLimit
+from kbatch.core.consumer.group_coordinator import GROUP_PURPOSE, LeaveLimit
 from kbatch.core.consumer.member_state import ENDING, MemberState
 from kbatch.core.consumer.membership import REMOVED, check_partitions
 from kbatch.core.consumer.outcomes import FIRST_HEARTBEAT_OUTCOMES, HEARTBEAT_OUTCOMES, HeartbeatOutcome
@@ -160,7 +160,7 @@ class Heartbeats:
         self._metrics = metrics
         self._config = config
         self._faults = LastingFaults(logger)
-        self._pending = AnyNodeRequest(GROUP_LANE)
+        self._pending = AnyNodeRequest(GROUP_PURPOSE)
         self._sent: dict[str, Any] = {}  # the fields that the coordinator has
         self._sent_ns = now_ns
         self._is_urgent = False
@@ -190,7 +190,7 @@ class Heartbeats:
         """Begin a membership, whatever is left to be sent or answered of the one before."""
         self._leave_epoch = None
         self._restart()
-        self._pending = AnyNodeRequest(GROUP_LANE)
+        self._pending = AnyNodeRequest(GROUP_PURPOSE)
         self._sent.clear()
         self._is_urgent = False
 
@@ -206,7 +206,7 @@ class Heartbeats:
     def _restart(self) -> None:
         """Ignore the answer that is awaited; the next heartbeat is the first of a membership."""
         self.epoch, self.is_in_group = JOINS, False
-        self._pending = AnyNodeRequest(GROUP_LANE)
+        self._pending = AnyNodeRequest(GROUP_PURPOSE)
         self._sent.clear()
         self._is_urgent = False
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, ClassVar, Unpack
 from kbatch.core.client.backoff import NEVER_NS, NS_PER_MS
 from kbatch.core.client.calls import Call
 from kbatch.core.consumer.engine import EngineOptions, ReadingEngine
-from kbatch.core.consumer.group_coordinator import GROUP_LANE, GroupCoordinator
+from kbatch.core.consumer.group_coordinator import GROUP_PURPOSE, GroupCoordinator
 from kbatch.core.consumer.topic_ids import TopicIds
 from kbatch.logs import ClientLogger
 
@@ -30,7 +30,7 @@ logger = ClientLogger(__name__)
 class MemberEngine(ReadingEngine):
     """Base of GroupEngine and ShareEngine. Its parameters are those of ReadingEngine."""
 
-    lane_count: ClassVar[int] = GROUP_LANE + 1
+    purpose_count: ClassVar[int] = GROUP_PURPOSE + 1
     remedy: ClassVar[str] = "seek to another offset, or set auto.offset.reset"
 
     def __init__(self, config: ConsumerConfig, **options: Unpack[EngineOptions]) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from kbatch.core.client.any_node_request import AnyNodeRequest
 from kbatch.core.client.backoff import NS_PER_MS
-from kbatch.core.consumer.group_coordinator import GROUP_LANE
+from kbatch.core.consumer.group_coordinator import GROUP_PURPOSE
 from kbatch.protocol import messages
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class PatternTopics:
         self._excludes_internal = config.exclude_internal_topics
         self._period_ns = config.metadata_max_age_ms * NS_PER_MS
         self._on_answer = on_answer
-        self._pending = AnyNodeRequest(GROUP_LANE)
+        self._pending = AnyNodeRequest(GROUP_PURPOSE)
         self._due_ns = 0
         self.topics: frozenset[str] = frozenset()
         self.is_known = False

@@ -1,7 +1,7 @@
 """ShareFetcher: acquires records of a share group from brokers, and acknowledges them.
 
 Theory of operation. The engine calls `run` after every possible change. Each node has one session, and at
-most one request of it in flight (FETCH_LANE), since the epochs of requests count up. Records are
+most one request of it in flight (FETCH_PURPOSE), since the epochs of requests count up. Records are
 acquired only while the program waits for some (`wanted_records`), because each stays locked for a limited
 time, and other members get none of them meanwhile.
 
@@ -24,7 +24,7 @@ from kbatch.core.client.api_versions import read_response
 from kbatch.core.client.backoff import NEVER_NS, NS_PER_MS, Retried
 from kbatch.core.client.cluster import Node, node_of
 from kbatch.core.consumer.budget import Budget, FrameShare
-from kbatch.core.consumer.fetcher import FETCH_LANE, MAX_REQUEST_BYTES, TURNS_AT_ONCE
+from kbatch.core.consumer.fetcher import FETCH_PURPOSE, MAX_REQUEST_BYTES, TURNS_AT_ONCE
 from kbatch.core.consumer.outcomes import (
     ACKNOWLEDGE_OUTCOMES,
     FETCH_OUTCOMES,
@@ -233,7 +233,7 @@ class ShareFetcher:
             self._expire(session, now_ns)
             if session.is_in_flight:
                 continue
-            if session.is_open and not self._connections.is_connected(node_id, FETCH_LANE):
+            if session.is_open and not self._connections.is_connected(node_id, FETCH_PURPOSE):
                 session.end()
             if session.parts and not session.is_open:
                 self._settle(session.parts, _released())
@@ -280,12 +280,12 @@ class ShareFetcher:
         if now_ns < session.not_before_ns:
             self._look_again(session.not_before_ns)
             return
-        ready_ns = connections.ready_at(node_id, now_ns, FETCH_LANE)
+        ready_ns = connections.ready_at(node_id, now_ns, FETCH_PURPOSE)
         if ready_ns > now_ns:
             self._look_again(ready_ns)
             return
         try:
-            version = connections.version_of(node_id, _Fetch, FETCH_LANE)
+            version = connections.version_of(node_id, _Fetch, FETCH_PURPOSE)
             if (session.parts and not self._may_ride(session.parts, wanted)) or self._is_closing:
                 self._send_acknowledge(node_id, session, version, now_ns)
             else:
@@ -332,7 +332,7 @@ class ShareFetcher:
             message,
             partial(self._take_fetched, attempt),
             now_ns,
-            lane=FETCH_LANE,
+            purpose=FETCH_PURPOSE,
             memory=self._frames.take,
             read=attempt.read,
         )
@@ -354,7 +354,7 @@ class ShareFetcher:
         )
         attempt = self._begin(_Attempt(node_id, session, parts, now_ns))
         handle = partial(self._take_acknowledged, attempt, is_last=self._is_closing)
-        self._connections.send(node_id, message, handle, now_ns, lane=FETCH_LANE)
+        self._connections.send(node_id, message, handle, now_ns, purpose=FETCH_PURPOSE)
 
     def _begin(self, attempt: _Attempt) -> _Attempt:
         """Record a request that is sent."""

@@ -184,9 +184,9 @@ class ProducerEngine(ClientEngine):
 
     # What is to be done
 
-    def is_ready(self, node_id: int, now_ns: int, lane: int = 0) -> bool:
+    def is_ready(self, node_id: int, now_ns: int, purpose: int = 0) -> bool:
         """True if a Produce request may be sent to the node now."""
-        return super().is_ready(node_id, now_ns, lane) and not self._sender.lacks_produce(node_id)
+        return super().is_ready(node_id, now_ns, purpose) and not self._sender.lacks_produce(node_id)
 
     def poll_actions(self) -> list[Any]:
         actions: list[Any] = self._connections.poll_actions()

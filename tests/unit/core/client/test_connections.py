@@ -1132,52 +1132,52 @@ def test_N12_a_throttled_node_is_not_out_of_reach() -> None:
 # Lanes
 
 
-def lanes() -> tuple[Shell, list[Peer]]:
-    """Make node 1 with a ready connection in each of two lanes."""
-    shell = cluster(lane_count=2, max_in_flight_requests_per_connection=1)
-    return shell, [shell.ready(1, lane=lane) for lane in range(2)]
+def purposes() -> tuple[Shell, list[Peer]]:
+    """Make node 1 with a ready connection for each of two purposes."""
+    shell = cluster(purpose_count=2, max_in_flight_requests_per_connection=1)
+    return shell, [shell.ready(1, purpose=purpose) for purpose in range(2)]
 
 
 def test_a_lane_has_a_connection_of_its_own_when_it_is_used() -> None:
-    shell = cluster(lane_count=2)
+    shell = cluster(purpose_count=2)
     shell.ready(1)
-    assert not shell.connections.is_connected(1, lane=1)
-    assert shell.connections.delay_ns(1, shell.now_ns, lane=1) == 0
-    second = shell.ready(1, lane=1)
+    assert not shell.connections.is_connected(1, purpose=1)
+    assert shell.connections.delay_ns(1, shell.now_ns, purpose=1) == 0
+    second = shell.ready(1, purpose=1)
     assert [peer.action.node_id for peer in shell.peers.values()] == [1, 1]
     assert second.action.host == NODES[1].host
 
 
 def test_an_unanswered_request_holds_up_its_lane_only() -> None:
-    shell, (first, second) = lanes()
+    shell, (first, second) = purposes()
     shell.connections.send(1, messages.MetadataRequest(topics=[]), shell.responses.append, shell.now_ns)
     shell.poll()
     shell.write(first)
     assert not shell.connections.is_ready(1, shell.now_ns)
-    assert shell.connections.is_ready(1, shell.now_ns, lane=1)
+    assert shell.connections.is_ready(1, shell.now_ns, purpose=1)
     asked = messages.MetadataRequest(topics=[])
-    shell.connections.send(1, asked, shell.responses.append, shell.now_ns, lane=1)
+    shell.connections.send(1, asked, shell.responses.append, shell.now_ns, purpose=1)
     shell.poll()
     shell.write(second)
     assert shell.connections.in_flight_count(1) == shell.connections.in_flight_count() == 2
     shell.answer(second, METADATA(throttle_time_ms=500))
     (response,) = shell.taken()
     assert response.request.node_id == 1
-    assert shell.connections.delay_ns(1, shell.now_ns, lane=1) == 500 * MS
+    assert shell.connections.delay_ns(1, shell.now_ns, purpose=1) == 500 * MS
     shell.answer(first, METADATA())
     assert shell.connections.is_ready(1, shell.now_ns)
 
 
 def test_a_connection_that_breaks_backs_off_its_lane_only() -> None:
-    shell, (first, _) = lanes()
+    shell, (first, _) = purposes()
     shell.close(first)
     assert shell.connections.poll_disconnected() == [1]
     assert shell.connections.delay_ns(1, shell.now_ns) > 0
-    assert shell.connections.is_ready(1, shell.now_ns, lane=1)
+    assert shell.connections.is_ready(1, shell.now_ns, purpose=1)
 
 
 def test_N12_a_node_that_another_lane_reaches_is_not_out_of_reach() -> None:
-    shell, (first, second) = lanes()
+    shell, (first, second) = purposes()
     shell.connections.set_nodes({1: NODES[1]})
     shell.close(first)
     assert not shell.connections.is_cut_off(shell.now_ns)
@@ -1185,29 +1185,29 @@ def test_N12_a_node_that_another_lane_reaches_is_not_out_of_reach() -> None:
     assert shell.connections.is_cut_off(shell.now_ns)
 
 
-def test_a_node_that_leaves_or_moves_is_closed_in_all_lanes() -> None:
-    shell, peers = lanes()
+def test_a_node_that_leaves_or_moves_is_closed_for_all_purposes() -> None:
+    shell, peers = purposes()
     shell.connections.set_nodes({**NODES, 1: Node(1, "elsewhere", 9092, None)})
     shell.advance(0)
     assert all(peer.is_closed for peer in peers)
-    assert {shell.ready(1, lane=lane).action.host for lane in range(2)} == {"elsewhere"}
+    assert {shell.ready(1, purpose=purpose).action.host for purpose in range(2)} == {"elsewhere"}
     shell.connections.set_nodes({2: NODES[2]})
     shell.advance(0)
     assert all(peer.is_closed for peer in shell.peers.values())
-    assert not any(shell.connections.is_connected(1, lane) for lane in range(2))
+    assert not any(shell.connections.is_connected(1, purpose) for purpose in range(2))
 
 
-def test_starting_over_closes_all_lanes() -> None:
-    shell, peers = lanes()
+def test_starting_over_closes_all_purposes() -> None:
+    shell, peers = purposes()
     shell.connections.rebootstrap(shell.now_ns)
     shell.poll()
     assert all(peer.is_closed for peer in peers)
-    assert [shell.ready(-1, lane=lane).action.node_id for lane in range(2)] == [-1, -1]
+    assert [shell.ready(-1, purpose=purpose).action.node_id for purpose in range(2)] == [-1, -1]
 
 
-def test_any_node_requests_use_the_first_lane() -> None:
-    shell = cluster(lane_count=2)
-    shell.ready(2, lane=1)
+def test_any_node_requests_use_purpose_0() -> None:
+    shell = cluster(purpose_count=2)
+    shell.ready(2, purpose=1)
     assert shell.connections.least_loaded(shell.now_ns) is not None
     shell.ready(3)
     assert shell.connections.least_loaded(shell.now_ns) == 3

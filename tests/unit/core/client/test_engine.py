@@ -59,7 +59,7 @@ class Alone:
             now_ns=self.now_ns,
             max_in_flight=5,
             topic_use=TopicUse(300_000, 60_000, "DESCRIBE", creates=False),
-            lane_count=2,
+            purpose_count=2,
             on_change=self._changed,
         )
         self._sessions: dict[int, Session] = {}
@@ -257,13 +257,13 @@ def test_a_question_to_a_node_searches_no_coordinator() -> None:
 
 
 class _Member(ClientEngine):
-    """A client that looks for the coordinator of a group, for requests in the second lane."""
+    """A client that looks for the coordinator of a group, for requests of purpose 1."""
 
     node_id: int | None = None
 
     def __init__(self, *given: Any, **settings: Any) -> None:
         super().__init__(*given, **settings)
-        self.pending = AnyNodeRequest(lane=1)
+        self.pending = AnyNodeRequest(purpose=1)
 
     def _work(self, now_ns: int) -> None:
         key = CoordinatorKey(coordinators.GROUP, GROUP)
@@ -276,8 +276,8 @@ def test_coordinator_is_ready_in_the_lane_of_the_request() -> None:
     alone.work()
     node_id = alone.engine.node_id
     assert node_id is not None
-    assert alone.engine.is_ready(node_id, alone.now_ns, lane=1)
-    assert not alone.engine.is_ready(node_id, alone.now_ns)  # nothing needed the first lane
+    assert alone.engine.is_ready(node_id, alone.now_ns, purpose=1)
+    assert not alone.engine.is_ready(node_id, alone.now_ns)  # nothing needed purpose 0
 
 
 def test_failed_client_fails_its_requests_and_sends_no_more() -> None:

@@ -130,8 +130,8 @@ def test_R51_heartbeats_do_not_wait_behind_other_requests() -> None:
     r.engine.seek(A, Start(0))
     r.advance(2 * INTERVAL_MS)
     assert len(r.coordinator.heartbeats) >= 2
-    lanes = [each for each in r.links.values() if each.is_open]
-    assert len(lanes) == 3
+    open_links = [each for each in r.links.values() if each.is_open]
+    assert len(open_links) == 3
 
 
 def test_R57_unsettled_member_asks_five_times_as_often() -> None:
