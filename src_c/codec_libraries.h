@@ -13,6 +13,7 @@
 
 #include "codec_levels.h"
 #include "codec_sink.h"
+#include "codecs.h"
 #include "short_lock.h"
 #include "snappy.h"
 #include "zstd_frames.h"
@@ -631,15 +632,6 @@ typedef kb_codec_status (*kb_decode_function)(const uint8_t *data, size_t size, 
 typedef kb_codec_status (*kb_encode_function)(const uint8_t *data, size_t size, int level,
                                               const kb_codec_sink *sink);
 
-enum {
-    KB_CODEC_NONE,
-    KB_CODEC_GZIP,
-    KB_CODEC_SNAPPY,
-    KB_CODEC_LZ4,
-    KB_CODEC_ZSTD,
-    KB_CODEC_COUNT
-};
-
 static inline kb_codec_status kb_copy_encode(const uint8_t *data, size_t size, int level,
                                              const kb_codec_sink *sink) {
     kb_memory *memory = sink->memory;
@@ -683,11 +675,11 @@ static kb_codec kb_codecs[KB_CODEC_COUNT] = {{kb_copy_decode, kb_copy_encode, 1}
 
 /* True for an unknown codec too, so that it reaches the functions below, which refuse it. */
 static inline int kb_codec_is_loaded(int codec) {
-    return codec < 0 || codec >= KB_CODEC_COUNT || KB_IS_SET(kb_codecs[codec].is_loaded);
+    return !kb_codec_is_known(codec) || KB_IS_SET(kb_codecs[codec].is_loaded);
 }
 
 static inline int kb_codec_is_native(int codec) {
-    return codec >= 0 && codec < KB_CODEC_COUNT && kb_codecs[codec].decode != NULL;
+    return kb_codec_is_known(codec) && kb_codecs[codec].decode != NULL;
 }
 
 static inline kb_codec_status kb_codec_is_unknown(int codec, const kb_codec_sink *sink) {
@@ -699,7 +691,7 @@ static inline kb_codec_status kb_codec_decode(int codec, const uint8_t *data, si
                                               const kb_codec_sink *sink) {
     kb_decode_function decode;
     kb_codec_status status;
-    if (codec < 0 || codec >= KB_CODEC_COUNT)
+    if (!kb_codec_is_known(codec))
         return kb_codec_is_unknown(codec, sink);
     decode = kb_codecs[codec].decode;
     if (decode == NULL)
@@ -718,7 +710,7 @@ static inline kb_codec_status kb_codec_encode(int codec, const uint8_t *data, si
                                               const kb_codec_sink *sink) {
     kb_encode_function encode;
     kb_codec_status status;
-    if (codec < 0 || codec >= KB_CODEC_COUNT)
+    if (!kb_codec_is_known(codec))
         return kb_codec_is_unknown(codec, sink);
     encode = kb_codecs[codec].encode;
     if (encode == NULL)

@@ -6,6 +6,7 @@
 #ifndef KBATCH_FETCHED_H
 #define KBATCH_FETCHED_H
 
+#include "codecs.h"
 #include "record_columns.h"
 
 typedef struct {
@@ -41,7 +42,6 @@ typedef enum {
 
 enum {
     KB_SMALLEST_LENGTH = 14, /* of any magic (LegacyRecord.RECORD_OVERHEAD_V0) */
-    KB_CODECS = 5,
     KB_ABORT_MARKER = 0, /* org.apache.kafka.common.record.ControlRecordType */
     KB_MOST_EXPANSION = 32768 /* bytes of a compressed one: 4 make a zstd block of 128 KiB of one byte */
 };
@@ -94,7 +94,7 @@ static inline int kb_fetched_is_aborted(kb_fetched *fetched, const kb_fetched_ba
 
 /* True if the fields of a header, whose batch is whole, are possible. */
 static inline int kb_fetched_is_possible(const kb_batch_header *header) {
-    return (header->attributes & KB_CODEC_MASK) < KB_CODECS && header->count >= 0 &&
+    return kb_codec_is_known(header->attributes & KB_CODEC_MASK) && header->count >= 0 &&
            header->last_offset_delta >= 0 && header->base_offset >= 0 &&
            header->base_offset < INT64_MAX - header->last_offset_delta;
 }

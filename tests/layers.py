@@ -59,8 +59,9 @@ LAYERS = (
             "spans; records appended to Arrow buffers; **which fetched batches a reader may see**",
             "rows.h row_chain.h row_runs.h chunk_chain.h": "rows grouped by partition and appended; batches "
             "as chains of chunks; the offsets of a table's rows",
-            "codec_libraries.h codec_levels.h codec_sink.h snappy.h zstd_frames.h": "**codecs by their C "
-            "libraries, without Python**; their levels; bounded output; snappy blocks; where zstd frames end",
+            "codecs.h codec_libraries.h codec_levels.h codec_sink.h snappy.h zstd_frames.h": "ids of codecs; "
+            "**codecs by their C libraries, without Python**; their levels; bounded output; snappy blocks; "
+            "where zstd frames end",
         },
     ),
     Layer(
@@ -68,6 +69,7 @@ LAYERS = (
         "errors/",
         "the exception tree, a class for each of Kafka's error codes; makes docs/errors.md",
     ),
+    Layer(1, "codecs", "**the codecs of record batches**, as a table: names, ids, levels"),
     Layer(1, "timeouts", "which time limits calls accept"),
     Layer(1, "version", "the version number"),
     Layer(1, "distribution", "**what `pip` calls kbatch**, and the other project of its name"),
@@ -79,9 +81,9 @@ LAYERS = (
         "_native/codec/",
         "record batches as bytes",
         {
-            "c lock views memory": "declarations of `src_c`; buffers of bytes; growing native memory, blocks "
-            "kept for reuse",
-            "compression libraries packages": "codecs and levels; **bytes compressed without the GIL**; the "
+            "c codecs lock views memory": "declarations of `src_c`; buffers of bytes; growing native memory, "
+            "blocks kept for reuse",
+            "compression libraries packages": "the door of codecs; **bytes compressed without the GIL**; the "
             "packages, imported at first use, where their libraries cannot be called",
             "hashes estimator record record_fields record_batch batch_writer": "crc32c and murmur2; the "
             "compression ratio of a topic; Record, ConsumerRecord; fields as spans; reading (RecordBatch, "

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, final
 
 from kbatch._native.arrow.table_decoder import TableDecoder
 from kbatch._native.arrow.table_encoder import TableEncoder
-from kbatch._native.codec.compression import codec_names
 from kbatch.codec.roles import Part, record_columns
+from kbatch.codecs import CODEC_NAMES
 from kbatch.distribution import needs
 
 with needs("an Arrow table", "arrow"):
@@ -566,7 +566,7 @@ def _with_batch_columns(table: pa.Table, batches: np.ndarray) -> pa.Table:
     deltas = table["offset"].to_numpy() - batches["base_offset"][of_record]
     base_sequence = batches["base_sequence"].astype(np.int64)[of_record]
     sequence = np.where(base_sequence < 0, -1, (base_sequence + deltas) & 0x7FFFFFFF).astype(np.int32)
-    codecs = pa.array(codec_names).take(pa.array(attributes & 7))
+    codecs = pa.array(CODEC_NAMES).take(pa.array(attributes & 7))
     kinds = pa.array(TIMESTAMP_TYPES).take(pa.array(attributes >> 3 & 1))
     rows = pa.array(of_record)
     columns = {

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from kbatch._native.codec.compression import codec_names, level_ranges
+from kbatch.codecs import CODEC_NAMES, LEVELS
 from kbatch.config.names import read_settings
 from kbatch.config.rules import CLIENT_RULES, CONSUMER_RULES, PRODUCER_RULES, host_and_port
 from kbatch.config.values import (
@@ -107,6 +107,12 @@ def key(
 ) -> Any:
     """Return a row, typed Any so that type checkers use the annotation beside it as the attribute's type."""
     return dataclasses.field(metadata={"key": Key(type, default, check, importance, doc, refused, origin)})
+
+
+def _level_key(codec: str, doc: str) -> Any:
+    """Return the row of a codec's level."""
+    lowest, highest, default = LEVELS[codec]
+    return key(INT, default, between(lowest, highest, LEVELS[codec].outside), MEDIUM, doc)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, init=False, repr=False)
@@ -486,17 +492,17 @@ class ProducerConfig(ClientConfig):
         "Time that send() may wait, for metadata and memory together; also the default of transaction calls.")
     max_request_size: int = key(INT, 1_048_576, at_least(0), MEDIUM,
         "Maximum bytes of a request, and so of a record, before compression.")
-    compression_type: str = key(STRING, "none", one_of(*codec_names), HIGH,
+    compression_type: str = key(STRING, "none", one_of(*CODEC_NAMES), HIGH,
         "Codec of the batches. Larger batches compress better.")
     compression_level: int | None = key(INT, None, ANY, LOW,
         "Level of the codec in compression.type, on that codec's own scale; -1 is its default.",
         origin="librdkafka")
-    compression_gzip_level: int = key(INT, -1, between(*level_ranges["gzip"]), MEDIUM,
+    compression_gzip_level: int = _level_key("gzip",
         "Level of gzip. -1 is fast, about level 1 (isal's 2, or zlib's 1 if isal is not installed); "
         "1 to 9 are zlib's.")
-    compression_lz4_level: int = key(INT, 9, between(*level_ranges["lz4"]), MEDIUM,
+    compression_lz4_level: int = _level_key("lz4",
         "Level of lz4. 9, the default, is the fast compressor, as in Java; others compress more slowly.")
-    compression_zstd_level: int = key(INT, 3, between(*level_ranges["zstd"]), MEDIUM,
+    compression_zstd_level: int = _level_key("zstd",
         "Level of zstd; negative levels are the fastest.")
 
     # Delivery

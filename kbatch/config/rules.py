@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection
 from ipaddress import ip_address
 
-from kbatch._native.codec.compression import level_ranges
+from kbatch.codecs import LEVELS
 from kbatch.config.security import SECURITY_RULES
 from kbatch.config.values import INT_MAX, Rule, Values
 from kbatch.errors import ConfigError
@@ -124,11 +124,11 @@ def _compression_level(values: Values, given: Collection[str]) -> None:
     codec, level = values["compression.type"], values["compression.level"]
     own = f"compression.{codec}.level"
     if "compression.level" in given:
-        if codec not in level_ranges:
+        if codec not in LEVELS:
             raise ConfigError(f"compression.level must not be set, got {level}: {codec} has no levels")
         if own in given:
             raise ConfigError(f"compression.level and {own} are the same; set one of them")
-        lowest, highest, _ = level_ranges[codec]
+        lowest, highest, _ = LEVELS[codec]
         if level != -1:
             if not lowest <= level <= highest:
                 raise ConfigError(f"compression.level of {codec} must be {lowest} to {highest}, got {level}")

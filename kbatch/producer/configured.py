@@ -8,6 +8,7 @@ from typing import Any
 
 from kbatch._native.send.accumulator import RecordAccumulator
 from kbatch._native.send.sealing import SealPolicy
+from kbatch.codecs import LEVELS
 from kbatch.config import ProducerConfig
 
 # Native code counts time in 64 bits.
@@ -24,13 +25,9 @@ def accumulator_of(
     **keys: Any,
 ) -> RecordAccumulator:
     """Return the accumulator of a producer; `wake`, `memory_freed` and `keys` are RecordAccumulator's."""
-    codec = config.compression_type
-    levels = {
-        "gzip": config.compression_gzip_level if config.compression_gzip_level != -1 else None,
-        "lz4": config.compression_lz4_level,
-        "zstd": config.compression_zstd_level,
-    }
-    level = levels.get(codec) if config.compression_level is None else config.compression_level
+    codec, level = config.compression_type, config.compression_level
+    if level is None and codec in LEVELS:
+        level = getattr(config, f"compression_{codec}_level")
     return RecordAccumulator(
         batch_size=config.batch_size,
         buffer_memory=config.buffer_memory,

@@ -13,7 +13,6 @@ from kbatch.protocol import messages
 # The limit of a request that may have any version.
 ANY_VERSION = 2**15 - 1
 
-PRODUCE_ZSTD = 7  # KIP-110
 PRODUCE_NAMES_LEADERS = 10  # KIP-951
 PRODUCE_TRANSACTION_ABORTABLE = 11  # KIP-890
 PRODUCE_ADDS_PARTITIONS = 12  # to the transaction, in transaction version 2 (KIP-890)

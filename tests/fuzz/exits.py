@@ -27,7 +27,7 @@ servers, topic, name, seed = sys.argv[1:]
 rng = random.Random(seed)
 settings = dict(
     bootstrap_servers=servers, batch_size=rng.choice((300, 16_384)), linger_ms=rng.choice((0, 5, 1000)),
-    compression_type=rng.choice(("none", "gzip", "snappy", "lz4", "zstd")),
+    compression_type=rng.choice(CODECS),
 )
 callback = rng.choice((None, lambda metadata, error: None))
 

@@ -26,11 +26,11 @@ from kbatch._native.codec.memory import new_memory
 from kbatch.errors import ForkedProducerError
 from kbatch.testing import Broker
 from tests.fuzz import campaign
+from tests.oracle.plain import CODECS
 
 BLOCK_CASES = 250
 CHILD_SECONDS = 60.0
 TOPIC, OWN_TOPIC = "parents", "children"
-CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
 class Parent:

@@ -30,6 +30,7 @@ from tests.integration.cutting_proxy import CuttingProxy
 from tests.integration.ledger import Ledger
 from tests.oracle.java_programs import JavaMissingError, jars
 from tests.oracle.kafka import RealKafka, create_topic, free_ports
+from tests.oracle.plain import CODECS
 from tests.support.patience import HANG_SECONDS, until
 
 BLOCK_CASES = 10
@@ -113,7 +114,7 @@ def _settings(rng: random.Random) -> dict[str, Any]:
     """Draw a producer's configuration, with a delivery.timeout.ms below or above the faults."""
     is_patient = rng.random() < 0.6
     return EAGER | {
-        "compression_type": rng.choice(("none", "gzip", "snappy", "lz4", "zstd")),
+        "compression_type": rng.choice(CODECS),
         "batch_size": rng.choice((300, 2000, 16_384)),
         "linger_ms": rng.choice((0, 1, 20)),
         "buffer_memory": rng.choice((60_000, 1 << 20, 32 << 20)),

@@ -16,10 +16,10 @@ from kafka.admin import NewTopic
 
 from tests.oracle import java_clients
 from tests.oracle.kafka import create_topic
+from tests.oracle.plain import CODECS
 from tests.support.patience import HANG_SECONDS, until
 
 TIMEOUT_SECONDS = HANG_SECONDS
-CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 CREATE_TIME_MS = 1_700_000_000_000
 NEW_PROTOCOL = {"group_protocol": "consumer"}
 JAVA_NEW_PROTOCOL = {"group.protocol": "consumer"}

@@ -19,6 +19,7 @@ from tests.integration.cutting_proxy import CUTS, CuttingProxy
 from tests.integration.ledger import Ledger, read_all
 from tests.oracle import java_clients
 from tests.oracle.kafka import create_topic
+from tests.oracle.plain import CODECS
 from tests.support.patience import HANG_MS, HANG_SECONDS, until
 from tests.support.shells import new_producer
 
@@ -26,7 +27,6 @@ pytestmark = pytest.mark.usefixtures("shell")
 
 SECONDS = HANG_SECONDS
 TIME_MS = 1_700_000_000_000
-CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 _numbers = itertools.count()
 
 Fault = Callable[[FaultyBroker], None]

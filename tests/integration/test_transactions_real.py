@@ -22,9 +22,9 @@ from kbatch.errors import CommitFailedError, KafkaError, ProducerFencedError
 from tests.conftest import require_jars
 from tests.oracle import java_clients
 from tests.oracle.kafka import RealKafka, create_topic
+from tests.oracle.plain import CODECS
 from tests.support.shells import new_producer
 
-CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 FENCED_IN_JAVA = ("ProducerFencedException", "InvalidProducerEpochException")
 _numbers = itertools.count()
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from tests.oracle.plain import INT32_MAX, Headers, Row
+from tests.oracle.plain import CODECS, INT32_MAX, Headers, Row
 
 LAST_TIMESTAMP_MS = 2**62
 EDGE_TIMESTAMPS_MS = (0, 1, 999, INT32_MAX, 1_700_000_000_000, LAST_TIMESTAMP_MS)
@@ -26,7 +26,7 @@ headers = st.lists(st.tuples(header_keys, st.none() | st.binary(max_size=20)), m
 timestamps_ms = st.sampled_from(EDGE_TIMESTAMPS_MS) | st.integers(0, LAST_TIMESTAMP_MS)
 rows = st.tuples(contents, contents, headers, timestamps_ms)
 row_lists = st.lists(rows, min_size=1, max_size=20)
-compressions = st.sampled_from(("none", "gzip", "snappy", "lz4", "zstd"))
+compressions = st.sampled_from(CODECS)
 no_producer: dict[str, Any] = {}
 producer_states = st.just(no_producer) | st.fixed_dictionaries(
     {

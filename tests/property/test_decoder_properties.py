@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 
 from kbatch import CorruptRecordError
 from kbatch._native.codec import libraries
-from kbatch._native.codec.compression import codec_names, compress, decompress
+from kbatch._native.codec.compression import compress, decompress
+from kbatch.codecs import CODEC_NAMES
 from tests.support.effort import EXAMPLES
 
 deterministic = settings(derandomize=True, deadline=None, database=None, max_examples=3 * EXAMPLES)
-CODECS = codec_names[1:]
+CODECS = CODEC_NAMES[1:]
 XERIAL = b"\x82SNAPPY\0" + struct.pack(">ii", 1, 1)
 
 plain_bytes = st.one_of(
@@ -115,7 +116,7 @@ def _outcome(packed: bytes, codec: str, limit: int) -> bytes | None:
 
 
 def _by_package(packed: bytes, codec: str, limit: int) -> bytes | None:
-    number = codec_names.index(codec)
+    number = CODEC_NAMES.index(codec)
     libraries.leave_to_package(number)
     try:
         return _outcome(packed, codec, limit)

@@ -11,10 +11,10 @@ import kbatch
 from kbatch._native.batch.delivery import Delivery
 from kbatch._native.batch.producer_batch import ProducerBatch
 from kbatch._native.codec import libraries, packages
-from kbatch._native.codec.compression import codec_names
 from kbatch._native.send.accumulator import RecordAccumulator
 from kbatch._native.send.cluster_view import ClusterView
 from kbatch._native.send.sealing import SealPolicy
+from kbatch.codecs import CODEC_NAMES
 from kbatch.errors import KafkaError
 
 MS = 1_000_000
@@ -109,7 +109,7 @@ def is_whole(records: RecordAccumulator) -> bool:
 @contextlib.contextmanager
 def codec_replaced(name: str, **functions: Any) -> Iterator[None]:
     """Replace functions of a codec's package, and have it do the codec's work."""
-    codec = codec_names.index(CODEC_OF[name])
+    codec = CODEC_NAMES.index(CODEC_OF[name])
     real = packages.package(name)
     fake = type("Package", (), {**vars(real), **{key: staticmethod(f) for key, f in functions.items()}})
     packages.packages[name] = cast(ModuleType, fake)

@@ -13,7 +13,6 @@ from kbatch import TopicPartition
 from kbatch._native.codec.record import ConsumerRecord
 from tests.oracle.partition_log import Seen
 
-CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 FIRST_MS = 1_700_000_000_000
 
 

@@ -7,7 +7,6 @@ cdef enum:
     # A codec is done with so many bytes before another thread would get far with the GIL.
     GIL_KEPT_CODEC_BYTES = 2048
 
-cdef bint is_codec(int codec_id) noexcept nogil
 cdef str codec_name(int codec_id)
 cdef int codec_id_of(object name) except -1
 cdef int level_of(int codec_id, object level) except? -2147483648

@@ -1,4 +1,4 @@
-"""The codecs of record batches: names, ids and levels; bytes in, bytes out.
+"""What the codecs of record batches do: bytes in, bytes out. `kbatch.codecs` has their names and levels.
 
 libraries.pyx compresses and decompresses, without the GIL if that pays. Where it has no library, the codec's
 package does it (packages.pyx). Framing follows Kafka's own clients:
@@ -33,27 +33,19 @@ from kbatch._native.codec.libraries cimport compress_into, decompress_into, load
 from kbatch._native.codec.memory cimport OwnedMemory, give_up, reserve
 from kbatch._native.codec.packages cimport compress_by_package, decompress_by_package
 
+from kbatch.codecs import CODEC_NAMES, CODECS
 from kbatch.errors import CorruptRecordError
-
-# By id, the low three bits of a batch's attributes.
-codec_names = ("none", "gzip", "snappy", "lz4", "zstd")
-# (lowest, highest, another value that means the default), from Java's CompressionType.
-level_ranges = {"gzip": (1, 9, -1), "lz4": (1, 17, None), "zstd": (-131072, 22, None)}
-
-
-cdef bint is_codec(int codec_id) noexcept nogil:
-    return 0 <= codec_id < 5
 
 
 cdef str codec_name(int codec_id):
-    return codec_names[codec_id]
+    return CODEC_NAMES[codec_id]
 
 
 cdef int codec_id_of(object name) except -1:
     """Return the id of a codec's name. Raise ValueError, which names all, for an unknown one."""
-    if name not in codec_names:
-        raise ValueError(f"compression must be one of {', '.join(codec_names)}, got {name!r}")
-    return codec_names.index(name)
+    if name not in CODEC_NAMES:
+        raise ValueError(f"compression must be one of {', '.join(CODEC_NAMES)}, got {name!r}")
+    return CODEC_NAMES.index(name)
 
 
 cdef int level_of(int codec_id, object level) except? -2147483648:
@@ -62,13 +54,13 @@ cdef int level_of(int codec_id, object level) except? -2147483648:
         return KB_DEFAULT_LEVEL
     if isinstance(level, bool) or not isinstance(level, int):
         raise TypeError(f"compression_level must be an int or None, got {type(level).__name__}")
-    name = codec_names[codec_id]
-    if name not in level_ranges:
+    name, levels = CODECS[codec_id].name, CODECS[codec_id].levels
+    if levels is None:
         raise ValueError(f"compression {name!r} has no levels: omit compression_level, got {level}")
-    lowest, highest, other = level_ranges[name]
-    if not lowest <= level <= highest and level != other:
-        also = "" if other is None else f" (or {other} for the default)"
-        raise ValueError(f"compression_level of {name} must be {lowest} to {highest}{also}, got {level}")
+    if not levels.has(level):
+        also = "" if levels.outside is None else f" (or {levels.outside} for the default)"
+        raise ValueError(
+            f"compression_level of {name} must be {levels.lowest} to {levels.highest}{also}, got {level}")
     return level
 
 
@@ -94,7 +86,7 @@ cdef int end_compression(int codec_id, const uint8_t *data, size_t size, int lev
     if status == KB_CODEC_MEMORY:
         raise MemoryError(f"no memory to compress {size} bytes")
     if status != KB_CODEC_NO_LIBRARY:
-        raise RuntimeError(f"{codec_names[codec_id]} does not compress {size} bytes: {_words(fault)}")
+        raise RuntimeError(f"{CODEC_NAMES[codec_id]} does not compress {size} bytes: {_words(fault)}")
     packed = compress_by_package(codec_id, data, size, level)
     reserve(out, PyBytes_GET_SIZE(packed))
     memcpy(out.data + out.used, PyBytes_AS_STRING(packed), PyBytes_GET_SIZE(packed))
@@ -131,7 +123,7 @@ cdef OwnedMemory decompress_records(int codec_id, const uint8_t *data, size_t si
         return _decompressed_by_package(codec_id, data, size, limit)
     if status == KB_CODEC_MEMORY:
         raise MemoryError(f"no memory for the decompressed bytes of {size}")
-    raise CorruptRecordError(f"{codec_names[codec_id]} records do not decompress: {_words(&fault)}")
+    raise CorruptRecordError(f"{CODEC_NAMES[codec_id]} records do not decompress: {_words(&fault)}")
 
 
 cdef OwnedMemory _decompressed_by_package(int codec_id, const uint8_t *data, size_t size, size_t limit):
@@ -145,7 +137,7 @@ cdef OwnedMemory _decompressed_by_package(int codec_id, const uint8_t *data, siz
         plain = None
         reason = str(error) or type(error).__name__
     if plain is None:  # raised outside of the handler: no traceback may keep a view of foreign memory alive
-        raise CorruptRecordError(f"{codec_names[codec_id]} records do not decompress: {reason}")
+        raise CorruptRecordError(f"{CODEC_NAMES[codec_id]} records do not decompress: {reason}")
     memory = OwnedMemory.new(PyBytes_GET_SIZE(plain), 1)
     memcpy(memory.data, PyBytes_AS_STRING(plain), PyBytes_GET_SIZE(plain))
     return memory

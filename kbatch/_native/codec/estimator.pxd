@@ -1,8 +1,10 @@
 from cython cimport pymutex
 
+from kbatch._native.codec.codecs cimport KB_CODEC_COUNT
+
 
 cdef class TopicRatios:
-    cdef double[5] _by_codec
+    cdef double[KB_CODEC_COUNT] _by_codec
     cdef pymutex _lock
 
     cdef double estimate(self, int codec_id) noexcept nogil

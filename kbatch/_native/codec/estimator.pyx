@@ -19,7 +19,7 @@ cdef class TopicRatios:
 
     def __cinit__(self):
         cdef int codec_id
-        for codec_id in range(5):
+        for codec_id in range(KB_CODEC_COUNT):
             self._by_codec[codec_id] = 1.0
 
     cdef double estimate(self, int codec_id) noexcept nogil:

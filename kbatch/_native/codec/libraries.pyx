@@ -13,6 +13,7 @@ process. So a child never waits for a thread that it does not have.
 from libc.stdint cimport uint8_t
 
 from kbatch._native.codec.c cimport kb_codec_fault, kb_codec_sink, kb_codec_status, kb_memory
+from kbatch._native.codec.codecs cimport KB_CODEC_GZIP, KB_CODEC_LZ4, KB_CODEC_SNAPPY, KB_CODEC_ZSTD
 from kbatch._native.codec.lock cimport (
     kb_lock,
     kb_lock_acquire,
@@ -29,12 +30,6 @@ from importlib.machinery import PathFinder
 from kbatch._native.codec.packages import importing, optional_package
 
 cdef extern from "codec_libraries.h" nogil:
-    enum:
-        KB_CODEC_GZIP
-        KB_CODEC_SNAPPY
-        KB_CODEC_LZ4
-        KB_CODEC_ZSTD
-
     ctypedef struct kb_codec_contexts:
         kb_lock lock
 

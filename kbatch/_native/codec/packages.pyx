@@ -17,6 +17,13 @@ from kbatch._native.codec.c cimport (
     kb_zstd_frames_whole,
     kb_zstd_level,
 )
+from kbatch._native.codec.codecs cimport (
+    KB_CODEC_COUNT,
+    KB_CODEC_GZIP,
+    KB_CODEC_LZ4,
+    KB_CODEC_SNAPPY,
+    KB_CODEC_ZSTD,
+)
 
 import importlib
 import os
@@ -168,15 +175,15 @@ cdef bytes _unzstd(const uint8_t *data, size_t size, size_t limit):
 
 
 # By id; "none", and reading snappy, need no package.
-cdef compress_function[5] COMPRESS
-COMPRESS[1] = _gzip
-COMPRESS[2] = _snappy
-COMPRESS[3] = _lz4
-COMPRESS[4] = _zstd
-cdef decompress_function[5] DECOMPRESS
-DECOMPRESS[1] = _gunzip
-DECOMPRESS[3] = _unlz4
-DECOMPRESS[4] = _unzstd
+cdef compress_function[KB_CODEC_COUNT] COMPRESS
+COMPRESS[KB_CODEC_GZIP] = _gzip
+COMPRESS[KB_CODEC_SNAPPY] = _snappy
+COMPRESS[KB_CODEC_LZ4] = _lz4
+COMPRESS[KB_CODEC_ZSTD] = _zstd
+cdef decompress_function[KB_CODEC_COUNT] DECOMPRESS
+DECOMPRESS[KB_CODEC_GZIP] = _gunzip
+DECOMPRESS[KB_CODEC_LZ4] = _unlz4
+DECOMPRESS[KB_CODEC_ZSTD] = _unzstd
 
 
 cdef bytes compress_by_package(int codec, const uint8_t *data, size_t size, int level):

@@ -40,7 +40,8 @@ from kbatch._native.codec.c cimport (
     kb_span,
     kb_store_be64,
 )
-from kbatch._native.codec.compression cimport codec_name, decompress_records, is_codec
+from kbatch._native.codec.codecs cimport kb_codec_is_known
+from kbatch._native.codec.compression cimport codec_name, decompress_records
 from kbatch._native.codec.hashes cimport crc32c_combined, crc32c_extend
 from kbatch._native.codec.memory cimport OwnedMemory
 from kbatch._native.codec.record cimport Record
@@ -164,7 +165,7 @@ cdef int check_header(const uint8_t *batch, const kb_batch_header *header, bint 
             crc = crc32c_extend(0, batch + KB_ATTRIBUTES_AT, size - KB_ATTRIBUTES_AT)
         if crc != header.crc:
             raise CorruptRecordError(f"{where}: CRC-32C is {crc:#010x}, but {header.crc:#010x} in the header")
-    if not is_codec(header.attributes & KB_CODEC_MASK):
+    if not kb_codec_is_known(header.attributes & KB_CODEC_MASK):
         raise CorruptRecordError(f"{where}: compression codec {header.attributes & KB_CODEC_MASK} is unknown")
     if header.count < 0:
         raise CorruptRecordError(f"{where}: a record count of {header.count} is impossible")

@@ -28,7 +28,7 @@ from kbatch._native.codec.c cimport (
     kb_batch_header_get,
     kb_records_claimed,
 )
-from kbatch._native.codec.compression cimport is_codec
+from kbatch._native.codec.codecs cimport KB_CODEC_COUNT, kb_codec_is_known
 from kbatch._native.codec.hashes cimport crc32c_combined, crc32c_extend
 from kbatch._native.codec.record_fields cimport as_integer
 
@@ -143,9 +143,10 @@ cdef class PendingBatch:
 
     cdef int _check_attributes(self, int16_t ours) except -1:
         cdef int attributes = self.header.attributes & 0xFFFF
-        if not is_codec(attributes & KB_CODEC_MASK):
+        if not kb_codec_is_known(attributes & KB_CODEC_MASK):
             raise CorruptRecordError(f"attributes is {attributes:#06x}: compression codec "
-                                     f"{attributes & KB_CODEC_MASK} is unknown; the known ones are 0 to 4")
+                                     f"{attributes & KB_CODEC_MASK} is unknown; the known ones are 0 to "
+                                     f"{KB_CODEC_COUNT - 1}")
         for bit, meaning in NOT_A_PRODUCERS:
             if attributes & <int>bit:
                 raise ValueError(f"attributes is {attributes:#06x}: the batch has {meaning}; {ENCODE_AGAIN}")

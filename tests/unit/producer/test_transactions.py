@@ -27,6 +27,7 @@ from kbatch.interceptors import Interceptor
 from kbatch.protocol import messages
 from kbatch.records import ConsumerGroupMetadata
 from kbatch.testing import Broker
+from tests.oracle.plain import CODECS
 from tests.support.patience import HANG_SECONDS, until
 from tests.support.producing import (
     EITHER_VERSION,
@@ -50,7 +51,6 @@ pytestmark = [pytest.mark.usefixtures("shell"), EITHER_VERSION]
 TOPICS, NODES = {TOPIC: 2, "source": 1}, 2
 
 SOURCE = TopicPartition("source", 0)
-CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
 @pytest.fixture

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, Self
 
+from kbatch.codecs import CODEC_NAMES, LEVELS, Levels
 from kbatch.records import INT32_MAX, INT64_MAX
 
-GZIP_LEVELS = ("-1", *map(str, range(1, 10)))
-COMPRESSION_TYPES = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
+COMPRESSION_TYPES = ("uncompressed", *reversed(CODEC_NAMES[1:]), "producer")
+# The keys of levels, by codec.
+LEVEL_KEYS = {codec: f"compression.{codec}.level" for codec in LEVELS}
 
 
 class ConfigKey(NamedTuple):
@@ -45,12 +47,19 @@ def _honoured(
     return ConfigKey(kind, default, lowest, highest, choices, honoured=True)
 
 
+def _level(levels: Levels) -> ConfigKey:
+    """Return the row of a codec's level; Kafka lists those of a codec whose default is outside the range."""
+    lowest, highest, default = levels
+    if levels.outside is None:
+        return _honoured("int", str(default), lowest, highest)
+    choices = (str(default), *map(str, range(lowest, highest + 1)))
+    return _honoured("int", str(default), min(lowest, default), highest, choices)
+
+
 TOPIC_CONFIGS = {
     "cleanup.policy": _honoured("list", "delete", choices=("compact", "delete")),
-    "compression.gzip.level": _honoured("int", "-1", -1, 9, choices=GZIP_LEVELS),
-    "compression.lz4.level": _honoured("int", "9", 1, 17),
+    **{name: _level(LEVELS[codec]) for codec, name in LEVEL_KEYS.items()},
     "compression.type": _honoured("string", "producer", choices=COMPRESSION_TYPES),
-    "compression.zstd.level": _honoured("int", "3", -131072, 22),
     "delete.retention.ms": _honoured("long", "86400000"),
     "file.delete.delay.ms": ConfigKey("long", "60000"),
     "flush.messages": ConfigKey("long", str(INT64_MAX), 1),
@@ -86,10 +95,8 @@ TOPIC_CONFIGS = {
 # The broker's own config that has the default of a topic's (ServerTopicConfigSynonyms).
 BROKER_NAMES = {
     "cleanup.policy": "log.cleanup.policy",
-    "compression.gzip.level": "compression.gzip.level",
-    "compression.lz4.level": "compression.lz4.level",
+    **{name: name for name in LEVEL_KEYS.values()},
     "compression.type": "compression.type",
-    "compression.zstd.level": "compression.zstd.level",
     "delete.retention.ms": "log.cleaner.delete.retention.ms",
     "file.delete.delay.ms": "log.segment.delete.delay.ms",
     "flush.messages": "log.flush.interval.messages",
@@ -140,11 +147,7 @@ class TopicConfig:
         self.is_compacted = "compact" in parsed["cleanup.policy"]
         self.is_deleted = "delete" in parsed["cleanup.policy"]
         self.compression_type: str = parsed["compression.type"]
-        self.compression_levels = {
-            "gzip": None if parsed["compression.gzip.level"] == -1 else parsed["compression.gzip.level"],
-            "lz4": parsed["compression.lz4.level"],
-            "zstd": parsed["compression.zstd.level"],
-        }
+        self.compression_levels = {codec: parsed[name] for codec, name in LEVEL_KEYS.items()}
         self.delete_retention_ms: int = parsed["delete.retention.ms"]
         self.index_interval_bytes: int = parsed["index.interval.bytes"]
         self.max_message_bytes: int = parsed["max.message.bytes"]
@@ -168,7 +171,7 @@ class TopicConfig:
 
     def items(self) -> Iterator[tuple[str, str]]:
         """Yield every key that has a value, in Kafka's order, with that value."""
-        for name, key in TOPIC_CONFIGS.items():
+        for name, key in sorted(TOPIC_CONFIGS.items()):
             text = self.overrides.get(name, key.default)
             if text is not None:
                 yield name, text

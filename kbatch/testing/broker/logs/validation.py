@@ -18,8 +18,8 @@ from kbatch._native.codec.batch_writer import RecordBatchWriter
 from kbatch._native.codec.hashes import crc32c
 from kbatch._native.codec.record import Record
 from kbatch._native.codec.record_batch import RecordBatch, RecordSurvey, decode
+from kbatch.codecs import CODECS
 from kbatch.errors import CorruptRecordError, ErrorCode, IllegalStateError
-from kbatch.protocol import features
 from kbatch.records import INT32_MAX
 from kbatch.testing.broker.broker_error import BrokerError
 from kbatch.testing.broker.logs.log_segment import NO_TIMESTAMP
@@ -28,7 +28,6 @@ from kbatch.testing.broker.logs.topic_config import TopicConfig
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
-CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 CODEC_MASK, LOG_APPEND_TIME, TRANSACTIONAL, CONTROL, DELETE_HORIZON = 0x07, 0x08, 0x10, 0x20, 0x40
 
 _OVERHEAD = struct.Struct(">qi")  # base offset, and the length of the rest
@@ -118,10 +117,12 @@ def read_produced(records: ReadableBuffer | None, api_version: int) -> ProducedB
             f"A record batch must have {_HEADER.size} bytes or more, got {size}.",
         )
     batch = ProducedBatch(data[:size], len(data) - size, *_HEADER.unpack_from(data))
-    if batch.attributes & CODEC_MASK == CODECS.index("zstd") and api_version < features.PRODUCE_ZSTD:
+    codec = batch.attributes & CODEC_MASK
+    if codec < len(CODECS) and api_version < CODECS[codec].first_version:
         raise BrokerError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
-            f"Produce must have version {features.PRODUCE_ZSTD} or above for zstd, got {api_version}.",
+            f"Produce must have version {CODECS[codec].first_version} or above for {CODECS[codec].name}, "
+            f"got {api_version}.",
         )
     if _batch_size(data[size:]):
         raise BrokerError(ErrorCode.INVALID_RECORD, "The request must have one record batch, got more.")

@@ -12,6 +12,7 @@ from kbatch import IllegalStateError, KafkaError
 from kbatch._native.batch.delivery import RecordMetadata
 from kbatch._native.batch.producer_batch import ProducerBatch
 from kbatch._native.send.accumulator import RecordAccumulator
+from tests.oracle.plain import CODECS
 from tests.support.accumulating import (
     MEGABYTE,
     NEVER,
@@ -27,7 +28,6 @@ from tests.support.accumulating import (
     values_of,
 )
 
-CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 FAILURE = KafkaError("failed in a test")
 
 

@@ -23,6 +23,7 @@ from kbatch import IllegalStateError, KafkaError
 from kbatch._native.batch.producer_batch import BatchPiece, ProducerBatch
 from kbatch._native.send.cluster_view import ClusterView
 from tests.oracle import plain
+from tests.oracle.plain import CODECS
 from tests.support.accumulating import (
     BY_OTHERS,
     MEGABYTE,
@@ -38,7 +39,6 @@ from tests.support.accumulating import (
 from tests.support.producing import SECONDS, within
 from tests.support.rival import Rival
 
-CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 FAILURE = KafkaError("failed in a test")
 POISON = 0xDD
 

@@ -19,7 +19,9 @@ import zstandard
 
 import kbatch
 from kbatch import CorruptRecordError
-from kbatch._native.codec.compression import codec_names, compress, decompress, level_ranges
+from kbatch._native.codec.compression import compress, decompress
+from kbatch.codecs import CODEC_NAMES
+from kbatch.codecs import LEVELS as TABLE
 from tests import ROOT
 from tests.oracle import plain
 
@@ -33,7 +35,7 @@ ROWS: list[plain.Row] = [
 
 
 def test_names_are_in_wire_order() -> None:
-    assert codec_names == plain.CODECS
+    assert CODEC_NAMES == plain.CODECS
 
 
 @pytest.mark.parametrize("codec", plain.CODECS)
@@ -62,7 +64,7 @@ LEVELS = {"gzip": (1, 9), "lz4": (1, 17), "zstd": (-131072, 22)}
 
 
 def test_ranges_are_javas() -> None:
-    assert {codec: levels[:2] for codec, levels in level_ranges.items()} == LEVELS
+    assert {codec: levels[:2] for codec, levels in TABLE.items()} == LEVELS
 
 
 @pytest.mark.parametrize("codec", LEVELS)

@@ -15,12 +15,13 @@ import zstandard
 
 from kbatch import CorruptRecordError
 from kbatch._native.codec import libraries
-from kbatch._native.codec.compression import codec_names, compress, decompress
+from kbatch._native.codec.compression import compress, decompress
+from kbatch.codecs import CODEC_NAMES
 from tests import ROOT
 from tests.support.rival import Rival
 
-CODECS = codec_names[1:]
-GZIP, LZ4, ZSTD = (codec_names.index(name) for name in ("gzip", "lz4", "zstd"))
+CODECS = CODEC_NAMES[1:]
+GZIP, LZ4, ZSTD = (CODEC_NAMES.index(name) for name in ("gzip", "lz4", "zstd"))
 WORDS = b"some words that come again, "
 DATA = [
     b"",
@@ -52,7 +53,7 @@ def by_package() -> Iterator[Callable[[int], None]]:
 @pytest.mark.parametrize("codec", CODECS)
 def test_codec_is_read_by_its_library(codec: str) -> None:
     """With the packages that these tests install, nothing falls back to the GIL unnoticed."""
-    assert libraries.is_native(codec_names.index(codec))
+    assert libraries.is_native(CODEC_NAMES.index(codec))
 
 
 # The same bytes as the packages'
@@ -130,13 +131,14 @@ sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", "-k", "not isal", *sys.arg
 def test_first_use_may_come_from_many_threads() -> None:
     code = """
 import threading
-from kbatch._native.codec.compression import codec_names, compress, decompress
+from kbatch._native.codec.compression import compress, decompress
+from kbatch.codecs import CODEC_NAMES
 start = threading.Barrier(8)
 done = []
 def work(codec):
     start.wait()
     done.append(decompress(compress(b"some words, " * 999, codec), codec) == b"some words, " * 999)
-threads = [threading.Thread(target=work, args=(codec,)) for codec in codec_names[1:] * 2]
+threads = [threading.Thread(target=work, args=(codec,)) for codec in CODEC_NAMES[1:] * 2]
 for thread in threads: thread.start()
 for thread in threads: thread.join()
 assert done == [True] * 8, done

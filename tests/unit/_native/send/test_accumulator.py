@@ -22,6 +22,7 @@ from kbatch._native.send.accumulator import RecordAccumulator, Refusal
 from kbatch._native.send.cluster_view import ClusterView
 from kbatch._native.send.sealing import SealPolicy
 from kbatch.errors import RecordTooLargeError
+from tests.oracle.plain import CODECS
 from tests.support.accumulating import (
     BY_OTHERS,
     MEGABYTE,
@@ -565,7 +566,6 @@ def test_batch_describes_itself() -> None:
 #
 # Behaviours by their ids: A12, A13 (RecordAccumulatorTest), B04.. (waiting for memory).
 
-CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 DEADLINE_S = HANG_SECONDS
 
 

@@ -24,6 +24,7 @@ from kbatch._native.batch.delivery import BatchDelivery, OffsetRun, RecordMetada
 from kbatch._native.batch.producer_batch import ProducerBatch
 from kbatch._native.send.accumulator import RecordAccumulator, Refusal
 from kbatch.errors import ProducerClosedError, RecordTooLargeError
+from tests.oracle.plain import CODECS
 from tests.support.accumulating import (
     BY_OTHERS,
     MEGABYTE,
@@ -40,7 +41,6 @@ from tests.support.accumulating import (
 )
 from tests.support.patience import HANG_SECONDS
 
-CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 FAILURE = KafkaError("failed in a test")
 HEADER = struct.Struct(">qiibIhiqqqhii")
 FIELDS = (

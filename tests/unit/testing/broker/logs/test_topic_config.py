@@ -13,7 +13,7 @@ def test_defaults_are_kafkas() -> None:
     assert config.retention_ms == 7 * 86_400_000
     assert (config.is_deleted, config.is_compacted, config.is_log_append_time) == (True, False, False)
     assert config.message_timestamp_before_max_ms == 2**63 - 1
-    assert config.compression_levels == {"gzip": None, "lz4": 9, "zstd": 3}
+    assert config.compression_levels == {"gzip": -1, "lz4": 9, "zstd": 3}
 
 
 def test_overrides_are_kept_as_text_and_applied() -> None:
