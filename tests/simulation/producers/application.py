@@ -15,6 +15,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kbatch._native.batch.delivery import Completion, RecordMetadata
+from kbatch.config import ProducerConfig
 from kbatch.errors import (
     BufferExhaustedError,
     DeliveryError,
@@ -22,12 +23,18 @@ from kbatch.errors import (
     KafkaTimeoutError,
     PrecedingRecordFailedError,
 )
+from tests.simulation.world.cluster import BOOTSTRAP, PORT, Ground, SimulatedCluster
+from tests.simulation.world.faults import WorldFaults
 from tests.simulation.world.schedule import MS
 from tests.simulation.world.tasks import VirtualTask, sleep
 from tests.simulation.world.trace import Violation
 
 if TYPE_CHECKING:
-    from tests.simulation.producers.stage import Stage
+    from kbatch._native.send.accumulator import RecordAccumulator
+    from kbatch.core.producer.engine import ProducerEngine
+    from tests.simulation.producers.producer import SimulatedProducer
+    from tests.simulation.producers.wire import Wire
+    from tests.simulation.world.options import WorldOptions
 
 SLACK_NS = 200 * MS  # above delivery.timeout.ms: rounds of the sender, and sealing
 
@@ -102,6 +109,45 @@ class SentRecord:
     def is_settled(self) -> bool:
         """True if its batch has its final answer, as far as that can be seen."""
         return self.is_done
+
+
+class Stage(Ground):
+    """A world as its application sees it.
+
+    Attributes
+    ----------
+    producer : SimulatedProducer
+    accumulator, engine
+        Of the producer.
+    """
+
+    faults: WorldFaults
+    producer: SimulatedProducer
+    accumulator: RecordAccumulator
+    engine: ProducerEngine
+    wire: Wire
+
+    def __init__(self, options: WorldOptions, *, prints: bool = False) -> None:
+        super().__init__(options, prints=prints)
+        self.settings = options.settings
+        self.config = ProducerConfig(
+            {"bootstrap.servers": f"{BOOTSTRAP}:{PORT}", "client.id": "simulated", **options.settings}
+        )
+        self.is_idempotent = self.config.enable_idempotence
+        self.may_resend = self.config.kbatch_sequence_gap == "resend"
+        self.faults = WorldFaults(self)
+        self.cluster = SimulatedCluster(self)
+
+    @property
+    def keeps_order(self) -> bool:
+        """True if the producer promises that a partition's records stay in order.
+
+        kbatch.sequence.gap=resend makes no such promise once a leader has lost what it knew of the producer:
+        that leader may take a later batch first, and the gap is sent again after it.
+        """
+        if self.is_idempotent:
+            return not (self.may_resend and self.cluster.lost)
+        return self.config.max_in_flight_requests_per_connection == 1 and "late" not in self.faults.counts
 
 
 class Application:

@@ -33,8 +33,7 @@ if TYPE_CHECKING:
 
     from kbatch._native.send.accumulator import Refusal
     from kbatch._native.send.table_sender import TableSender
-    from tests.simulation.producers.application import Application
-    from tests.simulation.producers.stage import Stage
+    from tests.simulation.producers.application import Application, Stage
     from tests.simulation.world.cluster import Ground
     from tests.simulation.world.options import TableOptions
 

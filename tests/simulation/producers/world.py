@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 from kbatch.core.client.cluster import GIVING_UP, REMEMBERED_NS, ClusterSnapshot
 from kbatch.errors import KafkaError
 from kbatch.protocol import features
-from tests.simulation.producers.application import Application, SentRecord
+from tests.simulation.producers.application import Application, SentRecord, Stage
 from tests.simulation.producers.producer import SimulatedProducer
-from tests.simulation.producers.stage import Stage
 from tests.simulation.producers.table_application import Tables
+from tests.simulation.producers.wire import Wire
 from tests.simulation.world.options import WorldOptions
 from tests.simulation.world.schedule import MS, SECOND
 from tests.simulation.world.tasks import VirtualTask
@@ -48,6 +48,7 @@ class World(Stage):
 
     def __init__(self, options: WorldOptions, *, prints: bool = False) -> None:
         super().__init__(options, prints=prints)
+        self.wire = Wire(self)
         self.application = Application(self)
         self.producer = SimulatedProducer(
             self,
@@ -99,6 +100,9 @@ class World(Stage):
         if before is not self._snapshot and given_up == self._given_up:
             self._check_leader_epochs(before)
         self._check_reliable_epochs()
+
+    def is_quiet(self, topic_partition: tuple[str, int], *, is_idle: bool) -> bool:
+        return self.wire.is_quiet(topic_partition, is_idle=is_idle)
 
     def _check_reliable_epochs(self) -> None:
         """Check that leader epochs of Metadata below version 9 do not count."""

@@ -76,9 +76,6 @@ class GroupFaults(WorldFaults):
         self.errors = {METADATA: METADATA_ERRORS, **{kind.api_key: codes for kind, codes in REFUSALS.items()}}
         self.changes = {key: self.changes[key] for key in (API_VERSIONS, METADATA)}
 
-    def note(self, name: str) -> None:
-        self._count(name)
-
     def for_request(self, link: Link, frame: bytes) -> Fate:
         fate = super().for_request(link, frame)
         if fate.api_key == FETCH and self.hidden:

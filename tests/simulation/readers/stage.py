@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from tests.simulation.readers.cluster import GroupCluster
 from tests.simulation.readers.ledger import GroupLedger
-from tests.simulation.world.cluster import Ground, NodeFaults
+from tests.simulation.world.cluster import Ground
 
 if TYPE_CHECKING:
     from kbatch.core.consumer.group_engine import GroupEngine
@@ -72,13 +72,6 @@ class Process(Protocol):
         """End the process."""
 
 
-class ReaderFaults(NodeFaults, Protocol):
-    is_active: bool
-
-    def note(self, name: str, /) -> None:
-        """Note an event of the programs."""
-
-
 class GroupStage(Ground):
     """
     Attributes
@@ -88,7 +81,6 @@ class GroupStage(Ground):
     ledger : GroupLedger
     """
 
-    faults: ReaderFaults
     cluster: GroupCluster
 
     def __init__(self, options: GroupOptions, *, prints: bool = False) -> None:

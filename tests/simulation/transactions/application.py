@@ -28,7 +28,7 @@ from tests.simulation.world.tasks import sleep
 from tests.simulation.world.trace import Violation
 
 if TYPE_CHECKING:
-    from tests.simulation.transactions.stage import TransactionalStage
+    from tests.simulation.transactions.client import TransactionalStage
 
 GHOST_TRANSACTIONS = 2  # that a ghost tries
 LEFT_WHEN_HEALED = 2  # of a program's transactions
@@ -52,10 +52,6 @@ class Performer:
         self.world = program.world
         self.random = program.world.random
         self.options = program.world.programs
-        self.world.start(self._run())
-
-    async def _run(self) -> None:
-        raise NotImplementedError
 
     async def pause(self) -> None:
         await sleep(self.world.schedule, int(self.random.random() * self.options.pause_ms * MS))
@@ -193,9 +189,10 @@ class Ghost(Performer):
     """Continues with a producer that was declared dead."""
 
     def __init__(self, program: Program, client: Client, transaction: Transaction) -> None:
+        super().__init__(program)
         self._client = client
         self._transaction = transaction
-        super().__init__(program)
+        self.world.start(self._run())
 
     async def _run(self) -> None:
         client, transaction = self._client, self._transaction
@@ -239,6 +236,7 @@ class Program(Performer):
         self.client: Client | None = None
         self._producer_count = 0
         super().__init__(self)
+        self.world.start(self._run())
 
     async def _run(self) -> None:
         while self.left > 0:
@@ -256,7 +254,7 @@ class Program(Performer):
         client = Client(self.world, self.transactional_id, self._producer_count)
         self._producer_count += 1
         earlier = [each for each in self.world.clients if each.transactional_id == self.transactional_id]
-        self.world.add(client)
+        self.world.clients.append(client)
         for each in earlier:
             each.may_fail = True
         try:

@@ -1,4 +1,4 @@
-"""A producer of a world of transactions, with its surroundings.
+"""A world of transactions as its programs see it, and a producer of it with its surroundings.
 
 Theory of operation. A Client is one producer from its creation to its end; to the brokers it is a process of
 its own. It has an engine, an accumulator, connections, and the Wire that checks what it sends. Its methods
@@ -20,17 +20,61 @@ from kbatch.errors import ErrorCode, KafkaError
 from tests.simulation.producers.application import SentRecord
 from tests.simulation.producers.producer import SimulatedProducer
 from tests.simulation.producers.table_application import BatchedOutcome, EncodedRecord
+from tests.simulation.transactions.ledger import Ledger
 from tests.simulation.transactions.wire import TransactionalWire
-from tests.simulation.world.cluster import BOOTSTRAP, PORT
+from tests.simulation.world.cluster import BOOTSTRAP, PORT, Ground
 from tests.simulation.world.schedule import MS
+from tests.simulation.world.tasks import VirtualTask
 from tests.simulation.world.trace import Violation
 
 if TYPE_CHECKING:
     from kbatch.records import OffsetAndMetadata, TopicPartition
+    from kbatch.testing.broker.cluster import ClusterPartition
     from tests.simulation.transactions.ledger import Transaction
-    from tests.simulation.transactions.stage import TransactionalStage
+    from tests.simulation.transactions.options import TransactionalOptions
+    from tests.simulation.world.network import Link
 
 FENCED = (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
+
+
+class TransactionalStage(Ground):
+    """A world of transactions, as its programs see it.
+
+    Attributes
+    ----------
+    programs : Programs
+        The options of the programs.
+    application : Ledger
+        The notes of the programs.
+    clients : list of Client
+        All producers, past and present.
+    tasks : list of VirtualTask
+        All threads of programs.
+    """
+
+    def __init__(self, options: TransactionalOptions, *, prints: bool = False) -> None:
+        super().__init__(options, prints=prints)
+        assert options.programs is not None
+        self.programs = options.programs
+        self.application = Ledger(self)
+        self.clients: list[Client] = []
+        self.tasks: list[VirtualTask] = []
+
+    def start(self, script: Coroutine[Any, None, None]) -> None:
+        """Run it as a thread of a program."""
+        task = VirtualTask(script)
+        self.tasks.append(task)
+        self.schedule.after(self.random.randrange(10 * MS), task.go)
+
+    def client_of(self, link: Link) -> Client | None:
+        """Return the client of a connection; None if it has ended."""
+        owners = (client for client in self.clients if link in client.shell.links.values())
+        return next(owners, None)
+
+    def data_partitions(self) -> list[ClusterPartition]:
+        """Return the partitions of the programs' topics."""
+        partitions = self.cluster.state.cluster.partitions()
+        return [partition for partition in partitions if not partition.topic.is_internal]
 
 
 class Client:

@@ -23,7 +23,7 @@ from tests.simulation.world.faults import (
 
 if TYPE_CHECKING:
     from kbatch.protocol.structs import Message
-    from tests.simulation.transactions.stage import TransactionalStage
+    from tests.simulation.transactions.client import TransactionalStage
     from tests.simulation.world.network import Link
 
 _ELSEWHERE = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -93,10 +93,6 @@ class TransactionalFaults(WorldFaults):
             PRODUCE: TRANSACTIONAL_PRODUCE_ERRORS,
         }
         del self.changes[INIT_PRODUCER_ID]
-
-    def note(self, name: str) -> None:
-        """Note an event of the applications."""
-        self._count(name)
 
     def for_request(self, link: Link, frame: bytes) -> Fate:
         fate = super().for_request(link, frame)

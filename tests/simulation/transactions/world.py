@@ -8,8 +8,7 @@ read them.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kbatch.testing.broker.transactions.transaction_metadata import (
     TransactionMetadata,
@@ -17,17 +16,14 @@ from kbatch.testing.broker.transactions.transaction_metadata import (
     to_record,
 )
 from tests.simulation.transactions.application import LEFT_WHEN_HEALED, Program
+from tests.simulation.transactions.client import TransactionalStage
 from tests.simulation.transactions.faults import TransactionalFaults
-from tests.simulation.transactions.stage import TransactionalStage
 from tests.simulation.world.cluster import SimulatedCluster
 from tests.simulation.world.schedule import MS, SECOND, WALL_MS
-from tests.simulation.world.tasks import VirtualTask
 from tests.simulation.world.trace import Violation
 
 if TYPE_CHECKING:
-    from tests.simulation.transactions.client import Client
     from tests.simulation.transactions.options import TransactionalOptions
-    from tests.simulation.world.network import Link
 
 CALM_MS = 3000
 UNDECIDED = (TransactionState.ONGOING, TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
@@ -36,15 +32,7 @@ OLD_PRODUCER_ID = 1_000_000  # none that a broker would give
 
 
 class TransactionalWorld(TransactionalStage):
-    """A world of a seed; `run` is its life.
-
-    Attributes
-    ----------
-    clients : list of Client
-        All producers, past and present.
-    tasks : list of VirtualTask
-        All threads of applications.
-    """
+    """A world of a seed; `run` is its life."""
 
     faults: TransactionalFaults
 
@@ -52,8 +40,6 @@ class TransactionalWorld(TransactionalStage):
         super().__init__(options, prints=prints)
         self.faults = TransactionalFaults(self)
         self.cluster = SimulatedCluster(self)
-        self._clients: list[Client] = []
-        self.tasks: list[VirtualTask] = []
         self._programs = [Program(self, number) for number in range(self.programs.ids)]
         if self.programs.first_epoch >= 0:
             self._age()
@@ -109,19 +95,6 @@ class TransactionalWorld(TransactionalStage):
             if metadata.state in UNDECIDED:
                 raise Violation(f"{metadata.transactional_id} hangs: {metadata}")
 
-    @property
-    def clients(self) -> list[Client]:
-        return self._clients
-
-    def add(self, client: Client) -> None:
-        self._clients.append(client)
-
-    def start(self, script: Coroutine[Any, None, None]) -> None:
-        """Run it as a thread of an application."""
-        task = VirtualTask(script)
-        self.tasks.append(task)
-        self.schedule.after(self.random.randrange(10 * MS), task.go)
-
     def _await_tasks(self) -> None:
         limit_ns = self.schedule.now_ns + RECOVERY_MS * MS
         if not self.run_until(limit_ns, lambda: all(task.is_over for task in self.tasks)):
@@ -136,17 +109,10 @@ class TransactionalWorld(TransactionalStage):
         self._check_nothing_hangs()
 
     def _close(self) -> None:
-        for client in self._clients:
+        for client in self.clients:
             if not client.is_dead:
                 client.accumulator.close()
                 client.shell.stop()
 
-    # Calls of its parts
-
     def is_quiet(self, topic_partition: tuple[str, int], *, is_idle: bool) -> bool:
-        return all(client.wire.is_quiet(topic_partition, is_idle=is_idle) for client in self._clients)
-
-    def client_of(self, link: Link) -> Client | None:
-        """Return the client of a connection; None if it has ended."""
-        owners = (client for client in self._clients if link in client.shell.links.values())
-        return next(owners, None)
+        return all(client.wire.is_quiet(topic_partition, is_idle=is_idle) for client in self.clients)

@@ -6,7 +6,7 @@ import random
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kbatch._native.codec.record_batch import RecordBatch, decode
 from kbatch.protocol import codec
@@ -17,7 +17,7 @@ from kbatch.testing.broker.security.listeners import Listener
 from tests.simulation.world.login_options import PASSWORD, USER
 from tests.simulation.world.network import BROKEN_NET, Link, addresses_of, whole_frames
 from tests.simulation.world.schedule import MS, WALL_MS, ScheduledAction
-from tests.simulation.world.surroundings import LinkFaults, Surroundings
+from tests.simulation.world.surroundings import Faults, Surroundings
 
 if TYPE_CHECKING:
     from kbatch.testing.broker.cluster import ClusterPartition
@@ -28,25 +28,10 @@ PORT = 9092
 BOOTSTRAP = "bootstrap.sim"
 
 
-class NodeFaults(LinkFaults, Protocol):
-    """The faults of requests.
-
-    Attributes
-    ----------
-    refused_requests : tuple of str
-        Requests that may be answered with an error without being executed.
-    """
-
-    refused_requests: tuple[str, ...]
-
-    def for_request(self, link: Link, frame: bytes, /) -> Fate: ...
-    def breaks_names(self) -> bool: ...
-
-
 class Ground(Surroundings):
     """Surroundings with brokers and their faults."""
 
-    faults: NodeFaults
+    faults: Faults
     cluster: SimulatedCluster
 
 

@@ -118,7 +118,8 @@ class WorldFaults:
     def _happens(self, probability: float) -> bool:
         return self.is_active and probability > 0 and self._random.random() < probability
 
-    def _count(self, name: str) -> None:
+    def note(self, name: str) -> None:
+        """Count a fault, or an event of the programs."""
         self.counts[name] = self.counts.get(name, 0) + 1
 
     # Links and requests
@@ -127,7 +128,7 @@ class WorldFaults:
         """Return how much later the bytes on a breaking link arrive; 0 if they are lost."""
         if not self._happens(self._requests.late):
             return 0
-        self._count("late")
+        self.note("late")
         return 1 + int(self._random.random() * self._requests.late_ms * MS)
 
     def breaks_tokens(self) -> bool:
@@ -144,7 +145,7 @@ class WorldFaults:
         """Return how many bytes of a write get through before the connection breaks, or None."""
         if not self._happens(self._requests.drop_partway):
             return None
-        self._count("drop partway")
+        self.note("drop partway")
         return self._random.randrange(size + 1)
 
     def for_request(self, link: Link, frame: bytes) -> Fate:
@@ -190,7 +191,7 @@ class WorldFaults:
             fate.delay_ns = int(self._random.random() * rates.delay_ms * MS)
         if self._happens(rates.throttle):
             fate.mute_ns = int(1 + self._random.random() * rates.throttle_ms) * MS
-            self._count("throttle")
+            self.note("throttle")
         return fate
 
     def _check_offered(self, link: Link) -> None:
@@ -201,7 +202,7 @@ class WorldFaults:
             raise Violation(f"ProduceRequest on connection {link.connection_id} to a node that lacks it")
 
     def _tell(self, name: str, text: str, *values: object) -> None:
-        self._count(name)
+        self.note(name)
         self.world.trace("!! " + text, *values)
 
     # Answers
@@ -238,7 +239,7 @@ class WorldFaults:
                 seen = self._topics_seen.setdefault(topic.name, [])
                 seen.append(topic)
                 if stale:
-                    self._count("stale metadata")
+                    self.note("stale metadata")
                     response.topics[index] = self._random.choice(seen[-5:])
             if topic.name in self.hidden:
                 response.topics[index] = type(topic)(
@@ -267,7 +268,7 @@ class WorldFaults:
         def go() -> None:
             if self.is_active:
                 if not self.world.cluster.missing:  # one of them at a time is enough, then
-                    self._count(name)
+                    self.note(name)
                     happen(self)
                 self._after_a_while(rate, name, happen)
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from kbatch.config import ClientConfig, ProducerConfig
     from kbatch.core.producer.engine import ProducerEngine
     from kbatch.network.rounds import DrivenEngine
+    from tests.simulation.world.fate import Fate
     from tests.simulation.world.options import WorldOptions
 
 MAX_EVENTS = 300_000
@@ -88,20 +89,30 @@ class Judged(Receiver, Protocol):
     def in_callback(self) -> bool: ...
 
 
-class LinkFaults(Protocol):
-    """The faults of links.
+class Faults(Protocol):
+    """The faults of a world, as all else in it sees them.
 
     Attributes
     ----------
+    is_active : bool
+        Faults happen: not all is healed yet.
     counts : dict of str to int
         The number of faults by kind.
+    refused_requests : tuple of str
+        Requests that may be answered with an error without being executed.
     """
 
+    is_active: bool
     counts: dict[str, int]
+    refused_requests: tuple[str, ...]
 
+    def for_request(self, link: Any, frame: bytes, /) -> Fate: ...
     def late_ns(self) -> int: ...
     def breaks_tokens(self) -> bool: ...
+    def breaks_names(self) -> bool: ...
     def break_at_bytes(self, size: int, /) -> int | None: ...
+    def note(self, name: str, /) -> None:
+        """Count an event that is a fault of the programs' own."""
 
 
 class Nodes(Protocol):
@@ -154,7 +165,7 @@ class ClientHost(Protocol):
     def shell(self) -> Mailbox: ...
 
     @property
-    def faults(self) -> LinkFaults: ...
+    def faults(self) -> Faults: ...
 
     @property
     def trace(self) -> Callable[..., None]: ...
