@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kbatch._native.batch.producer_batch import ProducerBatch
     from kbatch.producer.transactions import TransactionCalls
     from kbatch.waiting.deadline import Deadline
-    from tests.simulation.world.surroundings import Host
+    from tests.simulation.producers.wire import Host
 
 
 class SimulatedProducer(CoroutineProducer):

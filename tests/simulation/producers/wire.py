@@ -13,18 +13,20 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from kbatch._native.codec.record import Record
 from kbatch._native.codec.record_batch import decode
 from kbatch.errors import ErrorCode, KafkaError, row_of
 from kbatch.protocol import codec, messages
 from tests.simulation.world.fate import NAMES
+from tests.simulation.world.network import ClientHost, Receiver
 from tests.simulation.world.schedule import MS, SECOND
 from tests.simulation.world.trace import Violation
 
 if TYPE_CHECKING:
-    from tests.simulation.world.surroundings import Host
+    from kbatch.config import ProducerConfig
+    from kbatch.core.producer.engine import ProducerEngine
 
 REMEMBERED_BATCHES = 5  # by a broker, of each producer id
 # With these errors a batch may have a new leader, and goes to it without a back-off (KIP-951).
@@ -127,6 +129,29 @@ class ConnectionWatch:
         self.handed_bytes = 0
         self.written_bytes = 0
         self.unanswered: deque[SentRequest] = deque()
+
+
+class Judged(Receiver, Protocol):
+    """The application of a producer."""
+
+    def check_partition(self, number: int, topic: str, partition: int) -> None: ...
+
+    def is_settled(self, number: int) -> bool: ...
+
+    def in_callback(self) -> bool: ...
+
+
+class Host(ClientHost, Protocol):
+    """A producer and its surroundings: a World, or one of several Clients."""
+
+    @property
+    def config(self) -> ProducerConfig: ...
+
+    @property
+    def engine(self) -> ProducerEngine: ...
+
+    @property
+    def application(self) -> Judged: ...
 
 
 class Wire:

@@ -20,7 +20,7 @@ from tests.simulation.world.schedule import MS
 
 if TYPE_CHECKING:
     from kbatch.protocol.structs import Message
-    from tests.simulation.readers.stage import GroupStage
+    from tests.simulation.readers.member import Members
     from tests.simulation.world.network import Link
 
 _ELSEWHERE = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -67,11 +67,11 @@ _KEYS = frozenset(kind.api_key for kind in REFUSALS)
 class GroupFaults(WorldFaults):
     """Faults of brokers and of members."""
 
-    world: GroupStage
+    world: Members
     old_versions = WITHOUT_TOPIC_IDS
     refused_requests = ("Metadata", *(kind.__name__.removesuffix("Request") for kind in REFUSALS))
 
-    def __init__(self, world: GroupStage) -> None:
+    def __init__(self, world: Members) -> None:
         super().__init__(world)
         self.errors = {METADATA: METADATA_ERRORS, **{kind.api_key: codes for kind, codes in REFUSALS.items()}}
         self.changes = {key: self.changes[key] for key in (API_VERSIONS, METADATA)}

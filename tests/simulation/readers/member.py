@@ -8,7 +8,9 @@ A process that is stopped (`freeze`) does no rounds; what arrives meanwhile wait
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from functools import partial
+from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 from kbatch.config import ConsumerConfig
@@ -18,6 +20,7 @@ from kbatch.records import NO_TOPIC_ID, TopicPartition
 from tests.simulation.readers.cluster import GROUP
 from tests.simulation.readers.options import SESSION_MS
 from tests.simulation.readers.program import Program
+from tests.simulation.readers.stage import GroupStage
 from tests.simulation.readers.wire import GroupWire
 from tests.simulation.world.cluster import BOOTSTRAP, PORT
 from tests.simulation.world.network import Shell
@@ -27,7 +30,7 @@ from tests.simulation.world.trace import Violation
 
 if TYPE_CHECKING:
     from kbatch.core.consumer.results import Result
-    from tests.simulation.readers.stage import GroupStage, Reader
+    from tests.simulation.readers.options import GroupOptions
 
 
 class MemberShell(Shell):
@@ -49,6 +52,44 @@ class MemberShell(Shell):
         super()._sleep(wait_ns)
 
 
+class Members(GroupStage):
+    """The members of a world's group.
+
+    Attributes
+    ----------
+    members : list of Member
+        All members, past and present.
+    by_slot : dict of int to (Member or None)
+        The last member of each slot; None until the next one starts.
+    """
+
+    def __init__(self, options: GroupOptions, *, prints: bool = False) -> None:
+        super().__init__(options, prints=prints)
+        self.members: list[Member] = []
+        self.by_slot: dict[int, Member | None] = {}
+
+    @property
+    def living(self) -> list[Member]:
+        """Return the members that have not ended."""
+        return [each for each in self.by_slot.values() if each is not None and each.is_alive]
+
+    def start_later(self, slot: int, delay_ns: int) -> None:
+        """Start a member after a while."""
+        self.by_slot[slot] = None
+        self.schedule.after(delay_ns, partial(self.start, slot))
+
+    def start(self, slot: int) -> None:
+        """Start a member."""
+        member = self.by_slot[slot] = Member(self, len(self.members), slot)
+        self.members.append(member)
+        member.start()
+
+    def join(self) -> None:
+        """Add a member, if there is room for one."""
+        if len(self.by_slot) < self.readers.most:
+            self.start(len(self.by_slot))
+
+
 class Member:
     """One consumer.
 
@@ -62,7 +103,7 @@ class Member:
         What has come for the program.
     """
 
-    def __init__(self, world: GroupStage, number: int, slot: int) -> None:
+    def __init__(self, world: Members, number: int, slot: int) -> None:
         self.world, self.slot = world, slot
         self.options, self.random, self.schedule = world.options, world.random, world.schedule
         self.cluster, self.faults = world.cluster, world.faults
@@ -182,7 +223,7 @@ class Member:
             raise Violation(f"{self.name} is a member, and has not polled for {silent_s} s")
         if self.engine.owned is not self._seen_owned:
             self._seen_owned = self.engine.owned
-            self.world.check_owners()
+            self.check_owners()
 
     def check_reading(self) -> None:
         """Check that nothing is read that it does not own."""
@@ -241,17 +282,13 @@ class Member:
         position = None if tenure is None else tenure.position
         return f"position {position}, committed {committed}, {state!r}, {len(self.results)} results"
 
-    def check_owners(self, others: Sequence[Reader]) -> None:
-        mine = self.owned
-        if not mine:
-            return
-        for other in others:
-            assert isinstance(other, Member)
+    def check_owners(self) -> None:
+        """Check that no two members of the group own a partition."""
+        for one, other in combinations(self.world.living, 2):
             both = {
                 each
-                for each in mine & other.owned
-                if NO_TOPIC_ID in (ids := {self._assigned_id(each), other._assigned_id(each)})
-                or len(ids) == 1
+                for each in one.owned & other.owned
+                if NO_TOPIC_ID in (ids := {one._assigned_id(each), other._assigned_id(each)}) or len(ids) == 1
             }
-            if both and all(self.cluster.counts(*each.identity()) for each in (self, other)):
-                raise Violation(f"{sorted(both)} belong to {self.name} and {other.name}")
+            if both and all(self.cluster.counts(*each.identity()) for each in (one, other)):
+                raise Violation(f"{sorted(both)} belong to {one.name} and {other.name}")

@@ -473,7 +473,7 @@ class Program:
             raise Violation(f"{sorted(known)} are assigned twice")
         for partition in step.partitions:
             self.tenures[partition] = Tenure(partition, step.number, self.member.schedule.now_ns)
-        self.world.check_owners()
+        self.member.check_owners()
 
     async def _give_up(self, step: Rebalance) -> None:
         unknown = set(step.partitions) - self.tenures.keys()

@@ -1,4 +1,4 @@
-"""GroupStage: a world of readers as its parts see it."""
+"""A world of readers, and a member of its group, as programs and writers see them."""
 
 from __future__ import annotations
 
@@ -12,35 +12,9 @@ from tests.simulation.world.cluster import Ground
 if TYPE_CHECKING:
     from kbatch.core.consumer.group_engine import GroupEngine
     from kbatch.core.consumer.results import Result
-    from kbatch.records import TopicPartition
-    from kbatch.testing.broker.cluster import ClusterPartition
     from tests.simulation.readers.options import GroupOptions
     from tests.simulation.world.options import WorldOptions
     from tests.simulation.world.schedule import Schedule
-
-
-class Reader(Protocol):
-    """A member, as the faults see it."""
-
-    is_alive: bool
-
-    def crash(self) -> None:
-        """End as by SIGKILL."""
-
-    def close(self) -> None:
-        """Leave the group, and end."""
-
-    def freeze(self, duration_ns: int) -> None:
-        """Stop as by SIGSTOP, for a while."""
-
-    def stall(self, duration_ns: int) -> None:
-        """Let the program poll no more for a while."""
-
-    def identity(self) -> tuple[str, int]:
-        """Return the id and the generation or epoch, "" and -1 for none."""
-
-    def check_owners(self, others: Sequence[Reader], /) -> None:
-        """Check that no other member owns a partition of this one."""
 
 
 class Process(Protocol):
@@ -53,12 +27,14 @@ class Process(Protocol):
     """
 
     name: str
-    world: GroupStage
     options: WorldOptions
     schedule: Schedule
     engine: GroupEngine
     results: list[Result]
     is_alive: bool
+
+    @property
+    def world(self) -> GroupStage: ...
 
     def trace(self, text: str, *values: object) -> None: ...
 
@@ -67,6 +43,9 @@ class Process(Protocol):
 
     def check_released(self) -> None:
         """Check that only answers that are awaited have memory."""
+
+    def check_owners(self) -> None:
+        """Check that each partition has at most one owner."""
 
     def end(self) -> None:
         """End the process."""
@@ -97,21 +76,6 @@ class GroupStage(Ground):
         batch_bytes = self.writing.records * (self.writing.value_bytes + 100) + 2000
         return self.options.cluster.node_count * batch_bytes
 
-    @property
-    def living(self) -> Sequence[Reader]:
-        """Return the members that have not ended."""
-        raise NotImplementedError
-
-    def join(self) -> None:
-        """Add a member, if there is room for one."""
-        raise NotImplementedError
-
-    def check_owners(self) -> None:
-        """Check that each partition has at most one owner."""
-        living = self.living
-        for number, each in enumerate(living):
-            each.check_owners(living[number + 1 :])
-
     def topics(self) -> Sequence[str]:
         """Return the topics that the group reads."""
         return list(self.options.cluster.partition_counts)
@@ -119,11 +83,3 @@ class GroupStage(Ground):
     def next_transaction(self) -> int:
         self._transaction_count += 1
         return self._transaction_count
-
-    def data_partitions(self) -> list[ClusterPartition]:
-        """Return the partitions of the topics that the group reads."""
-        partitions = self.cluster.state.cluster.partitions()
-        return [partition for partition in partitions if not partition.topic.is_internal]
-
-    def is_quiet(self, topic_partition: TopicPartition | tuple[str, int], *, is_idle: bool) -> bool:
-        return False

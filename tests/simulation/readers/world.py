@@ -8,15 +8,12 @@ What readers get and commit is checked all the time (GroupLedger), and so is who
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
 from typing import TYPE_CHECKING
 
 from kbatch.records import TopicPartition
 from tests.simulation.readers.cluster import GroupCluster
 from tests.simulation.readers.faults import GroupFaults
-from tests.simulation.readers.member import Member
-from tests.simulation.readers.stage import GroupStage
+from tests.simulation.readers.member import Member, Members
 from tests.simulation.readers.writer import Writer
 from tests.simulation.world.schedule import MS, SECOND
 from tests.simulation.world.tasks import VirtualTask
@@ -31,14 +28,8 @@ SETTLING_MS = 90_000
 CALM_MS = 1500
 
 
-class GroupWorld(GroupStage):
-    """A world of a seed; `run` is its life.
-
-    Attributes
-    ----------
-    members : list of Member
-        All members, past and present.
-    """
+class GroupWorld(Members):
+    """A world of a seed; `run` is its life."""
 
     faults: GroupFaults
 
@@ -47,9 +38,7 @@ class GroupWorld(GroupStage):
         self.faults = GroupFaults(self)
         self.cluster = GroupCluster(self, self.ledger)
         self.application = self.ledger
-        self.members: list[Member] = []
         self._is_ending = False
-        self._by_slot: dict[int, Member | None] = {}
         self._writers = [Writer(self, number) for number in range(self.writing.writers)]
         self._tasks = [VirtualTask(writer.run()) for writer in self._writers]
 
@@ -67,8 +56,7 @@ class GroupWorld(GroupStage):
 
     def _run(self) -> None:
         for slot in range(self.readers.members):
-            self._by_slot[slot] = None
-            self.schedule.after(self.random.randrange(500 * MS), partial(self._start, slot))
+            self.start_later(slot, self.random.randrange(500 * MS))
         for task in self._tasks:
             task.go()
         self.faults.begin()
@@ -85,31 +73,14 @@ class GroupWorld(GroupStage):
             partition, offset, number = missing[0]
             raise Violation(f"{len(missing)} records were not read; {partition} has {number} at {offset}")
 
-    def _start(self, slot: int) -> None:
-        member = Member(self, len(self.members), slot)
-        self.members.append(member)
-        self._by_slot[slot] = member
-        member.start()
-
     def _watch(self) -> None:
         """Bring dead members back after a while."""
-        for slot, member in self._by_slot.items():
+        for slot, member in self.by_slot.items():
             if member is not None and not member.is_alive and not self._is_ending:
-                self._by_slot[slot] = None
                 away_ms = self.random.random() * self.readers.away_ms if self.faults.is_active else 0.0
-                self.schedule.after(int(away_ms * MS), partial(self._start, slot))
+                self.start_later(slot, int(away_ms * MS))
         if not self._is_ending:
             self.schedule.after(LOOK_MS * MS, self._watch)
-
-    def join(self) -> None:
-        slot = len(self._by_slot)
-        if slot < self.readers.most:
-            self._by_slot[slot] = None
-            self._start(slot)
-
-    @property
-    def living(self) -> Sequence[Member]:
-        return [each for each in self._by_slot.values() if each is not None and each.is_alive]
 
     # After the faults
 
@@ -145,7 +116,7 @@ class GroupWorld(GroupStage):
 
     def _unsettled(self) -> str:
         """Return what is not done yet; empty if all is."""
-        if len(self.living) < len(self._by_slot):
+        if len(self.living) < len(self.by_slot):
             return "dead members have not come back"
         if self.cluster.strangers({member.identity()[0] for member in self.living}):
             return "the group has members that are dead"

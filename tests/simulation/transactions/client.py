@@ -29,7 +29,6 @@ from tests.simulation.world.trace import Violation
 
 if TYPE_CHECKING:
     from kbatch.records import OffsetAndMetadata, TopicPartition
-    from kbatch.testing.broker.cluster import ClusterPartition
     from tests.simulation.transactions.ledger import Transaction
     from tests.simulation.transactions.options import TransactionalOptions
     from tests.simulation.world.network import Link
@@ -70,11 +69,6 @@ class TransactionalStage(Ground):
         """Return the client of a connection; None if it has ended."""
         owners = (client for client in self.clients if link in client.shell.links.values())
         return next(owners, None)
-
-    def data_partitions(self) -> list[ClusterPartition]:
-        """Return the partitions of the programs' topics."""
-        partitions = self.cluster.state.cluster.partitions()
-        return [partition for partition in partitions if not partition.topic.is_internal]
 
 
 class Client:

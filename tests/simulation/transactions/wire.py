@@ -11,8 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kbatch.protocol import messages
-from tests.simulation.producers.wire import ConnectionWatch, Key, SentBatch, SentRequest, Wire
-from tests.simulation.world.surroundings import Host
+from tests.simulation.producers.wire import ConnectionWatch, Host, Key, SentBatch, SentRequest, Wire
 from tests.simulation.world.trace import Violation
 
 if TYPE_CHECKING:

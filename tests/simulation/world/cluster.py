@@ -1,4 +1,4 @@
-"""The brokers of a world: the embedded broker's core, one request per connection at a time."""
+"""What every world has: time, chance, faults, and brokers, with the embedded broker's core."""
 
 from __future__ import annotations
 
@@ -9,30 +9,74 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kbatch._native.codec.record_batch import RecordBatch, decode
+from kbatch._native.send.sealing import SENDER_BYTES, SealPolicy
 from kbatch.protocol import codec
 from kbatch.testing.broker.broker_state import BrokerState, Connection
 from kbatch.testing.broker.core import BrokerCore, Reply
 from kbatch.testing.broker.options import Options
 from kbatch.testing.broker.security.listeners import Listener
 from tests.simulation.world.login_options import PASSWORD, USER
-from tests.simulation.world.network import BROKEN_NET, Link, addresses_of, whole_frames
-from tests.simulation.world.schedule import MS, WALL_MS, ScheduledAction
-from tests.simulation.world.surroundings import Faults, Surroundings
+from tests.simulation.world.network import BROKEN_NET, Faults, Link, addresses_of, whole_frames
+from tests.simulation.world.schedule import MS, SECOND, WALL_MS, Schedule, ScheduledAction
+from tests.simulation.world.trace import Trace, Violation
 
 if TYPE_CHECKING:
     from kbatch.testing.broker.cluster import ClusterPartition
     from tests.simulation.world.fate import Fate
-    from tests.simulation.world.options import LoginOptions
+    from tests.simulation.world.options import LoginOptions, WorldOptions
 
 PORT = 9092
 BOOTSTRAP = "bootstrap.sim"
+MAX_EVENTS = 300_000
 
 
-class Ground(Surroundings):
-    """Surroundings with brokers and their faults."""
+class Ground:
+    """What every world has: time, chance, brokers and their faults."""
 
     faults: Faults
     cluster: SimulatedCluster
+
+    def __init__(self, options: WorldOptions, *, prints: bool = False) -> None:
+        self.options = options
+        self.random = random.Random(f"world {options.seed}")
+        self.schedule = Schedule(self.random.randrange(10 * SECOND))
+        self.trace = Trace(self.schedule, prints=prints)
+        self.event_count = 0
+
+    def is_quiet(self, topic_partition: tuple[str, int], *, is_idle: bool) -> bool:
+        """True if no batch of a partition is in flight or may be sent again. With `is_idle`, only if also
+        nothing was sent for so long that every producer expects to be forgotten (kbatch.sequence.idle.ms).
+        """
+        return False
+
+    def data_partitions(self) -> list[ClusterPartition]:
+        """Return the partitions of all topics but the coordinators' own."""
+        partitions = self.cluster.state.cluster.partitions()
+        return [partition for partition in partitions if not partition.topic.is_internal]
+
+    def accumulator_keys(self) -> dict[str, Any]:
+        """Return arguments of a producer's accumulator beside those of its configuration."""
+        policy = SealPolicy(by_appender=self.random.random() < 0.5, inline_bytes=SENDER_BYTES)
+        return {"seal_policy": policy, "seed": self.options.seed, "poison": True}
+
+    def run_for(self, duration_ns: int) -> None:
+        step, until_ns = self.schedule.step, self.schedule.now_ns + duration_ns
+        while step(until_ns):
+            self.count_event()
+
+    def run_until(self, until_ns: int, is_so: Callable[[], bool]) -> bool:
+        """Run events until `is_so()` is true, or up to a time. Return `is_so()`."""
+        step = self.schedule.step
+        while not is_so():
+            if not step(until_ns):
+                return is_so()
+            self.count_event()
+        return True
+
+    def count_event(self) -> None:
+        self.event_count += 1
+        if self.event_count > MAX_EVENTS:
+            raise Violation(f"the world does not end: {MAX_EVENTS} events")
 
 
 class NodeEnd:

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import socket
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kbatch.core.client.actions import (
     Authenticate,
@@ -28,17 +28,118 @@ from kbatch.core.producer.actions import Seal
 from kbatch.errors import NetworkError
 from kbatch.network.rounds import EngineRounds
 from kbatch.sasl import mechanism_of
-from tests.simulation.world.schedule import MS, SECOND, ScheduledAction
+from tests.simulation.world.schedule import MS, SECOND, Schedule, ScheduledAction
 from tests.simulation.world.trace import Violation
 
 if TYPE_CHECKING:
+    import random
+
+    from kbatch.config import ClientConfig
     from kbatch.network.lane_turns import LendingEngine
     from kbatch.network.rounds import DrivenEngine
     from kbatch.sasl import Exchange
-    from tests.simulation.world.surroundings import ClientHost
+    from tests.simulation.world.fate import Fate
+    from tests.simulation.world.options import WorldOptions
 
 BROKEN_NET = "10.9."  # addresses where no node listens
 IDLE_ROUNDS = 1100  # that the sender may have in a virtual second without anything to do
+
+
+# What the network needs of the rest of a world
+
+
+class Receiver(Protocol):
+    """The application, as its client's network sees it."""
+
+    def note_event(self) -> None:
+        """Note that the client has handled an event."""
+
+    def deliver(self, done: Iterable[Any], /) -> None: ...
+
+
+class Faults(Protocol):
+    """The faults of a world, as all else in it sees them.
+
+    Attributes
+    ----------
+    is_active : bool
+        Faults happen: not all is healed yet.
+    counts : dict of str to int
+        The number of faults by kind.
+    refused_requests : tuple of str
+        Requests that may be answered with an error without being executed.
+    """
+
+    is_active: bool
+    counts: dict[str, int]
+    refused_requests: tuple[str, ...]
+
+    def for_request(self, link: Link, frame: bytes, /) -> Fate: ...
+    def late_ns(self) -> int: ...
+    def breaks_tokens(self) -> bool: ...
+    def breaks_names(self) -> bool: ...
+    def break_at_bytes(self, size: int, /) -> int | None: ...
+    def note(self, name: str, /) -> None:
+        """Count an event that is a fault of the programs' own."""
+
+
+class Nodes(Protocol):
+    """The brokers, as the network sees them."""
+
+    def resolve(self, host: str, port: int, /) -> Any: ...
+    def node_at(self, sockaddr: Any, /) -> int | None: ...
+    def is_up(self, node_id: int, /) -> bool: ...
+    def name_of(self, topic_id: bytes, /) -> str: ...
+    def accept(self, link: Link, /) -> Any: ...
+
+
+class Observer(Protocol):
+    """Sees what goes over connections."""
+
+    def connected(self, connection_id: int, node_id: int, /) -> None: ...
+    def opened(self, connection_id: int, /) -> None: ...
+    def handed_over(self, connection_id: int, data: bytes, /) -> None: ...
+    def written(self, connection_id: int, size: int, /) -> None: ...
+    def answered(self, connection_id: int, frame: bytes, /) -> None: ...
+    def ended(self, connection_id: int, /) -> None: ...
+
+
+class ClientHost(Protocol):
+    """A client and its surroundings, as its network sees them."""
+
+    options: WorldOptions
+    random: random.Random
+    schedule: Schedule
+
+    @property
+    def config(self) -> ClientConfig: ...
+
+    @property
+    def engine(self) -> DrivenEngine: ...
+
+    @property
+    def cluster(self) -> Nodes: ...
+
+    @property
+    def shell(self) -> Shell: ...
+
+    @property
+    def faults(self) -> Faults: ...
+
+    @property
+    def trace(self) -> Callable[..., None]: ...
+
+    @property
+    def wire(self) -> Observer: ...
+
+    @property
+    def application(self) -> Receiver: ...
+
+    def check_engine(self) -> None:
+        """Check the engine after a round of its owner."""
+
+
+# The network
 
 
 def whole_frames(gathered: bytearray, data: bytes) -> list[bytes]:
