@@ -72,8 +72,8 @@ class Logs:
         self.forgotten: set[tuple[tuple[str, int], int, int]] = set()
         for where, batch, was_replicated in world.cluster.lost:
             self.forgotten.add((where, batch.producer_id, batch.producer_epoch))
-            following = _following(batch.last_sequence)
-            self.ends_lost.add((where, batch.producer_id, batch.producer_epoch, following))
+            sequence = following(batch.last_sequence)
+            self.ends_lost.add((where, batch.producer_id, batch.producer_epoch, sequence))
             is_excused = was_replicated or world.settings["acks"] == "1"
             for record in batch:
                 self.lost.setdefault(record_number(record), []).append(Lost(record.offset, is_excused))
@@ -217,7 +217,7 @@ def check_sequences(world: World, logs: Logs) -> None:
         for batch in batches:
             before = last.get(batch.producer_id)
             if before is not None and before[0] == batch.producer_epoch:
-                allowed = {_following(before[1])}
+                allowed = {following(before[1])}
             elif before is not None:
                 allowed = {0}
             elif (
@@ -236,7 +236,8 @@ def check_sequences(world: World, logs: Logs) -> None:
             last[batch.producer_id] = (batch.producer_epoch, batch.last_sequence)
 
 
-def _following(sequence: int) -> int:
+def following(sequence: int) -> int:
+    """Return the sequence after this one."""
     return (sequence + 1) & LAST_SEQUENCE
 
 

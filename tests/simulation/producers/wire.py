@@ -11,7 +11,7 @@ leaves it open. Such a batch must keep its sequence and its bytes for good.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -20,8 +20,8 @@ from kbatch._native.codec.record_batch import decode
 from kbatch.errors import ErrorCode, KafkaError, row_of
 from kbatch.protocol import codec, messages
 from tests.simulation.world.fate import NAMES
-from tests.simulation.world.network import ClientHost, Receiver
-from tests.simulation.world.schedule import MS, SECOND
+from tests.simulation.world.network import ClientHost, Receiver, whole_requests
+from tests.simulation.world.schedule import MS, LastSecond
 from tests.simulation.world.trace import Violation
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ class Wire:
         self.sent: set[int] = set()  # records that were handed over
         self.confirmed: set[int] = set()  # records that a broker said it has, before they were settled
         self._refused_ns: dict[int, int] = {}  # by first record: when it got an error that is retried
-        self._asked_ns: dict[type, deque[int]] = {}
+        self._asked: dict[type, LastSecond] = defaultdict(LastSecond)
 
     # Requests
 
@@ -192,15 +192,10 @@ class Wire:
         connection = self.connections[connection_id]
         if not connection.is_open:
             raise Violation(f"connection {connection_id} is written to before it is open")
-        at = 0
-        while at < len(data):
-            size = int.from_bytes(data[at : at + 4], "big") + 4
-            if at + size > len(data):
-                raise Violation(f"connection {connection_id} got a part of a request")
-            self._request(connection_id, connection, data[at + 4 : at + size], size)
-            at += size
+        for frame in whole_requests(connection_id, data):
+            self._request(connection_id, connection, frame)
 
-    def _request(self, connection_id: int, connection: ConnectionWatch, frame: bytes, size: int) -> None:
+    def _request(self, connection_id: int, connection: ConnectionWatch, frame: bytes) -> None:
         try:
             request = codec.decode_request(frame)
         except KafkaError as error:
@@ -218,10 +213,10 @@ class Wire:
             request.version,
             now_ns,
             connection.handed_bytes,
-            size,
+            len(frame) + 4,
             expects_answer=getattr(request.message, "acks", -1) != 0,
         )
-        connection.handed_bytes += size
+        connection.handed_bytes += sent.size
         if kind is messages.ProduceRequest:
             self._produce(sent, request.message)
         else:
@@ -258,12 +253,8 @@ class Wire:
         """Check that requests for metadata or producer ids are repeated after a back-off only."""
         if kind is messages.ProduceRequest or self._world.config.retry_backoff_ms < LEAST_BACKOFF_MS:
             return
-        asked = self._asked_ns.setdefault(kind, deque())
-        asked.append(now_ns)
-        while asked[0] < now_ns - SECOND:
-            asked.popleft()
-        if len(asked) > QUESTIONS_A_SECOND:
-            raise Violation(f"{kind.__name__} was sent {len(asked)} times in a second")
+        if (count := self._asked[kind].count(now_ns)) > QUESTIONS_A_SECOND:
+            raise Violation(f"{kind.__name__} was sent {count} times in a second")
 
     def _question(self, message: Any) -> None:
         """Note that a request other than Produce is about to be sent."""
@@ -316,12 +307,10 @@ class Wire:
         is_kept = self._ambiguous_in.get(first) == batch.topic_id and not self._may_resend
         if is_kept and before is not None and before != batch.key:
             raise Violation(f"record {first} may be in the log as {before}, and is sent again as {batch.key}")
-        topic_partition = (batch.topic, batch.partition, batch.key)
-        known = self._bytes.setdefault(topic_partition, batch.data)
+        sequence = (batch.topic, batch.partition, batch.key)
+        known = self._bytes.setdefault(sequence, batch.data)
         if known != batch.data:
-            raise Violation(
-                f"{topic_partition} was sent with other bytes before: records {batch.numbers} now"
-            )
+            raise Violation(f"{sequence} was sent with other bytes before: records {batch.numbers} now")
         for offset, number in enumerate(batch.numbers):
             self._last_key[number] = (*batch.key[:2], (batch.key[2] + offset) & 0x7FFFFFFF)
 

@@ -20,7 +20,7 @@ from tests.simulation.world.schedule import MS
 
 if TYPE_CHECKING:
     from kbatch.protocol.structs import Message
-    from tests.simulation.readers.member import Members
+    from tests.simulation.readers.member import Member, Members
     from tests.simulation.world.network import Link
 
 _ELSEWHERE = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -89,10 +89,7 @@ class GroupFaults(WorldFaults):
 
     def begin(self) -> None:
         super().begin()
-        for name, happen in READER_HAPPENINGS.items():
-            rate = getattr(self.world.readers, name)
-            if rate > 0:
-                self._after_a_while(rate, name, happen)
+        self._begin(self.world.readers, READER_HAPPENINGS)
 
     # The cluster
 
@@ -102,29 +99,19 @@ class GroupFaults(WorldFaults):
         return topics[self._random.choice([each for each in self.world.topics() if each in topics])]
 
     def _recreate(self) -> None:
-        """Delete a topic, and make it anew after a while; another one stays."""
-        cluster = self.world.cluster
-        if cluster.missing or len(self.world.topics()) < 2:
+        """Make a topic anew, with fewer partitions or more; another one stays."""
+        if self.world.cluster.missing or len(self.world.topics()) < 2:
             return
         topic = self._any_topic()
         count = max(1, len(topic.partitions) + self._random.randrange(-2, 3))
-        self.world.trace("!! %s is deleted", topic.name)
-        cluster.delete_topic(topic.name)
-
-        def create() -> None:
-            self.world.trace("!! %s is made anew with %d partitions", topic.name, count)
-            cluster.create_topic(topic.name, count)
-
-        self._for_a_while(self._random.choice((1, 500, 3000, 10_000)), create)
+        self._make_anew(topic.name, count, (1, 500, 3000, 10_000))
 
     def _move_coordinator(self) -> None:
         cluster = self.world.cluster
         running = [node.node_id for node in cluster.state.cluster.running_nodes]
         if running:
-            partition, node_id = (
-                cluster.coordinators.partition_of_group(GROUP),
-                self._random.choice(running),
-            )
+            partition = cluster.coordinators.partition_of_group(GROUP)
+            node_id = self._random.choice(running)
             self.world.trace("!! node %d coordinates the group", node_id)
             cluster.change(cluster.state.move_leader, partition.topic.name, partition.index, node_id)
 
@@ -145,23 +132,24 @@ class GroupFaults(WorldFaults):
 
     # Members
 
-    def _any_member(self) -> Any:
-        return self._random.choice(self.world.living) if self.world.living else None
+    def _any_member(self) -> Member | None:
+        living = self.world.living
+        return self._random.choice(living) if living else None
 
     def _crash(self) -> None:
-        if (member := self._any_member()) is not None:
+        if member := self._any_member():
             member.crash()
 
     def _close(self) -> None:
-        if (member := self._any_member()) is not None:
+        if member := self._any_member():
             member.close()
 
     def _freeze(self) -> None:
-        if (member := self._any_member()) is not None:
+        if member := self._any_member():
             member.freeze(int(self._random.random() * self.world.readers.frozen_ms * MS))
 
     def _stall(self) -> None:
-        if (member := self._any_member()) is not None:
+        if member := self._any_member():
             limit_ms = self.world.settings["max.poll.interval.ms"]
             member.stall(int(limit_ms * self._random.uniform(0.5, 2) * MS))
 
@@ -190,9 +178,6 @@ class GroupFaults(WorldFaults):
             cluster.handle(Connection(leader), frame[4:], None)
             cluster.reschedule()
 
-    def _join(self) -> None:
-        self.world.join()
-
 
 READER_HAPPENINGS: Mapping[str, Callable[[Any], None]] = {
     "crash": GroupFaults._crash,
@@ -200,7 +185,7 @@ READER_HAPPENINGS: Mapping[str, Callable[[Any], None]] = {
     "freeze": GroupFaults._freeze,
     "stall": GroupFaults._stall,
     "fence": GroupFaults._fence,
-    "join": GroupFaults._join,
+    "join": lambda faults: faults.world.join(),
     "move_coordinator": GroupFaults._move_coordinator,
     "end_sessions": GroupFaults._end_sessions,
     "trim": GroupFaults._trim,

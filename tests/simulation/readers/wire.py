@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from typing import TYPE_CHECKING
 
 from kbatch.protocol import messages
 from tests.simulation.world.fate import NAMES
-from tests.simulation.world.schedule import SECOND
+from tests.simulation.world.network import whole_requests
+from tests.simulation.world.schedule import LastSecond
 from tests.simulation.world.trace import Violation
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class GroupWire:
     def __init__(self, member: Process) -> None:
         self._member = member
         self._connections: dict[int, _Connection] = {}
-        self._sent_ns: dict[int, deque[int]] = {}
+        self._sent: dict[int, LastSecond] = defaultdict(LastSecond)
         self.counts: dict[str, int] = {}
 
     def connected(self, connection_id: int, node_id: int) -> None:
@@ -50,13 +51,9 @@ class GroupWire:
 
     def handed_over(self, connection_id: int, data: bytes) -> None:
         """Check the requests of one Write; it holds whole requests."""
-        connection, at = self._connections[connection_id], 0
-        while at < len(data):
-            size = int.from_bytes(data[at : at + 4], "big") + 4
-            if at + size > len(data):
-                raise Violation(f"connection {connection_id} got a part of a request")
-            self._request(connection_id, connection, data[at + 4 : at + size])
-            at += size
+        connection = self._connections[connection_id]
+        for frame in whole_requests(connection_id, data):
+            self._request(connection_id, connection, frame)
 
     def _request(self, connection_id: int, connection: _Connection, frame: bytes) -> None:
         api_key = int.from_bytes(frame[:2], "big")
@@ -66,12 +63,9 @@ class GroupWire:
         if api_key == FETCH and any(FETCH in each.unanswered for each in self._same_node(connection)):
             raise Violation(f"two Fetch requests to node {connection.node_id} at once")
         connection.unanswered.append(api_key)
-        now_ns, sent = self._member.schedule.now_ns, self._sent_ns.setdefault(api_key, deque())
-        sent.append(now_ns)
-        while sent[0] < now_ns - SECOND:
-            sent.popleft()
-        if len(sent) > REQUESTS_A_SECOND:
-            raise Violation(f"{name} was sent {len(sent)} times in a second")
+        count = self._sent[api_key].count(self._member.schedule.now_ns)
+        if count > REQUESTS_A_SECOND:
+            raise Violation(f"{name} was sent {count} times in a second")
 
     def _same_node(self, connection: _Connection) -> list[_Connection]:
         return [each for each in self._connections.values() if each.node_id == connection.node_id]

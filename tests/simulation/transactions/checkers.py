@@ -19,6 +19,7 @@ from kbatch.testing.broker.coordinator_records import decode_record
 from kbatch.testing.broker.coordinators import TRANSACTIONS_TOPIC
 from kbatch.testing.broker.logs.producer_state import EndTransactionMarker
 from kbatch.testing.broker.transactions.transaction_coordinator import OFFSETS_TOPIC
+from tests.simulation.producers.checkers import following
 from tests.simulation.producers.wire import record_number
 from tests.simulation.transactions.ledger import Transaction, TransactionOutcome, number_of_offset
 from tests.simulation.world.trace import Violation
@@ -26,8 +27,6 @@ from tests.simulation.world.trace import Violation
 if TYPE_CHECKING:
     from kbatch.testing.broker.logs.partition import Partition
     from tests.simulation.transactions.world import TransactionalWorld
-
-LAST_SEQUENCE = 2**31 - 1
 
 
 class Logged(NamedTuple):
@@ -219,7 +218,7 @@ def check_sequences(world: TransactionalWorld, logs: Logs) -> None:
         last: dict[int, tuple[int, int]] = {}
         for batch in batches:
             epoch, sequence = last.get(batch.producer_id, (-1, -1))
-            expected = (sequence + 1) & LAST_SEQUENCE if epoch == batch.producer_epoch else 0
+            expected = following(sequence) if epoch == batch.producer_epoch else 0
             if batch.base_sequence != expected or batch.producer_epoch < epoch:
                 raise Violation(
                     f"{topic_partition}: {batch.producer_id}/{batch.producer_epoch}/{batch.base_sequence} "

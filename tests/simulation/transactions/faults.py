@@ -128,10 +128,7 @@ class TransactionalFaults(WorldFaults):
 
     def begin(self) -> None:
         super().begin()
-        for name, happen in TRANSACTIONAL_HAPPENINGS.items():
-            rate = getattr(self.world.programs, name)
-            if rate > 0:
-                self._after_a_while(rate, name, happen)
+        self._begin(self.world.programs, TRANSACTIONAL_HAPPENINGS)
 
     def _move_coordinator(self) -> None:
         cluster = self.world.cluster

@@ -56,11 +56,11 @@ class TransactionalWire(Wire):
         self.may_reopen = False
 
     def _check_sequence(self, batch: SentBatch) -> None:
-        topic_partition = (batch.topic, batch.partition, batch.key)
-        before = self._numbers.get(topic_partition)
+        sequence = (batch.topic, batch.partition, batch.key)
+        before = self._numbers.get(sequence)
         if before is not None and before != batch.numbers and self._is_free(before, batch.key):
-            self._bytes.pop(topic_partition, None)
-        self._numbers[topic_partition] = batch.numbers
+            self._bytes.pop(sequence, None)
+        self._numbers[sequence] = batch.numbers
         super()._check_sequence(batch)
 
     def _is_free(self, before: tuple[int, ...], key: Key) -> bool:

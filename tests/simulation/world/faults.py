@@ -10,7 +10,7 @@ is in flight. Replicated records are lost in unclean elections only.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -259,8 +259,11 @@ class WorldFaults:
 
     def begin(self) -> None:
         """Let each kind of cluster fault of this world happen from now on."""
-        for name, happen in HAPPENINGS.items():
-            rate = getattr(self.world.options.cluster_faults, name)
+        self._begin(self.world.options.cluster_faults, HAPPENINGS)
+
+    def _begin(self, rates: Any, happenings: Mapping[str, Callable[[Any], None]]) -> None:
+        for name, happen in happenings.items():
+            rate = getattr(rates, name)
             if rate > 0:
                 self._after_a_while(rate, name, happen)
 
@@ -373,30 +376,25 @@ class WorldFaults:
             cluster.change(cluster.state.cluster.create_partitions, topic.name, len(topic.partitions) + 1)
 
     def _recreate(self) -> None:
-        topic, cluster = self._any_topic(), self.world.cluster
+        topic = self._any_topic()
         count = max(1, len(topic.partitions) + self._random.randrange(-1, 2))
-        self.world.trace("!! %s is deleted", topic.name)
-        cluster.delete_topic(topic.name)
-
-        def create() -> None:
-            self.world.trace("!! %s is made anew with %d partitions", topic.name, count)
-            cluster.create_topic(topic.name, count)
-
-        self._for_a_while(self._random.choice((1, 300)), create)
+        self._make_anew(topic.name, count, (1, 300))
 
     def _remake(self) -> None:
-        topic, cluster = self._any_topic(), self.world.cluster
-        if topic.is_internal:
-            return
-        count = self._random.randrange(1, 5)
-        self.world.trace("!! %s is deleted", topic.name)
-        cluster.delete_topic(topic.name)
+        topic = self._any_topic()
+        if not topic.is_internal:
+            self._make_anew(topic.name, self._random.randrange(1, 5), (1, 300, 1500))
+
+    def _make_anew(self, name: str, count: int, longest_ms: Sequence[int]) -> None:
+        """Delete a topic, and make it anew after a while: at the longest, one of these."""
+        self.world.trace("!! %s is deleted", name)
+        self.world.cluster.delete_topic(name)
 
         def create() -> None:
-            self.world.trace("!! %s is made again with %d partitions", topic.name, count)
-            cluster.create_topic(topic.name, count)
+            self.world.trace("!! %s is made anew with %d partitions", name, count)
+            self.world.cluster.create_topic(name, count)
 
-        self._for_a_while(self._random.choice((1, 300, 1500)), create)
+        self._for_a_while(self._random.choice(longest_ms), create)
 
     def _replace_cluster(self) -> None:
         cluster = self.world.cluster

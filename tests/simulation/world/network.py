@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import socket
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -28,7 +28,7 @@ from kbatch.core.producer.actions import Seal
 from kbatch.errors import NetworkError
 from kbatch.network.rounds import EngineRounds
 from kbatch.sasl import mechanism_of
-from tests.simulation.world.schedule import MS, SECOND, Schedule, ScheduledAction
+from tests.simulation.world.schedule import MS, LastSecond, Schedule, ScheduledAction
 from tests.simulation.world.trace import Violation
 
 if TYPE_CHECKING:
@@ -154,6 +154,14 @@ def whole_frames(gathered: bytearray, data: bytes) -> list[bytes]:
         at = next_at
     del gathered[:at]
     return frames
+
+
+def whole_requests(connection_id: int, data: bytes) -> Iterator[bytes]:
+    """Yield the requests of one Write, without their sizes; a Write has whole requests."""
+    rest = bytearray()
+    yield from whole_frames(rest, data)
+    if rest:
+        raise Violation(f"connection {connection_id} got a part of a request")
 
 
 class Link:
@@ -377,7 +385,7 @@ class Shell(EngineRounds):
         self._was_called = False
         self._must_rest = False  # the engine said that it has nothing to do
         self._is_idle = False  # nothing came of this round
-        self._idle_rounds: deque[int] = deque()
+        self._idle_rounds = LastSecond()
         self.is_alive = True
         self._exchanges: dict[int, Exchange] = {}  # by connection
         self.register(Authenticate, self._authenticate, self._exchanges.clear)
@@ -498,11 +506,8 @@ class Shell(EngineRounds):
         self._world.application.deliver(completed)
 
     def _count_idle(self, now_ns: int) -> None:
-        self._idle_rounds.append(now_ns)
-        while self._idle_rounds[0] < now_ns - SECOND:
-            self._idle_rounds.popleft()
-        if len(self._idle_rounds) > IDLE_ROUNDS:
-            raise Violation(f"a busy loop: {len(self._idle_rounds)} rounds for nothing in a second")
+        if (count := self._idle_rounds.count(now_ns)) > IDLE_ROUNDS:
+            raise Violation(f"a busy loop: {count} rounds for nothing in a second")
 
     # Actions
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from heapq import heappop, heappush
 
@@ -21,6 +22,22 @@ class ScheduledAction:
 
     def cancel(self) -> None:
         self.action = None
+
+
+class LastSecond:
+    """The number of times that something has happened within a second."""
+
+    __slots__ = ("_times_ns",)
+
+    def __init__(self) -> None:
+        self._times_ns: deque[int] = deque()
+
+    def count(self, now_ns: int) -> int:
+        """Count this time, and those of the second before it."""
+        self._times_ns.append(now_ns)
+        while self._times_ns[0] < now_ns - SECOND:
+            self._times_ns.popleft()
+        return len(self._times_ns)
 
 
 class Schedule:
