@@ -151,7 +151,8 @@ class Stage(Ground):
 
 
 class Application:
-    """
+    """The application of a world.
+
     Attributes
     ----------
     records : dict of int to SentRecord

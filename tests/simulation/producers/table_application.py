@@ -351,7 +351,8 @@ class EncodedRecord(SentRow):
 
 
 class Tables:
-    """
+    """Draws tables and encoded batches, and keeps those that were sent.
+
     Attributes
     ----------
     sent : list of SentTable

@@ -25,7 +25,8 @@ _Result = TypeVar("_Result")
 
 
 class GroupCluster(SimulatedCluster):
-    """
+    """The brokers of a world of readers.
+
     Attributes
     ----------
     ledger : GroupLedger

@@ -154,7 +154,7 @@ class GroupFaults(WorldFaults):
             member.stall(int(limit_ms * self._random.uniform(0.5, 2) * MS))
 
     def _fence(self) -> None:
-        """Let the coordinator remove a member."""
+        """Have the coordinator remove a member."""
         member = self._any_member()
         member_id, epoch = ("", -1) if member is None else member.identity()
         if not member_id or not self.world.cluster.counts(member_id, epoch):

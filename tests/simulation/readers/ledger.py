@@ -62,7 +62,7 @@ class WrittenLog:
     is_torn : bool
         An unclean election has replaced records that readers may have got.
     is_deleted : bool
-        The topic was deleted: nobody has to read the rest.
+        The topic was deleted: its unread records need not be read.
     """
 
     __slots__ = ("_offsets", "_records", "is_deleted", "is_torn", "start")
@@ -104,7 +104,8 @@ class Piece:
 
 
 class GroupLedger:
-    """
+    """The notes of what was written, read and committed.
+
     Attributes
     ----------
     logs : dict of TopicPartition to WrittenLog

@@ -163,7 +163,7 @@ class Member:
         self._task.go()
 
     def wake(self) -> None:
-        """Let the engine see what the program wants."""
+        """Wake the engine, which sees then what the program wants."""
         if self.is_alive:
             self.shell.wake()
 

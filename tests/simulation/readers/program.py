@@ -129,7 +129,7 @@ class Program:
     # Waiting
 
     def wake(self) -> None:
-        """Let the program look again, if it waits. Any part may call it."""
+        """Wake the program if it waits. Any part of the world may call it."""
         self._has_news = True
         if self._waiter is not None:
             self._waiter.set()

@@ -39,7 +39,7 @@ class Process(Protocol):
     def trace(self, text: str, *values: object) -> None: ...
 
     def wake(self) -> None:
-        """Let the engine see what the program wants."""
+        """Wake the engine, which sees then what the program wants."""
 
     def check_released(self) -> None:
         """Check that only answers that are awaited have memory."""
@@ -52,7 +52,8 @@ class Process(Protocol):
 
 
 class GroupStage(Ground):
-    """
+    """A world of readers, as programs and writers see it.
+
     Attributes
     ----------
     readers, writing

@@ -30,7 +30,8 @@ class _Connection:
 
 
 class GroupWire:
-    """
+    """The judge of a reader's requests.
+
     Attributes
     ----------
     counts : dict of str to int

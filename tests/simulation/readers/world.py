@@ -85,7 +85,7 @@ class GroupWorld(Members):
     # After the faults
 
     def _finish_writing(self) -> None:
-        """Let transactions end, and write a record to each partition."""
+        """Wait for the ends of transactions, and write a record to each partition."""
         limit_ns = self.schedule.now_ns + self.writing.timeout_ms * MS + 30 * SECOND
         if not self.run_until(limit_ns, lambda: all(each.is_over for each in self._writers)):
             raise Violation("the writers do not end")

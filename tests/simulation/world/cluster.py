@@ -349,7 +349,7 @@ class SimulatedCluster:
         return self.state.cluster.topics.get(partition.topic.name) is partition.topic
 
     def fail_over(self, partition: ClusterPartition, node_id: int, offset: int) -> None:
-        """Let a node lead the partition whose replica ends at `offset`: records from there on are lost."""
+        """Make a node the leader whose replica ends at `offset`: the records from there on are lost."""
         log, name = partition.log, partition.topic.name
         lost = [
             LostBatch((name, partition.index), batch, batch.last_offset < log.high_watermark)

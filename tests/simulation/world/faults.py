@@ -71,7 +71,8 @@ ERRORS = {PRODUCE: PRODUCE_ERRORS, METADATA: METADATA_ERRORS, INIT_PRODUCER_ID: 
 
 
 class WorldFaults:
-    """
+    """The faults of a world, drawn from its seed.
+
     Attributes
     ----------
     is_active : bool
@@ -258,7 +259,7 @@ class WorldFaults:
     # The cluster
 
     def begin(self) -> None:
-        """Let each kind of cluster fault of this world happen from now on."""
+        """Begin with the cluster faults of this world."""
         self._begin(self.world.options.cluster_faults, HAPPENINGS)
 
     def _begin(self, rates: Any, happenings: Mapping[str, Callable[[Any], None]]) -> None:
@@ -359,7 +360,7 @@ class WorldFaults:
             partition.log.forget_producers()
 
     def _move_away(self, partition: Any) -> bool:
-        """Let another node lead the partition, if there is one."""
+        """Make another node the partition's leader. False if there is none."""
         cluster = self.world.cluster
         others = [node.node_id for node in cluster.state.cluster.running_nodes]
         others = [node_id for node_id in others if node_id != partition.leader]

@@ -393,7 +393,7 @@ class Shell(EngineRounds):
         self.register(Seal, self._seal)
 
     def use_lane(self, lending: LendingEngine) -> None:
-        """Let the engine's lane send while the sender waits, as ThreadNetwork does."""
+        """Use the engine's lane while the sender waits, as ThreadNetwork does."""
         self._drive_lane(lending, self._offer)
 
     def post(self, function: Callable[[], object]) -> None:
@@ -445,7 +445,7 @@ class Shell(EngineRounds):
         self._sleep(wait_ns)
 
     def _run_engine_on(self, waited_ns: int, woken_ns: int, *, was_called: bool) -> int:
-        """Let the engine run as in any round, and look whether it did what it should.
+        """Run the engine as in any round, and check that it did what it should.
 
         Every other time that the engine is quiet it is called without need, and must find nothing to do.
         """

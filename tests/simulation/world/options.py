@@ -167,7 +167,8 @@ class ClusterFaults:
 
 @dataclass(frozen=True, slots=True)
 class ClusterOptions:
-    """
+    """The options of the brokers and their topics.
+
     Attributes
     ----------
     partition_counts : dict of str to int
@@ -287,7 +288,8 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class TableOptions:
-    """
+    """The options of tables and encoded batches.
+
     Attributes
     ----------
     tables, batches : float
@@ -322,7 +324,8 @@ class TableOptions:
 
 @dataclass(frozen=True, slots=True)
 class LoginOptions:
-    """
+    """The options of logins and their sessions.
+
     Attributes
     ----------
     lifetime_ms : int

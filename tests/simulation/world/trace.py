@@ -14,7 +14,8 @@ class Violation(AssertionError):
 
 
 class Trace:
-    """
+    """The lines of a world.
+
     Parameters
     ----------
     prints : bool
