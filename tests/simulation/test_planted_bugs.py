@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.simulation.planted import BUGS
 from tests.simulation.planted.planting import planted
 from tests.simulation.planted.rule_table import RULES
-from tests.simulation.planted_bugs import BUDGET, BUGS, hunt, known_seeds
+from tests.simulation.planted_bugs import BUDGET, hunt, known_seeds
 
 WRITE_PAGE = "python -m tests.simulation.planted_bugs"
 

@@ -12,8 +12,8 @@ import pytest
 
 from kbatch.records import TopicPartition
 from tests.simulation.__main__ import main
+from tests.simulation.planted import BUGS
 from tests.simulation.planted.planting import planted
-from tests.simulation.planted_bugs import BUGS
 from tests.simulation.readers.ledger import GroupLedger, Piece, WrittenTransaction
 from tests.simulation.world.schedule import Schedule
 from tests.simulation.world.trace import Violation

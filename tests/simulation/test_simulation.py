@@ -12,8 +12,8 @@ import pytest
 
 from kbatch.core.producer.sender import Sender
 from tests.simulation.__main__ import main
+from tests.simulation.planted import BUGS
 from tests.simulation.planted.planting import Bug, planted
-from tests.simulation.planted_bugs import BUGS
 from tests.simulation.producers.checkers import Logs, check_deliveries
 from tests.simulation.producers.table_application import EncodedRecord
 from tests.simulation.producers.wire import record_number
