@@ -149,7 +149,8 @@ LAYERS = (
         4,
         "_native/fetch/",
         "`frames`: memory of answers; `fetch_answer`: an answer in one step; `fetched_batches`: **the "
-        "records of a partition, as columns or objects**; `taking`: how an iteration takes them one by one",
+        "records of a partition, as columns or objects**; `read_cursor`: how an iteration takes them one by "
+        "one",
     ),
     Layer(
         5,

@@ -1,9 +1,9 @@
 """AcquiredRecords: what a share group has given to a consumer, from its arrival to its acknowledgement.
 
-Theory of operation. The network delivers pieces; each has the records of a partition in one answer. The
+Theory of operation. The network delivers fetches; each has the records of a partition in one answer. The
 program's thread takes records from them. A record that was taken is *open* until it is acknowledged.
 `collect` returns the acknowledgements that are chosen since the last call. Acquired offsets that have no
-record, such as those of a compacted log, are acknowledged as gaps. A piece whose locks have ended is dropped:
+record, such as those of a compacted log, are acknowledged as gaps. A fetch whose locks have ended is dropped:
 other members get its records.
 
 An interrupt may come between any two steps of a poll. The program then gets nothing of the poll, and
@@ -36,11 +36,11 @@ logger = ClientLogger("kbatch.consumer")
 # The type of acknowledgement of an offset without a record.
 GAP = 0
 # Records that are made of bytes at a time.
-LOT_RECORDS = 256
+RECORDS_AT_A_TIME = 256
 
 
 @final
-class _Piece:
+class _ShareFetch:
     """The records of a partition in one answer.
 
     Attributes
@@ -75,7 +75,7 @@ class _Piece:
         """
         while most > 0 and self._ranges:
             if not self._ahead and self.records is not None and not self.records.is_used_up:
-                self._ahead.extend(self.records.take_records(min(most, LOT_RECORDS)))
+                self._ahead.extend(self.records.take_records(min(most, RECORDS_AT_A_TIME)))
             if not self._ahead:
                 if self.records is None or self.records.is_used_up:
                     return
@@ -108,7 +108,7 @@ class _Piece:
         is_read = self.records is None or self.records.is_used_up
         return not self._ranges or (is_read and not self._ahead)
 
-    def rest(self) -> list[int]:
+    def remaining_offsets(self) -> list[int]:
         """Return the acquired offsets that are left."""
         return self.since(self.next_offset)
 
@@ -137,7 +137,7 @@ class AcquiredRecords:
     Attributes
     ----------
     arrivals : Arrivals
-        Acquired and ShareFailed. The piece that is being taken stays the first until it is used up.
+        Acquired and ShareFailed. The fetch that is being taken stays the first until it is used up.
     """
 
     def __init__(
@@ -154,8 +154,8 @@ class AcquiredRecords:
         self._config = config
         self._now_ns = now_ns
         self._wake = wake
-        self._piece: _Piece | None = None
-        self._began: tuple[_Piece | None, int] | None = None  # where the last `take` began
+        self._fetch: _ShareFetch | None = None
+        self._began: tuple[_ShareFetch | None, int] | None = None  # where the last `take` began
         self._open: dict[TopicPartition, dict[int, AcquiredAt]] = {}  # since the last poll, or renewed
         self._undecided: dict[tuple[TopicPartition, int], None] = {}
         self._chosen: dict[AcquiredAt, dict[int, int]] = {}
@@ -173,32 +173,32 @@ class AcquiredRecords:
 
     def take(self, most: int) -> list[ShareRecord]:
         """Return the next records, `most` at most, in the order of arrival; raise an error that is first."""
-        piece, taken = self._piece, list[ShareRecord]()
-        self._began = piece, 0 if piece is None else piece.next_offset
-        while len(taken) < most and (piece := self._next_piece(raises=not taken)) is not None:
-            at, gaps = piece.acquired.at, list[int]()
-            for record in piece.take(most - len(taken), gaps):
+        fetch, taken = self._fetch, list[ShareRecord]()
+        self._began = fetch, 0 if fetch is None else fetch.next_offset
+        while len(taken) < most and (fetch := self._next_fetch(raises=not taken)) is not None:
+            at, gaps = fetch.acquired.at, list[int]()
+            for record in fetch.take(most - len(taken), gaps):
                 taken.append(record)
                 self._open.setdefault(at.partition, {})[record.offset] = at
                 self._undecided[at.partition, record.offset] = None
             self._choose(at, gaps, GAP)
-            if piece.is_used_up and not self._end_piece(piece, raises=not taken):
+            if fetch.is_used_up and not self._end_fetch(fetch, raises=not taken):
                 break
         return taken
 
     def take_back(self) -> None:
         """Release all that was taken since `note_poll`. A second call has no effect."""
-        piece = self._piece
-        if self._began is not None and piece is not None:
+        fetch = self._fetch
+        if self._began is not None and fetch is not None:
             before, offset = self._began
-            released = piece.since(offset if before is piece else 0)
-            self._choose(piece.acquired.at, released, AcknowledgeType.RELEASE)
-            self._drop(piece)
+            released = fetch.since(offset if before is fetch else 0)
+            self._choose(fetch.acquired.at, released, AcknowledgeType.RELEASE)
+            self._drop(fetch)
         self.decide_all(AcknowledgeType.RELEASE)
         self._began = None
 
-    def _next_piece(self, *, raises: bool) -> _Piece | None:
-        """Return the piece whose turn it is. An error in its place is raised if wanted."""
+    def _next_fetch(self, *, raises: bool) -> _ShareFetch | None:
+        """Return the fetch that is read now. An error that comes instead is raised if wanted."""
         results = self.arrivals.results
         while results:
             arrived = results[0]
@@ -207,41 +207,43 @@ class AcquiredRecords:
                     return None
                 results.popleft()
                 raise arrived.error.marked()
-            piece = self._piece
-            if piece is None or piece.acquired is not arrived:
-                piece = self._piece = _Piece(arrived, self._config)
+            fetch = self._fetch
+            if fetch is None or fetch.acquired is not arrived:
+                fetch = self._fetch = _ShareFetch(arrived, self._config)
             if self._now_ns() < arrived.until_ns:
-                return piece
+                return fetch
             logger.warning("locks of records of %s have ended before a poll", arrived.at.partition)
-            self._drop(piece)
+            self._drop(fetch)
         return None
 
-    def _end_piece(self, piece: _Piece, *, raises: bool) -> bool:
-        """Discard a piece that is used up. Return False if its error is to be raised later."""
-        fault = None if piece.records is None else piece.records.fault
+    def _end_fetch(self, fetch: _ShareFetch, *, raises: bool) -> bool:
+        """Discard a fetch that is used up. Return False if its error is to be raised later."""
+        fault = None if fetch.records is None else fetch.records.fault
         if fault is not None and not raises:
             return False
         # what cannot be read by this member can be read by none, as in Java
-        self._choose(piece.acquired.at, piece.rest(), GAP if fault is None else AcknowledgeType.REJECT)
-        self._drop(piece)
+        self._choose(
+            fetch.acquired.at, fetch.remaining_offsets(), GAP if fault is None else AcknowledgeType.REJECT
+        )
+        self._drop(fetch)
         if fault is not None:
             raise fault.marked()
         return True
 
-    def _drop(self, piece: _Piece) -> None:
-        """Discard the piece whose turn it is, or was: an interrupted call is repeated."""
-        piece.records = None
-        self._engine.discard(piece.acquired, piece.taken_count)
+    def _drop(self, fetch: _ShareFetch) -> None:
+        """Discard the fetch that is or was read: an interrupted call is repeated."""
+        fetch.records = None
+        self._engine.discard(fetch.acquired, fetch.taken_count)
         self._wake()
         results = self.arrivals.results
-        if results and results[0] is piece.acquired:
+        if results and results[0] is fetch.acquired:
             results.popleft()
-        self._piece = None
+        self._fetch = None
 
     def clear(self) -> None:
         """Forget everything: the sessions are closed."""
-        if self._piece is not None:
-            self._drop(self._piece)
+        if self._fetch is not None:
+            self._drop(self._fetch)
         results = self.arrivals.results
         while results:
             arrived = results[0]

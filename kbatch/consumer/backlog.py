@@ -2,12 +2,12 @@
 
 Theory of operation. The network delivers results to Arrivals. The program's thread sorts them into queues,
 one a partition, and takes records from them: as objects, which it makes itself, or as rows of columns, which
-workers decode. Partitions take turns, an answer each; those that are paused keep what they have. When a piece
-is used up its memory goes back to the engine, which then fetches more.
+workers decode. Partitions are served in rotation, an answer each; those that are paused keep what they have.
+When a fetch is used up its memory goes back to the engine, which then fetches more.
 
-The program has what lies before `Held.last`, and nothing else says so. Taking sets that after everything
-else is done. So a call that is cancelled or interrupted while it waits or decodes has taken nothing, and the
-next one finds all of it.
+The program has what lies before `AssignedPartition.last`, and nothing else says so. Taking sets that after
+everything else is done. So a call that is cancelled or interrupted while it waits or decodes has taken
+nothing, and the next one finds all of it.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from collections.abc import Callable, Iterator
 from itertools import count, islice
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar, final
 
-from kbatch._native.fetch.taking import Lot, Place
+from kbatch._native.fetch.read_cursor import ReadCursor, RecordIterator
 from kbatch.core.client.lasting_faults import LastingFaults
 from kbatch.core.consumer.partition_state import NO_EPOCH, GroupStart, OffsetSpec, Start
 from kbatch.core.consumer.results import Failed, Fetched, Moved, Result
 from kbatch.errors import CorruptRecordError, DeserializationError, KafkaError
 from kbatch.logs import ClientLogger
-from kbatch.network.decoding import Work
+from kbatch.network.decoding import DecodingTask
 from kbatch.records import NO_TOPIC_ID, OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class Arrivals(Generic[R]):
 
 
 class Decoded(NamedTuple):
-    """A piece as columns.
+    """The records of a fetch as columns.
 
     Attributes
     ----------
@@ -116,7 +116,7 @@ class Decoded(NamedTuple):
 
 
 @final
-class Piece:
+class CompletedFetch:
     """A result in the queue of its partition. One without records moves the position, or is an error.
 
     Attributes
@@ -131,7 +131,7 @@ class Piece:
         self.result = result
         self.records = result.records if isinstance(result, Fetched) else None
         self._row_count = 0  # that the program has as columns
-        self._decoding: Work[Projection, Decoded] | None = None
+        self._decoding: DecodingTask[Projection, Decoded] | None = None
         self._ends: Decoded | None = None
 
     @property
@@ -161,20 +161,20 @@ class Piece:
     @property
     def decoded(self) -> Decoded | None:
         """Its columns; None if there are none. Raise an unexpected error of decoding, once."""
-        work = self._decoding
-        if work is None or not work.is_done:
+        task = self._decoding
+        if task is None or not task.is_done:
             return None
-        if work.error is not None:
+        if task.error is not None:
             self._decoding = None
-            raise work.error
-        return work.decoded
+            raise task.error
+        return task.decoded
 
     def decode(self, projection: Projection, submit: Submit, notify: Callable[[], object]) -> None:
         """Begin to decode it, unless that has happened for such a projection."""
-        records, work = self.records, self._decoding
-        if records is None or self.is_busy or (work is not None and work.piece.is_same(projection)):
+        records, task = self.records, self._decoding
+        if records is None or self.is_busy or (task is not None and task.argument.is_same(projection)):
             return
-        begun = self._decoding = Work(projection)
+        begun = self._decoding = DecodingTask(projection)
 
         def decode() -> None:
             begun.do(lambda projection: Decoded.of(records, projection))
@@ -221,8 +221,8 @@ class Piece:
 
 
 @final
-class Held(Place):
-    """A partition that the program reads, and its place in that.
+class AssignedPartition(ReadCursor):
+    """A partition that the program reads, and its position there.
 
     Attributes
     ----------
@@ -234,7 +234,7 @@ class Held(Place):
     is_paused : bool
     is_left_out : bool
         True if the program has subscribed to other topics, and the group has not taken it back yet.
-    queue : deque of Piece
+    queue : deque of CompletedFetch
     """
 
     __slots__ = ("generation", "is_left_out", "is_paused", "partition", "queue", "start")
@@ -248,7 +248,7 @@ class Held(Place):
         if isinstance(start, Start):
             self.last = LastRead(start.offset - 1, start.leader_epoch, start.topic_id)
         self.is_paused = self.is_left_out = False
-        self.queue: deque[Piece] = deque()
+        self.queue: deque[CompletedFetch] = deque()
 
     @property
     def is_silent(self) -> bool:
@@ -261,20 +261,20 @@ class Held(Place):
         return 0 if self.last is None else self.last.offset + 1
 
 
-class Taken(NamedTuple):
-    """Records that a poll has taken from a piece.
+class PolledRecords(NamedTuple):
+    """Records that a poll has taken from a fetch.
 
     Attributes
     ----------
     partition : TopicPartition
-    piece : Piece
+    fetch : CompletedFetch
     first_row : int
-        The number of records in the piece before them.
+        The number of records in the fetch before them.
     records : list of ConsumerRecord
     """
 
     partition: TopicPartition
-    piece: Piece
+    fetch: CompletedFetch
     first_row: int
     records: list[ConsumerRecord]
 
@@ -287,11 +287,11 @@ class Limits(NamedTuple):
     most_bytes: int
 
 
-class Part(NamedTuple):
-    """Rows of a piece, from `first_row` to the one before `end_row`."""
+class RowSlice(NamedTuple):
+    """Rows of a fetch, from `first_row` to the one before `end_row`."""
 
-    held: Held
-    piece: Piece
+    assigned: AssignedPartition
+    fetch: CompletedFetch
     first_row: int
     end_row: int
 
@@ -301,13 +301,13 @@ class Plan(NamedTuple):
 
     Attributes
     ----------
-    parts : list of Part
+    slices : list of RowSlice
     row_count : int
     is_full : bool
         True if nothing can be added: a limit is reached, or an error comes next.
     """
 
-    parts: list[Part]
+    slices: list[RowSlice]
     row_count: int
     is_full: bool
 
@@ -322,14 +322,14 @@ class Backlog:
     wake : callable
         Wakes the owner of the engine.
     notify : callable
-        Called by workers after a piece is decoded.
+        Called by workers after a fetch is decoded.
     now_ns : callable
         Returns the time.
 
     Attributes
     ----------
     arrivals : Arrivals
-    held : dict of TopicPartition to Held
+    assigned : dict of TopicPartition to AssignedPartition
     """
 
     def __init__(
@@ -340,49 +340,51 @@ class Backlog:
         now_ns: Callable[[], int],
     ) -> None:
         self.arrivals: Arrivals[Result] = Arrivals(notify)
-        self.held: dict[TopicPartition, Held] = {}
+        self.assigned: dict[TopicPartition, AssignedPartition] = {}
         self._engine = engine
         self._wake = wake
         self._notify = notify
         self._now_ns = now_ns
         self._faults = LastingFaults(logger)  # of partitions, until there are records again
-        self._turns: dict[TopicPartition, Held] = {}  # of those with something in their queues
-        self._moved: dict[TopicPartition, Held] = {}  # since `take_moves`
-        self._before: dict[Held, LastRead | ConsumerRecord | None] = {}  # the last delivery
+        self._round_robin: dict[
+            TopicPartition, AssignedPartition
+        ] = {}  # those with something in their queues
+        self._moved: dict[TopicPartition, AssignedPartition] = {}  # since `take_moves`
+        self._before: dict[AssignedPartition, LastRead | ConsumerRecord | None] = {}  # the last delivery
         self._is_iterating = False  # in that
-        self._end_count = self._polled_end_count = 0  # of calls of `end_lots`, now and at the last poll
+        self._end_count = self._polled_end_count = 0  # of calls of `end_iterators`, now and at the last poll
 
     def take_moves(self) -> dict[TopicPartition, LastRead | ConsumerRecord]:
         """Return what was read last where that has changed since the last call."""
         moved, self._moved = self._moved, {}
         return {
-            each: held.last
-            for each, held in moved.items()
-            if held.last is not None and self.held.get(each) is held
+            each: assigned.last
+            for each, assigned in moved.items()
+            if assigned.last is not None and self.assigned.get(each) is assigned
         }
 
     # Positions
 
-    def place(self, held: Held) -> bool:
+    def find_position(self, assigned: AssignedPartition) -> bool:
         """True if the position of a partition is known; at first the engine finds it, and the topic's id."""
-        if held.last is None or held.last.topic_id == NO_TOPIC_ID:
-            state = self._engine.reading(held.partition)
-            if state is not None and state.generation == held.generation and state.first_offset >= 0:
+        if assigned.last is None or assigned.last.topic_id == NO_TOPIC_ID:
+            state = self._engine.reading(assigned.partition)
+            if state is not None and state.generation == assigned.generation and state.first_offset >= 0:
                 found = LastRead(state.first_offset - 1, state.first_epoch, state.first_topic_id)
-                if held.last is None or held.last.offset == found.offset:
-                    held.last = found
-        return held.last is not None
+                if assigned.last is None or assigned.last.offset == found.offset:
+                    assigned.last = found
+        return assigned.last is not None
 
     def positions(self, *, with_last: bool = True) -> dict[TopicPartition, OffsetAndMetadata]:
         """Return the known positions, as they are committed; without what `note_poll` was not called after,
         unless `with_last`.
         """
         found = {}
-        for each, held in self.held.items():
-            if self.place(held) and held.last is not None:
-                last = held.last
-                if not with_last and held in self._before:
-                    before = self._before[held]
+        for each, assigned in self.assigned.items():
+            if self.find_position(assigned) and assigned.last is not None:
+                last = assigned.last
+                if not with_last and assigned in self._before:
+                    before = self._before[assigned]
                     is_in_hand = self._is_iterating and last is not before
                     if is_in_hand or before is None:
                         before = LastRead(last.offset - 1, last.leader_epoch, last.topic_id)
@@ -391,72 +393,75 @@ class Backlog:
         return found
 
     def note_poll(self) -> None:
-        """Count what was delivered as processed. Pass what an iteration has used up: a poll
+        """Count what was delivered as processed. Discard what an iteration has used up: a poll
         then waits without looking at it first.
         """
         iterated = list(self._before) if self._is_iterating else ()
         self._before.clear()
         self._is_iterating = False
         self._polled_end_count = self._end_count
-        for held in iterated:
-            if self.held.get(held.partition) is held and held.queue and not held.queue[0].is_busy:
-                self._settle(held)
+        for assigned in iterated:
+            is_read = self.assigned.get(assigned.partition) is assigned
+            if is_read and assigned.queue and not assigned.queue[0].is_busy:
+                self._discard_used_up(assigned)
 
     def take_back(self) -> None:
         """Read what was delivered again, since the poll that took it was interrupted."""
-        for held, before in list(self._before.items()):
-            is_read = self.held.get(held.partition) is held
-            if is_read and before is not None and held.last is not before:
+        for assigned, before in list(self._before.items()):
+            is_read = self.assigned.get(assigned.partition) is assigned
+            if is_read and before is not None and assigned.last is not before:
                 start = start_after(before)
-                generation = self._engine.seek(held.partition, start)
-                self.hold(Held(held.partition, generation, start))
+                generation = self._engine.seek(assigned.partition, start)
+                self.add(AssignedPartition(assigned.partition, generation, start))
                 self._wake()
 
-    def begin_lot(self, held: Held, records: FetchedRecords, most: int) -> Lot:
+    def begin_iterator(
+        self, assigned: AssignedPartition, records: FetchedRecords, most: int
+    ) -> RecordIterator:
         """Return an iterator over up to so many records of a partition."""
-        self._before[held] = held.last
+        self._before[assigned] = assigned.last
         self._is_iterating = True
-        held.lot = lot = Lot(held, records, most)
-        if self._end_count != self._polled_end_count:  # `end_lots` was called since, and would not be again
-            held.lot = lot = Lot(held, records, 1)
-        return lot
+        assigned.iterator = iterator = RecordIterator(assigned, records, most)
+        if self._end_count != self._polled_end_count:  # it was called since, and would not be again
+            assigned.iterator = iterator = RecordIterator(assigned, records, 1)
+        return iterator
 
-    def end_lots(self) -> None:
+    def end_iterators(self) -> None:
         """Make an iteration poll again after the record that the program has. Any thread may call it."""
         self._end_count += 1
-        for held in list(self.held.values()):
-            held.lot = None
+        for assigned in list(self.assigned.values()):
+            assigned.iterator = None
 
     # Which partitions
 
-    def hold(self, held: Held) -> None:
+    def add(self, assigned: AssignedPartition) -> None:
         """Read a partition, instead of an earlier state of it."""
-        before = self.held.get(held.partition)
-        self.held[held.partition] = held
+        before = self.assigned.get(assigned.partition)
+        self.assigned[assigned.partition] = assigned
         if before is not None:
-            held.is_paused, held.is_left_out = before.is_paused, before.is_left_out
+            assigned.is_paused, assigned.is_left_out = before.is_paused, before.is_left_out
             self._drop(before)
 
     def leave_out(self, excludes: Callable[[str], bool]) -> None:
         """Give no records of partitions whose topics are excluded, and those of all others."""
-        for each in list(self.held.values()):
+        for each in list(self.assigned.values()):
             each.is_left_out = excludes(each.partition.topic)
             if each.is_left_out:
-                each.lot = None
+                each.iterator = None
 
-    def let_go(self, partition: TopicPartition) -> None:
+    def remove(self, partition: TopicPartition) -> None:
         """Read a partition no more."""
-        self._drop(self.held.pop(partition))
+        self._drop(self.assigned.pop(partition))
 
-    def _drop(self, held: Held) -> None:
-        held.lot = None
-        self._turns.pop(held.partition, None)
-        for piece in held.queue:
-            self._release(held, piece)
-        held.queue.clear()
+    def _drop(self, assigned: AssignedPartition) -> None:
+        assigned.iterator = None
+        self._round_robin.pop(assigned.partition, None)
+        for fetch in assigned.queue:
+            self._release(assigned, fetch)
+        assigned.queue.clear()
 
-    def _release(self, held: Held, piece: Piece) -> None:
-        if isinstance(piece.result, Fetched) and self._engine.release(piece.result, piece.first_row):
+    def _release(self, assigned: AssignedPartition, fetch: CompletedFetch) -> None:
+        if isinstance(fetch.result, Fetched) and self._engine.release(fetch.result, fetch.first_row):
             self._wake()
 
     # What arrives
@@ -466,222 +471,226 @@ class Backlog:
         results = self.arrivals.results
         while results:
             result = results[0]
-            held = self.held.get(result.partition)
-            if held is not None and result.generation > held.generation:
-                held = self._adopt(held, result.generation)
-            if held is None or result.generation != held.generation:
+            assigned = self.assigned.get(result.partition)
+            if assigned is not None and result.generation > assigned.generation:
+                assigned = self._adopt(assigned, result.generation)
+            if assigned is None or result.generation != assigned.generation:
                 if isinstance(result, Fetched) and self._engine.release(result):
                     self._wake()
             else:
-                if not held.queue or held.queue[-1].result is not result:
-                    self._put(held, result)
-                if held.queue:
-                    self._turns.setdefault(held.partition, held)
+                if not assigned.queue or assigned.queue[-1].result is not result:
+                    self._put(assigned, result)
+                if assigned.queue:
+                    self._round_robin.setdefault(assigned.partition, assigned)
             results.popleft()
 
-    def _adopt(self, before: Held, generation: int) -> Held:
+    def _adopt(self, before: AssignedPartition, generation: int) -> AssignedPartition:
         """Follow the engine to where an interrupted call has sent it."""
-        held = Held(before.partition, generation, before.start)
-        held.last = None
-        self.hold(held)
-        return held
+        assigned = AssignedPartition(before.partition, generation, before.start)
+        assigned.last = None
+        self.add(assigned)
+        return assigned
 
-    def _put(self, held: Held, result: Result) -> None:
+    def _put(self, assigned: AssignedPartition, result: Result) -> None:
         if isinstance(result, Moved):
             text = f"{result.error}; reading goes on at offset {result.to_offset}"
             self._faults.note(result.partition, text, self._now_ns())
-            if result.to_offset < result.from_offset and held.queue and _is_of_same_topic(held, result):
-                self._go_back(held, result)
+            if (
+                result.to_offset < result.from_offset
+                and assigned.queue
+                and _is_of_same_topic(assigned, result)
+            ):
+                self._go_back(assigned, result)
                 return
         elif self._faults.is_lasting(result.partition) and isinstance(result, Fetched):
             self._faults.end(result.partition, f"{result.partition}: there are records", self._now_ns())
-        if held.last is None and not isinstance(result, Failed) and not self.place(held):
-            held.last = LastRead(result.from_offset - 1, topic_id=result.topic_id)
-        held.queue.append(Piece(result))
+        if assigned.last is None and not isinstance(result, Failed) and not self.find_position(assigned):
+            assigned.last = LastRead(result.from_offset - 1, topic_id=result.topic_id)
+        assigned.queue.append(CompletedFetch(result))
 
-    def _go_back(self, held: Held, moved: Moved) -> None:
+    def _go_back(self, assigned: AssignedPartition, moved: Moved) -> None:
         """Drop what is not in the log any more, from the position on that the reset has found."""
-        last = held.last
+        last = assigned.last
         assert last is not None  # there are results before
-        self._drop(held)
+        self._drop(assigned)
         if last.offset < moved.to_offset:  # records in between were dropped with the others
-            held.generation = self._engine.seek(held.partition, start_after(last))
+            assigned.generation = self._engine.seek(assigned.partition, start_after(last))
             self._wake()
         else:
-            held.last = LastRead(moved.to_offset - 1, moved.last_epoch, moved.topic_id)
+            assigned.last = LastRead(moved.to_offset - 1, moved.last_epoch, moved.topic_id)
 
     # What there is
 
     @property
     def has_next(self) -> bool:
-        """True if `next_piece` has something to return or raise."""
-        return self._next_held() is not None
+        """True if `next_fetch` has something to return or raise."""
+        return self._next_assigned() is not None
 
-    def _next_held(self) -> Held | None:
-        for held in self._turns.values():
-            # an interrupt may have left an empty queue in turn
-            if held.queue and not held.is_silent and not held.queue[0].is_busy:
-                return held
+    def _next_assigned(self) -> AssignedPartition | None:
+        for assigned in self._round_robin.values():
+            # an interrupt may have left an empty queue here
+            if assigned.queue and not assigned.is_silent and not assigned.queue[0].is_busy:
+                return assigned
         return None
 
-    def _end_turn(self, held: Held) -> None:
-        if self._turns.pop(held.partition, None) is not None and held.queue:
-            self._turns[held.partition] = held
+    def _move_to_end(self, assigned: AssignedPartition) -> None:
+        if self._round_robin.pop(assigned.partition, None) is not None and assigned.queue:
+            self._round_robin[assigned.partition] = assigned
 
-    def _settle(self, held: Held) -> Exception | None:
-        """Pass what is used up at the head of the queue. Return an error that is there."""
-        while held.queue and held.queue[0].is_used_up:
-            piece = held.queue[0]
-            if piece.error is not None:
-                return piece.error
-            result = piece.result
-            self._moved[held.partition] = held
+    def _discard_used_up(self, assigned: AssignedPartition) -> Exception | None:
+        """Discard what is used up at the head of the queue. Return an error that is there."""
+        while assigned.queue and assigned.queue[0].is_used_up:
+            fetch = assigned.queue[0]
+            if fetch.error is not None:
+                return fetch.error
+            result = fetch.result
+            self._moved[assigned.partition] = assigned
             if isinstance(result, Moved):
-                held.last = LastRead(result.to_offset - 1, result.last_epoch, result.topic_id)
-            elif isinstance(result, Fetched) and result.next_offset > held.position:
-                held.last = LastRead(result.next_offset - 1, result.last_epoch, result.topic_id)
-            self._release(held, piece)  # first: after an interrupt it is done again
-            held.queue.popleft()
-            self._end_turn(held)
+                assigned.last = LastRead(result.to_offset - 1, result.last_epoch, result.topic_id)
+            elif isinstance(result, Fetched) and result.next_offset > assigned.position:
+                assigned.last = LastRead(result.next_offset - 1, result.last_epoch, result.topic_id)
+            self._release(assigned, fetch)  # first: after an interrupt it is done again
+            assigned.queue.popleft()
+            self._move_to_end(assigned)
         return None
 
-    def _raised(self, held: Held, error: Exception) -> Exception:
+    def _raised(self, assigned: AssignedPartition, error: Exception) -> Exception:
         """Return an error that is raised now. The position stays. What may succeed later is tried again: a
         failed partition, a deserializer whose registry has refused.
         """
-        self._end_turn(held)
+        self._move_to_end(assigned)
         if not isinstance(error, CorruptRecordError | DeserializationError):
-            held.queue[0].forget_columns()
-        if isinstance(held.queue[0].result, Failed):
-            start = held.start if held.last is None else start_after(held.last)
-            held.queue.clear()
-            self._turns.pop(held.partition)
-            held.generation = self._engine.seek(held.partition, start)
+            assigned.queue[0].forget_columns()
+        if isinstance(assigned.queue[0].result, Failed):
+            start = assigned.start if assigned.last is None else start_after(assigned.last)
+            assigned.queue.clear()
+            self._round_robin.pop(assigned.partition)
+            assigned.generation = self._engine.seek(assigned.partition, start)
             self._wake()
         return error.marked() if isinstance(error, KafkaError) else error
 
     # Objects
 
-    def next_piece(self, *, raises: bool = True) -> tuple[Held, Piece] | None:
-        """Return the partition whose turn it is, and its piece, which has another record. None if nothing is
-        there, or instead of raising an error.
+    def next_fetch(self, *, raises: bool = True) -> tuple[AssignedPartition, CompletedFetch] | None:
+        """Return the next partition of the rotation, and its first fetch, which has another record. None if
+        nothing is there, or instead of raising an error.
         """
-        while (held := self._next_held()) is not None:
-            held.lot = None
-            held.queue[0].forget_columns()
-            error = self._settle(held)
+        while (assigned := self._next_assigned()) is not None:
+            assigned.iterator = None
+            assigned.queue[0].forget_columns()
+            error = self._discard_used_up(assigned)
             if error is not None:
                 if raises:
-                    raise self._raised(held, error)
+                    raise self._raised(assigned, error)
                 return None
-            if held.queue and not held.queue[0].is_busy:
-                piece = held.queue[0]
-                if piece.records is not None and piece.records.skip_to(held.position):
-                    return held, piece
+            if assigned.queue and not assigned.queue[0].is_busy:
+                fetch = assigned.queue[0]
+                if fetch.records is not None and fetch.records.skip_to(assigned.position):
+                    return assigned, fetch
         return None
 
-    def take_records(self, most: int) -> list[Taken]:
+    def take_records(self, most: int) -> list[PolledRecords]:
         """Return the next records, `most` at most, which count as delivered."""
-        taken: list[Taken] = []
-        while most > 0 and (found := self.next_piece(raises=not taken)) is not None:
-            held, piece = found
-            assert piece.records is not None
-            self._before.setdefault(held, held.last)
-            first_row = piece.first_row
-            records = held.take(piece.records, most)
-            taken.append(Taken(held.partition, piece, first_row, records))
-            self._moved[held.partition] = held
-            self._settle(held)
+        polled: list[PolledRecords] = []
+        while most > 0 and (found := self.next_fetch(raises=not polled)) is not None:
+            assigned, fetch = found
+            assert fetch.records is not None
+            self._before.setdefault(assigned, assigned.last)
+            first_row = fetch.first_row
+            records = assigned.take(fetch.records, most)
+            polled.append(PolledRecords(assigned.partition, fetch, first_row, records))
+            self._moved[assigned.partition] = assigned
+            self._discard_used_up(assigned)
             most -= len(records)
-        return taken
+        return polled
 
     # Columns
 
     def decode_ahead(
-        self, projection: Projection, limits: Limits, submit: Submit, most_pieces: int | None = None
+        self, projection: Projection, limits: Limits, submit: Submit, most_fetches: int | None = None
     ) -> None:
-        """Begin to decode the pieces that the next poll takes, or the first ones of them. As long as values
-        have yet to say a type, one piece is decoded after the other, so that the first one does.
+        """Begin to decode the fetches that the next poll takes, or the first ones of them. As long as values
+        have yet to say a type, one fetch is decoded after the other, so that the first one does.
         """
         row_count = byte_count = 0
-        pieces = (piece for _, piece in self._in_turn() if piece.records is not None)
-        for piece in islice(pieces, most_pieces):
-            assert piece.records is not None
-            piece.decode(projection, submit, self._notify)
-            if piece.is_busy and projection.missing_types:
+        fetches = (fetch for _, fetch in self._in_order() if fetch.records is not None)
+        for fetch in islice(fetches, most_fetches):
+            assert fetch.records is not None
+            fetch.decode(projection, submit, self._notify)
+            if fetch.is_busy and projection.missing_types:
                 break
-            row_count += piece.records.row_bound
-            byte_count += piece.records.byte_count
+            row_count += fetch.records.row_bound
+            byte_count += fetch.records.byte_count
             if row_count >= limits.most_rows or byte_count >= limits.most_bytes:
                 break
 
-    def _in_turn(self) -> Iterator[tuple[Held, Piece]]:
-        """Iterate over all pieces in the order in which they are taken."""
-        for place in count():
+    def _in_order(self) -> Iterator[tuple[AssignedPartition, CompletedFetch]]:
+        """Iterate over all fetches in the order in which they are taken."""
+        for index in count():
             is_over = True
-            for held in self._turns.values():
-                if not held.is_silent and place < len(held.queue):
+            for assigned in self._round_robin.values():
+                if not assigned.is_silent and index < len(assigned.queue):
                     is_over = False
-                    yield held, held.queue[place]
+                    yield assigned, assigned.queue[index]
             if is_over:
                 return
 
     def plan(self, projection: Projection, limits: Limits) -> Plan:
-        """Return the rows that can be taken. A piece is cut only if there are too few rows without it."""
+        """Return the rows that can be taken. A fetch is sliced only if there are too few rows without it."""
         least_rows, most_rows, most_bytes = limits
-        parts: list[Part] = []
+        slices: list[RowSlice] = []
         row_count = byte_count = 0
-        for held, piece in self._in_turn():
-            if piece.records is None:
-                if isinstance(piece.result, Failed):
-                    return Plan(parts, row_count, True)
+        for assigned, fetch in self._in_order():
+            if fetch.records is None:
+                if isinstance(fetch.result, Failed):
+                    return Plan(slices, row_count, True)
                 continue
-            decoded = None if piece.is_busy else piece.decoded
+            decoded = None if fetch.is_busy else fetch.decoded
             if decoded is None or not decoded.projection.is_same(projection):
-                return Plan(parts, row_count, False)
-            first = piece.first_row
+                return Plan(slices, row_count, False)
+            first = fetch.first_row
             rows, size = decoded.row_count - first, 0
             if rows > 0:
                 size = sum(batch.nbytes for batch in decoded.rows(first, rows))
-                is_cut = row_count + rows > most_rows or byte_count + size > most_bytes
-                if is_cut and row_count >= least_rows:
-                    return Plan(parts, row_count, True)
-                if is_cut:
+                is_sliced = row_count + rows > most_rows or byte_count + size > most_bytes
+                if is_sliced and row_count >= least_rows:
+                    return Plan(slices, row_count, True)
+                if is_sliced:
                     rows = min(rows, most_rows - row_count)
-                    rows = max(decoded.count_within(first, rows, most_bytes - byte_count), int(not parts))
+                    rows = max(decoded.count_within(first, rows, most_bytes - byte_count), int(not slices))
                 if rows:
-                    parts.append(Part(held, piece, first, first + rows))
+                    slices.append(RowSlice(assigned, fetch, first, first + rows))
                 row_count, byte_count = row_count + rows, byte_count + size
-                if is_cut:
-                    return Plan(parts, row_count, True)
+                if is_sliced:
+                    return Plan(slices, row_count, True)
             if decoded.error is not None:
-                return Plan(parts, row_count, True)
-        return Plan(parts, row_count, row_count >= most_rows)
+                return Plan(slices, row_count, True)
+        return Plan(slices, row_count, row_count >= most_rows)
 
-    def settle(self, *, raises: bool) -> None:
-        """Pass what has no rows. Raise the error that comes next, if wanted."""
-        for held in list(self._turns.values()):
-            if held.queue and not (held.is_silent or held.queue[0].is_busy):
-                error = self._settle(held)
+    def discard_used_up(self, *, raises: bool) -> None:
+        """Discard what has no more rows. Raise the error that comes next, if wanted."""
+        for assigned in list(self._round_robin.values()):
+            if assigned.queue and not (assigned.is_silent or assigned.queue[0].is_busy):
+                error = self._discard_used_up(assigned)
                 if error is not None and raises:
-                    raise self._raised(held, error)
+                    raise self._raised(assigned, error)
 
     def take_rows(self, plan: Plan) -> list[pa.RecordBatch]:
         """Return the rows of a plan, which count as delivered."""
         batches: list[pa.RecordBatch] = []
         ends = []
-        for _, piece, first, end in plan.parts:
-            decoded = piece.decoded
+        for _, fetch, first, end in plan.slices:
+            decoded = fetch.decoded
             assert decoded is not None
             batches += decoded.rows(first, end - first)
-            ends.append(piece.last_of(end))
-        for (held, piece, _, end), last in zip(plan.parts, ends, strict=True):
-            held.lot = None
-            self._before.setdefault(held, held.last)
-            held.last = last
-            piece.take_rows(end)
-            self._moved[held.partition] = held
-            self._settle(held)
+            ends.append(fetch.last_of(end))
+        for (assigned, fetch, _, end), last in zip(plan.slices, ends, strict=True):
+            assigned.iterator = None
+            self._before.setdefault(assigned, assigned.last)
+            assigned.last = last
+            fetch.take_rows(end)
+            self._moved[assigned.partition] = assigned
+            self._discard_used_up(assigned)
         return batches
 
 
@@ -695,7 +704,7 @@ def start_after(last: LastRead | ConsumerRecord) -> Start:
     return Start(last.offset + 1, last.leader_epoch, last.topic_id)
 
 
-def _is_of_same_topic(held: Held, moved: Moved) -> bool:
+def _is_of_same_topic(assigned: AssignedPartition, moved: Moved) -> bool:
     """True if a position has moved within the topic that the last result before is of."""
-    before = held.queue[-1].result
+    before = assigned.queue[-1].result
     return isinstance(before, Failed) or before.topic_id == moved.topic_id

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from kbatch.consumer.backlog import Backlog, Held, Limits, Plan, Taken, start_after
+from kbatch.consumer.backlog import AssignedPartition, Backlog, Limits, Plan, PolledRecords, start_after
 from kbatch.consumer.group_member import GroupMember, Partitions
 from kbatch.consumer.lifetime import Ending, MemberClient
 from kbatch.consumer.poll_metrics import PollMetrics
@@ -36,7 +36,7 @@ from kbatch.core.consumer.partition_state import (
 )
 from kbatch.errors import ConfigError, IllegalStateError, KafkaTimeoutError
 from kbatch.interceptors import ConsumerInterceptorChain
-from kbatch.network.decoding import decoder_count
+from kbatch.network.decoding import FETCHES_AHEAD, decoder_count
 from kbatch.network.workers import Workers
 from kbatch.records import (
     INT64_MAX,
@@ -52,14 +52,12 @@ from kbatch.waiting.methods import plain
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kbatch._native.fetch.taking import Lot
+    from kbatch._native.fetch.read_cursor import RecordIterator
     from kbatch.column_deserializers import ColumnDeserializer
     from kbatch.consumer.projection import Projection
     from kbatch.core.client.cluster import PartitionMetadata
     from kbatch.waiting.deadline import Deadline
 
-# Pieces for each worker that may be decoded ahead of the program.
-PIECES_AHEAD = 2
 SHARE_KEYS = frozenset({"share.acknowledgement.mode", "share.acquire.mode"})
 
 
@@ -78,7 +76,7 @@ class ConsumerBase(MemberClient):
             runtime.engine, lambda: runtime.network.wake(), runtime.changed.notify, runtime.now_ns
         )
         self._arrivals = self._backlog.arrivals
-        runtime.on_change = self._backlog.end_lots
+        runtime.on_change = self._backlog.end_iterators
         self._interceptors = ConsumerInterceptorChain(config.interceptor_classes)
         self._member = GroupMember(runtime, self._backlog, self._user, self._interceptors, self._new_task)
         self._note_seconds = self._member.note_seconds
@@ -127,40 +125,40 @@ class ConsumerBase(MemberClient):
                     "assign() after subscribe(): the group assigns the partitions; call unsubscribe() first, "
                     "or use two consumers"
                 )
-            held = self._backlog.held
-            if gone := held.keys() - starts.keys():
+            assigned = self._backlog.assigned
+            if gone := assigned.keys() - starts.keys():
                 self._engine.remove(gone)
                 for each in gone:
-                    self._backlog.let_go(each)
+                    self._backlog.remove(each)
             for each, start in starts.items():
-                if start is not None or each not in held:
+                if start is not None or each not in assigned:
                     self._begin(each, COMMITTED if start is None else start)
             self._runtime.network.wake()
 
     def _begin(self, partition: TopicPartition, start: Start | OffsetSpec | GroupStart) -> None:
         """Begin to read a partition, or to read it from elsewhere."""
-        if partition in self._backlog.held:
+        if partition in self._backlog.assigned:
             generation = self._engine.seek(partition, start)
         else:
             generation = self._engine.add({partition: start})
-        self._backlog.hold(Held(partition, generation, start))
+        self._backlog.add(AssignedPartition(partition, generation, start))
 
     def assignment(self) -> set[TopicPartition]:
         """Return the partitions that are read."""
-        return set(self._backlog.held)
+        return set(self._backlog.assigned)
 
-    def _held_of(self, partition: TopicPartition | tuple[str, int]) -> Held:
+    def _assigned_partition(self, partition: TopicPartition | tuple[str, int]) -> AssignedPartition:
         checked = checked_partition(partition)
-        held = self._backlog.held.get(checked)
-        if held is None:
+        assigned = self._backlog.assigned.get(checked)
+        if assigned is None:
             remedy = "poll() until it is" if self._member.is_subscribed else "assign() it first"
             raise IllegalStateError(f"{checked} is not assigned to this consumer; {remedy}")
-        return held
+        return assigned
 
-    def _chosen(self, call: str, partitions: Partitions | None) -> list[Held]:
+    def _chosen(self, call: str, partitions: Partitions | None) -> list[AssignedPartition]:
         if partitions is None:
-            return list(self._backlog.held.values())
-        return [self._held_of(each) for each in checked_partitions(call, partitions)]
+            return list(self._backlog.assigned.values())
+        return [self._assigned_partition(each) for each in checked_partitions(call, partitions)]
 
     # Where in them
 
@@ -186,7 +184,7 @@ class ConsumerBase(MemberClient):
         """
         start = _start_of("place", place)
         with self._user:
-            self._begin(self._held_of(partition).partition, start)
+            self._begin(self._assigned_partition(partition).partition, start)
             self._runtime.network.wake()
 
     def seek_to_beginning(self, partitions: Partitions | None = None) -> None:
@@ -199,8 +197,8 @@ class ConsumerBase(MemberClient):
 
     def _seek_all(self, call: str, partitions: Partitions | None, spec: OffsetSpec) -> None:
         with self._user:
-            for held in self._chosen(call, partitions):
-                self._begin(held.partition, spec)
+            for assigned in self._chosen(call, partitions):
+                self._begin(assigned.partition, spec)
             self._runtime.network.wake()
 
     async def _position(self, partition: TopicPartition | tuple[str, int]) -> int:
@@ -216,21 +214,21 @@ class ConsumerBase(MemberClient):
             The position was not found within default.api.timeout.ms.
         """
         with self._user:
-            held = self._held_of(partition)
+            assigned = self._assigned_partition(partition)
             if self._user.is_in_callback:
-                self._engine.place(held.partition)
+                self._engine.place(assigned.partition)
                 self._runtime.network.wake()
             deadline = self._runtime.api_deadline()
-            if not await self._await_next(lambda: self._is_placed(held), deadline):
+            if not await self._await_next(lambda: self._has_position(assigned), deadline):
                 why = self._engine.last_connection_failure or "brokers are slow"
-                raise KafkaTimeoutError(f"position() of {held.partition} timed out: {why}")
-            return held.position
+                raise KafkaTimeoutError(f"position() of {assigned.partition} timed out: {why}")
+            return assigned.position
 
-    def _is_placed(self, held: Held) -> bool:
+    def _has_position(self, assigned: AssignedPartition) -> bool:
         """True if the position of a partition is known. Raise if it was not found."""
-        if not self._backlog.place(held):
-            self._backlog.settle(raises=True)
-        return held.last is not None
+        if not self._backlog.find_position(assigned):
+            self._backlog.discard_used_up(raises=True)
+        return assigned.last is not None
 
     async def _lag(self, partition: TopicPartition | tuple[str, int], *, refresh: bool = False) -> int | None:
         """Return how many offsets a partition's position is from the end of its log: under read_committed,
@@ -247,16 +245,16 @@ class ConsumerBase(MemberClient):
             None if no answer has come yet.
         """
         self._runtime.check_usable()
-        held = self._held_of(partition)
+        assigned = self._assigned_partition(partition)
         if refresh:
-            end = (await self._end_offsets([held.partition]))[held.partition]
+            end = (await self._end_offsets([assigned.partition]))[assigned.partition]
         else:
-            state = self._engine.reading(held.partition)
-            if state is None or state.generation != held.generation:
+            state = self._engine.reading(assigned.partition)
+            if state is None or state.generation != assigned.generation:
                 return None
             committed = self.config.isolation_level == "read_committed"
             end = state.last_stable_offset if committed else state.high_watermark
-        return None if held.last is None or end < 0 else max(end - held.position, 0)
+        return None if assigned.last is None or end < 0 else max(end - assigned.position, 0)
 
     # Whether they are read
 
@@ -280,14 +278,14 @@ class ConsumerBase(MemberClient):
     ) -> None:
         with self._user:
             chosen = self._chosen(call, partitions)
-            for held in chosen:
-                held.is_paused, held.lot = is_paused, None
-            command([held.partition for held in chosen])
+            for assigned in chosen:
+                assigned.is_paused, assigned.iterator = is_paused, None
+            command([assigned.partition for assigned in chosen])
             self._runtime.network.wake()
 
     def paused(self) -> set[TopicPartition]:
         """Return the partitions that are paused."""
-        return {each for each, held in self._backlog.held.items() if held.is_paused}
+        return {each for each, assigned in self._backlog.assigned.items() if assigned.is_paused}
 
     # Polls
 
@@ -334,8 +332,8 @@ class ConsumerBase(MemberClient):
         with self._polling():
             backlog = self._backlog
             while await self._await_polled(lambda: backlog.has_next, deadline):
-                if taken := backlog.take_records(most):
-                    polled = Polled(taken, backlog.take_moves())
+                if records := backlog.take_records(most):
+                    polled = Polled(records, backlog.take_moves())
                     self._interceptors.on_consume(polled)
                     return polled
             return Polled([], backlog.take_moves())
@@ -402,10 +400,10 @@ class ConsumerBase(MemberClient):
             plan = await self._await_rows(projection, limits, deadline, linger)
             batches = self._backlog.take_rows(plan)
             if not batches:
-                self._backlog.settle(raises=True)
+                self._backlog.discard_used_up(raises=True)
             if before is not None and before.is_same(projection):
-                pieces = PIECES_AHEAD * self._decoder_count
-                self._backlog.decode_ahead(projection, limits, self._decoders.submit, pieces)
+                fetches = FETCHES_AHEAD * self._decoder_count
+                self._backlog.decode_ahead(projection, limits, self._decoders.submit, fetches)
             table = table_of(batches, projection.schema)
             self._interceptors.on_consume_table(table)
             return table
@@ -419,7 +417,7 @@ class ConsumerBase(MemberClient):
         def has_rows(wanted: int) -> bool:
             nonlocal plan
             backlog.decode_ahead(projection, limits, self._decoders.submit)
-            backlog.settle(raises=False)
+            backlog.discard_used_up(raises=False)
             plan = backlog.plan(projection, limits)
             return plan.is_full or plan.row_count >= wanted
 
@@ -439,7 +437,7 @@ class ConsumerBase(MemberClient):
         runtime = self._runtime
         with self._user:
             self._user.refuse_callbacks("poll")
-            if not self._backlog.held and not self._member.is_subscribed:
+            if not self._backlog.assigned and not self._member.is_subscribed:
                 raise IllegalStateError(
                     "the consumer has no partitions to poll; subscribe() to topics, or assign() some first"
                 )
@@ -481,10 +479,12 @@ class ConsumerBase(MemberClient):
 
     # Iteration
 
-    async def _next_lot(self, most: int = INT64_MAX, *, is_bounded: bool = False) -> Lot | None:
+    async def _next_iterator(
+        self, most: int = INT64_MAX, *, is_bounded: bool = False
+    ) -> RecordIterator | None:
         """Return records that an iteration gives one by one; None at the ends of the logs, if `is_bounded`.
 
-        They may be all of a piece, since the network calls `end_lots` when the program should poll again.
+        They may be all of a fetch: the network calls `end_iterators` when the program should poll again.
         Interceptors see as many as a poll returns.
         """
         timeout = self.config.default_api_timeout_ms / 1000 if is_bounded else None
@@ -497,7 +497,7 @@ class ConsumerBase(MemberClient):
             found = None
             while found is None:
                 if await self._await_polled(has_next, deadline):
-                    found = backlog.next_piece()
+                    found = backlog.next_fetch()
                     if found is None and is_bounded and not self._before_ends():
                         return None
                 else:
@@ -507,22 +507,22 @@ class ConsumerBase(MemberClient):
                         f"no records of {', '.join(map(str, left))} came within "
                         f"default.api.timeout.ms={self.config.default_api_timeout_ms}: {why}"
                     )
-            held, piece = found
-            fetched = piece.records
+            assigned, fetch = found
+            fetched = fetch.records
             assert fetched is not None
             if self._interceptors:
                 most = min(most, self.config.max_poll_records)
                 records = fetched.peek_records(most)
-                taken = Taken(held.partition, piece, piece.first_row, records)
-                self._interceptors.on_consume(Polled([taken], {held.partition: records[-1]}))
-            return backlog.begin_lot(held, fetched, most)
+                polled = PolledRecords(assigned.partition, fetch, fetch.first_row, records)
+                self._interceptors.on_consume(Polled([polled], {assigned.partition: records[-1]}))
+            return backlog.begin_iterator(assigned, fetched, most)
 
     async def _begin_until_end(self) -> None:
         """Find the ends of the logs, and read up to them."""
         with self._polling():
             if self._member.is_subscribed:
                 await self._await_assignment()
-            chosen = [each for each, held in self._backlog.held.items() if not held.is_silent]
+            chosen = [each for each, assigned in self._backlog.assigned.items() if not assigned.is_silent]
             self._ends = await self._end_offsets(chosen)
             for each, end in self._ends.items():
                 self._set_end(each, end)
@@ -541,27 +541,27 @@ class ConsumerBase(MemberClient):
 
     def _before_ends(self) -> list[TopicPartition]:
         """Return the partitions whose ends are not reached, without those that are paused or gone."""
-        held = self._backlog.held
+        assigned = self._backlog.assigned
         return [
             each
             for each, end in self._ends.items()
-            if each in held and not held[each].is_silent and held[each].position < end
+            if each in assigned and not assigned[each].is_silent and assigned[each].position < end
         ]
 
     def _open_ends(self) -> None:
         """Read on after the ends of `until_end`."""
         while self._ends:  # one by one, as an interrupt may come
             each = next(iter(self._ends))
-            if each in self._backlog.held:
+            if each in self._backlog.assigned:
                 self._set_end(each, NO_END)
                 self._runtime.network.wake()
             self._ends.pop(each, None)
 
     def _set_end(self, partition: TopicPartition, end_offset: int) -> None:
-        held = self._backlog.held[partition]
-        start = held.start if held.last is None else start_after(held.last)
+        assigned = self._backlog.assigned[partition]
+        start = assigned.start if assigned.last is None else start_after(assigned.last)
         generation = self._engine.seek(partition, start, end_offset)
-        self._backlog.hold(Held(partition, generation, start))
+        self._backlog.add(AssignedPartition(partition, generation, start))
 
     # What brokers know
 
@@ -636,8 +636,8 @@ class ConsumerBase(MemberClient):
 
     def _end(self, deadline: Deadline | None = None) -> None:
         self._runtime.is_closed = True
-        for held in list(self._backlog.held.values()):
-            held.lot = None
+        for assigned in list(self._backlog.assigned.values()):
+            assigned.iterator = None
         self._decoders.stop()
         self._interceptors.close()
         super()._end(deadline)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from kbatch.waiting.deadline import Deadline
 
 # Records that an iteration gives before other tasks and the network run.
-LOT_RECORDS = 256
+RECORDS_AT_A_TIME = 256
 # The time to say goodbye to brokers.
 _END_SECONDS = 2.0
 # Dropped consumers until they have ended, with the tasks that close them. A task may be cancelled before it
@@ -187,10 +187,10 @@ class AsyncConsumer(LoopClient, ConsumerBase):
     async def _records(self, *, is_bounded: bool = False) -> AsyncIterator[ConsumerRecord]:
         while True:
             await self._give_way()
-            lot = await self._next_lot(LOT_RECORDS, is_bounded=is_bounded)
-            if lot is None:
+            iterator = await self._next_iterator(RECORDS_AT_A_TIME, is_bounded=is_bounded)
+            if iterator is None:
                 return
-            for record in lot:
+            for record in iterator:
                 yield record
 
     async def close(self, leave: bool | None = None, timeout: float | None = CLOSE_SECONDS) -> None:

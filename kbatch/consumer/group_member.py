@@ -23,7 +23,7 @@ from inspect import iscoroutine, iscoroutinefunction
 from typing import TYPE_CHECKING, Any, final
 
 from kbatch._native.codec.record import ConsumerRecord
-from kbatch.consumer.backlog import Backlog, Held, offset_after
+from kbatch.consumer.backlog import AssignedPartition, Backlog, offset_after
 from kbatch.consumer.lifetime import Ending
 from kbatch.consumer.polled import Polled
 from kbatch.consumer.runtime import api_milliseconds
@@ -225,7 +225,7 @@ class GroupMember:
         for name, callback in callbacks.items():
             self._check_callback(name, callback)
         with self._user:
-            if self._backlog.held and not self.is_subscribed:
+            if self._backlog.assigned and not self.is_subscribed:
                 raise IllegalStateError(
                     "subscribe() after assign(): the program assigns the partitions; call unsubscribe() "
                     "first, or use two consumers"
@@ -256,8 +256,8 @@ class GroupMember:
         with self._user:
             self._user.refuse_callbacks("unsubscribe")
             if not self.is_subscribed:
-                self._engine.remove(list(self._backlog.held))
-                self._let_go(list(self._backlog.held))
+                self._engine.remove(list(self._backlog.assigned))
+                self._remove(list(self._backlog.assigned))
                 self._runtime.network.wake()
                 return
             if not await self._leave("unsubscribe", None, self._runtime.api_deadline()):
@@ -443,15 +443,15 @@ class GroupMember:
         """Return an offset that the program names, with the topic's id and the leader epoch if these are
         known.
         """
-        held = self._backlog.held.get(partition)
-        is_placed = held is not None and self._backlog.place(held)
-        topic_id = held.last.topic_id if held is not None and is_placed else NO_TOPIC_ID
+        assigned = self._backlog.assigned.get(partition)
+        has_position = assigned is not None and self._backlog.find_position(assigned)
+        topic_id = assigned.last.topic_id if assigned is not None and has_position else NO_TOPIC_ID
         if isinstance(offset, OffsetAndMetadata):
             return offset if offset.topic_id != NO_TOPIC_ID else replace(offset, topic_id=topic_id)
         check_integer(f"offset of {partition}", offset, 0, INT64_MAX)
         assert isinstance(offset, int)
-        if held is not None and is_placed and held.position == offset:
-            return offset_after(held.last)
+        if assigned is not None and has_position and assigned.position == offset:
+            return offset_after(assigned.last)
         return OffsetAndMetadata(offset, topic_id=topic_id)
 
     def run_commit_callbacks(self) -> None:
@@ -551,8 +551,8 @@ class GroupMember:
         kind, partitions, number = step.rebalance
         if kind == "assign":
             for each in partitions:
-                if each not in self._backlog.held:
-                    self._backlog.hold(Held(each, number, COMMITTED))
+                if each not in self._backlog.assigned:
+                    self._backlog.add(AssignedPartition(each, number, COMMITTED))
             if self.wanted is not None:  # which may be another since
                 self._backlog.leave_out(self.wanted.excludes)
         elif kind == "revoke" and self._commits_itself:
@@ -593,7 +593,7 @@ class GroupMember:
         if self._step is step:
             self.is_assigned = step.rebalance.kind == "assign"
             if not self.is_assigned:
-                self._let_go(step.rebalance.partitions)
+                self._remove(step.rebalance.partitions)
             if step.rebalance.kind == "lost":
                 self._identity = None
             if step.called_ns is not None:
@@ -603,10 +603,10 @@ class GroupMember:
             self._runtime.network.wake()
             self._step = None
 
-    def _let_go(self, partitions: Iterable[TopicPartition]) -> None:
+    def _remove(self, partitions: Iterable[TopicPartition]) -> None:
         for each in partitions:
-            if each in self._backlog.held:
-                self._backlog.let_go(each)
+            if each in self._backlog.assigned:
+                self._backlog.remove(each)
 
     # The end
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from kbatch._native.codec.record import ConsumerRecord
     from kbatch.column_deserializers import ColumnDeserializer
-    from kbatch.consumer.backlog import LastRead, Taken
+    from kbatch.consumer.backlog import LastRead, PolledRecords
 
 
 @final
@@ -27,10 +27,10 @@ class Polled(Sequence["ConsumerRecord"]):
     """
 
     def __init__(
-        self, taken: Iterable[Taken], moves: Mapping[TopicPartition, LastRead | ConsumerRecord]
+        self, polled: Iterable[PolledRecords], moves: Mapping[TopicPartition, LastRead | ConsumerRecord]
     ) -> None:
-        self._taken = tuple(taken)
-        lists = [each.records for each in self._taken]
+        self._polled = tuple(polled)
+        lists = [each.records for each in self._polled]
         self._records = lists[0] if len(lists) == 1 else list(chain.from_iterable(lists))
         self._moves = moves
 
@@ -41,12 +41,12 @@ class Polled(Sequence["ConsumerRecord"]):
 
     def partitions(self) -> list[TopicPartition]:
         """Return the partitions that the records are from."""
-        return list(dict.fromkeys(each.partition for each in self._taken))
+        return list(dict.fromkeys(each.partition for each in self._polled))
 
     def records(self, partition: TopicPartition | tuple[str, int]) -> list[ConsumerRecord]:
         """Return the records of one partition. Raise TypeError or ValueError unless it is one."""
         checked = checked_partition(partition)
-        return [record for each in self._taken if each.partition == checked for record in each.records]
+        return [record for each in self._polled if each.partition == checked for record in each.records]
 
     def table(
         self,
@@ -64,8 +64,8 @@ class Polled(Sequence["ConsumerRecord"]):
 
         projection = Projection(columns, layout, {"key": key, "value": value})
         batches: list[pa.RecordBatch] = []
-        for _, piece, first_row, records in self._taken:
-            decoded = piece.columns(projection)
+        for _, fetch, first_row, records in self._polled:
+            decoded = fetch.columns(projection)
             found = decoded.rows(first_row, len(records))
             if decoded.error is not None and sum(batch.num_rows for batch in found) < len(records):
                 raise decoded.error

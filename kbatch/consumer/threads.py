@@ -20,7 +20,7 @@ from functools import partial, wraps
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, Self, final
 
-from kbatch._native.fetch.taking import LotIterator
+from kbatch._native.fetch.read_cursor import ChainedIterator
 from kbatch._native.io.interrupts import at_once
 from kbatch._native.io.threads import ClientThread
 from kbatch.consumer.base import ConsumerBase
@@ -131,7 +131,7 @@ class Consumer(ThreadClient, ConsumerBase):
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
         """Iterate over the records of all polls from now on, without an end."""
-        return LotIterator(partial(at_once, self._next_lot))
+        return ChainedIterator(partial(at_once, self._next_iterator))
 
     def until_end(self) -> Iterator[ConsumerRecord]:
         """Iterate over the records up to where each log ends when the iteration begins: under
@@ -145,7 +145,7 @@ class Consumer(ThreadClient, ConsumerBase):
             As in `poll`.
         """
         at_once(self._begin_until_end)
-        yield from LotIterator(partial(at_once, self._next_lot, is_bounded=True))
+        yield from ChainedIterator(partial(at_once, self._next_iterator, is_bounded=True))
 
     # Its end
 

@@ -7,7 +7,7 @@ and partitions take turns. The engine fetches at most kbatch.fetch.buffer.memory
 has taken.
 
 Objects need the GIL, so workers would only take it from the program. They are made on its own thread when it
-takes them, LOT_RECORDS at a time, while their bytes are in the processor's cache.
+takes them, a few hundred at a time, while their bytes are in the processor's cache.
 
 No thread refers to a TopicReader or a Reading, so one that is dropped is collected and ends.
 """
@@ -93,7 +93,7 @@ GROUP_KEYS = frozenset(
     }
 )
 # Records that are made at a time.
-LOT_RECORDS = 512
+RECORDS_AT_A_TIME = 512
 
 
 class ReadProgress(NamedTuple):
@@ -118,8 +118,8 @@ class ReadProgress(NamedTuple):
     total: int | None
 
 
-class Piece(Protocol[Item]):
-    """The records of an answer, taken a lot at a time.
+class FetchedItems(Protocol[Item]):
+    """The records of an answer, a few hundred of which are taken at a time.
 
     Attributes
     ----------
@@ -144,7 +144,7 @@ class Piece(Protocol[Item]):
 
 @final
 class _Batches:
-    """A piece as record batches, which do not refer to the received bytes unless they are views of them."""
+    """Items that are record batches, which refer to the received bytes only if they are views of them."""
 
     is_used_up = False
 
@@ -160,7 +160,7 @@ class _Batches:
 
 @final
 class _Records:
-    """A piece as objects, which are made when they are taken."""
+    """Items that are objects, which are made when they are taken."""
 
     def __init__(self, records: FetchedRecords) -> None:
         self._records = records
@@ -175,7 +175,7 @@ class _Records:
         return self._records.fault
 
     def take(self) -> list[ConsumerRecord]:
-        records = self._records.take_records(LOT_RECORDS)
+        records = self._records.take_records(RECORDS_AT_A_TIME)
         self.row_count += len(records)
         return records
 
@@ -191,10 +191,10 @@ class _Inbox:
 
     def __init__(self, release: Callable[[Fetched], object]) -> None:
         self._release = release
-        self.decoding: Decoding[Result, Piece[Any] | None] | None = None
+        self.decoding: Decoding[Result, FetchedItems[Any] | None] | None = None
         self.outdated = 0
 
-    def begin(self, decoding: Decoding[Result, Piece[Any] | None], outdated: int, now_ns: int) -> None:
+    def begin(self, decoding: Decoding[Result, FetchedItems[Any] | None], outdated: int, now_ns: int) -> None:
         """Pass the results after a generation to the Decoding."""
         self.decoding, self.outdated = decoding, outdated
 
@@ -207,7 +207,7 @@ class _Inbox:
             elif isinstance(result, Fetched):
                 self._release(result)
 
-    def end(self, decoding: Decoding[Result, Piece[Any] | None]) -> None:
+    def end(self, decoding: Decoding[Result, FetchedItems[Any] | None]) -> None:
         """Stop the Decoding. Its results go back to the engine."""
         if self.decoding is decoding:
             self.decoding = None
@@ -238,15 +238,15 @@ class Reading(Generic[Item]):
 
     partition: TopicPartition
     schema: pa.Schema | None = None
-    _decoding: Decoding[Result, Piece[Item] | None] | None = None
-    _current: tuple[Fetched, Piece[Item]] | None = None
+    _decoding: Decoding[Result, FetchedItems[Item] | None] | None = None
+    _current: tuple[Fetched, FetchedItems[Item]] | None = None
 
     def __init__(
         self,
         runtime: ReaderRuntime,
         inbox: _Inbox,
         ranges: Mapping[TopicPartition, Range],
-        decode: Callable[[Result], Piece[Item] | None],
+        decode: Callable[[Result], FetchedItems[Item] | None],
         *,
         topic_ids: Mapping[str, bytes],
         threads: int,
@@ -280,7 +280,7 @@ class Reading(Generic[Item]):
         self,
         starts: Mapping[TopicPartition, Start],
         ends: Mapping[TopicPartition, int],
-        decode: Callable[[Result], Piece[Item] | None],
+        decode: Callable[[Result], FetchedItems[Item] | None],
         threads: int,
     ) -> None:
         runtime, inbox = self._runtime, self._inbox
@@ -300,9 +300,9 @@ class Reading(Generic[Item]):
         return self._decoding is not None
 
     def __iter__(self) -> Iterator[Item]:
-        return itertools.chain.from_iterable(self._lots())  # without a call for each: objects are many
+        return itertools.chain.from_iterable(self._iterators())  # without a call for each: objects are many
 
-    def _lots(self) -> Iterator[Iterator[Item]]:
+    def _iterators(self) -> Iterator[Iterator[Item]]:
         try:
             while self._has_item():
                 yield self._items
@@ -335,11 +335,11 @@ class Reading(Generic[Item]):
             self._take()
         return True
 
-    def _take_items(self, result: Fetched, piece: Piece[Item]) -> None:
-        self._items = iter(piece.take())
-        if piece.is_used_up:
-            self._current, self._fault = None, piece.fault
-            self._finish(result, piece.row_count)
+    def _take_items(self, result: Fetched, items: FetchedItems[Item]) -> None:
+        self._items = iter(items.take())
+        if items.is_used_up:
+            self._current, self._fault = None, items.fault
+            self._finish(result, items.row_count)
 
     def _end(self, error: BaseException) -> None:
         self._ended_by = self._ended_by or error
@@ -364,23 +364,23 @@ class Reading(Generic[Item]):
         decoding = self._decoding
         assert decoding is not None
         if not decoding.is_ready:
-            self._await_piece(decoding)
-        work = decoding.take()
-        if work is None:
+            self._await_result(decoding)
+        task = decoding.take()
+        if task is None:
             return
-        result, piece = work.piece, work.decoded
+        result, items = task.argument, task.decoded
         self.partition = result.partition
-        if work.error is not None:
+        if task.error is not None:
             self._release(result, 0)
-            raise work.error
+            raise task.error
         if isinstance(result, Failed):
             raise self._failure(result)
         if isinstance(result, Moved):
             self._skip(result)
-        elif piece is None:
+        elif items is None:
             self._finish(result, 0)
         else:
-            self._current = result, piece
+            self._current = result, items
 
     def _finish(self, result: Fetched, row_count: int) -> None:
         """Release a result whose records were all taken."""
@@ -419,7 +419,7 @@ class Reading(Generic[Item]):
         next_offset = after_loss(position, _offset_of(found[partition]), self._ends[partition])
         return loss_of(partition, error, (position, next_offset) if next_offset > position else None)
 
-    def _await_piece(self, decoding: Decoding[Result, Piece[Item] | None]) -> None:
+    def _await_result(self, decoding: Decoding[Result, FetchedItems[Item] | None]) -> None:
         runtime = self._runtime
         refused = runtime.engine.authentication_error  # whose login is tried again
 
@@ -446,8 +446,8 @@ class Reading(Generic[Item]):
             return
         runtime, inbox = self._runtime, self._inbox
         if current is not None:
-            result, piece = current
-            runtime.engine.release(result, piece.row_count)
+            result, items = current
+            runtime.engine.release(result, items.row_count)
         runtime.engine.submit(lambda now_ns: inbox.end(decoding))
         runtime.engine.stop()
         inbox.end(decoding)  # also if the network has ended
@@ -767,7 +767,7 @@ class TopicReader(ReadingClient):
     def _start(
         self,
         ranges: Mapping[TopicPartition, tuple[int, int | None]],
-        decode: Callable[[FetchedRecords], Piece[Item]],
+        decode: Callable[[FetchedRecords], FetchedItems[Item]],
         on_data_loss: str,
         topic_ids: Mapping[str, bytes] | None,
         progress: Callable[[ReadProgress], object] | None,
@@ -831,7 +831,9 @@ def _offset_of(found: FoundOffset | None) -> int:
 # Decoding, on the workers
 
 
-def _decoded(decode: Callable[[FetchedRecords], Piece[Item]], result: Result) -> Piece[Item] | None:
+def _decoded(
+    decode: Callable[[FetchedRecords], FetchedItems[Item]], result: Result
+) -> FetchedItems[Item] | None:
     """Decode the records of a result, if it has any, and let their memory go."""
     if not isinstance(result, Fetched) or result.records is None:
         return None
@@ -841,7 +843,7 @@ def _decoded(decode: Callable[[FetchedRecords], Piece[Item]], result: Result) ->
 
 def _batches_of(
     projection: Projection, batch_rows: int | None, records: FetchedRecords
-) -> Piece[pa.RecordBatch]:
+) -> FetchedItems[pa.RecordBatch]:
     batches, fault = projection.batches(records)
     if batch_rows is not None:
         batches = [

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kbatch._native.arrow.record_chunks import RecordChunk
 from kbatch._native.codec.record import ConsumerRecord
 from kbatch._native.fetch.fetched_batches import FetchedRecords
-from kbatch._native.fetch.taking import Lot, Place
+from kbatch._native.fetch.read_cursor import ReadCursor, RecordIterator
 from kbatch.codec.columns import FETCHED_COLUMNS, fetched_batch
 from kbatch.errors import CorruptRecordError
 from tests.fuzz import mutator
@@ -78,7 +78,7 @@ def object_of(record: Seen) -> ConsumerRecord:
 
 
 def objects_of(records: FetchedRecords) -> list[ConsumerRecord]:
-    """Return all records, taken by a few, so that lots end within batches and with them."""
+    """Return all records, taken by a few, so that iterators end within batches and with them."""
     found: list[ConsumerRecord] = []
     while taken := records.take_records(5):
         found += taken
@@ -124,7 +124,7 @@ def test_R11_objects_are_the_visible_records(committed: bool, seed: int) -> None
 @deterministic
 @given(SEEDS)
 def test_reading_goes_on_at_the_position_after_any_take(committed: bool, seed: int) -> None:
-    """What is left is what a Fetch from the position has, and lots of any size are the same records."""
+    """What is left is what a Fetch from the position has; iterators of any length give the same records."""
     rng = random.Random(seed)
     log = random_log(seed)
     first, end = ranges(log, seed)
@@ -149,24 +149,24 @@ def test_reading_goes_on_at_the_position_after_any_take(committed: bool, seed: i
 @deterministic
 @given(SEEDS)
 def test_objects_are_the_same_by_all_ways_of_taking(seed: int) -> None:
-    """In lots, several at once, and after a look at them; what is skipped counts."""
+    """By iterators, several at once, and after a look at them; what is skipped counts."""
     rng = random.Random(seed)
     log = random_log(seed)
     first, end = ranges(log, seed)
-    records, place = reader(log, first, end, committed=True), Place()
+    records, cursor = reader(log, first, end, committed=True), ReadCursor()
     visible = [object_of(record) for record in log.visible(first, end, committed=True)]
     done = 0
     while not records.is_used_up:
         count = rng.choice((1, 2, 5, 1000))
-        match rng.choice(("peek", "take", "lot", "skip")):
+        match rng.choice(("peek", "take", "iterator", "skip")):
             case "peek":
                 assert records.peek_records(count) == visible[done : done + count]
                 continue
             case "take":
-                taken = place.take(records, count)
-            case "lot":
-                place.lot = Lot(place, records, count)
-                taken = list(place.lot)
+                taken = cursor.take(records, count)
+            case "iterator":
+                cursor.iterator = RecordIterator(cursor, records, count)
+                taken = list(cursor.iterator)
             case "skip":
                 offset = records.position + rng.randrange(4)
                 taken = [record for record in visible[done:] if record.offset < offset]

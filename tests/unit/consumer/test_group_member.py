@@ -492,9 +492,9 @@ def test_R74_an_iteration_commits_what_is_done(broker: Broker, shell: str) -> No
         consumer.subscribe([TOPIC])
         member_of = consumer._member
 
-        def will_poll() -> bool:  # a reminder has ended the lot
-            lots = [each.lot for each in consumer._backlog.held.values()]
-            return not any(lots) and (member_of._auto_commit is None or member_of._auto_commit.is_done)
+        def will_poll() -> bool:  # a reminder has ended the iterator
+            iterators = [each.iterator for each in consumer._backlog.assigned.values()]
+            return not any(iterators) and (member_of._auto_commit is None or member_of._auto_commit.is_done)
 
         for number, _ in enumerate(consumer):
             if number == 3:
@@ -504,19 +504,19 @@ def test_R74_an_iteration_commits_what_is_done(broker: Broker, shell: str) -> No
                 break
 
 
-def test_R74_a_reminder_before_a_lot_ends_it_after_a_record(broker: Broker, shell: str) -> None:
-    """It does not come twice. A slow thread may be reminded between its poll and the lot."""
+def test_R74_reminder_before_an_iterator_ends_it_after_a_record(broker: Broker, shell: str) -> None:
+    """It does not come twice. A slow thread may be reminded between its poll and the iterator."""
     fill(broker, COUNT, partitions=[0])
     with member(broker) as consumer:
         consumer.subscribe([TOPIC])
         backlog = consumer._backlog
-        begin_lot = backlog.begin_lot
+        begin_iterator = backlog.begin_iterator
 
         def reminded(*arguments: Any) -> Any:
-            backlog.end_lots()
-            return begin_lot(*arguments)
+            backlog.end_iterators()
+            return begin_iterator(*arguments)
 
-        backlog.begin_lot = reminded
+        backlog.begin_iterator = reminded
         counts = [consumer._poll_count for _ in zip(range(COUNT), consumer, strict=False)]
         assert counts == sorted(set(counts))
 

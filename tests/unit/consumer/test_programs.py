@@ -62,7 +62,7 @@ def say_when_blocked():
             while frame:
                 names.append(frame.f_code.co_name)
                 frame = frame.f_back
-            if names[:1] == ["wait"] and {"_await_piece", "await_calls", "_await_next"} & set(names):
+            if names[:1] == ["wait"] and {"_await_result", "await_calls", "_await_next"} & set(names):
                 break
             time.sleep(0.001)
         print("blocked", flush=True)

@@ -282,8 +282,8 @@ def test_a_loop_that_stops_goes_on_where_it_stopped(broker: Broker) -> None:
 
 
 def test_next_within_a_loop_takes_the_record_after(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where both move on to the next lot."""
-    monkeypatch.setattr(topic_reader, "LOT_RECORDS", 2)
+    """Also where both move on to the next records."""
+    monkeypatch.setattr(topic_reader, "RECORDS_AT_A_TIME", 2)
     fill(broker, 41)
     ranges = {TopicPartition(TOPIC, 0): (0, 41)}
     with opened(broker) as reader, reader.read_records(ranges) as reading:
@@ -297,7 +297,7 @@ def test_next_within_a_loop_takes_the_record_after(broker: Broker, monkeypatch: 
 
 def test_records_are_made_when_they_are_taken(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     """The bytes of an answer are charged to the buffer until its last record was taken."""
-    monkeypatch.setattr(topic_reader, "LOT_RECORDS", 5)
+    monkeypatch.setattr(topic_reader, "RECORDS_AT_A_TIME", 5)
     fill(broker)
     progress: list[ReadProgress] = []
     ranges = {TopicPartition(TOPIC, 0): (0, COUNT)}
@@ -316,8 +316,8 @@ def test_records_are_made_when_they_are_taken(broker: Broker, monkeypatch: pytes
 
 @pytest.mark.parametrize("way", ["closed", "dropped"])
 def test_a_read_that_ends_within_an_answer_releases_it(broker: Broker, way: str) -> None:
-    fill(broker, 2 * topic_reader.LOT_RECORDS)
-    ranges = {TopicPartition(TOPIC, 0): (0, 2 * topic_reader.LOT_RECORDS)}
+    fill(broker, 2 * topic_reader.RECORDS_AT_A_TIME)
+    ranges = {TopicPartition(TOPIC, 0): (0, 2 * topic_reader.RECORDS_AT_A_TIME)}
     with opened(broker) as reader:
         reading = reader.read_records(ranges)
         next(reading)
@@ -330,7 +330,7 @@ def test_a_read_that_ends_within_an_answer_releases_it(broker: Broker, way: str)
 
 
 def test_records_before_a_corrupt_batch_come_first(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topic_reader, "LOT_RECORDS", 2)
+    monkeypatch.setattr(topic_reader, "RECORDS_AT_A_TIME", 2)
     fill(broker, batch_size=200)
     bad = broker.batches(TOPIC, 0)[-1].base_offset
     bend(monkeypatch, bad)

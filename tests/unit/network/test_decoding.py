@@ -1,4 +1,4 @@
-"""Decoding: pieces come out decoded, in order, a bounded number ahead, and its threads end."""
+"""Decoding: results come out decoded, in order, a bounded number ahead, and its threads end."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from kbatch.network import workers
-from kbatch.network.decoding import MOST_DECODERS, PIECES_AHEAD, Decoding, decoder_count
+from kbatch.network.decoding import FETCHES_AHEAD, MOST_DECODERS, Decoding, decoder_count
 from tests.support.patience import HANG_SECONDS, until
 from tests.support.running_threads import threads_named
 
@@ -35,13 +35,13 @@ def decoding(
 
 def taken(made: Decoding[Any, Any]) -> Any:
     until(lambda: made.is_ready)
-    work = made.take()
-    assert work is not None
-    return work
+    task = made.take()
+    assert task is not None
+    return task
 
 
 @pytest.mark.parametrize("threads", [0, 1, 4])
-def test_pieces_come_out_in_the_order_they_went_in(threads: int) -> None:
+def test_results_come_out_in_the_order_of_arguments(threads: int) -> None:
     first_may_end = threading.Event()
 
     def decode(number: int) -> int:
@@ -61,12 +61,12 @@ def test_pieces_come_out_in_the_order_they_went_in(threads: int) -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_R29_few_pieces_are_decoded_ahead_of_the_reader(threads: int) -> None:
+def test_R29_few_fetches_are_decoded_ahead_of_the_reader(threads: int) -> None:
     begun: SimpleQueue[int] = SimpleQueue()
     with decoding(begun.put, threads) as made:
         for number in range(50):
             made.put(number)
-        ahead = PIECES_AHEAD * threads
+        ahead = FETCHES_AHEAD * threads
         assert sorted(begun.get(timeout=HANG_SECONDS) for _ in range(ahead)) == list(range(ahead))
         for number in range(50 - ahead):
             assert begun.empty()
@@ -75,7 +75,7 @@ def test_R29_few_pieces_are_decoded_ahead_of_the_reader(threads: int) -> None:
 
 
 @pytest.mark.parametrize("threads", [0, 2])
-def test_an_exception_comes_out_with_its_piece(threads: int) -> None:
+def test_exception_comes_out_with_its_argument(threads: int) -> None:
     def decode(number: int) -> float:
         return 1 / number
 
@@ -84,7 +84,7 @@ def test_an_exception_comes_out_with_its_piece(threads: int) -> None:
             made.put(number)
         assert taken(made).decoded == 1
         failed = taken(made)
-        assert isinstance(failed.error, ZeroDivisionError) and failed.piece == 0
+        assert isinstance(failed.error, ZeroDivisionError) and failed.argument == 0
         assert taken(made).decoded == 0.5
 
 
@@ -95,8 +95,8 @@ def test_the_reader_is_notified_of_what_is_ready(threads: int) -> None:
         for number in range(10):
             made.put(number)
             notified.get(timeout=HANG_SECONDS)
-            work = made.take()
-            assert work is not None and work.decoded == str(number)
+            task = made.take()
+            assert task is not None and task.decoded == str(number)
 
 
 @pytest.mark.parametrize("threads", [0, 2])
@@ -111,7 +111,7 @@ def test_stop_returns_what_was_not_taken(threads: int) -> None:
         assert made.stop() == [20]
 
 
-def test_stop_waits_for_no_piece() -> None:
+def test_stop_waits_for_no_worker() -> None:
     begun, may_end = threading.Event(), threading.Event()
 
     def decode(number: int) -> None:
@@ -126,15 +126,15 @@ def test_stop_waits_for_no_piece() -> None:
         may_end.set()
 
 
-def test_a_taken_piece_is_kept_by_no_worker() -> None:
+def test_taken_result_is_kept_by_no_worker() -> None:
     class Columns:
         pass
 
     with decoding(lambda number: Columns(), 2) as made:
         made.put(0)
-        work = taken(made)
-        columns = weakref.ref(work.decoded)
-        del work
+        task = taken(made)
+        columns = weakref.ref(task.decoded)
+        del task
         until(lambda: gc.collect() is not None and columns() is None)
 
 
@@ -145,8 +145,8 @@ def test_without_new_threads_the_reader_decodes(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(threading.Thread, "start", start)
     with decoding(str, 4) as made:
         made.put(1)
-        work = made.take()
-        assert work is not None and work.decoded == "1"
+        task = made.take()
+        assert task is not None and task.decoded == "1"
 
 
 def test_a_cpu_has_a_thread_up_to_the_most(monkeypatch: pytest.MonkeyPatch) -> None:

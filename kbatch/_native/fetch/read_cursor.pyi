@@ -4,18 +4,18 @@ from typing import Any, final
 from kbatch._native.codec.record import ConsumerRecord
 from kbatch._native.fetch.fetched_batches import FetchedRecords
 
-class Place:
+class ReadCursor:
     # a ConsumerRecord, a LastRead of kbatch.consumer, or None
     last: Any
-    lot: Lot | None
+    iterator: RecordIterator | None
     def take(self, records: FetchedRecords, count: int) -> list[ConsumerRecord]: ...
 
 @final
-class Lot(Iterator[ConsumerRecord]):
-    def __init__(self, place: Place, records: FetchedRecords, count: int) -> None: ...
+class RecordIterator(Iterator[ConsumerRecord]):
+    def __init__(self, cursor: ReadCursor, records: FetchedRecords, count: int) -> None: ...
     def __next__(self) -> ConsumerRecord: ...
 
 @final
-class LotIterator(Iterator[ConsumerRecord]):
-    def __init__(self, next_lot: Callable[[], Lot | None]) -> None: ...
+class ChainedIterator(Iterator[ConsumerRecord]):
+    def __init__(self, next_iterator: Callable[[], RecordIterator | None]) -> None: ...
     def __next__(self) -> ConsumerRecord: ...

@@ -1,4 +1,4 @@
-"""Lots: records that are taken one by one, and the place that they move."""
+"""Iterators over records that are taken one by one, and the cursor that they move."""
 
 import threading
 
@@ -6,7 +6,7 @@ import pytest
 
 from kbatch._native.fetch.fetched_batches import FetchedRecords
 from kbatch._native.fetch.frames import FramePool
-from kbatch._native.fetch.taking import Lot, LotIterator, Place
+from kbatch._native.fetch.read_cursor import ChainedIterator, ReadCursor, RecordIterator
 from tests.oracle import plain
 
 ROWS: list[plain.Row] = [(b"k%d" % n, b"value %d" % n, (), 1000 + n) for n in range(10)]
@@ -17,85 +17,85 @@ def fetched(batches: int = 1, compression: str = "lz4") -> FetchedRecords:
     return FetchedRecords(data, topic="orders", partition=3, from_offset=0)
 
 
-def begun(place: Place, records: FetchedRecords, count: int = 100) -> Lot:
-    place.lot = lot = Lot(place, records, count)
-    return lot
+def begun(cursor: ReadCursor, records: FetchedRecords, count: int = 100) -> RecordIterator:
+    cursor.iterator = iterator = RecordIterator(cursor, records, count)
+    return iterator
 
 
-def test_lot_moves_its_place_with_each_record() -> None:
-    place, records = Place(), fetched(batches=2)
-    for number, record in enumerate(begun(place, records)):
-        assert place.last is record
+def test_iterator_moves_its_cursor_with_each_record() -> None:
+    cursor, records = ReadCursor(), fetched(batches=2)
+    for number, record in enumerate(begun(cursor, records)):
+        assert cursor.last is record
         assert (record.offset, records.taken_count, records.position) == (number, number + 1, number + 1)
-    assert place.last.offset == 19
-    assert (place.lot, records.is_used_up) == (None, True)
+    assert cursor.last.offset == 19
+    assert (cursor.iterator, records.is_used_up) == (None, True)
 
 
-def test_lot_ends_after_its_count() -> None:
-    place, records = Place(), fetched()
-    assert [record.offset for record in begun(place, records, 4)] == [0, 1, 2, 3]
-    assert [record.offset for record in begun(place, records, 4)] == [4, 5, 6, 7]
-    assert place.last.offset == 7
+def test_iterator_ends_after_its_count() -> None:
+    cursor, records = ReadCursor(), fetched()
+    assert [record.offset for record in begun(cursor, records, 4)] == [0, 1, 2, 3]
+    assert [record.offset for record in begun(cursor, records, 4)] == [4, 5, 6, 7]
+    assert cursor.last.offset == 7
 
 
-def test_lot_takes_nothing_after_its_place_has_another() -> None:
-    place, records = Place(), fetched()
-    lot = begun(place, records)
-    assert next(lot).offset == 0
-    other = begun(place, records)
-    assert list(lot) == []
-    assert (place.lot, place.last.offset) == (other, 0)
+def test_iterator_takes_nothing_after_its_cursor_has_another() -> None:
+    cursor, records = ReadCursor(), fetched()
+    iterator = begun(cursor, records)
+    assert next(iterator).offset == 0
+    other = begun(cursor, records)
+    assert list(iterator) == []
+    assert (cursor.iterator, cursor.last.offset) == (other, 0)
     assert next(other).offset == 1
-    place.lot = None
-    assert (list(other), place.last.offset, records.taken_count) == ([], 1, 2)
+    cursor.iterator = None
+    assert (list(other), cursor.last.offset, records.taken_count) == ([], 1, 2)
 
 
-def test_lot_ended_by_another_thread_takes_nothing() -> None:
-    """The other thread comes while the lot decompresses, without the GIL: the place is where it was."""
-    place, is_over = Place(), threading.Event()
+def test_iterator_ended_by_another_thread_takes_nothing() -> None:
+    """The other thread comes while the iterator decompresses, without the GIL: the cursor is where it was."""
+    cursor, is_over = ReadCursor(), threading.Event()
 
-    def end_lots() -> None:
+    def end_iterators() -> None:
         while not is_over.is_set():
-            place.lot = None
+            cursor.iterator = None
 
-    thread = threading.Thread(target=end_lots)
+    thread = threading.Thread(target=end_iterators)
     thread.start()
     try:
         for _ in range(20):
-            records, before = fetched(batches=3), place.last
-            taken = list(begun(place, records))
+            records, before = fetched(batches=3), cursor.last
+            taken = list(begun(cursor, records))
             assert records.taken_count == len(taken)
-            assert place.last is (taken[-1] if taken else before)
+            assert cursor.last is (taken[-1] if taken else before)
     finally:
         is_over.set()
         thread.join()
 
 
-def test_lots_follow_each_other_until_there_is_none() -> None:
-    place, records = Place(), fetched(batches=2)
-    iterator = LotIterator(lambda: None if records.is_used_up else begun(place, records, 7))
+def test_iterators_follow_each_other_until_there_is_none() -> None:
+    cursor, records = ReadCursor(), fetched(batches=2)
+    iterator = ChainedIterator(lambda: None if records.is_used_up else begun(cursor, records, 7))
     assert [record.offset for record in iterator] == list(range(20))
     assert list(iterator) == []
 
 
-def test_error_of_the_next_lot_loses_no_record() -> None:
-    place, records = Place(), fetched()
+def test_error_of_the_next_iterator_loses_no_record() -> None:
+    cursor, records = ReadCursor(), fetched()
 
-    def next_lot() -> Lot | None:
-        if records.taken_count == 3 and place.last is not None and not errors:
+    def next_iterator() -> RecordIterator | None:
+        if records.taken_count == 3 and cursor.last is not None and not errors:
             errors.append(KeyboardInterrupt())
             raise errors[0]
-        return None if records.is_used_up else begun(place, records, 3)
+        return None if records.is_used_up else begun(cursor, records, 3)
 
     errors: list[KeyboardInterrupt] = []
-    iterator = LotIterator(next_lot)
+    iterator = ChainedIterator(next_iterator)
     found = [next(iterator).offset for _ in range(3)]
     with pytest.raises(KeyboardInterrupt):
         next(iterator)
     assert found + [record.offset for record in iterator] == list(range(10))
 
 
-def test_lots_that_are_over_keep_no_memory() -> None:
+def test_iterators_that_are_over_keep_no_memory() -> None:
     pool = FramePool()
     data = plain.encode(ROWS)
     frame = pool.take(len(data))
@@ -104,36 +104,36 @@ def test_lots_that_are_over_keep_no_memory() -> None:
         memoryview(frame), topic="orders", partition=3, from_offset=0
     )
     del frame
-    place, used = Place(), []
+    cursor, used = ReadCursor(), []
 
-    def next_lot() -> Lot | None:
+    def next_iterator() -> RecordIterator | None:
         nonlocal records
         if records is None:
             used.append(pool.used_bytes)
             return None
-        lot, records = begun(place, records), None
-        return lot
+        iterator, records = begun(cursor, records), None
+        return iterator
 
-    assert len(list(LotIterator(next_lot))) == 10
+    assert len(list(ChainedIterator(next_iterator))) == 10
     assert used == [0]
 
 
 def test_place_takes_several_records_at_once() -> None:
-    place, records = Place(), fetched()
-    assert [record.offset for record in place.take(records, 8)] == list(range(8))
-    assert place.last.offset == 7
-    taken = place.take(records, 8)
-    assert ([record.offset for record in taken], place.last) == ([8, 9], taken[-1])
-    assert (place.take(records, 8), place.last) == ([], taken[-1])
+    cursor, records = ReadCursor(), fetched()
+    assert [record.offset for record in cursor.take(records, 8)] == list(range(8))
+    assert cursor.last.offset == 7
+    taken = cursor.take(records, 8)
+    assert ([record.offset for record in taken], cursor.last) == ([8, 9], taken[-1])
+    assert (cursor.take(records, 8), cursor.last) == ([], taken[-1])
 
 
 def test_peeked_records_are_those_that_are_taken() -> None:
-    place, records = Place(), fetched(batches=2)
+    cursor, records = ReadCursor(), fetched(batches=2)
     peeked = records.peek_records(13)
     assert ([record.offset for record in peeked], records.taken_count) == (list(range(13)), 0)
     assert (records.position, records.is_used_up) == (0, False)
     assert records.peek_records(5) == peeked[:5]
-    taken = list(begun(place, records, 6))
+    taken = list(begun(cursor, records, 6))
     assert all(a is b for a, b in zip(taken, peeked, strict=False))
     assert (records.position, records.taken_count) == (6, 6)
     assert [record.offset for record in records.peek_records(100)] == list(range(6, 20))

@@ -1,4 +1,4 @@
-"""Taking: where a program is in a partition, and the records that it takes one by one.
+"""ReadCursor: where a program is in a partition, and the records that it takes one by one.
 
 A record is made when it is taken, in memory that the last one has left in the processor's cache. Taking it
 and noting that the program has it are one native step: no signal handler comes between.
@@ -10,19 +10,19 @@ from kbatch._native.codec.record cimport ConsumerRecord
 from kbatch._native.fetch.fetched_batches cimport FetchedRecords
 
 
-cdef class Place:
+cdef class ReadCursor:
     """Where a program is in a partition.
 
     Attributes
     ----------
     last : ConsumerRecord, LastRead or None
-        What it has read last; None if its place is not known yet.
-    lot : Lot or None
-        What an iteration takes; another call ends that.
+        What it has read last; None if its position is not known yet.
+    iterator : RecordIterator or None
+        The one that gives records of the partition now; another call ends it.
     """
 
     cdef public object last
-    cdef public object lot
+    cdef public object iterator
 
     def take(self, FetchedRecords records not None, Py_ssize_t count):
         """Return the next records, `count` at most, and note that the program has them."""
@@ -33,17 +33,17 @@ cdef class Place:
 
 
 @cython.final
-cdef class Lot:
-    """Iterates over up to `count` records, and notes each of them as the last one of a place. It ends, too,
-    if that has another lot.
+cdef class RecordIterator:
+    """Iterates over up to `count` records, and moves a cursor to each of them. It ends, too, if the cursor
+    has another iterator.
     """
 
-    cdef Place _place
+    cdef ReadCursor _cursor
     cdef FetchedRecords _records
     cdef Py_ssize_t _left
 
-    def __init__(self, Place place not None, FetchedRecords records not None, Py_ssize_t count):
-        self._place = place
+    def __init__(self, ReadCursor cursor not None, FetchedRecords records not None, Py_ssize_t count):
+        self._cursor = cursor
         self._records = records
         self._left = count
 
@@ -52,17 +52,17 @@ cdef class Lot:
         cdef ConsumerRecord record
         if self._records is None:
             return None
-        if self._left > 0 and self._place.lot is self:
+        if self._left > 0 and self._cursor.iterator is self:
             record = self._records.next_record()
-            # another thread may have ended the lot while a batch was decompressed
-            if record is not None and self._place.lot is self:
+            # another thread may have ended the iterator while a batch was decompressed
+            if record is not None and self._cursor.iterator is self:
                 self._left -= 1
-                self._place.last = record
+                self._cursor.last = record
                 self._records.leave()
                 return record
         self._records = None  # whose memory may be large
-        if self._place.lot is self:
-            self._place.lot = None
+        if self._cursor.iterator is self:
+            self._cursor.iterator = None
         return None
 
     def __iter__(self):
@@ -76,14 +76,14 @@ cdef class Lot:
 
 
 @cython.final
-cdef class LotIterator:
-    """Iterates over the records of all lots that `next_lot()` returns, until that is None."""
+cdef class ChainedIterator:
+    """Iterates over the records of all iterators that `next_iterator()` returns, until that is None."""
 
-    cdef object _next_lot
-    cdef Lot _lot
+    cdef object _next_iterator
+    cdef RecordIterator _iterator
 
-    def __init__(self, next_lot):
-        self._next_lot = next_lot
+    def __init__(self, next_iterator):
+        self._next_iterator = next_iterator
 
     def __iter__(self):
         return self
@@ -91,11 +91,11 @@ cdef class LotIterator:
     def __next__(self):
         cdef ConsumerRecord record
         while True:
-            if self._lot is not None:
-                record = self._lot.take()
+            if self._iterator is not None:
+                record = self._iterator.take()
                 if record is not None:
                     return record
-                self._lot = None
-            self._lot = self._next_lot()
-            if self._lot is None:
+                self._iterator = None
+            self._iterator = self._next_iterator()
+            if self._iterator is None:
                 raise StopIteration
