@@ -182,6 +182,18 @@ class Groups:
         assert {member.generation_id for member in members} == {leader.generation_id}
 
 
+def stable_group(*clients: str) -> tuple[Any, ...]:
+    """Return a coordinator, and members that have joined and synced; "a=i" is client "a" as instance "i"."""
+    groups = Groups()
+    members = []
+    for client in clients:
+        client_id, _, instance_id = client.partition("=")
+        instance = {"group_instance_id": instance_id} if instance_id else {}
+        members.append(Member(groups, client_id, **instance))
+    groups.stable(*members)
+    return groups, *members
+
+
 class Offsets(Groups):
     """A coordinator with its offsets."""
 

@@ -26,6 +26,7 @@ from tests.unit.testing.broker.groups.harness import (
     UNKNOWN_MEMBER,
     Groups,
     Member,
+    stable_group,
 )
 
 
@@ -177,9 +178,7 @@ def test_a_pending_member_cannot_turn_static() -> None:
 
 def test_a_group_too_large_loses_the_last_ones_to_join() -> None:
     """Load a group as after a restart with a smaller group.max.size."""
-    groups = Groups()
-    members = [Member(groups, name) for name in "abc"]
-    groups.stable(*members)
+    groups, *members = stable_group(*"abc")
     groups.options["max_size"] = 2
     groups.restart()
     codes = [None if (result := member.join()) is None else result.error_code for member in members]
@@ -225,9 +224,7 @@ def test_version_0_has_no_rebalance_timeout_of_its_own() -> None:
 @pytest.mark.parametrize("state", ["CompletingRebalance", "Stable"])
 def test_a_member_that_joins_again(state: str, is_changed: bool, is_leader: bool) -> None:
     """Only a member with new metadata, or the leader of a stable group, starts a rebalance."""
-    groups = Groups()
-    leader, follower = Member(groups, "a"), Member(groups, "b")
-    groups.stable(leader, follower)
+    groups, leader, follower = stable_group("a", "b")
     if state == "CompletingRebalance":
         leader.join()
         follower.join()
@@ -246,9 +243,7 @@ def test_a_member_that_joins_again(state: str, is_changed: bool, is_leader: bool
 
 
 def test_rebalance_releases_members_awaiting_an_assignment() -> None:
-    groups = Groups()
-    leader, follower = Member(groups, "a"), Member(groups, "b")
-    groups.stable(leader, follower)
+    groups, leader, follower = stable_group("a", "b")
     leader.join()
     follower.join()
     follower.sync()
@@ -257,9 +252,7 @@ def test_rebalance_releases_members_awaiting_an_assignment() -> None:
 
 
 def test_repeated_request_replaces_the_first() -> None:
-    groups = Groups()
-    leader, follower = Member(groups, "a"), Member(groups, "b")
-    groups.stable(leader, follower)
+    _, leader, follower = stable_group("a", "b")
     assert follower.join(protocols=(("range", b"1"),)) is None
     assert follower.join(protocols=(("range", b"2"),)) == JoinResult(REBALANCING, follower.member_id)
     leader.join()
@@ -295,9 +288,7 @@ def test_repeated_request_replaces_the_first() -> None:
     ],
 )
 def test_requirements_of_sync_and_heartbeat(changes: dict[str, Any], code: ErrorCode) -> None:
-    groups = Groups()
-    member, static = Member(groups, "a"), Member(groups, "b", group_instance_id="i")
-    groups.stable(member, static)
+    _, member, _ = stable_group("a", "b=i")
     assert member.generation_id == 2
     synced = member.sync(**changes)
     assert synced is not None and synced.error_code == code
@@ -306,17 +297,13 @@ def test_requirements_of_sync_and_heartbeat(changes: dict[str, Any], code: Error
 
 
 def test_sync_during_a_rebalance_says_so() -> None:
-    groups = Groups()
-    member = Member(groups, "a")
-    groups.stable(member)
+    groups, member = stable_group("a")
     Member(groups, "b").join()
     assert member.sync() == SyncResult(REBALANCING)
 
 
 def test_empty_group_has_no_members() -> None:
-    groups = Groups()
-    member = Member(groups, "a")
-    groups.stable(member)
+    groups, member = stable_group("a")
     member.leave()
     assert (groups.state, member.heartbeat(), member.sync()) == (
         "Empty",
@@ -345,9 +332,7 @@ def test_empty_group_has_no_members() -> None:
     ],
 )
 def test_leaving(leaving: list[tuple[str, str | None]], codes: list[ErrorCode], state: str) -> None:
-    groups = Groups()
-    member, static = Member(groups, "a"), Member(groups, "b", group_instance_id="i")
-    groups.stable(member, static)
+    groups, member, static = stable_group("a", "b=i")
     ids = {"a": member.member_id, "s": static.member_id}
     if leaving[0][0] == "p":
         pending = Member(groups, "c").join(version=4)
@@ -380,9 +365,7 @@ def test_member_removed_while_waiting_gets_an_error() -> None:
 
 
 def test_rebalance_ends_when_the_last_awaited_member_leaves() -> None:
-    groups = Groups()
-    leaving, staying = Member(groups, "a"), Member(groups, "b")
-    groups.stable(leaving, staying)
+    _, leaving, staying = stable_group("a", "b")
     assert staying.join(protocols=(("range", b"new"),)) is None
     leaving.leave()
     assert staying.joins[-1].leader == staying.member_id
@@ -441,9 +424,7 @@ def test_list_filters(states: list[str], types: list[str], found: list[str]) -> 
 
 
 def test_only_an_empty_group_can_be_deleted() -> None:
-    groups = Groups()
-    member = Member(groups, "a")
-    groups.stable(member)
+    groups, member = stable_group("a")
     assert error_of(lambda: groups.coordinator.delete("g", NOW)) == ErrorCode.NON_EMPTY_GROUP
     member.leave()
     groups.coordinator.delete("g", NOW)
@@ -494,9 +475,7 @@ def test_a_group_that_cannot_be_stored_is_not_made() -> None:
 
 
 def test_assignments_that_cannot_be_stored_are_not_given_out() -> None:
-    groups = Groups()
-    leader, follower = Member(groups, "a"), Member(groups, "b")
-    groups.stable(leader, follower)
+    groups, leader, follower = stable_group("a", "b")
     leader.join()
     follower.join()
     follower.sync()
@@ -510,9 +489,7 @@ def test_assignments_that_cannot_be_stored_are_not_given_out() -> None:
 
 
 def test_a_group_becomes_empty_also_where_that_cannot_be_stored() -> None:
-    groups = Groups()
-    member = Member(groups, "a")
-    groups.stable(member)
+    groups, member = stable_group("a")
     groups.log.error = ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert (member.leave(), groups.state) == (NONE, "Empty")
 
@@ -524,9 +501,7 @@ def test_a_group_becomes_empty_also_where_that_cannot_be_stored() -> None:
 
 
 def test_member_without_heartbeats_is_removed_and_rebalanced() -> None:
-    groups = Groups()
-    alive, dead = Member(groups, "a"), Member(groups, "b")
-    groups.stable(alive, dead)
+    groups, alive, dead = stable_group("a", "b")
     groups.pass_time(SESSION - 1)
     assert alive.heartbeat() == NONE
     groups.pass_time(1)
@@ -537,9 +512,7 @@ def test_member_without_heartbeats_is_removed_and_rebalanced() -> None:
 
 
 def test_the_last_session_to_end_empties_the_group() -> None:
-    groups = Groups()
-    member = Member(groups, "a")
-    groups.stable(member)
+    groups, _ = stable_group("a")
     groups.pass_time(SESSION)
     assert groups.state == "Empty"
     groups.restart()
@@ -548,9 +521,7 @@ def test_the_last_session_to_end_empties_the_group() -> None:
 
 
 def test_a_member_that_waits_needs_no_heartbeat() -> None:
-    groups = Groups()
-    leader, follower = Member(groups, "a"), Member(groups, "b")
-    groups.stable(leader, follower)
+    groups, leader, follower = stable_group("a", "b")
     follower.join(protocols=(("range", b"new"),))
     for _ in range(4):
         groups.pass_time(SESSION - 1)
@@ -567,9 +538,7 @@ def test_a_member_that_waits_needs_no_heartbeat() -> None:
 
 
 def test_a_stable_group_stays_so() -> None:
-    groups = Groups()
-    members = [Member(groups, name) for name in "ab"]
-    groups.stable(*members)
+    groups, *members = stable_group(*"ab")
     for _ in range(3 * REBALANCE // 5_000):
         groups.pass_time(5_000)
         assert [member.heartbeat() for member in members] == [NONE, NONE]
@@ -613,9 +582,7 @@ def test_a_new_member_that_waits_too_long_is_taken_for_gone() -> None:
 
 
 def test_member_that_joins_too_late_is_removed_and_another_leads() -> None:
-    groups = Groups()
-    late, quick = Member(groups, "a"), Member(groups, "b")
-    groups.stable(late, quick)
+    groups, late, quick = stable_group("a", "b")
     assert quick.join(protocols=(("range", b"new"),)) is None
     for _ in range(REBALANCE // 5_000 - 1):
         groups.pass_time(5_000)
@@ -627,9 +594,7 @@ def test_member_that_joins_too_late_is_removed_and_another_leads() -> None:
 
 
 def test_member_that_syncs_too_late_is_removed() -> None:
-    groups = Groups()
-    leader, follower = Member(groups, "a"), Member(groups, "b")
-    groups.stable(leader, follower)
+    groups, leader, follower = stable_group("a", "b")
     leader.join()
     follower.join()
     follower.sync()
@@ -644,9 +609,7 @@ def test_member_that_syncs_too_late_is_removed() -> None:
 
 
 def test_follower_that_does_not_sync_is_removed() -> None:
-    groups = Groups()
-    leader, follower = Member(groups, "a"), Member(groups, "b")
-    groups.stable(leader, follower)
+    groups, leader, follower = stable_group("a", "b")
     leader.join()
     follower.join()
     leader.sync()
@@ -713,9 +676,7 @@ def test_a_group_left_by_all_before_it_began_takes_any_protocol() -> None:
 
 
 def test_departed_member_leaves_no_timer() -> None:
-    groups = Groups()
-    leaving, staying = Member(groups, "a"), Member(groups, "b")
-    groups.stable(leaving, staying)
+    groups, leaving, staying = stable_group("a", "b")
     leaving.leave()
     groups.stable(staying)
     assert staying.beat(2 * SESSION) == NONE
@@ -726,9 +687,7 @@ def test_departed_member_leaves_no_timer() -> None:
 
 @pytest.mark.parametrize("version", [8, 9])
 def test_a_static_follower_comes_back_without_a_rebalance(version: int) -> None:
-    groups = Groups()
-    leader, static = Member(groups, "a"), Member(groups, "b", group_instance_id="i")
-    groups.stable(leader, static)
+    groups, leader, static = stable_group("a", "b=i")
     old_id, static.member_id = static.member_id, ""
     back = static.join(version=version)
     assert back is not None and back.member_id != old_id
@@ -743,9 +702,7 @@ def test_a_static_follower_comes_back_without_a_rebalance(version: int) -> None:
 
 def test_a_static_leader_comes_back_and_need_not_share_out() -> None:
     """KIP-814: older clients get another leader's id, so that they do not lead."""
-    groups = Groups()
-    static, follower = Member(groups, "a", group_instance_id="i"), Member(groups, "b")
-    groups.stable(static, follower)
+    _, static, _ = stable_group("a=i", "b")
     old_id, static.member_id = static.member_id, ""
     back = static.join(version=8)
     assert back is not None
@@ -758,9 +715,7 @@ def test_a_static_leader_comes_back_and_need_not_share_out() -> None:
 
 
 def test_a_static_member_that_comes_back_is_stored() -> None:
-    groups = Groups()
-    static = Member(groups, "a", group_instance_id="i")
-    groups.stable(static)
+    groups, static = stable_group("a=i")
     static.member_id = ""
     static.join()
     groups.restart()
@@ -780,9 +735,7 @@ def test_static_member_changing_the_protocol_rebalances() -> None:
 
 
 def test_static_member_back_before_assignment_rebalances() -> None:
-    groups = Groups()
-    leader, static = Member(groups, "a"), Member(groups, "b", group_instance_id="i")
-    groups.stable(leader, static)
+    groups, leader, static = stable_group("a", "b=i")
     leader.join()
     static.join()
     static.sync()
@@ -828,9 +781,7 @@ def test_group_awaits_absent_static_members_until_sessions_end() -> None:
 
 @pytest.mark.parametrize("syncs", [True, False])
 def test_returned_static_member_must_sync_for_its_assignment(syncs: bool) -> None:
-    groups = Groups()
-    leader, static = Member(groups, "a"), Member(groups, "b", group_instance_id="i")
-    groups.stable(leader, static)
+    groups, leader, static = stable_group("a", "b=i")
     leader.join()
     static.join()
     leader.sync()
@@ -856,9 +807,7 @@ def test_an_absent_static_leader_does_not_lead_on() -> None:
 
 
 def test_sessions_restart_when_the_assignment_arrives() -> None:
-    groups = Groups()
-    leader, static = Member(groups, "a"), Member(groups, "b", group_instance_id="i")
-    groups.stable(leader, static)
+    _, leader, static = stable_group("a", "b=i")
     leader.join()
     static.join()
     static.sync()
@@ -869,9 +818,7 @@ def test_sessions_restart_when_the_assignment_arrives() -> None:
 
 
 def test_sessions_restart_when_an_assignment_is_abandoned() -> None:
-    groups = Groups()
-    leader, static = Member(groups, "a"), Member(groups, "b", group_instance_id="i")
-    groups.stable(leader, static)
+    groups, leader, static = stable_group("a", "b=i")
     leader.join()
     static.join()
     static.sync()
@@ -926,18 +873,14 @@ def test_a_restart_keeps_members_generation_and_assignments() -> None:
 
 
 def test_restart_during_rebalance_restores_the_stable_state() -> None:
-    groups = Groups()
-    member = Member(groups, "a")
-    groups.stable(member)
+    groups, member = stable_group("a")
     Member(groups, "b").join()
     groups.restart()
     assert (groups.state, member.heartbeat()) == ("Stable", NONE)
 
 
 def test_what_is_loaded_again_takes_the_place_of_what_was_known() -> None:
-    groups = Groups()
-    member = Member(groups, "a")
-    groups.stable(member)
+    groups, _ = stable_group("a")
     groups.coordinator.load(groups.log.records, groups.now_ms)
     groups.pass_time(SESSION)
     assert groups.state == "Empty"
