@@ -52,6 +52,13 @@ def sent(producer: Producer, *names: str, **rest: Any) -> list[Delivery]:
     return [producer.send(TOPIC, name.encode(), **rest) for name in names]
 
 
+def begin(producer: Producer, *names: str) -> None:
+    """Begin the first transaction of a producer, and send some records."""
+    producer.init_transactions()
+    producer.begin_transaction()
+    sent(producer, *names)
+
+
 def values(broker: Broker, partition: int | None = None, topic: str = TOPIC) -> list[bytes | None]:
     return [record.value for record in broker.records(topic, partition)]
 

@@ -27,6 +27,7 @@ from tests.support.patience import until
 from tests.support.producing import (
     SECONDS,
     SECONDS_MS,
+    begin,
     metric,
     producing,
     requests_seen,
@@ -333,8 +334,7 @@ def test_refused_rows_are_raised_by_flush_unless_observed(broker: Broker) -> Non
 
 def test_a_refused_topic_is_missing_in_a_transaction(broker: Broker) -> None:
     with producing(broker, transactional_id="t", max_block_ms=SECONDS_MS) as producer:
-        producer.init_transactions()
-        producer.begin_transaction()
+        begin(producer)
         report = producer.send_table(None, rows(["one", "bad name!"]), **COLUMN).report
         with pytest.raises(KafkaError, match="bad name!"):
             producer.commit_transaction()
@@ -349,8 +349,7 @@ def test_table_refused_whole_makes_transaction_abortable(
     broker: Broker, topic: str | None, column: dict[str, Any]
 ) -> None:
     with producing(broker, transactional_id="t", max_block_ms=SECONDS_MS) as producer:
-        producer.init_transactions()
-        producer.begin_transaction()
+        begin(producer)
         with pytest.raises(InvalidTopicError, match="bad name!"):
             producer.send_table(topic, rows(["bad name!"]), **column)
         with pytest.raises(KafkaError, match="bad name!"):
@@ -375,8 +374,7 @@ class SeesTables(Interceptor):
 def test_rows_waiting_past_their_transaction_join_no_other(broker: Broker) -> None:
     data = pa.Table.from_batches(rows(["one"]).to_batches() + rows(["late"]).to_batches())
     with producing(broker, transactional_id="t", max_block_ms=SECONDS_MS) as producer:
-        producer.init_transactions()
-        producer.begin_transaction()
+        begin(producer)
         asked = requests_seen(broker, "Metadata")
         sent = within(lambda: producer.send_table(None, data, **COLUMN))
         while "late" not in [topic.name for topic in asked.get(timeout=SECONDS).topics or ()]:

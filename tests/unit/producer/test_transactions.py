@@ -35,6 +35,7 @@ from tests.support.producing import (
     TOPIC,
     TRANSACTIONAL_ID,
     advance,
+    begin,
     committed,
     know,
     producing,
@@ -60,8 +61,7 @@ def producer(broker: Broker) -> Iterator[Producer]:
 
 
 def test_what_is_committed_is_seen_and_what_is_aborted_is_not(broker: Broker, producer: Producer) -> None:
-    producer.init_transactions()
-    producer.begin_transaction()
+    begin(producer)
     sent(producer, "a", "b", partition=0)
     sent(producer, "c", partition=1)
     producer.commit_transaction()
@@ -158,9 +158,7 @@ def test_transactions_need_an_id(broker: Broker) -> None:
 
 
 def test_0103_a_second_producer_fences_the_first(broker: Broker, producer: Producer) -> None:
-    producer.init_transactions()
-    producer.begin_transaction()
-    sent(producer, "a")
+    begin(producer, "a")
     producer.flush()
     with transactional(broker) as second:
         second.init_transactions()
@@ -181,9 +179,7 @@ def test_0103_a_second_producer_fences_the_first(broker: Broker, producer: Produ
 
 def test_T02_every_call_after_fatal_error_names_it_and_remedy(broker: Broker, producer: Producer) -> None:
     broker.fail_next("EndTxn", "INVALID_PRODUCER_ID_MAPPING")
-    producer.init_transactions()
-    producer.begin_transaction()
-    sent(producer, "a")
+    begin(producer, "a")
     with pytest.raises(InvalidPidMappingError) as first:
         producer.commit_transaction()
     calls: list[Callable[[], object]] = [
@@ -228,8 +224,7 @@ def test_recreated_producer_takes_over(broker: Broker, producer: Producer) -> No
 
 
 def test_offsets_are_committed_with_the_transaction_only(broker: Broker, producer: Producer) -> None:
-    producer.init_transactions()
-    producer.begin_transaction()
+    begin(producer)
     producer.send_offsets_to_transaction({SOURCE: OffsetAndMetadata(5, "five")}, ConsumerGroupMetadata("g"))
     producer.abort_transaction()
     assert offset_of(broker, "g") is None
@@ -264,8 +259,7 @@ def offset_of(broker: Broker, group: str) -> int | None:
 def test_T22_offsets_are_checked(
     producer: Producer, offsets: Any, group: Any, error: type[Exception]
 ) -> None:
-    producer.init_transactions()
-    producer.begin_transaction()
+    begin(producer)
     with pytest.raises(error):
         producer.send_offsets_to_transaction(offsets, group)
     producer.commit_transaction()
@@ -297,9 +291,7 @@ def test_T12_a_call_that_timed_out_is_made_again_and_no_other(broker: Broker, pr
         producer.init_transactions(timeout=0.01)
     with pytest.raises(IllegalStateError, match=r"init_transactions\(\) has an unknown outcome"):
         producer.begin_transaction()
-    producer.init_transactions()
-    producer.begin_transaction()
-    sent(producer, "a")
+    begin(producer, "a")
     broker.delay("EndTxn", 0.3)
     with pytest.raises(KafkaTimeoutError, match=r"commit_transaction\(\)"):
         producer.commit_transaction(timeout=0.01)
@@ -322,8 +314,7 @@ def test_T12_a_call_that_timed_out_is_made_again_and_no_other(broker: Broker, pr
 
 
 def test_a_call_that_timed_out_says_what_it_waits_for(broker: Broker, producer: Producer) -> None:
-    producer.init_transactions()
-    producer.begin_transaction()
+    begin(producer)
     broker.hold_high_watermark(TOPIC, 0)
     producer.send(TOPIC, b"a", partition=0)
     with pytest.raises(KafkaTimeoutError, match=r"; 1 batches are not answered yet$"):
@@ -338,9 +329,7 @@ def test_a_call_that_timed_out_says_what_it_waits_for(broker: Broker, producer: 
 
 
 def test_T12_failure_after_timeout_is_raised_by_the_next_call(broker: Broker, producer: Producer) -> None:
-    producer.init_transactions()
-    producer.begin_transaction()
-    sent(producer, "a")
+    begin(producer, "a")
     producer.flush()
     seen = requests_seen(broker, "EndTxn")
     broker.delay("EndTxn", 0.2)
@@ -353,9 +342,7 @@ def test_T12_failure_after_timeout_is_raised_by_the_next_call(broker: Broker, pr
 
 
 def test_T26_record_refused_by_send_fails_the_commit(broker: Broker, producer: Producer) -> None:
-    producer.init_transactions()
-    producer.begin_transaction()
-    sent(producer, "a")
+    begin(producer, "a")
     with pytest.raises(RecordTooLargeError):
         producer.send(TOPIC, bytes(2_000_000))
     with pytest.raises(RecordTooLargeError) as raised:
@@ -428,9 +415,7 @@ def test_T24_close_aborts_what_is_open(broker: Broker, has_sent: bool) -> None:
     producer = new_producer(
         bootstrap_servers=broker.bootstrap_servers, transactional_id=TRANSACTIONAL_ID, linger_ms=60_000
     )
-    producer.init_transactions()
-    producer.begin_transaction()
-    sent(producer, "a")
+    begin(producer, "a")
     if has_sent:
         producer.flush()
     producer.close()
@@ -442,9 +427,7 @@ def test_T24_close_aborts_what_is_open(broker: Broker, has_sent: bool) -> None:
 
 def test_T24_close_waits_for_a_commit_that_is_under_way(broker: Broker) -> None:
     producer = new_producer(bootstrap_servers=broker.bootstrap_servers, transactional_id=TRANSACTIONAL_ID)
-    producer.init_transactions()
-    producer.begin_transaction()
-    sent(producer, "a")
+    begin(producer, "a")
     broker.delay("EndTxn", 0.2)
     with pytest.raises(KafkaTimeoutError):
         producer.commit_transaction(timeout=0)
@@ -492,9 +475,7 @@ def partition_of_transactions(broker: Broker) -> int:
 def test_a_transaction_that_takes_too_long_is_not_committed(broker: Broker, version: int) -> None:
     """Under version 1 the coordinator fences the producer; under version 2 an abort agrees with it."""
     with transactional(broker) as producer:
-        producer.init_transactions()
-        producer.begin_transaction()
-        sent(producer, "a")
+        begin(producer, "a")
         producer.flush()
         advance(broker, seconds=61)  # transaction.timeout.ms, and one
         until(lambda: any(batch.is_control for batch in broker.batches(TOPIC)))
@@ -512,8 +493,7 @@ def test_commit_raises_transaction_failures_and_close_does_not(broker: Broker) -
     broker.fail_next("Produce", "INVALID_RECORD")
     keys = {"bootstrap_servers": broker.bootstrap_servers, "transactional_id": TRANSACTIONAL_ID}
     with new_producer(**keys) as producer:
-        producer.init_transactions()
-        producer.begin_transaction()
+        begin(producer)
         (delivery,) = sent(producer, "a")
         with pytest.raises(KafkaError):
             producer.commit_transaction()
@@ -523,8 +503,7 @@ def test_commit_raises_transaction_failures_and_close_does_not(broker: Broker) -
 
 def test_undelivered_records_of_an_abort_say_so(broker: Broker) -> None:
     with transactional(broker, linger_ms=60_000) as producer:
-        producer.init_transactions()
-        producer.begin_transaction()
+        begin(producer)
         (delivery,) = sent(producer, "a")
         producer.abort_transaction()
         assert isinstance(delivery.exception(0), TransactionAbortedError)
@@ -539,8 +518,7 @@ def test_a_commit_does_not_linger(broker: Broker) -> None:
 
 
 def test_times_are_measured(producer: Producer) -> None:
-    producer.init_transactions()
-    producer.begin_transaction()
+    begin(producer)
     producer.send_offsets_to_transaction({SOURCE: OffsetAndMetadata(1)}, "g")
     producer.commit_transaction()
     producer.begin_transaction()
@@ -584,9 +562,7 @@ def test_versions_are_those_of_the_feature(broker: Broker, producer: Producer) -
 def test_delivery_errors_of_other_causes_are_still_raised(broker: Broker) -> None:
     broker.fail_next("Produce", "INVALID_RECORD")
     with transactional(broker) as producer:
-        producer.init_transactions()
-        producer.begin_transaction()
-        sent(producer, "a")
+        begin(producer, "a")
         with pytest.raises(DeliveryError):
             producer.flush()
 
@@ -619,9 +595,7 @@ def test_T24_close_does_not_hang_where_offsets_have_no_answer(broker: Broker, ve
 def test_T24_close_after_fatal_error_sends_nothing(broker: Broker) -> None:
     broker.fail_next("EndTxn", "INVALID_PRODUCER_ID_MAPPING")
     producer = new_transactional(broker)
-    producer.init_transactions()
-    producer.begin_transaction()
-    sent(producer, "a")
+    begin(producer, "a")
     with pytest.raises(KafkaError) as raised:
         producer.commit_transaction()
     assert raised.value.fatal
@@ -634,9 +608,7 @@ def test_T24_close_after_fatal_error_sends_nothing(broker: Broker) -> None:
 def test_T18_expired_transaction_fails_by_the_abort(broker: Broker, version: int) -> None:
     """The coordinator has aborted it by a new epoch (KIP-588). Under version 2 an abort is repeated there."""
     with transactional(broker) as producer:
-        producer.init_transactions()
-        producer.begin_transaction()
-        sent(producer, "a")
+        begin(producer, "a")
         producer.flush()
         advance(broker, seconds=61)  # transaction.timeout.ms, and one
         until(lambda: any(batch.is_control for batch in broker.batches(TOPIC)))
@@ -696,8 +668,7 @@ def test_T26_a_row_that_is_too_large_is_missing(
     broker: Broker, producer: Producer, others: list[bytes]
 ) -> None:
     pa = pytest.importorskip("pyarrow")
-    producer.init_transactions()
-    producer.begin_transaction()
+    begin(producer)
     delivery = producer.send_table(TOPIC, pa.table({"value": [*others, bytes(2_000_000), *others]}))
     with pytest.raises(RecordTooLargeError) as raised:
         producer.commit_transaction()
@@ -717,8 +688,7 @@ def test_T26_rows_that_were_not_accepted_are_missing(broker: Broker, producer: P
         yield pa.record_batch([[b"1"]], schema=schema)
         raise OSError("the rest cannot be read")
 
-    producer.init_transactions()
-    producer.begin_transaction()
+    begin(producer)
     producer.send_table(TOPIC, pa.RecordBatchReader.from_batches(schema, batches()))
     with pytest.raises(SerializationError, match="the rest cannot be read"):
         producer.commit_transaction()

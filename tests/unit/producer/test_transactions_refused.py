@@ -25,6 +25,7 @@ from tests.support.producing import (
     EITHER_VERSION,
     SECONDS,
     TOPIC,
+    begin,
     committed,
     know,
     producing,
@@ -185,8 +186,7 @@ def sending_late(broker: Broker, producer: Producer) -> Future[Any]:
 @pytest.mark.parametrize("begun", [False, True], ids=["none yet", "begun"])
 def test_T02_record_waiting_past_its_transaction_joins_no_other(broker: Broker, begun: bool) -> None:
     with transactional(broker) as producer:
-        producer.init_transactions()
-        producer.begin_transaction()
+        begin(producer)
         late = sending_late(broker, producer)
         producer.abort_transaction()
         if begun:

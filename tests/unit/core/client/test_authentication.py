@@ -60,6 +60,14 @@ def accept(shell: Shell, peer: Peer) -> None:
     shell.write(peer)
 
 
+def asked(shell: Shell, token: bytes | KafkaError = b"token") -> Peer:
+    """Return a connection whose broker has accepted the mechanism and is asked with the first token."""
+    peer = connect(shell)
+    accept(shell, peer)
+    shell.token(peer, token)
+    return peer
+
+
 def finish(shell: Shell, peer: Peer, lifetime_ms: int = 0) -> None:
     """Accept the token, as the broker, and its answer, as the mechanism."""
     shell.answer(peer, passed(lifetime_ms))
@@ -180,9 +188,7 @@ def test_listener_without_sasl_is_named() -> None:
 @pytest.mark.parametrize("code", [58, 34, 42])
 def test_refused_token_shows_the_text_of_the_broker(code: int) -> None:
     shell = new_shell()
-    peer = connect(shell)
-    accept(shell, peer)
-    shell.token(peer, b"token")
+    peer = asked(shell)
     answer = messages.SaslAuthenticateResponse(error_code=code, error_message="no such user")
     error = refused_by(shell, peer, answer)
     assert isinstance(error, IllegalSaslStateError if code == 34 else SaslAuthenticationError)
@@ -192,9 +198,7 @@ def test_refused_token_shows_the_text_of_the_broker(code: int) -> None:
 def test_refusal_that_may_pass_is_a_disconnect() -> None:
     """A broker that starts up has no credentials yet."""
     shell = new_shell()
-    peer = connect(shell)
-    accept(shell, peer)
-    shell.token(peer, b"token")
+    peer = asked(shell)
     shell.answer(peer, messages.SaslAuthenticateResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
     assert peer.is_closed
     assert shell.connections.authentication_error is None
@@ -202,9 +206,7 @@ def test_refusal_that_may_pass_is_a_disconnect() -> None:
 
 def test_error_of_the_mechanism_ends_the_connection() -> None:
     shell = new_shell()
-    peer = connect(shell)
-    accept(shell, peer)
-    shell.token(peer, b"token")
+    peer = asked(shell)
     shell.answer(peer, passed(token=b"forged"))
     shell.token(peer, AuthenticationError("the broker has not proved that it knows the password"))
     assert peer.is_closed
@@ -275,9 +277,7 @@ def test_refusal_of_one_broker_leaves_the_others_usable() -> None:
 def test_failure_is_logged_once_a_text(caplog: pytest.LogCaptureFixture) -> None:
     shell = new_shell()
     for text in ("one", "one", "two", "two", "one"):
-        peer = connect(shell)
-        accept(shell, peer)
-        shell.token(peer, b"token")
+        peer = asked(shell)
         shell.answer(peer, messages.SaslAuthenticateResponse(error_code=58, error_message=text))
         shell.advance(2 * SECOND)
     errors = [each.message.rpartition(" ")[2] for each in caplog.records if each.levelno >= logging.WARNING]
@@ -287,9 +287,7 @@ def test_failure_is_logged_once_a_text(caplog: pytest.LogCaptureFixture) -> None
 
 def test_password_that_the_broker_repeats_is_not_quoted(caplog: pytest.LogCaptureFixture) -> None:
     shell = new_shell()
-    peer = connect(shell)
-    accept(shell, peer)
-    shell.token(peer, b"\0alice\0correct-horse")
+    peer = asked(shell, b"\0alice\0correct-horse")
     answer = messages.SaslAuthenticateResponse(error_code=58, error_message="bad: \0alice\0correct-horse\n")
     shell.answer(peer, answer)
     assert "correct" not in caplog.text + str(shell.connections.last_failure)
@@ -308,9 +306,7 @@ def test_other_tokens_have_no_credentials(token: bytes) -> None:
 
 def test_words_of_brokers_are_bounded_and_forge_no_line(caplog: pytest.LogCaptureFixture) -> None:
     shell = new_shell()
-    peer = connect(shell)
-    accept(shell, peer)
-    shell.token(peer, b"token")
+    peer = asked(shell)
     text = "no\r\nCRITICAL forged" + "x" * 30_000
     shell.answer(peer, messages.SaslAuthenticateResponse(error_code=58, error_message=text))
     (record,) = (each for each in caplog.records if each.levelno == logging.ERROR)
@@ -321,9 +317,7 @@ def test_words_of_brokers_are_bounded_and_forge_no_line(caplog: pytest.LogCaptur
 def test_missing_token_is_a_warning_once(caplog: pytest.LogCaptureFixture) -> None:
     shell = new_shell()
     for _ in range(3):
-        peer = connect(shell)
-        accept(shell, peer)
-        shell.token(peer, NetworkError("the token endpoint does not answer"))
+        asked(shell, NetworkError("the token endpoint does not answer"))
         shell.advance(2 * SECOND)
     (warning,) = (each for each in caplog.records if each.levelno >= logging.WARNING)
     assert warning.levelno == logging.WARNING
@@ -333,9 +327,7 @@ def test_missing_token_is_a_warning_once(caplog: pytest.LogCaptureFixture) -> No
 def test_failure_after_a_success_is_logged_again(caplog: pytest.LogCaptureFixture) -> None:
     shell = new_shell()
     for _ in range(2):
-        peer = connect(shell)
-        accept(shell, peer)
-        shell.token(peer, b"token")
+        peer = asked(shell)
         shell.answer(peer, messages.SaslAuthenticateResponse(error_code=58, error_message="no"))
         shell.advance(2 * SECOND)
         peer = log_in(shell)
@@ -371,9 +363,7 @@ def test_token_that_does_not_come_ends_the_connection(is_verifying: bool) -> Non
 
 def test_broker_that_does_not_answer_a_token_is_given_up() -> None:
     shell = new_shell(request_timeout_ms=1000, linger_ms=0)
-    peer = connect(shell)
-    accept(shell, peer)
-    shell.token(peer, b"token")
+    peer = asked(shell)
     shell.advance(SECOND)
     assert peer.is_closed
     assert shell.connections.authentication_error is None
@@ -525,9 +515,7 @@ def test_session_without_lifetime_lasts() -> None:
 
 def test_last_positive_lifetime_counts() -> None:
     shell = new_shell()
-    peer = connect(shell)
-    accept(shell, peer)
-    shell.token(peer, b"one")
+    peer = asked(shell, b"one")
     shell.answer(peer, passed(100_000, b"challenge"))
     shell.token(peer, b"two")
     finish(shell, peer, 0)
@@ -683,12 +671,10 @@ def test_failed_logins_are_counted(is_renewal: bool) -> None:
     if is_renewal:
         peer = log_in(shell, lifetime_ms=100_000)
         use_until_due(shell, peer, 100_000)
+        shell.token(peer, b"token")
+        accept(shell, peer)
     else:
-        peer = connect(shell)
-        accept(shell, peer)
-    shell.token(peer, b"token")
-    if is_renewal:
-        accept(shell, peer)
+        peer = asked(shell)
     shell.answer(peer, messages.SaslAuthenticateResponse(error_code=58))
     found = counted(registry, shell.now_ns)
     assert found.get("failed-authentication-total", 0) == (not is_renewal)
