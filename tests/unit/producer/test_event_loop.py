@@ -13,6 +13,7 @@ import warnings
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -780,6 +781,18 @@ async def at_any_step(attempt: Callable[[int, Callable[..., Awaitable[bool]]], A
     return number
 
 
+def repeated_at_any_step(broker: Broker, run: Runner, attempt: Callable[..., Awaitable[bool]]) -> int:
+    """Run `attempt(producer, number, cancelled)` at any step, with one transactional producer."""
+
+    async def program() -> int:
+        async with transactional(broker) as producer:
+            await producer.init_transactions()
+            return await at_any_step(partial(attempt, producer))
+
+    count: int = run(program())
+    return count
+
+
 def offset_of(broker: Broker) -> int | None:
     found = broker._call(lambda core: core.state.coordinators.offsets.fetch(GROUP, [SOURCE]))
     offset = next(iter(found.values()))
@@ -885,85 +898,68 @@ def test_a_cancelled_init_is_made_again(broker: Broker, run: Runner) -> None:
 
 @EITHER_VERSION
 def test_a_cancelled_begin_is_made_again(broker: Broker, run: Runner) -> None:
-    async def program() -> int:
-        async with transactional(broker) as producer:
-            await producer.init_transactions()
+    async def attempt(producer: AsyncProducer, number: int, cancelled: Any) -> bool:
+        was_cancelled: bool = await cancelled(producer.begin_transaction())
+        if was_cancelled:
+            await producer.begin_transaction()
+        await producer.send(TOPIC, b"%d" % number)
+        await producer.commit_transaction()
+        return was_cancelled
 
-            async def attempt(number: int, cancelled: Any) -> bool:
-                was_cancelled: bool = await cancelled(producer.begin_transaction())
-                if was_cancelled:
-                    await producer.begin_transaction()
-                await producer.send(TOPIC, b"%d" % number)
-                await producer.commit_transaction()
-                return was_cancelled
-
-            return await at_any_step(attempt)
-
-    count = run(program())
+    count = repeated_at_any_step(broker, run, attempt)
     assert values(broker) == [b"%d" % number for number in range(count + 1)]
 
 
 @EITHER_VERSION
 @pytest.mark.parametrize("end", ["again", "abort", "commit"])
 def test_cancelled_offsets_are_part_of_the_transaction_or_not(broker: Broker, run: Runner, end: str) -> None:
-    async def program() -> None:
-        async with transactional(broker) as producer:
-            await producer.init_transactions()
-            committed: int | None = None
+    committed: int | None = None
 
-            async def attempt(number: int, cancelled: Any) -> bool:
-                nonlocal committed
-                offsets = {SOURCE: OffsetAndMetadata(number + 1)}
-                await producer.begin_transaction()
-                was_cancelled: bool = await cancelled(producer.send_offsets_to_transaction(offsets, GROUP))
-                if end == "again":
-                    await producer.send_offsets_to_transaction(offsets, GROUP)
-                may_be: set[int | None]
-                may_be = {committed, number + 1} if was_cancelled and end == "commit" else {number + 1}
-                if end == "abort":
-                    await producer.abort_transaction()
-                    may_be = {None}
-                else:
-                    await producer.send(TOPIC, b"%d" % number)
-                    await producer.commit_transaction()
-                committed = offset_of(broker)
-                assert committed in may_be, number
-                return was_cancelled
+    async def attempt(producer: AsyncProducer, number: int, cancelled: Any) -> bool:
+        nonlocal committed
+        offsets = {SOURCE: OffsetAndMetadata(number + 1)}
+        await producer.begin_transaction()
+        was_cancelled: bool = await cancelled(producer.send_offsets_to_transaction(offsets, GROUP))
+        if end == "again":
+            await producer.send_offsets_to_transaction(offsets, GROUP)
+        may_be: set[int | None]
+        may_be = {committed, number + 1} if was_cancelled and end == "commit" else {number + 1}
+        if end == "abort":
+            await producer.abort_transaction()
+            may_be = {None}
+        else:
+            await producer.send(TOPIC, b"%d" % number)
+            await producer.commit_transaction()
+        committed = offset_of(broker)
+        assert committed in may_be, number
+        return was_cancelled
 
-            await at_any_step(attempt)
-
-    run(program())
+    repeated_at_any_step(broker, run, attempt)
 
 
 @EITHER_VERSION
 def test_a_cancelled_body_of_a_transaction_is_aborted(broker: Broker, run: Runner) -> None:
     sent: list[bytes] = []
 
-    async def program() -> int:
-        async with transactional(broker) as producer:
-            await producer.init_transactions()
+    async def body(producer: AsyncProducer, number: int, at_the_end: asyncio.Event) -> None:
+        async with producer.transaction():
+            for index in range(3):
+                await producer.send(TOPIC, b"cancelled %d %d" % (number, index))
+                sent.append(b"")
+                await producer.flush()
+            await producer.send_offsets_to_transaction({SOURCE: OffsetAndMetadata(1)}, GROUP)
+            await producer.send(TOPIC, b"cancelled %d" % number)
+            at_the_end.set()
+            await asyncio.Event().wait()
 
-            async def body(number: int, at_the_end: asyncio.Event) -> None:
-                async with producer.transaction():
-                    for index in range(3):
-                        await producer.send(TOPIC, b"cancelled %d %d" % (number, index))
-                        sent.append(b"")
-                        await producer.flush()
-                    await producer.send_offsets_to_transaction({SOURCE: OffsetAndMetadata(1)}, GROUP)
-                    await producer.send(TOPIC, b"cancelled %d" % number)
-                    at_the_end.set()
-                    await asyncio.Event().wait()
+    async def attempt(producer: AsyncProducer, number: int, cancelled: Any) -> bool:
+        at_the_end = asyncio.Event()
+        assert await cancelled(body(producer, number, at_the_end))
+        async with producer.transaction():
+            await producer.send(TOPIC, b"%d" % number)
+        return not at_the_end.is_set()
 
-            async def attempt(number: int, cancelled: Any) -> bool:
-                at_the_end = asyncio.Event()
-                assert await cancelled(body(number, at_the_end))
-                async with producer.transaction():
-                    await producer.send(TOPIC, b"%d" % number)
-                return not at_the_end.is_set()
-
-            return await at_any_step(attempt)
-
-    count = run(program())
+    count = repeated_at_any_step(broker, run, attempt)
     assert values(broker) == [b"%d" % number for number in range(count + 1)]
     assert offset_of(broker) is None
     assert sent
@@ -971,38 +967,32 @@ def test_a_cancelled_body_of_a_transaction_is_aborted(broker: Broker, run: Runne
 
 @EITHER_VERSION
 def test_a_body_that_is_cancelled_again_while_it_aborts(broker: Broker, run: Runner) -> None:
-    async def program() -> int:
-        async with transactional(broker) as producer:
-            await producer.init_transactions()
+    async def attempt(producer: AsyncProducer, number: int, cancelled: Any) -> bool:
+        at_the_end = asyncio.Event()
 
-            async def attempt(number: int, cancelled: Any) -> bool:
-                at_the_end = asyncio.Event()
+        async def body() -> None:
+            async with producer.transaction():
+                await producer.send(TOPIC, b"cancelled %d" % number)
+                at_the_end.set()
+                await asyncio.Event().wait()
 
-                async def body() -> None:
-                    async with producer.transaction():
-                        await producer.send(TOPIC, b"cancelled %d" % number)
-                        at_the_end.set()
-                        await asyncio.Event().wait()
+        working = asyncio.create_task(body())
+        await at_the_end.wait()
+        working.cancel()
+        was_over = not await cancelled(over(working))
+        working.cancel()
+        await over(working)
+        try:
+            await producer.begin_transaction()
+        except IllegalStateError as error:
+            assert "abort_transaction() has an unknown outcome" in str(error)
+            await producer.abort_transaction()
+            await producer.begin_transaction()
+        await producer.send(TOPIC, b"%d" % number)
+        await producer.commit_transaction()
+        return not was_over
 
-                working = asyncio.create_task(body())
-                await at_the_end.wait()
-                working.cancel()
-                was_over = not await cancelled(over(working))
-                working.cancel()
-                await over(working)
-                try:
-                    await producer.begin_transaction()
-                except IllegalStateError as error:
-                    assert "abort_transaction() has an unknown outcome" in str(error)
-                    await producer.abort_transaction()
-                    await producer.begin_transaction()
-                await producer.send(TOPIC, b"%d" % number)
-                await producer.commit_transaction()
-                return not was_over
-
-            return await at_any_step(attempt)
-
-    count = run(program())
+    count = repeated_at_any_step(broker, run, attempt)
     assert values(broker) == [b"%d" % number for number in range(count + 1)]
 
 
@@ -1013,24 +1003,18 @@ async def over(task: asyncio.Task[None]) -> None:
 
 @EITHER_VERSION
 def test_a_cancelled_abort_is_made_again(broker: Broker, run: Runner) -> None:
-    async def program() -> int:
-        async with transactional(broker) as producer:
-            await producer.init_transactions()
+    async def attempt(producer: AsyncProducer, number: int, cancelled: Any) -> bool:
+        await producer.begin_transaction()
+        for index in range(3):
+            await producer.send(TOPIC, b"aborted %d %d" % (number, index))
+        if number % 2:
+            await producer.flush()
+        was_cancelled: bool = await cancelled(producer.abort_transaction())
+        if was_cancelled:
+            await producer.abort_transaction()
+        async with producer.transaction():
+            await producer.send(TOPIC, b"%d" % number)
+        return was_cancelled
 
-            async def attempt(number: int, cancelled: Any) -> bool:
-                await producer.begin_transaction()
-                for index in range(3):
-                    await producer.send(TOPIC, b"aborted %d %d" % (number, index))
-                if number % 2:
-                    await producer.flush()
-                was_cancelled: bool = await cancelled(producer.abort_transaction())
-                if was_cancelled:
-                    await producer.abort_transaction()
-                async with producer.transaction():
-                    await producer.send(TOPIC, b"%d" % number)
-                return was_cancelled
-
-            return await at_any_step(attempt)
-
-    count = run(program())
+    count = repeated_at_any_step(broker, run, attempt)
     assert values(broker) == [b"%d" % number for number in range(count + 1)]
