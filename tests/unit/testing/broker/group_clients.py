@@ -258,6 +258,16 @@ def cluster(partitions: int = 4, *topics: str, **options: Any) -> VirtualBroker:
     return broker
 
 
+def joined(*names: str) -> tuple[Any, ...]:
+    """Return a broker, and members that have joined in this order; "a=i" is member "a" as instance "i"."""
+    broker = cluster()
+    pairs = [name.partition("=") for name in names]
+    members = [Member(broker, name, instance_id=instance_id or None) for name, _, instance_id in pairs]
+    for member in members:
+        member.join()
+    return broker, *members
+
+
 def settle(*members: Member, rounds: int = 6) -> None:
     """Let each member send a few heartbeats in turn."""
     for _ in range(rounds):

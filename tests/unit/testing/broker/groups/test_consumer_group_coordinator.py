@@ -20,6 +20,7 @@ from tests.unit.testing.broker.group_clients import (
     as_owned,
     cluster,
     described,
+    joined,
     settle,
 )
 
@@ -57,10 +58,7 @@ def test_partitions_move_after_their_owner_has_given_them_up() -> None:
 
 
 def test_member_that_leaves_gives_its_partitions_to_the_others() -> None:
-    broker = cluster()
-    first, second = Member(broker, "a"), Member(broker, "b")
-    first.join()
-    second.join()
+    broker, first, second = joined("a", "b")
     settle(first, second)
     answer = second.send(member_epoch=LEAVE)
     assert (answer.error_code, answer.member_id, answer.member_epoch) == (NONE, "b", LEAVE)
@@ -83,9 +81,7 @@ def test_target_is_computed_once_in_the_assignment_interval() -> None:
 
 
 def test_answer_repeats_assignment_for_a_full_request_only() -> None:
-    broker = cluster()
-    member = Member(broker, "a")
-    member.join()
+    _, member = joined("a")
     owned = as_owned(member.owned)
     full: dict[str, Any] = {
         "rebalance_timeout_ms": 60_000,
@@ -117,9 +113,7 @@ def test_member_changes_its_topics() -> None:
     ids=["more partitions", "deleted and made again"],
 )
 def test_changed_topic_changes_the_assignment(change: Any) -> None:
-    broker = cluster()
-    member = Member(broker, "a")
-    member.join()
+    broker, member = joined("a")
     broker.act(change)
     settle(member)
     assert member.owned == {(broker.topic_id(), index) for index in range(6)}
@@ -213,9 +207,7 @@ def test_permissions_are_those_of_group_and_topics() -> None:
 
 
 def test_epochs_other_than_the_members_are_fenced() -> None:
-    broker = cluster()
-    member = Member(broker, "a")
-    member.join()
+    _, member = joined("a")
     for epoch in (1, 3):
         assert member.send(member_epoch=epoch, topic_partitions=[]).error_code == FENCED
     assert member.beat() == NONE, "it is still a member"
@@ -224,9 +216,7 @@ def test_epochs_other_than_the_members_are_fenced() -> None:
 
 
 def test_previous_epoch_counts_while_its_answer_may_be_lost() -> None:
-    broker = cluster()
-    member = Member(broker, "a")
-    member.join()
+    broker, member = joined("a")
     more = as_owned(frozenset((broker.topic_id(), index) for index in range(5)))
     assert member.send(member_epoch=0, **JOIN).member_epoch == 2
     assert member.send(member_epoch=0, **JOIN | {"topic_partitions": more}).error_code == 42
@@ -242,10 +232,7 @@ def test_previous_epoch_counts_while_its_answer_may_be_lost() -> None:
 
 
 def test_member_without_heartbeats_is_removed() -> None:
-    broker = cluster()
-    first, second = Member(broker, "a"), Member(broker, "b")
-    first.join()
-    second.join()
+    broker, first, second = joined("a", "b")
     settle(first, second)
     broker.advance(SESSION_MS - 1)
     assert second.beat() == NONE
@@ -255,10 +242,7 @@ def test_member_without_heartbeats_is_removed() -> None:
 
 
 def test_member_that_keeps_revoked_partitions_is_removed() -> None:
-    broker = cluster()
-    first, second = Member(broker, "a"), Member(broker, "b")
-    first.join()
-    second.join()
+    broker, first, second = joined("a", "b")
     owned = as_owned(first.owned)
     for _ in range(REBALANCE_MS // 10_000):
         assert first.send(topic_partitions=owned).error_code == NONE
@@ -273,10 +257,7 @@ def test_member_that_keeps_revoked_partitions_is_removed() -> None:
 
 
 def test_static_member_comes_back_to_its_partitions() -> None:
-    broker = cluster()
-    first, second = Member(broker, "a", instance_id="one"), Member(broker, "b", instance_id="two")
-    first.join()
-    second.join()
+    broker, first, second = joined("a=one", "b=two")
     settle(first, second)
     had = first.owned
     assert first.leave(LEAVE_STATIC) == NONE
@@ -290,10 +271,7 @@ def test_static_member_comes_back_to_its_partitions() -> None:
 
 
 def test_static_member_that_stays_away_is_removed() -> None:
-    broker = cluster()
-    first, second = Member(broker, "a", instance_id="one"), Member(broker, "b")
-    first.join()
-    second.join()
+    broker, first, second = joined("a=one", "b")
     settle(first, second)
     first.leave(LEAVE_STATIC)
     broker.advance(SESSION_MS - 1)
@@ -366,9 +344,7 @@ def test_pattern_without_subscribers_is_forgotten() -> None:
 
 
 def test_commit_needs_the_epoch_of_its_member() -> None:
-    broker = cluster()
-    member = Member(broker, "a")
-    member.join()
+    _, member = joined("a")
     assert member.commit() == NONE
     assert member.commit(generation_id_or_member_epoch=3) == STALE
     assert member.commit(generation_id_or_member_epoch=1) == STALE
@@ -380,10 +356,7 @@ def test_commit_needs_the_epoch_of_its_member() -> None:
 
 
 def test_older_epoch_commits_what_the_member_has_had_since() -> None:
-    broker = cluster()
-    first, second = Member(broker, "a"), Member(broker, "b")
-    first.join()
-    second.join()
+    broker, first, second = joined("a", "b")
     assert first.send().member_epoch == 2
     assert first.commit(index=3) == NONE, "it is being given up, but not yet"
     first.owned = frozenset((broker.topic_id(), index) for index in (0, 1))
@@ -397,9 +370,7 @@ def test_older_epoch_commits_what_the_member_has_had_since() -> None:
 
 
 def test_offset_fetch_checks_the_member_that_it_names() -> None:
-    broker = cluster()
-    member = Member(broker, "a")
-    member.join()
+    broker, member = joined("a")
     member.commit(7)
     kind = messages.OffsetFetchRequest
 
@@ -476,9 +447,7 @@ def test_describe_says_what_members_have_and_shall_have() -> None:
 
 
 def test_only_an_empty_group_is_deleted() -> None:
-    broker = cluster()
-    member = Member(broker, "a")
-    member.join()
+    broker, member = joined("a")
 
     def delete() -> ErrorCode:
         (result,) = broker.client().ask(messages.DeleteGroupsRequest(groups_names=[GROUP])).results

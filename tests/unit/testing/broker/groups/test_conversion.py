@@ -17,6 +17,7 @@ from tests.unit.testing.broker.group_clients import (
     Member,
     cluster,
     described,
+    joined,
     settle,
 )
 
@@ -121,10 +122,7 @@ def test_classic_member_that_does_not_rejoin_is_removed(stops: str) -> None:
 
 
 def test_static_members_change_protocol_with_their_partitions() -> None:
-    broker = cluster()
-    first, second = Member(broker, "a", instance_id="one"), Member(broker, "b", instance_id="two")
-    first.join()
-    second.join()
+    broker, first, second = joined("a=one", "b=two")
     settle(first, second)
     classic = [ClassicMember(broker, name) for name in ("one", "two")]
     assert (classic[0].join(), classic[0].sync(), classic[0].owned) == (NONE, NONE, [0, 1])

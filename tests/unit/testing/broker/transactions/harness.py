@@ -133,3 +133,16 @@ def in_state(state: TransactionState, **changes: Any) -> TransactionMetadata:
         client_transaction_version=2,
     )
     return replace(metadata, **changes)
+
+
+def initialized(transaction_version: int = 2, **options: int) -> tuple[Cluster, tuple[int, int]]:
+    """Return a coordinator, and id and epoch of the producer of "tx"."""
+    cluster = Cluster(transaction_version, **options)
+    return cluster, cluster.init()
+
+
+def loaded(metadata: TransactionMetadata, transaction_version: int = 2, **options: int) -> Cluster:
+    """Return a coordinator that has loaded this state."""
+    cluster = Cluster(transaction_version, **options)
+    cluster.put(metadata)
+    return cluster

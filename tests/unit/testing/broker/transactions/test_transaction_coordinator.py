@@ -57,6 +57,8 @@ from tests.unit.testing.broker.transactions.harness import (
     TOPIC,
     Cluster,
     in_state,
+    initialized,
+    loaded,
 )
 
 # Every state x operation. Columns: unknown, EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT,
@@ -283,8 +285,7 @@ def test_an_empty_transactional_id_is_refused(request_of: Callable[[TransactionC
 
 
 def test_a_second_producer_fences_the_first() -> None:
-    cluster = Cluster()
-    first = cluster.init()
+    cluster, first = initialized()
     second = cluster.init()
     assert (first, second) == ((NEW_ID, 0), (NEW_ID, 1))
     assert error_of(lambda: cluster.init(*first)) == FENCED
@@ -292,24 +293,21 @@ def test_a_second_producer_fences_the_first() -> None:
 
 
 def test_lost_reply_to_a_bump_is_repeated_on_request() -> None:
-    cluster = Cluster()
-    first = cluster.init()
+    cluster, first = initialized()
     answers = [cluster.init(*first) for _ in range(3)]
     assert answers == [(NEW_ID, 1)] * 3
 
 
 def test_a_restart_forgets_which_epoch_was_before() -> None:
     """Kafka does not store it: the retry of a lost reply is then fenced."""
-    cluster = Cluster()
-    first = cluster.init()
+    cluster, first = initialized()
     cluster.init(*first)
     cluster.restart()
     assert error_of(lambda: cluster.init(*first)) == FENCED
 
 
 def test_init_aborts_ongoing_transaction_and_retry_bumps_epoch() -> None:
-    cluster = Cluster()
-    first = cluster.init()
+    cluster, first = initialized()
     cluster.add(*first, TOPIC)
     assert error_of(cluster.init) == CONCURRENT
     assert cluster.markers == [(TOPIC, NEW_ID, 1, False, 9, 2)]
@@ -334,14 +332,12 @@ def test_init_sets_a_new_timeout() -> None:
 def test_init_gives_a_new_id_where_epochs_are_exhausted(
     epoch: int, expected: tuple[int, int], with_id: bool, transaction_version: int
 ) -> None:
-    cluster = Cluster(transaction_version)
-    cluster.put(in_state(EMPTY, producer_epoch=epoch))
+    cluster = loaded(in_state(EMPTY, producer_epoch=epoch), transaction_version)
     assert cluster.init(*((ID, epoch) if with_id else (-1, -1))) == expected
 
 
 def test_a_lost_reply_that_brought_a_new_id_is_given_again() -> None:
-    cluster = Cluster()
-    cluster.put(in_state(COMPLETE_ABORT, producer_epoch=32_766))
+    cluster = loaded(in_state(COMPLETE_ABORT, producer_epoch=32_766))
     assert cluster.init(ID, 32_766) == FRESH
     assert cluster.init(ID, 32_766) == FRESH
     # as in Kafka, where every transition moves the id before along
@@ -349,8 +345,7 @@ def test_a_lost_reply_that_brought_a_new_id_is_given_again() -> None:
 
 
 def test_new_id_for_unnamed_producer_is_not_given_to_the_old() -> None:
-    cluster = Cluster()
-    cluster.put(in_state(EMPTY, producer_epoch=32_766))
+    cluster = loaded(in_state(EMPTY, producer_epoch=32_766))
     assert cluster.init() == FRESH
     assert error_of(lambda: cluster.init(ID, 32_766)) == FENCED
 
@@ -358,16 +353,14 @@ def test_new_id_for_unnamed_producer_is_not_given_to_the_old() -> None:
 @pytest.mark.parametrize("epoch", [5, 32_765])
 def test_epoch_other_than_the_exhausted_one_is_a_server_error(epoch: int) -> None:
     """Kafka has an IllegalStateException there."""
-    cluster = Cluster()
-    cluster.put(in_state(EMPTY, producer_epoch=32_766, last_producer_epoch=32_765))
+    cluster = loaded(in_state(EMPTY, producer_epoch=32_766, last_producer_epoch=32_765))
     assert error_of(lambda: cluster.init(ID, epoch)) == ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.parametrize("restarts", [False, True])
 def test_end_txn_and_retry_give_the_same_id_if_exhausted(commit: bool, restarts: bool) -> None:
-    cluster = Cluster()
-    cluster.put(in_state(ONGOING, producer_epoch=32_766))
+    cluster = loaded(in_state(ONGOING, producer_epoch=32_766))
     assert cluster.end(ID, 32_766, commit) == FRESH
     assert cluster.markers == [(TOPIC, ID, 32_767, commit, 9, 2)]
     if restarts:
@@ -382,22 +375,19 @@ def test_end_txn_and_retry_give_the_same_id_if_exhausted(commit: bool, restarts:
 
 
 def test_end_txn_uses_the_last_epoch_before_the_exhausted_one() -> None:
-    cluster = Cluster()
-    cluster.put(in_state(ONGOING, producer_epoch=32_765))
+    cluster = loaded(in_state(ONGOING, producer_epoch=32_765))
     assert cluster.end(ID, 32_765, True) == (ID, 32_766)
 
 
 @pytest.mark.parametrize("state", [EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT])
 def test_empty_abort_with_exhausted_epochs_gives_a_new_id(state: TransactionState) -> None:
-    cluster = Cluster()
-    cluster.put(in_state(state, producer_epoch=32_766))
+    cluster = loaded(in_state(state, producer_epoch=32_766))
     assert cluster.end(ID, 32_766, False) == FRESH
     assert cluster.markers == []
 
 
 def test_exhausted_transaction_keeps_new_id_over_a_restart() -> None:
-    cluster = Cluster()
-    cluster.put(in_state(ONGOING, producer_epoch=32_766))
+    cluster = loaded(in_state(ONGOING, producer_epoch=32_766))
     cluster.without_leader = {TOPIC}
     assert cluster.end(ID, 32_766, True) == FRESH
     assert (cluster.known().state, cluster.known().next_producer_id) == (PREPARE_COMMIT, NEW_ID)
@@ -421,8 +411,7 @@ def test_exhausted_transaction_keeps_new_id_over_a_restart() -> None:
 def test_a_timeout_never_overflows_the_epoch(
     transaction_version: int, epoch: int, marker_epoch: int, afterwards: tuple[int, int]
 ) -> None:
-    cluster = Cluster(transaction_version)
-    cluster.put(in_state(ONGOING, producer_epoch=epoch))
+    cluster = loaded(in_state(ONGOING, producer_epoch=epoch), transaction_version)
     cluster.coordinator.handle_timeout(NOW + TIMEOUT)
     assert [marker[2] for marker in cluster.markers] == [marker_epoch]
     assert (cluster.known().producer_id, cluster.known().producer_epoch) == afterwards
@@ -435,8 +424,7 @@ def test_a_timeout_never_overflows_the_epoch(
 
 @pytest.mark.parametrize("commit", [True, False])
 def test_a_tv2_transaction(commit: bool) -> None:
-    cluster = Cluster()
-    first = cluster.init()
+    cluster, first = initialized()
     cluster.coordinator.add_partitions("tx", *first, [OTHER, TOPIC], NOW + 1, client_tv2=True)
     assert cluster.known().client_transaction_version == 2
     assert cluster.end(*first, commit, now_ms=NOW + 2) == (NEW_ID, 1)
@@ -466,8 +454,7 @@ def test_a_tv2_transaction(commit: bool) -> None:
 @pytest.mark.parametrize("transaction_version", [0, 1, 2])
 @pytest.mark.parametrize("commit", [True, False])
 def test_a_tv1_transaction_keeps_its_epoch(commit: bool, transaction_version: int) -> None:
-    cluster = Cluster(transaction_version)
-    first = cluster.init()
+    cluster, first = initialized(transaction_version)
     cluster.add(*first, TOPIC)
     for _ in range(2):  # the retry of a lost reply looks like the request
         assert cluster.end(*first, commit, tv2=False) == TV1_OK
@@ -479,8 +466,7 @@ def test_a_tv1_transaction_keeps_its_epoch(commit: bool, transaction_version: in
 
 
 def test_the_version_of_the_client_decides_not_the_feature_level() -> None:
-    cluster = Cluster(transaction_version=1)
-    first = cluster.init()
+    cluster, first = initialized(transaction_version=1)
     cluster.add(*first, TOPIC)
     assert cluster.end(*first, True, tv2=True) == (NEW_ID, 1)
     cluster.add(NEW_ID, 1, TOPIC)
@@ -488,8 +474,7 @@ def test_the_version_of_the_client_decides_not_the_feature_level() -> None:
 
 
 def test_partitions_are_stored_only_when_they_are_new() -> None:
-    cluster = Cluster()
-    first = cluster.init()
+    cluster, first = initialized()
     cluster.add(*first, TOPIC, now_ms=NOW + 1)
     cluster.add(*first, TOPIC, now_ms=NOW + 2)
     cluster.add(*first, TOPIC, OTHER, now_ms=NOW + 3)
@@ -502,8 +487,7 @@ def test_partitions_are_stored_only_when_they_are_new() -> None:
 
 
 def test_markers_are_written_in_the_order_of_their_partitions() -> None:
-    cluster = Cluster()
-    first = cluster.init()
+    cluster, first = initialized()
     partitions = [(topic, index) for topic in "cab" for index in range(5)]
     cluster.add(*first, *partitions)
     cluster.end(*first, True)
@@ -511,8 +495,7 @@ def test_markers_are_written_in_the_order_of_their_partitions() -> None:
 
 
 def test_verifying_adds_nothing() -> None:
-    cluster = Cluster()
-    first = cluster.init()
+    cluster, first = initialized()
     cluster.add(*first, TOPIC)
     answer = cluster.coordinator.add_partitions("tx", *first, [TOPIC, OTHER], NOW, verify_only=True)
     assert answer == {TOPIC: NONE, OTHER: ABORTABLE}
@@ -520,8 +503,7 @@ def test_verifying_adds_nothing() -> None:
 
 
 def test_offsets_add_the_partition_of_their_group() -> None:
-    cluster = Cluster(offsets_partition_count=50)
-    first = cluster.init()
+    cluster, first = initialized(offsets_partition_count=50)
     partition = cluster.coordinator.add_offsets("tx", *first, "test-group", NOW)
     assert partition == 12
     assert cluster.known().partitions == {("__consumer_offsets", 12)}
@@ -542,8 +524,7 @@ def test_transactional_ids_do_not_touch_each_other() -> None:
 
 
 def test_describe_shows_the_open_transaction() -> None:
-    cluster = Cluster()
-    first = cluster.init()
+    cluster, first = initialized()
     assert error_of(lambda: cluster.coordinator.describe("other")) == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
     cluster.add(*first, TOPIC, now_ms=NOW + 3)
     described = cluster.coordinator.describe("tx")
@@ -595,8 +576,7 @@ def test_a_bad_pattern_is_refused_with_its_reason() -> None:
 
 @pytest.mark.parametrize("commit", [True, False])
 def test_missing_markers_are_tried_again_until_all_are_written(commit: bool) -> None:
-    cluster = Cluster()
-    first = cluster.init()
+    cluster, first = initialized()
     cluster.add(*first, TOPIC, OTHER)
     cluster.without_leader = {OTHER}
     assert cluster.end(*first, commit) == (NEW_ID, 1)
@@ -624,8 +604,7 @@ def test_missing_markers_are_tried_again_until_all_are_written(commit: bool) -> 
 
 
 def test_a_decision_stands_where_its_completion_cannot_be_stored() -> None:
-    cluster = Cluster()
-    first = cluster.init()
+    cluster, first = initialized()
     cluster.add(*first, TOPIC)
     completes = cluster.coordinator._complete
 
@@ -677,8 +656,7 @@ def test_what_is_not_stored_did_not_happen(
 
 @pytest.mark.parametrize("transaction_version", [1, 2])
 def test_a_transaction_is_aborted_when_its_time_is_over(transaction_version: int) -> None:
-    cluster = Cluster(transaction_version)
-    first = cluster.init()
+    cluster, first = initialized(transaction_version)
     cluster.add(*first, TOPIC, now_ms=NOW + 10)
     cluster.add(*first, OTHER, now_ms=NOW + 20)
     deadline_ms = NOW + 10 + TIMEOUT
@@ -696,8 +674,7 @@ def test_a_transaction_is_aborted_when_its_time_is_over(transaction_version: int
 
 
 def test_a_tv2_client_learns_of_the_timeout_from_its_end_txn() -> None:
-    cluster = Cluster()
-    first = cluster.init()
+    cluster, first = initialized()
     cluster.add(*first, TOPIC)
     cluster.coordinator.handle_timeout(NOW + TIMEOUT)
     assert error_of(lambda: cluster.end(*first, True)) == INVALID
@@ -705,8 +682,7 @@ def test_a_tv2_client_learns_of_the_timeout_from_its_end_txn() -> None:
 
 
 def test_a_tv1_client_is_fenced_by_the_timeout() -> None:
-    cluster = Cluster(transaction_version=1)
-    first = cluster.init()
+    cluster, first = initialized(transaction_version=1)
     cluster.add(*first, TOPIC)
     cluster.coordinator.handle_timeout(NOW + TIMEOUT)
     for commit in (True, False):
@@ -716,8 +692,7 @@ def test_a_tv1_client_is_fenced_by_the_timeout() -> None:
 
 
 def test_after_a_tv1_timeout_no_older_epoch_is_taken_for_a_retry() -> None:
-    cluster = Cluster(transaction_version=1)
-    first = cluster.init()
+    cluster, first = initialized(transaction_version=1)
     second = cluster.init(*first)
     cluster.add(*second, TOPIC)
     cluster.coordinator.handle_timeout(NOW + TIMEOUT)
@@ -725,8 +700,7 @@ def test_after_a_tv1_timeout_no_older_epoch_is_taken_for_a_retry() -> None:
 
 
 def test_a_timeout_that_cannot_be_stored_is_tried_again() -> None:
-    cluster = Cluster()
-    first = cluster.init()
+    cluster, first = initialized()
     cluster.add(*first, TOPIC)
     cluster.store_error = ErrorCode.COORDINATOR_NOT_AVAILABLE
     cluster.coordinator.handle_timeout(NOW + TIMEOUT)
@@ -828,8 +802,7 @@ def test_a_restart_without_a_leader_tries_the_markers_again() -> None:
 
 
 def test_transaction_time_after_a_restart_runs_from_its_start() -> None:
-    cluster = Cluster()
-    first = cluster.init()
+    cluster, first = initialized()
     cluster.add(*first, TOPIC)
     cluster.restart(NOW + 50_000)
     assert cluster.coordinator.next_deadline_ms() == NOW + TIMEOUT
@@ -839,8 +812,7 @@ def test_transaction_time_after_a_restart_runs_from_its_start() -> None:
 
 
 def test_restart_between_end_txn_and_retry_repeats_the_response() -> None:
-    cluster = Cluster()
-    first = cluster.init()
+    cluster, first = initialized()
     cluster.add(*first, TOPIC)
     answer = cluster.end(*first, True)
     cluster.restart()
