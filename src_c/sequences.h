@@ -245,12 +245,14 @@ static inline void kb_begin_leader(kb_sequences *sequences, int32_t leader, int3
         each->node_id = KB_FORMER_LEADER;
 }
 
-/* Note that the topic was recreated: brokers know nothing of the producer, and earlier batches are gone. */
-static inline void kb_begin_topic(kb_sequences *sequences) {
+/* Note another id of the topic: brokers know nothing of the producer, and earlier batches are gone. If the id
+ * was the topic's before, some broker had old metadata, and what may be in the log is there still. */
+static inline void kb_begin_topic(kb_sequences *sequences, bool is_former) {
     sequences->known_ns = KB_UNKNOWN_NS;
     for (kb_in_flight *each = sequences->first; each; each = each->next) {
         each->node_id = KB_FORMER_LEADER; /* an answer that is to come is of the topic before */
-        each->is_ambiguous = each->is_proved = false;
+        each->is_ambiguous = is_former && each->batch->possibly_persisted;
+        each->is_proved = false;
     }
 }
 

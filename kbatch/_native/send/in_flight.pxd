@@ -52,7 +52,7 @@ cdef extern from "sequences.h" nogil:
     void kb_sequences_init(kb_sequences *sequences, const kb_rules *rules) noexcept
     bint kb_has_hole(const kb_sequences *sequences) noexcept
     void kb_begin_leader(kb_sequences *sequences, int32_t leader, int32_t leader_epoch) noexcept
-    void kb_begin_topic(kb_sequences *sequences) noexcept
+    void kb_begin_topic(kb_sequences *sequences, bint is_former) noexcept
 
 
 @cython.final
@@ -70,6 +70,7 @@ cdef class PartitionState:
     cdef readonly int32_t partition
     cdef readonly tuple key
     cdef public bytes topic_id
+    cdef tuple _former_topic_ids  # while batches are in flight
     cdef set _entries                # owns what `raw` lists
     cdef kb_sequences raw
 

@@ -175,6 +175,7 @@ cdef class PartitionState:
         self.partition = partition
         self.key = (topic, partition)
         self.topic_id = b""
+        self._former_topic_ids = ()
         self._entries = set()
         kb_sequences_init(&self.raw, &RULES)
 
@@ -278,11 +279,15 @@ cdef class PartitionState:
     # The leader
 
     def begin_topic(self, bytes topic_id not None):
-        """Note that the topic was recreated: brokers know nothing of the producer, and earlier batches are
-        gone.
+        """Note the topic's id. With another one it was recreated: brokers know nothing of the producer, and
+        earlier batches are gone, unless the id comes back, from a broker with newer metadata.
         """
         if self.topic_id and self.topic_id != topic_id:
-            kb_begin_topic(&self.raw)
+            if self.raw.first == NULL:
+                self._former_topic_ids = ()
+            kb_begin_topic(&self.raw, topic_id in self._former_topic_ids)
+            if self.topic_id not in self._former_topic_ids:
+                self._former_topic_ids += (self.topic_id,)
         self.topic_id = topic_id
 
     def begin_leader(self, int32_t leader, int32_t leader_epoch):

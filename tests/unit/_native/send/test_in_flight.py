@@ -51,3 +51,17 @@ def test_answer_of_a_former_leader_or_topic_makes_nothing_known(begins: str) -> 
         state.begin_leader(1, 1)
     state.acknowledge(entry, OLDEST_NS)
     assert not state.is_known_since(OLDEST_NS)
+
+
+def test_batch_may_be_in_the_log_of_a_topic_that_comes_back() -> None:
+    """A broker with old metadata names the topic of before for a while."""
+    state = known_state()
+    state.begin_topic(b"a" * 16)
+    records = accumulator(2)
+    put(records, b"value", partition=0)
+    entry = state.add(one(records), NOW_NS)
+    state.begin_topic(b"b" * 16)
+    entry.is_ambiguous = entry.batch.possibly_persisted = True
+    for topic_id, is_ambiguous in ((b"a" * 16, True), (b"c" * 16, False), (b"b" * 16, True), (b"d" * 16, False)):
+        state.begin_topic(topic_id)
+        assert entry.is_ambiguous == is_ambiguous
