@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from kbatch.protocol import messages
 from kbatch.records import NO_TOPIC_ID, TopicPartition
 from kbatch.testing.broker.groups.classic_group import Group
-from kbatch.testing.broker.groups.consumer_group import ConsumerGroup
+from kbatch.testing.broker.groups.consumer_group import ConsumerGroup, ConsumerMember
 from tests.simulation.world.cluster import Ground, SimulatedCluster
 
 if TYPE_CHECKING:
@@ -116,8 +116,21 @@ class GroupCluster(SimulatedCluster):
         if not isinstance(group, ConsumerGroup):
             return None
         member = group.members[member_id]
-        if member.classic is not None:
-            return None
+        return None if member.classic is not None else self._owned(member)
+
+    def is_given_away(self, member_id: str, partition: TopicPartition) -> bool:
+        """True if the coordinator may give others what a classic member has not given up.
+
+        When a group becomes a classic one, and one of KIP-848 again, its target counts as what its members
+        own (ClassicGroup.fromConsumerGroup).
+        """
+        group = self.coordinators.groups.find(GROUP)
+        if not isinstance(group, ConsumerGroup) or member_id not in group.members:
+            return False
+        member = group.members[member_id]
+        return member.classic is not None and partition not in self._owned(member)
+
+    def _owned(self, member: ConsumerMember) -> set[TopicPartition]:
         return {
             TopicPartition(self.name_of(topic_id), index)
             for topic_id, index in (*member.assigned, *member.revoking)

@@ -289,6 +289,7 @@ class Member:
                 each
                 for each in one.owned & other.owned
                 if NO_TOPIC_ID in (ids := {one._assigned_id(each), other._assigned_id(each)}) or len(ids) == 1
+                if not any(self.cluster.is_given_away(who.identity()[0], each) for who in (one, other))
             }
             if both and all(self.cluster.counts(*each.identity()) for each in (one, other)):
                 raise Violation(f"{sorted(both)} belong to {one.name} and {other.name}")
