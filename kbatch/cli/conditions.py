@@ -142,13 +142,13 @@ class _Reader:
     def _field(self, node: ast.expr) -> tuple[pc.Expression, pa.DataType]:
         """Return a column, or a field in it, and its type."""
         path: list[str] = []
-        place = node
-        while isinstance(place, ast.Attribute):
-            path.insert(0, place.attr)
-            place = place.value
-        if not isinstance(place, ast.Name):
+        name = node
+        while isinstance(name, ast.Attribute):
+            path.insert(0, name.attr)
+            name = name.value
+        if not isinstance(name, ast.Name):
             raise self._error(node)
-        path.insert(0, place.id)
+        path.insert(0, name.id)
         return pc.field(*path), self._type_of(path)
 
     def _type_of(self, path: list[str]) -> pa.DataType:

@@ -1,4 +1,4 @@
-"""`kbatch consume`: the records of a topic, from a place to a place, to a file or standard output.
+"""`kbatch consume`: the records of a topic, between two positions, to a file or standard output.
 
 Records are read and written batch by batch, within kbatch.fetch.buffer.memory. Where the end is known, a bar
 on standard error shows the progress. A closed pipe and Ctrl-C end the command quietly.
@@ -17,8 +17,8 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from kbatch.cli.members import Member, open_member
 from kbatch.cli.options import COLUMNS, CONDITION_HELP, client_options, names, need_arrow, open_reader
-from kbatch.cli.places import HELP as PLACE_HELP
-from kbatch.cli.places import Place, PlaceType, resolve
+from kbatch.cli.positions import HELP as POSITION_HELP
+from kbatch.cli.positions import Position, PositionType, resolve
 from kbatch.errors import ConfigError, DeserializationError
 from kbatch.records import TopicPartition
 
@@ -38,8 +38,12 @@ INTERRUPTED_STATUS = 130
 
 @click.command()
 @click.argument("topic")
-@click.option("--from", "start", type=PlaceType(), metavar="PLACE", help=f"Where to start: {PLACE_HELP}.")
-@click.option("--to", "end", type=PlaceType(), metavar="PLACE", help="Where to end; the default is latest.")
+@click.option(
+    "--from", "start", type=PositionType(), metavar="POSITION", help=f"Where to start: {POSITION_HELP}."
+)
+@click.option(
+    "--to", "end", type=PositionType(), metavar="POSITION", help="Where to end; the default is latest."
+)
 @click.option("-p", "--partition", "partitions", metavar="NUMBER,...", callback=names, help="Only these.")
 @click.option("--follow", is_flag=True, help="Go on for ever; starts at latest unless --from is given.")
 @click.option(
@@ -80,8 +84,8 @@ INTERRUPTED_STATUS = 130
 )
 def command(
     topic: str,
-    start: Place | None,
-    end: Place | None,
+    start: Position | None,
+    end: Position | None,
     partitions: tuple[str, ...] | None,
     form: str | None,
     columns: tuple[str, ...] | None,
@@ -89,7 +93,7 @@ def command(
     settings: dict[str, str],
     **options: Any,
 ) -> None:
-    """Write the records of TOPIC: all of them, or those between two places.
+    """Write the records of TOPIC: all of them, or those between two positions.
 
     Keys and values are text by default, and bytes that are no UTF-8 become {"base64": ...}. Without --follow
     the command ends where the topic ended when it began.
@@ -130,7 +134,7 @@ def command(
         raise click.exceptions.Exit(INTERRUPTED_STATUS) from None
 
 
-def _check_group(start: Place | None, end: Place | None, partitions: tuple[str, ...] | None) -> None:
+def _check_group(start: Position | None, end: Position | None, partitions: tuple[str, ...] | None) -> None:
     if start not in (None, "earliest", "latest"):
         raise click.UsageError("--group starts at the group's offsets: --from must be earliest or latest")
     if end is not None or partitions is not None:
@@ -167,8 +171,8 @@ def _columns(given: tuple[str, ...] | None, form: str) -> tuple[str, ...]:
 def _ranges(
     reader: TopicReader,
     topic: str,
-    start: Place,
-    end: Place | None,
+    start: Position,
+    end: Position | None,
     partitions: Sequence[str] | None,
     *,
     follows: bool,
@@ -277,7 +281,7 @@ class _Bar:
     """The progress bar, by the offsets that were read; without an end it only counts."""
 
     def __init__(self, ranges: dict[TopicPartition, tuple[int, int | None]], is_shown: bool | None) -> None:
-        self._starts = {place.partition: first for place, (first, _) in ranges.items()}
+        self._starts = {partition.partition: first for partition, (first, _) in ranges.items()}
         self._done = dict.fromkeys(self._starts, 0)
         ends = [end - first for first, end in ranges.values() if end is not None]
         self._bar = Progress(

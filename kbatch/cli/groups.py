@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from kbatch.cli.options import client_options, open_reader
-from kbatch.cli.places import HELP, Place, PlaceType, resolve
+from kbatch.cli.positions import HELP, Position, PositionType, resolve
 from kbatch.errors import GroupIdNotFoundError
 from kbatch.errors.words import shown
 from kbatch.records import GroupDescription, GroupMember, TopicPartition, check_group_id
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kbatch.consumer.topic_reader import TopicReader
 
 JSON = click.option("--json", "as_json", is_flag=True, help="A JSON object a line.")
-# A place for `reset`: no offset.
+# A target of `reset`: no offset.
 NONE = "none"
 FIGURES = ("partition", "committed", "start", "end", "lag", "new")
 SHARE = "share"
@@ -85,7 +85,7 @@ def describe(groups: tuple[str, ...], settings: dict[str, str], as_json: bool) -
 class _Row(NamedTuple):
     """A partition of a group. Those of a share group may have several owners."""
 
-    place: TopicPartition
+    partition: TopicPartition
     offset: int | None
     end: int | None
     lag: int | None
@@ -95,17 +95,17 @@ class _Row(NamedTuple):
 def _rows(reader: TopicReader, described: GroupDescription) -> list[_Row]:
     owners: dict[TopicPartition, list[GroupMember]] = {}
     for member in described.members:
-        for place in member.partitions:
-            owners.setdefault(place, []).append(member)
+        for partition in member.partitions:
+            owners.setdefault(partition, []).append(member)
     figures: dict[TopicPartition, Figures] = {}
     if described.kind == SHARE:
         figures.update(reader.groups.share_offsets(described.group_id))
     else:
         offsets = reader.groups.offsets(described.group_id)
-        figures = {place: (each.committed.offset, each.end, each.lag) for place, each in offsets.items()}
+        figures = {at: (each.committed.offset, each.end, each.lag) for at, each in offsets.items()}
     return [
-        _Row(place, *figures.get(place, NO_FIGURES), owners.get(place, []))
-        for place in sorted({*figures, *owners})
+        _Row(partition, *figures.get(partition, NO_FIGURES), owners.get(partition, []))
+        for partition in sorted({*figures, *owners})
     ]
 
 
@@ -128,8 +128,8 @@ def _as_json(described: GroupDescription, rows: Sequence[_Row]) -> dict[str, Any
         ],
         "partitions": [
             {
-                "topic": each.place.topic,
-                "partition": each.place.partition,
+                "topic": each.partition.topic,
+                "partition": each.partition.partition,
                 "start" if is_share else "committed": each.offset,
                 "end": each.end,
                 "lag": each.lag,
@@ -154,7 +154,7 @@ def _print_group(described: GroupDescription, rows: Sequence[_Row]) -> None:
     offset = "start" if described.kind == SHARE else "committed"
     cells = [
         (
-            *(each.place.topic, each.place.partition, each.offset, each.end, each.lag),
+            *(each.partition.topic, each.partition.partition, each.offset, each.end, each.lag),
             ", ".join(member.client_id for member in each.owners),
             ", ".join(sorted({member.host for member in each.owners})),
         )
@@ -176,10 +176,12 @@ class _Chosen(click.ParamType[tuple[str, tuple[int, ...] | None]]):
         return topic, tuple(map(int, numbers)) if colon else None
 
 
-class _Target(PlaceType):
-    """A place, or NONE."""
+class _Target(PositionType):
+    """A position, or NONE."""
 
-    def convert(self, value: object, param: click.Parameter | None, context: click.Context | None) -> Place:
+    def convert(
+        self, value: object, param: click.Parameter | None, context: click.Context | None
+    ) -> Position:
         return NONE if value == NONE else super().convert(value, param, context)
 
 
@@ -189,7 +191,7 @@ class _Target(PlaceType):
     "-t", "--topic", "topics", type=_Chosen(), multiple=True, help="The offsets of these; may be repeated."
 )
 @click.option("--all-topics", is_flag=True, help="All offsets that the group has committed.")
-@click.option("--to", "target", type=_Target(), metavar="PLACE", help=f"{HELP}; none deletes the offsets.")
+@click.option("--to", "target", type=_Target(), metavar="POSITION", help=f"{HELP}; none deletes the offsets.")
 @click.option("--shift-by", type=int, metavar="N", help="N offsets on, or back if it is negative.")
 @click.option("--execute/--dry-run", "executes", default=False, help="Do it; the default is a dry run.")
 @client_options("consumer")
@@ -198,7 +200,7 @@ def reset(
     group: str,
     topics: Sequence[tuple[str, tuple[int, ...] | None]],
     all_topics: bool,
-    target: Place | None,
+    target: Position | None,
     shift_by: int | None,
     executes: bool,
     settings: dict[str, str],
@@ -215,20 +217,20 @@ def reset(
     if bool(topics) == all_topics:
         raise click.UsageError("name topics with --topic, or all of them with --all-topics")
     if (target is None) == (shift_by is None):
-        raise click.UsageError("say where with --to PLACE or --shift-by N, one of them")
+        raise click.UsageError("say where with --to POSITION or --shift-by N, one of them")
     with open_reader(settings, "groups") as reader:
         _check_no_members(reader, group)
-        committed = {place: each.committed.offset for place, each in reader.groups.offsets(group).items()}
+        committed = {at: each.committed.offset for at, each in reader.groups.offsets(group).items()}
         chosen = _chosen_partitions(reader, group, dict(topics), committed)
         if target == NONE:
-            chosen = [place for place in chosen if place in committed]
+            chosen = [partition for partition in chosen if partition in committed]
         new = _new_offsets(reader, chosen, committed, target, shift_by)
         if executes and target == NONE:
             reader.groups.delete_offsets(group, chosen)
         elif executes:
-            found = {place: offset for place, offset in new.items() if offset is not None}
+            found = {partition: offset for partition, offset in new.items() if offset is not None}
             reader.groups.commit_offsets(group, found)
-    rows = [(place.topic, place.partition, committed.get(place), new[place]) for place in sorted(new)]
+    rows = [(each.topic, each.partition, committed.get(each), new[each]) for each in sorted(new)]
     _print_changes(rows, as_json)
     if not executes:
         click.echo("dry run: nothing has changed; add --execute", err=True)
@@ -275,15 +277,15 @@ def _new_offsets(
     reader: TopicReader,
     chosen: Iterable[TopicPartition],
     committed: Mapping[TopicPartition, int],
-    target: Place | None,
+    target: Position | None,
     shift_by: int | None,
 ) -> dict[TopicPartition, int | None]:
     """Return the new offset of each partition; None deletes it."""
     if target == NONE:
         return dict.fromkeys(chosen)
     by_topic: dict[str, list[int]] = {}
-    for place in chosen:
-        by_topic.setdefault(place.topic, []).append(place.partition)
+    for partition in chosen:
+        by_topic.setdefault(partition.topic, []).append(partition.partition)
     new: dict[TopicPartition, int | None] = {}
     for topic, numbers in by_topic.items():
         if target is not None:
@@ -298,10 +300,10 @@ def _new_offsets(
     return new
 
 
-def _shifted(place: TopicPartition, committed: Mapping[TopicPartition, int], by: int) -> int:
-    if place not in committed:
-        raise click.UsageError(f"the group has no offset of {place} to shift; set one with --to PLACE")
-    return committed[place] + by
+def _shifted(partition: TopicPartition, committed: Mapping[TopicPartition, int], by: int) -> int:
+    if partition not in committed:
+        raise click.UsageError(f"the group has no offset of {partition} to shift; set one with --to POSITION")
+    return committed[partition] + by
 
 
 def _print_changes(rows: Sequence[tuple[str, int, int | None, int | None]], as_json: bool) -> None:

@@ -12,7 +12,7 @@ from kbatch.errors import ConfigError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kbatch.cli.places import Place
+    from kbatch.cli.positions import Position
     from kbatch.consumer.threads import Consumer
     from kbatch.records import TopicPartition
 
@@ -21,7 +21,7 @@ WAIT_SECONDS = 0.2
 MOST_ROWS = 10_000
 
 
-def open_member(settings: dict[str, str], group: str, start: Place | None) -> Consumer:
+def open_member(settings: dict[str, str], group: str, start: Position | None) -> Consumer:
     """Return a consumer of the group; faults of the call are UsageErrors."""
     settings = {"client.id": "kbatch-consume", "auto.offset.reset": str(start), **settings, "group.id": group}
     from kbatch.consumer.threads import Consumer

@@ -7,15 +7,17 @@ import json
 import click
 
 from kbatch.cli.options import client_options, open_reader
-from kbatch.cli.places import HELP, Place, PlaceType, resolve
+from kbatch.cli.positions import HELP, Position, PositionType, resolve
 
 
 @click.command()
 @click.argument("topic")
-@click.option("--at", "place", type=PlaceType(), metavar="PLACE", help=f"Also the offsets there: {HELP}.")
+@click.option(
+    "--at", "position", type=PositionType(), metavar="POSITION", help=f"Also the offsets there: {HELP}."
+)
 @client_options("consumer")
 @click.option("--json", "as_json", is_flag=True, help="A JSON object a line.")
-def command(topic: str, place: Place | None, settings: dict[str, str], as_json: bool) -> None:
+def command(topic: str, position: Position | None, settings: dict[str, str], as_json: bool) -> None:
     """Show the first and the end offset of each partition of TOPIC."""
     with open_reader(settings, "offsets") as reader:
         numbers = sorted(reader.partitions(topic))
@@ -23,8 +25,8 @@ def command(topic: str, place: Place | None, settings: dict[str, str], as_json: 
             "earliest": reader.offsets(topic, "earliest", numbers),
             "latest": reader.offsets(topic, "latest", numbers),
         }
-        if place is not None:
-            columns["at"] = resolve(reader, topic, place, numbers)
+        if position is not None:
+            columns["at"] = resolve(reader, topic, position, numbers)
     if not as_json:
         click.echo("".join(name.rjust(16) for name in ("partition", *columns)))
     for number in numbers:

@@ -43,7 +43,7 @@ def client_options(
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Return a decorator that adds the options of a connection and of logging to a command of this client.
 
-    In their place the command gets the client's settings, as `settings`. Faults in them are UsageErrors, and
+    Instead of them the command gets the client's settings, as `settings`. Faults in them are UsageErrors, and
     so is a call that names no brokers, if it needs them.
     """
     options = (

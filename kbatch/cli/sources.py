@@ -417,7 +417,7 @@ _decode = json.JSONDecoder(parse_constant=_no_constant).decode
 
 
 def _checked(line: bytes) -> Any:
-    """Return the JSON of a line, or _BLANK for an empty one. Raise ValueError with the place of a fault."""
+    """Return the JSON of a line, or _BLANK for an empty one. Raise ValueError with the offset of a fault."""
     try:
         text = line.decode("utf-8-sig")
         if not text.strip():

@@ -22,7 +22,7 @@ from kbatch.consumer.group_member import GroupMember, Partitions
 from kbatch.consumer.lifetime import Ending, MemberClient
 from kbatch.consumer.poll_metrics import PollMetrics
 from kbatch.consumer.polled import Polled
-from kbatch.consumer.ranges import Place, place_of
+from kbatch.consumer.ranges import Position, position_of
 from kbatch.core.consumer.group_engine import GroupEngine
 from kbatch.core.consumer.leader_requests import FoundOffset
 from kbatch.core.consumer.partition_state import (
@@ -94,14 +94,14 @@ class ConsumerBase(MemberClient):
     group_metadata = plain(GroupMember.group_metadata, "_member")
     alive = plain(GroupMember.alive, "_member")
 
-    def assign(self, partitions: Partitions | Mapping[TopicPartition, Place]) -> None:
+    def assign(self, partitions: Partitions | Mapping[TopicPartition, Position]) -> None:
         """Read these partitions, and no others, without a group that shares them out. Partitions that are
         read already go on where they are, with what was fetched.
 
         Parameters
         ----------
-        partitions : iterable of TopicPartition, or a mapping of them to places
-            A place is as in `seek`. Without one, a partition begins at the offset that the group has
+        partitions : iterable of TopicPartition, or a mapping of them to positions
+            A position is as in `seek`. Without one, a partition begins at the offset that the group has
             committed, or else where auto.offset.reset says.
 
         Raises
@@ -109,15 +109,15 @@ class ConsumerBase(MemberClient):
         IllegalStateError
             A group assigns the partitions, since `subscribe`.
         TypeError, ValueError
-            A partition or place is unsuitable.
+            A partition or position is unsuitable.
         """
-        places = partitions if isinstance(partitions, Mapping) else None
+        positions = partitions if isinstance(partitions, Mapping) else None
         chosen = checked_partitions("assign", partitions)
         starts: dict[TopicPartition, Start | OffsetSpec | None] = dict.fromkeys(chosen)
-        if places is not None:
+        if positions is not None:
             starts = {
-                each: None if place is None else _start_of(f"place of {each}", place)
-                for each, place in zip(chosen, places.values(), strict=True)
+                each: None if position is None else _start_of(f"position of {each}", position)
+                for each, position in zip(chosen, positions.values(), strict=True)
             }
         with self._user:
             if self._member.is_subscribed:
@@ -162,14 +162,16 @@ class ConsumerBase(MemberClient):
 
     # Where in them
 
-    def seek(self, partition: TopicPartition | tuple[str, int], place: Place | OffsetAndMetadata) -> None:
-        """Go on reading a partition at another place. What was fetched of it is dropped.
+    def seek(
+        self, partition: TopicPartition | tuple[str, int], position: Position | OffsetAndMetadata
+    ) -> None:
+        """Go on reading a partition at another position. What was fetched of it is dropped.
 
         Parameters
         ----------
         partition : TopicPartition
             An assigned one; it may be paused.
-        place : int, OffsetAndMetadata, datetime, timedelta, "beginning" or "end"
+        position : int, OffsetAndMetadata, datetime, timedelta, "beginning" or "end"
             An offset; one with the leader epoch of the record before it, which detects a truncated log
             (KIP-320); or an end of the log ("earliest" and "latest" are the same). A time, which must have a
             time zone, or a while ago: the first record from then on, and the end if there is none. Under
@@ -180,9 +182,9 @@ class ConsumerBase(MemberClient):
         IllegalStateError
             The partition is not assigned.
         TypeError, ValueError
-            The place is unsuitable.
+            The position is unsuitable.
         """
-        start = _start_of("place", place)
+        start = _start_of("position", position)
         with self._user:
             self._begin(self._assigned_partition(partition).partition, start)
             self._runtime.network.wake()
@@ -623,7 +625,7 @@ class ConsumerBase(MemberClient):
         specs = {}
         for each, time in times.items():
             checked = checked_partition(each)
-            found = place_of(f"time of {checked}", time, datetime.now(UTC))
+            found = position_of(f"time of {checked}", time, datetime.now(UTC))
             specs[checked] = OffsetSpec(found) if isinstance(found, int) else found
             if specs[checked].timestamp_ms < 0:
                 raise ValueError(f"time of {checked} must be a time, got {time!r}; call end_offsets()")
@@ -643,9 +645,9 @@ class ConsumerBase(MemberClient):
         super()._end(deadline)
 
 
-def _start_of(name: str, place: object) -> Start | OffsetSpec:
-    """Return a place as where the engine begins."""
-    if isinstance(place, OffsetAndMetadata):
-        return Start(place.offset, place.leader_epoch, place.topic_id)
-    found = place_of(name, place, datetime.now(UTC))
+def _start_of(name: str, position: object) -> Start | OffsetSpec:
+    """Return a position as the start that the engine takes."""
+    if isinstance(position, OffsetAndMetadata):
+        return Start(position.offset, position.leader_epoch, position.topic_id)
+    found = position_of(name, position, datetime.now(UTC))
     return Start(found) if isinstance(found, int) else found

@@ -143,8 +143,10 @@ class Groups:
         if not isinstance(offsets, Mapping):
             raise TypeError(f"offsets must be a mapping of TopicPartition to offsets, got {offsets!r}")
         checked = {
-            checked_partition(place): each if isinstance(each, OffsetAndMetadata) else OffsetAndMetadata(each)
-            for place, each in offsets.items()
+            checked_partition(partition): each
+            if isinstance(each, OffsetAndMetadata)
+            else OffsetAndMetadata(each)
+            for partition, each in offsets.items()
         }
         self._ask(OffsetCommit(group_id, checked))
 

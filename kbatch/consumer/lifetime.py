@@ -148,7 +148,7 @@ class Ending(NamedTuple):
     Attributes
     ----------
     leave : bool or None
-        True to leave the group at once, False to keep the place until the session ends; None decides by
+        True to leave the group at once, False to stay a member until the session ends; None decides by
         group.instance.id. Share groups are always left.
     is_failing : bool
         True if the program may not have processed what the last poll has returned.

@@ -1,6 +1,6 @@
 """Where a read begins and ends: offsets by number, time, age or name, and the ranges of partitions.
 
-Theory of operation. A user names a place in a log (`Place`), the same for all partitions or one for each.
+Theory of operation. A user names a position in a log (`Position`), one for all partitions or one for each.
 Names, times and ages become timestamps of ListOffsets, which the cluster turns into offsets, once and for
 all: records that come later are not part of a range with an end.
 """
@@ -16,9 +16,9 @@ from kbatch.core.consumer.partition_state import EARLIEST, LATEST, OffsetSpec
 from kbatch.errors import DataLossError, OffsetOutOfRangeError
 from kbatch.records import INT32_MAX, INT64_MAX, NO_TOPIC_ID, TopicPartition, check_integer, checked_partition
 
-# A place in the log of every partition, or of each.
-Place = int | datetime | timedelta | str
-Places = Place | Mapping[int, Place]
+# A position in the log of every partition, or of each.
+Position = int | datetime | timedelta | str
+Positions = Position | Mapping[int, Position]
 # Ranges of offsets: the first one, and the one after the last.
 Gaps = list[tuple[int, int]]
 # What to do when records are gone.
@@ -60,53 +60,53 @@ def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
         raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
 
 
-def place_of(name: str, place: object, now: datetime) -> int | OffsetSpec:
-    """Return a place as an offset, or as what ListOffsets finds one for.
+def position_of(name: str, position: object, now: datetime) -> int | OffsetSpec:
+    """Return a position as an offset, or as what ListOffsets finds one for.
 
     `name` is the argument's, for errors.
     """
-    if isinstance(place, str):
-        if place not in _NAMES:
-            raise ValueError(f"{name} must be {_EXPECTED}, got {place!r}")
-        return _NAMES[place]
-    if isinstance(place, timedelta):
-        if place < timedelta(0):
-            raise ValueError(f"{name} counts back from now and must not be negative, got {place!r}")
-        return OffsetSpec(_milliseconds(now - min(place, now - _EPOCH)))
-    if isinstance(place, datetime):
-        if place.tzinfo is None:
+    if isinstance(position, str):
+        if position not in _NAMES:
+            raise ValueError(f"{name} must be {_EXPECTED}, got {position!r}")
+        return _NAMES[position]
+    if isinstance(position, timedelta):
+        if position < timedelta(0):
+            raise ValueError(f"{name} counts back from now and must not be negative, got {position!r}")
+        return OffsetSpec(_milliseconds(now - min(position, now - _EPOCH)))
+    if isinstance(position, datetime):
+        if position.tzinfo is None:
             raise ValueError(
-                f"{name} must have a time zone, got {place!r}; for example {name}=datetime.now(UTC) or "
-                f"place.astimezone() for local time"
+                f"{name} must have a time zone, got {position!r}; for example {name}=datetime.now(UTC) or "
+                f"time.astimezone() for local time"
             )
-        return OffsetSpec(_milliseconds(place))
+        return OffsetSpec(_milliseconds(position))
     try:
-        check_integer(name, place, 0, INT64_MAX)
+        check_integer(name, position, 0, INT64_MAX)
     except TypeError:
-        kind = type(place).__name__
+        kind = type(position).__name__
         raise TypeError(f"{name} must be {_EXPECTED}, got {kind}") from None
-    return index(place)  # type: ignore[arg-type]
+    return index(position)  # type: ignore[arg-type]
 
 
-def places_of(
-    name: str, places: object, partitions: Collection[int], now: datetime
+def positions_of(
+    name: str, positions: object, partitions: Collection[int], now: datetime
 ) -> dict[int, int | OffsetSpec]:
-    """Return the place of each partition. Raise ValueError unless a mapping names exactly these."""
-    if not isinstance(places, Mapping):
-        return dict.fromkeys(partitions, place_of(name, places, now))
-    missing = sorted(set(partitions) - places.keys())
+    """Return the position of each partition. Raise ValueError unless a mapping names exactly these."""
+    if not isinstance(positions, Mapping):
+        return dict.fromkeys(partitions, position_of(name, positions, now))
+    missing = sorted(set(partitions) - positions.keys())
     if missing:
         raise ValueError(
-            f"{name} has no place for partitions {_listed(missing)}; add them, or name the others by "
+            f"{name} has no position for partitions {_listed(missing)}; add them, or name the others by "
             f"partitions="
         )
-    unread = [partition for partition in places if partition not in partitions]
+    unread = [partition for partition in positions if partition not in partitions]
     if unread:
         raise ValueError(
             f"{name} names partitions {_listed(unread)}, which are not among those that are read, "
             f"{_listed(sorted(partitions))}"
         )
-    return {partition: place_of(f"{name}[{partition}]", places[partition], now) for partition in partitions}
+    return {each: position_of(f"{name}[{each}]", positions[each], now) for each in partitions}
 
 
 def checked_partitions(
@@ -157,17 +157,17 @@ def ranges_of(
     """
     ranges: dict[TopicPartition, Range] = {}
     lost: dict[TopicPartition, Gaps] = {}
-    for partition, start in starts.items():
-        log_start, log_end = log[partition]
-        place = TopicPartition(topic, partition)
-        end = None if ends is None else ends[partition]
-        _check_range(place, start, end, log_end)
+    for number, start in starts.items():
+        log_start, log_end = log[number]
+        partition = TopicPartition(topic, number)
+        end = None if ends is None else ends[number]
+        _check_range(partition, start, end, log_end)
         if start < log_start and (end is None or start < end):
             first_kept = log_start if end is None else min(log_start, end)
-            lost[place] = [(start, first_kept)]
+            lost[partition] = [(start, first_kept)]
             start = first_kept
         if end is None or start < end:
-            ranges[place] = Range(start, end)
+            ranges[partition] = Range(start, end)
     if lost and on_data_loss == "raise":
         raise data_loss(lost)
     return Ranges(ranges, lost)
@@ -176,13 +176,13 @@ def ranges_of(
 def data_loss(lost: Mapping[TopicPartition, Gaps]) -> DataLossError:
     """Return the error of ranges that the log does not have any more."""
     named = ", ".join(
-        f"{place} from {first} to {after - 1}" for place, gaps in lost.items() for first, after in gaps
+        f"{each} from {first} to {after - 1}" for each, gaps in lost.items() for first, after in gaps
     )
     error = DataLossError(
         f"records of the range are gone: {named}; retention removes the oldest. Start later, for "
         f"example with start='earliest', or pass on_data_loss='skip'"
     )
-    error.lost = {place: gap for place, gaps in lost.items() for gap in gaps}
+    error.lost = {partition: gap for partition, gaps in lost.items() for gap in gaps}
     return error
 
 
@@ -213,32 +213,32 @@ def checked_topic_ids(given: Mapping[str, bytes] | None) -> Mapping[str, bytes]:
 def checked_ranges(given: Mapping[TopicPartition, tuple[int, int | None]]) -> dict[TopicPartition, Range]:
     """Return ranges without empty ones. TypeError or ValueError unless they are partitions with offsets."""
     ranges = {}
-    for partition, (start, end) in given.items():
-        place = checked_partition(partition)
-        check_integer(f"start of {place}", start, 0, INT64_MAX)
+    for each, (start, end) in given.items():
+        partition = checked_partition(each)
+        check_integer(f"start of {partition}", start, 0, INT64_MAX)
         if end is not None:
-            check_integer(f"end of {place}", end, 0, INT64_MAX)
-            _check_order(place, start, end)
+            check_integer(f"end of {partition}", end, 0, INT64_MAX)
+            _check_order(partition, start, end)
         if end is None or start < end:
-            ranges[place] = Range(start, end)
+            ranges[partition] = Range(start, end)
     return ranges
 
 
-def _check_range(place: TopicPartition, start: int, end: int | None, log_end: int) -> None:
+def _check_range(partition: TopicPartition, start: int, end: int | None, log_end: int) -> None:
     if end is not None:
-        _check_order(place, start, end)
+        _check_order(partition, start, end)
     last = start if end is None else end
     if last > log_end:
         which = "start" if end is None else "end"
         raise ValueError(
-            f"{which}={last} of {place} is after the end of its log, {log_end}; name an earlier offset "
+            f"{which}={last} of {partition} is after the end of its log, {log_end}; name an earlier offset "
             f"or 'latest'"
         )
 
 
-def _check_order(place: TopicPartition, start: int, end: int) -> None:
+def _check_order(partition: TopicPartition, start: int, end: int) -> None:
     if end < start:
-        raise ValueError(f"the range of {place} ends at offset {end}, before its start at {start}")
+        raise ValueError(f"the range of {partition} ends at offset {end}, before its start at {start}")
 
 
 def _listed(partitions: Iterable[int]) -> str:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Self, final
 from kbatch._native.io.threads import ClientThread
 from kbatch.config import ConsumerConfig
 from kbatch.consumer.projection import Projection
-from kbatch.consumer.ranges import Gaps, Places, Ranges, check_choice
+from kbatch.consumer.ranges import Gaps, Positions, Ranges, check_choice
 from kbatch.consumer.runtime import configured
 from kbatch.consumer.topic_reader import DEFAULTS, Reading, ReadProgress, TopicReader
 from kbatch.consumer.topic_stream import TopicStream
@@ -43,8 +43,8 @@ MOST_THREADS = 64
 def read_table(
     topic: str,
     *,
-    start: Places = "earliest",
-    end: Places = "latest",
+    start: Positions = "earliest",
+    end: Positions = "latest",
     partitions: Iterable[int] | None = None,
     bootstrap_servers: str | Iterable[str] | None = None,
     config: ConsumerConfig | Mapping[str, object] | None = None,
@@ -143,8 +143,8 @@ def read_table(
 def scan_topic(
     topic: str,
     *,
-    start: Places = "earliest",
-    end: Places | None = "latest",
+    start: Positions = "earliest",
+    end: Positions | None = "latest",
     partitions: Iterable[int] | None = None,
     bootstrap_servers: str | Iterable[str] | None = None,
     config: ConsumerConfig | Mapping[str, object] | None = None,
@@ -258,8 +258,8 @@ def _settings(
 
 def _all_gaps(found: Ranges, reading: Reading[Any]) -> dict[TopicPartition, Gaps]:
     """Return the ranges that were skipped, before the read and in it."""
-    places = {**found.lost, **reading.lost}
-    return {each: [*found.lost.get(each, ()), *reading.lost.get(each, ())] for each in places}
+    partitions = {**found.lost, **reading.lost}
+    return {each: [*found.lost.get(each, ()), *reading.lost.get(each, ())] for each in partitions}
 
 
 def _as_json(lost: Mapping[TopicPartition, Gaps]) -> bytes:

@@ -6,7 +6,7 @@ of records, come from the Backlog (`base`).
 
 An interrupt between a poll and the assignment of what it returns would keep records from the program that
 count as delivered. The interpreter looks for signals where Python functions begin, where loops turn, and
-after calls of native code; not where Python functions return or generators yield. So the last place of a poll
+after calls of native code; not where Python functions return or generators yield. So the last point of a poll
 is the end of its native call (`_handing_out`), and an iteration has none between a position and its record.
 
 After org.apache.kafka.clients.consumer.KafkaConsumer and KafkaShareConsumer.
@@ -160,8 +160,8 @@ class Consumer(ThreadClient, ConsumerBase):
         Parameters
         ----------
         leave : bool or None
-            True to leave the group at once, False to keep the place until the session ends (KIP-1092). None
-            is False for members with a group.instance.id, else True.
+            True to leave the group at once, False to stay a member until the session ends (KIP-1092). None is
+            False for members with a group.instance.id, else True.
         timeout : float or None
             Seconds for all of it.
         """

@@ -29,7 +29,7 @@ from kbatch.consumer.groups import Groups
 from kbatch.consumer.lifetime import ReadingClient
 from kbatch.consumer.ranges import (
     DATA_LOSS,
-    Places,
+    Positions,
     Range,
     Ranges,
     check_choice,
@@ -37,7 +37,7 @@ from kbatch.consumer.ranges import (
     checked_ranges,
     checked_topic_ids,
     loss_of,
-    places_of,
+    positions_of,
     ranges_of,
 )
 from kbatch.consumer.runtime import ReaderRuntime
@@ -537,7 +537,7 @@ class TopicReader(ReadingClient):
         return at_once(self._runtime.await_partitions, topic)
 
     def offsets(
-        self, topic: str, spec: Places = "latest", partitions: Iterable[int] | None = None
+        self, topic: str, spec: Positions = "latest", partitions: Iterable[int] | None = None
     ) -> dict[int, int]:
         """Return an offset of each partition.
 
@@ -561,19 +561,19 @@ class TopicReader(ReadingClient):
         if partitions is None:
             partitions = spec if isinstance(spec, Mapping) else self.partitions(topic)
         chosen = checked_partitions(topic, partitions)
-        (found,) = self._look_up(topic, [places_of("spec", spec, chosen, datetime.now(UTC))])
+        (found,) = self._look_up(topic, [positions_of("spec", spec, chosen, datetime.now(UTC))])
         return found
 
     def ranges(
         self,
         topic: str,
         *,
-        start: Places = "earliest",
-        end: Places | None = "latest",
+        start: Positions = "earliest",
+        end: Positions | None = "latest",
         partitions: Iterable[int] | None = None,
         on_data_loss: str = "raise",
     ) -> Ranges:
-        """Return the ranges of offsets between two places, for `read`.
+        """Return the ranges of offsets between two positions, for `read`.
 
         Parameters
         ----------
@@ -603,28 +603,30 @@ class TopicReader(ReadingClient):
         asked: list[dict[int, int | OffsetSpec]] = [
             dict.fromkeys(chosen, EARLIEST),
             dict.fromkeys(chosen, LATEST),
-            places_of("start", start, chosen, now),
+            positions_of("start", start, chosen, now),
         ]
         if end is not None:
-            asked.append(places_of("end", end, chosen, now))
+            asked.append(positions_of("end", end, chosen, now))
         first, last, *found = self._look_up(topic, asked)
         starts, *ends = (
             {
                 # another answer than those for the ends of the log, which may have moved in between
                 each: min(max(offset, first[each]), last[each])
-                if isinstance(place[each], OffsetSpec)
+                if isinstance(position[each], OffsetSpec)
                 else offset
                 for each, offset in offsets.items()
             }
-            for place, offsets in zip(asked[2:], found, strict=True)
+            for position, offsets in zip(asked[2:], found, strict=True)
         )
         log = {each: (first[each], last[each]) for each in chosen}
         ranges = ranges_of(topic, starts, ends[0] if ends else None, log, on_data_loss=on_data_loss)
         return ranges if described is None else ranges._replace(topic_id=described.topic_id)
 
-    def _look_up(self, topic: str, places: Iterable[Mapping[int, int | OffsetSpec]]) -> list[dict[int, int]]:
-        """Return the offsets of places; for times after all records, the ends."""
-        places = list(places)
+    def _look_up(
+        self, topic: str, positions: Iterable[Mapping[int, int | OffsetSpec]]
+    ) -> list[dict[int, int]]:
+        """Return the offsets of positions; for times after all records, the ends."""
+        positions = list(positions)
         calls = [
             OffsetLookup(
                 {
@@ -633,7 +635,7 @@ class TopicReader(ReadingClient):
                     if isinstance(spec, OffsetSpec)
                 }
             )
-            for asked in places
+            for asked in positions
         ]
         at_once(self._runtime.await_calls, calls, self._runtime.engine.list_offsets)
         missing = {each for call in calls for each, found in call.answer.items() if found is None}
@@ -643,8 +645,8 @@ class TopicReader(ReadingClient):
             for call in calls
         ]
         return [
-            {each: place if isinstance(place, int) else found[each] for each, place in asked.items()}
-            for asked, found in zip(places, offsets, strict=True)
+            {each: position if isinstance(position, int) else found[each] for each, position in asked.items()}
+            for asked, found in zip(positions, offsets, strict=True)
         ]
 
     # Reading
@@ -727,14 +729,15 @@ class TopicReader(ReadingClient):
         """
         samples = projection.samples()
         is_bounded = all(end is not None for _, end in ranges.values())
-        for place, (start, end) in ranges.items():
+        for partition, (start, end) in ranges.items():
             if all(each.is_full for each in samples):
                 break
             last = end
             if last is None:  # of what is there
-                last = max(start, self.offsets(place.topic, "latest", [place.partition])[place.partition])
+                number = partition.partition
+                last = max(start, self.offsets(partition.topic, "latest", [number])[number])
             with self.read(
-                {place: (start, last)},
+                {partition: (start, last)},
                 columns=projection.sample_columns,
                 on_data_loss=on_data_loss,
                 topic_ids=topic_ids,

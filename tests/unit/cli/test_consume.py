@@ -138,8 +138,8 @@ def test_file_is_whole_although_the_read_fails(tmp_path: Path) -> None:
 WRONG = [
     (["no-such-topic"], 1, "no-such-topic"),
     ([TOPIC, "-p", "3"], 2, "'3' is no partition of events, which has 0 to 2"),
-    ([TOPIC, "--from", "yesterday"], 2, "'yesterday' is no place"),
-    ([TOPIC, "--from", "7:0"], 2, "a place names 7"),
+    ([TOPIC, "--from", "yesterday"], 2, "'yesterday' is no position"),
+    ([TOPIC, "--from", "7:0"], 2, "a position names 7"),
     ([TOPIC, "--where", "offset ="], 2, "is not a condition"),
     ([TOPIC, "--columns", "values"], 2, "there is no column 'values'"),
     ([TOPIC, "--follow", "--to", "5"], 2, "exclude each other"),

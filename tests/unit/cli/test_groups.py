@@ -43,7 +43,7 @@ def lines(broker: Broker, *arguments: str) -> list[dict[str, Any]]:
 
 
 def committed(reader: TopicReader) -> dict[TopicPartition, int]:
-    return {place: each.committed.offset for place, each in reader.groups.offsets(GROUP).items()}
+    return {partition: each.committed.offset for partition, each in reader.groups.offsets(GROUP).items()}
 
 
 def test_groups_are_listed(broker: Broker, reader: TopicReader) -> None:
@@ -130,8 +130,8 @@ def test_reset_changes_offsets_only_with_execute(
     assert lines(broker, "reset", GROUP, *arguments, "--execute") == shown
     assert committed(reader) == expected
     for row in shown:
-        place = TopicPartition(row["topic"], row["partition"])
-        assert (row["committed"], row["new"]) == (before.get(place), expected.get(place))
+        partition = TopicPartition(row["topic"], row["partition"])
+        assert (row["committed"], row["new"]) == (before.get(partition), expected.get(partition))
 
 
 def test_reset_makes_a_group(broker: Broker, reader: TopicReader) -> None:
@@ -145,7 +145,7 @@ WRONG = [
     (["describe", ""], 2, "group_id must not be empty"),
     (["reset", GROUP, "--to", "earliest"], 2, "name topics with --topic"),
     (["reset", GROUP, "-t", "orders", "--all-topics", "--to", "0"], 2, "name topics with --topic"),
-    (["reset", GROUP, "-t", "orders"], 2, "say where with --to PLACE or --shift-by N"),
+    (["reset", GROUP, "-t", "orders"], 2, "say where with --to POSITION or --shift-by N"),
     (["reset", GROUP, "-t", "orders", "--to", "0", "--shift-by", "1"], 2, "one of them"),
     (["reset", GROUP, "-t", "orders:x", "--to", "0"], 2, "as in orders:0,1"),
     (["reset", GROUP, "-t", "orders:7", "--to", "0"], 2, "topic orders has no partition 7; it has 0 to 1"),

@@ -162,7 +162,7 @@ def test_packed_files_and_pipes(broker: Broker, tmp_path: Path, pack: Any) -> No
 
 
 def test_files_of_many_blocks(broker: Broker, tmp_path: Path) -> None:
-    """Cells with line ends, and characters of several bytes, at every place of a block."""
+    """Cells with line ends, and characters of several bytes, at every offset of a block."""
     rows = [{"n": number, "text": "\u00e4\n" * (number % 40)} for number in range(20_000)]
     csv = "n,text\n" + "".join(f'{row["n"]},"{row["text"]}"\n' for row in rows)
     produced(broker, written(tmp_path / "a.csv", csv), "--progress", "-X", "compression.type=lz4")

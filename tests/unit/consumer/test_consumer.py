@@ -133,11 +133,11 @@ def test_R11_a_table_of_what_was_polled_has_its_records(broker: Broker) -> None:
             assert part.table(["value"], value=Utf8())["value"].to_pylist() == [
                 bytes(each.value).decode() for each in part
             ]
-            assert [each for place in part.partitions() for each in part.records(place)] == list(part)
+            assert [each for partition in part.partitions() for each in part.records(partition)] == list(part)
             assert part[0] in part and part[1:3] == list(part)[1:3] and part.records(("none", 0)) == []
             assert part.offsets == {
-                place: OffsetAndMetadata(part.records(place)[-1].offset + 1, leader_epoch=0)
-                for place in part.partitions()
+                partition: OffsetAndMetadata(part.records(partition)[-1].offset + 1, leader_epoch=0)
+                for partition in part.partitions()
             }
 
 
@@ -162,8 +162,8 @@ def test_R86_iteration_never_ends_and_can_stop_anywhere(broker: Broker) -> None:
         found = []
         for record in consumer:
             found.append(record)
-            place = TopicPartition(TOPIC, record.partition)
-            assert consumer.position(place) == record.offset + 1
+            partition = TopicPartition(TOPIC, record.partition)
+            assert consumer.position(partition) == record.offset + 1
             if len(found) == 50:
                 break
         found += polled(consumer, 3 * COUNT - 50)
@@ -230,7 +230,7 @@ def test_until_end_says_if_nothing_comes(broker: Broker) -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "expected"),
+    ("position", "expected"),
     [
         (17, 17),
         (datetime.fromtimestamp((FIRST_MS + 7) / 1000, UTC), 7),
@@ -243,11 +243,11 @@ def test_until_end_says_if_nothing_comes(broker: Broker) -> None:
     ],
     ids=["offset", "time", "late", "now", "age", "beginning", "end", "epoch"],
 )
-def test_R34_seek_works_before_the_first_poll(broker: Broker, place: Any, expected: int) -> None:
+def test_R34_seek_works_before_the_first_poll(broker: Broker, position: Any, expected: int) -> None:
     fill(broker)
     with consuming(broker, SECOND, THIRD) as consumer:
         consumer.pause([SECOND])
-        consumer.seek(SECOND, place)
+        consumer.seek(SECOND, position)
         assert consumer.position(SECOND) == expected
         consumer.resume([SECOND])
         if expected < COUNT:
@@ -275,7 +275,7 @@ def test_R34_seek_to_beginning_and_end_take_all_partitions(broker: Broker) -> No
         assert offsets(polled(consumer, COUNT)) == {2: ALL[2]}
         with pytest.raises(IllegalStateError, match="orders-9 is not assigned to this consumer"):
             consumer.seek(TopicPartition(TOPIC, 9), 3)
-        with pytest.raises(ValueError, match="place must be 'earliest' or 'beginning', 'latest' or 'end'"):
+        with pytest.raises(ValueError, match="position must be 'earliest' or 'beginning', 'latest' or 'end'"):
             consumer.seek(FIRST, "start")
 
 

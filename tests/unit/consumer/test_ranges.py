@@ -1,4 +1,4 @@
-"""Where a read begins and ends: places by name, offset, time and age, and the ranges between them."""
+"""Where a read begins and ends: positions by name, offset, time and age, and the ranges between them."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from kbatch.consumer.ranges import (
     check_choice,
     checked_partitions,
     checked_ranges,
-    place_of,
-    places_of,
+    position_of,
+    positions_of,
     ranges_of,
 )
 from kbatch.core.consumer.partition_state import EARLIEST, LATEST, OffsetSpec
@@ -31,7 +31,7 @@ def at(partition: int) -> TopicPartition:
 
 
 @pytest.mark.parametrize(
-    ("place", "expected"),
+    ("position", "expected"),
     [
         ("earliest", EARLIEST),
         ("latest", LATEST),
@@ -48,12 +48,12 @@ def at(partition: int) -> TopicPartition:
     ],
     ids=str,
 )
-def test_a_place_is_an_offset_or_what_finds_one(place: Any, expected: Any) -> None:
-    assert place_of("start", place, NOW) == expected
+def test_position_is_an_offset_or_what_finds_one(position: Any, expected: Any) -> None:
+    assert position_of("start", position, NOW) == expected
 
 
 @pytest.mark.parametrize(
-    ("place", "kind", "text"),
+    ("position", "kind", "text"),
     [
         ("middle", ValueError, "start must be 'earliest' or 'beginning', 'latest' or .* got 'middle'"),
         (-1, ValueError, "start must be 0 to .* got -1"),
@@ -66,20 +66,20 @@ def test_a_place_is_an_offset_or_what_finds_one(place: Any, expected: Any) -> No
     ],
     ids=lambda each: str(each)[:20],
 )
-def test_an_unsuitable_place_is_an_error_with_the_remedy(place: Any, kind: Any, text: str) -> None:
+def test_unsuitable_position_is_an_error_with_the_remedy(position: Any, kind: Any, text: str) -> None:
     with pytest.raises(kind, match=text):
-        place_of("start", place, NOW)
+        position_of("start", position, NOW)
 
 
-def test_each_partition_can_have_its_place() -> None:
-    assert places_of("start", {0: 5, 1: "latest"}, [0, 1], NOW) == {0: 5, 1: LATEST}
-    assert places_of("start", "earliest", [0, 2], NOW) == {0: EARLIEST, 2: EARLIEST}
-    with pytest.raises(ValueError, match=r"start has no place for partitions 1, 2; .*partitions="):
-        places_of("start", {0: 5}, [0, 1, 2], NOW)
+def test_each_partition_can_have_its_position() -> None:
+    assert positions_of("start", {0: 5, 1: "latest"}, [0, 1], NOW) == {0: 5, 1: LATEST}
+    assert positions_of("start", "earliest", [0, 2], NOW) == {0: EARLIEST, 2: EARLIEST}
+    with pytest.raises(ValueError, match=r"start has no position for partitions 1, 2; .*partitions="):
+        positions_of("start", {0: 5}, [0, 1, 2], NOW)
     with pytest.raises(ValueError, match=r"end names partitions 7, .* 0, 1"):
-        places_of("end", {0: 5, 1: 5, 7: 5}, [0, 1], NOW)
+        positions_of("end", {0: 5, 1: 5, 7: 5}, [0, 1], NOW)
     with pytest.raises(TypeError, match=r"start\[1\] must be"):
-        places_of("start", {0: 5, 1: []}, [0, 1], NOW)
+        positions_of("start", {0: 5, 1: []}, [0, 1], NOW)
 
 
 def test_partitions_are_checked_and_ordered() -> None:
@@ -102,7 +102,7 @@ def made(starts: Any, ends: Any, log: Any, on_data_loss: str = "raise") -> Any:
     return ranges_of("orders", starts, ends, log, on_data_loss=on_data_loss)
 
 
-def test_ranges_lie_between_the_places() -> None:
+def test_ranges_lie_between_the_positions() -> None:
     log = {0: (10, 20), 1: (0, 0), 2: (5, 9)}
     found = made({0: 12, 1: 0, 2: 5}, {0: 20, 1: 0, 2: 5}, log)
     assert found.ranges == {at(0): Range(12, 20)} and not found.lost

@@ -1,4 +1,4 @@
-"""Places in a topic: what a person may write, and the offsets it means."""
+"""Positions in a topic: what a person may write, and the offsets it means."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from kbatch.cli.places import Log, place_of, resolve
+from kbatch.cli.positions import OffsetSource, position_of, resolve
 
 LOGS = {0: (10, 100), 1: (0, 5)}
 
@@ -26,7 +26,7 @@ class FixedLog:
 
 
 @pytest.mark.parametrize(
-    ("text", "place"),
+    ("text", "position"),
     [
         ("earliest", "earliest"),
         ("beginning", "earliest"),
@@ -41,14 +41,14 @@ class FixedLog:
         ("0:42,1:earliest", {0: 42, 1: "earliest"}),
     ],
 )
-def test_text_means_place(text: str, place: object) -> None:
-    assert place_of(text) == place
+def test_text_means_position(text: str, position: object) -> None:
+    assert position_of(text) == position
 
 
 @pytest.mark.parametrize("text", ["", "yesterday", "1x", "1:", "0:a", "2026-13-01"])
-def test_other_text_is_no_place(text: str) -> None:
+def test_other_text_is_no_position(text: str) -> None:
     with pytest.raises(ValueError):
-        place_of(text)
+        position_of(text)
 
 
 @pytest.mark.parametrize(
@@ -61,11 +61,11 @@ def test_other_text_is_no_place(text: str) -> None:
         ("0:12,1:latest", {0: 12, 1: 5}),
     ],
 )
-def test_place_resolves_to_offsets(text: str, offsets: dict[int, int]) -> None:
-    log: Log = FixedLog()
-    assert resolve(log, "t", place_of(text), LOGS) == offsets
+def test_position_resolves_to_offsets(text: str, offsets: dict[int, int]) -> None:
+    log: OffsetSource = FixedLog()
+    assert resolve(log, "t", position_of(text), LOGS) == offsets
 
 
-def test_place_of_unread_partition_is_refused() -> None:
-    with pytest.raises(Exception, match="a place names 7"):
-        resolve(FixedLog(), "t", place_of("7:0"), LOGS)
+def test_position_in_unread_partition_is_refused() -> None:
+    with pytest.raises(Exception, match="a position names 7"):
+        resolve(FixedLog(), "t", position_of("7:0"), LOGS)

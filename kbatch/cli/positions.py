@@ -1,4 +1,4 @@
-"""Places in a topic, as a person writes them: `earliest`, `1h`, `2026-11-01`, `42`, `-10`, `0:42,1:7`."""
+"""Positions in a topic, as a person writes them: `earliest`, `1h`, `2026-11-01`, `42`, `-10`, `0:42,1:7`."""
 
 from __future__ import annotations
 
@@ -21,39 +21,41 @@ _UNITS = {
 HELP = "earliest, latest, a time (2026-11-01T12:00), 1h (ago), an offset, -10 (before the end), P:OFFSET,..."
 
 # What `TopicReader.offsets` takes, or a negative number: offsets before the end.
-Place = str | int | datetime | timedelta | Mapping[int, Any]
+Position = str | int | datetime | timedelta | Mapping[int, Any]
 
 
-class Log(Protocol):
-    """What places are resolved by, part of a TopicReader."""
+class OffsetSource(Protocol):
+    """What positions are resolved by, part of a TopicReader."""
 
     def partitions(self, topic: str) -> Iterable[int]: ...
     def offsets(self, topic: str, spec: Any, partitions: Iterable[int] | None = None) -> dict[int, int]: ...
 
 
-class PlaceType(click.ParamType[Place]):
-    """A place in a topic."""
+class PositionType(click.ParamType[Position]):
+    """A position in a topic."""
 
-    name = "PLACE"
+    name = "POSITION"
 
-    def convert(self, value: object, param: click.Parameter | None, context: click.Context | None) -> Place:
+    def convert(
+        self, value: object, param: click.Parameter | None, context: click.Context | None
+    ) -> Position:
         if not isinstance(value, str):
             return value  # type: ignore[return-value]  # a default that is converted already
         try:
-            return place_of(value.strip())
+            return position_of(value.strip())
         except ValueError:
-            self.fail(f"{value!r} is no place; write {HELP}", param, context)
+            self.fail(f"{value!r} is no position; write {HELP}", param, context)
 
 
-def place_of(text: str) -> Place:
-    """Return the place that a text means; raise ValueError if none. Times without a zone are local."""
+def position_of(text: str) -> Position:
+    """Return the position that a text means; raise ValueError if none. Times without a zone are local."""
     if text in ("earliest", "beginning"):
         return "earliest"
     if text in ("latest", "end"):
         return "latest"
     if ":" in text and re.fullmatch(r"\d+:[^,]+(,\d+:[^,]+)*", text) and not _is_clock(text):
         parts = (each.split(":", 1) for each in text.split(","))
-        return {int(partition): place_of(place) for partition, place in parts}
+        return {int(partition): position_of(position) for partition, position in parts}
     if re.fullmatch(r"-?\d+", text):
         return int(text)
     if (found := _DURATION.fullmatch(text)) is not None:
@@ -67,21 +69,21 @@ def _is_clock(text: str) -> bool:
     return re.fullmatch(r"\d\d:\d\d:\d\d(\.\d+)?", text) is not None
 
 
-def resolve(log: Log, topic: str, place: Place, partitions: Iterable[int]) -> dict[int, int]:
-    """Return the offset that a place means in each of the partitions."""
+def resolve(log: OffsetSource, topic: str, position: Position, partitions: Iterable[int]) -> dict[int, int]:
+    """Return the offset that a position means in each of the partitions."""
     wanted = list(partitions)
-    if isinstance(place, Mapping):
-        strays = [number for number in place if number not in wanted]
+    if isinstance(position, Mapping):
+        strays = [number for number in position if number not in wanted]
         if strays:
             raise click.UsageError(
-                f"{topic} is read in partitions {_listed(wanted)}, but a place names {_listed(strays)}"
+                f"{topic} is read in partitions {_listed(wanted)}, but a position names {_listed(strays)}"
             )
-        named = [resolve(log, topic, each, [number]) for number, each in place.items()]
+        named = [resolve(log, topic, each, [number]) for number, each in position.items()]
         return {number: offset for found in named for number, offset in found.items()}
-    if isinstance(place, int) and place < 0:
+    if isinstance(position, int) and position < 0:
         first, last = log.offsets(topic, "earliest", wanted), log.offsets(topic, "latest", wanted)
-        return {number: max(last[number] + place, first[number]) for number in wanted}
-    return log.offsets(topic, place, wanted)
+        return {number: max(last[number] + position, first[number]) for number in wanted}
+    return log.offsets(topic, position, wanted)
 
 
 def _listed(numbers: Iterable[int]) -> str:
