@@ -62,6 +62,11 @@ def test_batch_may_be_in_the_log_of_a_topic_that_comes_back() -> None:
     entry = state.add(one(records), NOW_NS)
     state.begin_topic(b"b" * 16)
     entry.is_ambiguous = entry.batch.possibly_persisted = True
-    for topic_id, is_ambiguous in ((b"a" * 16, True), (b"c" * 16, False), (b"b" * 16, True), (b"d" * 16, False)):
+    for topic_id, is_ambiguous in (
+        (b"a" * 16, True),
+        (b"c" * 16, False),
+        (b"b" * 16, True),
+        (b"d" * 16, False),
+    ):
         state.begin_topic(topic_id)
         assert entry.is_ambiguous == is_ambiguous
