@@ -150,14 +150,14 @@ class _Request:
         opener = urllib.request.OpenerDirector()
         if is_https(url):
             opener.add_handler(urllib.request.ProxyHandler())
-            opener.add_handler(_HttpsHandler(self._connected, self._client.context()))
+            opener.add_handler(_HttpsHandler(self._note_connected, self._client.context()))
         else:
-            opener.add_handler(_HttpHandler(self._connected))
+            opener.add_handler(_HttpHandler(self._note_connected))
         opener.add_handler(urllib.request.HTTPDefaultErrorHandler())
         opener.add_handler(urllib.request.HTTPErrorProcessor())
         return opener
 
-    def _connected(self, connected: socket.socket) -> None:
+    def _note_connected(self, connected: socket.socket) -> None:
         connected.settimeout(self._client.read_seconds)
         self._socket = connected
         if self._client.is_closed or self._is_late:

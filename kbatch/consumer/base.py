@@ -218,7 +218,7 @@ class ConsumerBase(MemberClient):
         with self._user:
             assigned = self._assigned_partition(partition)
             if self._user.is_in_callback:
-                self._engine.place(assigned.partition)
+                self._engine.find_position(assigned.partition)
                 self._runtime.network.wake()
             deadline = self._runtime.api_deadline()
             if not await self._await_next(lambda: self._has_position(assigned), deadline):

@@ -121,7 +121,7 @@ class DeliveryThread(CallbackRunner):
         self._is_closing = False
 
     def deliver(self, completions: Iterable[Completion]) -> None:
-        """Schedule the callbacks of settled batches. Any thread may call this."""
+        """Schedule the callbacks of completed batches. Any thread may call this."""
         batches = self._add(completions)
         if not batches:
             return

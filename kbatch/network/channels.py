@@ -51,7 +51,7 @@ class Channel(ABC):
     may_have_more : bool
         True if `receive` may find bytes without an event of the selector.
     space : memoryview or None
-        The place that the engine wants for the next bytes, or None for any place.
+        The memory that the engine wants for the next bytes, or None for any.
     """
 
     __slots__ = (

@@ -49,7 +49,7 @@ class LoopDelivery(CallbackRunner):
         self._loop = loop
 
     def deliver(self, completions: Iterable[Any]) -> None:
-        """Schedule the callbacks of settled batches."""
+        """Schedule the callbacks of completed batches."""
         self._batches += self._add(completions)
         self._schedule_turn()
 

@@ -78,7 +78,7 @@ def login_of(
 
 
 class _Slot:
-    """The place of a connection's exchange."""
+    """Holds the exchange of a connection."""
 
     __slots__ = ("exchange",)
 

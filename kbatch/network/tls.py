@@ -157,28 +157,28 @@ class ClientTls:
             self._last.clear()
             logger.info("TLS: new connections use the renewed certificates, keys and trust stores")
 
-    def take_session(self, context: ssl.SSLContext, place: tuple[str, int]) -> ssl.SSLSession | None:
+    def take_session(self, context: ssl.SSLContext, address: tuple[str, int]) -> ssl.SSLSession | None:
         """Return the session to resume, if there is one; it is used once."""
         if context is not self._context:
             return None
-        last = self._last.pop(place, None)
+        last = self._last.pop(address, None)
         return None if last is None else last.session
 
-    def keep_session(self, context: ssl.SSLContext, place: tuple[str, int], tls: ssl.SSLObject) -> None:
+    def keep_session(self, context: ssl.SSLContext, address: tuple[str, int], tls: ssl.SSLObject) -> None:
         """Keep the session of a connection for the next one to the same host and port."""
         # the user's own context may verify by itself or get other keys, which resuming would leave out
         if context is not self._context or self._config.ssl_context is not None:
             return
         if len(self._last) >= _MOST_SESSIONS:
             del self._last[next(iter(self._last))]
-        self._last[place] = tls
+        self._last[address] = tls
 
 
 @final
 class Handshake:
     """The TLS of one connection, from its beginning until its broker has proved that all is well.
 
-    asyncio and uvloop take it in the place of an ssl.SSLContext, whose `wrap_bio` is all that they call: they
+    asyncio and uvloop take it instead of an ssl.SSLContext, whose `wrap_bio` is all that they call: they
     have no parameter for a session.
 
     Attributes
@@ -189,15 +189,17 @@ class Handshake:
         True from the first data on.
     """
 
-    def __init__(self, owner: ClientTls, context: ssl.SSLContext, place: tuple[str, int], peer: str) -> None:
+    def __init__(
+        self, owner: ClientTls, context: ssl.SSLContext, address: tuple[str, int], peer: str
+    ) -> None:
         self._owner = owner
         self._context = context
-        self._place = place
+        self._address = address
         self._peer = peer
         self._tls: ssl.SSLObject | None = None
         self._is_shaking = True
         self._is_verified = False
-        self.server_name = place[0].rstrip(".")
+        self.server_name = address[0].rstrip(".")
         self.is_over = False
 
     def __getattr__(self, name: str) -> Any:
@@ -217,7 +219,7 @@ class Handshake:
         ValueError
             For a host name that no certificate can have.
         """
-        session = self._owner.take_session(self._context, self._place)
+        session = self._owner.take_session(self._context, self._address)
         self._tls = self._context.wrap_bio(
             incoming, outgoing, server_hostname=self.server_name, session=session
         )
@@ -233,7 +235,7 @@ class Handshake:
         """Handle the first data. Sessions of TLS 1.3 have come by then."""
         assert self._tls is not None
         self.is_over = self._is_verified = True
-        self._owner.keep_session(self._context, self._place, self._tls)
+        self._owner.keep_session(self._context, self._address, self._tls)
 
     @property
     def hint(self) -> str:

@@ -92,19 +92,19 @@ def future_of(delivery: Awaited) -> asyncio.Future[None]:
     """Return a future of the running event loop that is done when the delivery is."""
     import asyncio
 
-    from kbatch.waiting.event_loop import settle
+    from kbatch.waiting.event_loop import complete
 
     loop = asyncio.get_running_loop()
     future = loop.create_future()
 
-    def settle_on_loop(delivery: Any) -> None:
+    def complete_on_loop(delivery: Any) -> None:
         if asyncio._get_running_loop() is loop:
-            settle(future)
+            complete(future)
         else:
             with suppress(RuntimeError):  # the loop is closed, so no task waits
-                loop.call_soon_threadsafe(settle, future)
+                loop.call_soon_threadsafe(complete, future)
 
-    delivery.add_done_callback(settle_on_loop)
+    delivery.add_done_callback(complete_on_loop)
     return future
 
 

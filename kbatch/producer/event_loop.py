@@ -41,7 +41,7 @@ from kbatch.producer.coroutines import CoroutineProducer
 from kbatch.producer.memory_queue import TaskQueue
 from kbatch.producer.runtime import CallbackBarrier, Runtime
 from kbatch.producer.tables import TableSending
-from kbatch.waiting.event_loop import TaskWaiter, at_shutdown, running_loop, settle
+from kbatch.waiting.event_loop import TaskWaiter, at_shutdown, complete, running_loop
 from kbatch.waiting.methods import awaited, named_for_users
 
 if TYPE_CHECKING:
@@ -296,7 +296,7 @@ class AsyncProducer(LiveProducer, CoroutineProducer):
             self.turn_left = -1
             return
         for turn in islice(self._turns, self._called_count):
-            settle(turn)
+            complete(turn)
         self._called_count = min(2 * self._called_count, len(self._turns))
         loop.call_soon(self._call_next, loop)
 

@@ -16,7 +16,7 @@ from kbatch.protocol import messages
 from kbatch.protocol.faults import WRITE_ERRORS, first_fault
 from kbatch.protocol.readers import reader
 from kbatch.protocol.structs import Message, check_version
-from kbatch.protocol.wire import MAX_LENGTH, Buffer, BytesLike, int32, plain
+from kbatch.protocol.wire import MAX_LENGTH, Buffer, BytesLike, as_plain_view, pack_int32
 from kbatch.protocol.writers import writer
 
 M = TypeVar("M", bound=Message)
@@ -58,7 +58,7 @@ def decode(kind: type[M], version: int, data: BytesLike) -> M:
 
     Raise ProtocolError unless `data` is exactly such a message; UnsupportedVersionError.
     """
-    view = plain(data)
+    view = as_plain_view(data)
     message, end = _read(kind, version, view, 0)
     _check_end(kind, version, view, end)
     return message
@@ -68,7 +68,7 @@ def decode_start(kind: type[M], version: int, data: BytesLike) -> M:
     """Return the message of class `kind` at the start of `data`; what follows is ignored. Raise the errors of
     `decode`.
     """
-    message, _ = _read(kind, version, plain(data), 0)
+    message, _ = _read(kind, version, as_plain_view(data), 0)
     return message
 
 
@@ -93,7 +93,7 @@ def decode_request(frame: BytesLike) -> Request:
     Raise UnsupportedVersionError for an API or version that is not in the tables, with the correlation id for
     the answer; ProtocolError.
     """
-    view = plain(frame)
+    view = as_plain_view(frame)
     if len(view) < 8:
         raise ProtocolError(f"RequestHeader: {len(view)} bytes, at least 8 are needed")
     api_key, version, correlation_id = _header_start.unpack_from(view)
@@ -110,13 +110,13 @@ def decode_request(frame: BytesLike) -> Request:
 
 def encode_response(message: Message, version: int, correlation_id: int) -> list[Buffer]:
     """Return the buffers of a response, size and header first. Raise the errors of `encode`."""
-    head = int32(correlation_id) + bytes(_response_header_version(type(message), version))
+    head = pack_int32(correlation_id) + bytes(_response_header_version(type(message), version))
     return _encode_frame(head, message, version)
 
 
 def decode_response(kind: type[M], version: int, frame: BytesLike) -> tuple[int, M]:
     """Return correlation id and response of a frame without its size. Raise the errors of `decode`."""
-    view = plain(frame)
+    view = as_plain_view(frame)
     header, pos = _read(messages.ResponseHeader, _response_header_version(kind, version), view, 0)
     message, end = _read(kind, version, view, pos)
     _check_end(kind, version, view, end)
@@ -129,7 +129,7 @@ def _encode_frame(head: bytes, message: Message, version: int) -> list[Buffer]:
     size = sum(map(len, out))
     if size > MAX_LENGTH:
         raise ProtocolError(f"{type(message).__name__} v{version}: a frame of {size} bytes")
-    out[0] = int32(size) + out[0]
+    out[0] = pack_int32(size) + out[0]
     return _joined(out) if has_records and size > JOINED_BYTES else [b"".join(out)]
 
 

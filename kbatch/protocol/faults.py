@@ -24,10 +24,10 @@ _WANTED = {
 }
 _TRIED_BY: dict[str, Callable[..., object]] = {
     "bool": wire.TRUTH.__getitem__,
-    "uuid": wire.uuid,
-    "string": wire.compact_string,
-    "bytes": wire.compact_bytes,
-    "records": lambda value: wire.records(value, True, lambda _: None),
+    "uuid": wire.pack_uuid,
+    "string": wire.pack_compact_string,
+    "bytes": wire.pack_compact_bytes,
+    "records": lambda value: wire.write_records(value, True, lambda _: None),
 }
 # Errors of a writer's step.
 WRITE_ERRORS = (AttributeError, BufferError, KeyError, OverflowError, TypeError, ValueError, struct.error)

@@ -40,13 +40,13 @@ _NAMES = {
     "LEFT_OVER": "its value ends before or after its tagged field",
     "NULL": "null is not allowed",
     "integers": wire.read_integers,
-    "long_length": wire.long_length,
+    "long_length": wire.read_long_length,
     "new": object.__new__,
-    "next_tag": wire.next_tag,
-    "null_marker": wire.null_marker,
+    "next_tag": wire.read_tag,
+    "null_marker": wire.read_null_marker,
     "refuse_length": wire.refuse_length,
     "skip_tags": wire.skip_tags,
-    "text": wire.text,
+    "text": wire.read_text,
     "uvarint": wire.read_uvarint,
 }
 _CONVERTED = {

@@ -136,7 +136,7 @@ class _Line(NamedTuple):
 def parse(table: str) -> list[MessageSpec]:
     """Return the messages of a table. Raise ValueError for an invalid one."""
     lines = list(_lines(table))
-    heads = [place for place, line in enumerate(lines) if line.depth == 0]
+    heads = [index for index, line in enumerate(lines) if line.depth == 0]
     return [_message(lines[start:stop]) for start, stop in zip(heads, [*heads[1:], None], strict=True)]
 
 
@@ -167,18 +167,18 @@ class _FieldParser:
     def __init__(self, lines: list[_Line], versions: range) -> None:
         self.lines = lines
         self.versions = versions
-        self.place = 0
+        self.index = 0
         self.structs: dict[str, StructSpec] = {}
 
     def fields(self, depth: int) -> tuple[Field, ...]:
         """Return the lines at this depth, with those below them."""
         found = []
-        while self.place < len(self.lines) and self.lines[self.place].depth == depth:
-            line = self.lines[self.place]
-            self.place += 1
+        while self.index < len(self.lines) and self.lines[self.index].depth == depth:
+            line = self.lines[self.index]
+            self.index += 1
             found.append(self._field(line))
-        if self.place < len(self.lines) and self.lines[self.place].depth > depth:
-            raise ValueError(f"indented without a struct above it: {' '.join(self.lines[self.place].words)}")
+        if self.index < len(self.lines) and self.lines[self.index].depth > depth:
+            raise ValueError(f"indented without a struct above it: {' '.join(self.lines[self.index].words)}")
         return tuple(found)
 
     def _field(self, line: _Line) -> Field:

@@ -22,14 +22,14 @@ TRUTH = {False: False, True: True}
 # The struct formats whose arrays are read and written at once.
 INTEGERS = frozenset("bhiqHI")
 
-int16 = struct.Struct(">h").pack
-int32 = struct.Struct(">i").pack
+pack_int16 = struct.Struct(">h").pack
+pack_int32 = struct.Struct(">i").pack
 _one_byte = [bytes((value,)) for value in range(0x80)]
 _two_bytes = struct.Struct("BB").pack
 _three_bytes = struct.Struct("BBB").pack
 
 
-def plain(data: BytesLike) -> memoryview:
+def as_plain_view(data: BytesLike) -> memoryview:
     """Return a view of the bytes of any bytes-like object, without copying."""
     if type(data) is memoryview and data.format == "B" and data.ndim == 1 and data.contiguous:
         return data
@@ -39,7 +39,7 @@ def plain(data: BytesLike) -> memoryview:
 # Writing
 
 
-def uvarint(value: int) -> bytes:
+def pack_uvarint(value: int) -> bytes:
     if value < 0x80:
         return _one_byte[value]
     if value < 0x4000:
@@ -48,73 +48,73 @@ def uvarint(value: int) -> bytes:
         return _three_bytes(value & 0x7F | 0x80, value >> 7 & 0x7F | 0x80, value >> 14)
     if value > MAX_LENGTH + 1:
         raise ValueError(f"a length of {value - 1}")
-    return _three_bytes(value & 0x7F | 0x80, value >> 7 & 0x7F | 0x80, value >> 14 & 0x7F | 0x80) + uvarint(
-        value >> 21
-    )
+    return _three_bytes(
+        value & 0x7F | 0x80, value >> 7 & 0x7F | 0x80, value >> 14 & 0x7F | 0x80
+    ) + pack_uvarint(value >> 21)
 
 
-def uuid(value: bytes) -> bytes:
+def pack_uuid(value: bytes) -> bytes:
     if len(value) != 16:
         raise ValueError(f"a UUID of {len(value)} bytes")
     return bytes(value)
 
 
-def string(value: str) -> bytes:
+def pack_string(value: str) -> bytes:
     text = value.encode()
-    return int16(len(text)) + text
+    return pack_int16(len(text)) + text
 
 
-def compact_string(value: str) -> bytes:
+def pack_compact_string(value: str) -> bytes:
     text = value.encode()
     if len(text) > MAX_STRING_BYTES:
         raise ValueError(f"a string of {len(text)} bytes")
-    return uvarint(len(text) + 1) + text
+    return pack_uvarint(len(text) + 1) + text
 
 
-def sized_bytes(value: BytesLike) -> bytes:
-    data = plain(value)
-    return int32(len(data)) + data
+def pack_bytes(value: BytesLike) -> bytes:
+    data = as_plain_view(value)
+    return pack_int32(len(data)) + data
 
 
-def compact_bytes(value: BytesLike) -> bytes:
-    data = plain(value)
-    return uvarint(len(data) + 1) + data
+def pack_compact_bytes(value: BytesLike) -> bytes:
+    data = as_plain_view(value)
+    return pack_uvarint(len(data) + 1) + data
 
 
-def count(values: list[object]) -> bytes:
+def pack_count(values: list[object]) -> bytes:
     if type(values) is not list:
         raise TypeError("no list")
-    return int32(len(values))
+    return pack_int32(len(values))
 
 
-def compact_count(values: list[object]) -> bytes:
+def pack_compact_count(values: list[object]) -> bytes:
     if type(values) is not list:
         raise TypeError("no list")
-    return uvarint(len(values) + 1)
+    return pack_uvarint(len(values) + 1)
 
 
-def integers(values: list[int], code: str) -> bytes:
+def pack_integers(values: list[int], code: str) -> bytes:
     """Return the elements of an array of `code`, a struct format."""
     return struct.pack(f">{len(values)}{code}", *values)
 
 
-def records(value: Records, compact: bool, put: Callable[[Buffer], None]) -> None:
+def write_records(value: Records, compact: bool, put: Callable[[Buffer], None]) -> None:
     """Pass the size and then the records themselves to `put`, without copying."""
     several = value if isinstance(value, list | tuple) else (value,)
-    frames = [frame if type(frame) is bytes else plain(frame) for frame in several]
+    frames = [frame if type(frame) is bytes else as_plain_view(frame) for frame in several]
     size = sum(map(len, frames))
-    put(uvarint(size + 1) if compact else int32(size))
+    put(pack_uvarint(size + 1) if compact else pack_int32(size))
     for frame in frames:
         put(frame)
 
 
-def tagged(tag: int, parts: list[bytes]) -> bytes:
+def pack_tagged(tag: int, parts: list[bytes]) -> bytes:
     data = b"".join(parts)
-    return uvarint(tag) + uvarint(len(data)) + data
+    return pack_uvarint(tag) + pack_uvarint(len(data)) + data
 
 
-def tag_section(fields: list[bytes]) -> bytes:
-    return uvarint(len(fields)) + b"".join(fields)
+def pack_tag_section(fields: list[bytes]) -> bytes:
+    return pack_uvarint(len(fields)) + b"".join(fields)
 
 
 # Reading
@@ -125,11 +125,11 @@ def read_uvarint(data: memoryview, pos: int) -> tuple[int, int]:
     value = data[pos]
     if value < 0x80:
         return value, pos + 1
-    length, pos = long_length(data, pos + 1, value - 1)
+    length, pos = read_long_length(data, pos + 1, value - 1)
     return length + 1, pos
 
 
-def long_length(data: memoryview, pos: int, length: int) -> tuple[int, int]:
+def read_long_length(data: memoryview, pos: int, length: int) -> tuple[int, int]:
     """Read a compact length of several bytes, a varint of one more; `length` is from the first byte."""
     length += (data[pos] << 7) - 0x80
     if length < 0x3FFF:
@@ -153,7 +153,7 @@ def refuse_length(length: int, smallest: int, left: int) -> NoReturn:
     raise ValueError(f"a length of {length}, {length * smallest} bytes or more, but {left} are left")
 
 
-def text(data: memoryview) -> str:
+def read_text(data: memoryview) -> str:
     if len(data) > MAX_STRING_BYTES:
         raise ValueError(f"a string of {len(data)} bytes")
     return str(data, "utf-8")
@@ -163,7 +163,7 @@ def read_integers(data: memoryview, pos: int, length: int, code: str) -> list[in
     return list(struct.unpack_from(f">{length}{code}", data, pos))
 
 
-def null_marker(data: memoryview, pos: int) -> bool:
+def read_null_marker(data: memoryview, pos: int) -> bool:
     """Read the marker of a struct that may be null (KIP-893): -1 is null, 1 is present."""
     marker = data[pos]
     if marker not in (1, 0xFF):
@@ -171,7 +171,7 @@ def null_marker(data: memoryview, pos: int) -> bool:
     return marker == 0xFF
 
 
-def next_tag(data: memoryview, pos: int, last_tag: int) -> tuple[int, int, int]:
+def read_tag(data: memoryview, pos: int, last_tag: int) -> tuple[int, int, int]:
     """Read the next tagged field: its tag, its end, and the start of its value."""
     tag, pos = read_uvarint(data, pos)
     if tag <= last_tag:
@@ -187,5 +187,5 @@ def skip_tags(data: memoryview, pos: int) -> int:
     number, pos = read_uvarint(data, pos)
     tag = -1
     for _ in range(number):
-        tag, pos, _ = next_tag(data, pos, tag)
+        tag, pos, _ = read_tag(data, pos, tag)
     return pos

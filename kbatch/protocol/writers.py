@@ -45,17 +45,17 @@ from kbatch.protocol.structs import Message, check_version
 _NAMES = {
     "ABSENT": "a value that the version lacks",
     "TRUTH": wire.TRUTH,
-    "compact_bytes": wire.compact_bytes,
-    "compact_count": wire.compact_count,
-    "compact_string": wire.compact_string,
-    "count": wire.count,
-    "integers": wire.integers,
-    "records": wire.records,
-    "sized_bytes": wire.sized_bytes,
-    "string": wire.string,
-    "tag_section": wire.tag_section,
-    "tagged": wire.tagged,
-    "uuid": wire.uuid,
+    "compact_bytes": wire.pack_compact_bytes,
+    "compact_count": wire.pack_compact_count,
+    "compact_string": wire.pack_compact_string,
+    "count": wire.pack_count,
+    "integers": wire.pack_integers,
+    "records": wire.write_records,
+    "sized_bytes": wire.pack_bytes,
+    "string": wire.pack_string,
+    "tag_section": wire.pack_tag_section,
+    "tagged": wire.pack_tagged,
+    "uuid": wire.pack_uuid,
 }
 # Checks for what struct does not refuse.
 _ARGUMENTS = {"bool": "TRUTH[{}]", "uuid": "uuid({})"}

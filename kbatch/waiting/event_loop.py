@@ -54,7 +54,7 @@ async def _until_shutdown(close: Callable[[], Coroutine[Any, Any, None]]) -> Asy
         await close()
 
 
-def settle(future: asyncio.Future[None]) -> None:
+def complete(future: asyncio.Future[None]) -> None:
     """Complete a future, unless it is done. A look at it first would not do: a signal handler may cancel the
     future's task after any step of Python code.
     """
@@ -79,9 +79,9 @@ class TaskWaiter:
             return
         loop = future.get_loop()
         if asyncio._get_running_loop() is loop:
-            settle(future)
+            complete(future)
         elif not loop.is_closed():
-            loop.call_soon_threadsafe(settle, future)
+            loop.call_soon_threadsafe(complete, future)
 
     async def wait(self, deadline: Deadline) -> bool:
         if deadline.is_over:
@@ -90,7 +90,7 @@ class TaskWaiter:
         future = self._future = loop.create_future()
         if not self._is_set:
             left = deadline.left
-            timer = None if left is None else loop.call_later(left, settle, future)
+            timer = None if left is None else loop.call_later(left, complete, future)
             try:
                 await future
             finally:

@@ -53,12 +53,12 @@ class Refusal(NamedTuple):
     ----------
     code : int
         0 is no error.
-    place : TopicPartition or None
+    partition : TopicPartition or None
         The partition to which it applies; None is the whole request.
     """
 
     code: int
-    place: TopicPartition | None = None
+    partition: TopicPartition | None = None
 
 
 class AdminRequest(Call):
@@ -147,8 +147,8 @@ class CommittedOffsets(AdminRequest):
             for topic in group.topics
             for each in topic.partitions
         }
-        offsets = {place: committed_offset(each) for place, each in found.items()}
-        self.answer = {place: each for place, each in offsets.items() if each is not None}
+        offsets = {partition: committed_offset(each) for partition, each in found.items()}
+        self.answer = {partition: each for partition, each in offsets.items() if each is not None}
         return Refusal(group.error_code) if group.error_code else _first_refusal(found)
 
 
@@ -308,8 +308,8 @@ class ShareOffsets(AdminRequest):
             for each in topic.partitions
         }
         self.answer = {
-            place: (each.start_offset, None if each.lag < 0 else each.lag)
-            for place, each in found.items()
+            partition: (each.start_offset, None if each.lag < 0 else each.lag)
+            for partition, each in found.items()
             if each.start_offset >= 0
         }
         return Refusal(group.error_code) if group.error_code else _first_refusal(found)
@@ -433,12 +433,12 @@ class AdminRequests:
 
 def _refusal(request: AdminRequest, answer: Any) -> KafkaError | None:
     """Keep an answer, and return its error."""
-    code, place = request.read(answer)
+    code, partition = request.read(answer)
     if not code:
         return None
     subject = f"{request.name} of group {request.group_id}" if request.group_id else request.name
-    if place is not None:
-        subject = f"{subject}, partition {place}"
+    if partition is not None:
+        subject = f"{subject}, partition {partition}"
     return error_of(code, f"{subject}: {row_of(code).doc}")
 
 
@@ -461,7 +461,7 @@ def _refusal_in(topics: Iterable[Any]) -> Refusal:
 
 def _first_refusal(partitions: Mapping[TopicPartition, Any]) -> Refusal:
     """Return the first error of an answer with a code for each partition."""
-    refused = (Refusal(each.error_code, place) for place, each in partitions.items() if each.error_code)
+    refused = (Refusal(each.error_code, key) for key, each in partitions.items() if each.error_code)
     return next(refused, Refusal(0))
 
 

@@ -52,7 +52,7 @@ NO_EPOCH = -1
 # So many answers in a row name a leader of a lower epoch before it is believed.
 GIVING_UP = 5
 # After that time, and in a second answer, a topic has the partitions that brokers report.
-SETTLED_NS = 1_000 * NS_PER_MS
+STABLE_NS = 1_000 * NS_PER_MS
 
 
 class Node(NamedTuple):
@@ -358,7 +358,7 @@ class Cluster:
             and partition >= len(entry.known.partitions)
             and entry.shape == (entry.known.topic_id, len(entry.known.partitions))
             and entry.shape_answers > 1
-            and now_ns - entry.shape_ns >= SETTLED_NS
+            and now_ns - entry.shape_ns >= STABLE_NS
         )
 
     def update_delay_ns(self, now_ns: int) -> int:

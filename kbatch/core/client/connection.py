@@ -68,7 +68,7 @@ class Request:
         When the connection got it, when its last byte was written (-1 before), and when it times out;
         throttled time does not count.
     start_offset, end_offset : int
-        Its place in the outgoing stream.
+        Its offsets in the outgoing stream.
     lent : LentRequest | None
         What may be lent again, if it was sent on a lent connection.
     """
@@ -168,7 +168,7 @@ class Connection:
     fault : ProtocolError | None
         The error in the received bytes.
     space : memoryview | None
-        The place of the rest of a large answer. Its bytes may be received there, or anywhere.
+        Memory for the remainder of a large answer. Its bytes may be received there, or anywhere.
     max_frame_bytes : int
         The maximum size of an answer.
     login : Login | None

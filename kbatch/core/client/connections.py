@@ -120,9 +120,9 @@ _SILENCE_NS = 5_000 * NS_PER_MS
 # A throttle that is logged. Shorter ones are how quotas work.
 _LONG_THROTTLE_NS = 1_000 * NS_PER_MS
 _THROTTLE = "throttle"
-_Place = tuple[int, str, int]  # a node's id, host and port
-# Places that are remembered: nodes that are gone but backed off, and places that have answered.
-_MAX_PLACES = 1000
+_NodeKey = tuple[int, str, int]  # a node's id, host and port
+# Nodes that are remembered: those that are gone but backed off, and those that have answered.
+_MAX_KEPT_NODES = 1000
 
 
 class Connections:
@@ -183,7 +183,7 @@ class Connections:
         self._wants_canonical = config.client_dns_lookup == "resolve_canonical_bootstrap_servers_only"
         self._node_ids: Collection[int] = ()  # of the cluster, or of bootstrap.servers
         self._candidates: list[NodeState] = []  # of `_node_ids`, for purpose 0
-        self._backed_off: dict[tuple[int, _Place], NodeState] = {}  # not in a lane now; by lane and place
+        self._backed_off: dict[tuple[int, _NodeKey], NodeState] = {}  # gone, by purpose and key
         self._served: set[tuple[str, int]] = set()  # the hosts and ports that have answered
         self._faults = LastingFaults(logger)
         self._by_connection: dict[int, NodeState] = {}
@@ -211,8 +211,8 @@ class Connections:
         self._set_node_ids(nodes)
 
     def _state_at(self, purpose: int, node: Node) -> NodeState:
-        """Return the state of a node that is new, or was at the same place before and is backed off."""
-        state = self._backed_off.pop((purpose, _place(node)), None)
+        """Return the state of a node that is new, or was at the same address before and is backed off."""
+        state = self._backed_off.pop((purpose, _key(node)), None)
         if state is None:
             return NodeState(node)
         state.node = node
@@ -222,8 +222,8 @@ class Connections:
         """Remember the failures of a node that is removed."""
         if state.failures:
             state.is_leaving = False
-            self._backed_off[purpose, _place(state.node)] = state
-            if len(self._backed_off) > _MAX_PLACES:
+            self._backed_off[purpose, _key(state.node)] = state
+            if len(self._backed_off) > _MAX_KEPT_NODES:
                 del self._backed_off[next(iter(self._backed_off))]
 
     def _set_node_ids(self, node_ids: Collection[int]) -> None:
@@ -237,7 +237,7 @@ class Connections:
     # Which nodes there are
 
     def set_nodes(self, nodes: Mapping[int, Node]) -> None:
-        """Take the nodes of the latest metadata. Connections to other nodes, or to the earlier place of a
+        """Take the nodes of the latest metadata. Connections to other nodes, or to the earlier address of a
         node, take no more requests, and are closed when none is in flight.
         """
         if not nodes:
@@ -387,7 +387,7 @@ class Connections:
                 f"{state}: it does not offer {kind.__name__} in any version from {kind.versions.start} to "
                 f"{kind.versions.stop - 1}, and gets none until it does"
             )
-            self._faults.note((_place(state.node), kind), text, now_ns)
+            self._faults.note((_key(state.node), kind), text, now_ns)
             state.lacked = kind
             self.connect(node_id, now_ns)  # which renews a session that is over
             due_ns = state.versions_ns + self._renewal_backoff.delay_ns(state.renewals)
@@ -416,7 +416,7 @@ class Connections:
         kind = state.lacked
         if kind is not None and versions.common_version(kind) is not None:
             state.lacked, state.renewals = None, 0
-            self._faults.end((_place(state.node), kind), f"{state}: it offers {kind.__name__} again", now_ns)
+            self._faults.end((_key(state.node), kind), f"{state}: it offers {kind.__name__} again", now_ns)
 
     def renewal_delay_ns(self, node_id: int, now_ns: int) -> int:
         """Return the time until `renew_versions` requests them."""
@@ -765,14 +765,14 @@ class Connections:
         if not connection.has_served:
             connection.has_served = True
             if not state.failures:
-                self._faults.end(_place(state.node), f"{state} answers", now_ns)
+                self._faults.end(_key(state.node), f"{state} answers", now_ns)
             if state.node.node_id >= 0:
                 self._rebootstrap_count = 0
-            if len(self._served) < _MAX_PLACES:
+            if len(self._served) < _MAX_KEPT_NODES:
                 self._served.add((state.node.host, state.node.port))
         if state.failures and state.is_steady(now_ns):
             state.failures = 0
-            self._faults.end(_place(state.node), f"{state} answers again", now_ns)
+            self._faults.end(_key(state.node), f"{state} answers again", now_ns)
 
     def _serves_clients(self, state: NodeState, versions: ApiVersions, now_ns: int) -> bool:
         """True if the node serves metadata. One that does not, such as a KRaft controller, is backed off."""
@@ -947,14 +947,14 @@ class Connections:
         the user can mend it.
         """
         level = logging.ERROR if isinstance(cause, AuthenticationError) else logging.WARNING
-        self._faults.note(_place(state.node), f"{state}: {text}", now_ns, level)
+        self._faults.note(_key(state.node), f"{state}: {text}", now_ns, level)
 
     # Received and written bytes
 
     def handle_bytes(
         self, connection_id: int, data: bytes | bytearray | memoryview, now_ns: int
     ) -> memoryview | None:
-        """Take received bytes, and return the place where the next ones need no copy, or None for any place.
+        """Take received bytes, and return memory in which the next ones need no copy, or None for any.
 
         `data` is not kept: its memory may be used again.
         """
@@ -1000,7 +1000,7 @@ class Connections:
             self._throttle(state, connection, throttled_ns, now_ns)
         elif state.throttled_until_ns and now_ns >= state.throttled_until_ns:
             state.throttled_until_ns = 0
-            self._faults.end((_place(state.node), _THROTTLE), f"{state} throttles no more", now_ns)
+            self._faults.end((_key(state.node), _THROTTLE), f"{state} throttles no more", now_ns)
         self._note_served(state, now_ns)
         request.handle(Response(request, message, None, now_ns))
         self._note_request_done(state, connection, now_ns)
@@ -1023,7 +1023,7 @@ class Connections:
             waiting.deadline_ns += throttled_ns
         if throttled_ns >= _LONG_THROTTLE_NS:
             text = f"{state} throttles this client for {throttled_ns / 1e9:.1f} s, by a quota of the cluster"
-            self._faults.note((_place(state.node), _THROTTLE), text, now_ns)
+            self._faults.note((_key(state.node), _THROTTLE), text, now_ns)
 
     def _note_request_done(self, state: NodeState, connection: Connection, now_ns: int) -> None:
         """After a request: if none is left, start the idle time, or close a leaving node's connection."""
@@ -1267,7 +1267,7 @@ def _lent_version(state: NodeState, kind: type[Message], highest: int, now_ns: i
     return state.versions.common_version(kind, highest)
 
 
-def _place(node: Node) -> _Place:
+def _key(node: Node) -> _NodeKey:
     """Return what a node is known by while it is not in the metadata."""
     return node.node_id, node.host, node.port
 

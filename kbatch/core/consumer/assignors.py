@@ -216,10 +216,10 @@ def _assign_together(
 def _assign_round_robin(racks: Topics, members: Members) -> Assignment:
     group = _Group(racks, members)
     topics_of = {member: frozenset(each.topics) for member, each in group.members.items()}
-    turns = cycle(group.members_in_order())
+    members_in_order = cycle(group.members_in_order())
     assignment = group.empty_assignment()
     for partition in group.partitions(sorted(group.racks)):
-        member = next(member for member in turns if partition.topic in topics_of[member])
+        member = next(member for member in members_in_order if partition.topic in topics_of[member])
         assignment[member].append(partition)
     return assignment
 
@@ -441,9 +441,9 @@ class _EvenShares:
     def _assign_near(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
         """Assign partitions to members in the racks of their replicas, and return the others."""
         far = []
-        turn = 0
+        start = 0
         for partition in partitions:
-            index = self._racks.next_near(partition, self._below, turn)
+            index = self._racks.next_near(partition, self._below, start)
             if index is not None:
                 member = self._below[index]
                 if self._give(partition, member) < self._low:
@@ -452,7 +452,7 @@ class _EvenShares:
                     del self._below[index]
                     if self._at_high < self._extras:
                         self._at_low.append(member)
-                turn = index % len(self._below) if self._below else 0
+                start = index % len(self._below) if self._below else 0
                 continue
             index = self._racks.next_near(partition, self._at_low, 0)
             if index is None:
@@ -463,17 +463,17 @@ class _EvenShares:
         return far
 
     def _assign_round_robin(self, partitions: Iterable[TopicPartition]) -> None:
-        turn = 0
+        start = 0
         for partition in partitions:
             if not self._below:
                 self._give(partition, self._at_low.pop(0))
                 continue
-            turn %= len(self._below)
-            member = self._below[turn]
+            start %= len(self._below)
+            member = self._below[start]
             if self._give(partition, member) < self._low:
-                turn += 1
+                start += 1
             else:
-                del self._below[turn]
+                del self._below[start]
                 self._at_low.append(member)
 
 
@@ -542,7 +542,7 @@ class _UnevenShares:
         self._owners_of: dict[str, Counter[str]] = {topic: Counter() for topic in group.racks}
         for member in owned:
             self._keep(member)
-        # members by the number of their partitions; those whose partitions are settled are removed
+        # members by the number of their partitions; those that have all that they want are removed
         self._ranking = sorted(map(self._rank, owned))
 
     def assign(self) -> Assignment:
@@ -556,14 +556,14 @@ class _UnevenShares:
             far = [partition for partition in unassigned if not self._assign(partition, self._racks)]
         for partition in far:
             self._assign(partition, None)
-        settled = self._set_settled_aside()
+        complete = self._set_complete_aside()
         before = {member: partitions[:] for member, partitions in self._assignment.items()}
         if not self._has_revoked:
             self._even_out([each for each in unassigned if len(self._members_of[each.topic]) > 1])
         has_moved = self._even_out([each for each in partitions if len(self._members_of[each.topic]) > 1])
         if has_moved and not is_first and _unevenness(self._assignment) >= _unevenness(before):
             self._assignment = before
-        return self._assignment | settled
+        return self._assignment | complete
 
     def _keep(self, member: str) -> None:
         """Leave the member what it owns, except partitions that it no longer wants or is far from."""
@@ -580,16 +580,16 @@ class _UnevenShares:
     def _rank(self, member: str) -> tuple[int, bytes, str]:
         return len(self._assignment[member]), sort_key(member), member
 
-    def _set_settled_aside(self) -> Assignment:
+    def _set_complete_aside(self) -> Assignment:
         """Remove the members that have all that they want, all for themselves; return what they have."""
-        settled = {}
+        complete = {}
         for member, topics in self._topics_of.items():
             has_all = len(self._assignment[member]) == sum(len(self._group.racks[each]) for each in topics)
             shares = any(len(self._members_of[each.topic]) > 1 for each in self._assignment[member])
             if has_all and not shares:
                 self._ranking.remove(self._rank(member))
-                settled[member] = self._assignment.pop(member)
-        return settled
+                complete[member] = self._assignment.pop(member)
+        return complete
 
     def _assign(self, partition: TopicPartition, racks: _Racks | None) -> bool:
         """Assign a partition to the member with the fewest that may have it. True if there is one."""

@@ -4,9 +4,9 @@ Theory of operation. A Fetch reserves the bytes that it asks for before it goes 
 by the size of its frame, which is charged until the last of its pieces is released: they are views of one
 memory. So memory stays within the limit, except for a batch that is larger than it, which comes alone.
 
-A request asks for at most half of the limit, divided by the number of nodes, so that every node always has
-its turn. A partition whose unread bytes exceed its share of the other half is left out of requests; the
-others are still fetched.
+A request asks for at most half of the limit, divided by the number of nodes, so that every node can
+always be asked. A partition whose unread bytes exceed its share of the other half is left out of requests;
+the others are still fetched.
 
 After KIP-81, which Kafka's consumer never got.
 """

@@ -482,7 +482,7 @@ class ClassicMembership:
         self._member = _Member(answer.member_id, answer.generation_id)
         self._protocol = answer.protocol_name or ""
         self._heartbeat = AnyNodeRequest(GROUP_PURPOSE)
-        self._clock.unsettle(now_ns)
+        self._clock.note_change(now_ns)
         self._heartbeat_ns = self._clock.after(now_ns, self._member.member_id)
         self._assignments = {}
         self._members = {}

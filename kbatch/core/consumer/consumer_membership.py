@@ -233,7 +233,7 @@ class ConsumerMembership:
             self._context.topic_ids.request(unnamed, now_ns)
             self._wait(self._context.topic_ids.deadline_ns)
         else:
-            self._transition(MemberEvent.SETTLE)
+            self._transition(MemberEvent.REACH)
             self._metrics.rebalance_ended(now_ns)
 
     def _named_target(self) -> tuple[dict[TopicPartition, bytes], list[bytes]]:
@@ -264,7 +264,7 @@ class ConsumerMembership:
     def _hurry(self, now_ns: int) -> None:
         """Send the next heartbeat at once, and others soon after it: something has changed."""
         self._heartbeats.hurry()
-        self._heartbeats.clock.unsettle(now_ns)
+        self._heartbeats.clock.note_change(now_ns)
 
     def _beat(self, now_ns: int) -> None:
         """Send the next heartbeat if it is due."""
@@ -282,7 +282,7 @@ class ConsumerMembership:
             self._owned = self._ownership.owned
             if acknowledges:
                 self._transition(MemberEvent.ACKNOWLEDGE)
-                self._heartbeats.clock.unsettle(now_ns)
+                self._heartbeats.clock.note_change(now_ns)
         self._wait(self._heartbeats.deadline_ns)
 
     def fields(self) -> Mapping[str, Any]:
@@ -336,7 +336,7 @@ class ConsumerMembership:
             target = {each: partitions for each, partitions in assigned(answer).items() if partitions}
         if target != self._target or self.state is MemberState.JOINING:
             self._target, self._is_target_open = target, True
-            self._heartbeats.clock.unsettle(now_ns)
+            self._heartbeats.clock.note_change(now_ns)
             self._metrics.rebalance_begun(now_ns)
             self._transition(MemberEvent.TARGET)
 

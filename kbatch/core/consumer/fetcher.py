@@ -1,11 +1,11 @@
 """Fetcher: asks brokers for records, and makes results of their answers.
 
 Theory of operation. The engine calls `run` after every possible change. That looks at all partitions, of
-which there may be thousands: in a run of the engine before which nothing has happened, `run_if_due` takes its
-place. Each node has at most one Fetch in flight, on a connection of its own (FETCH_PURPOSE), so that its long
-wait delays no other request. A request names the partitions whose leader, or replica in the client's rack,
-the node is, and that are neither backed off, paused, nor behind with too many unread bytes. It asks for no
-more bytes than the budget reserves for it.
+which there may be thousands: in a run of the engine before which nothing has happened, `run_if_due` runs
+instead. Each node has at most one Fetch in flight, on a connection of its own (FETCH_PURPOSE), so that its
+long wait delays no other request. A request names the partitions whose leader, or replica in the client's
+rack, the node is, and that are neither backed off, paused, nor behind with too many unread bytes. It asks for
+no more bytes than the budget reserves for it.
 
 `handle_response` reads no records: FetchedRecords walks the headers of the batches, which gives the next
 position, and then the next Fetch may go out. Partitions with records move to the end of the order, so that
@@ -79,7 +79,7 @@ SESSION_ERRORS = (
 )
 # The failures in a row after which another node, or position, is tried at once: a leader names another one,
 # a replica lags behind.
-TURNS_AT_ONCE = 2
+RETRIES_AT_ONCE = 2
 _FETCHING = FetchState.FETCHING
 _topic_id = attrgetter("topic_id")
 _FetchPartition = messages.FetchRequest.FetchPartition
@@ -159,7 +159,7 @@ class Fetcher:
                 continue
             if state.snapshot is snapshot and state.replica_id < 0:
                 node_id = state.leader_id
-            elif (node_id := self._place_of(state, now_ns)) < 0:
+            elif (node_id := self._node_of(state, now_ns)) < 0:
                 continue
             if node_id != last_node_id:
                 last_node_id = node_id
@@ -189,7 +189,7 @@ class Fetcher:
     def _look_again(self, when_ns: int) -> None:
         self.deadline_ns = min(self.deadline_ns, when_ns)
 
-    def _place_of(self, state: PartitionState, now_ns: int) -> int:
+    def _node_of(self, state: PartitionState, now_ns: int) -> int:
         """Return the node to fetch from; -1 if there is none now."""
         topic, partition = state.partition
         snapshot = self._cluster.snapshot
@@ -313,14 +313,14 @@ class Fetcher:
         partitions, wanted, topic_names = attempt.partitions, attempt.wanted, attempt.topic_names
         for state in states:
             partition, topic_id = state.partition, state.topic_id
-            is_placed = state.snapshot is snapshot
+            has_leader = state.snapshot is snapshot
             max_bytes = partition_bytes
             if state.needed_bytes:
                 max_bytes = max(max_bytes, state.needed_bytes)
                 needed_bytes = max(needed_bytes, state.needed_bytes)
             asked = (
                 topic_id,
-                state.leader_epoch if is_placed else snapshot.leader(*partition)[1],
+                state.leader_epoch if has_leader else snapshot.leader(*partition)[1],
                 state.fetch_offset,
                 state.last_epoch if has_epochs else NO_EPOCH,
                 max_bytes,
@@ -372,7 +372,7 @@ class Fetcher:
                 if isinstance(error, ProtocolError):  # it would not be better a second time
                     self._positions.fail(state, error)
                 else:
-                    state.back_off(self._backoff, now_ns, at_once=TURNS_AT_ONCE)
+                    state.back_off(self._backoff, now_ns, at_once=RETRIES_AT_ONCE)
 
     def _refuse_all(self, attempt: FetchAttempt, answer: Any, now_ns: int) -> None:
         """Handle an error of the whole request."""
@@ -420,20 +420,20 @@ class Fetcher:
             self._unobserved.append(partial(self._metrics.fetched, found, now_ns))
             self._results[before:before] = found
         for state in without:
-            self._look_at_rest(state, attempt, now_ns)
+            self._look_at_remaining(state, attempt, now_ns)
         if attempt.is_full:
             for state in attempt.partitions.values():
                 if state.in_flight is attempt:  # the answer leaves it out, which no correct one does
-                    state.back_off(self._backoff, now_ns, at_once=TURNS_AT_ONCE)
+                    state.back_off(self._backoff, now_ns, at_once=RETRIES_AT_ONCE)
 
-    def _look_at_rest(self, state: PartitionState, attempt: FetchAttempt, now_ns: int) -> None:
+    def _look_at_remaining(self, state: PartitionState, attempt: FetchAttempt, now_ns: int) -> None:
         """Handle an answer without any record that had room for some: the partition has none either, so the
         remainder of its range may be a gap. A replica may lag behind the leader.
         """
         end = state.last_stable_offset if self._reads_committed else state.high_watermark
         is_there = state.fetch_offset < state.end_offset <= end
         if is_there and state.state is FetchState.FETCHING and attempt.node_id != state.replica_id:
-            self._positions.check_rest(state, now_ns)
+            self._positions.check_remaining(state, now_ns)
 
     def _take_part(
         self, state: PartitionState, part: Any, attempt: FetchAttempt, now_ns: int
@@ -443,7 +443,7 @@ class Fetcher:
             self._note_fetched(state.partition, now_ns)
         is_diverging = part.diverging_epoch != NO_EPOCH or part.diverging_end_offset != -1
         if is_diverging:
-            state.back_off(self._backoff, now_ns, at_once=TURNS_AT_ONCE)
+            state.back_off(self._backoff, now_ns, at_once=RETRIES_AT_ONCE)
         if is_diverging and attempt.node_id == state.replica_id:
             state.replica_id = -1  # it may lag: the leader decides
             return None
@@ -461,7 +461,7 @@ class Fetcher:
         if part.preferred_read_replica >= 0:
             is_known = self._prefer(state, part.preferred_read_replica, attempt, now_ns)
             if not part.records:
-                state.back_off(self._backoff, now_ns, at_once=TURNS_AT_ONCE if is_known else 0)
+                state.back_off(self._backoff, now_ns, at_once=RETRIES_AT_ONCE if is_known else 0)
         return self._scan(state, part, now_ns) if part.records else None
 
     def _prefer(self, state: PartitionState, node_id: int, attempt: FetchAttempt, now_ns: int) -> bool:
@@ -544,7 +544,7 @@ class Fetcher:
             self._cluster.doubt_leader(*state.partition, now_ns)
             state.back_off(self._backoff, now_ns)
         else:
-            state.back_off(self._backoff, now_ns, at_once=TURNS_AT_ONCE)
+            state.back_off(self._backoff, now_ns, at_once=RETRIES_AT_ONCE)
             if outcome is FetchOutcome.RESET and not was_replica:
                 self._positions.handle_out_of_range(state, now_ns)
 

@@ -151,8 +151,8 @@ class GroupEngine(MemberEngine):
         ----------
         call : Call
         leave : bool | None
-            False keeps the member's place until its session ends; True makes a static member leave for good.
-            None is the default: static members keep their place, others do not (KIP-1092).
+            False keeps the member in the group until its session ends; True makes a static member leave for
+            good. None is the default: static members stay, others do not (KIP-1092).
         """
 
         def begin(call: Call, now_ns: int) -> None:
@@ -196,15 +196,15 @@ class GroupEngine(MemberEngine):
         """Finish the step in the next `run`, since the program has done it."""
         self.submit(partial(self._finish_rebalance, rebalance))
 
-    def place(self, partition: TopicPartition) -> None:
+    def find_position(self, partition: TopicPartition) -> None:
         """Find the position of a partition while its assignment is not finished, for callbacks."""
 
-        def place(now_ns: int) -> None:
+        def look_up(now_ns: int) -> None:
             state = self._fetcher.partitions.get(partition)
             if state is not None and state.state is FetchState.NEW:
                 self._look_up_committed(state, now_ns)
 
-        self.submit(place)
+        self.submit(look_up)
 
     def commit(self, call: CommitOffsets) -> None:
         """Schedule the call for the next `run`. Commits are sent, and done, in the order of these calls.

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 logger = ClientLogger(__name__)
 
 JOINS, LEAVES = 0, -1  # epochs
-UNSETTLED_BEATS, UNSETTLED_INTERVALS = 5, 2
+HURRIED_BEATS, HURRIED_INTERVALS = 5, 2
 # Heartbeats are no more frequent, whatever the coordinator's interval is.
 SHORTEST_INTERVAL_NS = 100 * NS_PER_MS
 
@@ -68,22 +68,22 @@ class HeartbeatClock:
 
     def __init__(self, interval_ns: int = 0) -> None:
         self.interval_ns = interval_ns
-        self._unsettled_until_ns = 0
+        self._hurried_until_ns = 0
 
     def set_interval(self, interval_ms: int) -> None:
         """Use the interval that the coordinator names."""
         self.interval_ns = max(interval_ms * NS_PER_MS, SHORTEST_INTERVAL_NS)
 
-    def unsettle(self, now_ns: int) -> None:
+    def note_change(self, now_ns: int) -> None:
         """Record a change."""
-        self._unsettled_until_ns = now_ns + UNSETTLED_INTERVALS * self.interval_ns
+        self._hurried_until_ns = now_ns + HURRIED_INTERVALS * self.interval_ns
 
     def after(self, sent_ns: int, member_id: str) -> int:
         """Return when the heartbeat after the one that was sent then is due."""
-        early_ns = max(self.interval_ns // UNSETTLED_BEATS, min(self.interval_ns, SHORTEST_INTERVAL_NS))
-        if sent_ns + early_ns < self._unsettled_until_ns:
+        early_ns = max(self.interval_ns // HURRIED_BEATS, min(self.interval_ns, SHORTEST_INTERVAL_NS))
+        if sent_ns + early_ns < self._hurried_until_ns:
             return sent_ns + early_ns
-        if sent_ns < self._unsettled_until_ns:
+        if sent_ns < self._hurried_until_ns:
             return sent_ns + early_ns + crc32(member_id.encode()) * (self.interval_ns - early_ns) // 2**32
         return sent_ns + self.interval_ns
 

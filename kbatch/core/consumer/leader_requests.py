@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from kbatch.records import TopicPartition
 
 CONSUMER = -1  # the replica id of every client
-# The places that every log has, unlike a record at a time.
+# The offsets that every log has, unlike a record at a time.
 ALWAYS_FOUND = {EARLIEST: "beginning", LATEST: "end", EARLIEST_LOCAL: "local beginning"}
 
 
@@ -193,9 +193,9 @@ class OffsetRequest(LeaderRequest):
             return result
         if result.offset < 0 and self.spec not in ALWAYS_FOUND:
             return None
-        place = ALWAYS_FOUND.get(self.spec, "record")
+        subject = ALWAYS_FOUND.get(self.spec, "record")
         raise ProtocolError(
-            f"{self.partition}: the leader says that the log's {place} is at offset {result.offset}, "
+            f"{self.partition}: the leader says that the log's {subject} is at offset {result.offset}, "
             "which is impossible; check the broker, and any proxy in front of it"
         )
 

@@ -34,7 +34,7 @@ class MemberEvent(Enum):
 
     JOIN = "it joins"
     TARGET = "its target differs from what it owns"
-    SETTLE = "it owns its target"
+    REACH = "it owns its target"
     OWN = "what it owns has changed"
     ACKNOWLEDGE = "it reports what it owns"
     FENCE = "the coordinator has removed it"
@@ -60,7 +60,7 @@ TRANSITIONS: Mapping[MemberState, Mapping[MemberEvent, MemberState]] = {
     _State.RECONCILING: {
         _Event.TARGET: _State.RECONCILING,
         _Event.OWN: _State.ACKNOWLEDGING,
-        _Event.SETTLE: _State.STABLE,
+        _Event.REACH: _State.STABLE,
         **_IN_GROUP,
     },
     _State.ACKNOWLEDGING: {
@@ -90,13 +90,13 @@ SHARE_TRANSITIONS: Mapping[MemberState, Mapping[MemberEvent, MemberState]] = {
     _State.UNSUBSCRIBED: {_Event.SUBSCRIBE: _State.JOINING, _Event.LEAVE: _State.LEAVING},
     _State.JOINING: {
         _Event.SUBSCRIBE: _State.JOINING,
-        _Event.SETTLE: _State.STABLE,
+        _Event.REACH: _State.STABLE,
         **_IN_SHARE_GROUP,
     },
     _State.STABLE: {_Event.SUBSCRIBE: _State.RECONCILING, **_IN_SHARE_GROUP},
     _State.RECONCILING: {
         _Event.SUBSCRIBE: _State.RECONCILING,
-        _Event.SETTLE: _State.STABLE,
+        _Event.REACH: _State.STABLE,
         **_IN_SHARE_GROUP,
     },
     _State.STALE: {

@@ -240,7 +240,7 @@ class Positions:
 
     # Ranges that end in a gap
 
-    def check_rest(self, state: PartitionState, now_ns: int) -> None:
+    def check_remaining(self, state: PartitionState, now_ns: int) -> None:
         """Complete a partition whose leader has sent no record although the range is below the end of the
         log: compaction has removed them. A position in tiered storage says nothing, since an answer from
         there may be late (KIP-405); so the beginning of the local log must not be after it.

@@ -24,7 +24,7 @@ from kbatch.core.client.api_versions import read_response
 from kbatch.core.client.backoff import NEVER_NS, NS_PER_MS, Retried
 from kbatch.core.client.cluster import Node, node_of
 from kbatch.core.consumer.budget import Budget, FrameShare
-from kbatch.core.consumer.fetcher import FETCH_PURPOSE, MAX_REQUEST_BYTES, TURNS_AT_ONCE
+from kbatch.core.consumer.fetcher import FETCH_PURPOSE, MAX_REQUEST_BYTES, RETRIES_AT_ONCE
 from kbatch.core.consumer.outcomes import (
     ACKNOWLEDGE_OUTCOMES,
     FETCH_OUTCOMES,
@@ -218,7 +218,7 @@ class ShareFetcher:
     def fail(self, error: KafkaError) -> None:
         """Fail all acknowledgements."""
         for session in self._sessions.values():
-            self._settle(session.parts, error)
+            self._finish(session.parts, error)
             session.parts = []
 
     # Requests
@@ -236,7 +236,7 @@ class ShareFetcher:
             if session.is_open and not self._connections.is_connected(node_id, FETCH_PURPOSE):
                 session.end()
             if session.parts and not session.is_open:
-                self._settle(session.parts, _released())
+                self._finish(session.parts, _released())
                 session.parts = []
             if self._is_closing and not session.is_open:
                 continue
@@ -269,7 +269,7 @@ class ShareFetcher:
         late = [each for each in session.parts if now_ns >= each.deadline_ns]
         if late:
             session.parts = [each for each in session.parts if now_ns < each.deadline_ns]
-            self._settle(late, KafkaTimeoutError("acknowledgements timed out: their broker is out of reach"))
+            self._finish(late, KafkaTimeoutError("acknowledgements timed out: their broker is out of reach"))
         for each in session.parts:
             self._look_again(each.deadline_ns)
 
@@ -291,7 +291,7 @@ class ShareFetcher:
             else:
                 self._send_fetch(node_id, session, wanted, node_count, now_ns)
         except UnsupportedVersionError as error:
-            self._settle(session.parts, error)
+            self._finish(session.parts, error)
             session.parts = []
             self._fail_program(error)
 
@@ -342,7 +342,7 @@ class ShareFetcher:
         renews = any(AcknowledgeType.RENEW in each.types.values() for each in parts)
         if renews and version < features.SHARE_FETCH_RENEWS_LOCKS:
             error = UnsupportedVersionError("brokers before Kafka 4.2 cannot renew locks; use another type")
-            self._settle(parts, error)
+            self._finish(parts, error)
             return
         batches = _batches(parts, _Acknowledge.AcknowledgementBatch)
         message = _Acknowledge(
@@ -387,7 +387,7 @@ class ShareFetcher:
                     self._handle_error(key, part, nodes, now_ns)
                 elif part.acquired_records:
                     found.append((key, part))
-        self._settle_by(attempt, codes, now_ns)
+        self._finish_by_codes(attempt, codes, now_ns)
         if found:
             self.wanted_records = 0
             self._budget.charge(attempt.frame_bytes)
@@ -416,7 +416,7 @@ class ShareFetcher:
                 codes[key] = (part.error_code, shown(part.error_message))
                 if part.error_code:
                     self._note_leader(key, part, nodes, now_ns)
-        self._settle_by(attempt, codes, now_ns)
+        self._finish_by_codes(attempt, codes, now_ns)
 
     def _answer_of(self, attempt: _Attempt, response: Response) -> Any:
         """Return a good answer. After another the session ends, and the acknowledgements have failed."""
@@ -433,13 +433,13 @@ class ShareFetcher:
         else:
             outcome = SESSION_OUTCOMES[answer.error_code]
             error = error_of(answer.error_code, shown(answer.error_message) or row_of(answer.error_code).doc)
-        self._settle(attempt.parts, error)
+        self._finish(attempt.parts, error)
         session.back_off(self._backoff, now_ns, at_once=int(outcome is SessionOutcome.OPEN_AGAIN))
         if outcome is SessionOutcome.FAIL:
             self._fail_program(error)
         return None
 
-    def _settle_by(self, attempt: _Attempt, codes: Mapping[Key, tuple[int, str]], now_ns: int) -> None:
+    def _finish_by_codes(self, attempt: _Attempt, codes: Mapping[Key, tuple[int, str]], now_ns: int) -> None:
         """Process the outcome of each acknowledgement in the answer."""
         session, is_refused = attempt.session, False
         for part in attempt.parts:
@@ -449,18 +449,18 @@ class ShareFetcher:
                 session.parts.append(part)
                 is_refused = True
             elif outcome is AcknowledgeOutcome.DONE:
-                self._settle([part], None)
+                self._finish([part], None)
             else:
                 text = f"{part.at.partition}: {words or row_of(code).doc}"
-                self._settle([part], error_of(code, f"{text}; the records are delivered again, or were"))
+                self._finish([part], error_of(code, f"{text}; the records are delivered again, or were"))
         if is_refused:
             session.back_off(self._backoff, now_ns)
 
-    def _settle(self, parts: Iterable[Part], error: KafkaError | None) -> None:
+    def _finish(self, parts: Iterable[Part], error: KafkaError | None) -> None:
         for each in parts:
             if error is not None:
                 self._metrics.acknowledging_failed(len(each.types), self._ran_ns)
-            each.call.settle(each.at.partition, error)
+            each.call.finish_part(each.at.partition, error)
             self._on_change()
 
     def _fail_program(self, error: KafkaError) -> None:
@@ -493,7 +493,7 @@ class ShareFetcher:
         else:
             is_led_elsewhere = self._note_leader(key, part, nodes, now_ns)
         retried = self._retried.setdefault(key, Retried())
-        retried.back_off(self._backoff, now_ns, at_once=TURNS_AT_ONCE if is_led_elsewhere else 0)
+        retried.back_off(self._backoff, now_ns, at_once=RETRIES_AT_ONCE if is_led_elsewhere else 0)
 
 
 def _released() -> KafkaError:

@@ -185,8 +185,8 @@ class ShareMembership:
                 self._metrics.rebalanced(now_ns)
             self.assignment = assignment
         if self.state is not MemberState.STABLE:  # the coordinator assigns partitions a while later
-            self._transition(MemberEvent.SETTLE)
-            self._heartbeats.clock.unsettle(now_ns)
+            self._transition(MemberEvent.REACH)
+            self._heartbeats.clock.note_change(now_ns)
 
     def handle_removal(self, now_ns: int) -> None:
         self._transition(MemberEvent.FENCE)

@@ -58,7 +58,7 @@ class Acknowledge(Call):
         self.results: dict[TopicPartition, KafkaError | None] = {}
         self._open_count = len(parts)
 
-    def settle(self, partition: TopicPartition, error: KafkaError | None) -> None:
+    def finish_part(self, partition: TopicPartition, error: KafkaError | None) -> None:
         """Record the outcome of one part."""
         self.results[partition] = self.results.get(partition) or error
         self._open_count -= 1

@@ -117,9 +117,9 @@ class Sender:
         self._retries = config.retries
         self._now_ns = 0  # of the last call
         self.deadline_ns = NEVER_NS
-        self._is_settled = False  # the next work needs time or an event
+        self._is_waiting = False  # the next work needs time or an event
         self._is_stopped = False
-        self._settled: list[ProducerBatch] = []  # not reported yet
+        self._ended: list[ProducerBatch] = []  # not reported yet
         self._lane: Lane | None = None
         self._unrecorded: deque[Answered] = deque()
         self._recording = real_threading().Lock()
@@ -149,7 +149,7 @@ class Sender:
         """
         busy_nodes = self._accumulator.alarm.busy_nodes
         return (
-            (self._is_settled or not self._accumulator.has_undrained)
+            (self._is_waiting or not self._accumulator.has_undrained)
             and self.first_failure is None
             and self.fatal_error is None
             and now_ns < self.deadline_ns
@@ -193,7 +193,7 @@ class Sender:
             self._note_busy(left, now_ns)
         if self._seal_small():
             self._look_again(now_ns, 0)
-        self._is_settled = not self._unsealed
+        self._is_waiting = not self._unsealed
 
     def _can_send(self, node_id: int, now_ns: int) -> bool:
         if self.lacks_produce(node_id):
@@ -456,7 +456,7 @@ class Sender:
         """End the lane's turn."""
         assert self._lane is not None
         self._now_ns = now_ns
-        self._is_settled = False
+        self._is_waiting = False
         all_lent = self._lane.take_back()
         for lent in all_lent:
             if lent.needs_engine:
@@ -521,9 +521,9 @@ class Sender:
     def handle_response(self, attempt: ProduceAttempt, response: Response) -> None:
         """Take the answer to a Produce request, or its failure."""
         now_ns = self._now_ns = response.now_ns
-        self._is_settled = False
+        self._is_waiting = False
         self.unanswered_count -= 1
-        self.report()  # what an earlier answer settled is called back earlier
+        self.report()  # batches that an earlier answer ended are called back earlier
         answer = response.message
         self._metrics.answered(attempt.node_id, now_ns - attempt.sent_ns, answer, now_ns)
         states = [entry.state for entry in attempt.entries]
@@ -681,7 +681,7 @@ class Sender:
 
     def identity_changed(self, now_ns: int) -> None:
         """Continue with batches that waited for the producer id."""
-        self._is_settled = False
+        self._is_waiting = False
         for state in self._states.values():
             if state.waits_for_identity and isinstance(self._sequences, Idempotence):
                 for entry in self._sequences.renumber(state):
@@ -690,7 +690,7 @@ class Sender:
 
     def leaders_changed(self) -> None:
         """Take the leaders of a new snapshot; they may free batches of busy nodes."""
-        self._is_settled = False
+        self._is_waiting = False
         self._accumulator.alarm.busy_nodes = frozenset()
         for state in self._states.values():
             self._look_up(state)
@@ -768,16 +768,16 @@ class Sender:
             self._sequences.batch_failed(error, had_sequence=batch.has_sequence or entry is not None)
 
     def _done(self, batch: ProducerBatch) -> None:
-        self._settled.append(batch)
+        self._ended.append(batch)
 
     def report(self) -> None:
-        """Hand over the batches that were settled since the last call, in the order of a partition's records,
+        """Hand over the batches that ended since the last call, in the order of a partition's records,
         so that callbacks have that order too.
         """
-        if self._settled:
-            self._settled.sort(key=_first_number)
-            self._completed += [batch.completion for batch in self._settled]
-            self._settled.clear()
+        if self._ended:
+            self._ended.sort(key=_first_number)
+            self._completed += [batch.completion for batch in self._ended]
+            self._ended.clear()
 
     def fail_for_good(self, error: KafkaError) -> None:
         """Fail all batches, now and for good."""

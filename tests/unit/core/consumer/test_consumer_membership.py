@@ -147,7 +147,7 @@ def test_R57_unsettled_member_asks_five_times_as_often() -> None:
     r.live(INTERVAL_MS)
     r.coordinator.times_ms.clear()
     r.live(4 * INTERVAL_MS)
-    assert 10 <= len(r.coordinator.times_ms) <= 14, "a change unsettles it again, for two intervals"
+    assert 10 <= len(r.coordinator.times_ms) <= 14, "after a change it hurries again, for two intervals"
 
 
 def test_R57_members_that_join_get_partitions_soon() -> None:

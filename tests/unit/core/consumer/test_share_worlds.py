@@ -18,8 +18,8 @@ def test_each_record_is_done_by_one_member(seed: int) -> None:
     play(seed)
 
 
-def refusals_count_as_success(settle: Any) -> Any:
-    return lambda self, parts, error: settle(self, parts, None)
+def refusals_count_as_success(finish: Any) -> Any:
+    return lambda self, parts, error: finish(self, parts, None)
 
 
 def memory_is_kept(release: Any) -> Any:
@@ -38,7 +38,7 @@ def lost_answers_leave_calls_open(answer_of: Any) -> Any:
 @pytest.mark.parametrize(
     ("owner", "name", "plant"),
     [
-        (ShareFetcher, "_settle", refusals_count_as_success),
+        (ShareFetcher, "_finish", refusals_count_as_success),
         (Acquired, "release", memory_is_kept),
         (ShareFetcher, "_answer_of", lost_answers_leave_calls_open),
     ],
