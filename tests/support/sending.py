@@ -179,11 +179,12 @@ class Sending:
             assert isinstance(delivery, Delivery), delivery
             self.deliveries[name] = delivery
 
-    def send(self, *names: str, **rest: Any) -> None:
+    def send(self, *names: str, **rest: Any) -> Self:
         """Accept records, and run the sender after each."""
         for name in names:
             self.put(name, **rest)
             self.run()
+        return self
 
     def offset(self, name: str) -> int:
         return self.deliveries[name].result(0).offset

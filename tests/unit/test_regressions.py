@@ -16,8 +16,7 @@ NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 def test_KAFKA_14034_new_leader_takes_a_later_batch_first() -> None:
     """Java's retry of the earlier one was refused until it expired."""
-    s = Sending().warmed()
-    s.send("b0", "b1")
+    s = Sending().warmed().send("b0", "b1")
     s.answer(b0=TOO_FEW, b1=OK)
     s.back_off()
     s.answer(b0=OUT_OF_ORDER)
@@ -32,8 +31,7 @@ def test_KAFKA_14034_new_leader_takes_a_later_batch_first() -> None:
 
 @pytest.mark.parametrize("named", [False, True])
 def test_librdkafka_4953_a_change_of_leader_needs_no_new_epoch(named: bool) -> None:
-    s = Sending().warmed()
-    s.send("b0", "b1", "b2")
+    s = Sending().warmed().send("b0", "b1", "b2")
     s.move(2)
     gone = Reply(NOT_LEADER, leader=2 if named else None)
     s.answer(b0=gone, b1=gone, b2=gone)

@@ -38,8 +38,7 @@ def sent_late(*names: str, **settings: Any) -> Sending:
 
 
 def test_I06_last_disconnect_is_the_error_without_retries_left() -> None:
-    s = Sending(retries=1, **PLAIN)
-    s.send("b0")
+    s = Sending(retries=1, **PLAIN).send("b0")
     s.drop()
     s.back_off()
     assert s.waiting == ["b0"]
@@ -49,8 +48,7 @@ def test_I06_last_disconnect_is_the_error_without_retries_left() -> None:
 
 
 def test_I06_failed_authentication_disconnects_batches_in_flight() -> None:
-    s = Sending(**PLAIN)
-    s.send("b0", "b1")
+    s = Sending(**PLAIN).send("b0", "b1")
     s.drop(error=errors.AuthenticationError("a TLS record is broken"))
     assert not s.is_done("b0")
     s.back_off()
@@ -60,8 +58,7 @@ def test_I06_failed_authentication_disconnects_batches_in_flight() -> None:
 
 
 def test_I06_other_errors_keep_their_class() -> None:
-    s = Sending(retries=1, **PLAIN)
-    s.send("b0")
+    s = Sending(retries=1, **PLAIN).send("b0")
     s.answer(b0=NOT_LEADER)
     s.back_off()
     s.answer(b0=NOT_LEADER)
@@ -74,8 +71,7 @@ def test_I06_other_errors_keep_their_class() -> None:
 )
 def test_possibly_persisted_survives_later_attempts(codes: Any, persisted: bool) -> None:
     """Decision 11."""
-    s = Sending().warmed()
-    s.send("b0")
+    s = Sending().warmed().send("b0")
     for code in codes:
         s.answer(b0=code)
         s.back_off()
@@ -127,8 +123,7 @@ def test_D01_partition_is_muted_until_its_request_ends(way: str) -> None:
 
 
 def test_D01_new_leader_waits_for_response_of_the_old_one() -> None:
-    s = Sending(**ORDERED)
-    s.send("b0", "b1")
+    s = Sending(**ORDERED).send("b0", "b1")
     s.move(2)
     s.refresh()
     assert s.engine.snapshot.topics[TOPIC].partitions[0].leader == 2
@@ -191,8 +186,7 @@ def test_D03_batches_expire_at_their_time_wherever_they_are() -> None:
 
 def test_D03_what_has_expired_is_not_sent_any_more() -> None:
     """Decision 18: what is too old is given up before anything is drained."""
-    s = Sending(**SHORT).warmed()
-    s.send("b0")
+    s = Sending(**SHORT).warmed().send("b0")
     s.answer(b0=TIMED_OUT)
     s.now_ns += 2000 * MS  # both are due: the retry and the end
     s.run()
@@ -262,8 +256,7 @@ def test_D06_batch_expires_on_time_if_nothing_else_is_due() -> None:
 
 
 def test_D07_the_longest_delivery_timeout_does_not_overflow() -> None:
-    s = Sending(delivery_timeout_ms=2**31 - 1).warmed()
-    s.send("b0")
+    s = Sending(delivery_timeout_ms=2**31 - 1).warmed().send("b0")
     assert s.now_ns < s.engine.deadline_ns(s.now_ns) < NEVER
     s.answer(b0=TIMED_OUT)
     s.back_off()
@@ -272,8 +265,7 @@ def test_D07_the_longest_delivery_timeout_does_not_overflow() -> None:
 
 
 def test_D07_a_clock_that_goes_back_ages_nothing() -> None:
-    s = Sending(**SHORT).warmed()
-    s.send("b0")
+    s = Sending(**SHORT).warmed().send("b0")
     s.now_ns -= 10_000 * MS
     s.run()
     s.answer(b0=TIMED_OUT)
@@ -304,8 +296,7 @@ def test_D09_record_after_expiry_goes_into_a_new_batch() -> None:
 
 
 def test_D10_the_backoff_doubles_with_each_attempt() -> None:
-    s = Sending(retry_backoff_ms=100, retry_backoff_max_ms=1000).warmed()
-    s.send("b0")
+    s = Sending(retry_backoff_ms=100, retry_backoff_max_ms=1000).warmed().send("b0")
     for attempt in range(6):
         assert s.waiting == ["b0"]  # at first at once
         s.answer(b0=TIMED_OUT)
@@ -316,16 +307,14 @@ def test_D10_the_backoff_doubles_with_each_attempt() -> None:
 
 
 def test_D10_other_partitions_do_not_back_off() -> None:
-    s = Sending(2).warmed()
-    s.send("b0")
+    s = Sending(2).warmed().send("b0")
     s.answer(b0=TIMED_OUT)
     s.send("c0", partition=1)
     assert s.waiting == ["c0"]
 
 
 def test_D11_a_newer_leader_need_not_be_spared() -> None:
-    s = Sending().warmed()
-    s.send("b0")
+    s = Sending().warmed().send("b0")
     s.answer(b0=TIMED_OUT)
     s.move(2)
     s.refresh()
@@ -334,8 +323,7 @@ def test_D11_a_newer_leader_need_not_be_spared() -> None:
 
 @pytest.mark.parametrize("epoch", [0, -1])
 def test_D11_the_same_leader_or_an_unknown_epoch_is(epoch: int) -> None:
-    s = Sending().warmed()
-    s.send("b0")
+    s = Sending().warmed().send("b0")
     s.answer(b0=TIMED_OUT)
     s.leaders[0], s.leader_epochs[0] = (1, 0) if epoch == 0 else (2, -1)
     s.refresh()
@@ -379,8 +367,7 @@ def test_D12_unnamed_leader_is_requested() -> None:
 
 
 def test_D12_a_leader_that_is_not_newer_is_not_believed() -> None:
-    s = Sending().warmed()
-    s.send("b0")
+    s = Sending().warmed().send("b0")
     s.answer(b0=Reply(NOT_LEADER, leader=2))
     assert s.waiting == []
     s.back_off()
@@ -431,8 +418,7 @@ def test_D13_a_single_record_has_the_error_of_the_answer() -> None:
 
 @pytest.mark.parametrize(("text", "expected"), [("no key", "no key"), ("", None), (None, None)])
 def test_D14_message_of_the_broker_is_the_error_text(text: Any, expected: Any) -> None:
-    s = Sending().warmed()
-    s.send("b0")
+    s = Sending().warmed().send("b0")
     s.answer(b0=Reply(INVALID, text=text))
     default = str(errors.error_of(INVALID))
     assert str(s.error("b0")) == (expected or default)
@@ -440,8 +426,7 @@ def test_D14_message_of_the_broker_is_the_error_text(text: Any, expected: Any) -
 
 
 def test_fencing_error_without_transactional_id_names_none() -> None:
-    s = Sending().warmed()
-    s.send("b0")
+    s = Sending().warmed().send("b0")
     s.answer(b0=90)
     error = s.error("b0")
     assert isinstance(error, errors.ProducerFencedError)
@@ -453,8 +438,7 @@ def test_fencing_error_without_transactional_id_names_none() -> None:
 
 
 def test_D15_throttling_node_gets_no_requests() -> None:
-    s = Sending().warmed()
-    s.send("b0")
+    s = Sending().warmed().send("b0")
     s.answer(b0=OK, throttle_ms=500)
     s.send("b1")
     s.advance(499)
@@ -464,8 +448,7 @@ def test_D15_throttling_node_gets_no_requests() -> None:
 
 
 def test_D15_error_of_a_batch_that_was_not_sent_says_throttled() -> None:
-    s = Sending(**SHORT).warmed()
-    s.send("b0")
+    s = Sending(**SHORT).warmed().send("b0")
     s.answer(b0=OK, throttle_ms=20_000)
     s.put("b1")
     s.advance(2000)
@@ -475,8 +458,7 @@ def test_D15_error_of_a_batch_that_was_not_sent_says_throttled() -> None:
 
 
 def test_D15_throttling_does_not_use_up_the_request_timeout() -> None:
-    s = Sending(request_timeout_ms=1000).warmed()
-    s.send("b0", "b1")
+    s = Sending(request_timeout_ms=1000).warmed().send("b0", "b1")
     s.answer(b0=OK, throttle_ms=800)
     s.advance(1799)
     assert s.waiting == ["b1"]
@@ -556,8 +538,7 @@ def test_an_epoch_is_given_up_if_its_leader_refuses_records() -> None:
 
 
 def test_D17_without_acks_a_batch_is_done_when_it_is_written() -> None:
-    s = Sending(acks=0)
-    s.send("w0")
+    s = Sending(acks=0).send("w0")
     s.writes_at_once = False
     s.send("b0")
     s.write(30)
@@ -567,8 +548,7 @@ def test_D17_without_acks_a_batch_is_done_when_it_is_written() -> None:
 
 
 def test_D17_the_rest_of_a_request_of_the_lane_completes_it() -> None:
-    s = Sending(acks=0)
-    s.send("w0")
+    s = Sending(acks=0).send("w0")
     s.with_lane().send("b0")
     s.writes_at_once = False
     s.take_turn(30)
@@ -582,8 +562,7 @@ def test_D17_the_rest_of_a_request_of_the_lane_completes_it() -> None:
 
 
 def test_D17_disconnect_before_writing_acks_0_is_retried() -> None:
-    s = Sending(acks=0)
-    s.send("w0")
+    s = Sending(acks=0).send("w0")
     s.writes_at_once = False
     s.send("b0")
     s.write(30)
@@ -595,8 +574,7 @@ def test_D17_disconnect_before_writing_acks_0_is_retried() -> None:
 
 
 def test_D17_without_acks_a_failure_leaves_everything_open() -> None:
-    s = Sending(acks=0, retries=0)
-    s.send("w0")
+    s = Sending(acks=0, retries=0).send("w0")
     s.writes_at_once = False
     s.send("b0")
     s.drop()
@@ -615,8 +593,7 @@ def test_D18_unused_topic_is_forgotten_and_found_again() -> None:
 
 
 def test_D18_a_topic_with_records_under_way_is_not_idle() -> None:
-    s = Sending(metadata_max_idle_ms=5000, metadata_max_age_ms=1000).warmed()
-    s.send("b0")
+    s = Sending(metadata_max_idle_ms=5000, metadata_max_age_ms=1000).warmed().send("b0")
     s.advance(8000)
     assert TOPIC in s.engine.snapshot.topics
 
@@ -671,8 +648,7 @@ def test_N11_a_request_waits_until_the_one_before_is_written() -> None:
 def test_nothing_passes_a_failed_record_before_resume(policy: str, in_flight: int) -> None:
     """Decision 12; what Java's users reach by close(0) in a callback, with one request in flight."""
     settings: dict[str, Any] = {"max_in_flight_requests_per_connection": in_flight}
-    s = Sending(2, kbatch_on_delivery_failure=policy, **settings).warmed()
-    s.send("b0", "b1", "b2")
+    s = Sending(2, kbatch_on_delivery_failure=policy, **settings).warmed().send("b0", "b1", "b2")
     s.answer(b0=INVALID, **dict.fromkeys(s.waiting[1:], OUT_OF_ORDER))
     s.put("c0", partition=1)
     s.send("b3")
@@ -689,8 +665,7 @@ def test_nothing_passes_a_failed_record_before_resume(policy: str, in_flight: in
 
 
 def test_a_failed_record_is_passed_by_default() -> None:
-    s = Sending().warmed()
-    s.send("b0", "b1")
+    s = Sending().warmed().send("b0", "b1")
     s.answer(b0=INVALID, b1=OUT_OF_ORDER)
     s.back_off()
     assert s.waiting == ["b1"]
@@ -742,8 +717,7 @@ def test_B11_bytes_of_closing_connection_are_not_sent_again() -> None:
 @pytest.mark.usefixtures("bytes_by_reference")
 def test_B11_a_batch_is_renumbered_when_its_bytes_are_free() -> None:
     """Decision 4."""
-    s = Sending().warmed()
-    s.send("b0")
+    s = Sending().warmed().send("b0")
     s.writes_at_once = s.lets_go = False
     s.send("b1")
     s.answer(b0=INVALID)

@@ -52,8 +52,7 @@ def test_I01_next_sequence_follows_the_records_of_the_batch() -> None:
 
 
 def test_I02_batches_in_flight_are_acknowledged_one_by_one() -> None:
-    s = Sending().warmed()
-    s.send("b0", "b1")
+    s = Sending().warmed().send("b0", "b1")
     assert s.waiting == ["b0", "b1"]
     assert (s.sequence("b0"), s.sequence("b1")) == (1, 2)
     s.answer(b0=Reply(offset=100))
@@ -64,8 +63,7 @@ def test_I02_batches_in_flight_are_acknowledged_one_by_one() -> None:
 
 
 def test_I02_at_most_five_batches_of_a_partition_in_flight() -> None:
-    s = Sending().warmed()
-    s.send("b0", "b1", "b2", "b3", "b4", "b5")
+    s = Sending().warmed().send("b0", "b1", "b2", "b3", "b4", "b5")
     assert s.waiting == ["b0", "b1", "b2", "b3", "b4"]
     s.answer(b0=OK)
     assert s.waiting == ["b1", "b2", "b3", "b4", "b5"]
@@ -73,8 +71,7 @@ def test_I02_at_most_five_batches_of_a_partition_in_flight() -> None:
 
 def test_I02_new_leader_waits_for_response_of_the_old_one() -> None:
     """Java can have ten unanswered batches then, of which brokers remember five (decision 15)."""
-    s = Sending().warmed()
-    s.send("b0", "b1", "b2")
+    s = Sending().warmed().send("b0", "b1", "b2")
     s.move(2)
     s.answer(b0=Reply(NO_LEADER, leader=2))
     s.send("b3")
@@ -87,8 +84,7 @@ def test_I02_new_leader_waits_for_response_of_the_old_one() -> None:
 
 
 def test_I03_retries_go_one_by_one_in_order_before_anything_new() -> None:
-    s = Sending().warmed()
-    s.send("b0", "b1", "b2")
+    s = Sending().warmed().send("b0", "b1", "b2")
     s.answer(b0=NO_LEADER, b1=OUT_OF_ORDER, b2=OUT_OF_ORDER)
     s.put("b3")
     s.back_off()
@@ -106,8 +102,7 @@ def test_I03_retries_go_one_by_one_in_order_before_anything_new() -> None:
 
 def test_I04_retries_keep_the_original_order() -> None:
     """Responses of one connection come in order; those of two, after a leader has moved, need not."""
-    s = Sending().warmed()
-    s.send("b0", "b1")
+    s = Sending().warmed().send("b0", "b1")
     s.move(2)
     s.answer(b0=Reply(NO_LEADER, leader=2))
     assert s.waiting == ["b1", "b0"]
@@ -123,8 +118,7 @@ def test_I04_retries_keep_the_original_order() -> None:
 
 @pytest.mark.parametrize("reply", [Reply(OK, offset=1), DUPLICATE])
 def test_I05_what_is_acknowledged_never_goes_back(reply: Any) -> None:
-    s = Sending().warmed()
-    s.send("b0", "b1")
+    s = Sending().warmed().send("b0", "b1")
     s.move(2)
     s.answer(b0=Reply(NOT_LEADER, leader=2))
     s.answer(b1=Reply(OK, offset=2))
@@ -138,8 +132,7 @@ def test_I05_what_is_acknowledged_never_goes_back(reply: Any) -> None:
 
 def passed(**settings: Any) -> Sending:
     """Make b0 a passed batch: it may be in the log, b1 after it is, and the leader has not changed."""
-    s = Sending(**settings).warmed()
-    s.send("b0", "b1")
+    s = Sending(**settings).warmed().send("b0", "b1")
     s.answer(b0=TIMED_OUT, b1=Reply(OK, offset=2))
     return s
 
@@ -159,8 +152,7 @@ def test_I05_a_passed_batch_refused_as_out_of_order_fails() -> None:
 
 
 def test_I05_passed_batch_taken_by_no_broker_is_not_in_the_log() -> None:
-    s = Sending().warmed()
-    s.send("b0", "b1")
+    s = Sending().warmed().send("b0", "b1")
     s.answer(b0=TOO_FEW, b1=Reply(OK, offset=1))
     s.back_off()
     s.answer(b0=OUT_OF_ORDER)
@@ -194,8 +186,7 @@ def test_I05_passed_batch_is_proved_despite_other_errors() -> None:
 
 @pytest.mark.parametrize("answer", [NOT_LEADER, NO_LEADER])
 def test_I05_a_leader_that_resigned_proves_nothing(answer: int) -> None:
-    s = Sending().warmed()
-    s.send("b0", "b1", "b2")
+    s = Sending().warmed().send("b0", "b1", "b2")
     s.answer(b0=TIMED_OUT, b1=answer)
     s.answer(b2=Reply(OK, offset=3))
     s.back_off()
@@ -252,8 +243,7 @@ def test_I01_a_partition_that_is_in_touch_is_not_slowed_down() -> None:
 @pytest.mark.parametrize("together", [True, False])
 def test_I01_touch_is_lost_while_a_batch_is_unanswered(together: bool) -> None:
     """Whole requests and single batches obey the same rule."""
-    s = Sending(2, kbatch_sequence_idle_ms=1000).warmed()
-    s.send("b0")
+    s = Sending(2, kbatch_sequence_idle_ms=1000).warmed().send("b0")
     s.advance(1000)
     if together:
         s.put("c0", partition=1)
@@ -267,8 +257,7 @@ def test_I01_touch_is_lost_while_a_batch_is_unanswered(together: bool) -> None:
 
 def test_I01_a_late_answer_counts_from_when_its_batch_was_sent() -> None:
     """A duplicate's answer says nothing newer than that."""
-    s = Sending(kbatch_sequence_idle_ms=1000).warmed()
-    s.send("b0")
+    s = Sending(kbatch_sequence_idle_ms=1000).warmed().send("b0")
     s.answer(b0=TIMED_OUT)
     s.advance(1000)
     s.answer(b0=OK)
@@ -349,8 +338,7 @@ def test_callbacks_come_in_order_when_everything_ends(end: str) -> None:
 
 
 def test_I07_batches_after_a_failed_one_are_renumbered() -> None:
-    s = Sending().warmed()
-    s.send("b0", "b1")
+    s = Sending().warmed().send("b0", "b1")
     s.answer(b0=TOO_LARGE, b1=OUT_OF_ORDER)
     assert isinstance(s.error("b0"), errors.RecordTooLargeError)
     s.back_off()
@@ -361,8 +349,7 @@ def test_I07_batches_after_a_failed_one_are_renumbered() -> None:
 
 def test_I07_passed_batch_is_not_renumbered_after_its_successor() -> None:
     """The leader forgot, and took b1 without b0. Java would append b0 after b1, under the next epoch."""
-    s = Sending().warmed()
-    s.send("b0", "b1", "b2", "b3")
+    s = Sending().warmed().send("b0", "b1", "b2", "b3")
     s.answer(b0=TOO_FEW, b1=Reply(OK, offset=1), b2=INVALID, b3=OUT_OF_ORDER)
     s.back_off()
     assert not s.error("b0").possibly_persisted
@@ -374,8 +361,7 @@ def test_I07_passed_batch_is_not_renumbered_after_its_successor() -> None:
 
 def test_I08_a_gap_before_the_next_batch_is_ended_by_a_bump() -> None:
     """Unlike Java, kbatch tries the later ones first; here they are refused as well."""
-    s = Sending().warmed()
-    s.send("b0", "b1")
+    s = Sending().warmed().send("b0", "b1")
     s.answer(b0=OUT_OF_ORDER)
     s.back_off()
     assert s.waiting == ["b1"]
@@ -391,8 +377,7 @@ def test_I08_a_gap_before_the_next_batch_is_ended_by_a_bump() -> None:
 def test_I08_a_gap_that_a_later_batch_jumps_is_no_delivery() -> None:
     """The broker knows b0 no more, whose first answer was lost: nothing says whether it is in the log. Java
     would send it again, perhaps a second time into the log."""
-    s = Sending().warmed()
-    s.send("b0")
+    s = Sending().warmed().send("b0")
     s.drop()
     s.send("b1")
     s.back_off()
@@ -407,8 +392,7 @@ def test_I08_a_gap_that_a_later_batch_jumps_is_no_delivery() -> None:
 
 def test_I08_possibly_persisted_batch_keeps_its_sequence() -> None:
     """Java sends it again, perhaps a second time into the log (decision 16)."""
-    s = Sending().warmed()
-    s.send("b0")
+    s = Sending().warmed().send("b0")
     s.drop()
     s.send("b1")
     s.back_off()
@@ -420,8 +404,7 @@ def test_I08_possibly_persisted_batch_keeps_its_sequence() -> None:
 
 
 def test_I08_unless_the_application_wants_it_so() -> None:
-    s = Sending(kbatch_sequence_gap="resend").warmed()
-    s.send("b0")
+    s = Sending(kbatch_sequence_gap="resend").warmed().send("b0")
     s.drop()
     s.back_off()
     s.answer(b0=OUT_OF_ORDER)
@@ -433,8 +416,7 @@ def test_I08_unless_the_application_wants_it_so() -> None:
     "code", [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, TIMED_OUT]
 )
 def test_I08_what_was_in_a_topic_that_is_gone_is_sent_again(code: int) -> None:
-    s = Sending().warmed()
-    s.send("b0")
+    s = Sending().warmed().send("b0")
     if code == TIMED_OUT:
         s.topic_id = bytes(15) + b"u"
         s.leader_epochs[0] = 0
@@ -447,8 +429,7 @@ def test_I08_what_was_in_a_topic_that_is_gone_is_sent_again(code: int) -> None:
 
 
 def test_I09_batch_after_a_missing_one_is_retried() -> None:
-    s = Sending().warmed()
-    s.send("b0", "b1", "b2")
+    s = Sending().warmed().send("b0", "b1", "b2")
     s.answer(b0=TOO_FEW, b1=OUT_OF_ORDER)
     s.back_off()
     s.answer(b2=OUT_OF_ORDER)
@@ -460,8 +441,7 @@ def test_I09_batch_after_a_missing_one_is_retried() -> None:
 
 @pytest.mark.parametrize("end", [OK, TIMED_OUT, INVALID])
 def test_I10_partitions_take_new_epoch_with_nothing_in_flight(end: int) -> None:
-    s = Sending(2, retries=1).warmed()
-    s.send("c0", partition=1)
+    s = Sending(2, retries=1).warmed().send("c0", partition=1)
     s.send("b0", "b1")
     s.answer(c0=TIMED_OUT)  # its one retry
     s.answer(b0=TOO_LARGE, b1=OUT_OF_ORDER)
@@ -483,8 +463,7 @@ def _in_order(s: Sending, **replies: int) -> dict[str, int]:
 
 
 def test_I11_what_was_drained_under_the_old_epoch_keeps_it() -> None:
-    s = Sending(2).warmed()
-    s.send("c0", partition=1)
+    s = Sending(2).warmed().send("c0", partition=1)
     s.send("b0", "b1")
     s.answer(c0=TIMED_OUT, b0=TOO_LARGE, b1=OUT_OF_ORDER)
     s.back_off()
@@ -497,8 +476,7 @@ def test_I11_what_was_drained_under_the_old_epoch_keeps_it() -> None:
 
 @pytest.mark.parametrize("reply", [OK, DUPLICATE, INVALID, OUT_OF_ORDER])
 def test_I12_outcome_of_old_epoch_batch_leaves_the_new_alone(reply: int) -> None:
-    s = Sending(2).warmed()
-    s.send("b0", "b1")
+    s = Sending(2).warmed().send("b0", "b1")
     s.send("c0", partition=1)
     s.answer(b0=TOO_LARGE, b1=OUT_OF_ORDER)
     s.answer(c0=reply)
@@ -512,8 +490,7 @@ def test_I12_outcome_of_old_epoch_batch_leaves_the_new_alone(reply: int) -> None
 
 
 def test_I13_a_duplicate_is_delivered_without_an_offset() -> None:
-    s = Sending().warmed()
-    s.send("b0")
+    s = Sending().warmed().send("b0")
     s.answer(b0=DUPLICATE)
     metadata = s.deliveries["b0"].result(0)
     assert (metadata.offset, metadata.timestamp_ms) == (-1, 1000)
@@ -522,8 +499,7 @@ def test_I13_a_duplicate_is_delivered_without_an_offset() -> None:
 
 
 def test_I13_a_duplicate_whose_place_is_known_has_its_offset() -> None:
-    s = Sending().warmed()
-    s.send("b0")
+    s = Sending().warmed().send("b0")
     s.answer(b0=Reply(OK, offset=77, append_time_ms=5000))
     metadata = s.deliveries["b0"].result(0)
     assert (metadata.offset, metadata.timestamp_ms) == (77, 5000)
@@ -531,8 +507,7 @@ def test_I13_a_duplicate_whose_place_is_known_has_its_offset() -> None:
 
 def test_I14_a_bump_waits_for_what_is_in_flight_and_may_fail() -> None:
     """Java bumps at once, and has to cope with answers to what it has renumbered."""
-    s = Sending().warmed()
-    s.send("b0", "b1", "b2")
+    s = Sending().warmed().send("b0", "b1", "b2")
     s.answer(b0=OUT_OF_ORDER)
     s.back_off()
     assert s.waiting == ["b1", "b2"]
@@ -547,8 +522,7 @@ def test_I14_a_bump_waits_for_what_is_in_flight_and_may_fail() -> None:
 
 def exhausted(code: int = OUT_OF_ORDER) -> Sending:
     """Use up the last epoch of a producer id, without a new id yet."""
-    s = Sending(identities=((PRODUCER_ID, 32767), "wait")).warmed()
-    s.send("b0", "b1")
+    s = Sending(identities=((PRODUCER_ID, 32767), "wait")).warmed().send("b0", "b1")
     s.answer(b0=TOO_LARGE, b1=code)
     s.put("b2")
     s.back_off()
@@ -612,8 +586,7 @@ def test_I15_one_that_is_closed_by_force_completes_everything() -> None:
 
 
 def test_I22_unknown_producer_id_without_log_start_is_retried() -> None:
-    s = Sending().warmed()
-    s.send("b0")
+    s = Sending().warmed().send("b0")
     s.answer(b0=UNKNOWN_ID)
     s.back_off()
     assert s.stamp("b0") == (PRODUCER_ID, 0, 1)
@@ -623,8 +596,7 @@ def test_I22_unknown_producer_id_without_log_start_is_retried() -> None:
 @pytest.mark.parametrize("log_start", [0, 50])
 def test_I22_an_unknown_producer_id_is_a_gap(log_start: int) -> None:
     """An idempotent producer treats lost records and records that were never there alike."""
-    s = Sending().warmed()
-    s.send("b0", "b1")
+    s = Sending().warmed().send("b0", "b1")
     s.answer(b0=Reply(UNKNOWN_ID, log_start=log_start))
     s.answer(b1=Reply(UNKNOWN_ID, log_start=log_start))
     s.back_off()
@@ -638,8 +610,7 @@ def test_I22_an_unknown_producer_id_is_a_gap(log_start: int) -> None:
 
 @pytest.mark.parametrize("failure", [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, NO_LEADER, "drop"])
 def test_I23_batches_wait_while_a_producer_id_is_requested(failure: Any) -> None:
-    s = Sending(identities=(failure, failure))
-    s.send("b0")
+    s = Sending(identities=(failure, failure)).send("b0")
     assert (s.waiting, s.asked["InitProducerId"]) == ([], 1)
     s.advance(99)
     assert s.asked["InitProducerId"] == 1
@@ -650,8 +621,7 @@ def test_I23_batches_wait_while_a_producer_id_is_requested(failure: Any) -> None
 
 
 def test_I23_batches_fail_until_a_producer_id_is_authorized() -> None:
-    s = Sending(identities=("wait",))
-    s.send("b0")
+    s = Sending(identities=("wait",)).send("b0")
     s.answer_identity(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     assert isinstance(s.error("b0"), errors.ClusterAuthorizationError)
     assert s.engine.fatal_error is None
@@ -670,8 +640,7 @@ def test_I23_batches_fail_until_a_producer_id_is_authorized() -> None:
     ],
 )
 def test_I24_what_no_batch_gets_past_is_fatal(code: int) -> None:
-    s = Sending().warmed()
-    s.send("b0", "b1")
+    s = Sending().warmed().send("b0", "b1")
     s.answer(b0=code)
     s.answer(b1=OK)
     s.send("b2")
@@ -682,8 +651,7 @@ def test_I24_what_no_batch_gets_past_is_fatal(code: int) -> None:
 
 
 def test_I25_a_format_that_does_not_fit_fails_its_batch_only() -> None:
-    s = Sending().warmed()
-    s.send("b0")
+    s = Sending().warmed().send("b0")
     s.answer(b0=ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT)
     assert isinstance(s.error("b0"), errors.UnsupportedForMessageFormatError)
     s.send("b1")
@@ -692,8 +660,7 @@ def test_I25_a_format_that_does_not_fit_fails_its_batch_only() -> None:
 
 
 def test_I25_no_version_in_common_is_fatal() -> None:
-    s = Sending(versions={0: (90, 91)})
-    s.send("b0")
+    s = Sending(versions={0: (90, 91)}).send("b0")
     s.send("b1")
     assert isinstance(s.engine.fatal_error, errors.UnsupportedVersionError)
     assert [type(s.error(name)) for name in ("b0", "b1")] == [errors.UnsupportedVersionError] * 2
@@ -708,8 +675,7 @@ def test_a_server_without_metadata_is_no_end_of_the_producer() -> None:
 
 
 def test_I30_a_fatal_error_completes_everything_once() -> None:
-    s = Sending().warmed()
-    s.send("b0", "b1", "b2")
+    s = Sending().warmed().send("b0", "b1", "b2")
     s.put("b3")
     s.answer(b0=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     assert all(s.is_done(f"b{i}") for i in range(4))
@@ -747,8 +713,7 @@ def test_I27_the_order_is_that_of_records_where_sequences_wrap() -> None:
 
 
 def test_I27_a_hole_at_the_wrap_is_settled() -> None:
-    s = Sending(first_sequence=MAX - 1).warmed()
-    s.send("b0", "b1")
+    s = Sending(first_sequence=MAX - 1).warmed().send("b0", "b1")
     assert (s.sequence("b0"), s.sequence("b1")) == (MAX, 0)
     s.answer(b0=INVALID, b1=OUT_OF_ORDER)
     s.back_off()
@@ -895,8 +860,7 @@ def test_I17_expiry_error_gives_attempts_and_last_error() -> None:
 
 def test_I21_the_error_of_a_batch_under_way_counts_that_attempt() -> None:
     assert str(expired_in_flight().error("b0")).endswith("(delivery.timeout.ms=2000); tried 1 times")
-    s = Sending(**SHORT, retry_backoff_ms=200, retry_backoff_max_ms=200).warmed()
-    s.send("b0")
+    s = Sending(**SHORT, retry_backoff_ms=200, retry_backoff_max_ms=200).warmed().send("b0")
     s.answer(b0=TOO_FEW)
     s.advance(200)
     s.answer(b0=Reply(TIMED_OUT, text="too slow"))
@@ -977,16 +941,14 @@ def test_I28_a_late_success_of_an_expired_batch_still_counts() -> None:
 
 def test_I28_batch_expiring_after_a_later_success_is_delivered() -> None:
     """It is in the log; Java fails it."""
-    s = Sending(**SHORT, retry_backoff_ms=3000, retry_backoff_max_ms=3000).warmed()
-    s.send("b0", "b1")
+    s = Sending(**SHORT, retry_backoff_ms=3000, retry_backoff_max_ms=3000).warmed().send("b0", "b1")
     s.answer(b0=TIMED_OUT, b1=OK)
     s.advance(2000)
     assert s.offset("b0") == -1
 
 
 def test_I20_batches_that_expire_together_cost_one_epoch() -> None:
-    s = Sending(**SHORT, retry_backoff_ms=3000, retry_backoff_max_ms=3000).warmed()
-    s.send("b0", "b1", "b2")
+    s = Sending(**SHORT, retry_backoff_ms=3000, retry_backoff_max_ms=3000).warmed().send("b0", "b1", "b2")
     s.answer(b0=TOO_FEW, b1=OUT_OF_ORDER, b2=OUT_OF_ORDER)
     s.advance(2000)
     s.send("b3")

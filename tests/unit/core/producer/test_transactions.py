@@ -420,8 +420,7 @@ def test_T11_the_group_has_a_coordinator_of_its_own(version: int) -> None:
 
 
 def test_T15_abort_fails_unsent_batches_without_new_requests() -> None:
-    tx = Transacting(2, linger_ms=1000, batch_size=1000).begun()
-    tx.send("a")
+    tx = Transacting(2, linger_ms=1000, batch_size=1000).begun().send("a")
     ok(tx.abort())
     assert isinstance(tx.error("a"), TransactionAbortedError)
     assert not tx.error("a").possibly_persisted
@@ -445,8 +444,7 @@ def test_T15_T19_a_partition_that_was_refused_needs_no_end(code: int) -> None:
 
 
 def test_T15_what_was_sent_is_waited_for() -> None:
-    tx = Transacting(2).delivered("w")
-    tx.send("a", "b")
+    tx = Transacting(2).delivered("w").send("a", "b")
     call = tx.abort()
     tx.answer(a=OK)
     assert not call.is_done
@@ -566,8 +564,7 @@ def test_T16_abort_continues_after_errors_unless_fatal() -> None:
 
 
 def test_T17_an_abort_after_a_failed_batch_brings_a_new_epoch() -> None:
-    tx = Transacting(1).delivered("a")
-    tx.send("b")
+    tx = Transacting(1).delivered("a").send("b")
     tx.answer(b=ErrorCode.MESSAGE_TOO_LARGE)
     since = len(tx.said)
     ok(tx.abort())
@@ -582,8 +579,7 @@ OLD = {messages.InitProducerIdRequest.api_key: (0, 2)}
 
 
 def test_T17_without_new_epochs_an_abort_keeps_the_sequences() -> None:
-    tx = Transacting(None, versions=OLD).delivered("a")
-    tx.send("b")
+    tx = Transacting(None, versions=OLD).delivered("a").send("b")
     tx.answer(b=ErrorCode.MESSAGE_TOO_LARGE)
     ok(tx.abort())
     assert tx.apis()[-1] == "EndTxn"
@@ -719,8 +715,7 @@ def test_T22_a_broker_that_cannot_check_it_is_too_old() -> None:
 
 
 def test_T23_partition_finishes_old_epoch_before_the_new_one() -> None:
-    tx = Transacting(1, partitions=2).begun("a")
-    tx.send("b", partition=1)
+    tx = Transacting(1, partitions=2).begun("a").send("b", partition=1)
     tx.answer(a=ErrorCode.MESSAGE_TOO_LARGE)
     call = tx.abort()
     tx.answer(b=ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -884,8 +879,7 @@ def test_T07_transaction_may_end_while_awaiting_the_new_epoch(ends: str) -> None
 
 @BOTH
 def test_T13_failed_batch_fails_the_commit_and_abort_recovers(version: int) -> None:
-    tx = Transacting(version).delivered("w")
-    tx.send("a")
+    tx = Transacting(version).delivered("w").send("a")
     tx.answer(a=TOO_LARGE)
     assert isinstance(tx.error("a"), RecordTooLargeError)
     error = failed(tx.commit())
@@ -951,8 +945,7 @@ def test_T08_first_batches_are_retried_soon_under_version_2() -> None:
 
 
 def test_T27_after_a_new_epoch_every_partition_begins_at_0() -> None:
-    tx = Transacting(1, partitions=2).delivered("a0")
-    tx.send("a1", partition=1)
+    tx = Transacting(1, partitions=2).delivered("a0").send("a1", partition=1)
     tx.answer(a1=OK)
     tx.send("b")
     tx.answer(b=TOO_LARGE)
@@ -963,8 +956,7 @@ def test_T27_after_a_new_epoch_every_partition_begins_at_0() -> None:
 
 
 def test_I07_what_follows_a_refused_batch_moves_up() -> None:
-    tx = Transacting(1).delivered("w")
-    tx.send("a", "b", "c")
+    tx = Transacting(1).delivered("w").send("a", "b", "c")
     assert tx.sequence("c") == 3
     tx._bytes.clear()  # the sequence of the refused batch is given again
     tx.answer(a=TOO_LARGE, b=OUT_OF_ORDER, c=OUT_OF_ORDER)
@@ -981,8 +973,7 @@ def test_I07_what_follows_a_refused_batch_moves_up() -> None:
 
 @BOTH
 def test_I08_gap_fails_the_transaction_without_a_new_epoch(version: int) -> None:
-    tx = Transacting(version).delivered("w")
-    tx.send("a")
+    tx = Transacting(version).delivered("w").send("a")
     tx.answer(a=OUT_OF_ORDER)
     assert isinstance(tx.error("a"), OutOfOrderSequenceError)
     assert tx.at is TransactionState.ABORTABLE_ERROR
@@ -995,8 +986,7 @@ def test_I08_gap_fails_the_transaction_without_a_new_epoch(version: int) -> None
 
 @BOTH
 def test_I20_new_epoch_settles_batches_expired_after_sending(version: int) -> None:
-    tx = Transacting(version, **SHORT).delivered("w")
-    tx.send("a", "b")
+    tx = Transacting(version, **SHORT).delivered("w").send("a", "b")
     tx.advance(32_000)
     assert tx.error("a").possibly_persisted
     assert tx.at is TransactionState.ABORTABLE_ERROR
@@ -1012,8 +1002,7 @@ def test_I20_new_epoch_settles_batches_expired_after_sending(version: int) -> No
 
 @BOTH
 def test_I22_a_forgotten_producer_can_abort_and_go_on(version: int) -> None:
-    tx = Transacting(version).delivered("w")
-    tx.send("a")
+    tx = Transacting(version).delivered("w").send("a")
     tx.answer(a=Reply(UNKNOWN_PRODUCER, log_start=5))
     assert tx.error("a").code == UNKNOWN_PRODUCER
     assert failed(tx.commit()).code == UNKNOWN_PRODUCER
@@ -1023,8 +1012,7 @@ def test_I22_a_forgotten_producer_can_abort_and_go_on(version: int) -> None:
 
 
 def test_end_waits_for_the_response_of_an_abandoned_batch() -> None:
-    tx = Transacting(2).delivered("w")
-    tx.send("a")
+    tx = Transacting(2).delivered("w").send("a")
     tx.engine.purge(PurgedError("purged"), queued=True, in_flight=True)
     call = tx.abort()
     assert tx.error("a").possibly_persisted
@@ -1035,8 +1023,7 @@ def test_end_waits_for_the_response_of_an_abandoned_batch() -> None:
 
 
 def test_a_purge_in_a_transaction_makes_it_abortable() -> None:
-    tx = Transacting(2, linger_ms=1000, batch_size=1000).begun()
-    tx.send("a")
+    tx = Transacting(2, linger_ms=1000, batch_size=1000).begun().send("a")
     tx.engine.purge(PurgedError("purged"), queued=True, in_flight=False)
     error = failed(tx.commit())
     assert isinstance(error, PurgedError)
@@ -1298,8 +1285,7 @@ def test_of_several_codes_the_worst_decides() -> None:
 
 
 def test_nothing_goes_on_when_a_transaction_was_not_begun() -> None:
-    tx = Transacting(2).ready()
-    tx.send("a")
+    tx = Transacting(2).ready().send("a")
     assert not tx.waiting
     assert tx.engine.deadline_ns(tx.now_ns) > tx.now_ns
     assert tx.apis() == STARTED
@@ -1324,8 +1310,7 @@ def test_T15_offsets_that_were_refused_alone_need_no_end(code: int) -> None:
 
 
 def test_T17_forgotten_partition_restarts_at_0_in_its_epoch() -> None:
-    tx = Transacting(None, versions=OLD, partitions=2).delivered("a0", "a1")
-    tx.send("other", partition=1)
+    tx = Transacting(None, versions=OLD, partitions=2).delivered("a0", "a1").send("other", partition=1)
     tx.answer(other=OK)
     tx.send("b")
     assert tx.stamp("b") == (4242, 0, 2)
@@ -1387,8 +1372,7 @@ def test_T25_what_was_never_sent_leaves_nothing_to_be_settled() -> None:
 
 
 def test_T25_fatal_error_is_not_replaced_by_later_failures() -> None:
-    tx = Transacting(1, partitions=2).begun("a")
-    tx.send("b", partition=1)
+    tx = Transacting(1, partitions=2).begun("a").send("b", partition=1)
     tx.answer(a=ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     tx.drop()
     tx.advance(1000)
