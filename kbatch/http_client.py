@@ -112,7 +112,7 @@ class _Request:
         return self._failed(None, headers) if self._is_late or self._client.is_closed else answer
 
     def interrupt(self) -> None:
-        """Let the thread that waits for the socket get an error."""
+        """Fail the thread that waits for the socket."""
         connected = self._socket
         if connected is not None:
             with suppress(OSError):  # it has ended

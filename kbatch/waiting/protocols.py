@@ -12,7 +12,7 @@ class Waiter(Protocol):
     """Suspends or blocks one caller until it is set, once. All other waits are built on it."""
 
     def set(self) -> None:
-        """Let the caller continue. Any thread may call it, more than once."""
+        """Wake the caller. Any thread may call it, more than once."""
 
     async def wait(self, deadline: Deadline) -> bool:
         """Return True after it was set, False if the deadline comes first."""

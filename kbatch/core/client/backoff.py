@@ -68,7 +68,7 @@ class Retried:
         self.not_before_ns = 0
 
     def back_off(self, backoff: ExponentialBackoff, now_ns: int, *, at_once: int = 0) -> None:
-        """Note a failure: wait before the next attempt, longer after each failure in a row. The first
+        """Record a failure: wait before the next attempt, longer after each failure in a row. The first
         `at_once` failures are followed by an attempt at once.
         """
         if now_ns - self.not_before_ns > backoff.max_ns:

@@ -212,7 +212,7 @@ class _Topic:
         self.shape_answers = 0
 
     def note_shape(self, shape: tuple[bytes, int], now_ns: int) -> None:
-        """Note the id and the number of partitions in an answer."""
+        """Record the id and the number of partitions in an answer."""
         if shape != self.shape:
             self.shape, self.shape_ns, self.shape_answers = shape, now_ns, 0
         self.shape_answers += 1
@@ -320,7 +320,7 @@ class Cluster:
     # Wanted topics and due updates
 
     def want(self, topic: str, now_ns: int) -> None:
-        """Note that the topic is used now. A new one is requested at once; a known one is kept."""
+        """Record that the topic is used now. A new one is requested at once; a known one is kept."""
         entry = self._topics.get(topic)
         if entry is not None:
             entry.expires_ns = now_ns + self._max_idle_ns
@@ -340,7 +340,7 @@ class Cluster:
         self._requested_ns = min(self._requested_ns, now_ns)
 
     def doubt_leader(self, topic: str, partition: int, now_ns: int) -> None:
-        """Note that a request was refused by what is known as the partition's leader: request an update."""
+        """Record that a request was refused by what is known as the partition's leader: request an update."""
         self.request_update(now_ns)
         entry = self._topics.get(topic)
         if entry is not None and entry.known is not None:
@@ -437,7 +437,7 @@ class Cluster:
         )
 
     def handle_failure(self, error: KafkaError, now_ns: int) -> None:
-        """Take a failure of the request, or an answer without metadata."""
+        """Handle a failure of the request, or an answer without metadata."""
         if self._is_in_flight and self._is_full:
             self._requested_ns = min(self._requested_ns, self._requested_since_ns)
         self._is_in_flight = False
@@ -448,7 +448,7 @@ class Cluster:
         self._failures += 1
 
     def handle_response(self, response: Any, now_ns: int, *, has_epochs: bool = True) -> None:
-        """Take the answer to `make_request`; `has_epochs` if its leader epochs are reliable."""
+        """Handle the answer to `make_request`; `has_epochs` if its leader epochs are reliable."""
         fault = _fault_of(response)
         if fault is not None:
             if fault.code == ErrorCode.REBOOTSTRAP_REQUIRED:
@@ -505,7 +505,7 @@ class Cluster:
     def _take(
         self, entry: _Topic, answer: Any, nodes: Mapping[int, Node], now_ns: int, *, has_epochs: bool
     ) -> None:
-        """Take one topic's part of an answer."""
+        """Handle one topic's part of an answer."""
         code = ErrorCode(answer.error_code)
         if code == ErrorCode.NONE:
             if entry.unknown_since_ns is not None and entry.known is not None and not any(answer.topic_id):
@@ -611,7 +611,7 @@ class Cluster:
     def update_leader(
         self, topic: str, partition: int, leader_id: int, leader_epoch: int, nodes: Iterable[Node]
     ) -> bool:
-        """Take a partition's leader from an answer to another request, with its nodes (KIP-951).
+        """Use a partition's leader from an answer to another request, with its nodes (KIP-951).
 
         Returns False, and changes nothing, if that is not newer than the known leader, or has no known node.
         """

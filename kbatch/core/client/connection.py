@@ -304,7 +304,7 @@ class Connection:
         self.space = self._large[len(begun) :]
 
     def _fill(self, space: memoryview, data: memoryview, found: list[bytes | memoryview]) -> memoryview:
-        """Take the rest of a large answer, or a part of it, and return the bytes after it."""
+        """Receive the remainder of a large answer, or a part of it, and return the bytes after it."""
         size_bytes = min(len(space), len(data))
         if data.obj is not space.obj:
             space[:size_bytes] = data[:size_bytes]

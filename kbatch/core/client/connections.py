@@ -237,7 +237,7 @@ class Connections:
     # Which nodes there are
 
     def set_nodes(self, nodes: Mapping[int, Node]) -> None:
-        """Take the nodes of the latest metadata. Connections to other nodes, or to the earlier address of a
+        """Use the nodes of the latest metadata. Connections to other nodes, or to the earlier address of a
         node, take no more requests, and are closed when none is in flight.
         """
         if not nodes:
@@ -411,7 +411,7 @@ class Connections:
         self._send(state, versions_request(), version, handle, now_ns, read=self._versions_reader.read)
 
     def _take_versions(self, state: NodeState, versions: ApiVersions, now_ns: int) -> None:
-        """Take what the node offers from now on."""
+        """Use what the node offers from now on."""
         state.versions, state.versions_ns, state.renew_versions_ns = versions, now_ns, 0
         kind = state.lacked
         if kind is not None and versions.common_version(kind) is not None:
@@ -612,7 +612,7 @@ class Connections:
             self._metrics.lent_in_flight = in_flight
 
     def note_answered(self, answered: Answered) -> None:
-        """Note a request that was sent on a lent connection, and answered if it needed that."""
+        """Record a request that was sent on a lent connection, and answered if it needed that."""
         state = self._by_purpose[0].get(answered.node_id)
         if state is not None and answered.answer_bytes:
             self._note_served(state, answered.answered_ns)
@@ -682,7 +682,7 @@ class Connections:
     def handle_resolved(
         self, host: str, port: int, addresses: Sequence[Address] | OSError, now_ns: int
     ) -> None:
-        """Take the result of `Resolve`."""
+        """Handle the result of `Resolve`."""
         self.event_count += 1
         self._resolving.discard((host, port))
         for state in self._states():
@@ -698,13 +698,13 @@ class Connections:
                 self._try_address(state, now_ns)
 
     def handle_preparing(self, connection_id: int, awaited: str) -> None:
-        """Note what the owner does before it connects."""
+        """Record what the owner does before it connects."""
         state = self._by_connection.get(connection_id)
         if state is not None and state.connection is not None:
             state.connection.awaited = awaited
 
     def handle_connected(self, connection_id: int, now_ns: int) -> None:
-        """Note that a connection is established."""
+        """Record that a connection is established."""
         self.event_count += 1
         state = self._by_connection.get(connection_id)
         if state is None:
@@ -758,7 +758,7 @@ class Connections:
         logger.debug("%s is ready", state)
 
     def _note_served(self, state: NodeState, now_ns: int) -> None:
-        """Note the answer to a request on a ready connection."""
+        """Record the answer to a request on a ready connection."""
         connection = state.connection
         if connection is None or state.state is not ConnectionState.READY:
             return
@@ -812,7 +812,7 @@ class Connections:
         self._actions.append(Authenticate(connection.connection_id, connection.node.host, challenge))
 
     def handle_token(self, connection_id: int, token: bytes | KafkaError | None, now_ns: int) -> None:
-        """Take the result of `Authenticate`; one that comes too late is ignored."""
+        """Handle the result of `Authenticate`; one that comes too late is ignored."""
         self.event_count += 1
         state = self._by_connection.get(connection_id)
         login = None if state is None or state.connection is None else state.connection.login
@@ -928,7 +928,7 @@ class Connections:
             self._fail_connection(state, str(error), named, now_ns)
 
     def _drop_login(self, state: NodeState, connection: Connection) -> None:
-        """Let the owner drop the exchange of a login in progress."""
+        """Have the owner drop the exchange of a login in progress."""
         state.setup_deadline_ns = NEVER_NS
         if connection.login is not None:
             connection.login = None
@@ -954,7 +954,7 @@ class Connections:
     def handle_bytes(
         self, connection_id: int, data: bytes | bytearray | memoryview, now_ns: int
     ) -> memoryview | None:
-        """Take received bytes, and return memory in which the next ones need no copy, or None for any.
+        """Handle received bytes, and return memory in which the next ones need no copy, or None for any.
 
         `data` is not kept: its memory may be used again.
         """
@@ -1055,7 +1055,7 @@ class Connections:
     # The end of a connection
 
     def handle_closed(self, connection_id: int, error: BaseException | None, now_ns: int) -> None:
-        """Note that a connection failed or ended."""
+        """Record that a connection failed or ended."""
         self.event_count += 1
         state = self._by_connection.pop(connection_id, None)
         if state is None:

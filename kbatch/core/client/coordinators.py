@@ -54,7 +54,7 @@ class _Coordinator:
         self.waiting: set[AnyNodeRequest] = set()
 
     def handle_found(self, key: CoordinatorKey, backoff: ExponentialBackoff, response: Response) -> None:
-        """Take the result of the search."""
+        """Handle the result of the search."""
         answer = response.message
         self.search.is_in_flight = False
         error = response.error if answer is None else _refusal(key, answer)

@@ -135,15 +135,15 @@ class ClientEngine:
         return self._connections.authentication_error
 
     def submit(self, command: Callable[[int], None]) -> None:
-        """Let the next `run` call `command(now_ns)`. The caller wakes the owner."""
+        """Schedule `command(now_ns)` for the next `run`. The caller wakes the owner."""
         self._commands.append(command)
 
     def call(self, call: _Call, command: Callable[[_Call, int], None]) -> None:
-        """Let the next `run` make a call, once even if it is submitted again; `call` has its result."""
+        """Schedule a call for the next `run`, once even if it is submitted again; `call` has its result."""
         self.submit(partial(call.make, command))
 
     def submit_request(self, request: AdminRequest) -> None:
-        """Let the next `run` send a request about groups; `request` has its answer."""
+        """Schedule a request about groups for the next `run`; `request` has its answer."""
         self.submit(partial(self._admin_requests.submit, request))
 
     def want_topic(self, topic: str) -> None:
@@ -159,33 +159,33 @@ class ClientEngine:
     # What happened
 
     def handle_resolved(self, host: str, port: int, addresses: Any, now_ns: int) -> None:
-        """Take the addresses of a name, or an OSError."""
+        """Handle the addresses of a name, or an OSError."""
         self._connections.handle_resolved(host, port, addresses, now_ns)
 
     def handle_preparing(self, connection_id: int, awaited: str, now_ns: int) -> None:
-        """Note what the owner does before it connects; the empty string if that is over."""
+        """Record what the owner does before it connects; the empty string if that is over."""
         self._connections.handle_preparing(connection_id, awaited)
 
     def handle_connected(self, connection_id: int, now_ns: int) -> None:
-        """Note that a requested connection is established."""
+        """Record that a requested connection is established."""
         self._connections.handle_connected(connection_id, now_ns)
 
     def handle_bytes(
         self, connection_id: int, data: bytes | bytearray | memoryview, now_ns: int
     ) -> memoryview | None:
-        """Take received bytes, and return where the next ones are best received. `data` is not kept."""
+        """Handle received bytes, and return where the next ones are best received. `data` is not kept."""
         return self._connections.handle_bytes(connection_id, data, now_ns)
 
     def handle_written(self, connection_id: int, written_bytes: int, now_ns: int) -> None:
-        """Note that a connection has written more bytes."""
+        """Record that a connection has written more bytes."""
         self._connections.handle_written(connection_id, written_bytes, now_ns)
 
     def handle_closed(self, connection_id: int, error: BaseException | None, now_ns: int) -> None:
-        """Note that a connection failed or ended."""
+        """Record that a connection failed or ended."""
         self._connections.handle_closed(connection_id, error, now_ns)
 
     def handle_token(self, connection_id: int, token: bytes | KafkaError | None, now_ns: int) -> None:
-        """Take the next token of a login, None if its exchange is complete, or the error."""
+        """Handle the next token of a login, None if its exchange is complete, or the error."""
         self._connections.handle_token(connection_id, token, now_ns)
 
     # What is to be done
@@ -195,7 +195,7 @@ class ClientEngine:
         return self._connections.is_ready(node_id, now_ns, purpose)
 
     def run(self, now_ns: int) -> None:
-        """Do all work that is possible now."""
+        """Process all work that is possible now."""
         self._ran_ns = now_ns
         while self._commands:
             self._commands.popleft()(now_ns)
@@ -312,7 +312,7 @@ class ClientEngine:
     # What a subclass adds
 
     def _work(self, now_ns: int) -> None:
-        """Do the subclass's work that is possible now."""
+        """Process the subclass's work that is possible now."""
 
     def _has_work(self, now_ns: int) -> bool:
         """True if `_work` may find something to do."""
@@ -334,7 +334,7 @@ class ClientEngine:
         return ()
 
     def _cluster_changed(self, snapshot: ClusterSnapshot) -> None:
-        """Note that the snapshot has changed."""
+        """Record that the snapshot has changed."""
 
     def _metadata_answered(self, node_id: int) -> None:
-        """Note that the node has sent metadata."""
+        """Record that the node has sent metadata."""

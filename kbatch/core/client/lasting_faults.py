@@ -72,7 +72,7 @@ class LastingFaults:
         self._lasting: set[Hashable] = set()
 
     def note(self, subject: Hashable, text: str, now_ns: int, level: int = logging.WARNING) -> None:
-        """Note that a fault began, or lasts. The text names its subject, and what to do."""
+        """Record that a fault began, or lasts. The text names its subject, and what to do."""
         fault = self._faults.get(subject)
         if fault is None:
             if len(self._faults) == MAX_SUBJECTS:
@@ -92,7 +92,7 @@ class LastingFaults:
         self._logger.log(level, "%s", text)
 
     def end(self, subject: Hashable, text: str, now_ns: int) -> None:
-        """Note that there is no fault, or no more; the text says so. This is cheap if there was none."""
+        """Record that there is no fault, or no more; the text says so. This is cheap if there was none."""
         if subject not in self._lasting:
             return
         self._lasting.discard(subject)

@@ -291,7 +291,7 @@ class NodeState:
         return (self.node.host, self.node.port) == (node.host, node.port)
 
     def back_off(self, wait_ns: int, now_ns: int) -> None:
-        """Note a failure: no connection is attempted for this time."""
+        """Record a failure: no connection is attempted for this time."""
         self.attempted_ns = now_ns
         self.waited_ns = wait_ns
         self.not_before_ns = now_ns + wait_ns
@@ -303,7 +303,7 @@ class NodeState:
         return self.connection is not None and not self.is_at(self.connection.node)
 
     def move_to(self, node: Node) -> None:
-        """Take the same node at another host or port, and forget addresses and failures."""
+        """Use the same node at another host or port, and forget addresses and failures."""
         self.node = node
         if self.state is ConnectionState.RESOLVING:
             self.transition(ConnectionEvent.CLOSE)

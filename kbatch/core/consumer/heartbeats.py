@@ -252,7 +252,7 @@ class Heartbeats:
         return is_sent
 
     def _handle_answer(self, pending: AnyNodeRequest, sent_ns: int, response: Response) -> None:
-        """Do what follows from the answer to a heartbeat, unless its membership is over."""
+        """Handle the answer to a heartbeat, unless its membership is over."""
         member, now_ns = self._member, response.now_ns
         self._metrics.heartbeat_answered(sent_ns, now_ns)
         if pending is not self._pending:

@@ -124,7 +124,7 @@ class ProducerEngine(ClientEngine):
         return self._sender.fatal_error
 
     def mark(self, marker: Any) -> None:
-        """Let `poll_completed` return `marker` after all batches that are finished by then."""
+        """Have `poll_completed` return `marker` after all batches that are finished by then."""
 
         def append(now_ns: int) -> None:
             self._sender.report()
@@ -144,8 +144,8 @@ class ProducerEngine(ClientEngine):
         in_flight: bool,
         is_wanted: Callable[[], bool] = lambda: True,
     ) -> None:
-        """Let the next `run` fail batches that were never sent, those that were, or both, unless the caller
-        does not want it any more.
+        """Schedule the failure of batches that were never sent, of those that were, or of both, unless the
+        caller does not want it any more.
         """
 
         def purge(now_ns: int) -> None:
@@ -163,7 +163,7 @@ class ProducerEngine(ClientEngine):
     def open_lane(
         self, deliver: Callable[[list[Completion]], object], queue: DeliveryQueue | None = None
     ) -> None:
-        """Let a lane send what is usual (`Sender.open_lane`)."""
+        """Have a lane send what is usual (`Sender.open_lane`)."""
         self._sender.open_lane(deliver, queue)
 
     def close_lane(self) -> None:

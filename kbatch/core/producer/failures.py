@@ -38,7 +38,7 @@ class Failures:
         self._limit = MANY
 
     def note(self, completion: Failed) -> None:
-        """Note a batch before it fails, so that a flush after the failure finds it."""
+        """Record a batch before it fails, so that a flush after the failure finds it."""
         if len(self._noted) >= self._limit:
             self._noted.extend(self.take())
             self._limit = max(MANY, 2 * len(self._noted))

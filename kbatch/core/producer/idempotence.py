@@ -114,7 +114,7 @@ class Idempotence:
         self.adopt(NO_IDENTITY)
 
     def adopt(self, identity: Identity) -> None:
-        """Take a producer id from a broker, or its next epoch."""
+        """Use a producer id from a broker, or its next epoch."""
         self.identity = identity
         self.needs_identity = identity is NO_IDENTITY
 
@@ -138,10 +138,10 @@ class Idempotence:
         return 0
 
     def note_sent(self, batches: list[ProducerBatch]) -> None:
-        """Note batches that the lane has in flight, for subclasses."""
+        """Record batches that the lane has in flight, for subclasses."""
 
     def note_acknowledged(self, batches: list[ProducerBatch]) -> None:
-        """Note batches that a broker has acknowledged to the lane, for subclasses."""
+        """Record batches that a broker has acknowledged to the lane, for subclasses."""
 
     def holds_back(self, state: PartitionState, now_ns: int) -> bool:
         """True if a new batch of the partition must wait, although its gate was open."""
@@ -178,8 +178,8 @@ class Idempotence:
     # Answers
 
     def acknowledge(self, entry: InFlight, now_ns: int) -> list[InFlight]:
-        """Note that the batch is in the log, even if it has failed. Return the earlier ones that are lost now
-        (`is_lost`).
+        """Record that the batch is in the log, even if it has failed. Return the earlier ones that are lost
+        now (`is_lost`).
         """
         state = entry.state
         state.acknowledge(entry, now_ns - self._idle_ns)
@@ -216,12 +216,12 @@ class Idempotence:
         return False
 
     def fail(self, entry: InFlight) -> None:
-        """Note that the batch failed, and that its sequence is a hole."""
+        """Record that the batch failed, and that its sequence is a hole."""
         if entry.state.forget(entry):
             entry.state.hole_end = max(entry.state.hole_end, entry.end)
 
     def batch_failed(self, error: KafkaError, *, had_sequence: bool) -> None:
-        """Note the failure of a batch, for subclasses."""
+        """Record the failure of a batch, for subclasses."""
 
     def longest_backoff_ns(self, error: KafkaError, attempts: int) -> int:
         """Return the longest wait before the retry of a batch after `error`, which was sent so often."""
@@ -232,7 +232,7 @@ class Idempotence:
         entry.state.split(entry, parts)
 
     def note_retry(self, entry: InFlight) -> None:
-        """Note that the batch will be retried, with its sequence."""
+        """Record that the batch will be retried, with its sequence."""
 
     # Gaps
 
@@ -278,7 +278,7 @@ class Idempotence:
         return set_aside
 
     def _bump(self) -> None:
-        """Take the next epoch; after the last one, request a new producer id (KIP-360)."""
+        """Use the next epoch; after the last one, request a new producer id (KIP-360)."""
         if self.identity.epoch >= MAX_EPOCH:
             self.adopt(NO_IDENTITY)
         else:

@@ -135,7 +135,7 @@ class Sender:
     # Work
 
     def run(self, now_ns: int) -> None:
-        """Do all work that is possible now."""
+        """Process all work that is possible now."""
         self._now_ns = now_ns
         if now_ns >= self._accumulator.next_expiry_ns:
             self._expire(now_ns)
@@ -255,8 +255,8 @@ class Sender:
         return ""
 
     def _note_busy(self, nodes: Collection[int], now_ns: int) -> None:
-        """Let batches for nodes that cannot take a request wake no sender: an event will. After a failure
-        they do, since their failure must follow at once.
+        """Keep batches for nodes that cannot take a request from waking the sender: an event will. After a
+        failure they do, since their failure must follow at once.
         """
         self._accumulator.alarm.busy_nodes = frozenset(
             node_id for node_id in nodes if self.first_failure is None and self._is_busy(node_id, now_ns)
@@ -313,7 +313,7 @@ class Sender:
         self._metrics.sent(attempt.entries, now_ns)
 
     def _admit_each(self, attempt: ProduceAttempt, batches: list[ProducerBatch], now_ns: int) -> None:
-        """Take the batches that can be sent now into the request, with their sequences."""
+        """Put the batches that can be sent now into the request, with their sequences."""
         for batch in batches:
             entry = self._admit(batch, now_ns)
             if entry is not None:
@@ -345,7 +345,7 @@ class Sender:
         return state
 
     def _look_up(self, state: PartitionState) -> None:
-        """Take leader, epoch and topic id of the partition from the snapshot."""
+        """Copy leader, epoch and topic id of the partition from the snapshot."""
         snapshot = self._cluster.snapshot
         state.begin_leader(*snapshot.leader(*state.key))
         metadata = snapshot.topics.get(state.topic)
@@ -371,7 +371,7 @@ class Sender:
     def open_lane(
         self, deliver: Callable[[list[Completion]], object], queue: DeliveryQueue | None = None
     ) -> None:
-        """Let a lane send what is usual, for an owner that calls `lend` before it waits.
+        """Have a lane send what is usual, for an owner that calls `lend` before it waits.
 
         Parameters
         ----------
@@ -519,7 +519,7 @@ class Sender:
     # Answers
 
     def handle_response(self, attempt: ProduceAttempt, response: Response) -> None:
-        """Take the answer to a Produce request, or its failure."""
+        """Handle the answer to a Produce request, or its failure."""
         now_ns = self._now_ns = response.now_ns
         self._is_waiting = False
         self.unanswered_count -= 1
@@ -618,7 +618,7 @@ class Sender:
             self._give_up(entry.batch, entry, *errors_of(error, answer, batch.record_count))
 
     def _note_unsure(self, entry: InFlight) -> None:
-        """Note that the attempt may have put the batch into the log."""
+        """Record that the attempt may have put the batch into the log."""
         entry.is_ambiguous = entry.batch.possibly_persisted = True
 
     def _keeps_its_number(self, entry: InFlight) -> bool:
@@ -689,7 +689,7 @@ class Sender:
             self._update_gate(state)
 
     def leaders_changed(self) -> None:
-        """Take the leaders of a new snapshot; they may free batches of busy nodes."""
+        """Use the leaders of a new snapshot; they may free batches of busy nodes."""
         self._is_waiting = False
         self._accumulator.alarm.busy_nodes = frozenset()
         for state in self._states.values():

@@ -44,7 +44,7 @@ class SenderMetrics:
         registry.gauge("waiting-threads", lambda now_ms: memory.queued)
 
     def sent(self, entries: list[InFlight], now_ns: int) -> None:
-        """Note a request with these batches; `observe_sent` records it later."""
+        """Record a request with these batches; `observe_sent` records it later."""
         self._sent.append((entries, now_ns))
 
     def observe_sent(self) -> None:

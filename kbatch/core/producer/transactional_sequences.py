@@ -96,7 +96,7 @@ class TransactionalSequences(Idempotence):
         self._number += 1
 
     def add(self, partitions: Iterable[TopicPartition]) -> None:
-        """Note partitions that the coordinator has added."""
+        """Record partitions that the coordinator has added."""
         self.partitions.update(partitions)
         for each in partitions:
             if (state := self._requested.pop(each, None)) is not None:

@@ -167,7 +167,7 @@ class Transactions:
                 self._finish(call)
 
     def _open(self) -> None:
-        """Let records be sent."""
+        """Allow records to be sent."""
         self._sequences.begin()
         self._sender.update_gates(self._sequences.poll_blocked())
 
@@ -231,7 +231,7 @@ class Transactions:
     # Work
 
     def run(self, now_ns: int) -> None:
-        """Do all work that is possible now."""
+        """Process all work that is possible now."""
         if self.state in (TransactionState.ABORTABLE_ERROR, TransactionState.ABORTING):
             self._sender.abort_unsent(self._why_unsent())
         wanted = self._sequences.poll_wanted()
@@ -494,7 +494,7 @@ class Transactions:
             self._finish(operation.call)
 
     def _adopt_version(self) -> None:
-        """Take the cluster's version for the next transaction."""
+        """Use the cluster's version for the next transaction."""
         version = self.version.latest()
         self._bumps = self._bumps or (self._can_bump and version > self._sequences.transaction_version)
         self._sequences.transaction_version = version
@@ -506,7 +506,7 @@ class Transactions:
     # Failures
 
     def _handle_failure(self, error: KafkaError, had_sequence: bool) -> None:
-        """Take the failure of a batch."""
+        """Handle the failure of a batch."""
         if self._sender.fatal_error is not None or not self.has_ongoing:
             return
         if had_sequence and self._sequences.transaction_version < 2:
@@ -518,7 +518,7 @@ class Transactions:
             self._make_abortable(error)
 
     def _make_abortable(self, error: KafkaError, operation: Operation | None = None) -> None:
-        """Let the transaction only be aborted, because of `error` or an earlier one."""
+        """Allow only an abort of the transaction, because of `error` or an earlier one."""
         if operation is not None:  # a refused operation is dropped like the others
             begins = _adds(operation) and not isinstance(operation, CommitOffsets)
             self._may_be_begun = self._may_be_begun or (begins and operation.is_ambiguous)
