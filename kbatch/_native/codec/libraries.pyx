@@ -13,7 +13,7 @@ process. So a child never waits for a thread that it does not have.
 from libc.stdint cimport uint8_t
 
 from kbatch._native.codec.c cimport kb_codec_fault, kb_codec_sink, kb_codec_status, kb_memory
-from kbatch._native.codec.codecs cimport KB_CODEC_GZIP, KB_CODEC_LZ4, KB_CODEC_SNAPPY, KB_CODEC_ZSTD
+from kbatch._native.codec.codecs cimport KB_CODEC_GZIP, KB_CODEC_LZ4, KB_CODEC_ZSTD
 from kbatch._native.codec.lock cimport (
     kb_lock,
     kb_lock_acquire,
@@ -97,10 +97,6 @@ def _load_gzip():
     kb_gzip_load(isal_or_null, isal is not None, zlib_or_null)
 
 
-def _load_snappy():
-    kb_codec_leave(KB_CODEC_SNAPPY)  # to write; src_c/snappy.h reads it
-
-
 def _load_lz4():
     cdef bytes path = _path_of("lz4.frame._frame")
     if path is None or not kb_lz4_load(path):
@@ -117,12 +113,16 @@ def _load_zstd():
     leave_to_package(KB_CODEC_ZSTD)
 
 
-_LOADERS = {
-    KB_CODEC_GZIP: _load_gzip,
-    KB_CODEC_SNAPPY: _load_snappy,
-    KB_CODEC_LZ4: _load_lz4,
-    KB_CODEC_ZSTD: _load_zstd,
-}
+# The other codecs are their packages' (but src_c/snappy.h reads snappy).
+_LOADERS = {KB_CODEC_GZIP: _load_gzip, KB_CODEC_LZ4: _load_lz4, KB_CODEC_ZSTD: _load_zstd}
+
+
+def _load(int codec):
+    loader = _LOADERS.get(codec)
+    if loader is None:
+        leave_to_package(codec)
+    else:
+        loader()
 
 
 cdef int load_library(int codec) except -1:
@@ -130,7 +130,7 @@ cdef int load_library(int codec) except -1:
     if not kb_codec_is_loaded(codec):
         with importing:
             if not kb_codec_is_loaded(codec):
-                _LOADERS[codec]()
+                _load(codec)
     return 0
 
 
@@ -156,7 +156,7 @@ def leave_to_package(int codec):
 def reload_library(int codec):
     """Look for the codec's library again."""
     with importing:
-        _LOADERS[codec]()
+        _load(codec)
 
 
 cdef kb_codec_sink _sink(kb_memory *out, size_t limit, kb_codec_fault *fault) noexcept nogil:
