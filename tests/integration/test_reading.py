@@ -17,9 +17,10 @@ from kbatch.errors import OffsetOutOfRangeError
 from kbatch.testing import Broker
 from tests.fuzz import reader_faults
 from tests.oracle.kafka import create_topic
+from tests.oracle.plain import CODECS
 from tests.support.patience import HANG_SECONDS, until
 from tests.support.reading_memory import POLL_BYTES, STREAM_BYTES, TABLE_SHARE, stream_read, table_read
-from tests.support.topics import CODECS, records, rows, send
+from tests.support.topics import records, rows, send
 
 PARTITIONS = 4
 

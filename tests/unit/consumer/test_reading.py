@@ -26,8 +26,9 @@ from kbatch.errors import (
 )
 from kbatch.testing import AclBinding, Broker
 from kbatch.testing.broker.logs.partition import Partition
+from tests.oracle.plain import CODECS
 from tests.support.producing import SECONDS, within
-from tests.support.topics import CODECS, FIRST_MS, Sent, logged, records, rows, send
+from tests.support.topics import FIRST_MS, Sent, logged, records, rows, send
 
 TOPIC = "orders"
 TOPICS = {TOPIC: 3}
