@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from functools import partial
+from typing import TypeVar
 
 from tests.simulation.producers import checkers
 from tests.simulation.producers.table_options import with_tables
@@ -22,27 +23,9 @@ from tests.simulation.world.options import (
     with_other_clusters,
     with_remade_topics,
 )
-from tests.simulation.world.trace import Trace, Violation
+from tests.simulation.world.trace import Violation
 
-
-class _Lives(Protocol):
-    """A world of any kind."""
-
-    trace: Trace
-
-    def run(self) -> None: ...
-
-
-_Options = TypeVar("_Options", bound=WorldOptions)
-_AnyWorld = TypeVar("_AnyWorld", bound=_Lives)
-_In = TypeVar("_In", contravariant=True)
-_Out = TypeVar("_Out", covariant=True)
-
-
-class _Maker(Protocol[_In, _Out]):
-    """Makes a world of its options."""
-
-    def __call__(self, options: _In, *, prints: bool) -> _Out: ...
+_AnyWorld = TypeVar("_AnyWorld", bound=World | TransactionalWorld | GroupWorld)
 
 
 class SimulationError(Exception):
@@ -60,21 +43,23 @@ def simulate(seed: int, *, verbose: bool = False) -> World | TransactionalWorld:
     options, replay = WorldOptions.draw(seed), f"--seed {seed}"
     if is_transactional(seed):
         programs = with_half_started_nodes(with_logins(TransactionalOptions.of(options)))
-        return _live(programs, TransactionalWorld, transaction_checkers.check, replay, verbose=verbose)
+        make = partial(TransactionalWorld, programs, prints=verbose)
+        return _live(programs, make, transaction_checkers.check, replay, verbose=verbose)
     options = with_other_clusters(with_remade_topics(with_tables(with_failing_leaders(options))))
     options = with_half_started_nodes(with_logins(options))
-    return _live(options, World, checkers.check, replay, verbose=verbose)
+    return _live(options, partial(World, options, prints=verbose), checkers.check, replay, verbose=verbose)
 
 
 def simulate_readers(seed: int, *, verbose: bool = False) -> GroupWorld:
     """Run the world of readers of a seed. It has seeds of its own. Raise SimulationError as `simulate`."""
     options = GroupOptions.draw(seed)
-    return _live(options, GroupWorld, GroupWorld.check, f"--readers --seed {seed}", verbose=verbose)
+    make = partial(GroupWorld, options, prints=verbose)
+    return _live(options, make, GroupWorld.check, f"--readers --seed {seed}", verbose=verbose)
 
 
 def _live(
-    options: _Options,
-    make: _Maker[_Options, _AnyWorld],
+    options: WorldOptions,
+    make: Callable[[], _AnyWorld],
     check: Callable[[_AnyWorld], None],
     replay: str,
     *,
@@ -87,7 +72,7 @@ def _live(
     was_collecting = gc.isenabled()
     gc.disable()  # memory must come back without the collector
     try:
-        world = make(options, prints=verbose)
+        world = make()
         world.run()
         check(world)
     except (Exception, RecursionError) as error:
