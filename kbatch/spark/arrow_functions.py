@@ -141,13 +141,13 @@ def decoder() -> ArrowFunction:
 
     def decode_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for encoded in batches:
-            for piece in _pieces(encoded):
-                yield from declared_batches(_decoded(piece), RECORD_ARROW)
+            for chunk in _chunks(encoded):
+                yield from declared_batches(_decoded(chunk), RECORD_ARROW)
 
     return decode_rows
 
 
-def _pieces(encoded: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+def _chunks(encoded: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """Yield slices of about DECODE_BYTES of record batches, whose content may be many times larger."""
     if "batch" not in encoded.schema.names:
         raise ValueError(f"no column 'batch' among {encoded.schema.names}; decode the rows of `encoder`")

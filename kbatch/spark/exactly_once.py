@@ -68,7 +68,7 @@ CLAIM_SECONDS = 10.0
 LOOK_SECONDS = 2.0
 # Time for a failing attempt to abort; otherwise a newer one does it.
 ABORT_SECONDS = 5.0
-# Metadata of an offset that is never committed, in place of a marker's.
+# Metadata of an offset that is never committed, instead of a marker's.
 CLAIM = "claim"
 _DIGEST_MODULUS = 2**64
 
@@ -193,7 +193,7 @@ class TaskWrite:
         self._version = version
         self._name = f"{write_name(options.prefix, app_id, options.sink)}{report.task}"
         self._job_group = job_group(options.prefix, app_id, options.sink)
-        self._place = TopicPartition(options.marker_topic, 0)
+        self._marker_partition = TopicPartition(options.marker_topic, 0)
         self._digest = Digest(options.topic, report.task)
         report.app_id, report.version = app_id, version
 
@@ -214,7 +214,7 @@ class TaskWrite:
     def _run(self, producer: Producer, batches: Iterator[pa.RecordBatch]) -> None:
         with self._report.stage("connect"):
             self._initialize(producer)
-            marker = read_marker(producer, self._name, self._place)
+            marker = read_marker(producer, self._name, self._marker_partition)
         if self._is_replay(marker):
             assert marker is not None
             self._skip(batches, marker)
@@ -238,7 +238,7 @@ class TaskWrite:
             commit(producer, deadline)
 
     def _commit_offset(self, producer: Producer, offset: OffsetAndMetadata) -> None:
-        producer.send_offsets_to_transaction({self._place: offset}, self._name)
+        producer.send_offsets_to_transaction({self._marker_partition: offset}, self._name)
 
     def _initialize(self, producer: Producer) -> None:
         try:
@@ -278,7 +278,8 @@ class TaskWrite:
 
     def _check_number(self, producer: Producer) -> None:
         """Raise ValueError if this version was begun before with fewer tasks, none of which was this one."""
-        found = producer.committed_offsets(self._job_group, [self._place]).get(self._place)
+        partition = self._marker_partition
+        found = producer.committed_offsets(self._job_group, [partition]).get(partition)
         if found is None:
             return
         job = JobMarker.of(self._job_group, found)
@@ -314,7 +315,7 @@ class TaskWrite:
             claimed_until = time.monotonic() + CLAIM_SECONDS
             while time.monotonic() < min(end, claimed_until):
                 try:
-                    marker = read_marker(client, self._name, self._place, LOOK_SECONDS)
+                    marker = read_marker(client, self._name, self._marker_partition, LOOK_SECONDS)
                 except KafkaTimeoutError:
                     claimed_until = time.monotonic() + CLAIM_SECONDS
                     continue
@@ -357,12 +358,12 @@ def asking(settings: Mapping[str, object]) -> dict[str, object]:
 
 
 def read_marker(
-    client: Producer, group: str, place: TopicPartition, timeout: float | None = None
+    client: Producer, group: str, partition: TopicPartition, timeout: float | None = None
 ) -> Marker | None:
     """Return the marker. Raise KafkaTimeoutError after max.block.ms or `timeout` seconds, also while a claim
     is open.
     """
-    committed = client.committed_offsets(group, [place], timeout).get(place)
+    committed = client.committed_offsets(group, [partition], timeout).get(partition)
     return None if committed is None else Marker.of(group, committed)
 
 
@@ -380,13 +381,13 @@ def check_other_tasks(options: SinkOptions, app_id: str, version: int, tasks: se
     tasks, and repeated with fewer.
     """
     begin = write_name(options.prefix, app_id, options.sink)
-    place = TopicPartition(options.marker_topic, 0)
+    partition = TopicPartition(options.marker_topic, 0)
     with Producer(asking(options.settings)) as client:
         for group in client.group_ids():
             number = group.removeprefix(begin)
             if number == group or not number.isdecimal() or int(number) in tasks:
                 continue
-            marker = _last_marker(client, options.settings, group, place)
+            marker = _last_marker(client, options.settings, group, partition)
             if marker is not None and marker.version == version:
                 raise ValueError(
                     f"{options.sink!r} of {app_id!r}, version {version}: Spark partition {number} had "
@@ -400,12 +401,12 @@ def note_tasks(options: SinkOptions, app_id: str, version: int, tasks: int) -> N
     brokers do not take it.
     """
     group = job_group(options.prefix, app_id, options.sink)
-    place = TopicPartition(options.marker_topic, 0)
+    partition = TopicPartition(options.marker_topic, 0)
     with TopicReader(_of_readers(options.settings)) as reader:
-        found = reader.groups.offsets(group).get(place)
+        found = reader.groups.offsets(group).get(partition)
         if found is not None and found.committed.offset >= version:
             return
-        reader.groups.commit_offsets(group, {place: JobMarker(version, tasks).to_offset()})
+        reader.groups.commit_offsets(group, {partition: JobMarker(version, tasks).to_offset()})
 
 
 def _of_readers(settings: Mapping[str, object]) -> dict[str, object]:
@@ -450,13 +451,13 @@ def _create(options: SinkOptions, topic: str) -> None:
 
 
 def _last_marker(
-    client: Producer, settings: Mapping[str, object], group: str, place: TopicPartition
+    client: Producer, settings: Mapping[str, object], group: str, partition: TopicPartition
 ) -> Marker | None:
     """Return the marker of a task that no longer exists, after aborting its open transaction, which it could
     still commit.
     """
     with suppress(KafkaTimeoutError):
-        return read_marker(client, group, place, LOOK_SECONDS)
+        return read_marker(client, group, partition, LOOK_SECONDS)
     with Producer({**settings, "transactional.id": group}) as successor:
         successor.init_transactions()
-    return read_marker(client, group, place)
+    return read_marker(client, group, partition)

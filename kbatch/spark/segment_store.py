@@ -48,11 +48,11 @@ class Segment:
 
 def local_path(path: str) -> Path:
     """Return the folder of the option `path`. Raise ValueError for a file system that is not mounted."""
-    scheme, colon, rest = path.partition(":")
+    scheme, colon, after_scheme = path.partition(":")
     if not colon or "/" in scheme:
         return Path(path).absolute()
-    if scheme == "file" and (rest.startswith("///") or not rest.startswith("//")):
-        return Path("/" + rest.lstrip("/"))
+    if scheme == "file" and (after_scheme.startswith("///") or not after_scheme.startswith("//")):
+        return Path("/" + after_scheme.lstrip("/"))
     raise ValueError(
         f"option 'path' must be a local folder, or one mounted on all machines, got {path!r}; "
         "write there and copy the files"

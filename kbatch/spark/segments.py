@@ -231,7 +231,7 @@ class SegmentsReader(DataSourceReader):
             batch for batch in batches if not batch.is_control and (seen is None or seen.holds(batch))
         )
         for timestamp_type, run in groupby(data_batches, key=lambda batch: batch.timestamp_type):
-            for some in _pieces(run):
+            for some in _slices(run):
                 try:
                     records = decode_arrow(some, check_crc=False)  # read_segment checks CRCs if wanted
                 except CorruptRecordError as error:
@@ -239,18 +239,18 @@ class SegmentsReader(DataSourceReader):
                 yield from declared_batches(_with_origin(records, segment, timestamp_type), SEGMENT_ARROW)
 
 
-def _pieces(batches: Iterator[RecordBatch]) -> Iterator[list[bytes]]:
+def _slices(batches: Iterator[RecordBatch]) -> Iterator[list[bytes]]:
     """Yield the batches' bytes in lists of at most about RUN_BYTES and RUN_RECORDS."""
-    piece: list[bytes] = []
+    some: list[bytes] = []
     size = records = 0
     for batch in batches:
-        piece.append(bytes(batch))
+        some.append(bytes(batch))
         size, records = size + batch.size_bytes, records + len(batch)
         if size >= RUN_BYTES or records >= RUN_RECORDS:
-            yield piece
-            piece, size, records = [], 0, 0
-    if piece:
-        yield piece
+            yield some
+            some, size, records = [], 0, 0
+    if some:
+        yield some
 
 
 def _with_origin(records: pa.Table, segment: Segment, timestamp_type: str) -> pa.Table:

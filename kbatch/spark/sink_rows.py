@@ -120,7 +120,7 @@ class RowSender:
         self._report.records += batch.num_rows
         self._report.bytes += _bytes_of(batch)
         while self._sent and self._sent[0][0].done():
-            self._settle(*self._sent.popleft())
+            self._count_done(*self._sent.popleft())
 
     def flush(self) -> None:
         """Wait until every row is acknowledged."""
@@ -128,12 +128,12 @@ class RowSender:
             with suppress(KafkaError):  # the failed row says more
                 self._producer.flush()
             while self._sent:
-                self._settle(*self._sent.popleft())
+                self._count_done(*self._sent.popleft())
         metrics = self._producer.metrics().items()
         self._report.retries = sum(int(value) for name, value in metrics if name[:2] == RETRIES)
 
-    def _place(self, row: int) -> str:
-        return place_of(self._report.task, row)
+    def _row_label(self, row: int) -> str:
+        return row_label(self._report.task, row)
 
     def _accept(self, batch: pa.RecordBatch, first_row: int) -> TableDelivery:
         topic_column = "topic" if self._topic is None else None
@@ -142,10 +142,10 @@ class RowSender:
         except InvalidRowError as error:  # nothing was accepted
             number = first_row + error.row
             topic = batch.column("topic")[error.row] if self._topic is None else self._topic
-            raise InvalidRowError(f"{self._place(number)}, topic {topic}: {error}", number) from error
+            raise InvalidRowError(f"{self._row_label(number)}, topic {topic}: {error}", number) from error
         except (KafkaError, ValueError, TypeError) as error:
             where = "" if self._topic is None else f", topic {self._topic},"
-            error.add_note(f"{self._place(first_row)} and later ones{where} were not accepted")
+            error.add_note(f"{self._row_label(first_row)} and later ones{where} were not accepted")
             raise
 
     def _check_partitions(self, batch: pa.RecordBatch, first_row: int) -> None:
@@ -158,11 +158,11 @@ class RowSender:
         row = pc.index(wrong, True).as_py()
         if row >= 0:
             raise ValueError(
-                f"{self._place(first_row + row)}: column 'partition' is {column[row]}, and topic "
+                f"{self._row_label(first_row + row)}: column 'partition' is {column[row]}, and topic "
                 f"{self._topic} has partitions 0 to {known - 1}"
             )
 
-    def _settle(self, delivery: TableDelivery, first_row: int) -> None:
+    def _count_done(self, delivery: TableDelivery, first_row: int) -> None:
         """Count rows that are done."""
         report = delivery.result()
         if report.failed_rows:
@@ -177,7 +177,7 @@ class RowSender:
         row, error = next(iter(report.errors.items()))
         if isinstance(error, SerializationError) and error.row is not None:
             row = error.row  # of one that ended the table; those before it were not sent either
-        where = self._place(first_row + row)
+        where = self._row_label(first_row + row)
         if (code := int(report.topic_codes[row])) >= 0:  # else it failed before its topic was read
             where += f", topic {report.topics[code]}"
         if (partition := int(report.partitions[row])) >= 0:  # else it failed before one was chosen
@@ -198,7 +198,7 @@ class RowSender:
             found.add(int(records[partition]), int(first[partition]), int(last[partition]))
 
 
-def place_of(task: int, row: int) -> str:
+def row_label(task: int, row: int) -> str:
     """Return a row's name in errors: Spark's partition, and its number there."""
     return f"Spark partition {task}, row {row}"
 
@@ -207,7 +207,7 @@ def refuse_null_topic(batch: pa.RecordBatch, topic: str | None, task: int, first
     """Raise ValueError for a row without a topic if there is no `topic` for all."""
     if topic is None and (column := batch.column("topic")).null_count:
         row = first_row + pc.index(pc.is_null(column), True).as_py()
-        raise ValueError(f"{place_of(task, row)}: {NULL_TOPIC}")
+        raise ValueError(f"{row_label(task, row)}: {NULL_TOPIC}")
 
 
 def _bytes_of(batch: pa.RecordBatch) -> int:

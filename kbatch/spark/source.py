@@ -51,7 +51,7 @@ from kbatch.spark.source_options import SourceOptions
 
 def read_range(options: SourceOptions, schema: pa.Schema, task: OffsetRange) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a range of offsets, in the types of `schema`."""
-    place = TopicPartition(task.topic, task.partition)
+    partition = TopicPartition(task.topic, task.partition)
     with kept_readers.reader(options.task_settings) as reader:
         reading = _begin(reader, options, schema, task)
         try:
@@ -61,16 +61,17 @@ def read_range(options: SourceOptions, schema: pa.Schema, task: OffsetRange) -> 
         except (DataLossError, LogTruncationError) as error:
             # without the error itself, whose text names what Spark's users cannot do
             lost = getattr(error, "lost", {})
-            raise data_loss(gone_text(place, [lost.get(place, _rest(reading, task))])) from None
+            gap = lost.get(partition, _unread_part(reading, task))
+            raise data_loss(gone_text(partition, [gap])) from None
         except UnknownTopicOrPartitionError as error:
-            report_data_loss(options, f"{gone_text(place, [_rest(reading, task)])}: {error}")
+            report_data_loss(options, f"{gone_text(partition, [_unread_part(reading, task)])}: {error}")
         except KafkaTimeoutError:
             end = reader.offsets(task.topic, "latest", [task.partition])[task.partition]
-            if _rest(reading, task)[0] < end:
+            if _unread_part(reading, task)[0] < end:
                 raise
-            report_data_loss(options, short_text(place, task.end, end))
-        if gaps := reading.lost.get(place):
-            report_data_loss(options, gone_text(place, gaps))
+            report_data_loss(options, short_text(partition, task.end, end))
+        if gaps := reading.lost.get(partition):
+            report_data_loss(options, gone_text(partition, gaps))
 
 
 def _begin(
@@ -92,7 +93,7 @@ def _begin(
     )
 
 
-def _rest(reading: Reading[pa.RecordBatch], task: OffsetRange) -> tuple[int, int]:
+def _unread_part(reading: Reading[pa.RecordBatch], task: OffsetRange) -> tuple[int, int]:
     """Return the part of a range that was not read."""
     return task.start + reading.progress.position, task.end
 
@@ -118,7 +119,7 @@ class KbatchReader(DataSourceReader):
             planner = OffsetPlanner(catalog, options)
             starts, topic_ids = planner.resolve(options.starting), planner.topic_ids
             ends = planner.resolve(options.ending)
-            changed = {str(place) for place in starts.keys() ^ ends.keys()}
+            changed = {str(partition) for partition in starts.keys() ^ ends.keys()}
             changed |= {topic for topic, each in topic_ids.items() if planner.topic_ids.get(topic) != each}
             if changed:
                 raise ValueError(
@@ -127,7 +128,7 @@ class KbatchReader(DataSourceReader):
                 )
             if "offsets" in (options.starting.kind, options.ending.kind):
                 starts, ends = planner.within_logs(starts, ends)
-            ranges = [planner.range_of(place, starts[place], ends[place]) for place in sorted(starts)]
+            ranges = [planner.range_of(each, starts[each], ends[each]) for each in sorted(starts)]
             ranges = self._bounds.narrowed(ranges, planner)
         tasks = split(ranges, options.min_partitions, options.max_records_per_partition)
         return [RangePartition(task) for task in tasks] or [RangePartition(None)]

@@ -75,8 +75,8 @@ class OffsetRange(NamedTuple):
 def as_json(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
     """Return offsets as Spark writes them, in the order of topics and partitions."""
     by_topic: dict[str, dict[str, int]] = {}
-    for place in sorted(offsets):
-        by_topic.setdefault(place.topic, {})[str(place.partition)] = offsets[place]
+    for partition in sorted(offsets):
+        by_topic.setdefault(partition.topic, {})[str(partition.partition)] = offsets[partition]
     return by_topic
 
 
@@ -104,7 +104,7 @@ class OffsetPlanner:
         """Return the partitions that the options name, as they are now."""
         options = self._options
         by_pattern = options.strategy == "subscribepattern"
-        named = options.topics or {place.topic for place in options.assigned}
+        named = options.topics or {partition.topic for partition in options.assigned}
         found = self._catalog.describe(None if by_pattern else sorted(named))
         self.topic_ids = {topic: each.topic_id for topic, each in found.items()}
         if options.strategy == "assign":
@@ -132,22 +132,22 @@ class OffsetPlanner:
         first, last = self.earliest(starts), self.latest(ends)
         lost = partial(report_data_loss, self._options)
         starts, ends = dict(starts), dict(ends)
-        for place in sorted(starts):
-            start, end = starts[place], ends[place]
-            if start < end and end > last[place]:
-                lost(short_text(place, end, last[place]))
-                ends[place] = end = last[place]
-            if start > end and start > last[place]:
-                lost(f"{place} is to be read from offset {start}, but its log ends at {last[place]}")
-                starts[place] = start = end
-            if start < first[place] and start < end:
-                starts[place] = min(first[place], end)
-                lost(gone_text(place, [(start, starts[place])]))
+        for partition in sorted(starts):
+            start, end = starts[partition], ends[partition]
+            if start < end and end > last[partition]:
+                lost(short_text(partition, end, last[partition]))
+                ends[partition] = end = last[partition]
+            if start > end and start > last[partition]:
+                lost(f"{partition} is to be read from offset {start}, but its log ends at {last[partition]}")
+                starts[partition] = start = end
+            if start < first[partition] and start < end:
+                starts[partition] = min(first[partition], end)
+                lost(gone_text(partition, [(start, starts[partition])]))
         return starts, ends
 
-    def range_of(self, place: TopicPartition, start: int, end: int) -> OffsetRange:
+    def range_of(self, partition: TopicPartition, start: int, end: int) -> OffsetRange:
         """Return a range of the topic that `assigned` has found."""
-        return OffsetRange(*place, start, end, self.topic_ids.get(place.topic, NO_TOPIC_ID))
+        return OffsetRange(*partition, start, end, self.topic_ids.get(partition.topic, NO_TOPIC_ID))
 
     def earliest(self, partitions: Iterable[TopicPartition]) -> Offsets:
         """Return the first offsets that still exist."""
@@ -184,8 +184,8 @@ class OffsetPlanner:
         return self._at_offsets(limit.by_partition)
 
     def _at_offsets(self, wanted: Mapping[TopicPartition, int]) -> Offsets:
-        latest = self.latest([place for place, offset in wanted.items() if offset == LATEST])
-        earliest = self.earliest([place for place, offset in wanted.items() if offset == EARLIEST])
+        latest = self.latest([partition for partition, offset in wanted.items() if offset == LATEST])
+        earliest = self.earliest([partition for partition, offset in wanted.items() if offset == EARLIEST])
         return {**wanted, **latest, **earliest}
 
     def _at_times(self, wanted: Mapping[TopicPartition, int], limit: Limit) -> Offsets:
@@ -193,16 +193,16 @@ class OffsetPlanner:
         latest = self.latest(wanted)
         found: Offsets = {}
         for time_ms in sorted(set(wanted.values())):
-            places = [place for place, wanted_ms in wanted.items() if wanted_ms == time_ms]
-            found.update(self.at_time(places, time_ms))
+            partitions = [partition for partition, wanted_ms in wanted.items() if wanted_ms == time_ms]
+            found.update(self.at_time(partitions, time_ms))
         if limit.accepts_no_match:
             return found
-        for place, offset in sorted(found.items()):
-            if offset >= latest[place]:
+        for partition, offset in sorted(found.items()):
+            if offset >= latest[partition]:
                 raise ValueError(
-                    f"No offset matched from request of topic-partition {place} and "
-                    f"timestamp {wanted[place]}. Set startingOffsetsByTimestampStrategy to latest to begin "
-                    "at the end there"
+                    f"No offset matched from request of topic-partition {partition} and "
+                    f"timestamp {wanted[partition]}. Set startingOffsetsByTimestampStrategy to latest to "
+                    "begin at the end there"
                 )
         return found
 
@@ -212,8 +212,8 @@ class OffsetPlanner:
 
     def _ask(self, partitions: Iterable[TopicPartition], spec: object) -> Offsets:
         by_topic: dict[str, list[int]] = {}
-        for place in partitions:
-            by_topic.setdefault(place.topic, []).append(place.partition)
+        for partition in partitions:
+            by_topic.setdefault(partition.topic, []).append(partition.partition)
         return {
             TopicPartition(topic, partition): offset
             for topic, numbers in sorted(by_topic.items())
@@ -221,16 +221,16 @@ class OffsetPlanner:
         }
 
 
-def gone_text(place: TopicPartition, gaps: Gaps) -> str:
+def gone_text(partition: TopicPartition, gaps: Gaps) -> str:
     """Return what is said of offsets that a log does not have any more."""
     listed = ", ".join(f"{first} to {after - 1}" for first, after in gaps)
     count = sum(after - first for first, after in gaps)
-    return f"{count} offsets of {place} are gone ({listed})"
+    return f"{count} offsets of {partition} are gone ({listed})"
 
 
-def short_text(place: TopicPartition, end: int, log_end: int) -> str:
+def short_text(partition: TopicPartition, end: int, log_end: int) -> str:
     """Return what is said of a range that ends after its log."""
-    return f"{place} is to be read up to offset {end}, but its log ends at {log_end}"
+    return f"{partition} is to be read up to offset {end}, but its log ends at {log_end}"
 
 
 def data_loss(text: str) -> DataLossError:
@@ -254,13 +254,13 @@ def ends_within_logs(planner: OffsetPlanner, options: SourceOptions, end: Offset
     DataLossError
         Logs do not have all of it, and failOnDataLoss is true.
     """
-    doubtful = {place for place in end if end[place] > known.get(place, -1)}
+    doubtful = {partition for partition in end if end[partition] > known.get(partition, -1)}
     there = planner.assigned() & doubtful if doubtful else set()
     last = planner.latest(there) if there else {}
-    short = {place for place in there if end[place] > last[place]}
-    for place in sorted(short):
-        report_data_loss(options, short_text(place, end[place], last[place]))
-    return {**end, **{place: last[place] for place in short}}
+    short = {partition for partition in there if end[partition] > last[partition]}
+    for partition in sorted(short):
+        report_data_loss(options, short_text(partition, end[partition], last[partition]))
+    return {**end, **{partition: last[partition] for partition in short}}
 
 
 def ranges_between(
@@ -279,20 +279,23 @@ def ranges_between(
     earliest = planner.earliest(there) if there else {}
     if new - there:
         lost(f"Cannot find earliest offsets of {_listed(new - there)}. Some data may have been missed")
-    for place, offset in sorted(earliest.items()):
+    for partition, offset in sorted(earliest.items()):
         if offset != 0:
-            lost(f"Added partition {place} starts from {offset} instead of 0. Some data may have been missed")
+            lost(
+                f"Added partition {partition} starts from {offset} instead of 0. "
+                "Some data may have been missed"
+            )
     if gone := start.keys() - end.keys():
         lost(f"{_listed(gone)} are gone. Some data may have been missed")
     ranges = []
-    for place in sorted(end.keys() - (new - there)):
-        begin = start.get(place, earliest.get(place, 0))
-        if end[place] < begin:
+    for partition in sorted(end.keys() - (new - there)):
+        begin = start.get(partition, earliest.get(partition, 0))
+        if end[partition] < begin:
             lost(
-                f"Partition {place}'s offset was changed from {begin} to {end[place]}, "
+                f"Partition {partition}'s offset was changed from {begin} to {end[partition]}, "
                 "some data may have been missed"
             )
-        ranges.append(planner.range_of(place, begin, end[place]))
+        ranges.append(planner.range_of(partition, begin, end[partition]))
     return split(ranges, options.min_partitions, options.max_records_per_partition)
 
 
@@ -341,16 +344,16 @@ def limited(start: Offsets, end: Offsets, most: int) -> Offsets:
 
     A partition with anything to read gets at least one offset.
     """
-    sizes = {place: end[place] - start.get(place, 0) for place in end}
-    sizes = {place: size for place, size in sizes.items() if size > 0}
+    sizes = {partition: end[partition] - start.get(partition, 0) for partition in end}
+    sizes = {partition: size for partition, size in sizes.items() if size > 0}
     total = sum(sizes.values())
     if total <= most:
         return dict(end)
     until = dict(end)
-    for place, size in sizes.items():
+    for partition, size in sizes.items():
         share = most * size / total
         taken = math.ceil(share) if share < 1 else math.floor(share)
-        until[place] = min(end[place], start.get(place, 0) + taken)
+        until[partition] = min(end[partition], start.get(partition, 0) + taken)
     return until
 
 

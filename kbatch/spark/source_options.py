@@ -110,7 +110,7 @@ DEFAULT_TRIGGER_DELAY = "15m"
 
 @dataclass(frozen=True)
 class Limit:
-    """The place where reading starts or ends.
+    """Where reading starts or ends.
 
     Attributes
     ----------
@@ -381,11 +381,11 @@ def _by_partition(text: str, option: str, least: int) -> dict[TopicPartition, in
             raise TypeError(text)
     except (ValueError, AttributeError, TypeError):
         raise ValueError(f"option {option!r}: Expected e.g. {example}, got {text}") from None
-    for place, number in numbers.items():
+    for partition, number in numbers.items():
         if not least <= number < 2**63:
             meaning = "-1 is latest, -2 earliest" if least < 0 else "milliseconds since 1970"
             raise ValueError(
-                f"option {option!r}: {place} has {number}; a number is at least {least} ({meaning})"
+                f"option {option!r}: {partition} has {number}; a number is at least {least} ({meaning})"
             )
     return numbers
 
@@ -408,10 +408,10 @@ def _check_limits(starting: Limit, ending: Limit, *, streaming: bool) -> None:
     if ending.kind == "earliest":
         raise ValueError("ending offset can't be earliest for batch queries on Kafka")
     for limit, side, refused in ((starting, "startingOffsets", LATEST), (ending, "ending offset", EARLIEST)):
-        for place, offset in limit.by_partition.items():
+        for partition, offset in limit.by_partition.items():
             if limit.kind == "offsets" and offset == refused:
                 name = "latest" if refused == LATEST else "earliest"
-                raise ValueError(f"{side} for {place} can't be {name} for batch queries on Kafka")
+                raise ValueError(f"{side} for {partition} can't be {name} for batch queries on Kafka")
     if starting.kind != ending.kind or not starting.by_partition:
         return
     _check_same_partitions(starting, ending)
@@ -425,10 +425,10 @@ def _check_same_partitions(starting: Limit, ending: Limit) -> None:
             "starting and ending offsets must name the same partitions; only one side has "
             + ", ".join(map(str, strays))
         )
-    for place, start in starting.by_partition.items():
-        end = ending.by_partition[place]
+    for partition, start in starting.by_partition.items():
+        end = ending.by_partition[partition]
         if start > end >= 0:
-            raise ValueError(f"{place} starts at {start} and ends at {end}; the end must not be less")
+            raise ValueError(f"{partition} starts at {start} and ends at {end}; the end must not be less")
 
 
 def _number(given: Mapping[str, str], name: str, end: int = 2**63) -> int | None:

@@ -43,13 +43,13 @@ class MeanSizes:
         """Return how many offsets after `start` have about `limit` bytes, if each partition gives its share;
         at least one. None if all up to `end` have fewer.
         """
-        ranges = {place: (start.get(place, 0), end[place]) for place in end}
-        sizes = {place: last - first for place, (first, last) in ranges.items() if last > first}
+        ranges = {partition: (start.get(partition, 0), end[partition]) for partition in end}
+        sizes = {partition: last - first for partition, (first, last) in ranges.items() if last > first}
         count = sum(sizes.values())
         mean = self._mean(sizes)
         if mean is None or mean * count > limit * SURELY_BELOW:
-            largest = sorted(sizes, key=lambda place: -sizes[place])[:SAMPLED_PARTITIONS]
-            self._add(sampled(reader, {place: ranges[place] for place in largest}))
+            largest = sorted(sizes, key=lambda partition: -sizes[partition])[:SAMPLED_PARTITIONS]
+            self._add(sampled(reader, {partition: ranges[partition] for partition in largest}))
             mean = self._mean(sizes)
         if mean is None or mean * count <= limit:
             return None
@@ -57,25 +57,25 @@ class MeanSizes:
 
     def _mean(self, sizes: Mapping[TopicPartition, int]) -> float | None:
         """Return the mean bytes an offset of ranges, weighted by their sizes; None if there is no sample."""
-        known = {place: size for place, size in sizes.items() if place in self._totals}
+        known = {partition: size for partition, size in sizes.items() if partition in self._totals}
         if not known:
             return None
-        total = sum(size * self._totals[place][0] / self._totals[place][1] for place, size in known.items())
+        total = sum(size * self._totals[each][0] / self._totals[each][1] for each, size in known.items())
         return total / sum(known.values())
 
     def _add(self, samples: Mapping[TopicPartition, tuple[int, int]]) -> None:
-        for place, (size, count) in samples.items():
-            old_size, old_count = self._totals.get(place, (0.0, 0.0))
+        for partition, (size, count) in samples.items():
+            old_size, old_count = self._totals.get(partition, (0.0, 0.0))
             weight = count / old_count if old_count else 0.0
-            self._totals[place] = old_size * weight + size, old_count * weight + count
+            self._totals[partition] = old_size * weight + size, old_count * weight + count
 
 
 def sampled(
     reader: TopicReader, ranges: Mapping[TopicPartition, tuple[int, int]]
 ) -> dict[TopicPartition, tuple[int, int]]:
     """Return bytes and the number of offsets of a part of each range; ranges without records have none."""
-    answers: dict[TopicPartition, list[tuple[int, int]]] = {place: [] for place in ranges}
-    left = {place: last - first for place, (first, last) in ranges.items()}
+    answers: dict[TopicPartition, list[tuple[int, int]]] = {partition: [] for partition in ranges}
+    left = {partition: last - first for partition, (first, last) in ranges.items()}
     before_bytes = before_position = 0
 
     def note(progress: ReadProgress) -> None:
@@ -91,6 +91,6 @@ def sampled(
     reading = reader.read(ranges, columns=("offset",), on_data_loss="skip", progress=note)
     with reading:
         for _ in reading:
-            if all(left[place] <= 0 or len(answers[place]) >= SAMPLED_ANSWERS for place in ranges):
+            if all(left[each] <= 0 or len(answers[each]) >= SAMPLED_ANSWERS for each in ranges):
                 break
-    return {place: found[:SAMPLED_ANSWERS][-1] for place, found in answers.items() if found}
+    return {partition: found[:SAMPLED_ANSWERS][-1] for partition, found in answers.items() if found}

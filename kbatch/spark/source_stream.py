@@ -126,7 +126,7 @@ class KbatchStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return False
         now = self._clock()
         is_late = (now - self._last_trigger) * 1000 >= self._options.max_trigger_delay_ms
-        there = sum(max(end - begin.get(place, 0), 0) for place, end in self._latest.items())
+        there = sum(max(end - begin.get(partition, 0), 0) for partition, end in self._latest.items())
         if there < least and not is_late and self._target is None:
             return True
         self._last_trigger = now

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 from confluent_kafka import Consumer
-from confluent_kafka import TopicPartition as Place
+from confluent_kafka import TopicPartition as KafkaPartition
 from pyspark import TaskContext
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
@@ -110,7 +110,7 @@ def read(brokers: str, topic: str, isolation: str, partitions: int = PARTITIONS)
             "enable.auto.commit": False,
         }
     )
-    consumer.assign([Place(topic, index, 0) for index in range(partitions)])
+    consumer.assign([KafkaPartition(topic, index, 0) for index in range(partitions)])
     found: list[Found] = []
     ended: set[int | None] = set()
     while len(ended) < partitions:

@@ -218,10 +218,10 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> threading.Semaphore:
     found = threading.Semaphore(0)
     read_marker = exactly_once.read_marker
 
-    def counted(client: Producer, group: str, place: TopicPartition, *timeout: float) -> Marker | None:
+    def counted(client: Producer, group: str, partition: TopicPartition, *timeout: float) -> Marker | None:
         if timeout:
             found.release()
-        return read_marker(client, group, place, *timeout)
+        return read_marker(client, group, partition, *timeout)
 
     monkeypatch.setattr(exactly_once, "read_marker", counted)
     return found
@@ -288,10 +288,10 @@ def test_a_fenced_attempt_whose_successor_never_commits_fails(
     write, _ = task(broker, keys={"kafka.transaction.timeout.ms": "1500"})
     read_marker = exactly_once.read_marker
 
-    def unanswered(client: Producer, group: str, place: TopicPartition, *timeout: float) -> Marker | None:
+    def unanswered(client: Producer, group: str, partition: TopicPartition, *timeout: float) -> Marker | None:
         if timeout:
             raise KafkaTimeoutError("no answer")
-        return read_marker(client, group, place)
+        return read_marker(client, group, partition)
 
     monkeypatch.setattr(exactly_once, "read_marker", unanswered)
 

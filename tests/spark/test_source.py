@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import TopicPartition as Place
+from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -230,7 +230,7 @@ def test_R102_aborted_records_are_left_out(spark: SparkSession, sink: Sink) -> N
 def test_deleted_records_are_data_loss(spark: SparkSession, sink: Sink) -> None:
     produce(sink, [(0, None, b"%d" % number) for number in range(10)])
     admin = AdminClient({"bootstrap.servers": sink.brokers})
-    for done in admin.delete_records([Place(sink.topic, 0, 4)]).values():
+    for done in admin.delete_records([KafkaPartition(sink.topic, 0, 4)]).values():
         done.result()
     place = json.dumps({sink.topic: {"0": 2, **{str(each): 0 for each in range(1, PARTITIONS)}}})
     with pytest.raises(PySparkException, match="DataLossError"):
@@ -259,7 +259,7 @@ def deleted_up_to(sink: Sink, offset: int) -> None:
     """Produce ten records to partition 0, and delete those before the offset."""
     produce(sink, [(0, None, b"%d" % number) for number in range(10)])
     admin = AdminClient({"bootstrap.servers": sink.brokers})
-    for done in admin.delete_records([Place(sink.topic, 0, offset)]).values():
+    for done in admin.delete_records([KafkaPartition(sink.topic, 0, offset)]).values():
         done.result()
 
 

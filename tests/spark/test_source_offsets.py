@@ -84,7 +84,7 @@ def at(**offsets: int) -> dict[TopicPartition, int]:
 def test_strategy_names_partitions(given_options: dict[str, Any], expected: set[str]) -> None:
     logs = {"t": [(0, 5), (0, 6)], "tt": [(0, 1)], "u": [(0, 1)], "xt": [(0, 1)], "__t": [(0, 1)]}
     found = planner_of(logs, **given_options).assigned()
-    assert {f"{place.topic}{place.partition}" for place in found} == expected
+    assert {f"{partition.topic}{partition.partition}" for partition in found} == expected
 
 
 @pytest.mark.parametrize(
@@ -163,8 +163,8 @@ def test_limit_of_trigger_starves_no_partition(logs: dict[int, tuple[int, int]],
     start = {TopicPartition("t", number): begin for number, (begin, _) in logs.items()}
     end = {TopicPartition("t", number): begin + size for number, (begin, size) in logs.items()}
     until = limited(start, end, most)
-    taken = {place: until[place] - start[place] for place in until}
-    assert all(0 < taken[place] <= end[place] - start[place] for place in end if end[place] > start[place])
+    taken = {each: until[each] - start[each] for each in until}
+    assert all(0 < taken[each] <= end[each] - start[each] for each in end if end[each] > start[each])
     assert sum(taken.values()) <= most + len(taken)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
-from confluent_kafka import TopicPartition as Place
+from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 
 import kbatch
@@ -26,9 +26,9 @@ def broker() -> Iterator[Broker]:
     with Broker({"t": 3}) as running:
         settings: dict[str, Any] = {"bootstrap.servers": running.bootstrap_servers, "batch.size": 16384}
         with kbatch.Producer(settings, linger_ms=5) as producer:
-            for place, size in SIZES.items():
+            for partition, size in SIZES.items():
                 for _ in range(COUNT):
-                    producer.send("t", b"v" * size, partition=place.partition)
+                    producer.send("t", b"v" * size, partition=partition.partition)
         yield running
 
 
@@ -43,11 +43,11 @@ class CountingReader:
 
     def __init__(self, reader: TopicReader) -> None:
         self.reader = reader
-        self.places: list[set[TopicPartition]] = []
+        self.partitions: list[set[TopicPartition]] = []
         self.readings: list[Any] = []
 
     def read(self, ranges: Mapping[TopicPartition, tuple[int, int]], **keywords: Any) -> Any:
-        self.places.append(set(ranges))
+        self.partitions.append(set(ranges))
         self.readings.append(self.reader.read(ranges, **keywords))
         return self.readings[-1]
 
@@ -57,8 +57,8 @@ def test_sample_has_the_mean_size(reader: TopicReader, start: int) -> None:
     counting: Any = CountingReader(reader)
     found = sampled(counting, dict.fromkeys(SIZES, (start, COUNT)))
     assert counting.readings[0].progress.bytes < COUNT * 1000 / 2
-    for place, (size, count) in found.items():
-        assert SIZES[place] < size / count < SIZES[place] * 1.15
+    for partition, (size, count) in found.items():
+        assert SIZES[partition] < size / count < SIZES[partition] * 1.15
         assert size < 2 * int(SAMPLING["max.partition.fetch.bytes"])
 
 
@@ -81,14 +81,14 @@ def test_limit_is_in_offsets_of_the_mean_size(reader: TopicReader) -> None:
     assert sizes.offsets_within(1, {}, end, counting) == 1
     assert sizes.offsets_within(limit, end, end, counting) is None
     # nothing is sampled far below the limit, or without offsets
-    assert counting.places == [{SMALL, LARGE}] * 2
+    assert counting.partitions == [{SMALL, LARGE}] * 2
 
 
 def test_largest_ranges_are_sampled(reader: TopicReader, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source_sizes, "SAMPLED_PARTITIONS", 1)
     counting: Any = CountingReader(reader)
     found = MeanSizes().offsets_within(100_000, {SMALL: 500}, {SMALL: COUNT, LARGE: COUNT}, counting)
-    assert counting.places == [{LARGE}]
+    assert counting.partitions == [{LARGE}]
     assert found is not None and 85 < found < 100
 
 
@@ -105,7 +105,7 @@ def test_lost_offsets_are_no_part_of_a_sample() -> None:
             for _ in range(10):
                 producer.send("t", b"v" * 100, partition=0).result(10)
         admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-        (done,) = admin.delete_records([Place("t", 0, 5)]).values()
+        (done,) = admin.delete_records([KafkaPartition("t", 0, 5)]).values()
         done.result()
         with TopicReader(bootstrap_servers=broker.bootstrap_servers) as opened:
             ((size, count),) = sampled(opened, {SMALL: (0, 10)}).values()

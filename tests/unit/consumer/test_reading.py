@@ -244,11 +244,11 @@ def test_records_deleted_under_a_read_are_a_loss_too(broker: Broker, on_data_los
 
 
 def delete_records(broker: Broker, before: dict[int, int]) -> None:
-    from confluent_kafka import TopicPartition as Place
+    from confluent_kafka import TopicPartition as KafkaPartition
     from confluent_kafka.admin import AdminClient
 
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-    places = [Place(TOPIC, partition, offset) for partition, offset in before.items()]
+    places = [KafkaPartition(TOPIC, partition, offset) for partition, offset in before.items()]
     for future in admin.delete_records(places).values():
         future.result(SECONDS)
 
