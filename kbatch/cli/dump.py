@@ -26,8 +26,8 @@ BATCH_FIELDS = (
     "max_timestamp_ms", "partition_leader_epoch", "producer_id", "producer_epoch", "base_sequence",
     "last_sequence", "is_transactional", "is_control", "delete_horizon_ms", "crc", "magic", "attributes",
 )  # fmt: skip
-# The columns of the tables. Those with a width have it on a terminal, the others share the rest, so the
-# pieces of a long table line up whatever is in them.
+# The columns of the tables. Those with a width have it on a terminal, the others share what is
+# left, so the tables of a long listing line up whatever is in them.
 BATCH_COLUMNS = ("position", "base_offset", "records", "size_bytes", "compression", "max_timestamp",
                  "producer", "flags")  # fmt: skip
 RECORD_COLUMNS = ("offset", "timestamp", "key", "value", "headers")
@@ -35,8 +35,8 @@ WIDTHS = {"position": 10, "base_offset": 10, "records": 7, "size_bytes": 9, "com
           "max_timestamp": 24, "offset": 10, "timestamp": 24}  # fmt: skip
 SHARES = {"value": 3}
 NUMBERS = {"position", "base_offset", "records", "size_bytes", "offset"}
-# The table is printed in pieces of this many lines: a segment may have millions of records.
-PIECE = 500
+# The rows of one printed table: a segment may have millions of records.
+TABLE_ROWS = 500
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -96,8 +96,8 @@ def _positioned(path: Path, check_crc: bool) -> Iterator[tuple[int, RecordBatch]
     for batch in read_segment(path, check_crc=check_crc):
         yield position, batch
         position += batch.size_bytes
-    if rest := path.stat().st_size - position:
-        click.echo(f"{path}: the last {rest} bytes, from byte {position}, are not a whole batch", err=True)
+    if unread := path.stat().st_size - position:
+        click.echo(f"{path}: the last {unread} bytes, from byte {position}, are not a whole batch", err=True)
 
 
 def _batch_rows(path: Path, check_crc: bool) -> Iterator[Row]:
@@ -204,7 +204,7 @@ def _print_table(columns: Sequence[str], rows: Iterator[list[str]]) -> None:
         return
     console = Console()
     is_first = True
-    while piece := list(islice(rows, PIECE)):
+    while some := list(islice(rows, TABLE_ROWS)):
         table = Table(box=SIMPLE_HEAD, expand=True, show_header=is_first, pad_edge=False)
         for name in columns:
             table.add_column(
@@ -215,7 +215,7 @@ def _print_table(columns: Sequence[str], rows: Iterator[list[str]]) -> None:
                 no_wrap=True,
                 overflow="ellipsis",
             )
-        for cells in piece:
+        for cells in some:
             table.add_row(*map(Text, cells))
         console.print(table)
         is_first = False

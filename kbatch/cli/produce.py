@@ -1,6 +1,6 @@
 """`kbatch produce`: the rows of a file, or of standard input, to a topic.
 
-Rows are sent piece by piece while the file is read, within buffer.memory. `_Tally` counts their outcomes. The
+Rows are sent block by block while the file is read, within buffer.memory. `_Tally` counts their outcomes. The
 first unreadable row, or an error that more rows would only repeat, ends the command; a row that is refused by
 itself does not.
 """
@@ -29,8 +29,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from kbatch.cli.column_roles import MAX_PARTITION, ColumnRoles
 from kbatch.cli.options import client_options, names, need_arrow, need_servers, pairs
-from kbatch.cli.parts import MAX_PARTITION, Parts
 from kbatch.errors import (
     ConfigError,
     DeliveryError,
@@ -110,27 +110,27 @@ def command(
       kbatch produce orders.csv -b localhost:9092 --topic orders --key id
       zcat log.json.gz | kbatch produce - -f jsonl -b localhost:9092 --topic log -X compression.type=zstd
     """
-    parts = Parts(
+    roles = ColumnRoles(
         **columns,
         partition=_partition(partition),
         header_columns=headers or (),
         headers=tuple((name, value.encode()) for name, value in fixed),
     )
-    if parts.value is not None and parts.columns is not None:
+    if roles.value is not None and roles.columns is not None:
         raise click.UsageError(
             "--value and --columns exclude each other; use a column's text, or a JSON object"
         )
     if not dry_run:
         need_servers(settings)
-    source = _open(file, form, delimiter, not strings, parts)
+    source = _open(file, form, delimiter, not strings, roles)
     if dry_run:
-        _show(source, parts, file)
+        _show(source, roles, file)
         return
     is_shown = sys.stderr.isatty() if progress is None else progress
     start = time.monotonic()
     with _Bar(is_shown, source.size) as show:
         tally = _Tally(source.unit, show)
-        fault = _send(file, topic, source, parts, settings, tally)
+        fault = _send(file, topic, source, roles, settings, tally)
     if not _report(topic, tally, fault, time.monotonic() - start):
         raise click.exceptions.Exit(1)
 
@@ -146,7 +146,7 @@ def _partition(given: str | None) -> int | str | None:
     return int(given)
 
 
-def _open(file: str, form: str | None, delimiter: str | None, infers: bool, parts: Parts) -> Any:
+def _open(file: str, form: str | None, delimiter: str | None, infers: bool, roles: ColumnRoles) -> Any:
     with need_arrow():
         from kbatch.cli import sources
     path = None if file == "-" else Path(file)
@@ -161,7 +161,7 @@ def _open(file: str, form: str | None, delimiter: str | None, infers: bool, part
         source = sources.open_source(path, form, delimiter, infers)
     except sources.UnreadableError as error:
         raise click.ClickException(f"{file}: {error}") from error
-    if source.names is not None and (missing := parts.missing(source.names)):
+    if source.names is not None and (missing := roles.missing(source.names)):
         raise click.UsageError(
             f"{file} has no column {', '.join(map(repr, missing))}; its columns are {', '.join(source.names)}"
         )
@@ -186,8 +186,8 @@ class _Tally:
         self._show = show
         self._lock = threading.Lock()
 
-    def add_report(self, piece: Any, report: TableReport) -> None:
-        """Count the outcome of a piece."""
+    def add_report(self, block: Any, report: TableReport) -> None:
+        """Count the outcome of a block."""
         with self._lock:
             self.acknowledged += report.row_count - report.failed_rows
             self.failed += report.failed_rows
@@ -195,15 +195,15 @@ class _Tally:
             for row, error in report.errors.items():
                 self.maybe_persisted += error.possibly_persisted is True
                 self.ends |= not isinstance(error, OF_A_ROW)
-                self.first_errors.append((piece.number(row), error))
-            self.first_errors.sort(key=itemgetter(0))  # a later piece may be done earlier
+                self.first_errors.append((block.number(row), error))
+            self.first_errors.sort(key=itemgetter(0))  # a later block may be done earlier
             del self.first_errors[SHOWN_ERRORS:]
-            self._position = max(self._position, piece.position)
+            self._position = max(self._position, block.position)
             self._show(self.acknowledged, self._position)
 
 
 def _send(
-    file: str, topic: str, source: Any, parts: Parts, settings: Mapping[str, str], tally: _Tally
+    file: str, topic: str, source: Any, roles: ColumnRoles, settings: Mapping[str, str], tally: _Tally
 ) -> str | None:
     """Return why the file was not sent completely, or None."""
     try:
@@ -213,7 +213,7 @@ def _send(
     fault = None
     try:
         _await_topic(topic, settings)
-        _send_pieces(file, topic, source, parts, producer, tally)
+        _send_blocks(file, topic, source, roles, producer, tally)
         producer.flush()
     except (KafkaError, _StopError) as error:
         fault = str(error)
@@ -249,15 +249,17 @@ def _await_topic(topic: str, settings: Mapping[str, str]) -> None:
             raise _StopError(f"there is no metadata of topic {topic}: {error.reason}") from error
 
 
-def _send_pieces(file: str, topic: str, source: Any, parts: Parts, producer: Producer, tally: _Tally) -> None:
+def _send_blocks(
+    file: str, topic: str, source: Any, roles: ColumnRoles, producer: Producer, tally: _Tally
+) -> None:
     from kbatch.cli.records import sendable
     from kbatch.cli.sources import BrokenRowError
 
     try:
-        for piece in source.pieces(parts):
-            records, fault = sendable(piece, parts, source.unit)
+        for block in source.blocks(roles):
+            records, fault = sendable(block, roles, source.unit)
             if records.num_rows:
-                producer.send_table(topic, records, on_delivery=partial(tally.add_report, piece))
+                producer.send_table(topic, records, on_delivery=partial(tally.add_report, block))
             if fault is not None:
                 raise BrokenRowError(fault)
             if tally.ends:
@@ -312,15 +314,15 @@ class _Bar:
         self._bar.update(self._task, completed=position, rows=rows)
 
 
-def _show(source: Any, parts: Parts, file: str) -> None:
+def _show(source: Any, roles: ColumnRoles, file: str) -> None:
     """Show what would be sent."""
     from kbatch.cli.records import sendable
     from kbatch.cli.sources import BrokenRowError
 
     count = 0
     try:
-        for piece in source.pieces(parts):
-            records, fault = sendable(piece, parts, source.unit)
+        for block in source.blocks(roles):
+            records, fault = sendable(block, roles, source.unit)
             for row in (
                 islice(records.to_pylist(), max(0, SHOWN_RECORDS - count)) if count < SHOWN_RECORDS else ()
             ):

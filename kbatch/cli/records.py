@@ -8,38 +8,38 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from kbatch.cli.parts import MAX_PARTITION, Parts
+from kbatch.cli.column_roles import MAX_PARTITION, ColumnRoles
 from kbatch.column_serializers.base import RowError
 from kbatch.column_serializers.json_text import texts
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def sendable(piece: Any, parts: Parts, unit: str) -> tuple[pa.Table, str | None]:
-    """Return the records of a piece before its first invalid row, and that row's fault."""
+def sendable(block: Any, roles: ColumnRoles, unit: str) -> tuple[pa.Table, str | None]:
+    """Return the records of a block before its first invalid row, and that row's fault."""
     try:
-        return records_of(piece.fields, piece.values, parts), None
+        return records_of(block.fields, block.values, roles), None
     except RowError as error:
-        fault = f"{unit} {piece.number(error.row)}: {error.column}: {error.reason}"
-        sound = piece.fields.slice(0, error.row), piece.values.slice(0, error.row)
-        return records_of(*sound, parts), fault
+        fault = f"{unit} {block.number(error.row)}: {error.column}: {error.reason}"
+        sound = block.fields.slice(0, error.row), block.values.slice(0, error.row)
+        return records_of(*sound, roles), fault
 
 
-def records_of(fields: pa.RecordBatch, values: pa.Array, parts: Parts) -> pa.Table:
+def records_of(fields: pa.RecordBatch, values: pa.Array, roles: ColumnRoles) -> pa.Table:
     """Return columns with the default names of `send_table`. Raise RowError for an invalid timestamp or
     partition.
     """
     columns: dict[str, pa.Array] = {"value": values}
-    if parts.key is not None:
-        columns["key"] = texts(fields[parts.key], parts.key)
-    if parts.timestamp is not None:
-        columns["timestamp"] = _timestamps(fields[parts.timestamp], parts.timestamp)
-    if isinstance(parts.partition, str):
-        columns["partition"] = _integers(fields[parts.partition], parts.partition)
-    elif parts.partition is not None:
-        columns["partition"] = pa.array(np.full(len(values), parts.partition, np.int32))
-    if parts.headers or parts.header_columns:
-        columns["headers"] = _headers(fields, len(values), parts)
+    if roles.key is not None:
+        columns["key"] = texts(fields[roles.key], roles.key)
+    if roles.timestamp is not None:
+        columns["timestamp"] = _timestamps(fields[roles.timestamp], roles.timestamp)
+    if isinstance(roles.partition, str):
+        columns["partition"] = _integers(fields[roles.partition], roles.partition)
+    elif roles.partition is not None:
+        columns["partition"] = pa.array(np.full(len(values), roles.partition, np.int32))
+    if roles.headers or roles.header_columns:
+        columns["headers"] = _headers(fields, len(values), roles)
     return pa.table(columns)
 
 
@@ -88,11 +88,11 @@ def _each(function: Any, column: pa.Array, name: str) -> list[Any]:
     return made
 
 
-def _headers(fields: pa.RecordBatch, rows: int, parts: Parts) -> pa.Array:
+def _headers(fields: pa.RecordBatch, rows: int, roles: ColumnRoles) -> pa.Array:
     """Return the headers: every row has the same names, first those with equal contents."""
-    names = [name for name, _ in parts.headers] + list(parts.header_columns)
-    contents = [pa.repeat(pa.scalar(content, pa.large_binary()), rows) for _, content in parts.headers]
-    contents += [texts(fields[name], name) for name in parts.header_columns]
+    names = [name for name, _ in roles.headers] + list(roles.header_columns)
+    contents = [pa.repeat(pa.scalar(content, pa.large_binary()), rows) for _, content in roles.headers]
+    contents += [texts(fields[name], name) for name in roles.header_columns]
     count = len(names)
     by_row = np.arange(rows * count).reshape(count, rows).T.ravel()  # from all of a header to all of a row
     items = pa.StructArray.from_arrays(

@@ -1,6 +1,6 @@
-"""The files that `kbatch produce` reads, CSV, JSON lines and Parquet, piece by piece.
+"""The files that `kbatch produce` reads, CSV, JSON lines and Parquet, block by block.
 
-A source yields pieces of rows: the requested columns, and the values of the records. An unreadable row raises
+A source yields blocks of rows: the requested columns, and the values of the records. An unreadable row raises
 BrokenRowError, after all rows before it.
 """
 
@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
-from kbatch.cli.parts import Parts
+from kbatch.cli.column_roles import ColumnRoles
 from kbatch.column_serializers import JsonLines, RowError
 from kbatch.column_serializers.json_text import objects, or_null, quoted, texts
 
@@ -55,7 +55,7 @@ class UnreadableError(Exception):
     """The file does not have the expected format."""
 
 
-class Piece(NamedTuple):
+class RowBlock(NamedTuple):
     """Consecutive rows.
 
     Attributes
@@ -79,7 +79,7 @@ class Piece(NamedTuple):
     numbers: Sequence[int] | None = None
 
     def number(self, row: int) -> int:
-        """Return the number of a row of the piece."""
+        """Return the number of a row of the block."""
         return self.first_row + row if self.numbers is None else self.numbers[row]
 
 
@@ -104,7 +104,7 @@ class InputFile(Protocol):
     @property
     def size(self) -> int | None: ...
 
-    def pieces(self, parts: Parts) -> Iterator[Piece]: ...
+    def blocks(self, roles: ColumnRoles) -> Iterator[RowBlock]: ...
 
 
 def format_of(path: Path) -> str | None:
@@ -222,7 +222,7 @@ class CsvSource:
         self._delimiter = delimiter
         self._infers = infers
         self.size = raw.size
-        self._behind_header = b""
+        self._after_header = b""
         self.names = self._read_names()
         self._broken: tuple[int, str] | None = None
 
@@ -250,16 +250,16 @@ class CsvSource:
         return names
 
     def _line(self) -> tuple[bytes, bool]:
-        while b"\n" not in self._behind_header:
+        while b"\n" not in self._after_header:
             block = self._raw.read()
             if not block:
-                line, self._behind_header = self._behind_header, b""
+                line, self._after_header = self._after_header, b""
                 return line, True
-            self._behind_header += block
-        line, _, self._behind_header = self._behind_header.partition(b"\n")
+            self._after_header += block
+        line, _, self._after_header = self._after_header.partition(b"\n")
         return line + b"\n", False
 
-    def pieces(self, parts: Parts) -> Iterator[Piece]:
+    def blocks(self, roles: ColumnRoles) -> Iterator[RowBlock]:
         row = 1
         for batch in self._batches():
             sound = batch
@@ -267,7 +267,7 @@ class CsvSource:
                 sound = batch.slice(0, self._broken[0] - row)
             for first in range(0, sound.num_rows, PIECE_ROWS):
                 fields = sound.slice(first, PIECE_ROWS)
-                yield Piece(row + first, fields, self._values(fields, parts), self._raw.position)
+                yield RowBlock(row + first, fields, self._values(fields, roles), self._raw.position)
             row += sound.num_rows
             if sound is not batch:
                 break
@@ -275,12 +275,12 @@ class CsvSource:
             raise BrokenRowError("row {}: {}".format(*self._broken))
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
-        rest = _Rest(self._behind_header, self._raw)
-        if rest.is_empty:
+        unread = _UnreadFile(self._after_header, self._raw)
+        if unread.is_empty:
             return
         try:
             yield from pa_csv.open_csv(
-                pa.PythonFile(rest, "r"),
+                pa.PythonFile(unread, "r"),
                 read_options=pa_csv.ReadOptions(column_names=self.names, use_threads=False),
                 parse_options=pa_csv.ParseOptions(
                     delimiter=self._delimiter, newlines_in_values=True, invalid_row_handler=self._refuse
@@ -303,10 +303,10 @@ class CsvSource:
             )
         return "skip"
 
-    def _values(self, fields: pa.RecordBatch, parts: Parts) -> pa.Array:
-        if parts.value is not None:
-            return texts(fields[parts.value], parts.value)
-        members = [(name, or_null(self._member(fields[name]))) for name in parts.in_value(self.names)]
+    def _values(self, fields: pa.RecordBatch, roles: ColumnRoles) -> pa.Array:
+        if roles.value is not None:
+            return texts(fields[roles.value], roles.value)
+        members = [(name, or_null(self._member(fields[name]))) for name in roles.in_value(self.names)]
         return objects(members, fields.num_rows).cast(pa.large_binary())
 
     def _member(self, cells: pa.Array) -> pa.Array:
@@ -315,8 +315,8 @@ class CsvSource:
         return pc.if_else(pc.match_substring_regex(cells, _JSON_LITERAL), cells, quoted(cells))
 
 
-class _Rest:
-    """The rest of a file after the bytes read so far; a file for pyarrow."""
+class _UnreadFile:
+    """What follows in a file after the bytes read so far; a file for pyarrow."""
 
     closed = False
 
@@ -350,19 +350,19 @@ class JsonSource:
         self._raw = raw
         self.size = raw.size
 
-    def pieces(self, parts: Parts) -> Iterator[Piece]:
-        wanted = list(dict.fromkeys(parts.beside_value))
-        needed = [*wanted, *filter(None, [parts.value])]
+    def blocks(self, roles: ColumnRoles) -> Iterator[RowBlock]:
+        wanted = list(dict.fromkeys(roles.beside_value))
+        needed = [*wanted, *filter(None, [roles.value])]
         numbers: list[int] = []
         rows: list[list[str | None]] = []
         values: list[bytes | None] = []
 
-        def piece() -> Piece:
+        def row_block() -> RowBlock:
             columns = list(zip(*rows, strict=True)) or [()] * len(wanted)
             fields = pa.RecordBatch.from_arrays(
                 [pa.array(column, pa.large_string()) for column in columns[: len(wanted)]], wanted
             )
-            made = Piece(
+            made = RowBlock(
                 numbers[0], fields, pa.array(values, pa.large_binary()), self._raw.position, list(numbers)
             )
             for each in (numbers, rows, values):
@@ -371,17 +371,17 @@ class JsonSource:
 
         for line, number, is_last_for_now in self._lines():
             try:
-                found = _parsed(line, needed) if needed or parts.columns is not None else _checked(line)
+                found = _parsed(line, needed) if needed or roles.columns is not None else _checked(line)
             except ValueError as error:
                 if numbers:
-                    yield piece()
+                    yield row_block()
                 raise BrokenRowError(f"line {number}: {error}") from error
             if found is not _BLANK:
                 numbers.append(number)
                 rows.append([_text(found[name]) for name in wanted] if wanted else [])
-                values.append(_value(line, found, parts))
+                values.append(_value(line, found, roles))
             if numbers and (is_last_for_now or len(numbers) == PIECE_ROWS):
-                yield piece()
+                yield row_block()
 
     def _lines(self) -> Iterator[tuple[bytes, int, bool]]:
         """Yield each line, its number, and whether the next has yet to come."""
@@ -391,14 +391,14 @@ class JsonSource:
                 block = self._raw.read()
             except (EOFError, OSError) as error:
                 raise BrokenRowError(f"after line {number}: reading the file failed: {error}") from error
-            *whole, rest = block.split(b"\n")
+            *whole, begun_line = block.split(b"\n")
             if whole:
                 whole[0] = b"".join(begun) + whole[0]
                 begun = []
             for at, line in enumerate(whole, 1):
                 number += 1
                 yield line, number, at == len(whole)
-            begun.append(rest)
+            begun.append(begun_line)
             if not block:
                 last = b"".join(begun)
                 if last:
@@ -445,12 +445,12 @@ def _text(value: Any) -> str | None:
     return value if value is None or isinstance(value, str) else _json(value)
 
 
-def _value(line: bytes, found: Any, parts: Parts) -> bytes | None:
-    if parts.value is not None:
-        text = _text(found[parts.value])
+def _value(line: bytes, found: Any, roles: ColumnRoles) -> bytes | None:
+    if roles.value is not None:
+        text = _text(found[roles.value])
         return None if text is None else text.encode()
-    if parts.columns is not None:
-        return _json({name: found[name] for name in parts.columns if name in found}).encode()
+    if roles.columns is not None:
+        return _json({name: found[name] for name in roles.columns if name in found}).encode()
     return line.strip().removeprefix(b"\xef\xbb\xbf")
 
 
@@ -467,23 +467,23 @@ class ParquetSource:
         self.names = list(self._file.schema_arrow.names)
         self.size = self._file.metadata.num_rows
 
-    def pieces(self, parts: Parts) -> Iterator[Piece]:
-        value: Any = JsonLines() if parts.value is None else None
-        used = list(dict.fromkeys([*parts.beside_value, *parts.in_value(self.names)]))
+    def blocks(self, roles: ColumnRoles) -> Iterator[RowBlock]:
+        value: Any = JsonLines() if roles.value is None else None
+        used = list(dict.fromkeys([*roles.beside_value, *roles.in_value(self.names)]))
         schema = self._file.schema_arrow
         if value is not None:
-            value.choose(schema, parts.in_value(self.names))  # TypeError for types without JSON
+            value.choose(schema, roles.in_value(self.names))  # TypeError for types without JSON
         row = 1
 
-        def piece(fields: pa.RecordBatch) -> Piece:
-            chosen = fields.select(parts.in_value(self.names))
-            values = value(chosen) if value is not None else texts(chosen.column(0), parts.value or "")
-            return Piece(row, fields, values, row - 1 + fields.num_rows)
+        def row_block(fields: pa.RecordBatch) -> RowBlock:
+            chosen = fields.select(roles.in_value(self.names))
+            values = value(chosen) if value is not None else texts(chosen.column(0), roles.value or "")
+            return RowBlock(row, fields, values, row - 1 + fields.num_rows)
 
         for fields in self._file.iter_batches(PIECE_ROWS, columns=used):
             try:
-                yield piece(fields)
+                yield row_block(fields)
             except RowError as fault:
-                yield piece(fields.slice(0, fault.row))
+                yield row_block(fields.slice(0, fault.row))
                 raise BrokenRowError(fault.text(row)) from fault
             row += fields.num_rows

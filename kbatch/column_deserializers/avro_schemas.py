@@ -112,7 +112,7 @@ class AvroSchema:
 
     @cached_property
     def times(self) -> list[tuple[str, str]]:
-        """Return the places of times and their kinds."""
+        """Return the paths of times, and their kinds."""
         return sorted(found for part in self.parts for found in _times(part, ""))
 
     @cached_property
@@ -293,9 +293,9 @@ def _union_shape(union: Sequence[Any], named: Mapping[str, Any]) -> Shape | None
         if value is None:
             return None
         name, value = value if isinstance(value, tuple) else (None, value)
-        place = next(place for place, member in enumerate(members) if _is_of(value, name, member, named))
-        shape = shapes[place]
-        return {f"member{place}": value if shape is None else shape(value)}
+        index = next(index for index, member in enumerate(members) if _is_of(value, name, member, named))
+        shape = shapes[index]
+        return {f"member{index}": value if shape is None else shape(value)}
 
     return chosen if members else None
 

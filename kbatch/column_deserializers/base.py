@@ -204,8 +204,8 @@ class ColumnDeserializer:
         except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, ValueError) as error:
             raise TypeError(f"the function errors= must return values of {values.type}: {error}") from error
         pieces, first = [], 0
-        for place, row in enumerate(rows):
-            pieces += [values.slice(first, row - first), others.slice(place, 1)]
+        for index, row in enumerate(rows):
+            pieces += [values.slice(first, row - first), others.slice(index, 1)]
             first = row + 1
         return pa.concat_arrays([*pieces, values.slice(first)])
 

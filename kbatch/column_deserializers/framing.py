@@ -21,7 +21,7 @@ ID_BYTES, GUID_BYTES = 5, 17
 HEADERS = {"key": "__key_schema_id", "value": "__value_schema_id"}
 MAX_INDEXES = 100
 # An index that a varint of one byte has.
-PLACE_BITS, MAX_PLACE = 7, 0x7F
+INDEX_BITS, INDEX_MASK = 7, 0x7F
 # An id or a GUID; of Protobuf also the path of the message.
 Written = tuple[int | str, tuple[int, ...]]
 
@@ -67,7 +67,7 @@ def framed(spans: Spans, where: Where, *, has_path: bool = False) -> Framed:
         starts[row] = _read_one(row, spans.data, first, last, has_path, paths, faults)
     groups: dict[Written, Any] = {}
     for code in map(int, np.unique(codes)):
-        written = code >> PLACE_BITS, (code & MAX_PLACE,) if has_path else ()
+        written = code >> INDEX_BITS, (code & INDEX_MASK,) if has_path else ()
         groups[written] = plain[codes == code]
     return Framed(_with_others(groups, paths), starts, faults)
 
@@ -80,16 +80,16 @@ def _plain(spans: Spans, is_open: np.ndarray, has_path: bool) -> tuple[np.ndarra
     rows = np.flatnonzero(is_open & (lengths >= ID_BYTES + has_path))
     heads = spans.matrix(rows, ID_BYTES + has_path)
     sizes = np.full(len(rows), ID_BYTES + has_path, np.int64)
-    places = np.zeros(len(rows), np.int64)
+    indexes = np.zeros(len(rows), np.int64)
     is_plain = heads[:, 0] == 0
     if has_path and len(rows):
         index = spans.data[np.minimum(spans.starts[rows] + ID_BYTES + 1, len(spans.data) - 1)]
         is_one = (heads[:, -1] == 2) & (lengths[rows] > ID_BYTES + 1) & (index < 0x80) & (index & 1 == 0)
         is_plain &= is_one | (heads[:, -1] == 0)
-        places[is_one] = index[is_one] >> 1
+        indexes[is_one] = index[is_one] >> 1
         sizes += is_one
     ids = heads[:, 1:ID_BYTES].copy().view(">u4").reshape(-1).astype(np.int64)
-    return rows[is_plain], (ids << PLACE_BITS | places)[is_plain], sizes[is_plain]
+    return rows[is_plain], (ids << INDEX_BITS | indexes)[is_plain], sizes[is_plain]
 
 
 def _with_others(
@@ -127,38 +127,38 @@ def _read_one(
     head = bytes(data[first + 1 : first + size])
     written = int.from_bytes(head, "big") if size == ID_BYTES else str(uuid.UUID(bytes=head))
     path: tuple[int, ...] = ()
-    place = first + size
+    value_start = first + size
     if has_path:
-        found_path, place = _path(data, place, last)
+        found_path, value_start = _path(data, value_start, last)
         if found_path is None:
             faults[row] = "the position of its message is no list of varints (Confluent's wire format)"
             return first
         path = found_path
     paths[row] = written, path
-    return place
+    return value_start
 
 
-def _path(data: Any, place: int, last: int) -> tuple[tuple[int, ...] | None, int]:
-    """Return the path of a message, None if it is invalid, and the place after it."""
+def _path(data: Any, index: int, last: int) -> tuple[tuple[int, ...] | None, int]:
+    """Return the path of a message, None if it is invalid, and the index of the byte after it."""
     numbers: list[int] = []
     count = 1
     while len(numbers) < count + 1:
         number, shift = 0, 0
         while True:
-            if place >= last or shift > 28:
-                return None, place
-            byte = int(data[place])
+            if index >= last or shift > 28:
+                return None, index
+            byte = int(data[index])
             number |= (byte & 0x7F) << shift
-            place, shift = place + 1, shift + 7
+            index, shift = index + 1, shift + 7
             if byte < 0x80:
                 break
         if number & 1:  # negative
-            return None, place
+            return None, index
         numbers.append(number >> 1)
         count = numbers[0]
         if count > MAX_INDEXES:
-            return None, place
-    return tuple(numbers[1:]) or (0,), place
+            return None, index
+    return tuple(numbers[1:]) or (0,), index
 
 
 def _in_headers(where: Where) -> dict[int, bytes]:

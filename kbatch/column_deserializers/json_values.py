@@ -104,8 +104,8 @@ class Json(ColumnDeserializer):
                 middle = len(piece) // 2
                 waiting += [piece.slice(middle), piece.slice(0, middle)] if middle else []
         if found:
-            return pa.struct(list(map(_settled, _unified(found))))
-        return _settled(pa.field("", _inferred_by_python(texts))).type if len(texts) else None
+            return pa.struct(list(map(_loosened, _unified(found))))
+        return _loosened(pa.field("", _inferred_by_python(texts))).type if len(texts) else None
 
     def unreadable(self, column: pa.Array, where: Where) -> Mapping[int, str]:
         texts = enumerate(_without_headers(column).to_pylist())
@@ -253,15 +253,15 @@ def _unified(schemas: list[pa.Schema]) -> pa.Schema:
     return made
 
 
-def _settled(field: pa.Field) -> pa.Field:
+def _loosened(field: pa.Field) -> pa.Field:
     """Return an inferred field: what looks like a time is text, and what is always null may become text."""
     kind = field.type
     if types.is_temporal(kind) or types.is_null(kind):
         return field.with_type(pa.string())
     if types.is_struct(kind):
-        return field.with_type(pa.struct(list(map(_settled, kind))))
+        return field.with_type(pa.struct(list(map(_loosened, kind))))
     if types.is_list(kind):
-        return field.with_type(pa.list_(_settled(kind.value_field)))
+        return field.with_type(pa.list_(_loosened(kind.value_field)))
     return field
 
 

@@ -229,19 +229,19 @@ def _message(descriptor: Any, inside: tuple[str, ...]) -> tuple[pa.DataType, Cal
         raise ValueError(f"the message {descriptor.full_name} contains itself, which no Arrow type can")
     inside = (*inside, descriptor.full_name)
     fields, defaults = [], []
-    places: dict[int, tuple[int, Convert]] = {}
-    for place, field in enumerate(descriptor.fields):
+    columns: dict[int, tuple[int, Convert]] = {}
+    for index, field in enumerate(descriptor.fields):
         kind, convert, default = _field(field, inside)
         fields.append(pa.field(field.name, kind))
         defaults.append(default)
-        places[field.number] = place, convert
+        columns[field.number] = index, convert
 
     def row(message: Any) -> tuple[Any, ...]:
         values = list(defaults)
         for field, value in message.ListFields():
-            if (found := places.get(field.number)) is not None:  # no extension
-                place, convert = found
-                values[place] = value if convert is None else convert(value)
+            if (found := columns.get(field.number)) is not None:  # no extension
+                index, convert = found
+                values[index] = value if convert is None else convert(value)
         return tuple(values)
 
     return pa.struct(fields), row
@@ -418,9 +418,9 @@ def _files_of(file: Any) -> list[bytes]:
 def _at_path(file: Any, path: tuple[int, ...]) -> Any:
     """Return the message at a position, or that there is none."""
     messages, found = list(file.message_types_by_name.values()), None
-    for place in path:
-        if place >= len(messages):
+    for index in path:
+        if index >= len(messages):
             return f"no message at the position {list(path)}"
-        found = messages[place]
+        found = messages[index]
         messages = list(found.nested_types)
     return found

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 Layout = Literal["copy", "view"]
 LAYOUTS = ("copy", "view")
-# Columns that a piece has without decoding it.
+# Columns that fetched records have without decoding them.
 _OF_PIECE = frozenset({"topic", "partition"})
 # The column with the reasons for null, beside that of a deserializer with errors="column".
 ERROR_SUFFIX = "_error"

@@ -181,17 +181,17 @@ cdef class FetchedRecords:
         free(self._aborted)
 
     cdef int _take_aborted(self, list aborted) except -1:
-        """Note the aborted transactions, by first offset, each with the place of its producer."""
-        cdef dict places
+        """Note the aborted transactions, by first offset, each with the index of its producer."""
+        cdef dict indexes
         cdef Py_ssize_t i
         cdef list producer_ids = sorted({producer_id for producer_id, _ in aborted})
-        places = {producer_id: i for i, producer_id in enumerate(producer_ids)}
+        indexes = {producer_id: i for i, producer_id in enumerate(producer_ids)}
         self._producer_ids = <int64_t *>grown(NULL, len(producer_ids) * sizeof(int64_t))
         for i, producer_id in enumerate(producer_ids):
             self._producer_ids[i] = producer_id
         self._aborted = <kb_aborted_transaction *>grown(NULL, len(aborted) * sizeof(kb_aborted_transaction))
         for i, (producer_id, first_offset) in enumerate(aborted):
-            self._aborted[i].producer = places[producer_id]
+            self._aborted[i].producer = indexes[producer_id]
             self._aborted[i].first_offset = first_offset
         self._start.producer_ids = self._producer_ids
         self._start.producer_count = len(producer_ids)

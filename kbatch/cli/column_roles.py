@@ -9,7 +9,7 @@ MAX_PARTITION = 2**31 - 1
 
 
 @dataclass(frozen=True)
-class Parts:
+class ColumnRoles:
     """The names of the columns that records are made of.
 
     Attributes
