@@ -11,7 +11,7 @@ from kbatch.errors import KafkaError
 from kbatch.testing import Broker, Listener
 
 
-class _Topic(click.ParamType[tuple[str, int]]):
+class _TopicType(click.ParamType[tuple[str, int]]):
     name = "NAME[:PARTITIONS]"
 
     def convert(
@@ -47,7 +47,9 @@ class _User(click.ParamType[tuple[str, str]]):
 
 
 @click.command()
-@click.option("--topic", "topics", multiple=True, type=_Topic(), help="A topic to create; may be repeated.")
+@click.option(
+    "--topic", "topics", multiple=True, type=_TopicType(), help="A topic to create; may be repeated."
+)
 @click.option(
     "--directory",
     type=click.Path(file_okay=False, path_type=Path),

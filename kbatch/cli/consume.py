@@ -15,7 +15,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-from kbatch.cli.members import Member, open_member
+from kbatch.cli.members import TopicMember, open_member
 from kbatch.cli.options import COLUMNS, CONDITION_HELP, client_options, names, need_arrow, open_reader
 from kbatch.cli.positions import HELP as POSITION_HELP
 from kbatch.cli.positions import Position, PositionType, resolve
@@ -25,7 +25,7 @@ from kbatch.records import TopicPartition
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kbatch.cli.wanted import Wanted
+    from kbatch.cli.selection import Selection
     from kbatch.column_deserializers.base import Errors
     from kbatch.consumer.topic_reader import TopicReader
     from kbatch.schema_registry import SchemaRegistry
@@ -108,7 +108,7 @@ def command(
       kbatch consume orders -b localhost:9092 --group audit --follow -f raw >> orders.txt
     """
     with need_arrow():
-        from kbatch.cli.wanted import Wanted
+        from kbatch.cli.selection import Selection
     if options["follow"] and end is not None:
         raise click.UsageError("--follow and --to exclude each other; omit one")
     if options["group"] is not None:
@@ -121,13 +121,13 @@ def command(
     try:
         if options["group"] is not None:
             with open_member(settings, options["group"], start) as consumer:
-                member = Member(consumer, topic, follows=options["follow"], most=options["max_records"])
-                _write_of_group(member, Wanted(chosen, deserializers, options, "offset"), form, output)
+                member = TopicMember(consumer, topic, follows=options["follow"], most=options["max_records"])
+                _write_of_group(member, Selection(chosen, deserializers, options, "offset"), form, output)
             return
         with open_reader(settings, "consume") as reader:
             ranges = _ranges(reader, topic, start, end, partitions, follows=options["follow"])
-            wanted = Wanted(chosen, deserializers, options, "partition", "offset")
-            _write(reader, topic, ranges, wanted, form, output, options)
+            selection = Selection(chosen, deserializers, options, "partition", "offset")
+            _write(reader, topic, ranges, selection, form, output, options)
     except DeserializationError as error:
         raise click.ClickException(f"{error}; --malformed null goes on") from error
     except KeyboardInterrupt:
@@ -255,29 +255,29 @@ def _write(
     reader: TopicReader,
     topic: str,
     ranges: dict[TopicPartition, tuple[int, int | None]],
-    wanted: Wanted,
+    selection: Selection,
     form: str,
     path: Path | None,
     options: dict[str, Any],
 ) -> None:
-    """Read the ranges, and write what is wanted of them."""
-    batches = reader.read(ranges, columns=wanted.read, **wanted.used)
+    """Read the ranges, and write what is selected of them."""
+    batches = reader.read(ranges, columns=selection.read, **selection.used)
     # --follow does not wait for the first values, which may have a type
-    schema = None if options["follow"] and wanted.projection.missing_types else batches.schema
-    with _Bar(ranges, options["progress"]) as bar:
-        wanted.write(wanted.passing(bar.over(batches)), form, path, schema)
+    schema = None if options["follow"] and selection.projection.missing_types else batches.schema
+    with _ReadBar(ranges, options["progress"]) as bar:
+        selection.write(selection.passing(bar.over(batches)), form, path, schema)
 
 
-def _write_of_group(member: Member, wanted: Wanted, form: str, path: Path | None) -> None:
+def _write_of_group(member: TopicMember, selection: Selection, form: str, path: Path | None) -> None:
     """Write what the group has not read yet, and commit it after that."""
     # a file is complete at its end only
-    batches = member.batches(commits=path is None, columns=wanted.read, **wanted.used)
-    schema = None if wanted.projection.missing_types else wanted.projection.schema
-    wanted.write(member.counted(wanted.passing(batches)), form, path, schema)
+    batches = member.batches(commits=path is None, columns=selection.read, **selection.used)
+    schema = None if selection.projection.missing_types else selection.projection.schema
+    selection.write(member.counted(selection.passing(batches)), form, path, schema)
     member.commit()
 
 
-class _Bar:
+class _ReadBar:
     """The progress bar, by the offsets that were read; without an end it only counts."""
 
     def __init__(self, ranges: dict[TopicPartition, tuple[int, int | None]], is_shown: bool | None) -> None:
@@ -295,7 +295,7 @@ class _Bar:
         self._rows = 0
         self._task = self._bar.add_task("", total=sum(ends) if ends else None, rows=0)
 
-    def __enter__(self) -> _Bar:
+    def __enter__(self) -> _ReadBar:
         self._bar.start()
         return self
 

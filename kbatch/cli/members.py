@@ -32,7 +32,7 @@ def open_member(settings: dict[str, str], group: str, start: Position | None) ->
         raise click.UsageError(str(error)) from error
 
 
-class Member:
+class TopicMember:
     """A member of a group that reads a topic.
 
     Parameters

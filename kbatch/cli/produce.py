@@ -128,7 +128,7 @@ def command(
         return
     is_shown = sys.stderr.isatty() if progress is None else progress
     start = time.monotonic()
-    with _Bar(is_shown, source.size) as show:
+    with _SendBar(is_shown, source.size) as show:
         tally = _Tally(source.unit, show)
         fault = _send(file, topic, source, roles, settings, tally)
     if not _report(topic, tally, fault, time.monotonic() - start):
@@ -288,7 +288,7 @@ def _report(topic: str, tally: _Tally, fault: str | None, seconds: float) -> boo
 # Output
 
 
-class _Bar:
+class _SendBar:
     """Return the progress bar: a callable of (rows acknowledged, position)."""
 
     def __init__(self, is_shown: bool, size: int | None) -> None:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from itertools import count, islice
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar, final
 
-from kbatch._native.fetch.read_cursor import ReadCursor, RecordIterator
+from kbatch._native.fetch.read_cursor import FetchIterator, ReadCursor
 from kbatch.core.client.lasting_faults import LastingFaults
 from kbatch.core.consumer.partition_state import NO_EPOCH, GroupStart, OffsetSpec, Start
 from kbatch.core.consumer.results import Failed, Fetched, Moved, Result
@@ -417,13 +417,13 @@ class Backlog:
 
     def begin_iterator(
         self, assigned: AssignedPartition, records: FetchedRecords, most: int
-    ) -> RecordIterator:
+    ) -> FetchIterator:
         """Return an iterator over up to so many records of a partition."""
         self._before[assigned] = assigned.last
         self._is_iterating = True
-        assigned.iterator = iterator = RecordIterator(assigned, records, most)
+        assigned.iterator = iterator = FetchIterator(assigned, records, most)
         if self._end_count != self._polled_end_count:  # it was called since, and would not be again
-            assigned.iterator = iterator = RecordIterator(assigned, records, 1)
+            assigned.iterator = iterator = FetchIterator(assigned, records, 1)
         return iterator
 
     def end_iterators(self) -> None:

@@ -52,7 +52,7 @@ from kbatch.waiting.methods import plain
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kbatch._native.fetch.read_cursor import RecordIterator
+    from kbatch._native.fetch.read_cursor import FetchIterator
     from kbatch.column_deserializers import ColumnDeserializer
     from kbatch.consumer.projection import Projection
     from kbatch.core.client.cluster import PartitionMetadata
@@ -483,7 +483,7 @@ class ConsumerBase(MemberClient):
 
     async def _next_iterator(
         self, most: int = INT64_MAX, *, is_bounded: bool = False
-    ) -> RecordIterator | None:
+    ) -> FetchIterator | None:
         """Return records that an iteration gives one by one; None at the ends of the logs, if `is_bounded`.
 
         They may be all of a fetch: the network calls `end_iterators` when the program should poll again.

@@ -74,7 +74,7 @@ POSIX_CLASS = re.compile(r"\[:\w+:\]")
 NOTES_PER_INTERVAL = 4
 
 
-class Listener:
+class RebalanceListener:
     """The callbacks of a subscription; None does nothing.
 
     Parameters
@@ -107,7 +107,7 @@ class Step:
     Attributes
     ----------
     rebalance : Rebalance
-    listener : Listener
+    listener : RebalanceListener
     is_begun : bool
     commit : CommitOffsets or None
     called_ns : int or None
@@ -116,7 +116,7 @@ class Step:
         The callback, if it is a coroutine.
     """
 
-    def __init__(self, rebalance: Rebalance, listener: Listener) -> None:
+    def __init__(self, rebalance: Rebalance, listener: RebalanceListener) -> None:
         self.rebalance = rebalance
         self.listener = listener
         self.is_begun = False
@@ -167,7 +167,7 @@ class GroupMember:
         self.wanted: Subscription | None = None
         self.is_assigned = False
         self._missing: set[str] = set()  # topics that a warning was about
-        self._listener = Listener()
+        self._listener = RebalanceListener()
         self._step: Step | None = None
         self._leave_call: Call | None = None
         self._is_failing = False
@@ -231,7 +231,7 @@ class GroupMember:
                     "first, or use two consumers"
                 )
             self._engine.subscribe(subscription)
-            self.wanted, self._listener = subscription, Listener(**callbacks)
+            self.wanted, self._listener = subscription, RebalanceListener(**callbacks)
             self._backlog.leave_out(subscription.excludes)
             self.is_assigned = False
             self._missing.clear()
@@ -617,7 +617,7 @@ class GroupMember:
         leave, is_failing, calls_back = ending
         self._is_failing = is_failing
         if not calls_back:
-            self._listener = Listener()
+            self._listener = RebalanceListener()
             self._async_commits = deque((call, None) for call, _ in self._async_commits)
         try:
             if self.is_subscribed:

@@ -38,7 +38,7 @@ class PartitionFiles:
 
 
 @dataclass(frozen=True)
-class Segment:
+class StoredSegment:
     """A .log file to read."""
 
     topic: str
@@ -153,7 +153,7 @@ class StagedWrite:
             os.fsync(out.fileno())
 
 
-def segments(path: Path, topic: str | None) -> list[Segment]:
+def segments(path: Path, topic: str | None) -> list[StoredSegment]:
     """Return the .log files of one topic or of all, in the order of topic, partition and offset.
 
     A topic's manifest decides; without one (SegmentWriter's files, a broker's) all .log files are read.
@@ -179,7 +179,7 @@ def segments(path: Path, topic: str | None) -> list[Segment]:
     return found
 
 
-def _listed(path: Path, topic: str, manifest: Path) -> list[Segment]:
+def _listed(path: Path, topic: str, manifest: Path) -> list[StoredSegment]:
     try:
         content = json.loads(manifest.read_text())
         if (content["format"], content["version"], content["topic"]) != (FORMAT, VERSION, topic):
@@ -193,18 +193,18 @@ def _listed(path: Path, topic: str, manifest: Path) -> list[Segment]:
             log_path = path / f"{topic}-{partition}" / name
             if log_path.stat().st_size != size:
                 raise ValueError(f"{log_path} has {log_path.stat().st_size} bytes, its manifest has {size}")
-            found.append(Segment(topic, partition, str(log_path)))
+            found.append(StoredSegment(topic, partition, str(log_path)))
     return found
 
 
-def _unlisted(path: Path, topic: str, folders: Mapping[int, Path]) -> list[Segment]:
+def _unlisted(path: Path, topic: str, folders: Mapping[int, Path]) -> list[StoredSegment]:
     if staging := next(path.glob(STAGING_PREFIX + "*"), None):
         raise ValueError(
             f"topic {topic!r} has no manifest, but {staging} exists: a write is running or was cut "
             "short; if none is running, remove that folder and the topic's"
         )
     return [
-        Segment(topic, partition, str(log_path))
+        StoredSegment(topic, partition, str(log_path))
         for partition in sorted(folders)
         for log_path in sorted(folders[partition].glob("*.log"))
     ]

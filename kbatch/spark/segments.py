@@ -32,7 +32,7 @@ from kbatch.spark.schemas import (
     declared_batches,
     null_if_empty,
 )
-from kbatch.spark.segment_store import PartitionFiles, Segment, StagedWrite, local_path, segments
+from kbatch.spark.segment_store import PartitionFiles, StagedWrite, StoredSegment, local_path, segments
 
 # Spark passes option names in lower case. Other names are refused.
 WRITE_OPTIONS = ("path", "topic", "segment.bytes")
@@ -202,13 +202,13 @@ def _batches(rows: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.Buffer]]:
 class SegmentsReader(DataSourceReader):
     """Read a segment in each task; with `committed`, the committed records of a partition in each task."""
 
-    def __init__(self, found: list[Segment], check_crc: bool, *, committed: bool = False) -> None:
+    def __init__(self, found: list[StoredSegment], check_crc: bool, *, committed: bool = False) -> None:
         self._segments = found
         self._check_crc = check_crc
         self._committed = committed
 
     def partitions(self) -> list[InputPartition]:
-        tasks: dict[object, list[Segment]] = {}
+        tasks: dict[object, list[StoredSegment]] = {}
         for segment in self._segments:
             of = (segment.topic, segment.partition) if self._committed else segment.log_path
             tasks.setdefault(of, []).append(segment)
@@ -216,7 +216,7 @@ class SegmentsReader(DataSourceReader):
         return [InputPartition(task) for task in tasks.values()] or [InputPartition([])]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        task: list[Segment] = partition.value
+        task: list[StoredSegment] = partition.value
         seen = None
         if self._committed:
             seen = CommittedBatches(
@@ -225,7 +225,9 @@ class SegmentsReader(DataSourceReader):
         for segment in task:
             yield from self._read_segment(segment, seen)
 
-    def _read_segment(self, segment: Segment, seen: CommittedBatches | None) -> Iterator[pa.RecordBatch]:
+    def _read_segment(
+        self, segment: StoredSegment, seen: CommittedBatches | None
+    ) -> Iterator[pa.RecordBatch]:
         batches = read_segment(segment.log_path, check_crc=self._check_crc)
         data_batches = (
             batch for batch in batches if not batch.is_control and (seen is None or seen.holds(batch))
@@ -253,7 +255,7 @@ def _slices(batches: Iterator[RecordBatch]) -> Iterator[list[bytes]]:
         yield some
 
 
-def _with_origin(records: pa.Table, segment: Segment, timestamp_type: str) -> pa.Table:
+def _with_origin(records: pa.Table, segment: StoredSegment, timestamp_type: str) -> pa.Table:
     constants: dict[str, tuple[Any, pa.DataType]] = {
         "topic": (segment.topic, pa.string()),
         "partition": (segment.partition, pa.int32()),

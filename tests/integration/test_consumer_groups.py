@@ -175,19 +175,19 @@ def test_R75_others_read_what_is_committed(target: str, topic: str, shell: str) 
         polled = consumer.poll()
         while not polled:
             polled = consumer.poll()
-        (place,) = polled.partitions()
+        (partition,) = polled.partitions()
         consumer.commit(polled)
-        other = second if place == first else first
+        other = second if partition == first else first
         consumer.commit({other: OffsetAndMetadata(3, "three", 0)})
         done: list[Any] = []
         consumer.commit_async({TopicPartition(topic, 2): 1}, lambda at, error: done.append((at, error)))
         consumer.commit({TopicPartition(topic, 3): 2})
         assert done == [({TopicPartition(topic, 2): OffsetAndMetadata(1)}, None)]
-        asked = [place, other, TopicPartition(topic, 2), TopicPartition(topic, 3)]
+        asked = [partition, other, TopicPartition(topic, 2), TopicPartition(topic, 3)]
         expected = [(7, ""), (3, "three"), (1, ""), (2, "")]
         found = consumer.committed(asked)
         assert [(found[each].offset, found[each].metadata) for each in asked] == expected
-        assert found[place].leader_epoch == 0
+        assert found[partition].leader_epoch == 0
         with pytest.raises(CommitFailedError):
             consumer.commit({TopicPartition(topic, 9): 0})
     theirs = confluent_kafka.Consumer({"bootstrap.servers": target, "group.id": f"group-{topic}"})

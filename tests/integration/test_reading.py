@@ -100,23 +100,23 @@ def test_R10_record_above_every_limit_comes(servers: str) -> None:
 
 
 def test_R35_R44_seek_with_an_epoch_is_compared_with_the_log(servers: str, topic: str) -> None:
-    place = kbatch.TopicPartition(topic, 0)
+    partition = kbatch.TopicPartition(topic, 0)
     with kbatch.Producer(bootstrap_servers=servers) as producer:
         for number in range(10):
             producer.send(topic, b"%d" % number, partition=0)
     with kbatch.Consumer(bootstrap_servers=servers, auto_offset_reset="none") as consumer:
-        consumer.assign([place])
-        consumer.seek(place, kbatch.OffsetAndMetadata(15, leader_epoch=0))
+        consumer.assign([partition])
+        consumer.seek(partition, kbatch.OffsetAndMetadata(15, leader_epoch=0))
         # the leader of this very epoch has never had it: no truncation
         with pytest.raises(OffsetOutOfRangeError, match="offset 15 of leader epoch 0 is not of this log"):
             consumer.poll(HANG_SECONDS)
-        consumer.seek(place, kbatch.OffsetAndMetadata(5, leader_epoch=0))
+        consumer.seek(partition, kbatch.OffsetAndMetadata(5, leader_epoch=0))
         assert [each.offset for each in consumer.until_end()] == [5, 6, 7, 8, 9]
 
 
 @pytest.mark.parametrize(("isolation", "count"), [("read_committed", 2), ("read_uncommitted", 5)])
 def test_R49_R86_until_end_passes_aborted_tails(servers: str, topic: str, isolation: str, count: int) -> None:
-    places = [kbatch.TopicPartition(topic, number) for number in range(PARTITIONS)]
+    partitions = [kbatch.TopicPartition(topic, number) for number in range(PARTITIONS)]
     with kbatch.Producer(bootstrap_servers=servers, transactional_id=topic) as producer:
         producer.init_transactions()
         for values in ([b"a", b"b"], [b"aborted"] * 3):
@@ -127,9 +127,9 @@ def test_R49_R86_until_end_passes_aborted_tails(servers: str, topic: str, isolat
             (producer.commit_transaction if len(values) == 2 else producer.abort_transaction)()
     keys: dict[str, Any] = {"auto_offset_reset": "earliest", "isolation_level": isolation}
     with kbatch.Consumer(bootstrap_servers=servers, **keys) as consumer:
-        consumer.assign(places)
+        consumer.assign(partitions)
         assert sum(1 for _ in consumer.until_end()) == count
-        assert (consumer.position(places[1]), consumer.lag(places[1])) == (7, 0)  # after the marker
+        assert (consumer.position(partitions[1]), consumer.lag(partitions[1])) == (7, 0)  # after the marker
 
 
 @pytest.mark.slow

@@ -159,9 +159,9 @@ def test_both_json_readers_take_the_same_values(
     """A value must not depend on whether another one of its block is at fault."""
     text = json.dumps({"a": document} if not isinstance(document, dict) else document).encode()
     if mutation is not None:
-        place, byte, is_removed = mutation
-        place %= len(text)
-        text = text[:place] + bytes([byte]) + text[place + is_removed :]
+        index, byte, is_removed = mutation
+        index %= len(text)
+        text = text[:index] + bytes([byte]) + text[index + is_removed :]
     texts = pa.array([text])
     assume(json_values._objects(texts)[0].all())
     slow, faults = json_values._by_python(texts, FIELDS)
@@ -259,14 +259,14 @@ def test_R91_avro_comes_back(data: st.DataObject) -> None:
     schema = {
         "type": "record",
         "name": "R",
-        "fields": [{"name": f"f{place}", "type": each} for place, (each, _, _) in enumerate(fields)],
+        "fields": [{"name": f"f{index}", "type": each} for index, (each, _, _) in enumerate(fields)],
     }
     count = data.draw(st.integers(0, 5))
     arrays = [
         pa.array(data.draw(st.lists(contents, min_size=count, max_size=count)), kind)
         for _, kind, contents in fields
     ]
-    batch = pa.RecordBatch.from_arrays(arrays, [f"f{place}" for place in range(len(fields))])
+    batch = pa.RecordBatch.from_arrays(arrays, [f"f{index}" for index in range(len(fields))])
     values = there.Avro(schema, schema_id=5)(batch)
     made = back.Avro(schema, has_header=True)(values)
     made.validate(full=True)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kbatch._native.arrow.record_chunks import RecordChunk
 from kbatch._native.codec.record import ConsumerRecord
 from kbatch._native.fetch.fetched_batches import FetchedRecords
-from kbatch._native.fetch.read_cursor import ReadCursor, RecordIterator
+from kbatch._native.fetch.read_cursor import FetchIterator, ReadCursor
 from kbatch.codec.columns import FETCHED_COLUMNS, fetched_batch
 from kbatch.errors import CorruptRecordError
 from tests.fuzz import mutator
@@ -165,7 +165,7 @@ def test_objects_are_the_same_by_all_ways_of_taking(seed: int) -> None:
             case "take":
                 taken = cursor.take(records, count)
             case "iterator":
-                cursor.iterator = RecordIterator(cursor, records, count)
+                cursor.iterator = FetchIterator(cursor, records, count)
                 taken = list(cursor.iterator)
             case "skip":
                 offset = records.position + rng.randrange(4)

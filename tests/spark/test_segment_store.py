@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from kbatch.codec.segments import SegmentWriter
-from kbatch.spark.segment_store import PartitionFiles, Segment, StagedWrite, local_path, segments
+from kbatch.spark.segment_store import PartitionFiles, StagedWrite, StoredSegment, local_path, segments
 from tests.oracle import plain
 
 BATCH = plain.encode([(b"k", b"v", (), 0)])
@@ -29,7 +29,7 @@ def names(path: Path) -> set[str]:
     return {entry.name for entry in path.iterdir()}
 
 
-def partitions_of(found: list[Segment]) -> list[int]:
+def partitions_of(found: list[StoredSegment]) -> list[int]:
     return [segment.partition for segment in found]
 
 

@@ -228,7 +228,7 @@ def test_what_brokers_write(spark: SparkSession, path: Path) -> None:
 def test_reading_goes_in_pieces(path: Path, limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segments, limit, 3)
     log = segment(path, *[plain.encode([(b"k", b"v", (), 0)])] * 10)
-    reader = segments.SegmentsReader([segment_store.Segment("t", 0, str(log))], check_crc=True)
+    reader = segments.SegmentsReader([segment_store.StoredSegment("t", 0, str(log))], check_crc=True)
     (task,) = reader.partitions()
     batches = list(reader.read(task))
     assert len(batches) >= 4

@@ -17,8 +17,8 @@ from tests.support.shells import new_consumer
 from tests.support.topics import FIRST_MS
 
 TOPIC = "orders"
-PLACES = [TopicPartition(TOPIC, partition) for partition in range(3)]
-FIRST, SECOND, THIRD = PLACES
+PARTITIONS = [TopicPartition(TOPIC, partition) for partition in range(3)]
+FIRST, SECOND, THIRD = PARTITIONS
 
 
 def fill(
@@ -34,7 +34,7 @@ def fill(
 
 
 @contextlib.contextmanager
-def consuming(broker: Broker, *places: TopicPartition, **keys: Any) -> Iterator[Any]:
+def consuming(broker: Broker, *partitions: TopicPartition, **keys: Any) -> Iterator[Any]:
     """Make a consumer that is assigned these partitions, or all, from their beginning."""
     keys = {
         "auto_offset_reset": "earliest",
@@ -43,7 +43,7 @@ def consuming(broker: Broker, *places: TopicPartition, **keys: Any) -> Iterator[
         "allow_auto_create_topics": False,
     } | keys
     with new_consumer(bootstrap_servers=broker.bootstrap_servers, **keys) as consumer:
-        consumer.assign(places or PLACES)
+        consumer.assign(partitions or PARTITIONS)
         yield consumer
 
 

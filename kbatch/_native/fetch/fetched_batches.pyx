@@ -3,7 +3,7 @@
 They are read twice. The constructor looks at the headers of batches only: it finds where the next Fetch
 begins, so that it can be sent before anything is decompressed. `decode` does the rest, from the checksum to
 the columns, and holds the GIL at no time; so several partitions decode in parallel. `take_records` and
-`RecordIterator` make objects instead, a few at a time or one by one: many thousands of them would not stay in
+`FetchIterator` make objects instead, a few at a time or one by one: many thousands of them would not stay in
 the processor's caches until the program has read them.
 """
 

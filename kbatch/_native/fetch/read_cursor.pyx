@@ -17,7 +17,7 @@ cdef class ReadCursor:
     ----------
     last : ConsumerRecord, LastRead or None
         What it has read last; None if its position is not known yet.
-    iterator : RecordIterator or None
+    iterator : FetchIterator or None
         The one that gives records of the partition now; another call ends it.
     """
 
@@ -33,7 +33,7 @@ cdef class ReadCursor:
 
 
 @cython.final
-cdef class RecordIterator:
+cdef class FetchIterator:
     """Iterates over up to `count` records, and moves a cursor to each of them. It ends, too, if the cursor
     has another iterator.
     """
@@ -80,7 +80,7 @@ cdef class ChainedIterator:
     """Iterates over the records of all iterators that `next_iterator()` returns, until that is None."""
 
     cdef object _next_iterator
-    cdef RecordIterator _iterator
+    cdef FetchIterator _iterator
 
     def __init__(self, next_iterator):
         self._next_iterator = next_iterator

@@ -235,7 +235,7 @@ def test_progress_bar_is_for_terminals_unless_requested(broker: Broker) -> None:
 
 
 def test_ctrl_c_leaves_a_whole_file(broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    over = consume._Bar.over
+    over = consume._ReadBar.over
 
     def interrupted(bar: Any, batches: Any) -> Iterator[Any]:
         for batch in over(bar, batches):
@@ -243,7 +243,7 @@ def test_ctrl_c_leaves_a_whole_file(broker: Broker, tmp_path: Path, monkeypatch:
             if bar._rows == len(VALUES):
                 raise KeyboardInterrupt
 
-    monkeypatch.setattr(consume._Bar, "over", interrupted)
+    monkeypatch.setattr(consume._ReadBar, "over", interrupted)
     path = tmp_path / "followed.parquet"
     assert run(broker, "consume", TOPIC, "--follow", "--from", "earliest", "-o", path).exit_code == 130
     assert pq.read_table(path).num_rows == len(VALUES)

@@ -76,8 +76,8 @@ def test_fixed_size_columns_and_chunks_are_read() -> None:
 def test_text_is_not_copied() -> None:
     column = pa.array([b"abc", b"def"])
     made = Utf8()(column)
-    assert [made.buffers()[place].address for place in (1, 2)] == [
-        column.buffers()[place].address for place in (1, 2)
+    assert [made.buffers()[index].address for index in (1, 2)] == [
+        column.buffers()[index].address for index in (1, 2)
     ]
     assert Utf8(data_type=pa.string_view())(column).type == pa.string_view()
 

@@ -27,7 +27,18 @@ from kbatch.errors import (
 )
 from kbatch.testing import Broker
 from tests.support.patience import until
-from tests.support.polling import FIRST, PLACES, SECOND, THIRD, TOPIC, bend, consuming, fill, offsets, polled
+from tests.support.polling import (
+    FIRST,
+    PARTITIONS,
+    SECOND,
+    THIRD,
+    TOPIC,
+    bend,
+    consuming,
+    fill,
+    offsets,
+    polled,
+)
 from tests.support.producing import SECONDS, within
 from tests.support.shells import new_consumer
 from tests.support.topics import FIRST_MS
@@ -270,7 +281,7 @@ def test_R34_seek_to_beginning_and_end_take_all_partitions(broker: Broker) -> No
     fill(broker)
     with consuming(broker) as consumer:
         consumer.seek_to_end()
-        assert [consumer.position(each) for each in PLACES] == [COUNT] * 3
+        assert [consumer.position(each) for each in PARTITIONS] == [COUNT] * 3
         consumer.seek_to_beginning([THIRD])
         assert offsets(polled(consumer, COUNT)) == {2: ALL[2]}
         with pytest.raises(IllegalStateError, match="orders-9 is not assigned to this consumer"):
@@ -298,7 +309,7 @@ def test_R37_a_missing_position_is_an_error_without_a_policy(broker: Broker) -> 
         names = r"orders-0, orders-1, orders-2: there is no group\.id, and .*=none; seek\(\)"
         with pytest.raises(NoOffsetForPartitionError, match=names) as no:
             consumer.poll()
-        assert no.value.partitions == tuple(PLACES)
+        assert no.value.partitions == tuple(PARTITIONS)
         with pytest.raises(NoOffsetForPartitionError):
             consumer.position(FIRST)
         consumer.assign({SECOND: COUNT + 5})
@@ -353,7 +364,7 @@ def test_R36_pause_inside_a_loop_stops_its_partition(broker: Broker) -> None:
 def test_R39_offsets_are_looked_up_by_time_and_ends(broker: Broker) -> None:
     fill(broker)
     with consuming(broker) as consumer:
-        assert consumer.beginning_offsets(PLACES) == dict.fromkeys(PLACES, 0)
+        assert consumer.beginning_offsets(PARTITIONS) == dict.fromkeys(PARTITIONS, 0)
         assert consumer.end_offsets([FIRST]) == {FIRST: COUNT}
         at = datetime.fromtimestamp((FIRST_MS + 7) / 1000, UTC)
         found = consumer.offsets_for_times({FIRST: at, SECOND: FIRST_MS + 9, THIRD: FIRST_MS + COUNT})

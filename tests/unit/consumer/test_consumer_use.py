@@ -24,7 +24,7 @@ from kbatch.errors import (
 from kbatch.interceptors import ConsumerInterceptor
 from kbatch.testing import Broker
 from tests.support.patience import until
-from tests.support.polling import FIRST, PLACES, TOPIC, consuming, fill, offsets, polled
+from tests.support.polling import FIRST, PARTITIONS, TOPIC, consuming, fill, offsets, polled
 from tests.support.producing import SECONDS, within
 from tests.support.shells import Runner
 from tests.unit.consumer.conftest import own_threads
@@ -54,7 +54,7 @@ def test_R72_close_ends_a_poll_that_waits(broker: Broker, shell: str) -> None:
         assert "closed" in repr(consumer)
         calls: tuple[Callable[[], object], ...] = (
             lambda: consumer.poll(0),
-            lambda: consumer.assign(PLACES),
+            lambda: consumer.assign(PARTITIONS),
             lambda: consumer.seek(FIRST, 3),
         )
         for call in calls:
@@ -67,7 +67,7 @@ def test_R72_close_ends_a_poll_that_waits(broker: Broker, shell: str) -> None:
 def test_R72_a_dropped_consumer_warns_and_ends(broker: Broker) -> None:
     fill(broker, 3)
     consumer = kbatch.Consumer(bootstrap_servers=broker.bootstrap_servers, auto_offset_reset="earliest")
-    consumer.assign(PLACES)
+    consumer.assign(PARTITIONS)
     assert consumer.poll() and consumer.poll_table(0).num_rows >= 0
     with pytest.warns(ResourceWarning, match=r"was dropped without close\(\)"):
         del consumer
@@ -86,7 +86,7 @@ def test_a_consumer_cannot_be_copied(broker: Broker) -> None:
 def test_R72_a_consumer_that_its_loop_leaves_warns_and_ends(broker: Broker, run: Runner) -> None:
     async def program() -> None:
         consumer = kbatch.AsyncConsumer(bootstrap_servers=broker.bootstrap_servers)
-        consumer.assign(PLACES)
+        consumer.assign(PARTITIONS)
         await consumer.poll(0)
         kept.append(consumer)
 
@@ -99,11 +99,11 @@ def test_R72_a_consumer_that_its_loop_leaves_warns_and_ends(broker: Broker, run:
 def test_an_async_consumer_belongs_to_a_loop(broker: Broker, run: Runner) -> None:
     consumer = kbatch.AsyncConsumer(bootstrap_servers=broker.bootstrap_servers)
     with pytest.raises(IllegalStateError, match="must be used on a running event loop"):
-        consumer.assign(PLACES)
+        consumer.assign(PARTITIONS)
 
     async def program() -> None:
         async with consumer:
-            consumer.assign(PLACES)
+            consumer.assign(PARTITIONS)
 
     run(program())
     run(closed_twice(consumer))
@@ -137,7 +137,7 @@ def test_R73_a_second_thread_is_refused_by_name(broker: Broker) -> None:
 def test_R73_a_second_task_is_refused_by_name(broker: Broker, run: Runner) -> None:
     async def program() -> None:
         async with kbatch.AsyncConsumer(bootstrap_servers=broker.bootstrap_servers) as consumer:
-            consumer.assign(PLACES)
+            consumer.assign(PARTITIONS)
             first = asyncio.create_task(consumer.poll(), name="the first")
             while not is_polling(consumer):
                 await asyncio.sleep(0)
@@ -200,7 +200,7 @@ def test_R95_a_cancelled_poll_loses_nothing(broker: Broker, run: Runner, kind: s
     async def program() -> None:
         keys: dict[str, Any] = {"auto_offset_reset": "earliest", "max_partition_fetch_bytes": 300}
         async with kbatch.AsyncConsumer(bootstrap_servers=broker.bootstrap_servers, **keys) as consumer:
-            consumer.assign(PLACES)
+            consumer.assign(PARTITIONS)
             found: list[tuple[int, int]] = []
             for turns in range(10_000):
                 task = asyncio.create_task(taken(consumer))

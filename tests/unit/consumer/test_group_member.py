@@ -31,7 +31,7 @@ from kbatch.errors import (
 from kbatch.interceptors import ConsumerInterceptor
 from kbatch.testing import AclBinding, Broker
 from tests.support.patience import HANG_MS, repeat_until, until
-from tests.support.polling import FIRST, PLACES, SECOND, TOPIC, fill, offsets, polled
+from tests.support.polling import FIRST, PARTITIONS, SECOND, TOPIC, fill, offsets, polled
 from tests.support.producing import SECONDS, within
 from tests.support.shells import Runner, new_consumer
 
@@ -480,10 +480,10 @@ def test_R74_record_being_processed_is_not_committed(broker: Broker, shell: str)
     with member(broker, auto_commit_interval_ms=0, max_poll_records=5) as consumer:
         consumer.subscribe([TOPIC])
         first = polled(consumer, 5)
-        place = first[0].partition
-        assert committed(broker).get(place, 0) == 0
+        partition = first[0].partition
+        assert committed(broker).get(partition, 0) == 0
         polled(consumer, 5)
-        until(lambda: committed(broker).get(place) == 5)
+        until(lambda: committed(broker).get(partition) == 5)
 
 
 def test_R74_an_iteration_commits_what_is_done(broker: Broker, shell: str) -> None:
@@ -606,7 +606,7 @@ def test_R75_commit_after_a_truncation_has_its_leader_epoch(broker: Broker, shel
 def test_R75_commit_of_an_unread_partition_keeps_its_epoch(broker: Broker, shell: str) -> None:
     """Records of it are there, but the program has none of them so far."""
     fill(broker, COUNT)
-    before = {each: OffsetAndMetadata(5, leader_epoch=0) for each in PLACES}
+    before = {each: OffsetAndMetadata(5, leader_epoch=0) for each in PARTITIONS}
     with member(broker, enable_auto_commit=False) as consumer:
         consumer.subscribe([TOPIC])
         shared([consumer], [3])
@@ -614,10 +614,10 @@ def test_R75_commit_of_an_unread_partition_keeps_its_epoch(broker: Broker, shell
     with member(broker, enable_auto_commit=False, max_poll_records=1) as consumer:
         consumer.subscribe([TOPIC])
         found = polled(consumer, 1)
-        until(lambda: all(consumer._engine.reading(each).fetch_offset == COUNT for each in PLACES))
+        until(lambda: all(consumer._engine.reading(each).fetch_offset == COUNT for each in PARTITIONS))
         found += polled(consumer, 1)
         consumer.commit()
-        unread = {each: before[each] for each in PLACES if each.partition not in offsets(found)}
+        unread = {each: before[each] for each in PARTITIONS if each.partition not in offsets(found)}
         assert consumer.committed(list(unread)) == unread != {}
 
 
@@ -626,24 +626,24 @@ def test_R75_every_form_of_commit(broker: Broker, shell: str) -> None:
     with member(broker, enable_auto_commit=False, max_poll_records=7) as consumer:
         consumer.subscribe([TOPIC])
         part = consumer.poll()
-        place = part.partitions()[0]
+        partition = part.partitions()[0]
         consumer.commit(part)
-        assert consumer.committed([place]) == {place: OffsetAndMetadata(7, leader_epoch=0)}
+        assert consumer.committed([partition]) == {partition: OffsetAndMetadata(7, leader_epoch=0)}
         consumer.commit(part[2])
-        assert consumer.committed([place])[place].offset == 3
+        assert consumer.committed([partition])[partition].offset == 3
         consumer.commit(part[:5])
-        assert consumer.committed([place])[place].offset == 5
-        consumer.commit({place: 1})
-        assert consumer.committed([place]) == {place: OffsetAndMetadata(1)}
-        consumer.commit({place: OffsetAndMetadata(2, "note", 0)})
-        assert consumer.committed([place]) == {place: OffsetAndMetadata(2, "note", 0)}
-        consumer.commit({place: 7})  # the position, whose epoch is known
-        assert consumer.committed([place]) == {place: OffsetAndMetadata(7, leader_epoch=0)}
-        consumer.commit({place: 1})
+        assert consumer.committed([partition])[partition].offset == 5
+        consumer.commit({partition: 1})
+        assert consumer.committed([partition]) == {partition: OffsetAndMetadata(1)}
+        consumer.commit({partition: OffsetAndMetadata(2, "note", 0)})
+        assert consumer.committed([partition]) == {partition: OffsetAndMetadata(2, "note", 0)}
+        consumer.commit({partition: 7})  # the position, whose epoch is known
+        assert consumer.committed([partition]) == {partition: OffsetAndMetadata(7, leader_epoch=0)}
+        consumer.commit({partition: 1})
         consumer.commit()
-        assert consumer.committed([place])[place].offset == 7
-        found = consumer.committed(PLACES)
-        assert set(found) == set(PLACES)
+        assert consumer.committed([partition])[partition].offset == 7
+        found = consumer.committed(PARTITIONS)
+        assert set(found) == set(PARTITIONS)
 
 
 def test_R75_commits_of_other_things_are_refused(broker: Broker, shell: str) -> None:
@@ -744,7 +744,7 @@ def test_R59_a_pattern_reads_matching_topics(broker: Broker, shell: str, protoco
         consumer.subscribe("^ord.*")
         assert consumer.subscription() == "^ord.*"
         assert offsets(polled(consumer, 3 * COUNT)) == ALL
-        assert consumer.assignment() == set(PLACES)
+        assert consumer.assignment() == set(PARTITIONS)
 
 
 @either
@@ -754,7 +754,7 @@ def test_R59_a_pattern_means_the_same_by_both_protocols(broker: Broker, protocol
     with member(broker, protocol) as consumer:
         consumer.subscribe("^(?!returns).*")
         assert offsets(polled(consumer, 3 * COUNT)) == ALL
-        assert consumer.assignment() == set(PLACES)
+        assert consumer.assignment() == set(PARTITIONS)
         assert "__consumer_offsets" in consumer.topics()
 
 

@@ -80,7 +80,7 @@ def test_offsets_say_the_lag(broker: Broker, reader: TopicReader) -> None:
     reader.groups.commit_offsets(GROUP, {FIRST: OffsetAndMetadata(2, "why", 0), SECOND: 0, gone: 7})
     found = reader.groups.offsets(GROUP)
     assert found[FIRST] == (OffsetAndMetadata(2, "why", 0), 5)
-    assert {place: each.lag for place, each in found.items()} == {FIRST: 3, SECOND: 0, gone: 0}
+    assert {partition: each.lag for partition, each in found.items()} == {FIRST: 3, SECOND: 0, gone: 0}
     assert reader.groups.offsets(GROUP)[gone].end == 0
 
 

@@ -248,8 +248,8 @@ def delete_records(broker: Broker, before: dict[int, int]) -> None:
     from confluent_kafka.admin import AdminClient
 
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-    places = [KafkaPartition(TOPIC, partition, offset) for partition, offset in before.items()]
-    for future in admin.delete_records(places).values():
+    partitions = [KafkaPartition(TOPIC, partition, offset) for partition, offset in before.items()]
+    for future in admin.delete_records(partitions).values():
         future.result(SECONDS)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from kbatch._native.fetch.fetched_batches import FetchedRecords
 from kbatch._native.fetch.frames import FramePool
-from kbatch._native.fetch.read_cursor import ChainedIterator, ReadCursor, RecordIterator
+from kbatch._native.fetch.read_cursor import ChainedIterator, FetchIterator, ReadCursor
 from tests.oracle import plain
 
 ROWS: list[plain.Row] = [(b"k%d" % n, b"value %d" % n, (), 1000 + n) for n in range(10)]
@@ -17,8 +17,8 @@ def fetched(batches: int = 1, compression: str = "lz4") -> FetchedRecords:
     return FetchedRecords(data, topic="orders", partition=3, from_offset=0)
 
 
-def begun(cursor: ReadCursor, records: FetchedRecords, count: int = 100) -> RecordIterator:
-    cursor.iterator = iterator = RecordIterator(cursor, records, count)
+def begun(cursor: ReadCursor, records: FetchedRecords, count: int = 100) -> FetchIterator:
+    cursor.iterator = iterator = FetchIterator(cursor, records, count)
     return iterator
 
 
@@ -81,7 +81,7 @@ def test_iterators_follow_each_other_until_there_is_none() -> None:
 def test_error_of_the_next_iterator_loses_no_record() -> None:
     cursor, records = ReadCursor(), fetched()
 
-    def next_iterator() -> RecordIterator | None:
+    def next_iterator() -> FetchIterator | None:
         if records.taken_count == 3 and cursor.last is not None and not errors:
             errors.append(KeyboardInterrupt())
             raise errors[0]
@@ -106,7 +106,7 @@ def test_iterators_that_are_over_keep_no_memory() -> None:
     del frame
     cursor, used = ReadCursor(), []
 
-    def next_iterator() -> RecordIterator | None:
+    def next_iterator() -> FetchIterator | None:
         nonlocal records
         if records is None:
             used.append(pool.used_bytes)

@@ -18,7 +18,7 @@ from kbatch.cli.outputs import BINARY, OUTPUTS
 from kbatch.consumer.projection import Projection
 
 
-class Wanted:
+class Selection:
     """What is written of the records, and what has to be read for that.
 
     Parameters
