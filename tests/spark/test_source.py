@@ -83,7 +83,7 @@ def produce(sink: Sink, records: Sequence[tuple[int, bytes | None, bytes | None]
             producer.send(sink.topic, value, key=key, partition=partition, **keywords)
 
 
-def place_of(row: Row) -> tuple[int, int]:
+def position_of(row: Row) -> tuple[int, int]:
     return row.partition, row.offset
 
 
@@ -98,7 +98,7 @@ def test_rows_are_those_of_another_client(spark: SparkSession, sink: Sink) -> No
     rows = reading(spark, sink, includeHeaders="true").collect()
     assert all(row.topic == sink.topic and row.timestampType == 0 for row in rows)
     assert {
-        place_of(row): (
+        position_of(row): (
             None if row.key is None else bytes(row.key),
             None if row.value is None else bytes(row.value),
             [(each.key, None if each.value is None else bytes(each.value)) for each in row.headers or ()],
