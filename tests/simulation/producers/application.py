@@ -142,11 +142,12 @@ class Stage(Ground):
     def keeps_order(self) -> bool:
         """True if the producer promises that a partition's records stay in order.
 
-        kbatch.sequence.gap=resend makes no such promise once a leader has lost what it knew of the producer:
-        that leader may take a later batch first, and the gap is sent again after it.
+        kbatch.sequence.gap=resend makes no such promise once a leader has lost what it knew of the producer,
+        or leads another topic of that name: it may take a later batch first, and the gap is sent again after
+        that.
         """
         if self.is_idempotent:
-            return not (self.may_resend and self.cluster.lost)
+            return not (self.may_resend and (self.cluster.lost or self.cluster.archives))
         return self.config.max_in_flight_requests_per_connection == 1 and "late" not in self.faults.counts
 
 
