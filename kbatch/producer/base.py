@@ -260,7 +260,10 @@ class ProducerBase(RecordSender):
             raise
 
     async def _resume(self) -> None:
-        """Send again after a failed record has stopped others (kbatch.on.delivery.failure)."""
+        """Send again after a failed record has stopped others (kbatch.on.delivery.failure).
+
+        A record that fails while this is called stops others all the same.
+        """
         self._runtime.check_usable()
         self._runtime.engine.resume()
         await self._runtime.await_sender()

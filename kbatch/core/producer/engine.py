@@ -155,8 +155,9 @@ class ProducerEngine(ClientEngine):
         self.submit(purge)
 
     def resume(self) -> None:
-        """Send records again after a failed one stopped them."""
-        self.submit(lambda now_ns: self._sender.resume())
+        """Send records again after a failed one stopped them, unless another fails at the same time."""
+        failure_count = self._sender.failure_count
+        self.submit(lambda now_ns: self._sender.resume(failure_count))
 
     # The lane
 

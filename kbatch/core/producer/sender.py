@@ -130,6 +130,8 @@ class Sender:
         self._was_offered = False  # a Produce request, by any node
         self.unanswered_count = 0  # Produce requests
         self.first_failure: KafkaError | None = None
+        self.failure_count = 0
+        self._last_stop = 0  # how many failures there were when one stopped records last
         self.fatal_error: KafkaError | None = None
 
     # Work
@@ -761,6 +763,7 @@ class Sender:
                 index: each.marked(possibly_persisted=is_ambiguous) for index, each in record_errors.items()
             }
         self._failures.note(batch.completion)
+        self.failure_count += 1  # before programs learn of it
         if batch.fail(error, record_errors):
             self._metrics.failed(batch, self._now_ns)
             self._done(batch)
@@ -825,6 +828,7 @@ class Sender:
         if policy == "continue" or isinstance(error, PrecedingRecordFailedError):
             return
         self.first_failure = self.first_failure or error
+        self._last_stop = self.failure_count
         if policy == "stop":
             self._is_stopped = True
         else:
@@ -843,9 +847,15 @@ class Sender:
             ),
         )
 
-    def resume(self) -> None:
-        """Send new records again after a failed one stopped them; records accepted before still fail."""
+    def resume(self, failure_count: int) -> None:
+        """Send new records again after a failed one stopped them; records accepted before still fail.
+
+        Do nothing if a record has failed since there were `failure_count` failures, of which the program may
+        not have known.
+        """
         self._enforce_stop()
+        if self._last_stop > failure_count:
+            return
         self._is_stopped = False
         self.first_failure = None
         for state in self._states.values():

@@ -484,7 +484,7 @@ class Transactions:
         self._accumulator.completing = False
         self.error = None
         if self._sender.first_failure is not None:
-            self._sender.resume()
+            self._sender.resume(self._sender.failure_count)
         self._adopt_version()
         if self._bumps or self._sequences.needs_identity:
             self._transition(TransactionEvent.ENDED_WITHOUT_EPOCH)

@@ -664,6 +664,22 @@ def test_nothing_passes_a_failed_record_before_resume(policy: str, in_flight: in
     assert s.sequence("b4") == 0
 
 
+def test_resume_does_not_cover_a_failure_that_comes_after_the_call() -> None:
+    """The program cannot know of it: the answer comes in the same round."""
+    s = Sending(2, kbatch_on_delivery_failure="stop_partition").warmed().send("b0")
+    s.answer(b0=INVALID)
+    s.send("c0", partition=1)
+    s.engine.resume()
+    s.answer(c0=INVALID)
+    s.run()
+    s.send("c1", partition=1)
+    assert isinstance(s.error("c1"), errors.PrecedingRecordFailedError)
+    s.engine.resume()
+    s.run()
+    s.send("c2", partition=1)
+    assert s.waiting == ["c2"]
+
+
 def test_a_failed_record_is_passed_by_default() -> None:
     s = Sending().warmed().send("b0", "b1")
     s.answer(b0=INVALID, b1=OUT_OF_ORDER)
