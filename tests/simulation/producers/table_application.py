@@ -127,7 +127,8 @@ class SentTable:
         self._report = report
         snapshot = self._world.engine.snapshot
         for topic, counts in self.partition_counts.items():
-            counts.add(snapshot.partition_count(topic))
+            if count := snapshot.partition_count(topic):  # 0 while brokers do not know the topic
+                counts.add(count)
 
     def is_row_done(self, row: int) -> bool:
         if self.is_done:
