@@ -371,11 +371,18 @@ class Connections:
         state = self._by_purpose[0].get(node_id)
         return state is not None and state.lacks(kind, highest)
 
-    def is_offered(self, kind: type[Message], now_ns: int, *, highest: int | None = None) -> bool:
-        """False if every node of the cluster is connected and lacks the request. Others are connected to."""
+    def may_offer(self, kind: type[Message], now_ns: int, *, highest: int | None = None) -> bool:
+        """False if every node of the cluster lacks the request, twice: a node that starts may not offer all
+        at once. Connects to nodes, and asks them again, for that.
+        """
         for node_id in sorted(self._node_ids):
             self.connect(node_id, now_ns)
-        return not all(state.lacks(kind, highest) for state in self._candidates)
+            if self.lacks(node_id, kind, highest=highest):
+                self.renew_versions(node_id, kind, now_ns)
+        return not all(
+            state.lacks(kind, highest) and state.renewals and not state.is_renewing
+            for state in self._candidates
+        )
 
     def renew_versions(self, node_id: int, kind: type[Message], now_ns: int) -> int:
         """Request the versions of a node again that lacks a request, after a wait that doubles. Return the
@@ -401,8 +408,10 @@ class Connections:
         connection, versions = state.connection, state.versions
         assert connection is not None and versions is not None
         state.renewals += 1
+        state.is_renewing = True
 
         def handle(response: Response) -> None:
+            state.is_renewing = False
             answer = response.message
             if answer is not None and not answer.error_code and state.connection is connection:
                 self._take_versions(state, self._versions_reader.versions_of(answer), response.now_ns)

@@ -114,6 +114,8 @@ class NodeState:
         When to look at that again; 0 after each answer.
     renewals : int
         How often they were requested again since it lacks the request.
+    is_renewing : bool
+        They are requested again, and not answered yet.
     is_leaving : bool
         True if it is not in the cluster any more, or has moved: it takes no new requests, and its connection
         is closed when none is in flight.
@@ -125,6 +127,7 @@ class NodeState:
         "connection",
         "failures",
         "is_leaving",
+        "is_renewing",
         "lacked",
         "node",
         "not_before_ns",
@@ -159,6 +162,7 @@ class NodeState:
         self.lacked: type[Message] | None = None
         self.renew_versions_ns = 0
         self.renewals = 0
+        self.is_renewing = False
         self.is_leaving = False
         self._last_address: Address | None = None
 

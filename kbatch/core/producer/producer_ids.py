@@ -76,14 +76,15 @@ class ProducerIds:
         """Wait for a node that offers the request, as no node does now. Without an id this cluster never had
         it, and idempotence is impossible.
         """
-        try:
-            self._connections.version_of(node_id, messages.InitProducerIdRequest)
-        except UnsupportedVersionError as error:
-            if not self._had_id:
+        connections, kind = self._connections, messages.InitProducerIdRequest
+        if not self._had_id and not connections.may_offer(kind, now_ns):
+            try:
+                connections.version_of(node_id, kind)
+            except UnsupportedVersionError as error:
                 error.add_note("enable.idempotence=false needs no such request")
                 self._sender.fail_for_good(error)
-                return
-        delay_ns = self._connections.renew_versions(node_id, messages.InitProducerIdRequest, now_ns)
+            return
+        delay_ns = connections.renew_versions(node_id, kind, now_ns)
         self._pending.retry_ns = now_ns + delay_ns
 
     @property

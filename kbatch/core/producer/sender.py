@@ -234,7 +234,7 @@ class Sender:
         """
         highest = self._sequences.highest_produce_version
         connections, kind = self._connections, messages.ProduceRequest
-        if not self._was_offered and not connections.is_offered(kind, now_ns, highest=highest):
+        if not self._was_offered and not connections.may_offer(kind, now_ns, highest=highest):
             try:
                 connections.version_of(node_id, kind, highest=highest)
             except UnsupportedVersionError as error:

@@ -660,7 +660,10 @@ def test_I25_a_format_that_does_not_fit_fails_its_batch_only() -> None:
 
 
 def test_I25_no_version_in_common_is_fatal() -> None:
+    """A node that starts may not offer all at once, so all are asked twice."""
     s = Sending(versions={0: (90, 91)}).send("b0")
+    assert s.engine.fatal_error is None
+    s.advance(1000)
     s.send("b1")
     assert isinstance(s.engine.fatal_error, errors.UnsupportedVersionError)
     assert [type(s.error(name)) for name in ("b0", "b1")] == [errors.UnsupportedVersionError] * 2
