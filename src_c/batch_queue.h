@@ -79,7 +79,7 @@ typedef struct kb_partition {
     void *owner; /* the PartitionQueue that this is a part of */
     const kb_topic *topic;
     int32_t index; /* in the topic */
-    int64_t place; /* among all queues, by topic and partition */
+    int64_t queue_key; /* among all queues, by topic and partition */
     kb_batch *first, *last;
     int32_t length;
     bool is_noted; /* the sender has it among those with batches, or will get it */

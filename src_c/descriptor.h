@@ -49,12 +49,12 @@ static inline int kb_flag_load(int *flag) {
     return __atomic_load_n(flag, __ATOMIC_SEQ_CST);
 }
 
-static inline void kb_pointer_store(void **place, void *pointer) {
-    __atomic_store_n(place, pointer, __ATOMIC_SEQ_CST);
+static inline void kb_pointer_store(void **address, void *pointer) {
+    __atomic_store_n(address, pointer, __ATOMIC_SEQ_CST);
 }
 
-static inline void *kb_pointer_load(void **place) {
-    return __atomic_load_n(place, __ATOMIC_SEQ_CST);
+static inline void *kb_pointer_load(void **address) {
+    return __atomic_load_n(address, __ATOMIC_SEQ_CST);
 }
 
 /* Both return -1 and set errno, as the system calls do. */

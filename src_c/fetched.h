@@ -46,7 +46,7 @@ enum {
     KB_MOST_EXPANSION = 32768 /* bytes of a compressed one: 4 make a zstd block of 128 KiB of one byte */
 };
 
-/* Return the producer's place in producer_ids, -1 if it aborted nothing. */
+/* Return the producer's index in producer_ids, -1 if it aborted nothing. */
 static inline int64_t kb_fetched_producer(const kb_fetched *fetched, int64_t producer_id) {
     int64_t low = 0, high = fetched->producer_count;
     while (low < high) {
@@ -72,8 +72,8 @@ static inline int kb_marker_type(const kb_fetched_batch *batch) {
     return kb_load_be16(record.key.data + 2); /* after the key's version */
 }
 
-/* True if the batch is of an aborted transaction; a marker may end one. -1: the marker cannot be read. */
-static inline int kb_fetched_is_aborted(kb_fetched *fetched, const kb_fetched_batch *batch) {
+/* Begin and end aborted transactions as the batch does. True if it is of one; -1: its marker cannot be read. */
+static inline int kb_fetched_advance_aborted(kb_fetched *fetched, const kb_fetched_batch *batch) {
     const kb_batch_header *header = &batch->header;
     int64_t producer, last_offset = header->base_offset + header->last_offset_delta;
     while (fetched->aborted_begun < fetched->aborted_count &&
@@ -126,7 +126,7 @@ static inline kb_fetched_status kb_fetched_next(kb_fetched *fetched, kb_fetched_
     }
     int is_hidden = (header->attributes & KB_CONTROL) != 0;
     if (fetched->producer_count) {
-        int is_aborted = kb_fetched_is_aborted(fetched, batch);
+        int is_aborted = kb_fetched_advance_aborted(fetched, batch);
         if (is_aborted < 0)
             return KB_FETCHED_CORRUPT;
         is_hidden |= is_aborted;

@@ -4,7 +4,7 @@
  * A sender's thread lends its ready connections to the lane while it waits, and takes them back afterwards.
  * So lane and engine never run at the same time, and need no lock between them: each finds everything as the
  * other left it. In between, the lane sends batches that go for the first time in partitions without a gap,
- * and reads answers that accept everything. It judges nothing else. Whatever is unusual ends its turn; the
+ * and reads answers that accept everything. It judges nothing else. Whatever is unusual ends the loan; the
  * engine gets what is in flight, and the bytes that the lane did not understand.
  *
  * The rules are those of every batch: batch_queue.h, sequences.h, produce_wire.h. */
@@ -59,7 +59,7 @@ typedef struct {
     int64_t usable_until_ns; /* then it must log in again */
     int64_t queued_bytes, handed_bytes, written_bytes; /* of requests; taken by the socket's owner; sent */
     int64_t active_ns;
-    bool is_engines;    /* it sends nothing more in this turn, and what comes in is the engine's */
+    bool is_engines;    /* it sends nothing more in this loan, and what comes in is the engine's */
     bool needs_engine;  /* it has batches that are not the lane's to send */
     bool reports_write; /* the poller waits for room in the socket */
     kb_lane_request *first, *last; /* unanswered, oldest first */
@@ -87,11 +87,11 @@ typedef struct {
     int64_t inline_bytes, linger_ns, max_request_bytes, request_timeout_ns, idle_ns;
     int32_t max_in_flight;   /* requests of a connection */
     bool is_idempotent;
-    /* of a turn */
+    /* of a loan */
     kb_identity identity;
     int64_t transaction;     /* which a partition must have been added to; 0: none */
-    bool ends_when_answered; /* the turn ends with the last answer, which a commit waits for */
-    bool has_accepted;       /* an answer, in this turn */
+    bool ends_when_answered; /* the loan ends with the last answer, which a commit waits for */
+    bool has_accepted;       /* an answer, in this loan */
     kb_lane_node *nodes;
     int32_t node_count, node_room;
     int64_t look_ns;   /* the last step's result */
@@ -117,7 +117,7 @@ static inline void kb_lane_free(kb_lane *lane) {
     free(lane->space);
 }
 
-/* Add a connection for this turn. NULL without memory. */
+/* Add a connection for this loan. NULL without memory. */
 static inline kb_lane_node *kb_lane_add_node(kb_lane *lane) {
     if (!lane->space && !(lane->space = malloc(KB_LANE_SPACE_BYTES)))
         return NULL;
@@ -240,7 +240,7 @@ static inline int32_t kb_lane_take(kb_lane *lane, kb_lane_node *node, kb_node_qu
         kb_partition *queue = queues->queues[(start + i) % queues->count];
         before = count;
         if (!kb_lane_visit(lane, node, queue, is_hurried, left_bytes, now_ns, &count)) {
-            queues->drain_at = queue->place;
+            queues->drain_at = queue->queue_key;
             break;
         }
         if (count > before) {
@@ -286,8 +286,8 @@ static inline bool kb_lane_is_joined(const kb_batch *batch) {
     return kb_batch_bytes(batch) <= KB_LANE_JOINED_BYTES;
 }
 
-/* Where a piece of memory for arrays ends. */
-static inline size_t kb_lane_place(size_t *used, size_t bytes) {
+/* Reserve aligned bytes for an array; return where they begin. */
+static inline size_t kb_lane_reserve(size_t *used, size_t bytes) {
     size_t at = (*used + 15) & ~(size_t)15;
     *used = at + bytes;
     return at;
@@ -325,17 +325,17 @@ static inline kb_lane_sizes kb_lane_measure(const kb_lane *lane, int32_t count) 
 static inline kb_lane_request *kb_lane_allocate(kb_lane_sizes sizes, uint8_t **glue) {
     size_t topics = (size_t)sizes.topic_count, batches = (size_t)sizes.batch_count;
     size_t used = sizeof(kb_lane_request);
-    size_t at_batches = kb_lane_place(&used, batches * sizeof(kb_batch *));
-    size_t at_topics = kb_lane_place(&used, topics * sizeof(kb_topic *));
-    size_t at_asked_topics = kb_lane_place(&used, topics * sizeof(kb_produce_topic));
-    size_t at_asked_batches = kb_lane_place(&used, batches * sizeof(kb_produce_batch));
-    size_t at_accepted = kb_lane_place(&used, batches * sizeof(kb_produce_accepted));
+    size_t at_batches = kb_lane_reserve(&used, batches * sizeof(kb_batch *));
+    size_t at_topics = kb_lane_reserve(&used, topics * sizeof(kb_topic *));
+    size_t at_asked_topics = kb_lane_reserve(&used, topics * sizeof(kb_produce_topic));
+    size_t at_asked_batches = kb_lane_reserve(&used, batches * sizeof(kb_produce_batch));
+    size_t at_accepted = kb_lane_reserve(&used, batches * sizeof(kb_produce_accepted));
     size_t slots = (size_t)kb_produce_slots(sizes.topic_count, sizes.batch_count);
-    size_t at_slots = kb_lane_place(&used, slots * sizeof(int32_t));
-    size_t at_parts = kb_lane_place(&used, (size_t)sizes.part_count * sizeof(struct iovec));
-    size_t at_answered = kb_lane_place(&used, batches);
-    size_t at_ids = kb_lane_place(&used, topics * KB_TOPIC_ID_BYTES);
-    size_t at_glue = kb_lane_place(&used, (size_t)sizes.glue_bytes);
+    size_t at_slots = kb_lane_reserve(&used, slots * sizeof(int32_t));
+    size_t at_parts = kb_lane_reserve(&used, (size_t)sizes.part_count * sizeof(struct iovec));
+    size_t at_answered = kb_lane_reserve(&used, batches);
+    size_t at_ids = kb_lane_reserve(&used, topics * KB_TOPIC_ID_BYTES);
+    size_t at_glue = kb_lane_reserve(&used, (size_t)sizes.glue_bytes);
     uint8_t *memory = malloc(used);
     kb_lane_request *request = (kb_lane_request *)memory;
     if (!memory)
@@ -385,7 +385,7 @@ static inline kb_lane_request *kb_lane_new_request(const kb_lane *lane, const kb
     return request;
 }
 
-/* Give a taken batch its place and number in the partition, and its sequence. */
+/* Give a taken batch its position and number in the partition, and its sequence. */
 static inline void kb_lane_admit(const kb_lane *lane, const kb_lane_node *node, kb_batch *batch,
                                  int64_t now_ns) {
     kb_sequences *sequences = batch->home->sequences;

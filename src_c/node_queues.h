@@ -12,10 +12,10 @@
 
 typedef struct {
     int32_t node_id; /* -1: no leader is known */
-    bool is_sorted;  /* by place */
+    bool is_sorted;  /* by queue_key */
     int32_t count, room;
     kb_partition **queues;
-    int64_t drain_at; /* the place of the queue to begin with */
+    int64_t drain_at; /* the queue_key of the queue to begin with */
     /* When it last had a batch to send, and when it last had one and took a request; 0: never. */
     int64_t ready_ns, taking_ns;
 } kb_node_queues;
@@ -67,13 +67,13 @@ static inline bool kb_queues_add(kb_queues *all, kb_partition *queue) {
     if (!kb_queues_grow((void **)&node->queues, node->count, &node->room, sizeof(kb_partition *)))
         return false;
     node->is_sorted = node->count == 0 ||
-                      (node->is_sorted && node->queues[node->count - 1]->place <= queue->place);
+                      (node->is_sorted && node->queues[node->count - 1]->queue_key <= queue->queue_key);
     node->queues[node->count++] = queue;
     return true;
 }
 
 static inline int kb_queues_compare(const void *a, const void *b) {
-    int64_t left = (*(kb_partition *const *)a)->place, right = (*(kb_partition *const *)b)->place;
+    int64_t left = (*(kb_partition *const *)a)->queue_key, right = (*(kb_partition *const *)b)->queue_key;
     return (left > right) - (left < right);
 }
 
@@ -86,7 +86,7 @@ static inline int32_t kb_queues_start(kb_node_queues *node) {
     node->is_sorted = true;
     while (low < high) {
         int32_t middle = low + (high - low) / 2;
-        if (node->queues[middle]->place < node->drain_at)
+        if (node->queues[middle]->queue_key < node->drain_at)
             low = middle + 1;
         else
             high = middle;

@@ -55,7 +55,7 @@ typedef struct {
     int64_t log_append_time_ms;
 } kb_produce_accepted;
 
-/* A request that was written, and a table of `kb_produce_slots` places: first of topics, then of batches. It
+/* A request that was written, and a table of `kb_produce_slots` entries: first of topics, then of batches. It
    is filled when an answer has another order than the request. */
 typedef struct {
     int version;
@@ -159,7 +159,7 @@ static inline int64_t kb_produce_table_size(int64_t count) {
     return size;
 }
 
-/* Return the number of places in `kb_produce_request.slots`. */
+/* Return the number of entries in `kb_produce_request.slots`. */
 static inline int64_t kb_produce_slots(int32_t topic_count, int32_t batch_count) {
     return kb_produce_table_size(topic_count) + kb_produce_table_size(batch_count);
 }
@@ -372,7 +372,7 @@ static inline void kb_produce_get_accepted(kb_produce_source *from, int32_t topi
 }
 
 /* Read an answer without its size into `accepted`, in its order. True if it is usual; if not, what is in
-   `accepted` and `throttle_time_ms` means nothing. `accepted` and `is_answered` have a place for each batch,
+   `accepted` and `throttle_time_ms` means nothing. `accepted` and `is_answered` have an entry for each batch,
    the latter zeros. */
 static inline int kb_produce_read(const kb_produce_request *request, const uint8_t *frame, int64_t size,
                                   kb_produce_accepted *accepted, uint8_t *is_answered,

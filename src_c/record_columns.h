@@ -80,7 +80,7 @@ KB_INLINE void kb_build_null(kb_binary_builder *column, int64_t row) {
     column->null_count++;
 }
 
-/* `row` has a place in the offsets and, if there is one, a set bit in the validity; the data has room. */
+/* `row` has an entry in the offsets and, if there is one, a set bit in the validity; the data has room. */
 KB_INLINE void kb_build(kb_binary_builder *column, int64_t row, kb_span value) {
     if (value.size > 0) {
         kb_copy(column->data.data + column->data.used, value.data, (size_t)value.size);

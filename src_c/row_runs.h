@@ -8,13 +8,13 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-/* Rows of one place, one at least, that follow each other in its log. */
+/* Rows of one partition, one at least, that follow each other in its log. */
 typedef struct {
     int64_t first_row, offset; /* of that row */
     int32_t topic, partition, count;
 } kb_row_run;
 
-/* The position within the rows of a place: in a run, with `left` rows to come, or before `next`. */
+/* The position within the rows of a partition: in a run, with `left` rows to come, or before `next`. */
 typedef struct {
     const kb_row_run *next, *end;
     int64_t left, offset;
@@ -29,7 +29,7 @@ static inline int kb_compare_runs(const void *a, const void *b) {
     return (one->first_row > other->first_row) - (one->first_row < other->first_row);
 }
 
-/* Return the offset of the next row of a place; -1 if no run has it. */
+/* Return the offset of the next row of a partition; -1 if no run has it. */
 static inline int64_t kb_next_offset(kb_run_cursor *cursor, int64_t row) {
     if (!cursor->left) {
         if (cursor->next == cursor->end || cursor->next->first_row != row)
@@ -42,7 +42,7 @@ static inline int64_t kb_next_offset(kb_run_cursor *cursor, int64_t row) {
     return cursor->offset++;
 }
 
-/* Set `offsets` for each of `row_count` rows, or -1. Their places are `topics` (NULL: 0 for all) and
+/* Set `offsets` for each of `row_count` rows, or -1. Their partitions are `topics` (NULL: 0 for all) and
  * `partitions`, below 0 if there is none. The runs are sorted. 0 without memory. */
 static inline int kb_put_run_offsets(kb_row_run *runs, int64_t run_count, const int32_t *topics,
                                      const int32_t *partitions, int64_t row_count, int64_t *offsets) {

@@ -139,7 +139,7 @@ LAYERS = (
             "drain, expire",
             "sticky cluster_view": "where records without a key go; who leads which partition",
             "in_flight produce_wire lane": "batches in flight and their sequences; the engine's Produce "
-            "requests; **the turns in which batches go without the GIL**",
+            "requests; **the way of batches without the GIL**",
             "sealing": "**which thread compresses a batch**: SealPolicy decides, SealQueue hands it over",
             "table_sender table_topics": "**how a table gets into batches**; the topics that rows name",
         },

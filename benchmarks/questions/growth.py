@@ -76,7 +76,7 @@ def _partitions(records: int) -> Iterator[str]:
         found = {path: cost_ns(job(path, records, partitions=most), records) for path in PATHS}
     said = " and ".join(f"`{path}` {cost:,.0f}" for path, cost in found.items())
     yield (
-        f"With Python's garbage collector off, {most:,} partitions cost {said} ns. A table has a lane for "
+        f"With Python's garbage collector off, {most:,} partitions cost {said} ns. A table has a part for "
         "each partition of its rows, and a note of the rows in each batch. `send` lacks these "
         "objects, which the collector scans repeatedly while there are many. Sorting a "
         "block's rows by partition takes under 1 % of perf's samples there.\n"

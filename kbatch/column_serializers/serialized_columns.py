@@ -84,8 +84,8 @@ class SerializedColumns:
         """Return the number of all rows if the data know it, else of those that were read."""
         return max(rows_at_hand(self._data), self._read_rows)
 
-    def count_rest(self, until_ns: int) -> None:
-        """Do what TableSender.count_rest does, without serializing."""
+    def count_remaining(self, until_ns: int) -> None:
+        """Do what TableSender.count_remaining does, without serializing."""
         while not rows_at_hand(self._data) and time.monotonic_ns() < until_ns:
             if next(self._pieces, None) is None:
                 return

@@ -20,7 +20,7 @@ from kbatch.core.client.actions import Address, Close, Connect, Resolve, Write, 
 from kbatch.errors import IllegalStateError, KafkaError, NetworkError
 from kbatch.logs import ClientLogger
 from kbatch.network.driver import RECEIVE_BYTES, EngineDriver, distinct, peer_of, without_address
-from kbatch.network.lane_turns import LendingEngine
+from kbatch.network.lane_driver import LendingEngine
 from kbatch.network.rounds import DrivenEngine
 from kbatch.network.transports import TransportChannel
 from kbatch.unpatched import breaks_asyncio
@@ -65,14 +65,14 @@ class LoopNetwork(EngineDriver):
         engine: DrivenEngine,
         *,
         after_round: Callable[[], object] = lambda: None,
-        **rest: Any,
+        **options: Any,
     ) -> None:
         if breaks_asyncio():
             raise IllegalStateError(
                 "asyncio's threads do not work after gevent.monkey.patch_all(thread=False): patch without "
                 "thread=False, or add queue=False, or use a client without asyncio"
             )
-        super().__init__(engine, **rest)
+        super().__init__(engine, **options)
         self._after_round = after_round
         self.farewell: AsyncGenerator[None, None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None

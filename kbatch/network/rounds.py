@@ -7,7 +7,7 @@ does not run: with a lone record it is quiet after sending, and after the answer
 client, such as sealing batches, are registered (`register`).
 
 A producer's owner may have a lane (`_drive_lane`): then a round in which nothing happens for the engine is a
-step of the lane's turn, and every event of the engine ends that turn first (`_engine_alone`).
+step of the lane, and every event of the engine ends the loan first (`_engine_alone`).
 
 An exception of the engine is a defect. The engine fails everything with it, so that no caller waits for ever,
 and the owner ends.
@@ -24,7 +24,7 @@ from kbatch.core.client.actions import Address, Close, Connect, Resolve, Write, 
 from kbatch.errors import KafkaError
 from kbatch.logs import ClientLogger
 from kbatch.metrics import MetricsRegistry
-from kbatch.network.lane_turns import LaneTurns, LendingEngine
+from kbatch.network.lane_driver import LaneDriver, LendingEngine
 
 logger = ClientLogger(__name__)
 
@@ -102,8 +102,8 @@ class EngineRounds(ABC):
         self._select_time = None if metrics is None else metrics.sensor("select")
         self._io_time = None if metrics is None else metrics.sensor("io")
         self._io_ns = 0  # of this round
-        self._turns: LaneTurns | None = None
-        self._must_run = False  # the engine, after a turn of the lane
+        self._lane_driver: LaneDriver | None = None
+        self._must_run = False  # the engine, after a loan to the lane
 
     def register(
         self, kind: type, perform: Callable[[Any], None], stop: Callable[[], object] | None = None
@@ -118,26 +118,26 @@ class EngineRounds(ABC):
     # The lane
 
     def _drive_lane(self, lending: LendingEngine, write: Callable[[int, bytes], tuple[int, int]]) -> None:
-        """Send by the engine's lane between the engine's runs, by `write` (LaneTurns)."""
+        """Send by the engine's lane between the engine's runs, by `write` (LaneDriver)."""
         lending.open_lane(self._deliver)
-        self._turns = LaneTurns(lending, write, self._perform_action, self._clock_ns)
-        self._stops += [self._turns.end, lending.close_lane]
+        self._lane_driver = LaneDriver(lending, write, self._perform_action, self._clock_ns)
+        self._stops += [self._lane_driver.end, lending.close_lane]
 
     def _engine_alone(self) -> DrivenEngine:
-        """End the lane's turn, and return the engine, for an event or a call."""
-        if self._turns is not None and self._turns.end():
+        """End the lane's loan, and return the engine, for an event or a call."""
+        if self._lane_driver is not None and self._lane_driver.end():
             self._must_run = True
         return self._engine
 
     def _take_bytes(self, connection_id: int, data: bytes | memoryview) -> memoryview | None:
         """Hand over received bytes, and return where the next ones should be received."""
-        if self._turns is not None and self._turns.received(connection_id, data):
+        if self._lane_driver is not None and self._lane_driver.received(connection_id, data):
             return None
         return self._engine_alone().handle_bytes(connection_id, data, self._clock_ns())
 
     def _take_written(self, connection_id: int, written_bytes: int) -> None:
         """Report written bytes."""
-        if self._turns is None or not self._turns.written(connection_id, written_bytes):
+        if self._lane_driver is None or not self._lane_driver.written(connection_id, written_bytes):
             self._engine_alone().handle_written(connection_id, written_bytes, self._clock_ns())
 
     def _take_token(self, connection_id: int, token: bytes | KafkaError | None, now_ns: int) -> None:
@@ -148,9 +148,9 @@ class EngineRounds(ABC):
         """True if a wake-up is for the engine; `was_called` says that `wake` was the reason. Otherwise there
         may be new batches, which the lane sends if there is one.
         """
-        if self._turns is None:
+        if self._lane_driver is None:
             return True
-        self._turns.ring()
+        self._lane_driver.ring()
         return was_called
 
     # Rounds
@@ -159,23 +159,23 @@ class EngineRounds(ABC):
         """Run a round, with the engine if that has to run, and return how long the owner may wait. The owner
         waited `waited_ns` until `woken_ns`; `was_called` says that the engine has to run.
         """
-        turns = self._turns
-        if turns is None:
+        driver = self._lane_driver
+        if driver is None:
             return self._run_engine_on(waited_ns, woken_ns, was_called=was_called)
         if not was_called and not self._must_run:
-            look_ns = turns.work()
+            look_ns = driver.work()
             if look_ns is not None:
                 return max(look_ns - self._clock_ns(), 0)
-        was_called |= turns.end() or self._must_run
+        was_called |= driver.end() or self._must_run
         self._must_run = False
         wait_ns = self._run_engine_on(waited_ns, woken_ns, was_called=was_called)
         if not wait_ns:
             return 0
-        turns.begin(self._clock_ns() + wait_ns)
-        look_ns = turns.work()
+        driver.begin(self._clock_ns() + wait_ns)
+        look_ns = driver.work()
         if look_ns is not None:
             return max(look_ns - self._clock_ns(), 0)
-        self._must_run = turns.end()
+        self._must_run = driver.end()
         return 0 if self._must_run else wait_ns
 
     def _run_engine_on(self, waited_ns: int, woken_ns: int, *, was_called: bool) -> int:

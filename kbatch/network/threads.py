@@ -29,7 +29,7 @@ from kbatch.errors import IllegalStateError, NetworkError
 from kbatch.logs import CLOSE_SECONDS, ClientLogger, flush
 from kbatch.network.channels import Channel, PlainChannel
 from kbatch.network.driver import RECEIVE_BYTES, EngineDriver, distinct, peer_of, without_address
-from kbatch.network.lane_turns import LendingEngine
+from kbatch.network.lane_driver import LendingEngine
 from kbatch.network.rounds import STOP_SECONDS, DrivenEngine
 from kbatch.network.workers import Workers
 from kbatch.unpatched import real_names, real_selectors
@@ -51,8 +51,8 @@ _HANDSHAKERS = 2
 class ThreadNetwork(EngineDriver):
     """Drives an engine on its own thread, from `start` to `stop`. It has the parameters of EngineDriver."""
 
-    def __init__(self, engine: DrivenEngine, *, config: ClientConfig, name: str, **rest: Any) -> None:
-        super().__init__(engine, config=config, name=name, **rest)
+    def __init__(self, engine: DrivenEngine, *, config: ClientConfig, name: str, **options: Any) -> None:
+        super().__init__(engine, config=config, name=name, **options)
         self._selector = real_selectors().DefaultSelector()
         self._selector.register(self._waker, EVENT_READ)
         self._channels: dict[int, Channel] = {}
@@ -81,7 +81,7 @@ class ThreadNetwork(EngineDriver):
         """Send by the engine's lane while the thread waits.
 
         It waits for plain sockets itself, and then the thread of `queue` completes what it has sent. Its
-        turns are driven `by_hand` if so wanted, under TLS, and on systems where it cannot wait.
+        it is driven `by_hand` if so wanted, under TLS, and on systems where it cannot wait.
         """
         if by_hand or self._tls is not None or not CAN_WAIT:
             self._drive_lane(lending, self._write_of_lane)
@@ -166,12 +166,12 @@ class ThreadNetwork(EngineDriver):
         if lending is None or lane is None:
             return None
         poller = self._selector.fileno()  # of epoll: there is no lane elsewhere
-        found = lane.wait(poller, self._waker, deadline_ns, self._rest)
+        found = lane.wait(poller, self._waker, deadline_ns, self._on_idle)
         lending.take_back(time.monotonic_ns())
         keys = self._selector.get_map()
         return [(keys[descriptor], _mask_of(events)) for descriptor, events in found]
 
-    def _rest(self) -> None:
+    def _on_idle(self) -> None:
         """Record the engine's deferred metrics, while nothing waits."""
         self._engine.observe(time.monotonic_ns())
 
@@ -341,7 +341,7 @@ class ThreadNetwork(EngineDriver):
         return len(data), written_bytes
 
     def _note_end(self, channel: Channel) -> None:
-        """Report the end of a channel that was met in the lane's turn, unless it was dropped meanwhile."""
+        """Report the end of a channel that the lane met, unless the channel was dropped meanwhile."""
         if self._channels.get(channel.connection_id) is channel:
             self._written(channel, 0)
 

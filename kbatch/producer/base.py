@@ -274,7 +274,7 @@ class ProducerBase(RecordSender):
         try:
             flushes.extend(map(call, [self.accumulator.begin_flush]))  # in one native step, for interrupts
             (flush,) = flushes
-            if self.accumulator.memory.settle_accepted is not None:  # this is a thread
+            if self.accumulator.memory.complete_accepted is not None:  # this is a thread
                 flush.wait_for_answers(lambda: deadline.left)
             if not flush.done() and not await self._is_over(flush, deadline):
                 return f"{flush.pending_count} batches in flight"
@@ -376,7 +376,7 @@ class ProducerBase(RecordSender):
             is_first, self._is_released = not self._is_released, True
             if is_first:
                 reason = _DROPPED if self._is_dropped else _CLOSED
-                runtime.network.when_over(partial(_fail_rest, runtime.engine, runtime.callbacks, reason))
+                runtime.network.when_over(partial(_fail_remaining, runtime.engine, runtime.callbacks, reason))
         try:
             await self._await_last_callbacks(deadline)
         finally:  # a second close() has nothing to end
@@ -452,7 +452,7 @@ class LiveProducer(ProducerBase):
         """Make the network and what runs callbacks, and register the producer."""
 
 
-def _fail_rest(engine: ProducerEngine, callbacks: Callbacks, reason: str) -> None:
+def _fail_remaining(engine: ProducerEngine, callbacks: Callbacks, reason: str) -> None:
     """Fail the records that have no outcome when the network is over."""
     engine.fail(ProducerClosedError(reason))
     callbacks.deliver(engine.poll_completed())

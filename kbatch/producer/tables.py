@@ -236,7 +236,7 @@ class TableSending:
         error = _as_kafka_error(stopped)
         if isinstance(stopped, Exception):  # an interrupt or cancellation must not take longer
             with suppress(Exception):  # rows that cannot be read do not count
-                table.count_rest(time.monotonic_ns() + _COUNTING_NS)
+                table.count_remaining(time.monotonic_ns() + _COUNTING_NS)
         table.give_up(error)
         self._transactions.refuse(error)
         self._finish(table, error)

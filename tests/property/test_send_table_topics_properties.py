@@ -184,7 +184,7 @@ def test_what_is_given_up_has_failed_whole(data: list[Item], blocks: int) -> Non
         if table.accept(blocks=1) is not False:
             break
     error = KafkaError("no more")
-    table.count_rest(NEVER_NS)
+    table.count_remaining(NEVER_NS)
     table.give_up(error)
     table.end(error)
     accepted = sum(batch.record_count for batch in all_drained(records))

@@ -3,7 +3,8 @@ thread of callbacks.
 
 The lane puts an accepted request into a list, and sets the events of the threads that wait for its batches
 (kb_lane_finish). Without such a thread it rings the thread of callbacks (DeliveryQueue). Whoever comes first
-takes the whole list and completes it (Lane.settle, Lane.complete); a thread that waits looks at the list
+takes the whole list and completes it (Lane.complete_without_callbacks,
+Lane.complete); a thread that waits looks at the list
 itself (Completion.wait). The model has their steps, one for what a lock makes one.
 
 A thread may give up, and then nothing completes what the lane has left to it, until the lane loses patience

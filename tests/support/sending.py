@@ -400,11 +400,11 @@ class Sending:
             completion.run_callbacks(_threw)
 
     def with_lane(self) -> Self:
-        """Let a lane send from now on (`take_turn`)."""
+        """Let a lane send from now on (`lend_once`)."""
         self.engine.open_lane(self._complete)
         return self
 
-    def take_turn(self, size_bytes: int = 2**31) -> None:
+    def lend_once(self, size_bytes: int = 2**31) -> None:
         """Let the lane write that many bytes to each node, and run the sender afterwards."""
         lane = self.engine.lend(_descriptor_of, self.now_ns)
         assert lane is not None

@@ -18,9 +18,9 @@ from kbatch._native.arrow.regions cimport (
     Region,
     RegionMemory,
     cut,
-    cut_rest,
+    cut_remaining,
     drop_region,
-    give_rest,
+    give_back,
     is_within,
     leave_region,
     take_region,
@@ -177,7 +177,7 @@ cdef class RecordChunks:
             last = &self.chunk.views_data
             self._cut(last, 0)
         if last != NULL and last.data != NULL:
-            last.capacity += cut_rest(self.chunk.region)
+            last.capacity += cut_remaining(self.chunk.region)
             self.chunk.last = last.data
         return 0
 
@@ -296,7 +296,7 @@ cdef class RecordChunks:
                 end += self.chunk.views_data.used
             elif columns.key.data.data == end:
                 end += columns.key.data.used
-            give_rest(self.chunk.region, end)
+            give_back(self.chunk.region, end)
         leave_region(self.chunk.region)
         reserve(&self._finished, sizeof(Chunk))
         (<Chunk *>(self._finished.data + self._finished.used))[0] = self.chunk

@@ -21,8 +21,8 @@ cdef class RegionMemory:
 
 cdef Region *take_region(size_t wanted) except NULL nogil
 cdef void *cut(Region *region, size_t size) noexcept nogil
-cdef size_t cut_rest(Region *region) noexcept nogil
+cdef size_t cut_remaining(Region *region) noexcept nogil
 cdef bint is_within(const Region *region, const void *data) noexcept nogil
-cdef void give_rest(Region *region, const void *end) noexcept nogil
+cdef void give_back(Region *region, const void *end) noexcept nogil
 cdef void leave_region(Region *region) noexcept nogil
 cdef void drop_region(Region *region) noexcept nogil

@@ -141,11 +141,11 @@ cdef void *cut(Region *region, size_t size) noexcept nogil:
     return data
 
 
-cdef size_t cut_rest(Region *region) noexcept nogil:
-    """Add all that is left to what was cut last, until `give_rest`; return its size."""
-    cdef size_t rest = region.size - region.used
+cdef size_t cut_remaining(Region *region) noexcept nogil:
+    """Add all that is left to what was cut last, until `give_back`; return its size."""
+    cdef size_t remaining = region.size - region.used
     region.used = region.size
-    return rest
+    return remaining
 
 
 cdef bint is_within(const Region *region, const void *data) noexcept nogil:
@@ -153,7 +153,7 @@ cdef bint is_within(const Region *region, const void *data) noexcept nogil:
     return region != NULL and region.data <= <const uint8_t *>data < region.data + region.size
 
 
-cdef void give_rest(Region *region, const void *end) noexcept nogil:
+cdef void give_back(Region *region, const void *end) noexcept nogil:
     """Give back the end of what was cut last: `end` is where it ends now."""
     cdef size_t used = <const uint8_t *>end - region.data
     region.used = min((used + ALIGNMENT - 1) & ~(ALIGNMENT - 1), region.size)

@@ -40,7 +40,7 @@ cdef enum:
     CHUNK_BYTES = 16384          # the largest chunk of many, and a producer's poolable size
     POISON = 0xDD
 
-cdef enum Turn:
+cdef enum Claim:
     NOT_IN_QUEUE
     FIRST_IN_QUEUE
     IN_CALLBACK                  # those in the queue may be waiting for this one
@@ -53,7 +53,7 @@ cdef struct QueueEntry:
     bint is_notified
     int64_t wanted               # what was refused last when this was the first entry; 0 is unknown
 
-cdef inline Turn turn_of(bint first_in_queue, bint in_callback) noexcept nogil:
+cdef inline Claim claim_of(bint first_in_queue, bint in_callback) noexcept nogil:
     if in_callback:
         return FIRST_IN_CALLBACK if first_in_queue else IN_CALLBACK
     return FIRST_IN_QUEUE if first_in_queue else NOT_IN_QUEUE
@@ -65,8 +65,8 @@ cdef class BufferPool:
     cdef readonly bint poison
     cdef public unsigned long loop_thread_ident
     cdef public bint is_forked
-    cdef public object settle_accepted
-    cdef int64_t turn_bytes
+    cdef public object complete_accepted
+    cdef int64_t open_limit_bytes
     cdef object _freed
     # under _lock
     cdef kb_lock _lock
@@ -76,24 +76,24 @@ cdef class BufferPool:
     cdef int64_t _free_count
     cdef int64_t _exhausted_count
     cdef int64_t _callback_bytes
-    cdef int64_t _turn_left
+    cdef int64_t _open_bytes
     cdef QueueEntry *_first
     cdef QueueEntry *_last
     cdef int64_t _queued
 
     cdef int64_t _available(self) noexcept nogil
     cdef void _charge(self, int64_t size) noexcept nogil
-    cdef bint _grant(self, int64_t size, Turn turn) noexcept nogil
+    cdef bint _grant(self, int64_t size, Claim claim) noexcept nogil
     cdef bint _notify_first(self, bint in_any_case) noexcept nogil
-    cdef kb_chunk *take(self, int64_t room, int64_t chunk_bytes, int64_t charge, Turn turn) noexcept nogil
-    cdef bint charge(self, int64_t size, Turn turn) noexcept nogil
+    cdef kb_chunk *take(self, int64_t room, int64_t chunk_bytes, int64_t charge, Claim claim) noexcept nogil
+    cdef bint charge(self, int64_t size, Claim claim) noexcept nogil
     cdef void exchange(self, kb_chunk *chunks, int64_t discharged) noexcept
     cdef bint _give_back(self, kb_chunk *chunks, int64_t discharged) noexcept nogil
     cdef void await_callbacks(self, int64_t size) noexcept nogil
     cdef void callbacks_ran(self, int64_t size) noexcept
     cdef bint is_awaited(self) noexcept nogil
     cdef MemoryWaiter join(self, bint goes_first)
-    cdef object _try_allocate(self, int64_t size, Turn turn)
+    cdef object _try_allocate(self, int64_t size, Claim claim)
     cdef void _release(self, uint8_t *memory, int64_t size) noexcept
 
 
@@ -113,4 +113,4 @@ cdef class Buffer:
     cdef Py_ssize_t _size
     cdef Py_ssize_t _exports
 
-    cdef int _check_held(self) except -1
+    cdef int _check_not_released(self) except -1

@@ -8,7 +8,7 @@ class BufferPool:
     poison: bool
     loop_thread_ident: int
     is_forked: bool
-    settle_accepted: Callable[[], object] | None
+    complete_accepted: Callable[[], object] | None
     def __init__(
         self,
         total_memory: int,

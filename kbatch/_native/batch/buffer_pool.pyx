@@ -13,7 +13,7 @@ Callers that find too little queue up, first come, first served, each with a Mem
 waiter that leaves wakes the next. Memory accumulates for the first waiter, so a large request is not starved.
 
 Waiting costs far more than appending a record. So the first waiter's memory opens the pool to all, for
-`turn_bytes` more, a batch's worth: any caller may take free memory, and the queue advances once a batch. At
+`open_limit_bytes` more, a batch's worth: any caller may take free memory, and the queue advances once a batch. At
 0, the default for users, no caller passes the queue.
 
 After org.apache.kafka.clients.producer.internals.BufferPool.
@@ -78,7 +78,7 @@ cdef class BufferPool:
     For a producer's pool, `loop_thread_ident` is the `thread_ident()` of the thread whose event loop
     brings the answers, if one does: there callers may only `await` them. In a process forked from the
     producer's, where `is_forked` is set, no caller may wait: nothing brings answers there.
-    `settle_accepted()`, if there is one, completes the batches that were accepted without the GIL: a thread
+    `complete_accepted()`, if there is one, completes the batches that were accepted without the GIL: a thread
     that waits for one of them calls it.
 
     Raises
@@ -218,24 +218,24 @@ cdef class BufferPool:
     cdef int64_t _available(self) noexcept nogil:
         return self._unallocated + self._free_count * self.poolable_size
 
-    cdef bint _grant(self, int64_t size, Turn turn) noexcept nogil:
+    cdef bint _grant(self, int64_t size, Claim claim) noexcept nogil:
         """True if `size` bytes may be taken."""
         cdef int64_t available = self._available()
         cdef int64_t overdraft = 0
         cdef bint granted
-        if turn == IN_CALLBACK or turn == FIRST_IN_CALLBACK:
+        if claim == IN_CALLBACK or claim == FIRST_IN_CALLBACK:
             overdraft = self._callback_bytes
-        elif turn == NOT_IN_QUEUE and self._first != NULL:
-            available = min(available, self._turn_left)
-            self._turn_left -= size
+        elif claim == NOT_IN_QUEUE and self._first != NULL:
+            available = min(available, self._open_bytes)
+            self._open_bytes -= size
         granted = available + overdraft >= size
-        if (turn == FIRST_IN_QUEUE or turn == FIRST_IN_CALLBACK) and self._first != NULL:
+        if (claim == FIRST_IN_QUEUE or claim == FIRST_IN_CALLBACK) and self._first != NULL:
             self._first.wanted = 0 if granted else size - overdraft
-            if turn == FIRST_IN_QUEUE:
-                self._turn_left = self.turn_bytes
+            if claim == FIRST_IN_QUEUE:
+                self._open_bytes = self.open_limit_bytes
         if not granted:
             self._exhausted_count += 1
-            self._turn_left = 0
+            self._open_bytes = 0
         return granted
 
     cdef void _charge(self, int64_t size) noexcept nogil:
@@ -265,7 +265,7 @@ cdef class BufferPool:
 
     # The following take _lock themselves
 
-    cdef kb_chunk *take(self, int64_t room, int64_t chunk_bytes, int64_t charge, Turn turn) noexcept nogil:
+    cdef kb_chunk *take(self, int64_t room, int64_t chunk_bytes, int64_t charge, Claim claim) noexcept nogil:
         """Return linked chunks of `chunk_bytes` each, with at least `room` bytes in total, and charge
         `charge` with them. Return NULL, taking nothing, if that is impossible.
         """
@@ -275,7 +275,7 @@ cdef class BufferPool:
         cdef kb_chunk *chunk
         kb_lock_acquire(&self._lock)
         try:
-            if not self._grant(count * chunk_bytes + charge, turn):
+            if not self._grant(count * chunk_bytes + charge, claim):
                 return NULL
             while count and chunk_bytes == self.poolable_size and self._free != NULL:
                 chunk = self._free
@@ -295,11 +295,11 @@ cdef class BufferPool:
             count -= 1
         return chunks
 
-    cdef bint charge(self, int64_t size, Turn turn) noexcept nogil:
+    cdef bint charge(self, int64_t size, Claim claim) noexcept nogil:
         """Charge `size` bytes that were allocated elsewhere."""
         kb_lock_acquire(&self._lock)
         try:
-            if not self._grant(size, turn):
+            if not self._grant(size, claim):
                 return False
             self._charge(size)
             return True
@@ -385,14 +385,14 @@ cdef class BufferPool:
     def _allocate_first(self, int64_t size):
         return self._try_allocate(size, FIRST_IN_QUEUE)
 
-    cdef object _try_allocate(self, int64_t size, Turn turn):
+    cdef object _try_allocate(self, int64_t size, Claim claim):
         """Return a Buffer, or None without memory."""
         cdef Buffer buffer = Buffer.__new__(Buffer)
         cdef uint8_t *memory = NULL
         cdef bint closed, granted
         kb_lock_acquire(&self._lock)
         closed = self._closed
-        granted = not closed and self._grant(size, turn)
+        granted = not closed and self._grant(size, claim)
         if granted and size == self.poolable_size and self._free != NULL:
             memory = <uint8_t *>self._free
             self._free = self._free.next
@@ -544,18 +544,18 @@ cdef class Buffer:
         return self._size
 
     def __bytes__(self):
-        self._check_held()
+        self._check_not_released()
         return PyBytes_FromStringAndSize(<char *>self._memory, self._size)
 
     def __getbuffer__(self, Py_buffer *view, int flags):
-        self._check_held()
+        self._check_not_released()
         fill_view(view, self, self._memory, &self._size, False)
         self._exports += 1
 
     def __releasebuffer__(self, Py_buffer *view):
         self._exports -= 1
 
-    cdef int _check_held(self) except -1:
+    cdef int _check_not_released(self) except -1:
         if self._memory == NULL:
             raise ValueError("the buffer was released to its pool and cannot be read or written any more")
         return 0

@@ -83,7 +83,7 @@ cdef class Completion:
     cdef void add_callback(self, object function, int64_t timestamp_ms, int32_t key_size,
                            int32_t value_size) noexcept
     cdef void forget_listeners(self) noexcept
-    cdef bint settle(self, CompletionState outcome, int64_t base_offset, int64_t log_append_time_ms,
+    cdef bint set_outcome(self, CompletionState outcome, int64_t base_offset, int64_t log_append_time_ms,
                      object error, object record_errors) except -1
     cdef int announce(self) except -1
     cdef int split(self, list children) except -1
@@ -117,7 +117,7 @@ cdef class Delivery:
     cdef int _call(self, tuple listener) except -1
     cdef Completion _leaf(self, int32_t *index)
     cdef Completion _wait(self, object timeout)
-    cdef Completion _settled(self, object timeout, int32_t *index)
+    cdef Completion _await_outcome(self, object timeout, int32_t *index)
 
 
 cdef class BatchDelivery(Delivery):

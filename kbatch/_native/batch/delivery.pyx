@@ -8,7 +8,7 @@ for the first waiter.
 A batch too large for the broker is SPLIT. Its Completion passes callbacks, listeners and flushes on to its
 children, one for each smaller batch. Deliveries look up their child.
 
-Callbacks do not run where an answer is handled: the thread that settles the batch hands it to another thread.
+Callbacks do not run where an answer is handled: the thread that completes the batch hands it to another thread.
 That one calls `run_callbacks`, once for each callback, in the order of the records. A Flush is over when the
 callbacks of its records ran. Under `_lock`, no Python code runs and no user's object is released.
 
@@ -16,7 +16,7 @@ An encoded batch has one delivery for all its records. A Delivery is the outcome
 BatchDelivery that of all of them. While the batch is whole there is no difference. A batch that was too large
 is sent in parts, and one part decides about the whole. It is the first that is pending, else the first that
 failed, else the first of all. Every callback, also on_delivery, is a listener. It waits with a pending part,
-and when that is settled goes on to the next, until there is none: so it is called once, after the last part.
+and when that is complete goes on to the next, until there is none: so it is called once, after the last part.
 
 After org.apache.kafka.clients.producer.internals.ProduceRequestResult and FutureRecordMetadata.
 """
@@ -31,7 +31,7 @@ from kbatch._native.batch.table_outcome cimport (
     InterceptedRow,
     observed_rows,
     part_of_rows,
-    settle_rows,
+    complete_rows,
 )
 from kbatch._native.codec.lock cimport kb_lock_acquire, kb_lock_destroy, kb_lock_init, kb_lock_release
 from kbatch._native.io.interrupts cimport NativeEvent
@@ -44,8 +44,8 @@ from kbatch.errors import IllegalStateError, KafkaTimeoutError
 from kbatch.timeouts import checked_seconds
 
 cdef extern from "descriptor.h" nogil:
-    void kb_pointer_store(void **place, void *pointer) noexcept
-    void *kb_pointer_load(void **place) noexcept
+    void kb_pointer_store(void **address, void *pointer) noexcept
+    void *kb_pointer_load(void **address) noexcept
 
 # Names by CompletionState.
 _OUTCOMES = ("pending", "succeeded", "failed", "split")
@@ -68,7 +68,7 @@ def await_with(awaiter):
 @cython.freelist(256)
 @cython.no_gc  # holds a str
 cdef class RecordMetadata:
-    """The place of a record: the result of a delivery, and an argument of its callback.
+    """The topic, partition and offset of a record: the result of a delivery, and an argument of its callback.
 
     Attributes
     ----------
@@ -280,7 +280,7 @@ cdef class Completion:
 
     @property
     def has_callbacks(self):
-        """True if `run_callbacks` has something to do, now or after the batch is settled."""
+        """True if `run_callbacks` has something to do, now or after the batch is complete."""
         return self._has_callbacks()
 
     @property
@@ -321,9 +321,9 @@ cdef class Completion:
 
     # When the batch is answered
 
-    cdef bint settle(self, CompletionState outcome, int64_t base_offset, int64_t log_append_time_ms,
+    cdef bint set_outcome(self, CompletionState outcome, int64_t base_offset, int64_t log_append_time_ms,
                      object error, object record_errors) except -1:
-        """Settle it. True if this call did. An answer after a failure is ignored; other second calls are
+        """Set the outcome. True if this call did. An answer after a failure is ignored; other second calls are
         defects, and raise.
         """
         cdef CompletionState before
@@ -344,10 +344,10 @@ cdef class Completion:
         return True
 
     cdef int announce(self) except -1:
-        """Wake waiters after it is settled; tables first, which may have callbacks for it."""
+        """Wake waiters after it is complete; tables first, which may have callbacks for it."""
         cdef list callbacks
         if self.rows is not None:
-            callbacks = settle_rows(self.rows, self._outcome == SUCCEEDED, self._base_offset, self._error,
+            callbacks = complete_rows(self.rows, self._outcome == SUCCEEDED, self._base_offset, self._error,
                                     self._record_errors)
             if callbacks:
                 self._listeners = (self._listeners or []) + callbacks
@@ -429,7 +429,7 @@ cdef class Completion:
                 (<Completion>child).add_flush(flush)
 
     def run_callbacks(self, threw):
-        """Call the remaining callbacks of a settled batch, `function(metadata, error)`, in the order of the
+        """Call the remaining callbacks of a completed batch, `function(metadata, error)`, in the order of the
         records, then interceptors of tables' rows, then listeners; a second thread finds nothing to do.
 
         `threw(function, error)` is called if one raises, and the next follows. What `threw` raises passes
@@ -532,19 +532,19 @@ cdef class Completion:
         the first thread that waits when the batch is accepted, and that thread completes it.
         """
         cdef NativeEvent accepted
-        settle = self._memory.settle_accepted if timeout != 0 else None  # it may wait for a lock
-        if settle is None:
+        complete = self._memory.complete_accepted if timeout != 0 else None  # it may wait for a lock
+        if complete is None:
             return self._wait_for_event(timeout)
         accepted = self._begin_waiting()
         try:
-            settle()  # what was accepted before the lane knew of this thread
+            complete()  # what was accepted before the lane knew of this thread
             if self._outcome != PENDING:
                 return True
             if accepted is None:
                 return self._wait_for_event(timeout)
             if not accepted.wait(timeout):
                 return False
-            settle()
+            complete()
             return True
         finally:
             if accepted is not None:
@@ -618,7 +618,7 @@ cdef class Completion:
 
 
 @cython.freelist(1024)
-@cython.no_gc  # the cycle from its Completion to a listener's delivery ends when the batch is settled
+@cython.no_gc  # the cycle from its Completion to a listener's delivery ends when the batch is complete
 cdef class Delivery:
     """The promise of a RecordMetadata, or of an error, from `send`.
 
@@ -661,7 +661,7 @@ cdef class Delivery:
         return self._wait(timeout)._outcome != PENDING
 
     def result(self, timeout=None):
-        """Return the place of the record, after up to `timeout` seconds (None: no limit).
+        """Return where the record is in the log, after up to `timeout` seconds (None: no limit).
 
         Raises
         ------
@@ -673,7 +673,7 @@ cdef class Delivery:
             It cannot block the event loop that completes it: use `await delivery`.
         """
         cdef int32_t index
-        cdef Completion completion = self._settled(timeout, &index)
+        cdef Completion completion = self._await_outcome(timeout, &index)
         error = completion._error_of(index)
         if error is None:
             return completion._metadata_of(index, self._timestamp_ms, self._key_size, self._value_size)
@@ -682,7 +682,7 @@ cdef class Delivery:
     def exception(self, timeout=None):
         """Return why the record failed; None if it was delivered. Wait, and raise, like `result`."""
         cdef int32_t index
-        cdef Completion completion = self._settled(timeout, &index)
+        cdef Completion completion = self._await_outcome(timeout, &index)
         return completion._error_of(index)
 
     def add_done_callback(self, function):
@@ -728,7 +728,7 @@ cdef class Delivery:
         self._completion._memory.check_may_wait()
 
     cdef Completion _wait(self, object timeout):
-        """Return its Completion, settled or after `timeout` seconds."""
+        """Return its Completion, complete or after `timeout` seconds."""
         cdef int32_t index
         cdef Completion completion = self._leaf(&index)
         if timeout is not None:
@@ -743,7 +743,7 @@ cdef class Delivery:
             completion = self._leaf(&index)
         return completion
 
-    cdef Completion _settled(self, object timeout, int32_t *index):
+    cdef Completion _await_outcome(self, object timeout, int32_t *index):
         """Wait, and note the check."""
         cdef Completion completion
         if self._wait(timeout)._outcome == PENDING:
@@ -790,7 +790,7 @@ cdef bint _may_be_in_the_log(Completion part):
 @cython.final
 @cython.no_gc  # as Delivery
 cdef class BatchDelivery(Delivery):
-    """The promise of a place in the log for all records of a batch, from `send_batch`.
+    """The promise that all records of a batch get into the log, from `send_batch`.
 
     It resembles any Delivery, and is done when the whole batch is. `result()` is the RecordMetadata of the
     first record, with the batch's largest timestamp (the broker's with LogAppendTime) and sizes of -1. Record
@@ -838,11 +838,11 @@ cdef class BatchDelivery(Delivery):
     def exception(self, timeout=None):
         """Return why the batch failed; None if it was delivered. Wait, and raise, like `result`."""
         cdef int32_t index
-        self._settled(timeout, &index)
+        self._await_outcome(timeout, &index)
         return self._error()
 
     def offset_runs(self, timeout=None):
-        """Return the places of all records; wait, and raise, like `result`.
+        """Return where all records are in the log; wait, and raise, like `result`.
 
         Returns
         -------
@@ -884,11 +884,11 @@ cdef class BatchDelivery(Delivery):
         index[0] = <int32_t>min(decisive._record_errors) if decisive._record_errors else 0
         return decisive
 
-    cdef Completion _settled(self, object timeout, int32_t *index):
+    cdef Completion _await_outcome(self, object timeout, int32_t *index):
         """Note the check of all records at once."""
         cdef bint was_observed = self._observed
         cdef Completion part
-        cdef Completion decisive = Delivery._settled(self, timeout, index)
+        cdef Completion decisive = Delivery._await_outcome(self, timeout, index)
         if not was_observed:
             for part in self._parts():
                 kb_lock_acquire(&part._lock)

@@ -41,7 +41,7 @@ cdef class DeliveryQueue:
     source, has_finished : callable or None
         `source()` puts what was finished without the GIL, on the thread that takes; `has_finished()` says
         whether there is any.
-    rest : callable or None
+    on_idle : callable or None
         Called on that thread before it sleeps, for what may be late.
     """
 
@@ -72,8 +72,8 @@ cdef class DeliveryQueue:
                 self.source()
             if self._items:
                 return self._items.popleft()
-            if self.rest is not None:
-                self.rest()
+            if self.on_idle is not None:
+                self.on_idle()
             self._sleep()
 
     cdef int _sleep(self) except -1:

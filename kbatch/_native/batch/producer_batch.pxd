@@ -1,7 +1,7 @@
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from kbatch._native.batch.alarm cimport SenderAlarm
-from kbatch._native.batch.buffer_pool cimport BufferPool, Turn, kb_chain, kb_chunk
+from kbatch._native.batch.buffer_pool cimport BufferPool, Claim, kb_chain, kb_chunk
 from kbatch._native.batch.delivery cimport Completion, CompletionState
 from kbatch._native.codec.c cimport (
     kb_batch_header,
@@ -86,7 +86,7 @@ cdef extern from "batch_queue.h" nogil:
         void *owner
         const kb_topic *topic
         int32_t index
-        int64_t place
+        int64_t queue_key
         kb_batch *first
         kb_batch *last
         int32_t length
@@ -202,20 +202,20 @@ cdef class ProducerBatch:
 
     @staticmethod
     cdef ProducerBatch new(BatchContext context, PartitionQueue queue, int64_t now_ns)
-    cdef bint open(self, int64_t record_bytes, Turn turn) noexcept
+    cdef bint open(self, int64_t record_bytes, Claim claim) noexcept
     cdef bint open_encoded(self, bytes batch, const kb_batch_header *header, uint32_t body_crc,
-                           Turn turn) noexcept
+                           Claim claim) noexcept
     cdef void _adopt(self, bytes batch, const kb_batch_header *header, uint32_t body_crc) noexcept
-    cdef bint charge_state(self, int64_t size, Turn turn) noexcept nogil
-    cdef Room append(self, const kb_record *record, object on_delivery, Turn turn) noexcept
-    cdef Room _write(self, const kb_record *record, Turn turn) noexcept
-    cdef bint _take_first_chunk(self, int64_t record_bytes, int64_t besides_bytes, Turn turn) noexcept
-    cdef bint grow(self, int64_t missing_bytes, Turn turn) noexcept nogil
+    cdef bint charge_state(self, int64_t size, Claim claim) noexcept nogil
+    cdef Room append(self, const kb_record *record, object on_delivery, Claim claim) noexcept
+    cdef Room _write(self, const kb_record *record, Claim claim) noexcept
+    cdef bint _take_first_chunk(self, int64_t record_bytes, int64_t besides_bytes, Claim claim) noexcept
+    cdef bint grow(self, int64_t missing_bytes, Claim claim) noexcept nogil
     cdef int64_t _likely_bytes(self) noexcept nogil
     cdef bint _take_likely(self, int64_t room_bytes, int64_t wanted_bytes, int64_t besides_bytes,
-                           Turn turn) noexcept nogil
+                           Claim claim) noexcept nogil
     cdef bint _take(self, int64_t room_bytes, int64_t chunk_bytes, int64_t besides_bytes,
-                    Turn turn) noexcept nogil
+                    Claim claim) noexcept nogil
     cdef bint is_full(self) noexcept
     cdef void discard(self) noexcept
     cdef bytes _compressed(self)
@@ -229,7 +229,7 @@ cdef class ProducerBatch:
     cdef kb_chunk *_replaced(self, int64_t *discharged) noexcept
     cdef list _pieces(self, bint header_copied)
     cdef bytes _joined(self)
-    cdef bint _hold(self) noexcept
+    cdef bint _add_user(self) noexcept
     cdef void _release(self) noexcept
     cdef kb_chunk *_dismissed(self, int64_t *discharged) noexcept
     cdef bint finish(self, CompletionState outcome, int64_t base_offset, int64_t log_append_time_ms,

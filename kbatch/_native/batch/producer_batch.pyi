@@ -11,7 +11,7 @@ class BatchContext:
 class PartitionQueue:
     topic: str
     partition: int
-    place: int
+    queue_key: int
 
 @final
 class ProducerBatch:

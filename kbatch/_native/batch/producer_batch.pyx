@@ -69,7 +69,7 @@ from kbatch._native.batch.buffer_pool cimport (
     KB_CHUNK_HEAD_BYTES,
     POISON,
     BufferPool,
-    Turn,
+    Claim,
     kb_chain_append,
     kb_chain_cut,
     kb_chain_extend,
@@ -345,19 +345,19 @@ cdef class ProducerBatch:
 
     # While it is open; the lock is held, or no other thread knows the batch yet
 
-    cdef bint open(self, int64_t record_bytes, Turn turn) noexcept:
+    cdef bint open(self, int64_t record_bytes, Claim claim) noexcept:
         """Take memory for the first record, and for the batch itself. False without."""
-        if not self._take_first_chunk(record_bytes, OPENING_BYTES, turn):
+        if not self._take_first_chunk(record_bytes, OPENING_BYTES, claim):
             return False
         self.completion.charged_bytes = OPENING_BYTES
         self.raw.state_left_bytes = OPENING_BYTES - BATCH_BYTES
         return True
 
     cdef bint open_encoded(self, bytes batch, const kb_batch_header *header, uint32_t body_crc,
-                           Turn turn) noexcept:
+                           Claim claim) noexcept:
         """Take memory for an encoded batch, which is then sealed. False without."""
         cdef int64_t size = PyBytes_GET_SIZE(batch)
-        if not self._context.memory.charge(size + BATCH_BYTES, turn):
+        if not self._context.memory.charge(size + BATCH_BYTES, claim):
             return False
         self._adopt(batch, header, body_crc)
         self.raw.charged_bytes = size
@@ -367,20 +367,20 @@ cdef class ProducerBatch:
         self.raw.state = SEALED
         return True
 
-    cdef bint charge_state(self, int64_t size, Turn turn) noexcept nogil:
+    cdef bint charge_state(self, int64_t size, Claim claim) noexcept nogil:
         """Ensure that `size` bytes of state are charged, which the caller deducts on use. False without
         memory.
         """
         cdef int64_t step_bytes = max(<int64_t>STATE_STEP_BYTES, size)
         if self.raw.state_left_bytes >= size:
             return True
-        if not self._context.memory.charge(step_bytes, turn):
+        if not self._context.memory.charge(step_bytes, claim):
             return False
         self.completion.charged_bytes += step_bytes
         self.raw.state_left_bytes += step_bytes
         return True
 
-    cdef Room append(self, const kb_record *record, object on_delivery, Turn turn) noexcept:
+    cdef Room append(self, const kb_record *record, object on_delivery, Claim claim) noexcept:
         """Append the record if the batch has room for it by Kafka's rule, and there is memory."""
         cdef int64_t state_bytes = DELIVERY_BYTES
         cdef Room room
@@ -388,9 +388,9 @@ cdef class ProducerBatch:
             state_bytes += CALLBACK_BYTES
             if not self.completion.reserve_callback():
                 return NO_MEMORY
-        if not self.charge_state(state_bytes, turn):
+        if not self.charge_state(state_bytes, claim):
             return NO_MEMORY
-        room = self._write(record, turn)
+        room = self._write(record, claim)
         if room != HAD_ROOM:
             return room
         self.raw.state_left_bytes -= state_bytes
@@ -407,16 +407,16 @@ cdef class ProducerBatch:
         cdef kb_chunk *chunks = self._dismissed(&discharged)
         self._context.memory.exchange(chunks, discharged + self.completion.charged_bytes)
 
-    cdef bint _take_first_chunk(self, int64_t record_bytes, int64_t besides_bytes, Turn turn) noexcept:
+    cdef bint _take_first_chunk(self, int64_t record_bytes, int64_t besides_bytes, Claim claim) noexcept:
         """Allocate the size that the partition filled before; for a record beyond batch.size exactly its
         size.
         """
         cdef int64_t wanted = max(record_bytes, min(self._likely_bytes(), self.queue.raw.previous_bytes))
         if KB_BATCH_HEADER_SIZE + record_bytes > self._context.batch_size:
-            return self._take(record_bytes, KB_CHUNK_HEAD_BYTES + record_bytes, besides_bytes, turn)
-        return self._take_likely(record_bytes, wanted, besides_bytes, turn)
+            return self._take(record_bytes, KB_CHUNK_HEAD_BYTES + record_bytes, besides_bytes, claim)
+        return self._take_likely(record_bytes, wanted, besides_bytes, claim)
 
-    cdef Room _write(self, const kb_record *record, Turn turn) noexcept:
+    cdef Room _write(self, const kb_record *record, Claim claim) noexcept:
         """Append the record if the batch has room for it by Kafka's rule, and there is memory."""
         cdef int64_t size
         cdef kb_chain_status status
@@ -427,16 +427,16 @@ cdef class ProducerBatch:
                 break
             if status == KB_CHAIN_FULL:
                 return NO_ROOM
-            if not self.grow(size - kb_chain_room(&self.raw.chain), turn):
+            if not self.grow(size - kb_chain_room(&self.raw.chain), claim):
                 return NO_MEMORY
         if size > self.raw.largest_record_bytes:
             self.raw.largest_record_bytes = size
         return HAD_ROOM
 
-    cdef bint grow(self, int64_t missing_bytes, Turn turn) noexcept nogil:
+    cdef bint grow(self, int64_t missing_bytes, Claim claim) noexcept nogil:
         """Add chunks: twice as much as before, but no more than the batch is likely to need."""
         cdef int64_t wanted = max(missing_bytes, min(self._likely_bytes(), self.raw.chain.chunk_bytes))
-        return self._take_likely(missing_bytes, wanted, 0, turn)
+        return self._take_likely(missing_bytes, wanted, 0, claim)
 
     cdef int64_t _likely_bytes(self) noexcept nogil:
         """Estimate the bytes of records still to come, if they compress like those of earlier batches."""
@@ -445,19 +445,19 @@ cdef class ProducerBatch:
         ) - self.raw.contents.records_bytes
 
     cdef bint _take_likely(self, int64_t room_bytes, int64_t wanted_bytes, int64_t besides_bytes,
-                           Turn turn) noexcept nogil:
+                           Claim claim) noexcept nogil:
         """Add the likely need; if that is unavailable, only the current need, so that a record always fits
         when all other memory is free.
         """
-        return (self._take(room_bytes, _chunk_bytes(wanted_bytes), besides_bytes, turn)
-                or self._take(room_bytes, KB_CHUNK_HEAD_BYTES + room_bytes, besides_bytes, turn))
+        return (self._take(room_bytes, _chunk_bytes(wanted_bytes), besides_bytes, claim)
+                or self._take(room_bytes, KB_CHUNK_HEAD_BYTES + room_bytes, besides_bytes, claim))
 
     cdef bint _take(self, int64_t room_bytes, int64_t chunk_bytes, int64_t besides_bytes,
-                    Turn turn) noexcept nogil:
+                    Claim claim) noexcept nogil:
         """Allocate chunks with this much room; `besides_bytes` are charged with them, to another account."""
         cdef int64_t margin_bytes = sealing_margin(self._context.codec, room_bytes + chunk_bytes)
         cdef kb_chunk *chunks = self._context.memory.take(room_bytes, chunk_bytes,
-                                                          margin_bytes + besides_bytes, turn)
+                                                          margin_bytes + besides_bytes, claim)
         if chunks == NULL:
             return False
         kb_chain_extend(&self.raw.chain, chunks)
@@ -695,7 +695,7 @@ cdef class ProducerBatch:
         IllegalStateError
             The batch is not sealed, or is done.
         """
-        if (self.raw.state != SEALED and self.raw.state != IN_FLIGHT) or not self._hold():
+        if (self.raw.state != SEALED and self.raw.state != IN_FLIGHT) or not self._add_user():
             raise IllegalStateError(f"a batch must be sealed, and not done, to have bytes, got {self!r}")
         try:
             if KB_BATCH_HEADER_SIZE + self.raw.body_bytes <= copied_bytes:
@@ -737,7 +737,7 @@ cdef class ProducerBatch:
             chunk = chunk.next if chunk != self.raw.chain.current else NULL
         return copy
 
-    cdef bint _hold(self) noexcept:
+    cdef bint _add_user(self) noexcept:
         """Add a user. False if the bytes are gone."""
         kb_lock_acquire(&self.queue.raw.lock)
         try:
@@ -808,7 +808,7 @@ cdef class ProducerBatch:
                      object error, object record_errors) except -1:
         cdef kb_chunk *chunks = NULL
         cdef int64_t discharged = 0
-        if not self.completion.settle(outcome, base_offset, log_append_time_ms, error, record_errors):
+        if not self.completion.set_outcome(outcome, base_offset, log_append_time_ms, error, record_errors):
             return False
         kb_lock_acquire(&self.queue.raw.lock)
         try:
@@ -1018,7 +1018,7 @@ cdef class BatchPiece:
     def __getbuffer__(self, Py_buffer *view, int flags):
         if flags & PyBUF_WRITABLE:
             raise BufferError("the bytes of a batch are read-only")
-        if not self._batch._hold():
+        if not self._batch._add_user():
             raise BufferError("the batch is done, and its memory is released")
         fill_view(view, self, self._data, &self._size, True)
 

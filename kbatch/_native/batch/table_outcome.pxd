@@ -27,13 +27,13 @@ cdef struct InterceptedRow:
     int32_t value_size
 
 
-cdef int64_t place_of(int32_t topic, int32_t partition) noexcept nogil
+cdef int64_t partition_key_of(int32_t topic, int32_t partition) noexcept nogil
 
 
 cdef class BatchRows:
     cdef TableOutcome table
     cdef BatchRows next              # of another table, in the same batch
-    cdef int64_t place
+    cdef int64_t partition_key
     cdef int32_t count
     cdef int32_t capacity
     cdef int64_t _base
@@ -46,7 +46,7 @@ cdef class BatchRows:
     cdef int32_t _passed_run
 
     @staticmethod
-    cdef BatchRows new(TableOutcome table, int64_t place, int64_t base, int32_t capacity)
+    cdef BatchRows new(TableOutcome table, int64_t partition_key, int64_t base, int32_t capacity)
     cdef bint can_hold(self, int64_t last_row) noexcept nogil
     cdef bint grow(self) noexcept nogil
     cdef bint begin_run(self, int32_t index) noexcept nogil
@@ -84,7 +84,7 @@ cdef class TableOutcome:
     cdef list _listeners             # (argument, function), for when it is done; None from then on
     cdef object _event               # set when it is done
     cdef tuple _progress             # (argument, function), for every batch
-    cdef dict _failed_batches        # lists of (first row, BatchRows, error, errors by index) by place
+    cdef dict _failed_batches        # lists of (first row, BatchRows, error, errors by index) by partition_key
     cdef object _too_large           # makes the error of a row that is
     cdef dict _made                  # errors that were made lately, by row
     cdef dict refused_topics         # error by topic, of rows that got no partition
@@ -106,7 +106,7 @@ cdef class TableOutcome:
     cdef int reject(self, const int32_t *rows, int64_t count, int64_t origin, object error) except -1
     cdef int reject_from(self, int64_t first, object error) except -1
     cdef list end(self, object error)
-    cdef list settled(self, BatchRows rows, bint succeeded, int64_t base_offset, object error,
+    cdef list complete(self, BatchRows rows, bint succeeded, int64_t base_offset, object error,
                       object record_errors)
     cdef int _put_offsets(self, BatchRows rows, int64_t base_offset) except -1
     cdef bint _keep_runs(self, BatchRows rows, int64_t base_offset) noexcept nogil
@@ -118,6 +118,6 @@ cdef class TableOutcome:
     cdef list _take_listeners(self)
 
 
-cdef list settle_rows(BatchRows rows, bint succeeded, int64_t base_offset, object error, object record_errors)
+cdef list complete_rows(BatchRows rows, bint succeeded, int64_t base_offset, object error, object record_errors)
 cdef int32_t observed_rows(BatchRows rows) noexcept
 cdef BatchRows part_of_rows(BatchRows rows, int32_t index, int32_t count)

@@ -2,7 +2,7 @@
 
 Theory of operation. A TableOutcome has each row's partition: 4 bytes, and 4 more for its topic if rows name
 theirs. A batch with rows of the table has a BatchRows, which identifies these rows. When the batch is
-answered, its Completion calls `settle_rows`. A delivered batch leaves a run, a few words for all of its rows
+answered, its Completion calls `complete_rows`. A delivered batch leaves a run, a few words for all of its rows
 (src_c/row_runs.h). Each row gets its own offset and error code, 10 bytes, on their first use, after a failed
 row, or when runs would take as much: untouched memory costs nothing. From then on answers fill them in. The
 BatchRows is dropped after the answer; only that of a failed batch stays, to find the error of a row.
@@ -69,7 +69,7 @@ cdef int16_t _code_of(object error) except? -1:
     return NO_CODE if code is None else <int16_t>int(code)
 
 
-cdef int64_t place_of(int32_t topic, int32_t partition) noexcept nogil:
+cdef int64_t partition_key_of(int32_t topic, int32_t partition) noexcept nogil:
     """Return a topic's partition as one number; -1 is none."""
     return -1 if partition < 0 else <int64_t>topic << 32 | partition
 
@@ -85,11 +85,11 @@ cdef class BatchRows:
         free(self._intercepted)
 
     @staticmethod
-    cdef BatchRows new(TableOutcome table, int64_t place, int64_t base, int32_t capacity):
+    cdef BatchRows new(TableOutcome table, int64_t partition_key, int64_t base, int32_t capacity):
         """For rows of a TableOutcome from `base` on; it grows beyond `capacity`."""
         cdef BatchRows rows = BatchRows.__new__(BatchRows)
         rows.table = table
-        rows.place = place
+        rows.partition_key = partition_key
         rows._base = base
         rows._rows = <uint32_t *>malloc(capacity * sizeof(uint32_t))
         rows._runs = <Run *>malloc(sizeof(Run))
@@ -179,8 +179,8 @@ cdef class BatchRows:
                 continue
             to[count].first_row = self._base + self._rows[self._runs[run].at]
             to[count].offset = base_offset + self._runs[run].index
-            to[count].topic = <int32_t>(self.place >> 32)
-            to[count].partition = <int32_t>self.place
+            to[count].topic = <int32_t>(self.partition_key >> 32)
+            to[count].partition = <int32_t>self.partition_key
             to[count].count = self._run_end(run) - self._runs[run].at
             count += 1
         return count
@@ -234,7 +234,7 @@ cdef class BatchRows:
 
     cdef BatchRows part(self, int32_t index, int32_t count):
         """Remove and return the rows at index .. index + count - 1, which now belong to another batch."""
-        cdef BatchRows part = BatchRows.new(self.table, self.place, self._base, max(count, 1))
+        cdef BatchRows part = BatchRows.new(self.table, self.partition_key, self._base, max(count, 1))
         cdef int32_t run, shift, first, end
         for run in range(self.run_count):
             shift = self._runs[run].index - self._runs[run].at
@@ -437,7 +437,7 @@ cdef class TableOutcome:
 
     # For the Completions of batches
 
-    cdef list settled(self, BatchRows rows, bint succeeded, int64_t base_offset, object error,
+    cdef list complete(self, BatchRows rows, bint succeeded, int64_t base_offset, object error,
                       object record_errors):
         """Note the answer for the rows of a batch. Return the callback for it, or None."""
         cdef list callbacks = None if self._progress is None else [self._progress]
@@ -484,7 +484,7 @@ cdef class TableOutcome:
         cdef int16_t code = _code_of(error)
         cdef int64_t row
         entry = (rows.first_row(), rows, error, record_errors)
-        insort(self._failed_batches.setdefault(rows.place, []), entry, key=_first_row)
+        insort(self._failed_batches.setdefault(rows.partition_key, []), entry, key=_first_row)
         self._give_details()
         kb_lock_acquire(&self._lock)
         rows.put_code(code, self._codes)
@@ -651,7 +651,7 @@ cdef class TableOutcome:
             return self._error_of_size(row, UNSENT - 1 - offset)
         if offset == UNSENT:
             return self.refused_topics.get(topic, self.end_error)
-        failed = self._failed_batches.get(place_of(topic, partition), ())
+        failed = self._failed_batches.get(partition_key_of(topic, partition), ())
         at = bisect_right(failed, row, key=_first_row)
         if at > 0:
             _, rows, error, record_errors = failed[at - 1]
@@ -685,12 +685,12 @@ cdef class OutcomeColumn:
 
 # For a batch, which may have rows of several tables
 
-cdef list settle_rows(BatchRows rows, bint succeeded, int64_t base_offset, object error,
+cdef list complete_rows(BatchRows rows, bint succeeded, int64_t base_offset, object error,
                       object record_errors):
     """Notify the tables; return the callbacks to run with the batch's, as (argument, function)."""
     cdef list callbacks = []
     while rows is not None:
-        callbacks += rows.table.settled(rows, succeeded, base_offset, error, record_errors) or ()
+        callbacks += rows.table.complete(rows, succeeded, base_offset, error, record_errors) or ()
         rows = rows.next
     return callbacks
 

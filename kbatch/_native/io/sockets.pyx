@@ -62,7 +62,7 @@ def send(int descriptor, list buffers not None):
     """
     cdef Py_ssize_t count = len(buffers)
     cdef Py_ssize_t size = 0
-    cdef int i, held = 0
+    cdef int i, view_count = 0
     cdef ssize_t sent = -1
     cdef Py_buffer *views = NULL
     cdef iovec *parts = NULL
@@ -73,7 +73,7 @@ def send(int descriptor, list buffers not None):
             raise MemoryError(f"no memory to send {count} buffers")
         for i in range(count):
             PyObject_GetBuffer(buffers[i], &views[i], PyBUF_SIMPLE)
-            held += 1
+            view_count += 1
             parts[i].iov_base = views[i].buf
             parts[i].iov_len = views[i].len
             size += views[i].len
@@ -86,7 +86,7 @@ def send(int descriptor, list buffers not None):
             PyErr_SetFromErrno(OSError)
         return sent
     finally:
-        for i in range(held):
+        for i in range(view_count):
             PyBuffer_Release(&views[i])
         free(views)
         free(parts)

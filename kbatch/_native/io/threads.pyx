@@ -111,7 +111,7 @@ class Team:
         self._rung = real_threading().Semaphore(0)
         self._threads = []
         for number in range(count):
-            thread = ClientThread(self._take_turns, f"{name}-{number}")
+            thread = ClientThread(self._run_jobs, f"{name}-{number}")
             try:
                 thread.start()
             except RuntimeError:
@@ -143,7 +143,7 @@ class Team:
             self._work.append(None)
             self._rung.release()
 
-    def _take_turns(self):
+    def _run_jobs(self):
         while True:
             self._rung.acquire()
             work = self._work.popleft()

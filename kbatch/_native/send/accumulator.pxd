@@ -1,7 +1,7 @@
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
 from kbatch._native.batch.alarm cimport SenderAlarm
-from kbatch._native.batch.buffer_pool cimport BufferPool, Turn
+from kbatch._native.batch.buffer_pool cimport BufferPool, Claim
 from kbatch._native.batch.producer_batch cimport (
     BatchContext,
     PartitionQueue,
@@ -115,19 +115,19 @@ cdef class RecordAccumulator:
     cdef readonly int64_t reenqueued_count    # put back, to be tried again
 
     cdef object accept(self, TopicInfo info, int32_t partition, const kb_record *record, int64_t now_ns,
-                       object on_delivery, Turn turn, int64_t transaction)
-    cdef object accept_batch(self, TopicInfo info, PendingBatch pending, int64_t now_ns, Turn turn)
+                       object on_delivery, Claim claim, int64_t transaction)
+    cdef object accept_batch(self, TopicInfo info, PendingBatch pending, int64_t now_ns, Claim claim)
     cdef ProducerBatch _enqueue_encoded(self, PartitionQueue queue, ProducerBatch batch, int64_t transaction)
     cdef bint is_too_late(self, int64_t transaction) noexcept nogil
     cdef int64_t now_ns(self) except? -1
-    cdef object refuse(self, Turn turn)
+    cdef object refuse(self, Claim claim)
     cdef object too_late(self)
     cdef ProducerBatch _try_append(self, PartitionQueue queue, TopicInfo info, TopicView view,
                                    ProducerBatch fresh, const kb_record *record, object on_delivery,
-                                   Turn turn, int64_t transaction, Step *step)
+                                   Claim claim, int64_t transaction, Step *step)
     cdef void enqueue(self, PartitionQueue queue, ProducerBatch batch) noexcept
     cdef ProducerBatch new_batch(self, PartitionQueue queue, const kb_record *record, int64_t now_ns,
-                                  Turn turn)
+                                  Claim claim)
     cdef int hand_to_sealer(self, ProducerBatch batch) except -1
     cdef void leave_unsealed(self, ProducerBatch batch) noexcept
     cdef TopicInfo info_of(self, str topic)

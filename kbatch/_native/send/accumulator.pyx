@@ -44,10 +44,10 @@ from kbatch._native.batch.buffer_pool cimport (
     FIRST_IN_QUEUE,
     KB_CHUNK_HEAD_BYTES,
     BufferPool,
-    Turn,
+    Claim,
     MemoryWaiter,
     kb_record_bound,
-    turn_of,
+    claim_of,
 )
 from kbatch._native.batch.delivery cimport BatchDelivery, Delivery, Flush, is_observed_by
 from kbatch._native.batch.producer_batch cimport (
@@ -113,10 +113,10 @@ cdef extern from "Python.h":
 cdef int64_t UNKNOWN_NS = INT64_MIN
 # In every round, the load of so many partitions is passed on.
 cdef int64_t LOADED_PARTITIONS = 256
-# A thread may take so many batches, and at least so many bytes, before others that wait for memory get their
-# turn: records take that before they are compressed, with their state.
+# A thread may take so many batches, and at least so many bytes, before others that wait for memory get
+# theirs: records take that before they are compressed, with their state.
 cdef int64_t BATCHES_WORTH = 8
-cdef int64_t LEAST_TURN_BYTES = 65536
+cdef int64_t LEAST_OPEN_BYTES = 65536
 
 class Refusal(enum.Enum):
     """The reason why `append` did not take a record that it may take later."""
@@ -249,7 +249,7 @@ cdef class RecordAccumulator:
         level = level_of(codec, compression_level)
         compress_records(codec, <const uint8_t *>b"", 0, level)  # report a missing package now
         self.memory = BufferPool(buffer_memory, CHUNK_BYTES, poison=poison, freed=memory_freed)
-        self.memory.turn_bytes = min(max(BATCHES_WORTH * batch_size, LEAST_TURN_BYTES), buffer_memory // 4)
+        self.memory.open_limit_bytes = min(max(BATCHES_WORTH * batch_size, LEAST_OPEN_BYTES), buffer_memory // 4)
         self.alarm = SenderAlarm.new(wake, delivery_timeout_ns)
         self.context = BatchContext.new(self.memory, self.alarm, batch_size, codec, level, transactional)
         self.linger_ns = linger_ns
@@ -292,7 +292,7 @@ cdef class RecordAccumulator:
         on_delivery : callable or None
             Called as `on_delivery(metadata, error)` by `Completion.run_callbacks`.
         first_in_queue : bool
-            The caller waited for memory, and it is its turn.
+            The caller waited for memory, and is the first in the queue.
         in_callback : bool
             The caller is a callback, which does not queue up.
 
@@ -322,7 +322,7 @@ cdef class RecordAccumulator:
                 f"key, value and headers take {kb_record_body_size(&record, 0, 0)} bytes, "
                 f"above the limit of about {KB_MAX_RECORD_BODY} for a record")
         return self.accept(self.info_of(topic), partition, &record, now_ns, on_delivery,
-                           turn_of(first_in_queue, in_callback), self.transaction_count)
+                           claim_of(first_in_queue, in_callback), self.transaction_count)
 
     def append_batch(self, str topic not None, partition, data, int64_t now_ns, on_delivery=None, *,
                      bint first_in_queue=False, bint in_callback=False):
@@ -349,10 +349,10 @@ cdef class RecordAccumulator:
         cdef PendingBatch batch = PendingBatch.new(topic, partition, data, on_delivery)
         batch.transaction = self.transaction_count
         batch.check(self.context.attributes, INT32_MAX)
-        return self.accept_batch(self.info_of(topic), batch, now_ns, turn_of(first_in_queue, in_callback))
+        return self.accept_batch(self.info_of(topic), batch, now_ns, claim_of(first_in_queue, in_callback))
 
     cdef object accept(self, TopicInfo info, int32_t partition, const kb_record *record, int64_t now_ns,
-                       object on_delivery, Turn turn, int64_t transaction):
+                       object on_delivery, Claim claim, int64_t transaction):
         """Do the same as `append`, for native callers that checked the record. With UNKNOWN_NS as the time,
         None means that the time is needed, to open a batch. `transaction` is the `transaction_count` when the
         record was given to the producer: it is accepted in no other.
@@ -374,7 +374,7 @@ cdef class RecordAccumulator:
             if fresh is not None and fresh.queue is not queue:
                 fresh.discard()
                 fresh = None
-            batch = self._try_append(queue, info, view, fresh, record, on_delivery, turn, transaction,
+            batch = self._try_append(queue, info, view, fresh, record, on_delivery, claim, transaction,
                                      &step)
             if fresh is not None and not step.opened:
                 fresh.discard()
@@ -388,30 +388,30 @@ cdef class RecordAccumulator:
                                     <int32_t>record.key.size, <int32_t>record.value.size,
                                     is_observed_by(on_delivery))
             if step.what == UNPAID:
-                return self.refuse(turn)
+                return self.refuse(claim)
             if step.what == TOO_LATE:
                 raise self.too_late()
             if step.what == UNOPENED:
                 if now_ns == UNKNOWN_NS:
                     return None
-                fresh = self.new_batch(queue, record, now_ns, turn)
+                fresh = self.new_batch(queue, record, now_ns, claim)
                 if fresh is None:
-                    return self.refuse(turn)
+                    return self.refuse(claim)
 
-    cdef object accept_batch(self, TopicInfo info, PendingBatch pending, int64_t now_ns, Turn turn):
+    cdef object accept_batch(self, TopicInfo info, PendingBatch pending, int64_t now_ns, Claim claim):
         """Do the same as `append_batch`, for native callers that checked the batch."""
         cdef PartitionQueue queue = self.queue_of(info, pending.checked_partition)
         cdef ProducerBatch batch = ProducerBatch.new(self.context, queue, now_ns)
         cdef ProducerBatch closed
         cdef BatchDelivery delivery
         cdef int64_t least = PyBytes_GET_SIZE(pending.data) + BATCH_BYTES
-        if not batch.open_encoded(pending.data, &pending.header, pending.body_crc, turn):
+        if not batch.open_encoded(pending.data, &pending.header, pending.body_crc, claim):
             if least > self.memory.total_memory:
                 raise RecordTooLargeError(
                     f"the batch takes {PyBytes_GET_SIZE(pending.data)} bytes, and with its state {least}, "
                     f"more than buffer.memory, which is {self.memory.total_memory}; raise it"
                 )
-            return self.refuse(turn)
+            return self.refuse(claim)
         delivery = BatchDelivery.of(batch.completion, pending.header.max_timestamp_ms, pending.on_delivery)
         closed = self._enqueue_encoded(queue, batch, pending.transaction)
         if closed is batch:
@@ -448,9 +448,9 @@ cdef class RecordAccumulator:
     cdef int64_t now_ns(self) except? -1:
         return PyTime_MonotonicRaw() if self._clock_ns is None else self._clock_ns()
 
-    cdef object refuse(self, Turn turn):
+    cdef object refuse(self, Claim claim):
         """Return MEMORY. If the first in the queue is refused, the sender sends everything that it has."""
-        if turn == FIRST_IN_QUEUE or turn == FIRST_IN_CALLBACK:
+        if claim == FIRST_IN_QUEUE or claim == FIRST_IN_CALLBACK:
             self.alarm.wake_now()
         return NO_MEMORY_NOW
 
@@ -466,7 +466,7 @@ cdef class RecordAccumulator:
 
     cdef ProducerBatch _try_append(self, PartitionQueue queue, TopicInfo info, TopicView view,
                                    ProducerBatch fresh, const kb_record *record, object on_delivery,
-                                   Turn turn, int64_t transaction, Step *step):
+                                   Claim claim, int64_t transaction, Step *step):
         """Append under the lock; `fresh` becomes the open batch if there is none. A `view` means that the
         sticky state chose the partition, and is checked again here. Return the batch.
         """
@@ -496,7 +496,7 @@ cdef class RecordAccumulator:
             if view is not None and batch.raw.contents.count:
                 estimated_before = kb_batch_bytes(&batch.raw)
             bytes_before = batch.raw.contents.records_bytes
-            room = batch.append(record, on_delivery, turn)
+            room = batch.append(record, on_delivery, claim)
             if room == NO_MEMORY:
                 step.what = UNPAID
                 return batch
@@ -523,11 +523,11 @@ cdef class RecordAccumulator:
         self.context.add_incomplete(batch, None)
 
     cdef ProducerBatch new_batch(self, PartitionQueue queue, const kb_record *record, int64_t now_ns,
-                                  Turn turn):
+                                  Claim claim):
         """Return a batch with memory for the record; None if there is none now."""
         cdef ProducerBatch batch = ProducerBatch.new(self.context, queue, now_ns)
         cdef int64_t size = record_bytes(record)
-        if batch.open(size, turn):
+        if batch.open(size, claim):
             return batch
         if least_bytes(size, self.context.codec) > self.memory.total_memory:
             raise beyond_memory(size, self.context.codec, self.memory.total_memory)
@@ -594,7 +594,7 @@ cdef class RecordAccumulator:
         queue.partition = partition
         queue.raw.topic = &info.raw
         queue.raw.index = partition
-        queue.raw.place = <int64_t>info.number << 32 | partition
+        queue.raw.queue_key = <int64_t>info.number << 32 | partition
         queue.ratios = info.ratios
         kb_lock_acquire(&info.lock)
         try:
@@ -723,8 +723,8 @@ cdef class RecordAccumulator:
         return delay_ns
 
     cdef int _set_loads(self, int64_t visited_before) except -1:
-        """Pass the load to the sticky states of all topics. With many partitions, pass it to some topics in
-        turn: in each round, to as many partitions as there were visited queues, and LOADED_PARTITIONS.
+        """Pass the load to the sticky states of all topics. With many partitions, pass it to some topics
+        in each round: to as many partitions as there were visited queues, and LOADED_PARTITIONS.
         """
         cdef set slow = self._slow_nodes()
         cdef Py_ssize_t topic_count = len(self._topic_list)
@@ -879,7 +879,7 @@ cdef class RecordAccumulator:
                 batch.seal(wake=False)
                 batch = self._visit(queue, left_bytes, now_ns, &visit)
             if visit == NO_SIZE:
-                queues.drain_at = queue.place if first_closed == NULL else first_closed.place
+                queues.drain_at = queue.queue_key if first_closed == NULL else first_closed.queue_key
                 break
             if visit == TAKEN:
                 batches.append(batch)

@@ -4,20 +4,21 @@ Theory of operation. A thread that would wait for its sockets lends its ready co
 (`begin`, `lend`, `wait`). The lane waits for the same sockets, and does the usual work itself: it drains,
 numbers, seals and sends batches, and reads answers that accept all of a request (src_c/lane.h). It never
 needs the GIL: others complete the batches of accepted requests. Those are the thread of callbacks
-(`complete`), and threads that wait for a batch, whose events the lane sets (`settle`). A turn ends when there
-is work for the engine: a command, a deadline, an event of another connection, a batch or an answer that is
-unusual. Then `take_back` returns what the engine must know of each connection, with the requests in flight as
-LentRequests and the received bytes that are the engine's. The next turn gets such requests again, if the
+(`complete`), and threads that wait for a batch, whose events the lane sets (`complete_without_callbacks`).
+The loan of the connections ends when there is work for the engine: a command, a deadline, an event of another
+connection, a batch or an answer that is unusual. Then `take_back` returns what the engine must know of each connection, with the requests in flight as
+LentRequests and the received bytes that are the engine's. The next loan gets such requests again, if the
 engine did not answer them meanwhile.
 
-An owner whose sockets the lane cannot wait for drives the turn by hand, with the GIL: it calls `step`, passes
+An owner whose sockets the lane cannot wait for drives the lane by hand, with the GIL: it calls `step`, passes
 bytes on by `unsent`, `handed`, `written` and `received`, and batches are completed at once
-(kbatch/network/lane_turns.py).
+(kbatch/network/lane_driver.py).
 
 Lane and engine never run at the same time, so they share the structures of batches, queues and sequences
 without a lock.
 
-Only the sender's thread uses a lane, but for `complete`, `settle`, `has_answered` and `new_count`.
+Only the sender's thread uses a lane, but for `complete`, `complete_without_callbacks`, `has_answered` and
+`new_count`.
 """
 
 cimport cython
@@ -181,7 +182,7 @@ cdef extern from "lane_poll.h" nogil:
 # True if this system has the lane's way to wait for sockets.
 CAN_WAIT = bool(KB_LANE_POLLS)
 
-# The reasons of the end of a turn; 0 is none, but batches are to be completed.
+# The reasons of the end of a loan; 0 is none, but batches are to be completed.
 cdef enum Reason:
     ANSWERED = 0
     TIME = 1
@@ -193,7 +194,7 @@ cdef enum Reason:
 # What may be late is done after this time without an answer, or after so many answers: more of them if the
 # thread of callbacks has done most of it.
 cdef enum:
-    REST_NS = 50_000_000
+    LATE_WORK_NS = 50_000_000
     MOST_LATE = 32
     MOST_LATE_BESIDE_QUEUE = 4096
     # The lane's thread leaves accepted requests to the thread of callbacks, unless that is busy for so long.
@@ -201,7 +202,7 @@ cdef enum:
 
 
 class Lent(NamedTuple):
-    """What the engine must know of a connection after a turn.
+    """What the engine must know of a connection after a loan.
 
     Attributes
     ----------
@@ -355,13 +356,13 @@ cdef class Lane:
     cdef set _taken_back  # correlation ids by connection, of requests that the engine has seen
     cdef kb_lane_event[64] _others
     cdef int _other_count
-    cdef bint _has_polled            # in this turn
+    cdef bint _has_polled            # in this loan
     cdef DeliveryQueue _queue
     cdef object _completing          # a lock: one thread at a time, so that callbacks keep their order
     cdef unsigned long _completer
     cdef list _answered              # what `on_answered` gets
     cdef list _completed
-    cdef int _late_count             # answers since `rest` was called
+    cdef int _late_count             # answers since `on_idle` was called
     cdef int _most_late
     cdef int64_t _completed_ns       # the last one
 
@@ -424,11 +425,11 @@ cdef class Lane:
         kb_lane_free(&self._raw)
         kb_lock_destroy(&self._raw.answered_lock)
 
-    # A turn
+    # A loan
 
     def begin(self, identity not None, *, bint is_changed, int64_t transaction=0,
               bint ends_when_answered=False):
-        """Begin a turn, without connections yet.
+        """Begin a loan, without connections yet.
 
         Parameters
         ----------
@@ -438,7 +439,7 @@ cdef class Lane:
         transaction : int
             Which partitions must have been added to (`PartitionState.transaction`); 0 if they need not.
         ends_when_answered : bool
-            The turn ends when no request is left in flight.
+            The loan ends when no request is left in flight.
         """
         self._raw.identity = identity_of(identity)
         self._raw.transaction = transaction
@@ -466,7 +467,7 @@ cdef class Lane:
         usable_until_ns : int
             After that it must log in again before it takes a request.
         requests : list of LentRequest
-            Those of earlier turns that are still unanswered; the lane has them again.
+            Those of earlier loans that are still unanswered; the lane has them again.
         """
         cdef kb_lane_node *node = kb_lane_add_node(&self._raw)
         cdef LentRequest request
@@ -490,14 +491,14 @@ cdef class Lane:
             node.own_count += 1
             request._raw = NULL
 
-    def wait(self, int poller, Waker waker not None, int64_t deadline_ns, rest not None):
+    def wait(self, int poller, Waker waker not None, int64_t deadline_ns, on_idle not None):
         """Do the lane's work until there is some for the engine, or until `deadline_ns`.
 
         Parameters
         ----------
         poller : int
             The epoll descriptor that waits for all sockets, with level-triggered events.
-        rest : callable
+        on_idle : callable
             Called when no answer has come for a moment, or after many: for what may be late.
 
         Returns
@@ -515,8 +516,8 @@ cdef class Lane:
             if reason == ANSWERED:
                 self.complete()
             if reason == IDLE:
-                self.rested()
-                rest()
+                self.late_work_done()
+                on_idle()
         return [(self._others[i].descriptor, self._others[i].events) for i in range(self._other_count)]
 
     cdef int _poll(self, int poller, Waker waker, int64_t deadline_ns) noexcept nogil:
@@ -528,25 +529,25 @@ cdef class Lane:
             until_ns = min(self._step(now_ns), deadline_ns)
             kb_lane_flush_all(&self._raw, poller)
             if self._raw.needs_engine:
-                return self._end_turn(UNUSUAL, poller, waker)
+                return self._end_loan(UNUSUAL, poller, waker)
             completion_ns = kb_lane_completion_ns(&self._raw)
             if completion_ns <= now_ns:
                 if not self._queue.ring() and now_ns - completion_ns >= PATIENCE_NS:
                     return ANSWERED
                 completion_ns = now_ns + PATIENCE_NS
             if now_ns >= min(deadline_ns, self._engine_deadline_ns()):
-                return self._end_turn(TIME, poller, waker)
-            if now_ns >= self._rest_ns():
+                return self._end_loan(TIME, poller, waker)
+            if now_ns >= self._late_work_ns():
                 return IDLE
-            until_ns = min(min(until_ns, completion_ns), min(self._engine_deadline_ns(), self._rest_ns()))
+            until_ns = min(min(until_ns, completion_ns), min(self._engine_deadline_ns(), self._late_work_ns()))
             was_called = self._look(poller, waker, max(until_ns - now_ns, 0))
             if was_called:
                 return CALLED
             if self._other_count:
                 return EVENTS
 
-    cdef int _end_turn(self, int reason, int poller, Waker waker) noexcept nogil:
-        """End a turn, but not without a look at the sockets: they must be read, whatever the engine has to
+    cdef int _end_loan(self, int reason, int poller, Waker waker) noexcept nogil:
+        """End a loan, but not without a look at the sockets: they must be read, whatever the engine has to
         do.
         """
         if not self._has_polled:
@@ -566,11 +567,11 @@ cdef class Lane:
             self._raw.needs_engine = True
         return look_ns
 
-    cdef int64_t _rest_ns(self) noexcept nogil:
+    cdef int64_t _late_work_ns(self) noexcept nogil:
         """Return when to do what may be late."""
         if not self._late_count:
             return INT64_MAX
-        return INT64_MIN if self._late_count >= self._most_late else self._completed_ns + REST_NS
+        return INT64_MIN if self._late_count >= self._most_late else self._completed_ns + LATE_WORK_NS
 
     cdef int64_t _engine_deadline_ns(self) noexcept nogil:
         """Return when a request times out or a batch expires."""
@@ -591,14 +592,14 @@ cdef class Lane:
         with self._completing:
             self._completer = PyThread_get_thread_ident()
             try:
-                while self._settle_all() or self._answered:
+                while self._complete_all() or self._answered:
                     answered, completed = self._answered, self._completed
                     self._answered, self._completed = [], []
                     self._on_answered(answered, completed)
             finally:
                 self._completer = 0
 
-    def settle(self):
+    def complete_without_callbacks(self):
         """Complete batches like `complete`, but leave their callbacks to the thread of the queue. No step of
         it is Python code, where a signal handler could interrupt it.
         """
@@ -607,13 +608,13 @@ cdef class Lane:
         with self._completing:
             self._completer = PyThread_get_thread_ident()
             try:
-                self._settle_all()
+                self._complete_all()
             finally:
                 self._completer = 0
         if self._completed:
             self._queue.ring()
 
-    cdef bint _settle_all(self) except -1:
+    cdef bint _complete_all(self) except -1:
         """True if there was a request."""
         cdef kb_lane_request *request = kb_lane_take_answered(&self._raw)
         cdef kb_lane_request *following
@@ -621,7 +622,7 @@ cdef class Lane:
         try:
             while request != NULL:
                 self._completed_ns = request.answered_ns
-                self._settle(request)
+                self._complete(request)
                 self._late_count += 1
                 following = request.next
                 free(request)
@@ -630,7 +631,7 @@ cdef class Lane:
             _free_all(request)
         return is_any
 
-    cdef int _settle(self, kb_lane_request *request) except -1:
+    cdef int _complete(self, kb_lane_request *request) except -1:
         cdef Answered answered = Answered.__new__(Answered)
         cdef list batches = []
         cdef ProducerBatch batch
@@ -662,7 +663,7 @@ cdef class Lane:
         return 0
 
     def take_back(self):
-        """End the turn, and complete what was accepted; return a Lent for each connection."""
+        """End the loan, and complete what was accepted; return a Lent for each connection."""
         cdef list lent = []
         cdef kb_lane_node *node
         cdef int32_t i
@@ -727,14 +728,14 @@ cdef class Lane:
             return 0
         return min(look_ns, self._engine_deadline_ns())
 
-    def rest_ns(self):
-        """Return when to do what may be late, and to call `rested`: some time after the last answer, or after
-        many.
+    def late_work_ns(self):
+        """Return when to do what may be late, and to call `late_work_done`: some time after the last answer, or
+        after many.
         """
-        return self._rest_ns()
+        return self._late_work_ns()
 
-    def rested(self):
-        """Note that nothing is late any more."""
+    def late_work_done(self):
+        """Record that nothing is late any more."""
         self._late_count = 0
 
     cdef kb_lane_node *_node(self, int64_t connection_id) noexcept:

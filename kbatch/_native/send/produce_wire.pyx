@@ -1,7 +1,7 @@
 """ProduceFrame: the bytes of a Produce request that the engine sends, and of an answer that accepts it.
 
 Theory of operation. The lane sends what is usual; the engine sends what the lane leaves to it, such as
-retries, and gets the answers to what was in flight at the end of the lane's turn. `write` makes the bytes,
+retries, and gets the answers to what was in flight at the end of the loan. `write` makes the bytes,
 and `read` recognizes an answer that accepts all batches; kbatch.protocol.codec reads all others. The bytes
 are those of that codec, written and read by src_c/produce_wire.h, for engine and lane.
 

@@ -1,6 +1,6 @@
 from libc.stdint cimport int32_t, int64_t
 
-from kbatch._native.batch.buffer_pool cimport Turn
+from kbatch._native.batch.buffer_pool cimport Claim
 from kbatch._native.codec.c cimport kb_record
 from kbatch._native.codec.record_fields cimport HeaderSpans
 from kbatch._native.send.accumulator cimport RecordAccumulator, TopicInfo
@@ -61,10 +61,10 @@ cdef class RecordSender:
     cdef bint _goes_at_once(self, bint may_wait) noexcept
     cdef object _send_refused(self, object pending, object refusal, bint may_wait)
     cdef int _refuse(self, object pending, object error) except -1
-    cdef Turn _turn(self, Turn turn) noexcept
-    cdef object _attempt_batch(self, PendingBatch batch, Turn turn)
-    cdef object _attempt_pending(self, PendingRecord record, Turn turn)
-    cdef object _attempt(self, str topic, Ready *ready, bytes key, bytes value, object on_delivery, Turn turn)
+    cdef Claim _claim(self, Claim claim) noexcept
+    cdef object _attempt_batch(self, PendingBatch batch, Claim claim)
+    cdef object _attempt_pending(self, PendingRecord record, Claim claim)
+    cdef object _attempt(self, str topic, Ready *ready, bytes key, bytes value, object on_delivery, Claim claim)
     cdef int _check(self, Ready *ready, object partition, object timestamp_ms, object on_delivery) except -1
     cdef int _check_size(self, const kb_record *record) except -1
     cdef bint _choose_partition(self, TopicInfo info, Ready *ready, bytes key, bytes value) except -1

@@ -20,7 +20,7 @@ from cpython.pythread cimport PyThread_get_thread_ident
 from cpython.time cimport PyTime_TimeRaw
 from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t
 
-from kbatch._native.batch.buffer_pool cimport FIRST_IN_QUEUE, NOT_IN_QUEUE, Turn, kb_record_bound, turn_of
+from kbatch._native.batch.buffer_pool cimport FIRST_IN_QUEUE, NOT_IN_QUEUE, Claim, kb_record_bound, claim_of
 from kbatch._native.batch.delivery cimport BatchDelivery, Delivery
 from kbatch._native.codec.c cimport (
     KB_BATCH_HEADER_SIZE,
@@ -243,7 +243,7 @@ cdef class RecordSender:
             copied.
         on_delivery : callable or None
             Called once, as `on_delivery(metadata, error)`: when the whole batch was delivered, or when it, or
-            a part of it, failed. The place is that of the first record, which the others follow.
+            a part of it, failed. The offset is that of the first record, which the others follow.
 
         Returns
         -------
@@ -308,10 +308,10 @@ cdef class RecordSender:
         """Continue with a PendingRecord or PendingBatch that was refused, or was not tried yet. Return a
         Delivery, or the Refusal to wait for; `first_in_queue` as for `RecordAccumulator.append`.
         """
-        cdef Turn turn = FIRST_IN_QUEUE if first_in_queue else NOT_IN_QUEUE
+        cdef Claim claim = FIRST_IN_QUEUE if first_in_queue else NOT_IN_QUEUE
         if type(record) is PendingBatch:
-            return self._attempt_batch(<PendingBatch>record, turn)
-        return self._attempt_pending(<PendingRecord?>record, turn)
+            return self._attempt_batch(<PendingBatch>record, claim)
+        return self._attempt_pending(<PendingRecord?>record, claim)
 
     def _send_slowly(self, record, refusal, may_wait):
         """Send a record, or batch, that could not go at once: because of `refusal`, or if that is None,
@@ -406,20 +406,20 @@ cdef class RecordSender:
         return 0
 
     @cython.final
-    cdef Turn _turn(self, Turn turn) noexcept:
-        return turn_of(turn == FIRST_IN_QUEUE,
+    cdef Claim _claim(self, Claim claim) noexcept:
+        return claim_of(claim == FIRST_IN_QUEUE,
                        PyThread_get_thread_ident() == self.accumulator.callback_thread_ident)
 
-    cdef object _attempt_batch(self, PendingBatch batch, Turn turn):
+    cdef object _attempt_batch(self, PendingBatch batch, Claim claim):
         cdef TopicInfo info
         if not batch.is_checked:
             batch.check(self.accumulator.context.attributes, self.max_request_bytes)
         info = self.accumulator.info_if_known(batch.topic)
         if info is None or info.view.partition_count <= batch.checked_partition:
             return NO_METADATA
-        return self.accumulator.accept_batch(info, batch, self.accumulator.now_ns(), self._turn(turn))
+        return self.accumulator.accept_batch(info, batch, self.accumulator.now_ns(), self._claim(claim))
 
-    cdef object _attempt_pending(self, PendingRecord record, Turn turn):
+    cdef object _attempt_pending(self, PendingRecord record, Claim claim):
         cdef Ready ready
         cdef bytes key, value
         cdef HeaderSpans spans
@@ -432,11 +432,11 @@ cdef class RecordSender:
             ready.transaction = record.transaction
             record.keep(&ready, key, value, spans)
         return self._attempt(record.topic, &record._ready, record._key, record._value, record.on_delivery,
-                             turn)
+                             claim)
 
     @cython.final
     cdef object _attempt(self, str topic, Ready *ready, bytes key, bytes value, object on_delivery,
-                         Turn turn):
+                         Claim claim):
         cdef TopicInfo info = self.accumulator.info_if_known(topic)
         if info is None:
             return NO_METADATA
@@ -444,12 +444,12 @@ cdef class RecordSender:
             return NO_METADATA
         if not ready.has_time:
             ready.record.timestamp_ms = PyTime_TimeRaw() // 1_000_000
-        turn = self._turn(turn)
-        outcome = self.accumulator.accept(info, ready.partition, &ready.record, UNKNOWN_NS, on_delivery, turn,
+        claim = self._claim(claim)
+        outcome = self.accumulator.accept(info, ready.partition, &ready.record, UNKNOWN_NS, on_delivery, claim,
                                           ready.transaction)
         if outcome is None:  # a batch begins: only then is the clock read
             outcome = self.accumulator.accept(info, ready.partition, &ready.record,
-                                              self.accumulator.now_ns(), on_delivery, turn,
+                                              self.accumulator.now_ns(), on_delivery, claim,
                                               ready.transaction)
         return outcome
 

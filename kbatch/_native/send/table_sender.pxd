@@ -2,7 +2,7 @@ from libc.stdint cimport int32_t, int64_t
 
 from kbatch._native.arrow.arrow cimport ArrowBatch, ArrowStream
 from kbatch._native.arrow.table_columns cimport TableColumns
-from kbatch._native.batch.buffer_pool cimport Turn
+from kbatch._native.batch.buffer_pool cimport Claim
 from kbatch._native.batch.producer_batch cimport ProducerBatch
 from kbatch._native.batch.table_outcome cimport BatchRows, TableOutcome
 from kbatch._native.send.accumulator cimport RecordAccumulator
@@ -29,7 +29,7 @@ cdef class TableSender:
     cdef bint _refuses_beyond        # rows that name partitions that the topic has not
     cdef object _seal
     cdef int64_t _transaction
-    cdef Turn _turn
+    cdef Claim _claim
     cdef int64_t _now_ns             # UNKNOWN_NS until the clock is read
     cdef int32_t _likely_rows        # of a batch
     cdef readonly bint has_begun     # a row was accepted, or refused by itself

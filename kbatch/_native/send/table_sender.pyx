@@ -24,7 +24,7 @@ from libc.string cimport memcpy, memset
 
 from kbatch._native.arrow.arrow cimport ArrowBatch, ArrowStream
 from kbatch._native.arrow.table_columns cimport TableColumns
-from kbatch._native.batch.buffer_pool cimport FIRST_IN_QUEUE, kb_chain, kb_chain_room, turn_of
+from kbatch._native.batch.buffer_pool cimport FIRST_IN_QUEUE, kb_chain, kb_chain_room, claim_of
 from kbatch._native.batch.delivery cimport CALLBACK_BYTES
 from kbatch._native.batch.producer_batch cimport (
     OPEN,
@@ -166,7 +166,7 @@ cdef class TableSender:
         Parameters
         ----------
         first_in_queue : bool
-            The caller waited for memory, and it is its turn: one row is accepted.
+            The caller waited for memory, and is the first in the queue: one row is accepted.
         now_ns : int or None
             The time, by the accumulator's clock; None reads the system's, once a batch.
 
@@ -185,7 +185,7 @@ cdef class TableSender:
         """
         cdef Step step
         self._now_ns = UNKNOWN_NS if now_ns is None else now_ns
-        self._turn = turn_of(first_in_queue,
+        self._claim = claim_of(first_in_queue,
                              PyThread_get_thread_ident() == self._accumulator.callback_thread_ident)
         while True:
             if not self._has_block:
@@ -206,7 +206,7 @@ cdef class TableSender:
             if step == ROWS_TOO_LATE:
                 raise self._accumulator.too_late()
             if step == ROWS_UNPAID:
-                return self._accumulator.refuse(self._turn)
+                return self._accumulator.refuse(self._claim)
             if step == ROW_FIRST:
                 return False
             self._has_block = False
@@ -240,14 +240,14 @@ cdef class TableSender:
         """Refuse rows from now on that name a partition which the cluster, after a request, still lacks."""
         self._refuses_beyond = True
 
-    def count_rest(self, int64_t until_ns):
+    def count_remaining(self, int64_t until_ns):
         """Read on if the data does not give its number of rows, to know them all: to the end, or, because
         some streams have none, up to a time.
         """
         cdef ArrowBatch batch
-        count_rest = getattr(self._data, "count_rest", None)
-        if count_rest is not None:
-            return count_rest(until_ns)
+        count_remaining = getattr(self._data, "count_remaining", None)
+        if count_remaining is not None:
+            return count_remaining(until_ns)
         while not rows_at_hand(self._data) and PyTime_MonotonicRaw() < until_ns:
             batch = self._stream.next_batch()
             if batch is None:
@@ -330,7 +330,7 @@ cdef class TableSender:
         partitions = self.outcome.partitions + self._first_row
         for i in range(count):
             part = self._topics.parts[self._destinations[i]]
-            partitions[i] = <int32_t>(<PartitionRows>part).place
+            partitions[i] = <int32_t>(<PartitionRows>part).partition_key
         if self._columns.topics != NULL:
             memcpy(self.outcome.codes_of_topics + self._first_row, self._topic_numbers,
                    count * sizeof(int32_t))
@@ -348,7 +348,7 @@ cdef class TableSender:
         cdef bint hashes_keys = self._sender.hashes_keys
         cdef int32_t partition_count = topic.view.partition_count if topic.error is None else 0
         cdef int32_t *beyond = NULL if self._refuses_beyond else &topic.beyond
-        cdef int32_t partition, lane
+        cdef int32_t partition, part
         cdef int64_t i
         for i in range(first, end):
             partition = -1
@@ -365,8 +365,8 @@ cdef class TableSender:
                 partition = 0
             elif partition < 0 and partition_count and keys[i].size >= 0 and hashes_keys:
                 partition = kb_partition_for_key(keys[i].data, keys[i].size, partition_count)
-            lane = topic.sticky_lane if partition < 0 else topic.lane_of[partition]
-            self._destinations[i] = lane if lane >= 0 else self._topics.part_to(topic, partition)
+            part = topic.sticky_part if partition < 0 else topic.part_of[partition]
+            self._destinations[i] = part if part >= 0 else self._topics.part_to(topic, partition)
         return topic.beyond < 0
 
     cdef int _group_rows(self) except -1 nogil:
@@ -393,7 +393,7 @@ cdef class TableSender:
                 part.next = part.end
         return 0
 
-    # Its rows into batches. Lanes are borrowed from TableTopics where there is no GIL.
+    # Its rows into batches. Parts are borrowed from TableTopics where there is no GIL.
 
     cdef Step _append_block(self) except? ROWS_TOO_LATE nogil:
         """Append all rows of the block; return why the next one must wait."""
@@ -443,7 +443,7 @@ cdef class TableSender:
         while next[0] < end:
             first = next[0]
             closed = False
-            step = self._append_open(part, next, first + 1 if self._turn == FIRST_IN_QUEUE else end, sticky,
+            step = self._append_open(part, next, first + 1 if self._claim == FIRST_IN_QUEUE else end, sticky,
                                      &closed)
             if step == ROWS_UNOPENED:
                 with gil:
@@ -455,7 +455,7 @@ cdef class TableSender:
                 self._refuse_row(next, False)
             elif step != ROWS_IN:
                 return step
-            if self._turn == FIRST_IN_QUEUE and next[0] > first:
+            if self._claim == FIRST_IN_QUEUE and next[0] > first:
                 return ROW_FIRST
         return ROWS_IN
 
@@ -522,7 +522,7 @@ cdef class TableSender:
             if status == KB_ROWS_ENOUGH:
                 return ROWS_MOVED
             if status == KB_ROWS_MEMORY and not part.batch.grow(needed - kb_chain_room(&part.batch.raw.chain),
-                                                                self._turn):
+                                                                self._claim):
                 return ROWS_UNPAID
         return ROWS_IN
 
@@ -530,7 +530,7 @@ cdef class TableSender:
         """True if there is room for the next row's number among the part's; make room if possible."""
         cdef int64_t more_bytes = part.rows.capacity * self.outcome.row_bytes
         if part.rows.count == part.rows.capacity:
-            if not part.batch.charge_state(more_bytes, self._turn) or not part.rows.grow():
+            if not part.batch.charge_state(more_bytes, self._claim) or not part.rows.grow():
                 return False
             part.batch.raw.state_left_bytes -= more_bytes
         return part.rows.begin_run(part.batch.raw.contents.count)
@@ -553,7 +553,7 @@ cdef class TableSender:
         if kb_record_most(&record) > self._sender.max_request_bytes - KB_BATCH_HEADER_SIZE:
             return ROW_TOO_LARGE
         while True:
-            rows = BatchRows.new(self.outcome, part.place, row, capacity)
+            rows = BatchRows.new(self.outcome, part.partition_key, row, capacity)
             kb_lock_acquire(&part.queue.raw.lock)
             try:
                 step = self._join(part, fresh, rows, next, sticky, closed)
@@ -567,13 +567,13 @@ cdef class TableSender:
             if step != ROWS_UNOPENED:
                 return step
             try:
-                fresh = self._accumulator.new_batch(part.queue, &record, now_ns, self._turn)
+                fresh = self._accumulator.new_batch(part.queue, &record, now_ns, self._claim)
             except RecordTooLargeError:
                 self._refuse_row(next, True)
                 return ROWS_IN
             if fresh is None:
                 return ROWS_UNPAID
-            if fresh.charge_state(self._likely_rows * self.outcome.row_bytes, self._turn):
+            if fresh.charge_state(self._likely_rows * self.outcome.row_bytes, self._claim):
                 capacity = self._likely_rows
 
     cdef Step _join(self, PartitionRows part, ProducerBatch fresh, BatchRows rows, int64_t *next, bint sticky,
@@ -595,7 +595,7 @@ cdef class TableSender:
             return ROWS_UNOPENED
         if batch is None:
             batch = fresh
-        if not batch.charge_state(rows.capacity * self.outcome.row_bytes, self._turn):
+        if not batch.charge_state(rows.capacity * self.outcome.row_bytes, self._claim):
             return ROWS_UNPAID
         batch.raw.state_left_bytes -= rows.capacity * self.outcome.row_bytes
         rows.next = batch.completion.rows

@@ -17,9 +17,9 @@ cdef class TableTopic:
     cdef int32_t beyond              # the highest partition that rows name and `view` has not; -1: none
     cdef int64_t block               # the last one with rows of it
     cdef object error                # why it gets no rows any more
-    cdef int32_t sticky_lane
-    cdef int32_t *lane_of            # by partition; -1: not in use
-    cdef int32_t _lane_of_size
+    cdef int32_t sticky_part
+    cdef int32_t *part_of            # by partition; -1: not in use
+    cdef int32_t _part_of_size
 
     cdef int look_up(self, ClusterView view, RecordAccumulator accumulator) except -1
 
@@ -27,7 +27,7 @@ cdef class TableTopic:
 cdef class PartitionRows:                     # to a partition, or to whichever is a topic's sticky one
     cdef TableTopic topic
     cdef PartitionQueue queue        # None: the sticky one's
-    cdef int64_t place               # topic and partition, as BatchRows have them
+    cdef int64_t partition_key       # topic and partition, as BatchRows have them
     cdef ProducerBatch batch         # that was open when it was last looked at, and what it has of the table
     cdef BatchRows rows
     cdef int64_t next                # of the block's rows by part, those that are to come
@@ -61,4 +61,4 @@ cdef class TableTopics:
     cdef list lacking(self)
     cdef int refuse(self, str name, object error) except -1
     cdef int32_t part_to(self, TableTopic topic, int32_t partition) except -1 nogil
-    cdef int32_t _add_lane(self, TableTopic topic, int32_t partition) except -1
+    cdef int32_t _add_part(self, TableTopic topic, int32_t partition) except -1

@@ -6,7 +6,7 @@ knows it. Only a new name needs the GIL. Then, once a block, each topic with row
 current cluster: missing ones are waited for, or are refused and get no more rows.
 
 A topic has a part for rows without a chosen partition, the sticky one, and one for every partition with rows.
-Lanes of all topics are numbered together, a topic's sticky one before its others.
+Parts of all topics are numbered together, a topic's sticky one before its others.
 """
 
 cimport cython
@@ -15,7 +15,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free
 from libc.string cimport memcmp, memset
 
-from kbatch._native.batch.table_outcome cimport TableOutcome, place_of
+from kbatch._native.batch.table_outcome cimport TableOutcome, partition_key_of
 from kbatch._native.codec.c cimport kb_is_utf8, kb_murmur2, kb_span
 from kbatch._native.codec.memory cimport grown
 from kbatch._native.send.accumulator cimport RecordAccumulator
@@ -30,7 +30,7 @@ cdef class TableTopic:
     """A topic of rows."""
 
     def __dealloc__(self):
-        free(self.lane_of)
+        free(self.part_of)
 
     cdef int look_up(self, ClusterView view, RecordAccumulator accumulator) except -1:
         """Note its current state; `view` stays None if it is unknown."""
@@ -43,10 +43,10 @@ cdef class TableTopic:
         if self.info is None:  # the accumulator gets no names without a topic
             self.info = accumulator.info_of(self.name)
         count = self.view.partition_count
-        if self._lane_of_size < count:
-            self.lane_of = <int32_t *>grown(self.lane_of, count * sizeof(int32_t))
-            memset(self.lane_of + self._lane_of_size, 0xFF, (count - self._lane_of_size) * sizeof(int32_t))
-            self._lane_of_size = count
+        if self._part_of_size < count:
+            self.part_of = <int32_t *>grown(self.part_of, count * sizeof(int32_t))
+            memset(self.part_of + self._part_of_size, 0xFF, (count - self._part_of_size) * sizeof(int32_t))
+            self._part_of_size = count
         return 0
 
 
@@ -88,7 +88,7 @@ cdef class TableTopics:
             self.topics = <void **>grown(self.topics, self._topic_capacity * sizeof(void *))
         if 2 * (self.topic_count + 1) > self._slot_count:
             self._grow_slots()
-        topic.sticky_lane = self._add_lane(topic, -1)
+        topic.sticky_part = self._add_part(topic, -1)
         self._kept_topics.append(topic)
         self._outcome.topics.append(name)
         self.topics[topic.number] = <void *>topic
@@ -176,16 +176,16 @@ cdef class TableTopics:
         return 0
 
     cdef int32_t part_to(self, TableTopic topic, int32_t partition) except -1 nogil:
-        if topic.lane_of[partition] < 0:
+        if topic.part_of[partition] < 0:
             with gil:
-                topic.lane_of[partition] = self._add_lane(topic, partition)
-        return topic.lane_of[partition]
+                topic.part_of[partition] = self._add_part(topic, partition)
+        return topic.part_of[partition]
 
-    cdef int32_t _add_lane(self, TableTopic topic, int32_t partition) except -1:
+    cdef int32_t _add_part(self, TableTopic topic, int32_t partition) except -1:
         """`partition` -1 is the sticky one."""
         cdef PartitionRows part = PartitionRows.__new__(PartitionRows)
         part.topic = topic
-        part.place = place_of(topic.number, partition)
+        part.partition_key = partition_key_of(topic.number, partition)
         if partition >= 0:
             part.queue = self._accumulator.queue_of(topic.info, partition)
         if self.part_count == self._part_capacity:

@@ -168,7 +168,7 @@ class ProducerEngine(ClientEngine):
         self._sender.open_lane(deliver, queue)
 
     def close_lane(self) -> None:
-        """Note that the lane has no more turns."""
+        """Note that the lane gets no more loans."""
         self._sender.close_lane()
 
     def lend(self, descriptor_of: Callable[[int], int], now_ns: int) -> Lane | None:
@@ -176,7 +176,7 @@ class ProducerEngine(ClientEngine):
         return self._sender.lend(descriptor_of, now_ns)
 
     def take_back(self, now_ns: int) -> None:
-        """Take the connections back after the lane's turn, and run next."""
+        """Take the connections back after the loan, and run next."""
         self._sender.take_back(now_ns)
 
     def seal(self) -> list[Seal]:

@@ -210,7 +210,7 @@ class Sender:
         return is_ready
 
     def _leaves_to_lane(self, node_id: int, now_ns: int) -> bool:
-        """True if the lane sends the node's batches in its next turn."""
+        """True if the lane sends the node's batches in its next loan."""
         if node_id in self._nodes_of_engine:
             self._nodes_of_engine.discard(node_id)
             return False
@@ -392,14 +392,14 @@ class Sender:
         self._lane = lane = _lane_of(self._config, self._accumulator, self._unrecorded, note_answered, queue)
         if queue is not None:
             queue.source, queue.has_finished = lane.complete, lane.has_answered
-            queue.rest = self.record_answered
-            self._accumulator.memory.settle_accepted = lane.settle
+            queue.on_idle = self.record_answered
+            self._accumulator.memory.complete_accepted = lane.complete_without_callbacks
         self._connections.count_lent(lane.new_count)
 
     def close_lane(self) -> None:
-        """Note that the owner has ended: the lane has no more turns."""
+        """Note that the owner has ended: the lane gets no more loans."""
         if self._lane is not None:
-            self._accumulator.memory.settle_accepted = None
+            self._accumulator.memory.complete_accepted = None
             self._lane.complete()
             self._lane = None
 
@@ -414,7 +414,7 @@ class Sender:
         )
 
     def lend(self, descriptor_of: Callable[[int], int], now_ns: int) -> Lane | None:
-        """Lend the ready connections to the lane and return it, for one turn; None if it may not send.
+        """Lend the ready connections to the lane and return it; None if it may not send.
 
         Parameters
         ----------
@@ -455,7 +455,7 @@ class Sender:
         return lane
 
     def take_back(self, now_ns: int) -> None:
-        """End the lane's turn."""
+        """End the loan to the lane."""
         assert self._lane is not None
         self._now_ns = now_ns
         self._is_waiting = False

@@ -165,8 +165,8 @@ def the_lane_adds_no_partitions(*_: Any) -> int:
 
 
 @plants_transactional(Sender, "lend")
-def a_turn_outlasts_what_a_commit_awaits(original: Any, self: Sender, *rest: Any) -> Any:
-    """A turn goes on when the last answer has come that a commit waits for."""
+def a_loan_outlasts_what_a_commit_awaits(original: Any, self: Sender, *rest: Any) -> Any:
+    """A loan goes on when the last answer has come that a commit waits for."""
     accumulator = self._accumulator
     completing, accumulator.completing = accumulator.completing, False
     try:

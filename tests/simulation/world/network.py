@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     import random
 
     from kbatch.config import ClientConfig
-    from kbatch.network.lane_turns import LendingEngine
+    from kbatch.network.lane_driver import LendingEngine
     from kbatch.network.rounds import DrivenEngine
     from kbatch.sasl import Exchange
     from tests.simulation.world.fate import Fate
@@ -439,8 +439,8 @@ class Shell(EngineRounds):
             self._inbox.popleft()()
             self._world.application.note_event()
         wait_ns = self._do_round(now_ns - self._slept_ns, now_ns, was_called=was_called)
-        if self._turns is not None and self._engine.deadline_ns(now_ns) < self._turns.deadline_ns:
-            raise Violation("the engine has work, and the lane does not end its turn")
+        if self._lane_driver is not None and self._engine.deadline_ns(now_ns) < self._lane_driver.deadline_ns:
+            raise Violation("the engine has work, and the lane does not end the loan")
         self._slept_ns = now_ns
         self._sleep(wait_ns)
 

@@ -434,7 +434,7 @@ static void set_up_partitions(void) {
         kb_partition_init(&partitions[i], &partitions[i]);
         partitions[i].topic = &topic;
         partitions[i].index = i;
-        partitions[i].place = i;
+        partitions[i].queue_key = i;
         partitions[i].has_leader = true;
         partitions[i].leader = 0;
         partitions[i].sequences = &sequences[i];

@@ -136,9 +136,9 @@ def table_to(chunks: Iterable[Iterable[int]]) -> pa.Table:
 
 
 @pytest.mark.parametrize("partitions", SIZES)
-def test_small_record_batches_of_a_table_with_many_lanes(partitions: int) -> None:
-    """Rows for a few partitions do not have the sender look at others, to which the table has lanes. What is
-    not counted: the TableSender itself goes over all of its lanes, some nanoseconds each, once a block.
+def test_small_record_batches_of_a_table_with_many_parts(partitions: int) -> None:
+    """Rows for a few partitions do not have the sender look at others, to which the table has parts. What is
+    not counted: the TableSender itself goes over all of its parts, some nanoseconds each, once a block.
     """
     records = used(partitions)
     sender = RecordSender(records)

@@ -551,13 +551,13 @@ def test_D17_the_rest_of_a_request_of_the_lane_completes_it() -> None:
     s = Sending(acks=0).send("w0")
     s.with_lane().send("b0")
     s.writes_at_once = False
-    s.take_turn(30)
+    s.lend_once(30)
     assert not s.is_done("b0")
     s.write()
     assert s.offset("b0") == -1
     s.send("b1")
     assert not s.is_done("b1")
-    s.take_turn()
+    s.lend_once()
     assert s.offset("b1") == -1
 
 

@@ -199,7 +199,7 @@ def test_T05_a_commit_follows_what_the_lane_has_sent(version: int, produced: int
         ok(tx.begin())
     tx.with_lane().send("b")
     assert not tx.waiting
-    tx.take_turn()
+    tx.lend_once()
     (asked,) = tx.waiting_requests
     assert (asked.request.version, tx.waiting) == (produced, ["b"])
     call = tx.commit()

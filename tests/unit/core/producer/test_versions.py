@@ -43,14 +43,14 @@ def test_a_node_without_produce_stops_no_other(offer: tuple[int, int] | None, ha
     for number in range(20):
         s.send(f"b{number}", partition=0)
         if has_lane:
-            s.take_turn()
+            s.lend_once()
         s.answer(**{f"b{number}": OK})
     assert not s.is_done("waits")
     assert s.engine.deadline_ns(s.now_ns) > s.now_ns
     del s.node_versions[2]
     s.advance(5_000)  # the connection is the same
     if has_lane:
-        s.take_turn()
+        s.lend_once()
     s.answer(waits=OK)
     assert s.offset("waits") == 1
 
@@ -66,13 +66,13 @@ def test_a_node_that_lacks_produce_at_first_is_waited_for(has_lane: bool) -> Non
     assert s.engine.fatal_error is None
     s.send("goes", partition=0)
     if has_lane:
-        s.take_turn()
+        s.lend_once()
     s.answer(goes=OK)
     assert (s.engine.fatal_error, s.is_done("waits")) == (None, False)
     del s.node_versions[2]
     s.advance(5_000)
     if has_lane:
-        s.take_turn()
+        s.lend_once()
     s.answer(waits=OK)
 
 
@@ -162,7 +162,7 @@ def test_a_cluster_that_lacks_produce_later_is_waited_for() -> None:
 
 def throttled(s: Sending) -> None:
     s.send("t1", partition=1)
-    s.take_turn()
+    s.lend_once()
     s.answer(t1=OK, throttle_ms=5_000)
 
 

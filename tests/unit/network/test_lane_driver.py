@@ -19,7 +19,7 @@ ROUNDS = 20  # that records may take which are sent one by one; the engine would
 
 @pytest.fixture(params=["python", "tls"])
 def served(request: pytest.FixtureRequest) -> Any:
-    """Yield a broker and the settings of a producer whose lane's turns are driven by hand."""
+    """Yield a broker and the settings of a producer whose lane is driven by hand."""
     with Broker(topics={"t": 2}, tls=request.param == "tls") as broker:
         settings = broker.client_settings() | {"linger.ms": 0, "kbatch.lane": "python"}
         yield broker, settings

@@ -1,11 +1,11 @@
-"""LaneTurns: the turns of a lane that an owner drives by hand, since the lane cannot wait for its sockets.
+"""LaneDriver: drives a lane by hand, for an owner whose sockets the lane cannot wait for.
 
 Theory of operation. After a round of the engine the owner lends the ready connections to the lane (`begin`).
 From then on `work` sends what is usual, and `received` and `written` give the lane the events of its
-connections. The turn ends (`end`) before the engine hears of anything, or runs. Bytes go both ways through
+connections. The loan ends (`end`) before the engine hears of anything, or runs. Bytes go both ways through
 the owner's channels: under TLS, and on event loops.
 
-ThreadNetwork has no turns by hand if the lane can wait for its sockets itself (`Lane.wait`).
+ThreadNetwork does not drive it by hand if the lane can wait for its sockets itself (`Lane.wait`).
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class LendingEngine(Protocol):
 
 
 @final
-class LaneTurns:
-    """The turns of a lane.
+class LaneDriver:
+    """Drives a lane by hand.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ class LaneTurns:
     Attributes
     ----------
     deadline_ns : int
-        When the engine must run at the latest; 0 without a turn.
+        When the engine must run at the latest; 0 without a loan.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class LaneTurns:
         self._write = write
         self._seal = seal
         self._clock_ns = clock_ns
-        self._lane: Lane | None = None  # in its turn
+        self._lane: Lane | None = None  # while it has connections
         self._lent: list[int] = []
         self.deadline_ns = 0
         self._was_rung = False
@@ -77,7 +77,7 @@ class LaneTurns:
         self._was_rung = True
 
     def begin(self, deadline_ns: int) -> None:
-        """Begin a turn, after which the engine runs at `deadline_ns` at the latest."""
+        """Begin a loan, after which the engine runs at `deadline_ns` at the latest."""
         self._lent.clear()
         self.deadline_ns = deadline_ns
         self._lane = self._lending.lend(self._lend, self._clock_ns())
@@ -88,7 +88,7 @@ class LaneTurns:
 
     def work(self) -> int | None:
         """Advance the lane, and return when there is more to do; None if the engine must run, or there is
-        no turn.
+        no loan.
         """
         lane = self._lane
         now_ns = self._clock_ns()
@@ -104,10 +104,10 @@ class LaneTurns:
                 return None
             if look_ns > now_ns:
                 break
-        if now_ns >= lane.rest_ns():
-            lane.rested()
+        if now_ns >= lane.late_work_ns():
+            lane.late_work_done()
             self._lending.observe(now_ns)
-        return min(look_ns, lane.rest_ns(), self.deadline_ns)
+        return min(look_ns, lane.late_work_ns(), self.deadline_ns)
 
     def _hand_over(self, lane: Lane) -> None:
         for connection_id in self._lent:
@@ -130,7 +130,7 @@ class LaneTurns:
         return lane is not None and lane.received(connection_id, data, self._clock_ns())
 
     def end(self) -> bool:
-        """End the turn, so that the engine has everything. False if there is none."""
+        """End the loan, so that the engine has everything. False if there is none."""
         lane, self._lane = self._lane, None
         self.deadline_ns = 0
         if lane is None:
