@@ -28,7 +28,7 @@ cdef extern from "Python.h":
 
 
 def receive_into(int descriptor, space):
-    """Do socket.recv_into: return the number of received bytes, 0 at the end of the stream.
+    """Receive like socket.recv_into: return the number of received bytes, 0 at the end of the stream.
 
     Raises
     ------
@@ -52,8 +52,8 @@ def receive_into(int descriptor, space):
 
 
 def send(int descriptor, list buffers not None):
-    """Do socket.sendmsg: return the number of bytes taken from the consecutive `buffers`. There is at least
-    one, and at most the system's limit (IOV_MAX).
+    """Send like socket.sendmsg: return the number of bytes taken from the consecutive `buffers`. There is
+    at least one, and at most the system's limit (IOV_MAX).
 
     Raises
     ------

@@ -353,7 +353,7 @@ cdef class RecordAccumulator:
 
     cdef object accept(self, TopicInfo info, int32_t partition, const kb_record *record, int64_t now_ns,
                        object on_delivery, Claim claim, int64_t transaction):
-        """Do the same as `append`, for native callers that checked the record. With UNKNOWN_NS as the time,
+        """Append like `append`, for native callers that checked the record. With UNKNOWN_NS as the time,
         None means that the time is needed, to open a batch. `transaction` is the `transaction_count` when the
         record was given to the producer: it is accepted in no other.
         """
@@ -399,7 +399,7 @@ cdef class RecordAccumulator:
                     return self.refuse(claim)
 
     cdef object accept_batch(self, TopicInfo info, PendingBatch pending, int64_t now_ns, Claim claim):
-        """Do the same as `append_batch`, for native callers that checked the batch."""
+        """Append like `append_batch`, for native callers that checked the batch."""
         cdef PartitionQueue queue = self.queue_of(info, pending.checked_partition)
         cdef ProducerBatch batch = ProducerBatch.new(self.context, queue, now_ns)
         cdef ProducerBatch closed
@@ -706,7 +706,7 @@ cdef class RecordAccumulator:
 
     cdef int64_t _node_ready(self, kb_node_queues *node, int64_t now_ns, bint hurried, set nodes,
                              set leaderless) except -1:
-        """Do the same as `ready` for the queues of a node; empty ones are left out from now on."""
+        """Look at the queues of a node, for `ready`; empty ones are left out from now on."""
         cdef int64_t delay_ns = INT64_MAX, left_ns
         cdef int32_t i
         self.visited_count += node.count
@@ -793,7 +793,7 @@ cdef class RecordAccumulator:
         return 0
 
     cdef int _take_filled(self) except -1:
-        """Take in the queues that are no longer empty."""
+        """Add the queues that are no longer empty."""
         cdef kb_partition *queue = kb_take_filled(&self.context.filled)
         while queue != NULL:
             self._take_in(queue)
@@ -822,7 +822,7 @@ cdef class RecordAccumulator:
         return 0
 
     def note_ready_node(self, int32_t node_id, int64_t now_ns, bint can_drain):
-        """Note whether a node that has batches to send takes a request now. If it took none for longer than
+        """Record whether a node that has batches to send takes a request now. If it took none for longer than
         `partition_availability_timeout_ns`, its partitions are not chosen for records without a partition
         (KIP-794).
         """
@@ -1009,11 +1009,11 @@ cdef class RecordAccumulator:
         self._set_loads(self.visited_count)
 
     def note_state(self, str topic not None, int32_t partition, PartitionState state not None):
-        """Note the sender's state of a partition. It must exist as long as the accumulator's lane."""
+        """Record the sender's state of a partition. It must exist as long as the accumulator's lane."""
         self.queue_of(self.info_of(topic), partition).raw.sequences = &state.raw
 
     def note_topic_id(self, str topic not None, bytes topic_id not None):
-        """Note the id of a topic, 16 bytes; zeros if it has none."""
+        """Record the id of a topic, 16 bytes; zeros if it has none."""
         memcpy(self.info_of(topic).raw.id, PyBytes_AS_STRING(topic_id), 16)
 
     # State

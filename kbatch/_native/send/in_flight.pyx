@@ -235,7 +235,7 @@ cdef class PartitionState:
         return True
 
     cdef int disown(self, InFlight entry) except -1:
-        """Note that the entry has left the list."""
+        """Record that the entry has left the list."""
         entry.raw.owner = NULL
         self._entries.discard(entry)
         return 0
@@ -260,7 +260,7 @@ cdef class PartitionState:
         self.raw.rules.restart(&self.raw, identity_of(identity), counter)
 
     def acknowledge(self, InFlight entry not None, int64_t oldest_ns):
-        """Note that the batch is in the log. It proves those before it if the answering leader is known to
+        """Record that the batch is in the log. It proves those before it if the answering leader is known to
         have had their numbers in its state (`is_known_since`).
         """
         self.raw.rules.acknowledge(&self.raw, entry.raw, oldest_ns)
@@ -279,7 +279,7 @@ cdef class PartitionState:
     # The leader
 
     def begin_topic(self, bytes topic_id not None):
-        """Note the topic's id. With another one it was recreated: brokers know nothing of the producer, and
+        """Record the topic's id. With another one it was recreated: brokers know nothing of the producer, and
         earlier batches are gone, unless the id comes back, from a broker with newer metadata.
         """
         if self.topic_id and self.topic_id != topic_id:
@@ -291,11 +291,11 @@ cdef class PartitionState:
         self.topic_id = topic_id
 
     def begin_leader(self, int32_t leader, int32_t leader_epoch):
-        """Note the partition's leader, -1 if unknown; the state of another node or epoch no longer counts."""
+        """Record the partition's leader, -1 if unknown; the state of another node or epoch is invalid."""
         kb_begin_leader(&self.raw, leader, leader_epoch)
 
     def doubt_leader(self):
-        """Note that the leader may have no state of the producer."""
+        """Record that the leader may have no state of the producer."""
         self.raw.known_ns = KB_UNKNOWN_NS
 
     def is_known_since(self, int64_t oldest_ns):

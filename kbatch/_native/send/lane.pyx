@@ -492,7 +492,7 @@ cdef class Lane:
             request._raw = NULL
 
     def wait(self, int poller, Waker waker not None, int64_t deadline_ns, on_idle not None):
-        """Do the lane's work until there is some for the engine, or until `deadline_ns`.
+        """Run the lane until there is work for the engine, or until `deadline_ns`.
 
         Parameters
         ----------
@@ -751,15 +751,15 @@ cdef class Lane:
         return b"" if node == NULL else _unsent(node)
 
     def handed(self, int64_t connection_id, int64_t size):
-        """Note that the owner has taken so many bytes of `unsent`, which it writes."""
+        """Record that the owner has taken so many bytes of `unsent`, which it writes."""
         cdef kb_lane_node *node = self._node(connection_id)
         if node == NULL:
             raise KeyError(connection_id)
         kb_lane_handed(node, size)
 
     def written(self, int64_t connection_id, int64_t size, int64_t now_ns):
-        """Note that so many bytes are written, and complete what needs no answer (acks=0). False if they are
-        not the lane's.
+        """Record that so many bytes are written, and complete what needs no answer (acks=0). False if they
+        are not the lane's.
         """
         cdef kb_lane_node *node = self._node(connection_id)
         if node == NULL:
@@ -770,7 +770,7 @@ cdef class Lane:
         return True
 
     def received(self, int64_t connection_id, const uint8_t[::1] data not None, int64_t now_ns):
-        """Take bytes of a connection, and complete what they accept. False if they are for the engine."""
+        """Handle bytes of a connection, and complete what they accept. False if they are for the engine."""
         cdef kb_lane_node *node = self._node(connection_id)
         if node == NULL or node.engine_count or node.first == NULL:
             return False

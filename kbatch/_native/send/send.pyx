@@ -100,8 +100,8 @@ cdef str _name_of(object topic):
     raise TypeError(f"topic must be a str, got {type(topic).__name__}")
 
 
-cdef PendingRecord _pending(str topic, object value, object key, object headers, object partition,
-                            object timestamp_ms, object on_delivery, int64_t transaction):
+cdef PendingRecord _new_pending(str topic, object value, object key, object headers, object partition,
+                                object timestamp_ms, object on_delivery, int64_t transaction):
     cdef PendingRecord record = PendingRecord.__new__(PendingRecord)
     record.topic = topic
     record.value = value
@@ -194,7 +194,7 @@ cdef class RecordSender:
 
     def try_send(self, topic, value=None, key=None, *, headers=None, partition=None,
                  timestamp_ms=None, on_delivery=None):
-        """Do the same as `send`, but never wait: return None where `send` would."""
+        """Send like `send`, but never wait: return None where `send` would."""
         return self._send(_name_of(topic), value, key, headers, partition, timestamp_ms, on_delivery, False)
 
     def send_many(self, topic, records):
@@ -265,14 +265,14 @@ cdef class RecordSender:
     # Called by the subclass, or defined by it
 
     def _offer(self, topic, value, key, headers, partition, timestamp_ms, on_delivery, /):
-        """Do the same as `send`, for tasks of an event loop, with the cheapest arguments."""
+        """Send like `send`, for tasks of an event loop, with the cheapest arguments."""
         if not self._is_on_loop():
             self._check_here()
         return self._send(_name_of(topic), value, key, headers, partition, timestamp_ms, on_delivery, True)
 
     @property
     def must_give_way(self):
-        """True if it is the sender's turn, or that of another task."""
+        """True if the sender, or another task, is to run first."""
         return self._must_give_way()
 
     @cython.final
@@ -346,16 +346,17 @@ cdef class RecordSender:
                 outcome = self._attempt(topic, &ready, key_bytes, value_bytes, on_delivery, NOT_IN_QUEUE)
                 if type(outcome) is Delivery:
                     return outcome
-                pending = _pending(topic, value, key, headers, partition, timestamp_ms, on_delivery,
-                                   transaction)
+                pending = _new_pending(topic, value, key, headers, partition, timestamp_ms, on_delivery,
+                                       transaction)
                 pending.keep(&ready, key_bytes, value_bytes, spans)
                 return self._send_refused(pending, outcome, may_wait)
-            pending = _pending(topic, value, key, headers, partition, timestamp_ms, on_delivery, transaction)
+            pending = _new_pending(topic, value, key, headers, partition, timestamp_ms, on_delivery,
+                                   transaction)
             return self._send_refused(pending, None, may_wait)
         except BaseException as error:
             if pending is None:
-                pending = _pending(topic, value, key, headers, partition, timestamp_ms, on_delivery,
-                                   transaction)
+                pending = _new_pending(topic, value, key, headers, partition, timestamp_ms, on_delivery,
+                                       transaction)
             self._refuse(pending, error)
             raise
 

@@ -578,7 +578,7 @@ cdef class TableSender:
 
     cdef Step _join(self, PartitionRows part, ProducerBatch fresh, BatchRows rows, int64_t *next, bint sticky,
                     bint *closed) noexcept:
-        """Do the part of `_open` with the lock held; `fresh` becomes the open batch if there is none."""
+        """Open with the lock held; `fresh` becomes the open batch if there is none."""
         cdef PartitionQueue queue = part.queue
         cdef ProducerBatch batch = batch_of(queue.raw.last)
         cdef Step step

@@ -33,7 +33,7 @@ cdef class TableTopic:
         free(self.part_of)
 
     cdef int look_up(self, ClusterView view, RecordAccumulator accumulator) except -1:
-        """Note its current state; `view` stays None if it is unknown."""
+        """Record its current state; `view` stays None if it is unknown."""
         cdef int32_t count
         self.beyond = -1
         self.view = view.topic(self.name)
