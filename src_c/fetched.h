@@ -72,7 +72,7 @@ static inline int kb_marker_type(const kb_fetched_batch *batch) {
     return kb_load_be16(record.key.data + 2); /* after the key's version */
 }
 
-/* Begin and end aborted transactions as the batch does. True if it is of one; -1: its marker cannot be read. */
+/* Begin and end aborted transactions as the batch does. True if it is of one; -1: an unreadable marker. */
 static inline int kb_fetched_advance_aborted(kb_fetched *fetched, const kb_fetched_batch *batch) {
     const kb_batch_header *header = &batch->header;
     int64_t producer, last_offset = header->base_offset + header->last_offset_delta;

@@ -13,8 +13,8 @@ Callers that find too little queue up, first come, first served, each with a Mem
 waiter that leaves wakes the next. Memory accumulates for the first waiter, so a large request is not starved.
 
 Waiting costs far more than appending a record. So the first waiter's memory opens the pool to all, for
-`open_limit_bytes` more, a batch's worth: any caller may take free memory, and the queue advances once a batch. At
-0, the default for users, no caller passes the queue.
+`open_limit_bytes` more, a batch's worth: any caller may take free memory, and the queue advances once a
+batch. At 0, the default for users, no caller passes the queue.
 
 After org.apache.kafka.clients.producer.internals.BufferPool.
 """

@@ -8,9 +8,9 @@ for the first waiter.
 A batch too large for the broker is SPLIT. Its Completion passes callbacks, listeners and flushes on to its
 children, one for each smaller batch. Deliveries look up their child.
 
-Callbacks do not run where an answer is handled: the thread that completes the batch hands it to another thread.
-That one calls `run_callbacks`, once for each callback, in the order of the records. A Flush is over when the
-callbacks of its records ran. Under `_lock`, no Python code runs and no user's object is released.
+Callbacks do not run where an answer is handled: the thread that completes the batch hands it to another
+thread. That one calls `run_callbacks`, once for each callback, in the order of the records. A Flush is over
+when the callbacks of its records ran. Under `_lock`, no Python code runs and no user's object is released.
 
 An encoded batch has one delivery for all its records. A Delivery is the outcome of one record in it, a
 BatchDelivery that of all of them. While the batch is whole there is no difference. A batch that was too large
@@ -323,8 +323,8 @@ cdef class Completion:
 
     cdef bint set_outcome(self, CompletionState outcome, int64_t base_offset, int64_t log_append_time_ms,
                      object error, object record_errors) except -1:
-        """Set the outcome. True if this call did. An answer after a failure is ignored; other second calls are
-        defects, and raise.
+        """Set the outcome. True if this call did. An answer after a failure is ignored; other second calls
+        are defects, and raise.
         """
         cdef CompletionState before
         kb_lock_acquire(&self._lock)

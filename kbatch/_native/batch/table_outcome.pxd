@@ -84,7 +84,7 @@ cdef class TableOutcome:
     cdef list _listeners             # (argument, function), for when it is done; None from then on
     cdef object _event               # set when it is done
     cdef tuple _progress             # (argument, function), for every batch
-    cdef dict _failed_batches        # lists of (first row, BatchRows, error, errors by index) by partition_key
+    cdef dict _failed_batches        # by partition_key: (first row, BatchRows, error, errors by index)
     cdef object _too_large           # makes the error of a row that is
     cdef dict _made                  # errors that were made lately, by row
     cdef dict refused_topics         # error by topic, of rows that got no partition
@@ -118,6 +118,7 @@ cdef class TableOutcome:
     cdef list _take_listeners(self)
 
 
-cdef list complete_rows(BatchRows rows, bint succeeded, int64_t base_offset, object error, object record_errors)
+cdef list complete_rows(BatchRows rows, bint succeeded, int64_t base_offset, object error,
+                        object record_errors)
 cdef int32_t observed_rows(BatchRows rows) noexcept
 cdef BatchRows part_of_rows(BatchRows rows, int32_t index, int32_t count)

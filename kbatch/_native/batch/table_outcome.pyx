@@ -2,10 +2,10 @@
 
 Theory of operation. A TableOutcome has each row's partition: 4 bytes, and 4 more for its topic if rows name
 theirs. A batch with rows of the table has a BatchRows, which identifies these rows. When the batch is
-answered, its Completion calls `complete_rows`. A delivered batch leaves a run, a few words for all of its rows
-(src_c/row_runs.h). Each row gets its own offset and error code, 10 bytes, on their first use, after a failed
-row, or when runs would take as much: untouched memory costs nothing. From then on answers fill them in. The
-BatchRows is dropped after the answer; only that of a failed batch stays, to find the error of a row.
+answered, its Completion calls `complete_rows`. A delivered batch leaves a run, a few words for all of its
+rows (src_c/row_runs.h). Each row gets its own offset and error code, 10 bytes, on their first use, after a
+failed row, or when runs would take as much: untouched memory costs nothing. From then on answers fill them
+in. The BatchRows is dropped after the answer; only that of a failed batch stays, to find the error of a row.
 
 A row that was in no batch has no offset, but a number below -1 in its place that says why. For a row that is
 too large by itself it is its size. Its error is made on use, so failed rows take no more memory than others;

@@ -249,7 +249,8 @@ cdef class RecordAccumulator:
         level = level_of(codec, compression_level)
         compress_records(codec, <const uint8_t *>b"", 0, level)  # report a missing package now
         self.memory = BufferPool(buffer_memory, CHUNK_BYTES, poison=poison, freed=memory_freed)
-        self.memory.open_limit_bytes = min(max(BATCHES_WORTH * batch_size, LEAST_OPEN_BYTES), buffer_memory // 4)
+        self.memory.open_limit_bytes = min(max(BATCHES_WORTH * batch_size, LEAST_OPEN_BYTES),
+                                           buffer_memory // 4)
         self.alarm = SenderAlarm.new(wake, delivery_timeout_ns)
         self.context = BatchContext.new(self.memory, self.alarm, batch_size, codec, level, transactional)
         self.linger_ns = linger_ns

@@ -6,9 +6,9 @@ numbers, seals and sends batches, and reads answers that accept all of a request
 needs the GIL: others complete the batches of accepted requests. Those are the thread of callbacks
 (`complete`), and threads that wait for a batch, whose events the lane sets (`complete_without_callbacks`).
 The loan of the connections ends when there is work for the engine: a command, a deadline, an event of another
-connection, a batch or an answer that is unusual. Then `take_back` returns what the engine must know of each connection, with the requests in flight as
-LentRequests and the received bytes that are the engine's. The next loan gets such requests again, if the
-engine did not answer them meanwhile.
+connection, a batch or an answer that is unusual. Then `take_back` returns what the engine must know of each
+connection, with the requests in flight as LentRequests and the received bytes that are the engine's. The next
+loan gets such requests again, if the engine did not answer them meanwhile.
 
 An owner whose sockets the lane cannot wait for drives the lane by hand, with the GIL: it calls `step`, passes
 bytes on by `unsent`, `handed`, `written` and `received`, and batches are completed at once
@@ -539,7 +539,8 @@ cdef class Lane:
                 return self._end_loan(TIME, poller, waker)
             if now_ns >= self._late_work_ns():
                 return IDLE
-            until_ns = min(min(until_ns, completion_ns), min(self._engine_deadline_ns(), self._late_work_ns()))
+            until_ns = min(min(until_ns, completion_ns),
+                           min(self._engine_deadline_ns(), self._late_work_ns()))
             was_called = self._look(poller, waker, max(until_ns - now_ns, 0))
             if was_called:
                 return CALLED
@@ -729,8 +730,8 @@ cdef class Lane:
         return min(look_ns, self._engine_deadline_ns())
 
     def late_work_ns(self):
-        """Return when to do what may be late, and to call `late_work_done`: some time after the last answer, or
-        after many.
+        """Return when to do what may be late, and to call `late_work_done`: some time after the last answer,
+        or after many.
         """
         return self._late_work_ns()
 

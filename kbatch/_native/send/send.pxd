@@ -64,7 +64,8 @@ cdef class RecordSender:
     cdef Claim _claim(self, Claim claim) noexcept
     cdef object _attempt_batch(self, PendingBatch batch, Claim claim)
     cdef object _attempt_pending(self, PendingRecord record, Claim claim)
-    cdef object _attempt(self, str topic, Ready *ready, bytes key, bytes value, object on_delivery, Claim claim)
+    cdef object _attempt(self, str topic, Ready *ready, bytes key, bytes value, object on_delivery,
+                         Claim claim)
     cdef int _check(self, Ready *ready, object partition, object timestamp_ms, object on_delivery) except -1
     cdef int _check_size(self, const kb_record *record) except -1
     cdef bint _choose_partition(self, TopicInfo info, Ready *ready, bytes key, bytes value) except -1

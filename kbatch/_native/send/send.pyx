@@ -446,8 +446,8 @@ cdef class RecordSender:
         if not ready.has_time:
             ready.record.timestamp_ms = PyTime_TimeRaw() // 1_000_000
         claim = self._claim(claim)
-        outcome = self.accumulator.accept(info, ready.partition, &ready.record, UNKNOWN_NS, on_delivery, claim,
-                                          ready.transaction)
+        outcome = self.accumulator.accept(info, ready.partition, &ready.record, UNKNOWN_NS, on_delivery,
+                                          claim, ready.transaction)
         if outcome is None:  # a batch begins: only then is the clock read
             outcome = self.accumulator.accept(info, ready.partition, &ready.record,
                                               self.accumulator.now_ns(), on_delivery, claim,
