@@ -73,7 +73,9 @@ def _constructor(struct: type[Struct]) -> Callable[..., None]:
         lines.append(f"    self.{field.name} = {value}")
     source = "\n".join([f"def __init__(self, *, {', '.join(parameters)}):", *lines])
     names: dict[str, Any] = dict(struct._structs)
-    exec(source, names)
+    # Compiled first: exec() of text resets the flag by which CPython ends an interrupted process by SIGINT,
+    # and a client that is closed at exit makes some classes only then.
+    exec(compile(source, f"<{struct.__qualname__}>", "exec"), names)
     constructor: Callable[..., None] = names["__init__"]
     constructor.__qualname__ = f"{struct.__qualname__}.__init__"
     return constructor

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import textwrap
+
 import pytest
 
 from kbatch.testing import Broker
@@ -112,6 +115,19 @@ stream.close()
 consumer.close()
 print("parent reads on")
 """
+
+
+def test_ctrl_c_ends_a_program_with_an_open_consumer_by_the_signal(broker: Broker) -> None:
+    """Leaving the group at exit makes CPython forget no interrupt: shells stop their loops by this status."""
+    text = """
+    consumer = kbatch.Consumer(bootstrap_servers=servers, group_id="g")
+    consumer.subscribe([topic])
+    consumer.poll()
+"""
+    process = program(broker, WATCH + textwrap.dedent(text))
+    interrupt_when_blocked(process)
+    _, complaints = ended(process, -signal.SIGINT)
+    assert complaints.endswith("KeyboardInterrupt\n")
 
 
 def test_R72_a_child_refuses_the_readers_of_its_parent(broker: Broker) -> None:
