@@ -654,8 +654,11 @@ def _subscription_of(topics: Any) -> Subscription:
     return Subscription(topic_names(topics, "a pattern comes alone: subscribe({!r})"))
 
 
-def topic_names(topics: Iterable[str], remedy: str) -> frozenset[str]:
+def topic_names(topics: Any, remedy: str) -> frozenset[str]:
     """Return the topics of a subscription, which must be names. `remedy` is the text about a pattern."""
+    if not isinstance(topics, Iterable):
+        how = "call unsubscribe() to leave the group" if topics is None else "write subscribe([name])"
+        raise TypeError(f"topics must be a list of names, got {topics!r}; {how}")
     names = frozenset(topics)
     if not names:
         raise ValueError("topics must not be empty; call unsubscribe() to leave the group")

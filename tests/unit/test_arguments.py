@@ -159,6 +159,28 @@ def test_times_and_offsets_of_partitions_must_be_mappings(consumer: kbatch.Consu
         consumer.offsets_for_times([PLACE])  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("client", [each for each in CLIENTS if hasattr(each, "subscribe")])
+def test_subscribe_and_assign_name_what_is_no_list(client: Any) -> None:
+    async def use() -> None:
+        made = client(**CLIENTS[client], **NOWHERE)
+        try:
+            with pytest.raises(TypeError, match=r"topics must be .*, got None; call unsubscribe\(\)"):
+                made.subscribe(None)
+            with pytest.raises(TypeError, match=r"topics must be .*, got 5; write subscribe\(\[name\]\)"):
+                made.subscribe(5)
+            if hasattr(made, "assign"):
+                with pytest.raises(
+                    TypeError, match=r"assign\(\) takes a list of partitions, got None; write"
+                ):
+                    made.assign(None)
+        finally:
+            closing = made.close(timeout=0)
+            if inspect.isawaitable(closing):
+                await closing
+
+    asyncio.run(use())
+
+
 # Names
 
 
