@@ -104,6 +104,25 @@ except kbatch.errors.IllegalStateError as error:
     assert "gevent.monkey.patch_all(thread=False)" in str(error)
     print("works")
 """
+WITH_BROKER = """
+import asyncio
+import kbatch
+from kbatch.testing import Broker
+
+async def main(servers):
+    async with kbatch.AsyncProducer(bootstrap_servers=servers) as producer:
+        return (await (await producer.send("t", b"1"))).offset
+
+with Broker({"t": 1}) as broker:
+    with kbatch.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        assert producer.send("t", b"0").result().offset == 0
+    assert asyncio.run(main(broker.bootstrap_servers)) == 1
+    broker.create_topic("another")
+    broker.stop_node(0)
+    broker.start_node(0)
+    assert [record.value for record in broker.records("t")] == [b"0", b"1"]
+print("works")
+"""
 APPLICATION = """
 import os
 import kbatch
@@ -150,6 +169,12 @@ def test_close_during_a_request_for_a_token(patch: str) -> None:
         check(PATCHES[patch] + CLOSED_AT_LOGIN, json.dumps(broker.client_settings()))
 
 
+@pytest.mark.parametrize("patch", ["gevent", "eventlet"])
+def test_broker_of_a_patched_program_leaves_asyncio_to_the_program(patch: str) -> None:
+    pytest.importorskip(patch)
+    check(PATCHES[patch] + WITH_BROKER)
+
+
 def test_asyncio_without_working_threads_is_refused() -> None:
     pytest.importorskip("gevent")
     for client in ("AsyncProducer", "AsyncConsumer"):
@@ -187,9 +212,9 @@ def test_workers_of_gunicorn_send_for_each_request_and_end(tmp_path: Path) -> No
     assert (offsets, server.returncode) == (list(range(40)), 0), errors
 
 
-def check(program: str, argument: str) -> None:
+def check(program: str, *arguments: str) -> None:
     ran = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", program, argument],
+        [sys.executable, "-W", "ignore", "-c", program, *arguments],
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -11,18 +11,19 @@ import asyncio
 import os
 import socket
 import ssl
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
+from kbatch._native.io.interrupts import NativeEvent, thread_ident
 from kbatch.errors import IllegalStateError
 from kbatch.testing.broker.broker_state import Connection
 from kbatch.testing.broker.core import BrokerCore, Reply
 from kbatch.testing.broker.security.certificates import principal_of
 from kbatch.testing.broker.security.token_endpoint import TokenEndpoint
+from kbatch.unpatched import real_selectors, real_threading
 
 T = TypeVar("T")
 MAX_REQUEST_BYTES = 100 << 20  # socket.request.max.bytes
@@ -71,10 +72,11 @@ class Server:
             users = core.state.options.users or {}
             self._endpoint = TokenEndpoint(core.state.tokens, users, self.now_ms, token_port)
         self._listeners: dict[int, list[asyncio.Server]] = {}
-        self._loop = asyncio.new_event_loop()
+        # A real thread, even among greenlets: a loop that runs in one of theirs is in the way of all others.
+        self._loop = asyncio.SelectorEventLoop(real_selectors().DefaultSelector())
         self._timer: asyncio.TimerHandle | None = None
-        self._thread = threading.Thread(target=self._run, name="kbatch-broker", daemon=True)
-        self._turn = threading.Lock()
+        self._thread = real_threading().Thread(target=self._run, name="kbatch-broker", daemon=True)
+        self._turn = real_threading().Lock()
         # The wall clock at the start, and monotonic from there: it never steps.
         self._clock_offset = time.time() - time.monotonic()
 
@@ -112,7 +114,7 @@ class Server:
 
         The caller may be in that thread, because an interceptor may use the broker as a test does.
         """
-        if threading.current_thread() is self._thread:
+        if self._thread.ident == thread_ident():
             return function()
         with self._turn:
             return self._wait_for(self._call(function))
@@ -127,10 +129,18 @@ class Server:
         if not self._thread.is_alive():
             coroutine.close()
             raise IllegalStateError(NOT_RUNNING)
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+        done, tasks = NativeEvent(), []
+
+        def begin() -> None:
+            tasks.append(self._loop.create_task(coroutine))
+            tasks[0].add_done_callback(lambda task: done.set())
+
+        self._loop.call_soon_threadsafe(begin)
+        done.wait(None)  # unlike a wait of concurrent.futures, which greenlets may have patched
+        return tasks[0].result()
 
     def _check_outside(self, action: str) -> None:
-        if threading.current_thread() is self._thread:
+        if self._thread.ident == thread_ident():
             raise IllegalStateError(f"an interceptor runs in the broker's thread, and cannot {action}")
 
     # In the loop's thread
