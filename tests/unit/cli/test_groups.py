@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 
 from kbatch import Consumer, Producer, TopicPartition, TopicReader
 from kbatch.cli.commands import kbatch
+from kbatch.protocol import messages
 from kbatch.testing import Broker
 from tests.support.consuming import consumer_of
 from tests.support.patience import repeat_until
@@ -80,6 +81,25 @@ def test_lag_is_described(broker: Broker, reader: TopicReader) -> None:
     assert names.split() == ["topic", "partition", "committed", "end", "lag", "client", "host"]
     assert first.split() == ["orders", "0", "4", "10", "6"]
     assert second.split() == ["orders", "1", "6", "10", "4"]
+
+
+def test_committed_offset_below_0_is_none(broker: Broker, reader: TopicReader) -> None:
+    """Real brokers keep any number that a program commits."""
+
+    def answer(request: Any) -> Any:
+        kind = messages.OffsetFetchResponse
+        partitions = [
+            kind.OffsetFetchResponsePartitions(partition_index=index, committed_offset=offset, metadata="")
+            for index, offset in enumerate((-2, 6))
+        ]
+        topic = kind.OffsetFetchResponseTopics(name="orders", partitions=partitions)
+        group = kind.OffsetFetchResponseGroup(group_id=GROUP, topics=[topic])
+        return kind(groups=[group])
+
+    broker.intercept("OffsetFetch", answer)
+    (found,) = lines(broker, "describe", GROUP)
+    assert [(row["partition"], row["committed"]) for row in found["partitions"]] == [(1, 6)]
+    assert "-2" not in run(broker, "describe", GROUP).stdout
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])

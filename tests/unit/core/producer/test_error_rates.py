@@ -12,6 +12,9 @@ import pytest
 
 from kbatch.core.producer.transaction_states import TransactionState
 from kbatch.errors import ErrorCode
+from kbatch.protocol import messages
+from tests.support.core_shell import versions_answer
+from tests.support.links import Asked
 from tests.support.sending import OK, Sending
 from tests.unit.core.producer.transacting import Transacting
 
@@ -20,7 +23,7 @@ SECONDS = 5
 MOST = 10 * SECONDS + 10
 CODES = [code for code in ErrorCode if code]
 # Waits that double, as they do unless a program wants others.
-GROWS: dict[str, Any] = {"retry_backoff_max_ms": 1000}
+GROWS: dict[str, Any] = {"retry_backoff_max_ms": 1000, "reconnect_backoff_max_ms": 1000}
 
 
 class Endless(deque[Any]):
@@ -116,6 +119,40 @@ def test_same_error_for_ever_costs_a_batch_few_requests(idempotent: bool, every_
         s.send("b0", "b1")
         lives(s, answers)
         rates[code] = len(s.sent) - before
+    check_rates(rates)
+
+
+class Refusing(Sending):
+    """Nodes answer ApiVersions, or Metadata about any topic, with these codes."""
+
+    def __init__(self, api: str, codes: Endless, **settings: Any) -> None:
+        self._api, self._codes = api, codes
+        super().__init__(**settings)
+
+    def _answer_at_once(self, asked: Asked) -> None:
+        if self._api == "ApiVersions" and isinstance(asked.request.message, messages.ApiVersionsRequest):
+            self._give(asked, versions_answer(error=self._codes.popleft()))
+        else:
+            super()._answer_at_once(asked)
+
+    def _metadata(self, request: Any) -> Any:
+        answer = super()._metadata(request)
+        if self._api == "Metadata" and (code := self._codes.popleft()):
+            for topic in answer.topics:
+                topic.error_code, topic.partitions = code, []
+        return answer
+
+
+@pytest.mark.parametrize("every_other", [False, True])
+@pytest.mark.parametrize("api", ["ApiVersions", "Metadata"])
+def test_same_error_for_ever_costs_a_node_few_requests(api: str, every_other: bool) -> None:
+    rates = {}
+    for code in CODES:
+        s = Refusing(api, Endless(OK, code) if every_other else Endless(code), **GROWS)
+        s.send("b0")
+        lives(s)
+        assert s.asked[api] > 1 or every_other, "it was refused"
+        rates[code] = s.asked[api]
     check_rates(rates)
 
 
