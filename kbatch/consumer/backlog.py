@@ -18,7 +18,7 @@ from itertools import count, islice
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar, final
 
 from kbatch._native.fetch.read_cursor import FetchIterator, ReadCursor
-from kbatch.core.client.lasting_faults import LastingFaults
+from kbatch.core.client.lasting_faults import NS_PER_SECOND, LastingFaults
 from kbatch.core.consumer.partition_state import NO_EPOCH, GroupStart, OffsetSpec, Start
 from kbatch.core.consumer.results import Failed, Fetched, Moved, Result
 from kbatch.errors import CorruptRecordError, DeserializationError, KafkaError
@@ -503,7 +503,8 @@ class Backlog:
                 self._go_back(assigned, result)
                 return
         elif self._faults.is_lasting(result.partition) and isinstance(result, Fetched):
-            self._faults.end(result.partition, f"{result.partition}: there are records", self._now_ns())
+            text = f"{result.partition}: there are records"
+            self._faults.end(result.partition, text, self._now_ns(), least_ns=NS_PER_SECOND)
         if assigned.last is None and not isinstance(result, Failed) and not self.find_position(assigned):
             assigned.last = LastRead(result.from_offset - 1, topic_id=result.topic_id)
         assigned.queue.append(CompletedFetch(result))

@@ -22,7 +22,7 @@ REMINDER_NS = 300_000_000_000
 MAX_LINES = 6
 # The subjects that are remembered; the oldest makes room.
 MAX_SUBJECTS = 1000
-_NS_PER_SECOND = 1_000_000_000
+NS_PER_SECOND = 1_000_000_000
 _number = re.compile(r"\d+")
 
 
@@ -91,15 +91,18 @@ class LastingFaults:
             text = f"{text} ({fault.count} times in {_duration(now_ns - fault.began_ns)})"
         self._logger.log(level, "%s", text)
 
-    def end(self, subject: Hashable, text: str, now_ns: int) -> None:
-        """Record that there is no fault, or no more; the text says so. This is cheap if there was none."""
+    def end(self, subject: Hashable, text: str, now_ns: int, *, least_ns: int = 0) -> None:
+        """Record that there is no fault, or no more; the text says so. This is cheap if there was none.
+
+        The end of a fault that lasted less than `least_ns` is a line of level DEBUG.
+        """
         if subject not in self._lasting:
             return
         self._lasting.discard(subject)
         fault = self._faults[subject]
-        level = logging.INFO if fault.logged_ns else logging.DEBUG
-        lasted = _duration(now_ns - fault.began_ns)
-        self._logger.log(level, "%s, after %s", text, lasted)
+        lasted_ns = now_ns - fault.began_ns
+        level = logging.INFO if fault.logged_ns and lasted_ns >= least_ns else logging.DEBUG
+        self._logger.log(level, "%s, after %s", text, _duration(lasted_ns))
         fault.count = 0
         fault.logged_ns.clear()
 
@@ -109,5 +112,5 @@ class LastingFaults:
 
 
 def _duration(ns: int) -> str:
-    seconds = ns // _NS_PER_SECOND
+    seconds = ns // NS_PER_SECOND
     return f"{seconds} s" if seconds < 120 else f"{seconds // 60} min"

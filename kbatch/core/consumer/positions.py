@@ -115,8 +115,8 @@ class Positions:
     def handle_out_of_range(self, state: PartitionState, now_ns: int) -> None:
         """Reset a position that the leader's log does not have."""
         error = OffsetOutOfRangeError(
-            f"{state.partition}: the log does not have offset {state.fetch_offset}{_bounds(state)}; "
-            f"{self._remedy}"
+            f"{state.partition}: the log does not have offset {state.fetch_offset}{_bounds(state)}"
+            f"{self._remedy_of(state)}"
         )
         error.partitions = {state.partition: state.fetch_offset}
         self._reset(state, error, now_ns)
@@ -131,14 +131,14 @@ class Positions:
         position = state.fetch_offset
         if NO_EPOCH < current_epoch <= state.last_epoch:
             # No truncation: a leader has all records of its own epoch, and no epoch comes after it.
-            self._reset(state, _of_another_log(state, current_epoch, self._remedy), now_ns)
+            self._reset(state, _of_another_log(state, current_epoch, self._remedy_of(state)), now_ns)
             return
         is_known = leader_epoch >= 0 and end_offset >= 0
         offset = min(position, end_offset) if is_known else position
         where = f", which differs from offset {offset} on" if is_known else ""
         error = LogTruncationError(
             f"{state.partition}: records before offset {position}, read in leader epoch {state.last_epoch}, "
-            f"are not in the leader's log{where}; {self._remedy}"
+            f"are not in the leader's log{where}{self._remedy_of(state)}"
         )
         error.partitions = {state.partition: position}
         error.divergent_offsets = {state.partition: offset} if is_known else {}
@@ -171,7 +171,7 @@ class Positions:
         position = state.fetch_offset
         error = DataLossError(
             f"{state.partition}: the topic was deleted and created again, and offset {position} was of the "
-            f"old one; {self._remedy}"
+            f"old one{self._remedy_of(state)}"
         )
         if state.is_bounded:
             error.lost = {state.partition: (position, state.end_offset)}
@@ -179,6 +179,10 @@ class Positions:
             self._move(state, state.end_offset, NO_EPOCH, error)
         else:
             self._reset(state, error, now_ns)
+
+    def _remedy_of(self, state: PartitionState) -> str:
+        """Return what the program can do, for an error that it gets: there is no policy that goes on."""
+        return "" if state.reset is not None else f"; {self._remedy}"
 
     def _reset(self, state: PartitionState, error: KafkaError, now_ns: int) -> None:
         policy = state.reset
@@ -296,7 +300,7 @@ def _of_another_log(state: PartitionState, current_epoch: int, remedy: str) -> O
     error = OffsetOutOfRangeError(
         f"{state.partition}: offset {state.fetch_offset} of leader epoch {state.last_epoch} is not of this "
         f"log, whose leader is in epoch {current_epoch}: the topic was deleted and created again, or another "
-        f"program has committed it; {remedy}"
+        f"program has committed it{remedy}"
     )
     error.partitions = {state.partition: state.fetch_offset}
     return error

@@ -320,6 +320,18 @@ def test_R37_a_missing_position_is_an_error_without_a_policy(broker: Broker) -> 
         assert offsets(polled(consumer, 1)) == {1: [COUNT - 1]}
 
 
+def test_R37_a_position_that_is_reset_is_logged_without_a_remedy(
+    broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    fill(broker)
+    caplog.set_level("INFO", "kbatch.consumer")
+    with consuming(broker, auto_offset_reset="earliest") as consumer:
+        consumer.assign({SECOND: COUNT + 5})
+        assert offsets(polled(consumer, COUNT)) == {1: [*range(COUNT)]}
+    said = [each.getMessage() for each in caplog.records if "orders-1" in each.getMessage()]
+    assert said == ["orders-1: the log does not have offset 45; reading goes on at offset 0"]
+
+
 # 36: pause and resume
 
 

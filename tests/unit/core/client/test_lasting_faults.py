@@ -35,6 +35,19 @@ def test_fault_is_logged_once_again_after_minutes_and_at_its_end(
     ]
 
 
+def test_end_of_a_fault_that_lasted_no_time_is_not_logged(
+    faults: LastingFaults, caplog: pytest.LogCaptureFixture
+) -> None:
+    for lasted_ns in (SECOND - 1, SECOND):
+        faults.note("a", "a is broken", 0)
+        faults.end("a", "a works again", lasted_ns, least_ns=SECOND)
+    assert [each.message for each in caplog.records] == [
+        "a is broken",
+        "a is broken",
+        "a works again, after 1 s",
+    ]
+
+
 def test_another_text_is_logged_and_another_number_is_not(
     faults: LastingFaults, caplog: pytest.LogCaptureFixture
 ) -> None:

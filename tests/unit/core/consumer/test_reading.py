@@ -483,6 +483,7 @@ def test_out_of_range_fails_without_a_policy() -> None:
     assert isinstance(error, errors.OffsetOutOfRangeError)
     assert error.partitions == {FIRST: 2}
     assert str(error).startswith(f"{FIRST}: the log does not have offset 2")
+    assert str(error).endswith(r.engine.remedy)
     r.advance(5000)
     assert len(r.errors) == 1
 
@@ -498,6 +499,7 @@ def test_R37_out_of_range_follows_the_policy(policy: str, offsets: list[int]) ->
     (moved,) = r.moves
     assert (moved.from_offset, moved.to_offset) == (2, 4 if offsets else 10)
     assert isinstance(moved.error, errors.OffsetOutOfRangeError)
+    assert r.engine.remedy not in str(moved.error)
 
 
 def test_R33_reset_by_duration_goes_back_from_now() -> None:
