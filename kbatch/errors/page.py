@@ -21,7 +21,8 @@ What does this error mean, and what do I do? Find its class or code below. Every
 | `possibly_persisted` | For a failed delivery: the record may still be in the log. |
 
 `fatal` and `abortable` also depend on the request, above all in
-[transactions](transaction_states.md#answers). If an error differs from the table below, the error is right.
+[transactions](transaction_states.md#answers): a delivery that fails in a transaction has an error that is
+abortable, or fatal. If an error differs from the table below, the error is right.
 
 ```python
 try:

@@ -218,6 +218,7 @@ class TableSending:
                     if partition is not None and isinstance(error, KafkaTimeoutError):
                         table.refuse_beyond()
                     else:
+                        self._transactions.mark(error)
                         table.refuse_topic(topic, error)
 
     def _check_topics_of(self, table: TableSender) -> None:

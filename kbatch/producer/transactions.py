@@ -235,11 +235,17 @@ class TransactionCalls:
 
     def refuse(self, error: KafkaError) -> None:
         """Make the open transaction, if any, abortable: `error` says why a part of it was not accepted."""
-        if self._is_in_transaction and not error.fatal:
-            error.abortable = True
+        if self.mark(error):
             self._accumulator.accepts_directly = False
             self._engine.submit(partial(self._transactions.refuse, error))
             self._runtime.network.wake()
+
+    def mark(self, error: KafkaError) -> bool:
+        """Mark the error of what was not accepted. True if an open transaction lacks it."""
+        is_lacking = self._is_in_transaction and not error.fatal
+        if is_lacking:
+            error.abortable = True
+        return is_lacking
 
     # The end
 

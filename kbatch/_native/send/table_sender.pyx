@@ -90,9 +90,11 @@ cdef object NO_METADATA = Refusal.METADATA
 NO_TOPIC = "is null, and the call gives no topic for such rows: name one (topic=...), or fill the column"
 
 
-def _too_large(int64_t max_request_bytes, int codec, int64_t total_bytes, int64_t size, bint by_memory):
-    """Return the error of a refused row of so many bytes."""
-    return beyond_memory(size, codec, total_bytes) if by_memory else beyond_request(size, max_request_bytes)
+def _too_large(int64_t max_request_bytes, int codec, int64_t total_bytes, bint in_transaction, int64_t size,
+               bint by_memory):
+    """Return the error of a refused row of so many bytes; a transaction that lacks it must be aborted."""
+    error = beyond_memory(size, codec, total_bytes) if by_memory else beyond_request(size, max_request_bytes)
+    return error.marked(abortable=True) if in_transaction else error
 
 
 @cython.final
@@ -110,7 +112,7 @@ cdef class TableSender:
         Column by role (key, value, headers, timestamp, partition; topic if a column names it), each (name,
         required).
     transaction : int
-        The accumulator's `transaction_count` when the table was given to the producer.
+        The accumulator's `transaction_count` when the table was given to the producer; 0 for none.
     seal : callable or None
         Called with a full batch; None seals it at once.
     on_acknowledgement : callable or None
@@ -128,7 +130,7 @@ cdef class TableSender:
         cdef bint names_topics = "topic" in names
         self.outcome = TableOutcome(has_codes=names_topics, too_large=partial(
             _too_large, sender.max_request_bytes, sender.accumulator.context.codec,
-            sender.accumulator.memory.total_memory), on_acknowledgement=on_acknowledgement)
+            sender.accumulator.memory.total_memory, transaction > 0), on_acknowledgement=on_acknowledgement)
         self.unknown_partitions = []
         self._sender = sender
         self._transaction = transaction

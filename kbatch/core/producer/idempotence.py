@@ -220,9 +220,6 @@ class Idempotence:
         if entry.state.forget(entry):
             entry.state.hole_end = max(entry.state.hole_end, entry.end)
 
-    def batch_failed(self, error: KafkaError, *, had_sequence: bool) -> None:
-        """Record the failure of a batch, for subclasses."""
-
     def longest_backoff_ns(self, error: KafkaError, attempts: int) -> int:
         """Return the longest wait before the retry of a batch after `error`, which was sent so often."""
         return NEVER_NS
@@ -336,9 +333,6 @@ class WithoutIdempotence:
 
     def fail(self, entry: InFlight) -> None:
         entry.state.forget(entry)
-
-    def batch_failed(self, error: KafkaError, *, had_sequence: bool) -> None:
-        """Do nothing: other batches are independent."""
 
     def longest_backoff_ns(self, error: KafkaError, attempts: int) -> int:
         return NEVER_NS

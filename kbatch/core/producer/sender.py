@@ -86,6 +86,10 @@ class Sender:
     ----------
     deadline_ns : int
         The time of the next `run`, if nothing happens before.
+    judge_failure, handle_failure : callable
+        Called before and after a batch fails, with its error, and whether it had a sequence; the first one
+        also with whether the batch may be in the log. It returns marks for the error
+        (`KafkaError.marked`). Transactions, if there are any, replace both.
     """
 
     def __init__(
@@ -133,6 +137,8 @@ class Sender:
         self.failure_count = 0
         self._last_stop = 0  # how many failures there were when one stopped records last
         self.fatal_error: KafkaError | None = None
+        self.judge_failure: Callable[[KafkaError, bool, bool], dict[str, bool]] = lambda *failure: {}
+        self.handle_failure: Callable[[KafkaError, bool], None] = lambda *failure: None
 
     # Work
 
@@ -757,10 +763,13 @@ class Sender:
         ):
             batch.possibly_persisted = True
         is_ambiguous = batch.possibly_persisted or self._config.acks == 0
-        error = error.marked(possibly_persisted=is_ambiguous)
+        had_sequence = batch.has_sequence or entry is not None
+        marks = self.judge_failure(error, had_sequence, is_ambiguous)
+        error = error.marked(possibly_persisted=is_ambiguous, **marks)
         if record_errors:
             record_errors = {
-                index: each.marked(possibly_persisted=is_ambiguous) for index, each in record_errors.items()
+                index: each.marked(possibly_persisted=is_ambiguous, **marks)
+                for index, each in record_errors.items()
             }
         self._failures.note(batch.completion)
         self.failure_count += 1  # before programs learn of it
@@ -768,7 +777,7 @@ class Sender:
             self._metrics.failed(batch, self._now_ns)
             self._done(batch)
             self._stop_after(batch, error)
-            self._sequences.batch_failed(error, had_sequence=batch.has_sequence or entry is not None)
+            self.handle_failure(error, had_sequence)
 
     def _done(self, batch: ProducerBatch) -> None:
         self._ended.append(batch)

@@ -8,16 +8,15 @@ Theory of operation. It differs from Idempotence in three points:
 - A new epoch comes only from the coordinator, never from a gap.
 - A gap ends differently. If no failed batch can be in the log, later batches move up and are sent again under
   the failed batches' sequences. If one may be there, or the broker misses a batch that it acknowledged, the
-  later ones fail, and the partition waits for the next epoch. Every failure aborts the transaction
-  (`handle_failure`), so its records end, and the next transaction begins with sequences that the broker
-  expects.
+  later ones fail, and the partition waits for the next epoch. Every failure aborts the transaction, so its
+  records end, and the next transaction begins with sequences that the broker expects.
 
 After org.apache.kafka.clients.producer.internals.TransactionManager; KIP-98, KIP-360, KIP-890.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from kbatch._native.send.in_flight import InFlight, PartitionState
@@ -49,8 +48,6 @@ class TransactionalSequences(Idempotence):
         True if a broker has acknowledged a batch of the transaction, so that the previous one is completed.
     partitions : set of (topic, partition)
         The partitions of the transaction.
-    handle_failure : callable
-        Called after a batch failed: `handle_failure(error, had_sequence)`.
     """
 
     def __init__(self, *, max_in_flight: int, idle_ns: int, first_counter: int = 0) -> None:
@@ -59,7 +56,6 @@ class TransactionalSequences(Idempotence):
         self.is_open = False
         self.has_begun = False
         self.partitions: set[TopicPartition] = set()
-        self.handle_failure: Callable[[KafkaError, bool], None] = lambda error, had_sequence: None
         self._wanted: list[TopicPartition] = []
         self._requested: dict[TopicPartition, PartitionState] = {}  # not added yet
         self._number = 0  # of the transaction
@@ -163,9 +159,6 @@ class TransactionalSequences(Idempotence):
     def longest_backoff_ns(self, error: KafkaError, attempts: int) -> int:
         waits_for_end = error.code == ErrorCode.CONCURRENT_TRANSACTIONS and not self.has_begun
         return CONCURRENT_BACKOFF_NS if waits_for_end and attempts <= CONCURRENT_ATTEMPTS else NEVER_NS
-
-    def batch_failed(self, error: KafkaError, *, had_sequence: bool) -> None:
-        self.handle_failure(error, had_sequence)
 
     def fail(self, entry: InFlight) -> None:
         if entry.is_ambiguous and entry in entry.state.in_flight:

@@ -131,7 +131,8 @@ class Transactions:
         self._may_be_begun = False  # by an unanswered request whose repetition was refused
         self._bumps = False  # the end of the transaction needs a new epoch
         self._can_bump = False
-        sequences.handle_failure = self._handle_failure
+        sender.judge_failure = self._judge_failure
+        sender.handle_failure = self._handle_failure
 
     # Calls
 
@@ -505,14 +506,22 @@ class Transactions:
 
     # Failures
 
+    def _judge_failure(self, error: KafkaError, had_sequence: bool, is_ambiguous: bool) -> dict[str, bool]:
+        """Return the marks of a batch's error: what the failure makes of the transaction."""
+        if self._sender.fatal_error is not None:
+            return {"fatal": error.fatal or self._sender.fatal_error.fatal}
+        needs_epoch = had_sequence and self._sequences.transaction_version < 2
+        if error.fatal or (needs_epoch and is_ambiguous and not self._can_bump):
+            return {"fatal": True}
+        return {"abortable": self.has_ongoing and self.state is not TransactionState.ABORTING}
+
     def _handle_failure(self, error: KafkaError, had_sequence: bool) -> None:
-        """Handle the failure of a batch."""
+        """Apply the failure of a batch, whose error is marked."""
         if self._sender.fatal_error is not None or not self.has_ongoing:
             return
         if had_sequence and self._sequences.transaction_version < 2:
             self._bumps = self._can_bump
-        is_lost = had_sequence and error.possibly_persisted and not self._bumps
-        if error.fatal or (is_lost and self._sequences.transaction_version < 2):
+        if error.fatal:
             self._fail_for_good(error)
         elif self.state in (TransactionState.IN_TRANSACTION, TransactionState.COMMITTING):
             self._make_abortable(error)

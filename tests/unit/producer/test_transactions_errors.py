@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from kbatch import OffsetAndMetadata, Producer, TopicPartition
+from kbatch import Delivery, OffsetAndMetadata, Producer, TopicPartition
 from kbatch.core.producer.outcomes import BATCH_OUTCOMES, ERROR_RESPONSES, ErrorOutcome, ErrorResponse, Kind
 from kbatch.errors import (
     ROWS,
@@ -116,6 +116,7 @@ class Story:
         self.commits = commits
         self.is_ready = is_ready
         self.errors: list[KafkaError] = []
+        self.deliveries: list[Delivery] = []
         self.topic = f"story-{next(_numbers)}"  # others may have left transactions open
         broker.create_topic(self.topic)
 
@@ -136,7 +137,7 @@ class Story:
             producer.init_transactions()
             self.is_ready = True
         producer.begin_transaction()
-        producer.send(self.topic, b"sent")
+        self.deliveries.append(producer.send(self.topic, b"sent"))
         producer.send_offsets_to_transaction({TopicPartition("source", 0): OffsetAndMetadata(1)}, "g")
         (producer.commit_transaction if self.commits else producer.abort_transaction)()
 
@@ -406,6 +407,11 @@ def judge_leader(broker: Broker, producer: Producer, code: int, times: int) -> N
     story.tell(times)
     meaning = OF_ONE_RECORD.get(ErrorCode(code)) or oracle.meaning_of("Produce", code)
     check(broker, story, meaning, is_fatal=is_the_end(meaning), code=code)
+    failures = [each.exception(HANG_SECONDS) for each in story.deliveries]
+    failed = [each for each in failures if isinstance(each, KafkaError)]
+    assert bool(failed) == bool(story.errors)
+    for each in failed:  # a program that waits for the delivery learns what the commit would tell
+        assert (each.fatal, each.abortable) == (is_the_end(meaning), not is_the_end(meaning)), each
     if meaning == RETRY:
         assert len(asked(broker, producer, "Produce")) == 1 + times
         assert finds(broker, producer) == {GROUP: 1, TRANSACTION: 1}

@@ -138,6 +138,67 @@ def test_T26_the_example_of_the_page_aborts_and_goes_on(broker: Broker, producer
     assert committed(broker) == [b"b"]
 
 
+def refused_record(producer: Producer) -> None:
+    producer.send(TOPIC, b"a").result(SECONDS)
+
+
+def refused_rows(producer: Producer) -> None:
+    delivery = producer.send_table(TOPIC, table_of(b"a"))
+    delivery.result(SECONDS)
+    error = delivery.exception()
+    assert error is not None
+    for each in (error, delivery.report.errors[0]):
+        assert (each.abortable, each.fatal) == (True, False)
+    raise error
+
+
+def refused_in_a_flush(producer: Producer) -> None:
+    producer.send(TOPIC, b"a")
+    producer.flush(SECONDS)
+
+
+@pytest.mark.parametrize("attempt", [refused_record, refused_rows, refused_in_a_flush])
+def test_T13_error_of_a_delivery_leads_to_an_abort(
+    broker: Broker, producer: Producer, attempt: Callable[[Producer], None]
+) -> None:
+    """The pattern of the page, with a program that waits for its deliveries."""
+    broker.fail_next("Produce", "INVALID_RECORD")
+    producer.begin_transaction()
+    with pytest.raises(KafkaError) as raised:
+        attempt(producer)
+    assert (raised.value.abortable, raised.value.fatal) == (True, False)
+    producer.abort_transaction(timeout=SECONDS)
+    producer.begin_transaction()
+    producer.send(TOPIC, b"b").result(SECONDS)
+    producer.commit_transaction(timeout=SECONDS)
+    assert committed(broker) == [b"b"]
+
+
+def test_T13_callback_gets_an_error_that_is_abortable(broker: Broker, producer: Producer) -> None:
+    broker.fail_next("Produce", "INVALID_RECORD")
+    errors: list[Any] = []
+    producer.begin_transaction()
+    producer.send(TOPIC, b"a", on_delivery=lambda _, error: errors.append(error))
+    with pytest.raises(KafkaError) as raised:
+        producer.commit_transaction(timeout=SECONDS)
+    assert raised.value.abortable
+    producer.abort_transaction(timeout=SECONDS)
+    assert [(each.abortable, each.fatal) for each in errors] == [(True, False)]
+
+
+def test_T26_error_of_every_refused_row_is_abortable(producer: Producer) -> None:
+    table = pytest.importorskip("pyarrow").table(
+        {"value": [b"a", HUGE, b"c"], "topic": [TOPIC, TOPIC, "a topic"]}
+    )
+    producer.begin_transaction()
+    report = producer.send_table(None, table, topic_column="topic").result(SECONDS)
+    assert [type(report.errors[row]) for row in (1, 2)] == [RecordTooLargeError, InvalidTopicError]
+    assert all(each.abortable and not each.fatal for each in report.errors.values())  # the first may fail too
+    producer.abort_transaction(timeout=SECONDS)
+    producer.begin_transaction()
+    producer.commit_transaction(timeout=SECONDS)
+
+
 def test_T26_refusal_outside_transaction_is_not_abortable(broker: Broker) -> None:
     with producing(broker) as plain:
         for topic, value in ((TOPIC, HUGE), ("a topic", b"b")):

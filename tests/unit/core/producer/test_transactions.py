@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -14,10 +16,12 @@ from kbatch.core.producer.transaction_states import ONGOING, TRANSITIONS, Transa
 from kbatch.errors import (
     ROWS,
     CommitFailedError,
+    DeliveryError,
     ErrorCode,
     IllegalStateError,
     KafkaError,
     KafkaTimeoutError,
+    NotLeaderOrFollowerError,
     OutOfOrderSequenceError,
     ProducerClosedError,
     ProducerFencedError,
@@ -593,6 +597,101 @@ def test_T17_without_new_epochs_what_may_be_in_the_log_is_fatal() -> None:
     tx.advance(32_000)
     assert tx.at is TransactionState.FATAL_ERROR
     assert tx.error("a").possibly_persisted
+
+
+def test_T17_delivery_error_is_fatal_if_the_producer_is_over() -> None:
+    tx = Transacting(None, versions=OLD, delivery_timeout_ms=31_000).begun("a").send("b")
+    tx.advance(32_000)
+    for name in "ab":
+        assert (tx.error(name).fatal, tx.error(name).abortable) == (True, False)
+
+
+EXPIRING: dict[str, Any] = {"delivery_timeout_ms": 31_000}
+LINGERING: dict[str, Any] = {"linger_ms": 1000, "batch_size": 1000}
+
+
+def expired_in_flight(version: int) -> Transacting:
+    tx = Transacting(version, **EXPIRING).begun("a")
+    tx.advance(32_000)
+    return tx
+
+
+def expired_unsent(version: int) -> Transacting:
+    tx = Transacting(version, **EXPIRING).begun()
+    tx.cut_off(1)
+    tx.send("a").advance(32_000)
+    return tx
+
+
+def without_retries(version: int) -> Transacting:
+    tx = Transacting(version, retries=1).begun("a")
+    for _ in range(2):
+        tx.answer(a=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        tx.back_off()
+    return tx
+
+
+def purged(version: int, *, is_sent: bool) -> Transacting:
+    tx = Transacting(version, **({} if is_sent else LINGERING)).begun("a")
+    tx.engine.purge(PurgedError("purged"), queued=True, in_flight=True)
+    tx.run()
+    return tx
+
+
+def beside_a_faulty_record(version: int) -> Transacting:
+    tx = Transacting(version, batch_size=16384).begun()
+    tx.put("faulty", "a")
+    tx.run()
+    tx.answer(faulty=Reply(ErrorCode.INVALID_RECORD, records={0: "no key"}))
+    assert tx.error("faulty").abortable and "no key" in str(tx.error("faulty"))
+    return tx
+
+
+def after_a_failed_record(version: int, **settings: Any) -> Transacting:
+    tx = Transacting(version, **settings).delivered("w").send("first")
+    tx.put("a")
+    tx.answer(first=TOO_LARGE)
+    return tx
+
+
+# Ways in which record "a" of an open transaction fails without an answer about it, and its error.
+FAILURES: dict[str, tuple[Callable[[int], Transacting], type[KafkaError]]] = {
+    "expired in flight": (expired_in_flight, KafkaTimeoutError),
+    "expired unsent": (expired_unsent, KafkaTimeoutError),
+    "no retries left": (without_retries, NotLeaderOrFollowerError),
+    "purged in flight": (partial(purged, is_sent=True), PurgedError),
+    "purged unsent": (partial(purged, is_sent=False), PurgedError),
+    "beside a faulty record": (beside_a_faulty_record, KafkaError),
+    "after a failed record": (after_a_failed_record, TransactionAbortedError),
+    "stopped by a failed record": (
+        partial(after_a_failed_record, kbatch_on_delivery_failure="stop"),
+        KafkaError,
+    ),
+}
+
+
+@BOTH
+@pytest.mark.parametrize("way", FAILURES)
+def test_T13_delivery_error_is_abortable_as_that_of_the_commit(version: int, way: str) -> None:
+    fail, kind = FAILURES[way]
+    tx = fail(version)
+    error = tx.error("a")
+    assert isinstance(error, kind)
+    for each in (error, pickle.loads(pickle.dumps(error)), DeliveryError(1, error)):
+        assert (each.fatal, each.abortable) == (False, True)
+    assert tx.at is TransactionState.ABORTABLE_ERROR
+    assert failed(tx.commit()).abortable
+
+
+@BOTH
+def test_T13_delivery_error_in_an_abort_is_not_abortable(version: int) -> None:
+    tx = Transacting(version).begun("sent")
+    tx.put("unsent")
+    call = tx.abort()
+    tx.answer(sent=TOO_LARGE)
+    ok(call)
+    for name in ("sent", "unsent"):
+        assert not tx.error(name).abortable and not tx.error(name).fatal
 
 
 def test_T18_stale_epoch_is_abortable_in_produce_else_fenced() -> None:
