@@ -330,6 +330,18 @@ class Cluster:
         self._not_before_ns = now_ns
         self._equivalent_answers = 0
 
+    def note_named(self, topic: str, now_ns: int) -> None:
+        """Record that a broker names the topic: it is wanted, and requested again now if it was unknown."""
+        self.want(topic, now_ns)
+        entry = self._topics[topic]
+        if not entry.error or not row_of(entry.error).retriable:
+            return
+        entry.error = ErrorCode.NONE
+        entry.unknown_since_ns = entry.update_ns = now_ns
+        self._partial_update_ns = self._not_before_ns = now_ns
+        old = self._snapshot
+        self._publish(old.nodes, old.cluster_id, old.controller_id, old.updated_ns)
+
     def use(self, topic: str, now_ns: int) -> bytes:
         """Call `want`, and return the topic's id, or NO_TOPIC_ID if that is unknown."""
         self.want(topic, now_ns)

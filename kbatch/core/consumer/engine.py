@@ -125,6 +125,7 @@ class ReadingEngine(ClientEngine):
         self._generations = count(1)
         self._seen = (0, 0, 0)  # of `_changes`, in the last run
         self._completed: list[Result] = []
+        self._postponed: dict[TopicPartition, PartitionState] = {}  # of failed partitions
         self._budget = Budget(config.kbatch_fetch_buffer_memory)
         reads_committed = config.isolation_level == "read_committed"
         self._metrics = FetchMetrics(registry, self._budget, reads_committed=reads_committed)
@@ -238,7 +239,8 @@ class ReadingEngine(ClientEngine):
         self, partition: TopicPartition, start: Start | OffsetSpec | GroupStart, end_offset: int | None = None
     ) -> int:
         """Read an assigned partition from another position. Return the generation. Its reset policy stays,
-        and so does its end if `end_offset` is None. A partition that is not assigned is ignored.
+        and so does its end if `end_offset` is None. A partition that is not assigned is ignored. One that has
+        failed more than once is read after a wait.
         """
         generation = next(self._generations)
 
@@ -248,7 +250,11 @@ class ReadingEngine(ClientEngine):
                 end = old.end_offset if end_offset is None else end_offset
                 new = PartitionState(partition, generation, start, end, old.reset, now_ns)
                 new.is_paused, new.assigned_id = old.is_paused, old.assigned_id
-                self._begin(new, now_ns)
+                if old.state is FetchState.FAILED:
+                    new.attempts, new.not_before_ns = old.attempts, old.not_before_ns
+                    new.back_off(self._backoff, now_ns, at_once=1)
+                self._postponed[partition] = new
+                self._begin_postponed(now_ns)
 
         self.submit(seek)
         return generation
@@ -300,6 +306,8 @@ class ReadingEngine(ClientEngine):
 
     def run(self, now_ns: int) -> None:
         self._fetcher.awaits_memory = True  # what is released from here on may come too late for this run
+        if self._postponed:
+            self._begin_postponed(now_ns)
         super().run(now_ns)
 
     def poll_completed(self) -> list[Result]:
@@ -318,6 +326,7 @@ class ReadingEngine(ClientEngine):
             for state in self._fetcher.partitions.values():
                 if state.state not in ENDED:
                     self._positions.fail(state, error)
+            self._begin_postponed(0)
 
     def _work(self, now_ns: int) -> None:
         if self._fatal_error is not None:
@@ -347,6 +356,8 @@ class ReadingEngine(ClientEngine):
 
     def _work_deadline_ns(self, now_ns: int) -> int:
         deadline_ns = self._fetcher.deadline_ns
+        for state in self._postponed.values():
+            deadline_ns = min(deadline_ns, state.not_before_ns)
         if self._calls.is_open:
             deadline_ns = min(deadline_ns, self._calls.deadline_ns())
         if self._leader_requests.is_open:
@@ -355,6 +366,7 @@ class ReadingEngine(ClientEngine):
 
     def _topics_in_use(self) -> Iterable[str]:
         read = {each.topic for each, state in self._fetcher.partitions.items() if state.state not in ENDED}
+        read.update(each.topic for each in self._postponed)
         return read | self._calls.topics() | self._leader_requests.topics()
 
     # Commands
@@ -379,12 +391,21 @@ class ReadingEngine(ClientEngine):
         else:
             self._positions.begin(state, state.start, now_ns)
 
+    def _begin_postponed(self, now_ns: int) -> None:
+        """Start reading the partitions whose wait after a failure is over."""
+        for partition, state in list(self._postponed.items()):
+            if now_ns >= state.not_before_ns or self._fatal_error is not None:
+                state.is_paused = self._fetcher.partitions[partition].is_paused
+                self._begin(state, now_ns)
+                self._seen = (0, 0, 0)  # the fetcher must look, though nothing else has happened
+
     def _look_up_committed(self, state: PartitionState, now_ns: int) -> None:
         """Find the first position of a partition that begins at the committed offset."""
         raise IllegalStateError(f"{state.partition}: a reader without a group has no committed offsets")
 
     def _close(self, partitions: Collection[TopicPartition]) -> None:
         for partition in list(partitions):
+            self._postponed.pop(partition, None)
             state = self._fetcher.partitions.pop(partition, None)
             if state is not None:
                 state.transition(FetchEvent.CLOSE)

@@ -78,7 +78,7 @@ class TopicIds:
         }
         self._found.update(found)
         for name in found.values():
-            self._cluster.want(name, response.now_ns)
+            self._cluster.note_named(name, response.now_ns)
         if found:
             self._pending.attempts = 0
         self._pending.back_off(self._backoff, response.now_ns)

@@ -295,6 +295,18 @@ def test_unknown_topic_is_awaited_then_remembered_briefly() -> None:
     assert leaders(known) == [(1, 0)]
 
 
+def test_error_of_a_topic_that_a_broker_names_is_forgotten() -> None:
+    """A group's coordinator assigns it by an id, whose name a broker knows."""
+    known = cluster(max_block_ms=0)
+    known.want("t", 0)
+    update(known, 0, topic("t", error=3))
+    assert known.topic_error("t") is not None and known.update_delay_ns(SECOND) > SECOND
+    known.note_named("t", SECOND)
+    assert known.topic_error("t") is None and known.update_delay_ns(SECOND) == 0
+    assert update(known, SECOND, topic("t", [(1, 0)])) == ["t"]
+    assert leaders(known) == [(1, 0)]
+
+
 def test_vanished_topic_keeps_leaderless_partitions_for_a_while() -> None:
     known = knowing(topic("t", [(1, 3), (2, 4)]), max_block_ms=10_000)
     known.request_update(SECOND)

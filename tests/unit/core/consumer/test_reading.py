@@ -1040,6 +1040,23 @@ def test_seek_ends_a_failure() -> None:
     assert r.offsets() == [9]
 
 
+def test_partition_that_fails_again_and_again_is_read_after_a_wait() -> None:
+    """A program that polls after each error must not ask the leader at its own pace."""
+    r = Reading()
+    fill(r)
+    r.read(start=Start(77))
+    seen = 0
+    for _ in range(1000):  # ten seconds
+        if len(r.errors) > seen:
+            seen = len(r.errors)
+            r.engine.seek(FIRST, Start(77))
+        r.advance(10)
+    assert 10 < len(r.errors) < 25
+    r.engine.seek(FIRST, Start(9))
+    r.advance(2000)
+    assert r.offsets() == [9]
+
+
 def test_pause_fetches_nothing_and_skips_nothing() -> None:
     r = Reading(partitions=2)
     first, second = partitions_of(2)
