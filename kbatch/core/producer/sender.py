@@ -244,7 +244,7 @@ class Sender:
             try:
                 connections.version_of(node_id, kind, highest=highest)
             except UnsupportedVersionError as error:
-                self.fail_for_good(error)
+                self.fail_for_good(error.marked(fatal=True))
             return
         self._cluster.request_update(now_ns)
         self._look_again(now_ns, max(1, connections.renew_versions(node_id, kind, now_ns)))

@@ -140,8 +140,9 @@ def test_a_cluster_that_never_offers_produce_is_fatal_when_all_nodes_are_known()
     assert s.engine.fatal_error is None
     s.unreachable.clear()
     s.advance(2_000)
-    assert isinstance(s.engine.fatal_error, UnsupportedVersionError)
-    assert isinstance(s.error("b0"), UnsupportedVersionError)
+    for error in (s.engine.fatal_error, s.error("b0")):
+        assert isinstance(error, UnsupportedVersionError)
+        assert error.fatal and not error.abortable
 
 
 def test_a_cluster_that_lacks_produce_later_is_waited_for() -> None:
