@@ -66,6 +66,7 @@ cdef class BufferPool:
     cdef public unsigned long loop_thread_ident
     cdef public bint is_forked
     cdef public object complete_accepted
+    cdef public object why_unsent
     cdef int64_t open_limit_bytes
     cdef object _freed
     # under _lock

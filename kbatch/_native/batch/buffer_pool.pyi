@@ -1,6 +1,8 @@
 from collections.abc import Callable
 from typing import final
 
+from kbatch._native.batch.delivery import Completion
+
 @final
 class BufferPool:
     total_memory: int
@@ -9,6 +11,7 @@ class BufferPool:
     loop_thread_ident: int
     is_forked: bool
     complete_accepted: Callable[[], object] | None
+    why_unsent: Callable[[Completion], str | None] | None
     def __init__(
         self,
         total_memory: int,

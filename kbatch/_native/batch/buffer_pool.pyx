@@ -79,7 +79,8 @@ cdef class BufferPool:
     brings the answers, if one does: there callers may only `await` them. In a process forked from the
     producer's, where `is_forked` is set, no caller may wait: nothing brings answers there.
     `complete_accepted()`, if there is one, completes the batches that were accepted without the GIL: a thread
-    that waits for one of them calls it.
+    that waits for one of them calls it. `why_unsent(completion)`, if there is one, returns what keeps a batch
+    from being sent, after a semicolon if that is known; None if the batch was sent.
 
     Raises
     ------

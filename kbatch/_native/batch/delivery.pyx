@@ -746,9 +746,13 @@ cdef class Delivery:
     cdef Completion _await_outcome(self, object timeout, int32_t *index):
         """Wait, and note the check."""
         cdef Completion completion
-        if self._wait(timeout)._outcome == PENDING:
-            raise KafkaTimeoutError(f"no result after {timeout} s; the record of {self.topic}-"
-                                    f"{self.partition} is in flight (delivery.timeout.ms bounds it)")
+        completion = self._wait(timeout)
+        if completion._outcome == PENDING:
+            why_unsent = completion._memory.why_unsent
+            why = None if why_unsent is None else why_unsent(completion)
+            where = "is in flight" if why is None else "has not been sent yet"
+            raise KafkaTimeoutError(f"no result after {timeout} s; the record of {self.topic}-{self.partition} "
+                                    f"{where} (delivery.timeout.ms bounds it){why or ''}")
         completion = self._leaf(index)
         if not self._observed:
             self._observed = True

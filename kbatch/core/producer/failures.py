@@ -71,11 +71,7 @@ def expiry_error(
     if not batch.was_sent:
         tried = "never sent"
     last = f"; the last error was: {entry.last_error}" if entry is not None and entry.last_error else ""
-    if why:
-        last += f"; {why}"
-    if failure is not None:
-        is_throttled = isinstance(failure, ThrottlingQuotaExceededError)
-        last += f"; {failure}" if is_throttled else f"; the last connection failed: {failure}"
+    last += obstacles(failure, why)
     error = KafkaTimeoutError(
         f"{batch.topic}-{batch.partition}: {batch.record_count} records were not delivered in "
         f"{(now_ns - batch.created_ns) // 1_000_000} ms since their batch was opened "
@@ -83,6 +79,15 @@ def expiry_error(
     )
     error.__cause__ = failure
     return error
+
+
+def obstacles(failure: KafkaError | None, why: str) -> str:
+    """Return what keeps a batch from being sent, each part after a semicolon, as in `expiry_error`."""
+    text = f"; {why}" if why else ""
+    if failure is not None:
+        is_throttled = isinstance(failure, ThrottlingQuotaExceededError)
+        text += f"; {failure}" if is_throttled else f"; the last connection failed: {failure}"
+    return text
 
 
 def refusal_of(code: int, words: str | None, *, is_transactional: bool) -> KafkaError:

@@ -28,7 +28,7 @@ from kbatch._native.send.produce_wire import AllAccepted
 from kbatch.core.client.backoff import NEVER_NS, NS_PER_MS
 from kbatch.core.client.cluster import Node, node_of
 from kbatch.core.producer.actions import Seal
-from kbatch.core.producer.failures import Failures, errors_of, expiry_error, refusal_of
+from kbatch.core.producer.failures import Failures, errors_of, expiry_error, obstacles, refusal_of
 from kbatch.core.producer.idempotence import Idempotence, WithoutIdempotence
 from kbatch.core.producer.outcomes import GONE_WITH_THE_TOPIC, ErrorOutcome, outcome_of
 from kbatch.core.producer.produce_attempt import ProduceAttempt
@@ -262,6 +262,13 @@ class Sender:
             return f"node {leader} offers no Produce version {kind.versions.start}..{highest}"
         return ""
 
+    def _words_if_unsent(self, completion: Completion) -> str | None:
+        """Return what keeps a batch from being sent, for an error on any thread; None if it was sent."""
+        for batch in self._accumulator.incomplete_batches():
+            if batch.completion is completion and not batch.was_sent:
+                return obstacles(self._failure(self._now_ns), self._why_unsent(batch))
+        return None
+
     def _note_busy(self, nodes: Collection[int], now_ns: int) -> None:
         """Keep batches for nodes that cannot take a request from waking the sender: an event will. After a
         failure they do, since their failure must follow at once.
@@ -395,6 +402,7 @@ class Sender:
             if completed:
                 deliver(completed)
 
+        self._accumulator.memory.why_unsent = self._words_if_unsent
         self._lane = lane = _lane_of(self._config, self._accumulator, self._unrecorded, note_answered, queue)
         if queue is not None:
             queue.source, queue.has_finished = lane.complete, lane.has_answered
@@ -405,7 +413,7 @@ class Sender:
     def close_lane(self) -> None:
         """Note that the owner has ended: the lane gets no more loans."""
         if self._lane is not None:
-            self._accumulator.memory.complete_accepted = None
+            self._accumulator.memory.complete_accepted = self._accumulator.memory.why_unsent = None
             self._lane.complete()
             self._lane = None
 
@@ -742,9 +750,11 @@ class Sender:
         self._give_up_where(is_lacking, error_of_batch)
 
     def _expiry_error(self, batch: ProducerBatch, entry: InFlight | None, now_ns: int) -> KafkaError:
-        failure = self._connections.authentication_error or self._connections.hindrance(now_ns)
         why = "" if entry is not None and entry.is_in_flight else self._why_unsent(batch)
-        return expiry_error(batch, entry, self._config, now_ns, failure, why)
+        return expiry_error(batch, entry, self._config, now_ns, self._failure(now_ns), why)
+
+    def _failure(self, now_ns: int) -> KafkaError | None:
+        return self._connections.authentication_error or self._connections.hindrance(now_ns)
 
     def _give_up(
         self,

@@ -230,6 +230,27 @@ def test_flush_returns_after_the_callbacks(broker: Broker) -> None:
             assert len(noted.noted) == 2
 
 
+def test_result_in_vain_says_what_keeps_the_record_from_its_node(broker: Broker) -> None:
+    with producing(broker, reconnect_backoff_ms=10, reconnect_backoff_max_ms=10) as producer:
+        producer.send(TOPIC, b"").result(SECONDS)
+        broker.hold_high_watermark(TOPIC, 0)
+        seen = requests_seen(broker)
+        delivery = producer.send(TOPIC, b"")
+        seen.get(timeout=SECONDS)
+        with pytest.raises(KafkaTimeoutError, match=r"0 is in flight \(delivery\.timeout\.ms bounds it\)$"):
+            delivery.result(0.01)
+        release(broker)
+        delivery.result(SECONDS)
+        broker.stop_node(0)
+        until(lambda: producer._runtime.engine.last_connection_failure is not None)
+        delivery = producer.send(TOPIC, b"")
+        text = r"0 has not been sent yet \(delivery.* bounds it\).*; the last connection failed: node "
+        with pytest.raises(KafkaTimeoutError, match=text):
+            delivery.result(0.01)
+        broker.start_node(0)
+        assert delivery.result(SECONDS).offset == 2
+
+
 # flush
 
 
