@@ -13,7 +13,7 @@
 
 #include "codec_levels.h"
 #include "codec_sink.h"
-#include "codecs.h"
+#include "codec_ids.h"
 #include "short_lock.h"
 #include "snappy.h"
 #include "zstd_frames.h"

@@ -6,7 +6,7 @@
 #ifndef KBATCH_FETCHED_H
 #define KBATCH_FETCHED_H
 
-#include "codecs.h"
+#include "codec_ids.h"
 #include "record_columns.h"
 
 typedef struct {

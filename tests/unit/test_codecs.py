@@ -13,7 +13,7 @@ from tests import ROOT
 
 
 def test_ids_of_c_are_those_of_the_table() -> None:
-    text = (ROOT / "src_c" / "codecs.h").read_text()
+    text = (ROOT / "src_c" / "codec_ids.h").read_text()
     named = re.findall(r"^    KB_CODEC_(\w+),?$", text, re.MULTILINE)
     assert [name.lower() for name in named] == [*(codec.name for codec in CODECS), "count"]
 

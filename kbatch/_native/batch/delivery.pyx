@@ -751,8 +751,10 @@ cdef class Delivery:
             why_unsent = completion._memory.why_unsent
             why = None if why_unsent is None else why_unsent(completion)
             where = "is in flight" if why is None else "has not been sent yet"
-            raise KafkaTimeoutError(f"no result after {timeout} s; the record of {self.topic}-{self.partition} "
-                                    f"{where} (delivery.timeout.ms bounds it){why or ''}")
+            raise KafkaTimeoutError(
+                f"no result after {timeout} s; the record of {self.topic}-{self.partition} {where} "
+                f"(delivery.timeout.ms bounds it){why or ''}"
+            )
         completion = self._leaf(index)
         if not self._observed:
             self._observed = True

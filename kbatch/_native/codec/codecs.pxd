@@ -1,6 +1,6 @@
 # The ids of codecs; kbatch.codecs has what they are.
 
-cdef extern from "codecs.h" nogil:
+cdef extern from "codec_ids.h" nogil:
     enum:
         KB_CODEC_GZIP
         KB_CODEC_SNAPPY

@@ -1,5 +1,5 @@
 # Codecs without the GIL, by the libraries that the codecs' packages contain. `codec` is an id of
-# codecs.h. The first call for one may take the GIL to load its library: hold no lock.
+# codec_ids.h. The first call for one may take the GIL to load its library: hold no lock.
 # Both append to `out`, which grows with what comes out. A failure leaves `out` as it was, and a reason in
 # `fault`. After KB_CODEC_NO_LIBRARY, take the GIL and call compression.pyx, which has the package do it.
 

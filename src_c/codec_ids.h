@@ -1,6 +1,6 @@
 /* The ids of codecs, the low three bits of a batch's attributes; kbatch/codecs.py has their names. */
-#ifndef KBATCH_CODECS_H
-#define KBATCH_CODECS_H
+#ifndef KBATCH_CODEC_IDS_H
+#define KBATCH_CODEC_IDS_H
 
 enum {
     KB_CODEC_NONE,
