@@ -1,6 +1,7 @@
 """The codecs of record batches, a row for each; lists of names, ids and levels come from here.
 
-`src_c/codec_ids.h` has the same ids for C, and a test compares them. What the codecs do is in `_native/codec/`.
+`src_c/codec_ids.h` has the same ids for C, and a test compares them. What the codecs do is in
+`_native/codec/`.
 """
 
 from typing import NamedTuple
