@@ -60,8 +60,8 @@ LAYERS = (
             "rows.h row_chain.h row_runs.h chunk_chain.h": "rows grouped by partition and appended; batches "
             "as chains of chunks; the offsets of a table's rows",
             "codec_ids.h codec_libraries.h codec_levels.h codec_sink.h snappy.h zstd_frames.h": "ids of "
-            "codecs; **codecs by their C libraries, without Python**; their levels; bounded output; snappy blocks; "
-            "where zstd frames end",
+            "codecs; **codecs by their C libraries, without Python**; their levels; bounded output; "
+            "snappy blocks; where zstd frames end",
         },
     ),
     Layer(
