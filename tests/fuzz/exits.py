@@ -22,12 +22,13 @@ TOPIC = "exits"
 PROGRAM = """
 import asyncio, gc, os, random, signal, sys, threading, time
 import kbatch
+from kbatch.codecs import CODEC_NAMES
 
 servers, topic, name, seed = sys.argv[1:]
 rng = random.Random(seed)
 settings = dict(
     bootstrap_servers=servers, batch_size=rng.choice((300, 16_384)), linger_ms=rng.choice((0, 5, 1000)),
-    compression_type=rng.choice(CODECS),
+    compression_type=rng.choice(CODEC_NAMES),
 )
 callback = rng.choice((None, lambda metadata, error: None))
 
