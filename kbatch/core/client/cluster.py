@@ -9,6 +9,7 @@ Brokers learn of changes at different times, so an answer may be older than the 
 partition's new leader counts only if its epoch is not below the known one. Epochs start over with a topic
 that was deleted and created again (another id, or none and unknown in between) and with another cluster. A
 known leader that has refused requests or has left is given up after GIVING_UP answers that name another one.
+An id that another one has replaced is believed again after as many answers.
 Brokers whose epochs are not reliable send Metadata below version 9 (Kafka before 2.4): these epochs do not
 count.
 
@@ -51,6 +52,7 @@ LEADERLESS_NS = 10_000 * NS_PER_MS
 NO_EPOCH = -1
 # So many answers in a row name a leader of a lower epoch before it is believed.
 GIVING_UP = 5
+MAX_FORMER_IDS = 8
 # After that time, and in a second answer, a topic has the partitions that brokers report.
 STABLE_NS = 1_000 * NS_PER_MS
 
@@ -180,14 +182,17 @@ class _Topic:
     update, or NEVER_NS; `unknown_since_ns` is the time of the first answer without the topic, and
     `leaderless_ns` that of the first one without a leader of a partition. `doubts` has
     the partitions whose known leader has refused requests or left, with the number of answers in a row that
-    named a leader of a lower epoch. `shape` is the topic's id and number of partitions in its last answer,
-    the same since `shape_ns` and in `shape_answers` answers.
+    named a leader of a lower epoch. `former_ids` are the ids that others have replaced, and `former_answers`
+    the number of answers in a row that named one of them. `shape` is the topic's id and number of partitions
+    in its last answer, the same since `shape_ns` and in `shape_answers` answers.
     """
 
     __slots__ = (
         "doubts",
         "error",
         "expires_ns",
+        "former_answers",
+        "former_ids",
         "known",
         "leaderless_ns",
         "shape",
@@ -207,6 +212,8 @@ class _Topic:
         self.unknown_since_ns: int | None = None
         self.leaderless_ns: int | None = None
         self.doubts: dict[int, int] = {}
+        self.former_ids: tuple[bytes, ...] = ()
+        self.former_answers = 0
         self.shape = (NO_TOPIC_ID, 0)
         self.shape_ns = now_ns
         self.shape_answers = 0
@@ -216,6 +223,16 @@ class _Topic:
         if shape != self.shape:
             self.shape, self.shape_ns, self.shape_answers = shape, now_ns, 0
         self.shape_answers += 1
+
+    def is_outdated(self, topic_id: bytes) -> bool:
+        """True if an answer names a former id, and is not believed: its broker lags. Count such answers."""
+        self.former_answers = self.former_answers + 1 if topic_id in self.former_ids else 0
+        return 0 < self.former_answers < GIVING_UP
+
+    def note_former(self, topic_id: bytes, new_id: bytes) -> None:
+        """Record that another id has replaced the topic's."""
+        kept = [each for each in (*self.former_ids, topic_id) if each not in (new_id, NO_TOPIC_ID)]
+        self.former_ids = tuple(kept[-MAX_FORMER_IDS:])
 
     def believes_lower(self, partition: int, *, has_left: bool) -> bool:
         """Count an answer with a lower epoch than the known one of a leader, which `has_left` the cluster or
@@ -520,6 +537,10 @@ class Cluster:
         """Handle one topic's part of an answer."""
         code = ErrorCode(answer.error_code)
         if code == ErrorCode.NONE:
+            if entry.is_outdated(answer.topic_id):
+                entry.note_shape((answer.topic_id, len(answer.partitions)), now_ns)
+                entry.update_ns = now_ns
+                return
             if entry.unknown_since_ns is not None and entry.known is not None and not any(answer.topic_id):
                 self.given_up += 1  # it may be another topic
                 entry.known = _without_epochs(entry.known)
@@ -554,6 +575,8 @@ class Cluster:
             old = known.partitions
         else:
             entry.doubts.clear()
+            if known is not None:
+                entry.note_former(known.topic_id, answer.topic_id)
         new = {partition.partition_index: partition for partition in answer.partitions}
         # a topic loses no partitions, so an answer with fewer is old
         count = max(max(new, default=-1) + 1, len(old) if has_id else 0)

@@ -461,6 +461,18 @@ def test_a_broker_that_lags_takes_no_partitions_away() -> None:
         assert not known.lacks("t", 1, now_ns * SECOND)
 
 
+def test_an_id_that_was_replaced_is_believed_again_after_some_answers() -> None:
+    """A broker with old metadata names the topic of before for a while; or it was the first to be asked."""
+    known = knowing(topic("t", [(1, 5)]))
+    ids = []
+    for second, topic_id in enumerate((OTHER_ID, ID, ID, OTHER_ID, *[ID] * 6), start=1):
+        now_ns = 2 * second * SECOND
+        known.request_update(now_ns)
+        update(known, now_ns, topic("t", [(2, 0)], topic_id=topic_id))
+        ids.append(known.snapshot.topics["t"].topic_id)
+    assert ids == [OTHER_ID] * 8 + [ID] * 2
+
+
 def test_a_stale_answer_with_fewer_partitions_takes_none_away() -> None:
     known = knowing(topic("t", [(1, 5), (1, 5)]))
     for now_ns in (2, 4, 6):
