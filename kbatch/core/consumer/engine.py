@@ -250,7 +250,10 @@ class ReadingEngine(ClientEngine):
                 end = old.end_offset if end_offset is None else end_offset
                 new = PartitionState(partition, generation, start, end, old.reset, now_ns)
                 new.is_paused, new.assigned_id = old.is_paused, old.assigned_id
-                if old.state is FetchState.FAILED:
+                waiting = self._postponed.get(partition)
+                if waiting is not None:  # another seek must not make the wait longer
+                    new.attempts, new.not_before_ns = waiting.attempts, waiting.not_before_ns
+                elif old.state is FetchState.FAILED:
                     new.attempts, new.not_before_ns = old.attempts, old.not_before_ns
                     new.back_off(self._backoff, now_ns, at_once=1)
                 self._postponed[partition] = new

@@ -1057,6 +1057,18 @@ def test_partition_that_fails_again_and_again_is_read_after_a_wait() -> None:
     assert r.offsets() == [9]
 
 
+def test_seeks_do_not_lengthen_the_wait_after_a_failure() -> None:
+    r = Reading()
+    fill(r)
+    r.read(start=Start(77))
+    for _ in range(25):  # half a second
+        r.engine.seek(FIRST, Start(9))
+        r.advance(20)
+        if r.offsets():
+            break
+    assert r.offsets() == [9]
+
+
 def test_pause_fetches_nothing_and_skips_nothing() -> None:
     r = Reading(partitions=2)
     first, second = partitions_of(2)
