@@ -190,9 +190,6 @@ class Heartbeats:
         """Begin a membership, whatever is left to be sent or answered of the one before."""
         self._leave_epoch = None
         self._restart()
-        self._pending = AnyNodeRequest(GROUP_PURPOSE)
-        self._sent.clear()
-        self._is_urgent = False
 
     def quit(self, now_ns: int, leave_epoch: int | None = None) -> None:
         """End the membership. A member in the group leaves by this epoch; without one, the coordinator knows
