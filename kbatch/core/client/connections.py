@@ -231,8 +231,10 @@ class Connections:
         self._candidates = [self._by_purpose[0][node_id] for node_id in node_ids]
 
     def _states(self) -> list[NodeState]:
-        """Return the states of all nodes for all purposes."""
-        return [state for states in self._by_purpose for state in states.values()]
+        """Return the states of all nodes for all purposes. Any thread may call this: each copy is made at
+        once.
+        """
+        return [state for states in self._by_purpose for state in tuple(states.values())]
 
     # Which nodes there are
 
@@ -371,18 +373,22 @@ class Connections:
         state = self._by_purpose[0].get(node_id)
         return state is not None and state.lacks(kind, highest)
 
-    def may_offer(self, kind: type[Message], now_ns: int, *, highest: int | None = None) -> bool:
-        """False if every node of the cluster lacks the request, twice: a node that starts may not offer all
-        at once. Connects to nodes, and asks them again, for that.
+    def check_offered(
+        self, node_id: int, kind: type[Message], now_ns: int, *, highest: int | None = None
+    ) -> None:
+        """Raise UnsupportedVersionError, which names `node_id`, if every node of the cluster lacks the
+        request, twice: a node that starts may not offer all at once. Connects to nodes, and asks them again,
+        for that.
         """
-        for node_id in sorted(self._node_ids):
-            self.connect(node_id, now_ns)
-            if self.lacks(node_id, kind, highest=highest):
-                self.renew_versions(node_id, kind, now_ns)
-        return not all(
+        for each in sorted(self._node_ids):
+            self.connect(each, now_ns)
+            if self.lacks(each, kind, highest=highest):
+                self.renew_versions(each, kind, now_ns)
+        if all(
             state.lacks(kind, highest) and state.renewals and not state.is_renewing
             for state in self._candidates
-        )
+        ):
+            self.version_of(node_id, kind, highest=highest)
 
     def renew_versions(self, node_id: int, kind: type[Message], now_ns: int) -> int:
         """Request the versions of a node again that lacks a request, after a wait that doubles. Return the

@@ -77,13 +77,13 @@ class ProducerIds:
         it, and idempotence is impossible.
         """
         connections, kind = self._connections, messages.InitProducerIdRequest
-        if not self._had_id and not connections.may_offer(kind, now_ns):
+        if not self._had_id:
             try:
-                connections.version_of(node_id, kind)
+                connections.check_offered(node_id, kind, now_ns)
             except UnsupportedVersionError as error:
                 error.add_note("enable.idempotence=false needs no such request")
                 self._sender.fail_for_good(error)
-            return
+                return
         delay_ns = connections.renew_versions(node_id, kind, now_ns)
         self._pending.retry_ns = now_ns + delay_ns
 

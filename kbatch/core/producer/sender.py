@@ -240,12 +240,12 @@ class Sender:
         """
         highest = self._sequences.highest_produce_version
         connections, kind = self._connections, messages.ProduceRequest
-        if not self._was_offered and not connections.may_offer(kind, now_ns, highest=highest):
+        if not self._was_offered:
             try:
-                connections.version_of(node_id, kind, highest=highest)
+                connections.check_offered(node_id, kind, now_ns, highest=highest)
             except UnsupportedVersionError as error:
                 self.fail_for_good(error.marked(fatal=True))
-            return
+                return
         self._cluster.request_update(now_ns)
         self._look_again(now_ns, max(1, connections.renew_versions(node_id, kind, now_ns)))
 
