@@ -37,6 +37,22 @@ cdef extern from "Python.h":
     void PyType_Modified(PyTypeObject *type)
 
 
+@cython.final
+@cython.no_gc
+cdef class RecordOrigin:
+    """What the records of a batch have in common, beside the topic's name: one object for all of them."""
+
+
+cdef RecordOrigin record_origin(bytes topic_id, int32_t partition, int32_t leader_epoch,
+                                bint is_log_append_time):
+    cdef RecordOrigin origin = RecordOrigin.__new__(RecordOrigin)
+    origin.topic_id = topic_id
+    origin.partition = partition
+    origin.leader_epoch = leader_epoch
+    origin.is_log_append_time = is_log_append_time
+    return origin
+
+
 @cython.freelist(1024)  # programs hold the records of a poll for a while
 @cython.no_gc  # holds bytes, not containers that could form a cycle
 cdef class Record:
@@ -86,6 +102,7 @@ cdef class Record:
 
 @cython.final
 @cython.no_gc
+@cython.nonecheck(True)  # one that __init__ has not filled in has no origin
 cdef class ConsumerRecord(Record):
     """A record that was read from a partition (org.apache.kafka.clients.consumer.ConsumerRecord).
 
@@ -109,38 +126,35 @@ cdef class ConsumerRecord(Record):
                              f"{timestamp_type!r}")
         super().__init__(key, value, headers, timestamp_ms, offset)
         self._topic = topic
-        self._partition = partition
-        self._leader_epoch = leader_epoch
-        self._is_log_append_time = timestamp_type == "log_append_time"
-        self._topic_id = topic_id
+        self._origin = record_origin(topic_id, partition, leader_epoch, timestamp_type == "log_append_time")
 
     @property
     def partition(self):
-        return self._partition
+        return self._origin.partition
 
     @property
     def leader_epoch(self):
-        return self._leader_epoch
+        return self._origin.leader_epoch
 
     @property
     def timestamp_type(self):
-        return "log_append_time" if self._is_log_append_time else "create_time"
+        return "log_append_time" if self._origin.is_log_append_time else "create_time"
 
     @property
     def topic_id(self):
-        return self._topic_id
+        return self._origin.topic_id
 
     def __reduce__(self):
-        return ConsumerRecord, (*self._fields(), self._topic_id)
+        return ConsumerRecord, (*self._fields(), self._origin.topic_id)
 
     def _fields(self):
-        return (self._topic, self._partition, self.key, self.value, self.headers, self.timestamp_ms,
-                self.offset, self._leader_epoch, self.timestamp_type)
+        return (self._topic, self.partition, self.key, self.value, self.headers, self.timestamp_ms,
+                self.offset, self.leader_epoch, self.timestamp_type)
 
     def __repr__(self):
-        return (f"ConsumerRecord(topic={self._topic!r}, partition={self._partition}, key={self.key!r}, "
+        return (f"ConsumerRecord(topic={self._topic!r}, partition={self.partition}, key={self.key!r}, "
                 f"value={self.value!r}, headers={self.headers!r}, timestamp_ms={self.timestamp_ms}, "
-                f"offset={self.offset}, leader_epoch={self._leader_epoch}, "
+                f"offset={self.offset}, leader_epoch={self.leader_epoch}, "
                 f"timestamp_type={self.timestamp_type!r})")
 
 

@@ -9,7 +9,7 @@ from kbatch._native.codec.c cimport (
     kb_records_cursor,
 )
 from kbatch._native.arrow.record_chunks cimport RecordChunks
-from kbatch._native.codec.record cimport ConsumerRecord
+from kbatch._native.codec.record cimport ConsumerRecord, RecordOrigin
 from kbatch._native.codec.record_batch cimport Source
 
 cdef enum FaultKind:
@@ -51,6 +51,7 @@ cdef class FetchedRecords:
     cdef Reading _taking              # the pass that makes objects, at `_stage`
     cdef Stage _stage
     cdef bint _is_busy                # a thread is in `_advance`
+    cdef RecordOrigin _origin         # of the records of the batch that the pass is at
     cdef list _ahead                  # what that pass has made and nothing has taken; None if there is none
     cdef readonly str topic
     cdef readonly bytes topic_id
@@ -74,6 +75,7 @@ cdef class FetchedRecords:
     cdef bint _next(self, Reading *reading) noexcept nogil
     cdef bint _is_bad(self, const Reading *reading) noexcept nogil
     cdef bint _open(self, Reading *reading) except -1 nogil
+    cdef int _note_origin(self) except -1
     cdef bint _append(self, Reading *reading, RecordChunks chunks) except -1 nogil
     cdef ConsumerRecord next_record(self)
     cdef void leave(self) noexcept

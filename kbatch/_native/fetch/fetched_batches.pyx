@@ -59,7 +59,7 @@ from kbatch._native.codec.compression cimport decompress_records
 from kbatch._native.codec.hashes cimport crc32c_extend
 from kbatch._native.codec.libraries cimport decompress_into
 from kbatch._native.codec.memory cimport OwnedMemory, give_up, grown, reserve
-from kbatch._native.codec.record cimport ConsumerRecord
+from kbatch._native.codec.record cimport ConsumerRecord, RecordOrigin, record_origin
 from kbatch._native.codec.record_batch cimport (
     Source,
     check_header,
@@ -487,6 +487,7 @@ cdef class FetchedRecords:
                         goes_on = self._open(reading)
                     self._stage = STOPPED
                     if goes_on:
+                        self._note_origin()
                         self._find_record()
                 else:
                     give_up(&reading.scratch)
@@ -530,11 +531,18 @@ cdef class FetchedRecords:
         cdef ConsumerRecord record = ConsumerRecord.__new__(ConsumerRecord)
         fill_from_view(record, &reading.batch.header, &reading.view)
         record._topic = self.topic
-        record._topic_id = self.topic_id
-        record._partition = self.partition
-        record._leader_epoch = reading.cursor.leader_epoch
-        record._is_log_append_time = reading.cursor.log_append_time
+        record._origin = self._origin
         return record
+
+    cdef int _note_origin(self) except -1:
+        """Note what the records of the opened batch have in common; a run of batches shares one object."""
+        cdef kb_records_cursor *cursor = &self._taking.cursor
+        cdef RecordOrigin origin = self._origin
+        if (origin is None or origin.leader_epoch != cursor.leader_epoch
+                or origin.is_log_append_time != cursor.log_append_time):
+            self._origin = record_origin(self.topic_id, self.partition, cursor.leader_epoch,
+                                         cursor.log_append_time)
+        return 0
 
     cdef void _pass_record(self) noexcept:
         """Move after the record that the pass is at."""

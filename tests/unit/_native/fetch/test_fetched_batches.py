@@ -165,6 +165,25 @@ def test_negative_epoch_of_a_batch_is_unknown() -> None:
     assert (record.leader_epoch, records.last_epoch) == (-1, -1)
 
 
+def test_records_of_each_batch_say_its_epoch_and_kind_of_timestamp() -> None:
+    kinds = [(4, False), (5, False), (5, True), (5, True), (6, False)]
+    data = b"".join(
+        plain.encode(
+            ROWS[:2],
+            base_offset=2 * i,
+            partition_leader_epoch=epoch,
+            log_append_time_ms=9 if appended else None,
+        )
+        for i, (epoch, appended) in enumerate(kinds)
+    )
+    records = fetched(data, topic_id=b"i" * 16).take_records(ENOUGH)
+    found = [(record.leader_epoch, record.timestamp_type == "log_append_time") for record in records]
+    assert found == [kind for kind in kinds for _ in range(2)]
+    assert {(record.topic, record.topic_id, record.partition) for record in records} == {
+        ("orders", b"i" * 16, 3)
+    }
+
+
 # Positions
 
 
