@@ -656,7 +656,7 @@ def _subscription_of(topics: Any) -> Subscription:
 
 def topic_names(topics: Any, remedy: str) -> frozenset[str]:
     """Return the topics of a subscription, which must be names. `remedy` is the text about a pattern."""
-    if not isinstance(topics, Iterable):
+    if not isinstance(topics, Iterable) or isinstance(topics, bytes | bytearray):
         how = "call unsubscribe() to leave the group" if topics is None else "write subscribe([name])"
         raise TypeError(f"topics must be a list of names, got {topics!r}; {how}")
     names = frozenset(topics)

@@ -214,7 +214,7 @@ class ProducerBase(RecordSender):
         Raises
         ------
         KafkaTimeoutError
-            Some records are still in flight.
+            Some records are not delivered yet; their delivery goes on.
         DeliveryError
             Deliveries failed and were never checked: they had no on_delivery, and neither result() nor
             exception() was called.
@@ -277,7 +277,7 @@ class ProducerBase(RecordSender):
             if self.accumulator.memory.complete_accepted is not None:  # this is a thread
                 flush.wait_for_answers(lambda: deadline.left)
             if not flush.done() and not await self._is_over(flush, deadline):
-                return f"{flush.pending_count} batches in flight"
+                return f"{flush.pending_count} batches are not delivered yet"
             return "" if await self._runtime.await_callbacks(deadline) else "callbacks have not run"
         finally:
             try:

@@ -76,7 +76,7 @@ def as_completed(deliveries: Iterable[Delivery], timeout: float | None = None) -
     for number in range(count):
         if not at_once(changed.wait_until, lambda: bool(known), deadline):
             raise KafkaTimeoutError(
-                f"as_completed() timed out after {timeout} s: {count - number} of {count} records in flight"
+                f"as_completed() timed out after {timeout} s: {count - number} of {count} not delivered"
             )
         yield known.popleft()
 

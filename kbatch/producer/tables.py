@@ -444,13 +444,13 @@ class TableDelivery:
         Raises
         ------
         KafkaTimeoutError
-            Rows are still in flight; their delivery goes on.
+            Rows are not delivered yet; their delivery goes on.
         """
         if not self.wait(timeout):
             left = self._outcome.row_count - self._outcome.done_count
             raise KafkaTimeoutError(
-                f"no result after {timeout} s for {left} of {self._outcome.row_count} rows, which are "
-                f"in flight to {self._where} (delivery.timeout.ms bounds it)"
+                f"no result after {timeout} s for {left} of {self._outcome.row_count} rows for "
+                f"{self._where}, which are not delivered yet (delivery.timeout.ms bounds it)"
             )
         self._outcome.is_observed = True
         return self._report

@@ -204,7 +204,7 @@ class ProducerEngine(ClientEngine):
         return completed
 
     def fail(self, error: KafkaError) -> None:
-        self._sender.fail_for_good(error)
+        self._sender.end(error)
         error = self._sender.fatal_error or error
         if self.transactions is not None:
             self.transactions.fail(error)

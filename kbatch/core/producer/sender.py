@@ -244,7 +244,7 @@ class Sender:
             try:
                 connections.check_offered(node_id, kind, now_ns, highest=highest)
             except UnsupportedVersionError as error:
-                self.fail_for_good(error.marked(fatal=True))
+                self.fail_for_good(error)
                 return
         self._cluster.request_update(now_ns)
         self._look_again(now_ns, max(1, connections.renew_versions(node_id, kind, now_ns)))
@@ -802,10 +802,15 @@ class Sender:
             self._ended.clear()
 
     def fail_for_good(self, error: KafkaError) -> None:
-        """Fail all batches, now and for good."""
+        """Fail all batches, now and for good, with the fatal form of an error."""
         if self.fatal_error is None:
-            if error.fatal:
-                error.add_note("the producer can only be closed: recreate() makes a new one in its place")
+            error = error.marked(fatal=True)
+            error.add_note("the producer can only be closed: recreate() makes a new one in its place")
+            self.end(error)
+
+    def end(self, error: KafkaError) -> None:
+        """Fail all batches, now and for good, with an error that says why the producer ended."""
+        if self.fatal_error is None:
             self.fatal_error = error
             self.abort(error, queued=True, in_flight=True)
 

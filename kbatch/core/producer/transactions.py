@@ -559,9 +559,9 @@ class Transactions:
     def _fail_for_good(self, error: KafkaError, operation: Operation | None = None) -> None:
         if operation is not None:
             self._queue.append(operation)
-        error = error if error.fatal else error.marked(fatal=True)
         self._sender.fail_for_good(error)
-        self.fail(error)
+        assert self._sender.fatal_error is not None
+        self.fail(self._sender.fatal_error)
 
     def _transition(self, event: TransactionEvent) -> None:
         """Enter the next state. An event that the table does not have is a defect: nothing may be committed

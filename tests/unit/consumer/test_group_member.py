@@ -780,6 +780,7 @@ def test_subscriptions_that_cannot_be_are_refused(broker: Broker, shell: str) ->
 
     with member(broker) as consumer:
         for wrong, error, text in (
+            (b"orders", TypeError, r"topics must be a list of names, got b'orders'; write"),
             (TOPIC, TypeError, r"topics must be a list of names, or a pattern .* got 'orders'"),
             ([], ValueError, r"topics must not be empty; call unsubscribe\(\)"),
             (["^a"], ValueError, "a pattern comes alone"),

@@ -269,7 +269,8 @@ def test_flush_says_what_is_left_when_its_time_is_over(broker: Broker, timeout: 
         broker.hold_high_watermark(TOPIC, 0)
         delivery = producer.send(TOPIC, b"")
         with pytest.raises(
-            KafkaTimeoutError, match=rf"flush\(\) timed out after {timeout} s: 1 batches in flight"
+            KafkaTimeoutError,
+            match=rf"flush\(\) timed out after {timeout} s: 1 batches are not delivered yet",
         ):
             producer.flush(timeout)
         release(broker)

@@ -248,5 +248,5 @@ def test_no_node_with_init_producer_id_is_fatal_at_first() -> None:
     s = Sending(versions={INIT_PRODUCER_ID: (90, 91)}, identities=("wait",))
     s.advance(1000)
     error = s.engine.fatal_error
-    assert isinstance(error, UnsupportedVersionError)
-    assert "enable.idempotence=false" in error.__notes__[0]
+    assert isinstance(error, UnsupportedVersionError) and error.fatal
+    assert ["enable.idempotence=false" in note for note in error.__notes__] == [True, False]
