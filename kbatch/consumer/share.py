@@ -314,7 +314,7 @@ class ShareConsumerBase(MemberClient):
         """Send acknowledgements, and acquire records if some are wanted."""
         call = Acknowledge(self._acquired.collect())
         self._engine.acknowledge(call, wanted_records)
-        if call.parts or on_commit is not None:  # the last step, as nothing ends a call that is not made
+        if call.types or on_commit is not None:  # the last step, as nothing ends a call that is not made
             self._calls.append((call, on_commit))
         self._runtime.network.wake()
 

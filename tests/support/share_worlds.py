@@ -169,7 +169,7 @@ class SharingMember(ShareReading):
             offset
             for call in self.calls
             if call.is_done and call.error is None
-            for types in call.parts.values()
+            for types in call.types.values()
             for offset, kind in types.items()
             if kind == ACCEPT
         }

@@ -38,7 +38,7 @@ from kbatch.core.consumer.share_session import (
     Acknowledge,
     AcquiredAt,
     Key,
-    Part,
+    PartitionAcks,
     ShareSession,
     ranges,
 )
@@ -110,11 +110,16 @@ class _Attempt:
     """A request in flight."""
 
     def __init__(
-        self, node_id: int, session: ShareSession, parts: list[Part], sent_ns: int, reserved_bytes: int = 0
+        self,
+        node_id: int,
+        session: ShareSession,
+        acks: list[PartitionAcks],
+        sent_ns: int,
+        reserved_bytes: int = 0,
     ) -> None:
         self.node_id = node_id
         self.session = session
-        self.parts = parts
+        self.acks = acks
         self.sent_ns = sent_ns
         self.reserved_bytes = reserved_bytes
         self.frame_bytes = 0
@@ -186,17 +191,17 @@ class ShareFetcher:
     def acknowledge(self, call: Acknowledge, now_ns: int) -> None:
         """Schedule acknowledgements for the next `run`."""
         deadline_ns = now_ns + self._config.default_api_timeout_ms * NS_PER_MS
-        for at, types in call.parts.items():
+        for at, types in call.types.items():
             session = self._sessions.setdefault(at.node_id, ShareSession())
-            session.parts.append(Part(call, at, types, deadline_ns))
-        if not call.parts:
+            session.acks.append(PartitionAcks(call, at, types, deadline_ns))
+        if not call.types:
             call.finish()
             self._on_change()
 
     @property
     def is_busy(self) -> bool:
         """True if requests are in flight, or wait."""
-        return any(each.is_in_flight or each.parts for each in self._sessions.values())
+        return any(each.is_in_flight or each.acks for each in self._sessions.values())
 
     @property
     def is_closed(self) -> bool:
@@ -218,8 +223,8 @@ class ShareFetcher:
     def fail(self, error: KafkaError) -> None:
         """Fail all acknowledgements."""
         for session in self._sessions.values():
-            self._finish(session.parts, error)
-            session.parts = []
+            self._finish(session.acks, error)
+            session.acks = []
 
     # Requests
 
@@ -235,13 +240,13 @@ class ShareFetcher:
                 continue
             if session.is_open and not self._connections.is_connected(node_id, FETCH_PURPOSE):
                 session.end()
-            if session.parts and not session.is_open:
-                self._finish(session.parts, _released())
-                session.parts = []
+            if session.acks and not session.is_open:
+                self._finish(session.acks, _released())
+                session.acks = []
             if self._is_closing and not session.is_open:
                 continue
             wanted = by_node.get(node_id, frozenset())
-            if session.parts or wanted or self._is_closing:
+            if session.acks or wanted or self._is_closing:
                 self._request(node_id, session, wanted, len(by_node), now_ns)
 
     def _look_again(self, when_ns: int) -> None:
@@ -266,11 +271,11 @@ class ShareFetcher:
 
     def _expire(self, session: ShareSession, now_ns: int) -> None:
         """Fail acknowledgements whose time is up."""
-        late = [each for each in session.parts if now_ns >= each.deadline_ns]
+        late = [each for each in session.acks if now_ns >= each.deadline_ns]
         if late:
-            session.parts = [each for each in session.parts if now_ns < each.deadline_ns]
+            session.acks = [each for each in session.acks if now_ns < each.deadline_ns]
             self._finish(late, KafkaTimeoutError("acknowledgements timed out: their broker is out of reach"))
-        for each in session.parts:
+        for each in session.acks:
             self._look_again(each.deadline_ns)
 
     def _request(
@@ -286,18 +291,18 @@ class ShareFetcher:
             return
         try:
             version = connections.version_of(node_id, _Fetch, FETCH_PURPOSE)
-            if (session.parts and not self._may_ride(session.parts, wanted)) or self._is_closing:
+            if (session.acks and not self._may_ride(session.acks, wanted)) or self._is_closing:
                 self._send_acknowledge(node_id, session, version, now_ns)
             else:
                 self._send_fetch(node_id, session, wanted, node_count, now_ns)
         except UnsupportedVersionError as error:
-            self._finish(session.parts, error)
-            session.parts = []
+            self._finish(session.acks, error)
+            session.acks = []
             self._fail_program(error)
 
-    def _may_ride(self, parts: Iterable[Part], wanted: frozenset[Key]) -> bool:
+    def _may_ride(self, acks: Iterable[PartitionAcks], wanted: frozenset[Key]) -> bool:
         """True if a ShareFetch of these partitions may carry the acknowledgements."""
-        return all(each.key in wanted and AcknowledgeType.RENEW not in each.types.values() for each in parts)
+        return all(each.key in wanted and AcknowledgeType.RENEW not in each.types.values() for each in acks)
 
     def _send_fetch(
         self, node_id: int, session: ShareSession, wanted: frozenset[Key], node_count: int, now_ns: int
@@ -306,9 +311,9 @@ class ShareFetcher:
         size_bytes = min(config.fetch_max_bytes, self._budget.request_bytes(node_count), MAX_REQUEST_BYTES)
         if not self._budget.reserve(size_bytes):
             return
-        parts, session.parts = session.parts, []
+        acks, session.acks = session.acks, []
         added, forgotten = session.request(wanted)
-        batches = _batches(parts, _Fetch.AcknowledgementBatch)
+        batches = _batches(acks, _Fetch.AcknowledgementBatch)
         named: dict[Key, list[Any]] = {key: [] for key in added}
         message = _Fetch(
             group_id=config.group_id,
@@ -326,7 +331,7 @@ class ShareFetcher:
                 for topic_id, indexes in _indexes(forgotten).items()
             ],
         )
-        attempt = self._begin(_Attempt(node_id, session, parts, now_ns, size_bytes))
+        attempt = self._begin(_Attempt(node_id, session, acks, now_ns, size_bytes))
         self._connections.send(
             node_id,
             message,
@@ -338,13 +343,13 @@ class ShareFetcher:
         )
 
     def _send_acknowledge(self, node_id: int, session: ShareSession, version: int, now_ns: int) -> None:
-        parts, session.parts = session.parts, []
-        renews = any(AcknowledgeType.RENEW in each.types.values() for each in parts)
+        acks, session.acks = session.acks, []
+        renews = any(AcknowledgeType.RENEW in each.types.values() for each in acks)
         if renews and version < features.SHARE_FETCH_RENEWS_LOCKS:
             error = UnsupportedVersionError("brokers before Kafka 4.2 cannot renew locks; use another type")
-            self._finish(parts, error)
+            self._finish(acks, error)
             return
-        batches = _batches(parts, _Acknowledge.AcknowledgementBatch)
+        batches = _batches(acks, _Acknowledge.AcknowledgementBatch)
         message = _Acknowledge(
             group_id=self._config.group_id,
             member_id=self._member_id,
@@ -352,14 +357,14 @@ class ShareFetcher:
             is_renew_ack=renews,
             topics=_by_topic(batches, _Acknowledge.AcknowledgeTopic, _Acknowledge.AcknowledgePartition),
         )
-        attempt = self._begin(_Attempt(node_id, session, parts, now_ns))
+        attempt = self._begin(_Attempt(node_id, session, acks, now_ns))
         handle = partial(self._take_acknowledged, attempt, is_last=self._is_closing)
         self._connections.send(node_id, message, handle, now_ns, purpose=FETCH_PURPOSE)
 
     def _begin(self, attempt: _Attempt) -> _Attempt:
         """Record a request that is sent."""
         attempt.session.is_in_flight = True
-        if count := sum(len(each.types) for each in attempt.parts):
+        if count := sum(len(each.types) for each in attempt.acks):
             self._metrics.acknowledged(count, attempt.sent_ns)
         return attempt
 
@@ -380,25 +385,25 @@ class ShareFetcher:
         codes: dict[Key, tuple[int, str]] = {}
         found = []
         for topic in answer.responses:
-            for part in topic.partitions:
-                key = (topic.topic_id, part.partition_index)
-                codes[key] = (part.acknowledge_error_code, shown(part.acknowledge_error_message))
-                if part.error_code:
-                    self._handle_error(key, part, nodes, now_ns)
-                elif part.acquired_records:
-                    found.append((key, part))
+            for answer in topic.partitions:
+                key = (topic.topic_id, answer.partition_index)
+                codes[key] = (answer.acknowledge_error_code, shown(answer.acknowledge_error_message))
+                if answer.error_code:
+                    self._handle_error(key, answer, nodes, now_ns)
+                elif answer.acquired_records:
+                    found.append((key, answer))
         self._finish_by_codes(attempt, codes, now_ns)
         if found:
             self.wanted_records = 0
             self._budget.charge(attempt.frame_bytes)
             share = FrameShare(self._budget, attempt.frame_bytes, len(found))
-            self._metrics.acquired(sum(len(part.records or b"") for _, part in found), now_ns)
-            for key, part in found:
+            self._metrics.acquired(sum(len(answer.records or b"") for _, answer in found), now_ns)
+            for key, answer in found:
                 acquired = tuple(
-                    (a.first_offset, a.last_offset, a.delivery_count) for a in part.acquired_records
+                    (a.first_offset, a.last_offset, a.delivery_count) for a in answer.acquired_records
                 )
                 at = AcquiredAt(attempt.node_id, key[0], self._names[key])
-                data = memoryview(part.records or b"")
+                data = memoryview(answer.records or b"")
                 self._results.append(Acquired(at, data, acquired, until_ns, share))
 
     def _take_acknowledged(self, attempt: _Attempt, response: Response, *, is_last: bool) -> None:
@@ -411,11 +416,11 @@ class ShareFetcher:
         nodes = [node_of(each.node_id, each.host, each.port, each.rack) for each in answer.node_endpoints]
         codes: dict[Key, tuple[int, str]] = {}
         for topic in answer.responses:
-            for part in topic.partitions:
-                key = (topic.topic_id, part.partition_index)
-                codes[key] = (part.error_code, shown(part.error_message))
-                if part.error_code:
-                    self._note_leader(key, part, nodes, now_ns)
+            for answer in topic.partitions:
+                key = (topic.topic_id, answer.partition_index)
+                codes[key] = (answer.error_code, shown(answer.error_message))
+                if answer.error_code:
+                    self._note_leader(key, answer, nodes, now_ns)
         self._finish_by_codes(attempt, codes, now_ns)
 
     def _answer_of(self, attempt: _Attempt, response: Response) -> Any:
@@ -433,7 +438,7 @@ class ShareFetcher:
         else:
             outcome = SESSION_OUTCOMES[answer.error_code]
             error = error_of(answer.error_code, shown(answer.error_message) or row_of(answer.error_code).doc)
-        self._finish(attempt.parts, error)
+        self._finish(attempt.acks, error)
         session.back_off(self._backoff, now_ns, at_once=int(outcome is SessionOutcome.OPEN_AGAIN))
         if outcome is SessionOutcome.FAIL:
             self._fail_program(error)
@@ -442,25 +447,25 @@ class ShareFetcher:
     def _finish_by_codes(self, attempt: _Attempt, codes: Mapping[Key, tuple[int, str]], now_ns: int) -> None:
         """Process the outcome of each acknowledgement in the answer."""
         session, is_refused = attempt.session, False
-        for part in attempt.parts:
-            code, words = codes.get(part.key, (int(ErrorCode.NONE), ""))
+        for ack in attempt.acks:
+            code, words = codes.get(ack.key, (int(ErrorCode.NONE), ""))
             outcome = ACKNOWLEDGE_OUTCOMES[code]
             if outcome is AcknowledgeOutcome.RETRY and session.is_open:
-                session.parts.append(part)
+                session.acks.append(ack)
                 is_refused = True
             elif outcome is AcknowledgeOutcome.DONE:
-                self._finish([part], None)
+                self._finish([ack], None)
             else:
-                text = f"{part.at.partition}: {words or row_of(code).doc}"
-                self._finish([part], error_of(code, f"{text}; the records are delivered again, or were"))
+                text = f"{ack.at.partition}: {words or row_of(code).doc}"
+                self._finish([ack], error_of(code, f"{text}; the records are delivered again, or were"))
         if is_refused:
             session.back_off(self._backoff, now_ns)
 
-    def _finish(self, parts: Iterable[Part], error: KafkaError | None) -> None:
-        for each in parts:
+    def _finish(self, acks: Iterable[PartitionAcks], error: KafkaError | None) -> None:
+        for each in acks:
             if error is not None:
                 self._metrics.acknowledging_failed(len(each.types), self._ran_ns)
-            each.call.finish_part(each.at.partition, error)
+            each.call.finish_partition(each.at.partition, error)
             self._on_change()
 
     def _fail_program(self, error: KafkaError) -> None:
@@ -468,10 +473,10 @@ class ShareFetcher:
         self.wanted_records = 0
         self._results.append(ShareFailed(error))
 
-    def _note_leader(self, key: Key, part: Any, nodes: list[Node], now_ns: int) -> bool:
+    def _note_leader(self, key: Key, answer: Any, nodes: list[Node], now_ns: int) -> bool:
         """Record the leader that an answer names. Return True if it is news."""
         partition = self._names.get(key)
-        leader = part.current_leader
+        leader = answer.current_leader
         if (
             partition is not None
             and leader.leader_id >= 0
@@ -484,14 +489,14 @@ class ShareFetcher:
             self._cluster.doubt_leader(*partition, now_ns)
         return False
 
-    def _handle_error(self, key: Key, part: Any, nodes: list[Node], now_ns: int) -> None:
+    def _handle_error(self, key: Key, answer: Any, nodes: list[Node], now_ns: int) -> None:
         """Handle the error of a partition that cannot be read now."""
         is_led_elsewhere = False
-        if FETCH_OUTCOMES[part.error_code] is FetchOutcome.FAIL:
-            words = shown(part.error_message) or row_of(part.error_code).doc
-            self._fail_program(error_of(part.error_code, f"{self._names[key]}: {words}"))
+        if FETCH_OUTCOMES[answer.error_code] is FetchOutcome.FAIL:
+            words = shown(answer.error_message) or row_of(answer.error_code).doc
+            self._fail_program(error_of(answer.error_code, f"{self._names[key]}: {words}"))
         else:
-            is_led_elsewhere = self._note_leader(key, part, nodes, now_ns)
+            is_led_elsewhere = self._note_leader(key, answer, nodes, now_ns)
         retried = self._retried.setdefault(key, Retried())
         retried.back_off(self._backoff, now_ns, at_once=RETRIES_AT_ONCE if is_led_elsewhere else 0)
 
@@ -502,11 +507,11 @@ def _released() -> KafkaError:
     )
 
 
-def _batches(parts: Iterable[Part], kind: Callable[..., Any]) -> dict[Key, list[Any]]:
+def _batches(acks: Iterable[PartitionAcks], kind: Callable[..., Any]) -> dict[Key, list[Any]]:
     """Return acknowledgements as requests name them."""
     types: dict[Key, dict[int, int]] = {}
-    for part in parts:
-        types.setdefault(part.key, {}).update(part.types)
+    for each in acks:
+        types.setdefault(each.key, {}).update(each.types)
     return {
         key: [
             kind(first_offset=first, last_offset=last, acknowledge_types=each)

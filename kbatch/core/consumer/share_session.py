@@ -44,30 +44,30 @@ class Acknowledge(Call):
 
     Attributes
     ----------
-    parts : Mapping[AcquiredAt, Mapping[int, int]]
+    types : Mapping[AcquiredAt, Mapping[int, int]]
         The type of acknowledgement of each offset.
     results : dict[TopicPartition, KafkaError | None]
         The outcome of each partition, complete when the call is done.
     """
 
-    __slots__ = ("_open_count", "parts", "results")
+    __slots__ = ("_open_count", "results", "types")
 
-    def __init__(self, parts: Mapping[AcquiredAt, Mapping[int, int]], name: str = "commit") -> None:
+    def __init__(self, types: Mapping[AcquiredAt, Mapping[int, int]], name: str = "commit") -> None:
         super().__init__(name)
-        self.parts = parts
+        self.types = types
         self.results: dict[TopicPartition, KafkaError | None] = {}
-        self._open_count = len(parts)
+        self._open_count = len(types)
 
-    def finish_part(self, partition: TopicPartition, error: KafkaError | None) -> None:
-        """Record the outcome of one part."""
+    def finish_partition(self, partition: TopicPartition, error: KafkaError | None) -> None:
+        """Record the outcome of one partition."""
         self.results[partition] = self.results.get(partition) or error
         self._open_count -= 1
         if self._open_count == 0:
             self.finish(next(filter(None, self.results.values()), None))
 
 
-class Part(NamedTuple):
-    """A part of a call that waits for its node.
+class PartitionAcks(NamedTuple):
+    """The acknowledgements of a call for a partition, which wait for its node.
 
     Attributes
     ----------
@@ -95,7 +95,7 @@ class ShareSession(Retried):
     epoch : int
         That of the next request.
     is_in_flight : bool
-    parts : list[Part]
+    acks : list[PartitionAcks]
         Acknowledgements that wait for the next request.
     attempts, not_before_ns : int
         Those of Retried.
@@ -105,7 +105,7 @@ class ShareSession(Retried):
         super().__init__()
         self.epoch = INITIAL_EPOCH
         self.is_in_flight = False
-        self.parts: list[Part] = []
+        self.acks: list[PartitionAcks] = []
         self._known: frozenset[Key] = frozenset()
 
     @property

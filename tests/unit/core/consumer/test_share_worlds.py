@@ -19,7 +19,7 @@ def test_each_record_is_done_by_one_member(seed: int) -> None:
 
 
 def refusals_count_as_success(finish: Any) -> Any:
-    return lambda self, parts, error: finish(self, parts, None)
+    return lambda self, acks, error: finish(self, acks, None)
 
 
 def memory_is_kept(release: Any) -> Any:
@@ -29,7 +29,7 @@ def memory_is_kept(release: Any) -> Any:
 def lost_answers_leave_calls_open(answer_of: Any) -> Any:
     def read(self: Any, attempt: Any, response: Any) -> Any:
         if response.message is None:
-            attempt.parts = []
+            attempt.acks = []
         return answer_of(self, attempt, response)
 
     return read
