@@ -26,8 +26,13 @@ MODULES = sorted(NATIVE.rglob("*.pyx"))
 # The C sources that a module links; all others need only the headers of src_c.
 LINKED = {"hashes": ["src_c/crc32c.c"]}
 INCLUDES = Path("src_c")
-# Spark finds a data source by itself when it is DefaultSource in a top-level package named pyspark_*.
-SPARK_SOURCES = {name: f"kbatch/spark/{name}" for name in ("pyspark_kbatch", "pyspark_kbatch_segments")}
+# Top-level packages: Spark finds a data source by itself when it is DefaultSource in one named pyspark_*, and
+# pytest imports its plugin without the package kbatch.
+TOP_LEVEL = {
+    "pyspark_kbatch": "kbatch/spark/pyspark_kbatch",
+    "pyspark_kbatch_segments": "kbatch/spark/pyspark_kbatch_segments",
+    "pytest_kbatch": "kbatch/testing/pytest_kbatch",
+}
 LEVEL = [] if "-O" in os.environ.get("CFLAGS", "") else ["-O3"]
 OPTIMIZED = [*LEVEL, "-fvisibility=hidden", "-Wall", "-Wno-unused-function"]
 # CPython compiles extensions with -fwrapv, which hides signed overflow from UBSan: the last flag wins.
@@ -140,10 +145,10 @@ setup(
     options={"build_ext": {"parallel": os.cpu_count()}},
     cmdclass={"build": Build, "build_ext": BuildNative},
     packages=[
-        *find_packages(include=["kbatch", "kbatch.*"], exclude=["kbatch.spark.pyspark_*"]),
-        *SPARK_SOURCES,
+        *find_packages(include=["kbatch", "kbatch.*"], exclude=[f"*.{name}" for name in TOP_LEVEL]),
+        *TOP_LEVEL,
     ],
-    package_dir=SPARK_SOURCES,
+    package_dir=TOP_LEVEL,
     ext_modules=[
         Extension(
             ".".join(path.with_suffix("").parts),

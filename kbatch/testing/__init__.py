@@ -29,9 +29,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name at its first use: pytest loads this package, for its plugin, wherever kbatch is
-    installed.
-    """
+    """Import a public name at its first use: only certificates need the package cryptography."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

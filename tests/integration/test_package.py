@@ -41,8 +41,9 @@ def test_the_wheel_has_types_and_spark_finds_its_source(wheel: Path) -> None:
     assert "kbatch/py.typed" in names
     assert "kbatch/_native/codec/record_batch.pyi" in names
     assert not [name for name in names if name.endswith(".java")]
-    assert {"pyspark_kbatch/__init__.py", "pyspark_kbatch_segments/__init__.py"} <= set(names)
-    assert not [name for name in names if name.startswith("kbatch/spark/pyspark_")]
+    tops = {name.partition("/")[0] for name in names if ".dist-info/" not in name}
+    assert tops == {"kbatch", "pyspark_kbatch", "pyspark_kbatch_segments", "pytest_kbatch"}
+    assert not [name for name in names if re.match(r"kbatch/.*/(pyspark|pytest)_", name)]
     assert not [name for name in names if name.endswith((".c", ".pyx")) or name.startswith("tests")]
     assert not [name for name in names if "simulat" in name]
 

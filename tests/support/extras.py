@@ -37,7 +37,7 @@ def prelude(*extras: str) -> str:
         for module, owners in packages_distributions().items()
         if not there & {_normal(owner) for owner in owners}
     }
-    return _WITHOUT.format(absent=absent - {"kbatch", "pyspark_kbatch", "pyspark_kbatch_segments"})
+    return _WITHOUT.format(absent={name for name in absent if "kbatch" not in name})
 
 
 def _needed_by(extras: Iterable[str]) -> list[str]:

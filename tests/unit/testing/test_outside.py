@@ -23,7 +23,7 @@ from tests import ROOT
 from tests.support.broker_core import TOPIC
 from tests.support.broker_wire import TIMEOUT_SECONDS, Wire, produce
 
-PLUGIN = "kbatch.testing.pytest_plugin"
+PLUGIN = "kbatch.testing.pytest_kbatch"
 
 # The fixture
 
@@ -76,11 +76,14 @@ def test_fixture_gives_each_test_a_broker_as_its_marker_says(tmp_path: Path) -> 
     assert "Broker has no 'nods': did you mean 'nodes'?" in done.stdout
 
 
-def test_plugin_is_installed_and_loads_the_broker_lazily() -> None:
+def test_plugin_imports_nothing_until_its_fixture_is_used() -> None:
+    """Every run of pytest in an environment with kbatch imports it."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    assert PLUGIN in project["project"]["entry-points"]["pytest11"].values()
-    code = f"import sys, {PLUGIN}; sys.exit('kbatch.testing.broker.core' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
+    (plugin,) = project["project"]["entry-points"]["pytest11"].values()
+    assert f"kbatch.testing.{plugin}" == PLUGIN
+    code = f"import sys, pytest; before = set(sys.modules); import {plugin}; print(set(sys.modules) - before)"
+    folder = ROOT / "kbatch" / "testing"
+    assert subprocess.check_output([sys.executable, "-c", code], cwd=folder, text=True) == f"{{'{plugin}'}}\n"
 
 
 # The command

@@ -1,4 +1,8 @@
-"""The pytest fixture `kafka_broker`, which comes with the package (entry point pytest11)."""
+"""The pytest fixture `kafka_broker`, which comes with the package (entry point pytest11).
+
+Every run of pytest in an environment with kbatch imports this module, so it is a top-level one: importing a
+module of the package `kbatch` imports a client.
+"""
 
 from __future__ import annotations
 
