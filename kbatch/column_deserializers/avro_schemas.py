@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from kbatch.column_deserializers.conversions import is_uuid, mapped_type
-from kbatch.column_serializers.avro_rows import as_python
+from kbatch.column_serializers.avro_schemas import as_python
 
 if TYPE_CHECKING:
     from kbatch.schema_registry import Schema, SchemaRegistry

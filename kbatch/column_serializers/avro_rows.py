@@ -10,6 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from kbatch.column_serializers.avro_columns import (
+    Plan,
+    Refused,
+    plain_type,
+    plan_of,
+    rows_of,
+    spread,
+    text_of,
+)
+from kbatch.column_serializers.avro_schemas import AvroSchema
 from kbatch.column_serializers.base import (
     ColumnSerializer,
     RowError,
@@ -18,18 +28,12 @@ from kbatch.column_serializers.base import (
     chosen_id,
     confluent_header,
     find_column,
-    first_beyond,
-    python_values,
     registered_id,
-    rows_of,
 )
 from kbatch.distribution import needs
 
 if TYPE_CHECKING:
     from kbatch.schema_registry import SchemaRegistry
-
-# The integers that fastavro writes without a range check, so that readers see other numbers.
-_BITS = {"int": 32, "long": 64}
 
 
 class Avro(ColumnSerializer):
@@ -38,7 +42,11 @@ class Avro(ColumnSerializer):
 
     A record schema takes the columns that its fields name, even if they have another role; fields without a
     column must have a default. Any other schema takes one column, whose nulls stay null. Logical types accept
-    their Arrow equivalents: timestamps, dates, times, decimals.
+    their Arrow equivalents: timestamps (those without a zone are UTC), dates, times, decimals, UUIDs. Digits
+    of times below the schema's unit are cut.
+
+    The type of a column chooses the branch of a union: the one that is equal to it, else the first that has
+    all its values, else the first that may have them.
 
     Parameters
     ----------
@@ -63,6 +71,8 @@ class Avro(ColumnSerializer):
         fastavro is not installed.
     ValueError
         The schema is invalid.
+    TypeError
+        From `choose`: a column is of a type that its field does not take.
     SchemaRegistryError
         The registry refuses the schema, does not have it, or cannot be reached.
     """
@@ -79,127 +89,108 @@ class Avro(ColumnSerializer):
     ) -> None:
         super().__init__(columns)
         with needs("Avro", "avro"):
-            import fastavro
-        parts: list[Any] = [schema]
+            import fastavro  # noqa: F401
         if schema is None:
             if registry is None or subject is None:
                 raise TypeError("Avro needs a schema, or registry= and subject= that have it")
             latest = registry.get_version(subject)
-            parts = [each.text for each in registry.with_references(latest)]
+            self._schema = AvroSchema.registered(latest, registry)
             schema_id, registry, subject = latest.id, None, None
-        named: dict[str, Any] = {}
-        try:
-            for part in parts:
-                parsed: Any = fastavro.parse_schema(as_python(part), named)
-        except (fastavro.schema.SchemaParseException, fastavro.schema.UnknownType, KeyError) as error:
-            raise ValueError(f"invalid Avro schema: {type(error).__name__}: {error}") from error
+        else:
+            self._schema = AvroSchema.of(schema)
 
         def ask(registry: SchemaRegistry, subject: str) -> int:
-            text = json.dumps(as_python(parts[0]))
+            text = json.dumps(self._schema.parts[0])
             return registered_id(registry, subject, text, "AVRO", registers=registers)
 
         self._header = confluent_header(chosen_id("Avro", schema_id, registry, subject, ask))
-        self._schema: Any = parsed
-        is_record = isinstance(parsed, dict) and parsed.get("type") == "record"
-        self._fields = {field["name"]: field for field in parsed["fields"]} if is_record else None
+        self._plans: tuple[pa.Schema, list[Plan]] | None = None  # of the columns that were last given
 
     @property
     def takes_one(self) -> bool:
-        return super().takes_one or self._fields is None
+        return super().takes_one or self._schema.fields is None
 
     def choose(self, schema: pa.Schema, free: Sequence[str]) -> list[str]:
-        names = super().choose(schema, free)
-        if self._fields is None:
-            if len(names) != 1:
-                raise ValueError(
-                    f"an Avro schema other than a record takes one column; name it (columns=..); there are "
-                    f"{', '.join(names) or 'none'}"
-                )
+        names, fields = super().choose(schema, free), self._schema.fields
+        if fields is None and len(names) != 1:
+            raise ValueError(
+                f"an Avro schema other than a record takes one column; name it (columns=..); there are "
+                f"{', '.join(names) or 'none'}"
+            )
+        if self.takes_one or fields is None:
+            self._plans_of(pa.schema([schema.field(name) for name in names]))
             return names
-        if super().takes_one:
-            return names
+        name_of_record = self._schema.schema["name"]
+        record = f"the Avro schema {name_of_record}"
         if self.columns is None:
-            check_fields(self, names, self._fields, f"the Avro schema {self._schema['name']}")
-            names = [name for name in self._fields if name in schema.names]
-        check_fields(self, names, self._fields, f"the Avro schema {self._schema['name']}")
-        for name, field in self._fields.items():
+            check_fields(self, names, fields, record)
+            names = [name for name in fields if name in schema.names]
+        check_fields(self, names, fields, record)
+        for name, field in fields.items():
             if name not in names and "default" not in field:
-                find_column(schema, name, f"Avro field, which has no default, of {self._schema['name']}")
+                find_column(schema, name, f"Avro field, which has no default, of {name_of_record}")
                 raise ValueError(f"the Avro field {name!r} has no default; add it to columns=[..]")
+        self._plans_of(pa.schema([schema.field(name) for name in names]))
         return names
 
     def __call__(self, columns: pa.RecordBatch) -> pa.Array:
         from fastavro import schemaless_writer
-        from fastavro.validation import validate
 
-        rows = python_values(columns.column(0)) if self.takes_one else rows_of(columns)
-        self._check_integers(columns)
-        is_checked = self._hides_ints(columns)
-        output = BytesIO()
-        ends, is_null = [], []
+        plans = self._plans_of(columns.schema)
+        names = columns.schema.names
+        arrays = [column.cast(plain_type(column.type)) for column in columns.columns]
+        if self.takes_one:
+            is_null = arrays[0].is_null().to_pylist()
+            rows = spread(_converted(plans[0], names[0], arrays[0]), arrays[0])
+        else:
+            data = [_converted(*each) for each in zip(plans, names, arrays, strict=True)]
+            is_null, rows = [], rows_of(dict(zip(names, data, strict=True)), columns.num_rows)
+        schema, _ = self._schema.physical
+        output, ends = BytesIO(), []
         for number, row in enumerate(rows):
-            is_null.append(row is None)
-            if row is not None:
+            if not (is_null and is_null[number]):
                 output.write(self._header)
                 try:
-                    if is_checked:
-                        validate(row, self._schema)
-                    schemaless_writer(output, self._schema, row)
+                    schemaless_writer(output, schema, row)
                 except Exception as error:
-                    raise self._refused(number, row, error) from error
+                    raise RowError(number, f"Avro refuses it: {type(error).__name__}: {error}") from error
             ends.append(output.tell())
         return binary_column(output.getvalue(), ends, is_null)
 
-    def _check_integers(self, columns: pa.RecordBatch) -> None:
-        """Raise RowError for integers that are too large for their field."""
-        fields = None if self.takes_one else self._fields
-        for name, array in zip(columns.schema.names, columns.columns, strict=True):
-            kind = self._schema if fields is None else fields[name]["type"]
-            bits = [_BITS[each] for each in _branches(kind) if each in _BITS]
-            if not bits or not pa.types.is_integer(array.type):
-                continue
-            row = first_beyond(array, max(bits))
-            if row is not None:
-                raise RowError(row, f"{array[row]} is too large for the Avro type {json.dumps(kind)}", name)
+    def _plans_of(self, schema: pa.Schema) -> list[Plan]:
+        """Return how each column is converted. Raise TypeError for a type that the field does not take."""
+        if self._plans is None or self._plans[0] != schema:
+            self._plans = schema, [self._plan_of(field) for field in schema]
+        return self._plans[1]
 
-    def _hides_ints(self, columns: pa.RecordBatch) -> bool:
-        """True if nested integers may be too large for their field, so that each row needs a check."""
-        is_nested = any(pa.types.is_nested(kind) and "int64" in str(kind) for kind in columns.schema.types)
-        return is_nested and '"int"' in json.dumps(self._schema, default=str)
-
-    def _refused(self, number: int, row: Any, error: Exception) -> RowError:
-        """Return fastavro's error for a value, from its validation."""
-        from fastavro.validation import ValidationError, validate
-
-        try:
-            validate(row, self._schema, raise_errors=True)
-        except ValidationError as invalid:
-            (first, *_) = invalid.errors
-            text = f"Avro does not take {first.datum!r} for {json.dumps(first.schema, default=str)}"
-            column = first.field.removeprefix(f"{self._record_name()}.") if first.field else None
-            return RowError(number, text, column)
-        except Exception:
-            pass
-        return RowError(number, f"Avro refuses it: {type(error).__name__}: {error}")
-
-    def _record_name(self) -> str:
-        return str(self._schema["name"]) if isinstance(self._schema, dict) and "name" in self._schema else ""
+    def _plan_of(self, field: pa.Field) -> Plan:
+        whole = self._schema
+        kind = whole.schema if self.takes_one or whole.fields is None else whole.fields[field.name]["type"]
+        plan = plan_of(kind, whole.named, plain_type(field.type))
+        if plan is None:
+            raise TypeError(
+                f"column {field.name!r} is of {field.type}, which Avro does not take for {text_of(kind)}; "
+                "cast the column"
+            )
+        return plan if not self.takes_one else Plan(plan.rank, lambda array: plan.convert(array.drop_null()))
 
 
-def as_python(schema: str | Mapping[str, Any] | Sequence[Any]) -> Any:
-    """Return the Python form of a schema's JSON; the name of a primitive type may stand without quotes."""
-    if not isinstance(schema, str) or schema == "null":
-        return schema
+def _converted(plan: Plan, name: str, column: pa.Array) -> list[Any]:
+    """Return a column's data. Raise RowError for the first row that is refused."""
     try:
-        return json.loads(schema)
-    except ValueError:
-        if schema.lstrip()[:1] in ("{", "["):
-            raise
-        return schema  # a primitive type
-
-
-def _branches(kind: Any) -> list[Any]:
-    """Return the names of a value's possible types."""
-    if isinstance(kind, list):
-        return [name for each in kind for name in _branches(each)]
-    return _branches(kind["type"]) if isinstance(kind, dict) and "type" in kind else [kind]
+        return plan.convert(column)
+    except Refused:
+        pass
+    first, last = 0, len(column)  # the first row that is refused is one of these
+    while last - first > 1:
+        middle = (first + last) // 2
+        try:
+            plan.convert(column.slice(first, middle - first))
+        except Refused:
+            last = middle
+        else:
+            first = middle
+    try:
+        return plan.convert(column.slice(first, 1))
+    except Refused as refused:
+        raise RowError(first, str(refused), name) from refused

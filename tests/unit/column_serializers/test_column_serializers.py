@@ -7,8 +7,10 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from decimal import Decimal
+from io import BytesIO
 from typing import Any
 
+import fastavro
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -362,12 +364,15 @@ def test_avro_of_one_column() -> None:
         ({"id": [1], "price": [1.0], "x": [1]}, "the Avro schema Order has no field for 'x'; drop these"),
         ({"id": [0, 2**31], "price": [1.0, 1.0]}, "column 'id', row 1: 2147483648 is too large for the Avro"),
         ({"id": [1, 2], "price": [1.0, None]}, r"column 'price', row 1: Avro does not take None for"),
-        ({"id": [1], "price": ["x"]}, r"column 'price', row 0: Avro does not take 'x' for"),
     ],
 )
 def test_what_avro_does_not_take(columns: dict[str, Any], text: str) -> None:
     with pytest.raises(ValueError, match=text):
         serialized(Avro(ORDER, schema_id=1), columns)
+    with pytest.raises(
+        TypeError, match=r"column 'price' is of string, which Avro does not take for \"double"
+    ):
+        serialized(Avro(ORDER, schema_id=1), {"id": [1], "price": ["x"]})
 
 
 def test_integers_in_nested_avro_are_not_cut() -> None:
@@ -397,6 +402,100 @@ def test_times_without_a_zone_are_not_local(kind: str, monkeypatch: pytest.Monke
         time.tzset()
     units = 5_000 if kind.endswith("millis") else 5_000_000
     assert made == [serialized(Avro("long", schema_id=None), {"t": [units]})] * 3
+
+
+DATE = {"type": "int", "logicalType": "date"}
+MILLIS = {"type": "long", "logicalType": "timestamp-millis"}
+UNIQUE = {"type": "fixed", "name": "U", "size": 16, "logicalType": "uuid"}
+NAMED = {"type": "record", "name": "A", "fields": [{"name": "a", "type": "string"}]}
+NOON = datetime.datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("union", "column", "branch", "value"),
+    [
+        (["null", DATE, MILLIS], pa.array([NOON], pa.timestamp("us", "UTC")), 2, NOON),
+        (["null", MILLIS, DATE], pa.array([NOON.date()]), 2, NOON.date()),
+        (["null", DATE, "string"], pa.array(["2026-01-01"]), 2, "2026-01-01"),
+        (["null", DATE, "string"], pa.array(["s"]), 2, "s"),
+        (["boolean", "int", "long"], pa.array([1], pa.int64()), 2, 1),
+        (["double", "long"], pa.array([1]), 1, 1),
+        (["float", "double"], pa.array([0.1]), 1, 0.1),
+        ([{"type": "enum", "name": "E", "symbols": ["A"]}, "string"], pa.array(["A"]), 1, "A"),
+        (["bytes", UNIQUE], pa.array([bytes(16)], pa.uuid()), 1, bytes(16)),
+        ([{"type": "map", "values": "string"}, NAMED], pa.array([{"a": "x"}]), 1, {"a": "x"}),
+        ([NAMED, {"type": "map", "values": "string"}], pa.array([{"b": "x"}]), 1, {"b": "x"}),
+    ],
+)
+def test_F_AVRO_29_30_type_of_the_column_chooses_the_branch(
+    union: Any, column: pa.Array, branch: int, value: Any
+) -> None:
+    (made,) = serialized(Avro(record_of(union), schema_id=None), {"x": column})
+    assert made is not None and made[0] == 2 * branch
+    assert read_by_fastavro(made, record_of(union)) == {"x": value}
+
+
+def read_by_fastavro(data: bytes, schema: Any) -> Any:
+    return fastavro.schemaless_reader(BytesIO(data), fastavro.parse_schema(schema), None)
+
+
+def record_of(kind: Any) -> Any:
+    return {"type": "record", "name": "R", "fields": [{"name": "x", "type": kind}]}
+
+
+def test_F_AVRO_36_union_that_was_read_is_written() -> None:
+    """Each row has its own branch."""
+    schema = record_of(["null", DATE, "string", MILLIS])
+    column = pa.array(
+        [{"member1": "2026-01-01"}, {"member0": NOON.date()}, None, {"member2": NOON}],
+        pa.struct(
+            [("member0", pa.date32()), ("member1", pa.string()), ("member2", pa.timestamp("ms", "UTC"))]
+        ),
+    )
+    made = serialized(Avro(schema, schema_id=None), {"x": column})
+    read = [read_by_fastavro(each or b"", schema) for each in made]
+    assert read == [{"x": "2026-01-01"}, {"x": NOON.date()}, {"x": None}, {"x": NOON}]
+    with pytest.raises(RowError, match="column 'x', row 1: one member of a value must be set"):
+        serialized(
+            Avro(record_of(["long", "string"]), schema_id=None),
+            {"x": [{"member0": 1, "member1": None}, {"member0": 1, "member1": "a"}]},
+        )
+
+
+@pytest.mark.parametrize(
+    ("kind", "column", "text"),
+    [
+        ("boolean", [True, None], "row 1: Avro does not take None"),
+        ("double", [1, 2**53 + 1], "row 1: Avro does not take it"),
+        ({"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 1}, [Decimal("1.25")], "row 0"),
+        ({"type": "enum", "name": "E", "symbols": ["A"]}, ["A", "B"], "row 1: Avro does not take 'B'"),
+        ({"type": "fixed", "name": "F", "size": 2}, [b"ab", b"a"], "row 1: Avro does not take 1 bytes"),
+    ],
+)
+def test_F_AVRO_31_values_beyond_their_type_name_the_row(kind: Any, column: Any, text: str) -> None:
+    with pytest.raises(RowError, match=f"column 'x', {text}"):
+        serialized(Avro(record_of(kind), schema_id=None), {"x": column})
+
+
+@pytest.mark.parametrize(
+    ("kind", "column"), [("long", [True]), ("int", [1.0]), (DATE, ["2026-01-01"]), ([DATE, "string"], [NOON])]
+)
+def test_F_AVRO_31_types_that_would_be_lost_are_refused(kind: Any, column: Any) -> None:
+    with pytest.raises(TypeError, match=r"column 'x' is of .*, which Avro does not take for"):
+        serialized(Avro(record_of(kind), schema_id=None), {"x": column})
+
+
+def test_defaults_of_missing_columns_are_data() -> None:
+    schema = {
+        "type": "record",
+        "name": "R",
+        "fields": [
+            {"name": "id", "type": "int"},
+            {"name": "b", "type": ["bytes", "null"], "default": "\u00ff"},
+            {"name": "l", "type": {"type": "array", "items": "bytes"}, "default": ["\u00fe"]},
+        ],
+    }
+    assert serialized(Avro(schema, schema_id=None), {"id": [1]}) == [b"\2\0\2\xff\2\2\xfe\0"]
 
 
 def test_what_is_no_avro_schema() -> None:
