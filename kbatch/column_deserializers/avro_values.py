@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from kbatch.column_deserializers.avro_schemas import TIMES, UUID, AvroSchema, python_type, shape_of
+from kbatch.column_deserializers.avro_arrays import shape_of, viewed
+from kbatch.column_deserializers.avro_resolution import reading
 from kbatch.column_deserializers.base import Errors, ObjectDeserializer, Spans, Where, reason_of, salvaged
-from kbatch.column_deserializers.conversions import converted
 from kbatch.column_deserializers.framing import framed
 from kbatch.column_deserializers.registered import SchemaOfRecords, newest
+from kbatch.column_serializers.avro_schemas import AvroSchema
 from kbatch.distribution import needs
 
 if TYPE_CHECKING:
@@ -137,9 +138,10 @@ class Avro(ObjectDeserializer):
                 if stream.tell() != last - first:
                     values[row] = None
                     faults[row] = f"{last - first - stream.tell()} bytes follow its Avro value"
-        kind, made = self.data_type, python_type(self.data_type)
+        assert self._reader is not None
+        kind, made = self.data_type, self._reader.physical_arrow_type
         array, more = salvaged(
-            lambda first, last: converted(pa.array(values[first:last], made), kind), len(values), kind
+            lambda first, last: viewed(pa.array(values[first:last], made), kind), len(values), kind
         )
         return array, faults | more
 
@@ -159,22 +161,9 @@ class Avro(ObjectDeserializer):
 
 
 def _reading(writer: AvroSchema, reader: AvroSchema) -> Callable[[Any], Any] | str:
-    from fastavro import schemaless_reader
-
-    # An integer may be read for a time only if both schemas mean the same by it.
-    without = UUID | TIMES if writer.times == reader.times else UUID
     try:
-        writer.check_lengths()
-        from_schema, _ = writer.parsed(without)
-        to_schema, named = reader.parsed(without)
+        read, has_names = reading(writer, reader)
     except ValueError as error:
         return str(error)
-    shape = shape_of(to_schema, named)
-    has_names = writer.has_choices or reader.has_choices
-    if writer.parts == reader.parts:
-        to_schema = None  # fastavro would compare them for every value
-
-    def read(stream: Any) -> Any:
-        return schemaless_reader(stream, from_schema, to_schema, return_named_type=has_names)
-
+    shape = shape_of(reader.schema, reader.named, has_names=has_names)
     return read if shape is None else lambda stream: shape(read(stream))

@@ -57,6 +57,8 @@ class AvroSchema:
 
     Attributes
     ----------
+    valid_parts : list
+        They without invalid logical types, which Avro says are to be ignored.
     schema : str, dict or list
         fastavro's form of it.
     named : dict
@@ -70,7 +72,8 @@ class AvroSchema:
 
     def __init__(self, parts: Sequence[Any]) -> None:
         self.parts = list(parts)
-        self.schema, self.named = parsed([_valid(part) for part in self.parts])
+        self.valid_parts = [_valid(part) for part in self.parts]
+        self.schema, self.named = parsed(self.valid_parts)
 
     @classmethod
     def of(cls, schema: Any) -> AvroSchema:
@@ -96,11 +99,16 @@ class AvroSchema:
         return arrow_type(self.schema, self.named, ())
 
     @cached_property
+    def physical_arrow_type(self) -> pa.DataType:
+        """Return the type of its values without logical types."""
+        return arrow_type(self.schema, self.named, (), is_physical=True)
+
+    @cached_property
     def physical(self) -> tuple[Any, dict[str, Any]]:
         """Return fastavro's form without logical types, in which defaults are what fastavro writes, and the
         types in it by name.
         """
-        schema, named = parsed([_physical(_valid(part)) for part in self.parts])
+        schema, named = parsed([_physical(part) for part in self.valid_parts])
         set_defaults([schema, *named.values()], named, _branch)
         return schema, named
 

@@ -7,16 +7,19 @@ import json
 import math
 import uuid
 from decimal import Decimal
+from io import BytesIO
 from typing import Any
 
+import fastavro
 import pyarrow as pa
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from kbatch import column_deserializers as back
 from kbatch import column_serializers as there
-from kbatch.column_deserializers import json_values
+from kbatch.column_deserializers import avro_arrays, avro_resolution, json_values
 from kbatch.column_deserializers.base import VALUE_ERRORS
+from kbatch.column_serializers.avro_schemas import AvroSchema, members
 
 Kind = tuple[pa.DataType, st.SearchStrategy[Any]]
 UTC = datetime.UTC
@@ -274,6 +277,59 @@ def test_R91_avro_comes_back(data: st.DataObject) -> None:
     assert made.type == expected.type
     for row, other in zip(made.to_pylist(), expected.to_pylist(), strict=True):
         assert row == other or all(_same_float(row[name], other[name]) for name in row)
+
+
+BRANCHES: list[tuple[Any, str, st.SearchStrategy[Any]]] = [  # a type, its name in fastavro, physical data
+    ("null", "null", st.none()),
+    ("boolean", "boolean", st.booleans()),
+    ({"type": "int", "logicalType": "date"}, "int", st.integers(-(10**6), 10**6)),
+    ({"type": "long", "logicalType": "timestamp-micros"}, "long", st.integers(-(10**17), 10**17)),
+    ("float", "float", st.floats(width=32, allow_nan=False)),
+    ("double", "double", st.floats(allow_nan=False)),
+    ("bytes", "bytes", st.binary(max_size=4)),
+    ("string", "string", st.text(max_size=4)),
+    ({"type": "enum", "name": "E", "symbols": ["A", "B"]}, "E", st.sampled_from("AB")),
+    ({"type": "fixed", "name": "F", "size": 2}, "F", st.binary(min_size=2, max_size=2)),
+    ({"type": "map", "values": "string"}, "map", st.dictionaries(st.text(max_size=2), st.text(max_size=2))),
+    (
+        {"type": "record", "name": "N", "fields": [{"name": "a", "type": "string"}]},
+        "N",
+        st.fixed_dictionaries({"a": st.text(max_size=2)}),
+    ),
+]
+
+
+@given(data=st.data())
+def test_F_AVRO_19_union_keeps_its_branch_whatever_the_reader_adds(data: st.DataObject) -> None:
+    """The written branch is known; a reader with one more time, and its fields in another order, agrees."""
+    branches = data.draw(st.lists(st.sampled_from(BRANCHES), min_size=2, unique_by=lambda each: each[1]))
+    union = [schema for schema, _, _ in branches]
+    number = data.draw(st.integers(0, len(branches) - 1))
+    _, name, contents = branches[number]
+    value = data.draw(contents)
+    fields = [{"name": "u", "type": union}, {"name": "n", "type": "int"}]
+    writer = {"type": "record", "name": "R", "fields": fields}
+    stream = BytesIO()
+    physical = AvroSchema([writer]).physical[0]
+    fastavro.schemaless_writer(stream, physical, {"u": (name, value), "n": 7})
+    more = {"name": "at", "type": {"type": "long", "logicalType": "timestamp-nanos"}, "default": 5}
+    reader = {**writer, "fields": [more, *reversed(fields)]}
+    target = AvroSchema([reader])
+    read, has_names = avro_resolution.reading(AvroSchema([writer]), target)
+    shape = avro_arrays.shape_of(target.schema, target.named, has_names=has_names)
+    stream.seek(0)
+    datum = read(stream) if shape is None else shape(read(stream))
+    evolved = avro_arrays.viewed(pa.array([datum], target.physical_arrow_type), target.arrow_type)
+    (same,) = back.Avro(writer)(pa.array([stream.getvalue()]))
+    assert evolved.field("u")[0] == same["u"] and evolved.field("at").cast(pa.int64()).to_pylist() == [5]
+    kept = members(union)
+    if value is not None and len(kept) > 1 and union[number] in kept:
+        chosen = evolved.field("u").field(f"member{kept.index(union[number])}")
+        assert chosen.null_count == 0
+        assert evolved.field("u")[0].as_py() == {
+            f"member{each}": chosen[0].as_py() if schema is union[number] else None
+            for each, schema in enumerate(kept)
+        }
 
 
 def _same_float(one: Any, other: Any) -> bool:
