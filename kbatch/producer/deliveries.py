@@ -76,7 +76,8 @@ def as_completed(deliveries: Iterable[Delivery], timeout: float | None = None) -
     for number in range(count):
         if not at_once(changed.wait_until, lambda: bool(known), deadline):
             raise KafkaTimeoutError(
-                f"as_completed() timed out after {timeout} s: {count - number} of {count} not delivered"
+                f"as_completed() timed out after {timeout} s: {count - number} of {count} records are "
+                "not delivered yet"
             )
         yield known.popleft()
 
