@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar, final
 
 from kbatch._native.fetch.read_cursor import FetchIterator, ReadCursor
 from kbatch.core.client.lasting_faults import NS_PER_SECOND, LastingFaults
+from kbatch.core.consumer.budget import RowsAwaited
 from kbatch.core.consumer.partition_state import NO_EPOCH, GroupStart, OffsetSpec, Start
 from kbatch.core.consumer.results import Failed, Fetched, Moved, Result
 from kbatch.errors import CorruptRecordError, DeserializationError, KafkaError
@@ -94,7 +95,7 @@ class Decoded(NamedTuple):
         return cls(projection, batches, sum(batch.num_rows for batch in batches), error)
 
     def rows(self, first: int, row_count: int) -> list[pa.RecordBatch]:
-        """Return a part of the rows."""
+        """Return some of the rows."""
         found = []
         for batch in self.batches:
             if first < batch.num_rows and row_count > 0:
@@ -103,12 +104,16 @@ class Decoded(NamedTuple):
             first = max(first - batch.num_rows, 0)
         return found
 
+    def byte_count(self, first: int, row_count: int) -> int:
+        """Return the bytes of some of the rows."""
+        return sum(batch.nbytes for batch in self.rows(first, row_count))
+
     def count_within(self, first: int, most_rows: int, most_bytes: int) -> int:
         """Return the number of rows from `first` on, `most_rows` at most, that are within so many bytes."""
         low, high = 0, most_rows
         while low < high:
             middle = (low + high + 1) // 2
-            if sum(batch.nbytes for batch in self.rows(first, middle)) <= most_bytes:
+            if self.byte_count(first, middle) <= most_bytes:
                 low = middle
             else:
                 high = middle - 1
@@ -200,6 +205,17 @@ class CompletedFetch:
     def first_row(self) -> int:
         """The number of rows that the program has, as columns or as objects."""
         return self._row_count if self.records is None else max(self._row_count, self.records.taken_count)
+
+    def size_left(self, projection: Projection) -> tuple[int, int]:
+        """Return how many rows, and bytes of them, the program does not have. Until it is decoded, these are
+        a maximum of rows, and the bytes that were fetched.
+        """
+        assert self.records is not None
+        decoded, first = None if self.is_busy else self.decoded, self.first_row
+        if decoded is None or not decoded.projection.is_same(projection):
+            return max(self.records.row_bound - first, 0), self.records.byte_count
+        rows = max(decoded.row_count - first, 0)
+        return rows, decoded.byte_count(first, rows)
 
     def take_rows(self, end: int) -> None:
         """Count the rows before `end` as those that the program has."""
@@ -305,11 +321,14 @@ class Plan(NamedTuple):
     row_count : int
     is_full : bool
         True if nothing can be added: a limit is reached, or an error comes next.
+    has_all : bool
+        True if these are all rows that were fetched.
     """
 
     slices: list[RowSlice]
     row_count: int
-    is_full: bool
+    is_full: bool = False
+    has_all: bool = False
 
 
 @final
@@ -349,6 +368,7 @@ class Backlog:
         self._round_robin: dict[
             TopicPartition, AssignedPartition
         ] = {}  # those with something in their queues
+        self._rows_awaited: RowsAwaited | None = None
         self._moved: dict[TopicPartition, AssignedPartition] = {}  # since `take_moves`
         self._before: dict[AssignedPartition, LastRead | ConsumerRecord | None] = {}  # the last delivery
         self._is_iterating = False  # in that
@@ -620,8 +640,8 @@ class Backlog:
             fetch.decode(projection, submit, self._notify)
             if fetch.is_busy and projection.missing_types:
                 break
-            row_count += fetch.records.row_bound
-            byte_count += fetch.records.byte_count
+            rows, size = fetch.size_left(projection)
+            row_count, byte_count = row_count + rows, byte_count + size
             if row_count >= limits.most_rows or byte_count >= limits.most_bytes:
                 break
 
@@ -644,18 +664,17 @@ class Backlog:
         for assigned, fetch in self._in_order():
             if fetch.records is None:
                 if isinstance(fetch.result, Failed):
-                    return Plan(slices, row_count, True)
+                    return Plan(slices, row_count, is_full=True)
                 continue
             decoded = None if fetch.is_busy else fetch.decoded
             if decoded is None or not decoded.projection.is_same(projection):
-                return Plan(slices, row_count, False)
+                return Plan(slices, row_count)
             first = fetch.first_row
-            rows, size = decoded.row_count - first, 0
+            rows, size = fetch.size_left(projection)
             if rows > 0:
-                size = sum(batch.nbytes for batch in decoded.rows(first, rows))
                 is_sliced = row_count + rows > most_rows or byte_count + size > most_bytes
                 if is_sliced and row_count >= least_rows:
-                    return Plan(slices, row_count, True)
+                    return Plan(slices, row_count, is_full=True)
                 if is_sliced:
                     rows = min(rows, most_rows - row_count)
                     rows = max(decoded.count_within(first, rows, most_bytes - byte_count), int(not slices))
@@ -663,10 +682,26 @@ class Backlog:
                     slices.append(RowSlice(assigned, fetch, first, first + rows))
                 row_count, byte_count = row_count + rows, byte_count + size
                 if is_sliced:
-                    return Plan(slices, row_count, True)
+                    return Plan(slices, row_count, is_full=True)
             if decoded.error is not None:
-                return Plan(slices, row_count, True)
-        return Plan(slices, row_count, row_count >= most_rows)
+                return Plan(slices, row_count, is_full=True)
+        return Plan(slices, row_count, is_full=row_count >= most_rows, has_all=True)
+
+    def await_more(self) -> bool:
+        """Let the engine fetch more, whatever the shares of partitions, until `end_waiting`. True if it
+        cannot: what was fetched takes the memory, and all of it is in the queues.
+        """
+        if self._rows_awaited is None:
+            self._rows_awaited = RowsAwaited(self._notify)
+            self._engine.await_rows(self._rows_awaited)
+            self._wake()
+        return self._rows_awaited.is_memory_used_up and not self.arrivals.results
+
+    def end_waiting(self) -> None:
+        """Share the memory among partitions again, after `await_more`."""
+        if self._rows_awaited is not None:
+            self._rows_awaited = None
+            self._engine.await_rows(None)
 
     def discard_used_up(self, *, raises: bool) -> None:
         """Discard what has no more rows. Raise the error that comes next, if wanted."""

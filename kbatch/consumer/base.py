@@ -376,7 +376,8 @@ class ConsumerBase(MemberClient):
         -------
         pyarrow.Table
             Rows of a partition are in the order of offsets. It has fewer than `min_rows`, perhaps none, if
-            the time-out came first.
+            the time-out came first, if they fill half of kbatch.fetch.buffer.memory (the other half is for
+            answers), or if an error comes next.
 
         Raises
         ------
@@ -414,23 +415,28 @@ class ConsumerBase(MemberClient):
         self, projection: Projection, limits: Limits, deadline: Deadline, linger: float
     ) -> Plan:
         """Return the rows to take when there are enough, or at the deadline."""
-        backlog, plan = self._backlog, Plan([], 0, False)
+        backlog, plan = self._backlog, Plan([], 0)
 
         def has_rows(wanted: int) -> bool:
             nonlocal plan
             backlog.decode_ahead(projection, limits, self._decoders.submit)
             backlog.discard_used_up(raises=False)
             plan = backlog.plan(projection, limits)
-            return plan.is_full or plan.row_count >= wanted
+            if plan.is_full or plan.row_count >= wanted:
+                return True
+            return plan.has_all and plan.row_count > 0 and backlog.await_more()
 
-        if not await self._await_polled(lambda: has_rows(limits.least_rows), deadline):
-            if self._member.has_work:  # what was planned may be revoked
-                return Plan([], 0, False)
-            has_rows(limits.least_rows)
-        elif linger:
-            await self._await_next(
-                lambda: has_rows(limits.most_rows), deadline.within(linger), self._member.note_poll
-            )
+        try:
+            if not await self._await_polled(lambda: has_rows(limits.least_rows), deadline):
+                if self._member.has_work:  # what was planned may be revoked
+                    return Plan([], 0)
+                has_rows(limits.least_rows)
+            elif linger:
+                await self._await_next(
+                    lambda: has_rows(limits.most_rows), deadline.within(linger), self._member.note_poll
+                )
+        finally:
+            backlog.end_waiting()
         return plan
 
     @contextmanager

@@ -26,7 +26,7 @@ from kbatch._native.fetch.frames import FramePool
 from kbatch.core.client.calls import Call
 from kbatch.core.client.cluster import TopicUse
 from kbatch.core.client.engine import ClientEngine
-from kbatch.core.consumer.budget import Budget
+from kbatch.core.consumer.budget import Budget, RowsAwaited
 from kbatch.core.consumer.calls import OffsetLookup, PartitionCount, TopicCalls, TopicNames
 from kbatch.core.consumer.fetch_metrics import FetchMetrics
 from kbatch.core.consumer.fetcher import FETCH_PURPOSE, Fetcher
@@ -298,6 +298,14 @@ class ReadingEngine(ClientEngine):
 
         self.submit(release)
         return self._fetcher.awaits_memory
+
+    def await_rows(self, awaited: RowsAwaited | None) -> None:
+        """Fetch for a poll that waits for more rows than were fetched, until the next call; None for none."""
+
+        def await_rows(now_ns: int) -> None:
+            self._fetcher.rows_awaited = awaited
+
+        self.submit(await_rows)
 
     def reading(self, partition: TopicPartition) -> PartitionState | None:
         """Return what is known of a partition, for reading its attributes; None if it is not read. Commands

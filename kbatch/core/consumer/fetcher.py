@@ -30,7 +30,7 @@ from kbatch.core.client.backoff import NEVER_NS, NS_PER_MS, ExponentialBackoff
 from kbatch.core.client.cluster import node_of
 from kbatch.core.client.connection import MAX_FRAME_BYTES
 from kbatch.core.client.lasting_faults import LastingFaults
-from kbatch.core.consumer.budget import Budget, FrameShare
+from kbatch.core.consumer.budget import Budget, FrameShare, RowsAwaited
 from kbatch.core.consumer.fetch_attempt import FetchAttempt
 from kbatch.core.consumer.fetch_session import (
     FINAL_EPOCH,
@@ -110,6 +110,8 @@ class Fetcher:
     awaits_memory : bool
         True if memory that is released may let a request go out, or if no answer is due. Any thread may read
         it.
+    rows_awaited : RowsAwaited | None
+        The poll that waits for more rows than were fetched.
     """
 
     def __init__(
@@ -143,6 +145,7 @@ class Fetcher:
         self.partitions: dict[TopicPartition, PartitionState] = {}
         self.deadline_ns = NEVER_NS
         self.awaits_memory = self._awaited_memory = True
+        self.rows_awaited: RowsAwaited | None = None
 
     # Requests
 
@@ -151,7 +154,8 @@ class Fetcher:
         self.deadline_ns = NEVER_NS
         fetchable: dict[int, list[PartitionState]] = {}  # by node
         is_short = False
-        backlog_bytes = self._budget.backlog_bytes(len(self.partitions))
+        awaited = self.rows_awaited
+        backlog_bytes = self._budget.backlog_bytes(len(self.partitions), is_shared=awaited is None)
         snapshot = self._cluster.snapshot
         last_node_id = -1
         for state in self.partitions.values():
@@ -175,8 +179,9 @@ class Fetcher:
                     is_short = True
         for node_id, states in fetchable.items():
             if states and node_id not in self._in_flight:
-                self._fetch(node_id, states, len(fetchable), now_ns)
-                is_short |= node_id not in self._in_flight
+                is_short |= not self._fetch(node_id, states, len(fetchable), now_ns)
+        if awaited is not None:
+            awaited.note(is_short)
         self.awaits_memory = self._awaited_memory = is_short or not self._in_flight
 
     def run_if_due(self, now_ns: int) -> None:
@@ -218,30 +223,36 @@ class Fetcher:
             self._cluster.request_update(now_ns)
         return -1
 
-    def _fetch(self, node_id: int, states: list[PartitionState], node_count: int, now_ns: int) -> None:
-        """Send a request for these partitions if the node takes it and there is memory for the answer."""
+    def _fetch(self, node_id: int, states: list[PartitionState], node_count: int, now_ns: int) -> bool:
+        """Send a request for these partitions if the node takes it and there is memory for the answer. Return
+        False if only memory is missing.
+        """
         connections, session = self._connections, self._sessions.setdefault(node_id, FetchSession())
         if now_ns < session.not_before_ns:
             self._look_again(session.not_before_ns)
-            return
+            return True
         ready_ns = connections.ready_at(node_id, now_ns, FETCH_PURPOSE)
         if ready_ns > now_ns:
             self._look_again(ready_ns)
-            return
+            return True
         try:
             version = connections.version_of(node_id, messages.FetchRequest, FETCH_PURPOSE)
         except UnsupportedVersionError as error:
             for state in states:
                 self._positions.fail(state, error)
-            return
+            return True
         if NO_TOPIC_ID in map(_topic_id, states):
             version = min(version, features.FETCH_TOPIC_IDS - 1)
         if version < features.FETCH_COMPARES_EPOCHS:
             states = [state for state in states if self._is_valid(state, now_ns)]
         size_bytes = self._request_bytes(states, node_count)
-        if states and self._budget.reserve(size_bytes):
-            attempt = FetchAttempt(node_id, version, session, size_bytes, now_ns)
-            self._send(attempt, states, now_ns)
+        if not states:
+            return True
+        if not self._budget.reserve(size_bytes):
+            return False
+        attempt = FetchAttempt(node_id, version, session, size_bytes, now_ns)
+        self._send(attempt, states, now_ns)
+        return True
 
     def _is_valid(self, state: PartitionState, now_ns: int) -> bool:
         """True if the position is known to be in the current leader's log, or no epoch of it is known."""
@@ -340,7 +351,7 @@ class Fetcher:
         now_ns, answer = response.now_ns, response.message
         del self._in_flight[attempt.node_id]
         self._look_again(now_ns)
-        self._budget.release(attempt.reserved_bytes)
+        self._budget.end_reservation(attempt.reserved_bytes)
         if answer is None:
             assert response.error is not None
             self._fail_attempt(attempt, response.error, now_ns)

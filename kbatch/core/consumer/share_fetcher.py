@@ -372,7 +372,7 @@ class ShareFetcher:
 
     def _take_fetched(self, attempt: _Attempt, response: Response) -> None:
         """Handle the answer to a ShareFetch, or its failure."""
-        self._budget.release(attempt.reserved_bytes)
+        self._budget.end_reservation(attempt.reserved_bytes)
         answer, now_ns = self._answer_of(attempt, response), response.now_ns
         if response.message is not None:
             self._metrics.answered(

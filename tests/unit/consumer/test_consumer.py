@@ -6,7 +6,9 @@ The numbers are those of the behaviours of a consumer.
 from __future__ import annotations
 
 import contextlib
+import random
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -105,6 +107,66 @@ def test_R85_a_table_waits_for_rows_and_stops_at_limits(broker: Broker) -> None:
         assert rest["offset"].to_pylist() == list(range(12, COUNT))
         few = consumer.poll_table(0.01, min_rows=9, columns=["offset"])
         assert few.num_rows == 0 and few.schema.names == ["offset"]
+
+
+def test_R85_a_table_has_its_rows_whatever_was_taken_of_answers(broker: Broker) -> None:
+    fill(broker, batch_size=100)
+    choices = random.Random(1)
+    for _ in range(8):
+        with consuming(broker, max_partition_fetch_bytes=choices.randint(200, 5000)) as consumer:
+            left = 3 * COUNT
+            while left:
+                most = choices.randint(1, 50)
+                limits: dict[str, Any] = {
+                    "min_rows": min(choices.randint(1, most), left),
+                    "max_rows": most,
+                    "columns": choices.choice([["offset"], ["offset", "value"], ["key"]]),
+                }
+                if choices.random() < 0.3:
+                    limits |= {"min_rows": 1, "max_bytes": choices.randint(1, 500)}
+                if choices.random() < 0.2:
+                    left -= len(consumer.poll(max_records=min(left, 3)))
+                else:
+                    waiting = within(partial(consumer.poll_table, **limits))
+                    row_count = waiting.result(SECONDS).num_rows
+                    assert min(limits["min_rows"], left) <= row_count <= most
+                    left -= row_count
+            assert sum(map(consumer.position, PARTITIONS)) == 3 * COUNT
+
+
+def fill_one(broker: Broker, count: int, size_bytes: int) -> None:
+    with kbatch.Producer(bootstrap_servers=broker.bootstrap_servers, batch_size=size_bytes) as producer:
+        for _ in range(count):
+            producer.send(TOPIC, bytes(size_bytes), partition=0)
+
+
+def test_R85_a_table_comes_when_its_rows_take_all_the_memory(broker: Broker) -> None:
+    fill_one(broker, 30, 100_000)
+    with consuming(broker, kbatch_fetch_buffer_memory=1 << 20) as consumer:
+        left = 30
+        while left > 12:
+            waiting = within(lambda: consumer.poll_table(min_rows=12, columns=["offset"]))
+            row_count = waiting.result(SECONDS).num_rows
+            assert 5 <= row_count <= 11  # half of the memory is for what is asked for
+            left -= row_count
+        waiting = within(lambda: consumer.poll_table(max_rows=left, linger=10 * SECONDS, columns=["offset"]))
+        left -= waiting.result(SECONDS).num_rows
+        fill(broker, 12 - left, partitions=[1])
+        few = within(lambda: consumer.poll_table(min_rows=12, columns=["offset"]))
+        assert few.result(SECONDS).num_rows == 12
+
+
+def test_R85_a_table_gets_more_than_the_share_of_a_partition(broker: Broker) -> None:
+    fill_one(broker, 40, 20_000)
+    keys = {"kbatch_fetch_buffer_memory": 1 << 20, "max_partition_fetch_bytes": 100_000}
+    with consuming(broker, **keys) as consumer:
+        waiting = within(lambda: consumer.poll_table(min_rows=20, columns=["offset"]))
+        assert waiting.result(SECONDS).num_rows >= 20
+        left = 40 - consumer.position(FIRST)
+        until(lambda: consumer.lag(FIRST) == left)
+        shared = consumer._runtime.engine._fetcher
+        assert consumer.poll_table(0, min_rows=100_000).num_rows <= left
+        until(lambda: shared.rows_awaited is None)
 
 
 def test_R85_a_table_lingers_for_more_rows(broker: Broker) -> None:

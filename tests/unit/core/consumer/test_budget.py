@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbatch.core.consumer.budget import Budget, FrameShare
+from kbatch.core.consumer.budget import Budget, FrameShare, RowsAwaited
 
 
 def test_reservation_is_refused_above_the_limit() -> None:
@@ -19,7 +19,7 @@ def test_R28_what_is_larger_than_the_limit_passes_alone() -> None:
     budget = Budget(100)
     assert budget.reserve(500)
     assert not budget.reserve(1)
-    budget.release(500)
+    budget.end_reservation(500)
     assert budget.reserve(1)
     assert not budget.reserve(500)
 
@@ -42,3 +42,20 @@ def test_requests_and_backlogs_fit_in_the_limit(limit: int, nodes: int, partitio
     assert budget.request_bytes(nodes) >= 1
     assert nodes * budget.request_bytes(nodes) <= max(limit // 2, nodes)
     assert partitions * budget.backlog_bytes(partitions) <= limit // 2
+
+
+def test_backlog_that_is_not_shared_has_half_of_the_memory() -> None:
+    budget = Budget(100)
+    budget.charge(50)
+    assert budget.reserve(30)  # which does not count
+    assert budget.backlog_bytes(5) == 10 and budget.backlog_bytes(5, is_shared=False) == 100
+    budget.charge(1)
+    assert budget.backlog_bytes(5) == budget.backlog_bytes(5, is_shared=False) == 10
+
+
+def test_poll_that_waits_is_told_of_each_change() -> None:
+    told: list[bool] = []
+    awaited = RowsAwaited(lambda: told.append(awaited.is_memory_used_up))
+    for is_memory_used_up in (False, True, True, False):
+        awaited.note(is_memory_used_up)
+    assert told == [True, False]

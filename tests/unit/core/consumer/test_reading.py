@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kbatch import errors
+from kbatch.core.consumer.budget import RowsAwaited
 from kbatch.core.consumer.partition_state import (
     EARLIEST,
     EARLIEST_LOCAL,
@@ -931,6 +932,34 @@ def test_R15_slow_partition_does_not_stop_the_others() -> None:
         r.run()
     assert len(r.offsets(quick)) == 100
     assert len(r.offsets(slow)) < 100
+
+
+def test_poll_that_waits_for_rows_gets_what_others_leave_and_learns_of_the_end() -> None:
+    r = Reading(
+        partitions=4, kbatch_fetch_buffer_memory=1 << 20, max_partition_fetch_bytes=50_000, keeps=True
+    )
+    four = partitions_of(4)
+    for _ in range(100):
+        r.put(b"x" * 20_000, partition=four[0])
+    r.read(*four)
+    shared_count = len(r.offsets(four[0]))
+    awaited = RowsAwaited(r._changed)
+    before = r.change_count
+    r.engine.await_rows(awaited)
+    r.advance(1000)
+    assert awaited.is_memory_used_up and r.change_count > before
+    assert len(r.offsets(four[0])) >= 2 * shared_count
+    assert sum(each.size_bytes for each in r.kept) <= 1 << 20
+    r.put(b"y", partition=four[1])  # whose memory is not taken
+    r.advance(1000)
+    assert len(r.offsets(four[1])) == 1
+    r.release_all()
+    assert not awaited.is_memory_used_up
+    r.engine.await_rows(None)
+    for _ in range(10):
+        r.advance(1000)
+        r.release_all()
+    assert len(r.offsets(four[0])) == 100
 
 
 def test_R30_metadata_and_lookups_go_on_without_memory() -> None:
