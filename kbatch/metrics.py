@@ -300,9 +300,9 @@ CONSUMER_METRICS: tuple[Metric, ...] = (
            "Throttling that brokers imposed in answers (quotas)."),
     Metric("fetch-throttle-time-max", FETCH, "fetch-throttle-time", MAX, "ms", "Longest throttling."),
     Metric("records-lag-max", FETCH, "records-lag", MAX, "records",
-           "Largest distance of a position from the end of its log."),
+           "Largest distance of a position from the end of its log, also at this moment."),
     Metric("records-lead-min", FETCH, "records-lead", MIN, "records",
-           "Smallest distance of a position from the beginning of its log."),
+           "Smallest distance of a position from the beginning of its log, also at this moment."),
     Metric("fetch-buffer-used-bytes", FETCH, "fetch-buffer-used-bytes", GAUGE, "bytes",
            "Bytes of answers that are requested or not yet read; kbatch.fetch.buffer.memory limits them.",
            is_ours=True),
@@ -315,12 +315,12 @@ CONSUMER_METRICS: tuple[Metric, ...] = (
     _of_topic("records-consumed-rate", "records-fetched", RATE, "records/s", "Records read."),
     _of_topic("records-consumed-total", "records-fetched", TOTAL, "records", "Records read."),
     _of_partition("records-lag", "records-lag", GAUGE, "records",
-                  "Distance of the position from the end of the log; under read_committed, from the last "
-                  "stable offset."),
+                  "Distance of the position, at this moment, from the end of the log by the last answer;"
+                  " under read_committed, from the last stable offset."),
     _of_partition("records-lag-avg", "records-lag-window", AVG, "records", "Mean of that distance."),
     _of_partition("records-lag-max", "records-lag-window", MAX, "records", "Largest such distance."),
     _of_partition("records-lead", "records-lead", GAUGE, "records",
-                  "Distance of the position from the beginning of the log."),
+                  "Distance of the position, at this moment, from the beginning of the log."),
     _of_partition("records-lead-avg", "records-lead-mean", AVG, "records", "Mean of that distance."),
     _of_partition("records-lead-min", "records-lead-window", MIN, "records", "Smallest such distance."),
     _of_partition("preferred-read-replica", "preferred-read-replica", GAUGE, "1",
@@ -517,6 +517,7 @@ class MetricsRegistry:
         self._counters: dict[str, Callable[[], int]] = {}
         self._counted: dict[str, int] = {}
         self._counting = real_threading().Lock()
+        self._samplers: list[Callable[[int], object]] = []
         for scope, sensor in self._rows:
             if scope is Scope.CLIENT and self._rows[scope, sensor][0].kind is not GAUGE:
                 self.sensor(sensor)
@@ -577,6 +578,10 @@ class MetricsRegistry:
         self._counters[sensor] = read
         self._counted[sensor] = 0
 
+    def before_snapshot(self, sample: Callable[[int], object]) -> None:
+        """Call `sample(now_ms)` before each snapshot. It records values that change without an event."""
+        self._samplers.append(sample)
+
     def observe(self, now_ms: int) -> None:
         """Record the growth of counters. Call it at least once a window, or rates are wrong."""
         for name, read in list(self._counters.items()):
@@ -591,6 +596,8 @@ class MetricsRegistry:
     def snapshot(self, now_ms: int) -> dict[MetricName, float]:
         """Return every metric; an average or maximum without values is NaN."""
         self.observe(now_ms)
+        for sample in self._samplers:
+            sample(now_ms)
         client = ("client-id", self._client_id)
         values: dict[MetricName, float] = {}
         for key, sensor in list(self._sensors.items()):

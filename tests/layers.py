@@ -232,6 +232,7 @@ LAYERS = (
             "fetcher fetch_session fetch_attempt budget": "**which node is asked for which partitions, and "
             "in how much memory**",
             "outcomes": "**where a retry is decided**: what follows from each error code, a table a request",
+            "distances": "**how far the program is from the ends of logs**, for `lag` and metrics",
             "positions partition_state leader_requests": "where reading goes on if the log does not have a "
             "position; the states of a partition, as a table; ListOffsets, OffsetForLeaderEpoch",
             "pattern_topics": "the topics that a pattern matches",

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar, final
 from kbatch._native.fetch.read_cursor import FetchIterator, ReadCursor
 from kbatch.core.client.lasting_faults import NS_PER_SECOND, LastingFaults
 from kbatch.core.consumer.budget import RowsAwaited
-from kbatch.core.consumer.partition_state import NO_EPOCH, GroupStart, OffsetSpec, Start
+from kbatch.core.consumer.partition_state import NO_EPOCH, GroupStart, OffsetSpec, PartitionState, Start
 from kbatch.core.consumer.results import Failed, Fetched, Moved, Result
 from kbatch.errors import CorruptRecordError, DeserializationError, KafkaError
 from kbatch.logs import ClientLogger
@@ -373,6 +373,7 @@ class Backlog:
         self._before: dict[AssignedPartition, LastRead | ConsumerRecord | None] = {}  # the last delivery
         self._is_iterating = False  # in that
         self._end_count = self._polled_end_count = 0  # of calls of `end_iterators`, now and at the last poll
+        engine.distances.position_of = self._position_of
 
     def take_moves(self) -> dict[TopicPartition, LastRead | ConsumerRecord]:
         """Return what was read last where that has changed since the last call."""
@@ -394,6 +395,16 @@ class Backlog:
                 if assigned.last is None or assigned.last.offset == found.offset:
                     assigned.last = found
         return assigned.last is not None
+
+    def _position_of(self, state: PartitionState) -> int:
+        """Return the position in a partition that is read; -1 if it is not known. Any thread may ask."""
+        assigned = self.assigned.get(state.partition)
+        if assigned is None:
+            return -1
+        last = assigned.last
+        if last is not None:
+            return int(last.offset) + 1
+        return state.first_offset if state.generation == assigned.generation else -1
 
     def positions(self, *, with_last: bool = True) -> dict[TopicPartition, OffsetAndMetadata]:
         """Return the known positions, as they are committed; without what `note_poll` was not called after,

@@ -248,15 +248,8 @@ class ConsumerBase(MemberClient):
         """
         self._runtime.check_usable()
         assigned = self._assigned_partition(partition)
-        if refresh:
-            end = (await self._end_offsets([assigned.partition]))[assigned.partition]
-        else:
-            state = self._engine.reading(assigned.partition)
-            if state is None or state.generation != assigned.generation:
-                return None
-            committed = self.config.isolation_level == "read_committed"
-            end = state.last_stable_offset if committed else state.high_watermark
-        return None if assigned.last is None or end < 0 else max(end - assigned.position, 0)
+        ends = await self._end_offsets([assigned.partition]) if refresh else {}
+        return self._engine.lag(assigned.partition, ends.get(assigned.partition))
 
     # Whether they are read
 

@@ -28,6 +28,7 @@ from kbatch.core.client.cluster import TopicUse
 from kbatch.core.client.engine import ClientEngine
 from kbatch.core.consumer.budget import Budget, RowsAwaited
 from kbatch.core.consumer.calls import OffsetLookup, PartitionCount, TopicCalls, TopicNames
+from kbatch.core.consumer.distances import Distances
 from kbatch.core.consumer.fetch_metrics import FetchMetrics
 from kbatch.core.consumer.fetcher import FETCH_PURPOSE, Fetcher
 from kbatch.core.consumer.leader_requests import LeaderRequests
@@ -87,6 +88,8 @@ class ReadingEngine(ClientEngine):
     ----------
     metrics : tuple[Metric, ...]
         The table of the registry.
+    distances : Distances
+        How far the program is from the ends of the logs.
     remedy : str
         What errors say about a position that a log does not have.
     """
@@ -128,7 +131,8 @@ class ReadingEngine(ClientEngine):
         self._postponed: dict[TopicPartition, PartitionState] = {}  # of failed partitions
         self._budget = Budget(config.kbatch_fetch_buffer_memory)
         reads_committed = config.isolation_level == "read_committed"
-        self._metrics = FetchMetrics(registry, self._budget, reads_committed=reads_committed)
+        self.distances = Distances(reads_committed=reads_committed)
+        self._metrics = FetchMetrics(registry, self._budget, self.distances)
         self._leader_requests = LeaderRequests(
             self._cluster,
             self._connections,
@@ -158,6 +162,7 @@ class ReadingEngine(ClientEngine):
             self._frames,
             self._completed,
             self._metrics,
+            self.distances,
         )
 
     # For any thread; the caller wakes the owner
@@ -250,6 +255,8 @@ class ReadingEngine(ClientEngine):
                 end = old.end_offset if end_offset is None else end_offset
                 new = PartitionState(partition, generation, start, end, old.reset, now_ns)
                 new.is_paused, new.assigned_id = old.is_paused, old.assigned_id
+                if old.topic_id == self.snapshot.topic_id(partition.topic):
+                    new.adopt_log(old)
                 waiting = self._postponed.get(partition)
                 if waiting is not None:  # another seek must not make the wait longer
                     new.attempts, new.not_before_ns = waiting.attempts, waiting.not_before_ns
@@ -292,6 +299,7 @@ class ReadingEngine(ClientEngine):
         """
 
         def release(now_ns: int) -> None:
+            fetched.state.read_offset = fetched.next_offset
             if row_count:
                 self._metrics.consumed(fetched, row_count, now_ns)
             fetched.release()
@@ -312,6 +320,13 @@ class ReadingEngine(ClientEngine):
         may still be waiting for the next `run`; its generation says so.
         """
         return self._fetcher.partitions.get(partition)
+
+    def lag(self, partition: TopicPartition, end_offset: int | None = None) -> int | None:
+        """Return how far the program is from the end of a log by the last answer, or from `end_offset`. None
+        if that is not known.
+        """
+        state = self._fetcher.partitions.get(partition)
+        return None if state is None else self.distances.lag(state, end_offset)
 
     # What is to be done
 

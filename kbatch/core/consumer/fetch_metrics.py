@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kbatch.core.client.backoff import NS_PER_MS
 
 if TYPE_CHECKING:
     from kbatch.core.consumer.budget import Budget
+    from kbatch.core.consumer.distances import Distances
     from kbatch.core.consumer.partition_state import PartitionState
     from kbatch.core.consumer.results import Fetched
     from kbatch.metrics import MetricsRegistry
@@ -69,36 +71,71 @@ class ShareFetchMetrics(RequestMetrics):
 
 
 class _PartitionMetrics:
-    """The sensors that a partition's records count for, and the values of its gauges."""
+    """The sensors and gauges of a partition that is read.
 
-    __slots__ = ("all_lags", "all_leads", "lag", "lag_window", "lead", "lead_mean", "lead_window", "records")
+    Attributes
+    ----------
+    state : PartitionState
+    """
 
-    def __init__(self, registry: MetricsRegistry, topic: str, partition: int) -> None:
-        self.all_lags, self.all_leads = registry.sensor("records-lag"), registry.sensor("records-lead")
-        self.records = registry.sensor("records-fetched", topic=topic)
-        self.lag_window = registry.sensor("records-lag-window", topic=topic, partition=partition)
-        self.lead_window = registry.sensor("records-lead-window", topic=topic, partition=partition)
-        self.lead_mean = registry.sensor("records-lead-mean", topic=topic, partition=partition)
-        self.lag = self.lead = math.nan  # not known yet
-        registry.gauge("records-lag", lambda now_ms: self.lag, topic=topic, partition=partition)
-        registry.gauge("records-lead", lambda now_ms: self.lead, topic=topic, partition=partition)
+    __slots__ = ("_distances", "_lags", "_lead_mean", "_leads", "state")
+
+    def __init__(self, registry: MetricsRegistry, state: PartitionState, distances: Distances) -> None:
+        topic, partition = state.partition
+        self.state, self._distances = state, distances
+        of_partition = partial(registry.sensor, topic=topic, partition=partition)
+        self._lags = registry.sensor("records-lag"), of_partition("records-lag-window")
+        self._leads = registry.sensor("records-lead"), of_partition("records-lead-window")
+        self._lead_mean = of_partition("records-lead-mean")
+        gauges: Mapping[str, Callable[[], float | None]] = {
+            "records-lag": partial(distances.lag, state),
+            "records-lead": partial(distances.lead, state),
+            "preferred-read-replica": lambda: state.replica_id,
+        }
+        for name, read in gauges.items():
+            registry.gauge(name, partial(_known, read), topic=topic, partition=partition)
+
+    def sample(self, now_ms: int) -> None:
+        """Record the distances from the ends of the log at this moment."""
+        lag, lead = self._distances.lag(self.state), self._distances.lead(self.state)
+        if lag is not None:
+            for sensor in self._lags:
+                sensor.record(lag, now_ms)
+        if lead is not None:
+            for sensor in self._leads:
+                sensor.record(-lead, now_ms)  # the metric is a minimum
+            self._lead_mean.record(lead, now_ms)
+
+
+def _known(read: Callable[[], float | None], now_ms: int) -> float:
+    """Return the value of a gauge; NaN if it is not known."""
+    value = read()
+    return math.nan if value is None else value
 
 
 class FetchMetrics(RequestMetrics):
     """The sensors of Fetch requests and of the records in their answers.
 
+    Theory of operation. The distances of positions from the ends of logs change without an event: brokers say
+    that logs have grown, and an iteration goes on. So they are sampled when the program has used up what was
+    fetched of a partition, and before each snapshot of the metrics.
+
     Parameters
     ----------
     registry, budget
         Parameters of RequestMetrics.
-    reads_committed : bool
-        True if a lag is the distance from the last stable offset.
+    distances : Distances
     """
 
-    def __init__(self, registry: MetricsRegistry, budget: Budget, *, reads_committed: bool) -> None:
+    def __init__(self, registry: MetricsRegistry, budget: Budget, distances: Distances) -> None:
         super().__init__(registry, budget)
-        self._reads_committed = reads_committed
-        self._partitions: dict[TopicPartition, _PartitionMetrics] = {}  # that the program has records of
+        self._distances = distances
+        self._partitions: dict[TopicPartition, _PartitionMetrics] = {}
+        registry.before_snapshot(self._sample)
+
+    def _sample(self, now_ms: int) -> None:
+        for metrics in list(self._partitions.values()):
+            metrics.sample(now_ms)
 
     def fetched(self, found: Iterable[Fetched], now_ns: int) -> None:
         """Record the records of an answer."""
@@ -112,29 +149,16 @@ class FetchMetrics(RequestMetrics):
 
     def consumed(self, fetched: Fetched, row_count: int, now_ns: int) -> None:
         """Record records that the program got."""
-        now_ms, partition = now_ns // NS_PER_MS, fetched.partition
-        metrics = self._partitions.get(partition)
-        if metrics is None:
-            metrics = self._partitions[partition] = _PartitionMetrics(self._registry, *partition)
+        now_ms = now_ns // NS_PER_MS
         self._records.record(row_count, now_ms)
-        metrics.records.record(row_count, now_ms)
-        end = fetched.last_stable_offset if self._reads_committed else fetched.high_watermark
-        if end >= 0:
-            metrics.lag = lag = end - fetched.next_offset
-            metrics.all_lags.record(lag, now_ms)
-            metrics.lag_window.record(lag, now_ms)
-        if fetched.log_start_offset >= 0:
-            metrics.lead = lead = fetched.next_offset - fetched.log_start_offset
-            metrics.all_leads.record(-lead, now_ms)  # the metric is a minimum
-            metrics.lead_window.record(-lead, now_ms)
-            metrics.lead_mean.record(lead, now_ms)
+        self._registry.sensor("records-fetched", topic=fetched.partition.topic).record(row_count, now_ms)
+        metrics = self._partitions.get(fetched.partition)
+        if metrics is not None and metrics.state is fetched.state:
+            metrics.sample(now_ms)
 
     def assigned(self, state: PartitionState) -> None:
         """Add the metrics of a partition that is now read."""
-        topic, partition = state.partition
-        self._registry.gauge(
-            "preferred-read-replica", lambda now_ms: state.replica_id, topic=topic, partition=partition
-        )
+        self._partitions[state.partition] = _PartitionMetrics(self._registry, state, self._distances)
 
     def unassigned(self, partition: TopicPartition) -> None:
         """Drop the metrics of a partition that is no longer read."""

@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from kbatch.config import ConsumerConfig
     from kbatch.core.client.cluster import Cluster
     from kbatch.core.client.connections import Connections, Response
+    from kbatch.core.consumer.distances import Distances
     from kbatch.core.consumer.fetch_metrics import FetchMetrics
     from kbatch.records import TopicPartition
 
@@ -100,6 +101,7 @@ class Fetcher:
     results : list of Result
         Gets what is for the program.
     metrics : FetchMetrics
+    distances : Distances
 
     Attributes
     ----------
@@ -125,6 +127,7 @@ class Fetcher:
         frames: FramePool,
         results: list[Result],
         metrics: FetchMetrics,
+        distances: Distances,
     ) -> None:
         self._config = config
         self._cluster = cluster
@@ -135,6 +138,7 @@ class Fetcher:
         self._frames = frames
         self._results = results
         self._metrics = metrics
+        self._distances = distances
         self._faults = LastingFaults(logger)
         # the times of the first and the last error of partitions whose last answer was an error
         self._failing_ns: dict[TopicPartition, tuple[int, int]] = {}
@@ -441,8 +445,7 @@ class Fetcher:
         """Handle an answer without any record that had room for some: the partition has none either, so the
         remainder of its range may be a gap. A replica may lag behind the leader.
         """
-        end = state.last_stable_offset if self._reads_committed else state.high_watermark
-        is_there = state.fetch_offset < state.end_offset <= end
+        is_there = state.fetch_offset < state.end_offset <= self._distances.end_of(state)
         if is_there and state.state is FetchState.FETCHING and attempt.node_id != state.replica_id:
             self._positions.check_remaining(state, now_ns)
 

@@ -236,17 +236,6 @@ class GroupEngine(MemberEngine):
         """The partitions that the group has assigned and the program has taken."""
         return self._ownership.owned
 
-    def lag(self, partition: TopicPartition, position: int) -> int | None:
-        """Return the distance of a position from the end of the log by the last Fetch; None if that is not
-        known. Under read_committed the end is the last stable offset.
-        """
-        state = self._fetcher.partitions.get(partition)
-        if state is None:
-            return None
-        is_committed = self._config.isolation_level == "read_committed"
-        end = state.last_stable_offset if is_committed else state.high_watermark
-        return max(end - position, 0) if end >= 0 else None
-
     def _check_group(self, name: str) -> str:
         group_id = self._config.group_id
         if group_id is None:

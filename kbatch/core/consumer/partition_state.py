@@ -154,6 +154,8 @@ class PartitionState(Retried):
     first_topic_id : bytes
         The id of the topic in which that is a position; NO_TOPIC_ID while it is unknown.
     fetch_offset : int
+    read_offset : int
+        The offset after what the program has released; at first `first_offset`.
     last_epoch : int
         The leader epoch of the batch before the position; NO_EPOCH.
     checked_epoch : int
@@ -209,6 +211,7 @@ class PartitionState(Retried):
         "log_start_offset",
         "needed_bytes",
         "partition",
+        "read_offset",
         "replica_id",
         "replica_until_ns",
         "reset",
@@ -240,7 +243,7 @@ class PartitionState(Retried):
         self.first_offset = -1
         self.first_epoch = NO_EPOCH
         self.first_topic_id = NO_TOPIC_ID
-        self.fetch_offset = -1
+        self.fetch_offset = self.read_offset = -1
         self.last_epoch = NO_EPOCH
         self.checked_epoch = NO_EPOCH
         self.topic_id = start.topic_id if isinstance(start, Start) else NO_TOPIC_ID
@@ -257,9 +260,7 @@ class PartitionState(Retried):
         self.replica_id = -1
         self.replica_until_ns = 0
         self.is_paused = False
-        self.high_watermark = -1
-        self.last_stable_offset = -1
-        self.log_start_offset = -1
+        self.forget_log()
 
     def __repr__(self) -> str:
         return f"<{self.partition} at {self.fetch_offset}, {self.state.value}>"
@@ -281,11 +282,23 @@ class PartitionState(Retried):
         if self.first_offset < 0:
             # before the offset, after which the program's thread looks
             self.first_epoch, self.first_topic_id = last_epoch, self.topic_id
-            self.first_offset = offset
+            self.first_offset = self.read_offset = offset
 
     def find_topic(self, topic_id: bytes) -> None:
         """Record the topic of the position, before anything was read."""
         self.topic_id = self.first_topic_id = topic_id
+
+    def forget_log(self) -> None:
+        """Forget what answers have said of the log, as another one is read."""
+        self.high_watermark = self.last_stable_offset = self.log_start_offset = -1
+
+    def adopt_log(self, before: PartitionState) -> None:
+        """Know of the log what an earlier state of the partition knew. Brokers do not repeat it within a
+        session until it changes.
+        """
+        self.high_watermark = before.high_watermark
+        self.last_stable_offset = before.last_stable_offset
+        self.log_start_offset = before.log_start_offset
 
     @property
     def is_closed(self) -> bool:

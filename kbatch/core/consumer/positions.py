@@ -168,6 +168,7 @@ class Positions:
         nothing in it.
         """
         state.topic_id, state.is_topic_sure = topic_id, True
+        state.forget_log()
         position = state.fetch_offset
         error = DataLossError(
             f"{state.partition}: the topic was deleted and created again, and offset {position} was of the "

@@ -39,8 +39,6 @@ class Fetched:
         True if the partition has reached its end offset: nothing comes after it.
     size_bytes : int
         The bytes of the records.
-    high_watermark, last_stable_offset, log_start_offset : int
-        The broker's at the time of the answer; -1 if unknown.
     state : PartitionState
     share : FrameShare | None
         Its part of the memory of an answer.
@@ -52,11 +50,8 @@ class Fetched:
         "charged_bytes",
         "from_offset",
         "generation",
-        "high_watermark",
         "is_last",
         "last_epoch",
-        "last_stable_offset",
-        "log_start_offset",
         "next_offset",
         "partition",
         "records",
@@ -86,9 +81,6 @@ class Fetched:
         self.last_epoch = last_epoch
         self.is_last = is_last
         self.size_bytes = size_bytes
-        self.high_watermark = state.high_watermark
-        self.last_stable_offset = state.last_stable_offset
-        self.log_start_offset = state.log_start_offset
         self.state = state
         self.share: FrameShare | None = None
         self.charged_bytes = 0

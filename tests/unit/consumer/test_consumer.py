@@ -476,6 +476,10 @@ def test_R40_lag_is_known_without_a_request(broker: Broker) -> None:
         assert len(broker.requests("ListOffsets")) == asked + 1
         consumer.seek(FIRST, 3)
         assert consumer.lag(FIRST, refresh=True) == COUNT - 3
+        consumer.seek(FIRST, "end")
+        until(lambda: consumer.lag(FIRST) == 0)  # no answer repeats the end of a log that has not changed
+    with consuming(broker, FIRST) as consumer:
+        until(lambda: consumer.lag(FIRST) == COUNT)  # before a poll, too
     with consuming(broker, FIRST) as consumer:
         broker.delay("ListOffsets", SECONDS)
         consumer.seek(FIRST, "end")

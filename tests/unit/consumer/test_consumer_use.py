@@ -24,7 +24,7 @@ from kbatch.errors import (
 from kbatch.interceptors import ConsumerInterceptor
 from kbatch.testing import Broker
 from tests.support.patience import until
-from tests.support.polling import FIRST, PARTITIONS, TOPIC, consuming, fill, offsets, polled
+from tests.support.polling import FIRST, PARTITIONS, SECOND, TOPIC, consuming, fill, offsets, polled
 from tests.support.producing import SECONDS, within
 from tests.support.shells import Runner
 from tests.unit.consumer.conftest import own_threads
@@ -315,6 +315,32 @@ def test_R94_polls_are_measured(broker: Broker, shell: str) -> None:
         assert 0 <= value("poll-idle-ratio-avg") <= 1
         consumer.poll(0)
         until(lambda: totals(consumer) == 3 * COUNT)
+
+
+def test_R94_lag_and_lead_are_those_of_the_moment(broker: Broker, shell: str) -> None:
+    def values() -> dict[str, float]:
+        tags = {"topic": TOPIC, "partition": "0"}.items()
+        return {key.name: each for key, each in consumer.metrics().items() if tags <= set(key.tags)}
+
+    fill(broker)
+    with consuming(broker) as consumer:
+        until(lambda: values().get("records-lag") == COUNT)
+        assert values()["records-lead"] == 0
+        count = 0
+        for record in consumer:
+            count += record.partition == 0
+            assert (values()["records-lag"], values()["records-lead"]) == (COUNT - count, count)
+            if count == 10:
+                break
+        polled(consumer, 3 * COUNT - sum(map(consumer.position, PARTITIONS)))
+        assert (values()["records-lag"], values()["records-lead"]) == (0, COUNT)
+        assert (values()["records-lag-max"], values()["records-lead-min"]) == (COUNT, 0)
+        fill(broker, start=COUNT)
+        until(lambda: values()["records-lag"] == COUNT)
+        consumer.seek(FIRST, 3)
+        assert (values()["records-lag"], values()["records-lead"]) == (2 * COUNT - 3, 3)
+        consumer.assign([SECOND])
+        until(lambda: not values())
 
 
 def totals(consumer: Any) -> float:

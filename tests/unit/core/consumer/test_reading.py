@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import random
 from datetime import timedelta
 from typing import Any
@@ -1343,8 +1344,46 @@ def test_metrics_count_what_was_fetched_and_read() -> None:
     assert (values["records-lag", tags], values["records-lead", tags]) == (0, 10)
     assert values["preferred-read-replica", tags] == -1
     r.engine.stop()
+    late = next(each for each in r.results if isinstance(each, Fetched))
+    r.engine.release(late, 1)  # does not bring them back
     r.run()
     assert not [each for each in r.registry.snapshot(0) if ("partition", "0") in each.tags]
+
+
+@pytest.mark.parametrize("isolation_level", ["read_uncommitted", "read_committed"])
+def test_R94_lag_and_lead_are_those_of_the_moment(isolation_level: str) -> None:
+    r = Reading(keeps=True, isolation_level=isolation_level)
+    for _ in range(10):
+        r.put(b"x")
+    if isolation_level == "read_committed":
+        r.put(b"open", producer_id=7)
+    r.log().delete_records_before(2)
+    r.engine.distances.position_of = lambda state: position
+    position = -1
+
+    def values(*of: tuple[str, str]) -> dict[str, float]:
+        tags = (("client-id", "c"), *of)
+        found = r.registry.snapshot(r.now_ns // MS)
+        return {each.name: value for each, value in found.items() if each.tags == tags}
+
+    partition = ("topic", TOPIC), ("partition", "0")
+    r.read()
+    found = values(*partition)
+    assert math.isnan(found["records-lag"]) and math.isnan(found["records-lead"])
+    for position in (2, 7, 10):
+        found = values(*partition)
+        assert (found["records-lag"], found["records-lead"]) == (10 - position, position - 2)
+    assert (found["records-lag-max"], found["records-lead-min"]) == (8, 0)
+    assert (values()["records-lag-max"], values()["records-lead-min"]) == (8, 0)
+    r.advance(3 * 30_000)  # windows end, and the program still has read nothing more
+    position = 4
+    found = values(*partition)
+    assert (found["records-lag"], found["records-lag-max"], values()["records-lag-max"]) == (6, 6, 6)
+    r.put(b"y")
+    if isolation_level == "read_committed":
+        r.end_transaction(7, commit=True)
+    r.advance(1000)
+    assert values(*partition)["records-lag"] == r.log().high_watermark - 4
 
 
 # All of it at once
