@@ -267,6 +267,7 @@ LAYERS = (
             "api": "the handlers of requests, one family of APIs per file",
             "coordinators groups transactions": "**who coordinates a group or a transaction**, and its "
             "records in the internal topics",
+            "share": "which records a share group gets, and who has them",
             "cluster logs security": "nodes and topics; a partition: its log, producers and checks of "
             "batches; listeners, logins, ACLs",
         },

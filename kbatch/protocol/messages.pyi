@@ -1137,6 +1137,55 @@ class DescribeShareGroupOffsetsResponse(Message):
     throttle_time_ms: int = 0
     groups: list[DescribeShareGroupOffsetsResponse.DescribeShareGroupOffsetsResponseGroup] = ...
 
+class AlterShareGroupOffsetsRequest(Message):
+    response: ClassVar[type[AlterShareGroupOffsetsResponse]]
+    class AlterShareGroupOffsetsRequestTopic(Struct):
+        topic_name: str = ''
+        partitions: list[AlterShareGroupOffsetsRequest.AlterShareGroupOffsetsRequestPartition] = ...
+
+    class AlterShareGroupOffsetsRequestPartition(Struct):
+        partition_index: int = 0
+        start_offset: int = 0
+
+    group_id: str = ''
+    topics: list[AlterShareGroupOffsetsRequest.AlterShareGroupOffsetsRequestTopic] = ...
+
+class AlterShareGroupOffsetsResponse(Message):
+    class AlterShareGroupOffsetsResponseTopic(Struct):
+        topic_name: str = ''
+        topic_id: bytes = ...
+        partitions: list[AlterShareGroupOffsetsResponse.AlterShareGroupOffsetsResponsePartition] = ...
+
+    class AlterShareGroupOffsetsResponsePartition(Struct):
+        partition_index: int = 0
+        error_code: int = 0
+        error_message: str | None = None
+
+    throttle_time_ms: int = 0
+    error_code: int = 0
+    error_message: str | None = None
+    responses: list[AlterShareGroupOffsetsResponse.AlterShareGroupOffsetsResponseTopic] = ...
+
+class DeleteShareGroupOffsetsRequest(Message):
+    response: ClassVar[type[DeleteShareGroupOffsetsResponse]]
+    class DeleteShareGroupOffsetsRequestTopic(Struct):
+        topic_name: str = ''
+
+    group_id: str = ''
+    topics: list[DeleteShareGroupOffsetsRequest.DeleteShareGroupOffsetsRequestTopic] = ...
+
+class DeleteShareGroupOffsetsResponse(Message):
+    class DeleteShareGroupOffsetsResponseTopic(Struct):
+        topic_name: str = ''
+        topic_id: bytes = ...
+        error_code: int = 0
+        error_message: str | None = None
+
+    throttle_time_ms: int = 0
+    error_code: int = 0
+    error_message: str | None = None
+    responses: list[DeleteShareGroupOffsetsResponse.DeleteShareGroupOffsetsResponseTopic] = ...
+
 class CreateTopicsRequest(Message):
     response: ClassVar[type[CreateTopicsResponse]]
     class CreatableTopic(Struct):
@@ -1690,6 +1739,111 @@ class ConsumerGroupRegularExpressionValue(Message):
     topics: list[str] = ...
     version: int = 0
     timestamp: int = 0
+
+class ShareGroupMemberMetadataKey(Message):
+    group_id: str = ''
+    member_id: str = ''
+
+class ShareGroupMemberMetadataValue(Message):
+    rack_id: str | None = ''
+    client_id: str = ''
+    client_host: str = ''
+    subscribed_topic_names: list[str] = ...
+
+class ShareGroupMetadataKey(Message):
+    group_id: str = ''
+
+class ShareGroupMetadataValue(Message):
+    epoch: int = 0
+    metadata_hash: int = 0
+
+class ShareGroupTargetAssignmentMetadataKey(Message):
+    group_id: str = ''
+
+class ShareGroupTargetAssignmentMetadataValue(Message):
+    assignment_epoch: int = 0
+    assignment_timestamp: int = 0
+
+class ShareGroupTargetAssignmentMemberKey(Message):
+    group_id: str = ''
+    member_id: str = ''
+
+class ShareGroupTargetAssignmentMemberValue(Message):
+    class TopicPartition(Struct):
+        topic_id: bytes = ...
+        partitions: list[int] = ...
+
+    topic_partitions: list[ShareGroupTargetAssignmentMemberValue.TopicPartition] = ...
+
+class ShareGroupCurrentMemberAssignmentKey(Message):
+    group_id: str = ''
+    member_id: str = ''
+
+class ShareGroupCurrentMemberAssignmentValue(Message):
+    class TopicPartitions(Struct):
+        topic_id: bytes = ...
+        partitions: list[int] = ...
+
+    member_epoch: int = 0
+    previous_member_epoch: int = 0
+    state: int = 0
+    assigned_partitions: list[ShareGroupCurrentMemberAssignmentValue.TopicPartitions] = ...
+
+class ShareGroupStatePartitionMetadataKey(Message):
+    group_id: str = ''
+
+class ShareGroupStatePartitionMetadataValue(Message):
+    class TopicPartitionsInfo(Struct):
+        topic_id: bytes = ...
+        topic_name: str = ''
+        partitions: list[int] = ...
+
+    class TopicInfo(Struct):
+        topic_id: bytes = ...
+        topic_name: str = ''
+
+    initializing_topics: list[ShareGroupStatePartitionMetadataValue.TopicPartitionsInfo] = ...
+    initialized_topics: list[ShareGroupStatePartitionMetadataValue.TopicPartitionsInfo] = ...
+    deleting_topics: list[ShareGroupStatePartitionMetadataValue.TopicInfo] = ...
+
+class ShareSnapshotKey(Message):
+    group_id: str = ''
+    topic_id: bytes = ...
+    partition: int = 0
+
+class ShareSnapshotValue(Message):
+    class StateBatch(Struct):
+        first_offset: int = 0
+        last_offset: int = 0
+        delivery_state: int = 0
+        delivery_count: int = 0
+
+    snapshot_epoch: int = 0
+    state_epoch: int = 0
+    leader_epoch: int = 0
+    start_offset: int = 0
+    delivery_complete_count: int = -1
+    create_timestamp: int = 0
+    write_timestamp: int = 0
+    state_batches: list[ShareSnapshotValue.StateBatch] = ...
+
+class ShareUpdateKey(Message):
+    group_id: str = ''
+    topic_id: bytes = ...
+    partition: int = 0
+
+class ShareUpdateValue(Message):
+    class StateBatch(Struct):
+        first_offset: int = 0
+        last_offset: int = 0
+        delivery_state: int = 0
+        delivery_count: int = 0
+
+    snapshot_epoch: int = 0
+    leader_epoch: int = 0
+    start_offset: int = 0
+    delivery_complete_count: int = -1
+    state_batches: list[ShareUpdateValue.StateBatch] = ...
 
 class TransactionLogKey(Message):
     transactional_id: str = ''

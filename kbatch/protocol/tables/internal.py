@@ -122,6 +122,99 @@ ConsumerGroupRegularExpressionValue  record 16  versions 0  flexible 0+
     version    int64
     timestamp  int64
 
+ShareGroupMemberMetadataKey  record 10  versions 0
+    group_id   string
+    member_id  string
+
+ShareGroupMemberMetadataValue  record 10  versions 0  flexible 0+
+    rack_id                 string?
+    client_id               string
+    client_host             string
+    subscribed_topic_names  []string
+
+ShareGroupMetadataKey  record 11  versions 0
+    group_id  string
+
+ShareGroupMetadataValue  record 11  versions 0  flexible 0+
+    epoch          int32
+    metadata_hash  int64
+
+ShareGroupTargetAssignmentMetadataKey  record 12  versions 0
+    group_id  string
+
+ShareGroupTargetAssignmentMetadataValue  record 12  versions 0  flexible 0+
+    assignment_epoch      int32
+    assignment_timestamp  int64  tag 0  default 0  ignorable
+
+ShareGroupTargetAssignmentMemberKey  record 13  versions 0
+    group_id   string
+    member_id  string
+
+ShareGroupTargetAssignmentMemberValue  record 13  versions 0  flexible 0+
+    topic_partitions  []TopicPartition
+        topic_id      uuid
+        partitions    []int32
+
+ShareGroupCurrentMemberAssignmentKey  record 14  versions 0
+    group_id   string
+    member_id  string
+
+ShareGroupCurrentMemberAssignmentValue  record 14  versions 0  flexible 0+
+    member_epoch           int32
+    previous_member_epoch  int32
+    state                  int8
+    assigned_partitions    []TopicPartitions
+        topic_id           uuid
+        partitions         []int32
+
+ShareGroupStatePartitionMetadataKey  record 15  versions 0
+    group_id  string
+
+ShareGroupStatePartitionMetadataValue  record 15  versions 0  flexible 0+
+    initializing_topics  []TopicPartitionsInfo
+        topic_id         uuid
+        topic_name       string
+        partitions       []int32
+    initialized_topics   []TopicPartitionsInfo
+    deleting_topics      []TopicInfo
+        topic_id         uuid
+        topic_name       string
+
+ShareSnapshotKey  record 0  versions 0
+    group_id   string
+    topic_id   uuid
+    partition  int32
+
+ShareSnapshotValue  record 0  versions 0  flexible 0+
+    snapshot_epoch           int32
+    state_epoch              int32
+    leader_epoch             int32
+    start_offset             int64
+    delivery_complete_count  int32         tag 0  default -1
+    create_timestamp         int64
+    write_timestamp          int64
+    state_batches            []StateBatch
+        first_offset         int64
+        last_offset          int64
+        delivery_state       int8
+        delivery_count       int16
+
+ShareUpdateKey  record 1  versions 0
+    group_id   string
+    topic_id   uuid
+    partition  int32
+
+ShareUpdateValue  record 1  versions 0  flexible 0+
+    snapshot_epoch           int32
+    leader_epoch             int32
+    start_offset             int64
+    delivery_complete_count  int32         tag 0  default -1
+    state_batches            []StateBatch
+        first_offset         int64
+        last_offset          int64
+        delivery_state       int8
+        delivery_count       int16
+
 TransactionLogKey  record 0  versions 0
     transactional_id  string
 

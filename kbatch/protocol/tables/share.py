@@ -155,4 +155,39 @@ DescribeShareGroupOffsetsResponse  api 90  versions 0-1  flexible 0+
                 error_message    string?                                       default null
         error_code               int16
         error_message            string?                                       default null
+
+AlterShareGroupOffsetsRequest  api 91  versions 0  flexible 0+
+    group_id             string
+    topics               []AlterShareGroupOffsetsRequestTopic
+        topic_name       string
+        partitions       []AlterShareGroupOffsetsRequestPartition
+            partition_index  int32
+            start_offset     int64
+
+AlterShareGroupOffsetsResponse  api 91  versions 0  flexible 0+
+    throttle_time_ms     int32
+    error_code           int16
+    error_message        string?                                       default null
+    responses            []AlterShareGroupOffsetsResponseTopic
+        topic_name       string
+        topic_id         uuid
+        partitions       []AlterShareGroupOffsetsResponsePartition
+            partition_index  int32
+            error_code       int16
+            error_message    string?                                   default null
+
+DeleteShareGroupOffsetsRequest  api 92  versions 0  flexible 0+
+    group_id        string
+    topics          []DeleteShareGroupOffsetsRequestTopic
+        topic_name  string
+
+DeleteShareGroupOffsetsResponse  api 92  versions 0  flexible 0+
+    throttle_time_ms   int32
+    error_code         int16
+    error_message      string?                                 default null
+    responses          []DeleteShareGroupOffsetsResponseTopic
+        topic_name     string
+        topic_id       uuid
+        error_code     int16
+        error_message  string?                                 default null
 """

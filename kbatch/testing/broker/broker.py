@@ -104,6 +104,18 @@ class Broker:
     group_consumer_heartbeat_interval_ms, group_consumer_session_timeout_ms : int
         What members of these groups are told to keep. Kafka's default interval is 5000, so that a rebalance
         takes seconds; here it is 500.
+    share_version : 0 or 1
+        The feature level: 1 has share groups.
+    group_share_heartbeat_interval_ms, group_share_session_timeout_ms : int
+        What members of share groups are told to keep; Kafka's default interval is 5000, here it is 500.
+    group_share_record_lock_duration_ms, group_share_delivery_count_limit : int
+        Time for which an acquired record is a member's, and how often it is delivered. Groups may have
+        configs of their own, and so for the next two.
+    group_share_partition_max_record_locks : int
+        Records of a partition that a share group may have between the first that is not acknowledged and the
+        last that was acquired.
+    group_share_max_size, group_share_max_share_sessions : int
+        Members of a share group, and share sessions of a node.
     group_consumer_assignment_interval_ms : int
         Least time from one assignment of such a group to the next; Kafka's default is 1000.
     group_consumer_migration_policy : str

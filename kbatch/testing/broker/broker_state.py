@@ -20,6 +20,7 @@ from kbatch.testing.broker.broker_error import BrokerError
 from kbatch.testing.broker.cluster import Cluster, Node
 from kbatch.testing.broker.coordinators import Coordinators
 from kbatch.testing.broker.fetch_sessions import FetchSessions
+from kbatch.testing.broker.groups.group_configs import GroupConfigs
 from kbatch.testing.broker.logs.partition import Partition
 from kbatch.testing.broker.logs.topic_config import TopicConfig
 from kbatch.testing.broker.options import Options
@@ -36,6 +37,8 @@ from kbatch.testing.broker.security.listeners import Listener
 from kbatch.testing.broker.security.oauth import TokenIssuer
 from kbatch.testing.broker.security.scram import ScramUsers
 from kbatch.testing.broker.security.sessions import ANONYMOUS, Session
+from kbatch.testing.broker.share.share_partitions import SharePartitions
+from kbatch.testing.broker.share.share_sessions import ShareSessions
 from kbatch.testing.broker.timers import Timer, Timers
 
 Answer = TypeVar("Answer", bound=Struct)
@@ -166,7 +169,12 @@ class BrokerState:
             lambda: self.acls,
         )
         self.cluster = Cluster(self.node_count, self.directory, self._open_partition, self.random_uuid)
+        self.group_configs = GroupConfigs(self.options.broker_configs(), self.directory)
         self.coordinators = Coordinators(self)
+        self.share_sessions = ShareSessions(self.options.group_share_max_share_sessions)
+        self.share_partitions = SharePartitions(
+            self.coordinators.share_states, self.group_configs, self.timers, self.partition_changed
+        )
         self.timers.call_at(self.now_ms + LOG_CHECK_INTERVAL_MS, self._check_logs)
 
     def random_uuid(self) -> bytes:
@@ -248,6 +256,7 @@ class BrokerState:
         self.cluster.delete_topic(name)
         if topic is not None:
             self.coordinators.offsets.topics_deleted({name: topic.topic_id})
+            self.share_partitions.forget_topic(topic.topic_id)
         for partition in topic.partitions if topic else ():
             self.partition_changed(name, partition.index)
 

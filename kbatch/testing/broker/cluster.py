@@ -75,7 +75,12 @@ class Topic:
         self.partitions: list[ClusterPartition] = []
 
 
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
+# The topics that coordinators make, and their configs.
+INTERNAL_TOPICS: dict[str, dict[str, str | None]] = {
+    "__consumer_offsets": {"cleanup.policy": "compact"},
+    "__transaction_state": {"cleanup.policy": "compact"},
+    "__share_group_state": {"cleanup.policy": "delete", "retention.ms": "-1"},
+}
 
 
 class Cluster:

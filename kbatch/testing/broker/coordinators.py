@@ -1,9 +1,9 @@
-"""The coordinators of groups and transactions, with the topics in which they store their state.
+"""The coordinators of groups, transactions and share partitions, with the topics that store their state.
 
 Theory of operation. A coordinator first appends a change to its internal topic, in the partition that the
-group or transactional id hashes to. The leader of that partition is the coordinator that clients must ask.
-All nodes share the coordinators' state, so a move of the leader only changes which node clients must ask. At
-the start the internal topics are read, and the state is restored.
+group, transactional id or share partition hashes to. The leader of that partition is the coordinator that
+clients must ask. All nodes share the coordinators' state, so a move of the leader only changes which node
+clients must ask. At the start the internal topics are read, and the state is restored.
 
 Markers go straight to the partitions' logs. Those of __consumer_offsets also decide the offsets that were
 committed in the transaction.
@@ -25,9 +25,12 @@ from kbatch.testing.broker.groups.consumer_group_coordinator import (
     ConsumerGroupCoordinator,
     ConsumerGroupSettings,
 )
+from kbatch.testing.broker.groups.group_configs import GroupConfigs
 from kbatch.testing.broker.groups.group_coordinator import GroupCoordinator
 from kbatch.testing.broker.groups.offset_store import OffsetStore
+from kbatch.testing.broker.groups.share_group_coordinator import ShareGroupCoordinator
 from kbatch.testing.broker.logs.producer_state import EndTransactionMarker
+from kbatch.testing.broker.share.share_state import ShareKey, ShareState
 from kbatch.testing.broker.transactions.producer_ids import ProducerIdBlocks
 from kbatch.testing.broker.transactions.transaction_coordinator import OFFSETS_TOPIC, TransactionCoordinator
 
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
     from kbatch.testing.broker.transactions.transaction_metadata import TopicPartition
 
 TRANSACTIONS_TOPIC = "__transaction_state"
+SHARE_TOPIC = "__share_group_state"
 PRODUCER_IDS_FILE = "producer_ids.json"
 
 
@@ -45,6 +49,7 @@ class SharedState(Protocol):
     options: Options
     directory: Path | None
     cluster: Cluster
+    group_configs: GroupConfigs
     now_ms: int
 
     def random_uuid(self) -> bytes: ...
@@ -82,17 +87,30 @@ class Coordinators:
             state.random_uuid,
             state.cluster.topics,
             ConsumerGroupSettings(
-                heartbeat_interval_ms=options.group_consumer_heartbeat_interval_ms,
-                session_timeout_ms=options.group_consumer_session_timeout_ms,
-                assignment_interval_ms=options.group_consumer_assignment_interval_ms,
                 max_size=options.group_consumer_max_size,
                 migration_policy=options.group_consumer_migration_policy,
             ),
+            state.group_configs,
         )
         self.offsets = OffsetStore(
             self.groups, self._store_offsets, state.now_ms, partition_count=self._counts[OFFSETS_TOPIC]
         )
-        self._parts = (self.transactions, self.groups, self.consumer_groups, self.offsets)
+        self.share_states = ShareState(ShareStateTopic(self))
+        self.share_groups = ShareGroupCoordinator(
+            self.groups,
+            self._store_offsets,
+            self.share_states,
+            state.cluster.topics,
+            state.group_configs,
+            options.group_share_max_size,
+        )
+        self._parts = (
+            self.transactions,
+            self.groups,
+            self.consumer_groups,
+            self.share_groups,
+            self.offsets,
+        )
         self._load()
 
     # Which node coordinates
@@ -102,6 +120,10 @@ class Coordinators:
 
     def partition_of_transaction(self, transactional_id: str) -> ClusterPartition:
         return self._partition(TRANSACTIONS_TOPIC, transactional_id)
+
+    def partition_of_share(self, key: str) -> ClusterPartition:
+        """Return the partition of a share partition, by the name of its key."""
+        return self._partition(SHARE_TOPIC, key)
 
     def check_group(self, group_id: str, node_id: int) -> None:
         """Raise BrokerError NOT_COORDINATOR if another node coordinates the group."""
@@ -122,11 +144,11 @@ class Coordinators:
         """Return an internal topic; create it on first use."""
         cluster = self._state.cluster
         if name not in cluster.topics:
-            return cluster.create_topic(name, self._counts[name], configs={"cleanup.policy": "compact"})
+            return cluster.create_topic(name, self._counts[name], configs=INTERNAL_TOPICS[name])
         return cluster.topics[name]
 
-    def _partition(self, topic: str, group_or_transactional_id: str) -> ClusterPartition:
-        index = coordinator_partition(group_or_transactional_id, self._counts[topic])
+    def _partition(self, topic: str, name: str) -> ClusterPartition:
+        index = coordinator_partition(name, self._counts[topic])
         self.internal_topic(topic)
         return self._state.cluster.partition(topic, index)
 
@@ -246,11 +268,25 @@ class Coordinators:
         self, topic: str, records: Sequence[Record], producer_id: int = -1, producer_epoch: int = -1
     ) -> None:
         index = key_partition(records[0][0], self._counts[topic])
+        self.append(topic, index, records, producer_id, producer_epoch)
+
+    def append(
+        self,
+        topic: str,
+        index: int,
+        records: Sequence[Record],
+        producer_id: int = -1,
+        producer_epoch: int = -1,
+    ) -> int:
+        """Append to a partition of an internal topic, and return the first record's offset.
+
+        Raises BrokerError COORDINATOR_NOT_AVAILABLE.
+        """
         self.internal_topic(topic)
         partition = self._state.cluster.partition(topic, index)
         if partition.leader == NO_LEADER:
             raise BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        partition.log.append_records(
+        offset = partition.log.append_records(
             records,
             now_ms=self._state.now_ms,
             leader_epoch=partition.leader_epoch,
@@ -258,6 +294,7 @@ class Coordinators:
             producer_epoch=producer_epoch,
         )
         self._state.partition_changed(topic, index)
+        return offset
 
     def _store_offsets(
         self, records: Sequence[Record], producer_id: int = -1, producer_epoch: int = -1
@@ -271,6 +308,11 @@ class Coordinators:
             for partition in topics[OFFSETS_TOPIC].partitions:
                 self._load_offsets(partition, now_ms)
             self.consumer_groups.start_sessions(now_ms)
+            self.share_groups.start_sessions(now_ms)
+        if SHARE_TOPIC in topics:
+            for partition in topics[SHARE_TOPIC].partitions:
+                records = (record for batch in partition.log.batches() for record in batch)
+                self.share_states.load((record.offset, _stored(record)) for record in records)
         if TRANSACTIONS_TOPIC in topics:
             kept = [
                 _stored(record)
@@ -292,7 +334,24 @@ class Coordinators:
             records = [_stored(record) for record in batch]
             self.groups.load(records, now_ms)
             self.consumer_groups.load(records)
+            self.share_groups.load(records)
             self.offsets.load(records, now_ms, batch.producer_id)
+
+
+class ShareStateTopic:
+    """__share_group_state, as ShareState uses it."""
+
+    def __init__(self, coordinators: Coordinators) -> None:
+        self._coordinators = coordinators
+
+    def partition_of(self, key: ShareKey) -> int:
+        return self._coordinators.partition_of_share(key.name).index
+
+    def append(self, index: int, record: Record) -> int:
+        return self._coordinators.append(SHARE_TOPIC, index, [record])
+
+    def delete_before(self, index: int, offset: int) -> None:
+        self._coordinators.internal_topic(SHARE_TOPIC).partitions[index].log.delete_records_before(offset)
 
 
 def _stored(record: KafkaRecord) -> Record:

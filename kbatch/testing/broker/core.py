@@ -28,6 +28,8 @@ from kbatch.testing.broker.api import (
     offsets,
     produce,
     sasl,
+    share_fetch,
+    share_groups,
     telemetry,
     topics,
     transactions,
@@ -52,6 +54,8 @@ HANDLERS: dict[type, Handler] = {
         offsets,
         produce,
         sasl,
+        share_fetch,
+        share_groups,
         telemetry,
         topics,
         transactions,
@@ -153,6 +157,12 @@ class BrokerCore:
             self._handle(request, connection, reply)
         self.state.run_waiters(now_ms)
         return reply
+
+    def connection_lost(self, connection: Connection, now_ms: int) -> None:
+        """End what lasts as long as a connection."""
+        self.state.now_ms = now_ms
+        share_fetch.connection_lost(self.state, connection, now_ms)
+        self.state.run_waiters(now_ms)
 
     def next_deadline_ms(self) -> int | None:
         timers_ms = self.state.timers.next_deadline_ms()

@@ -22,6 +22,14 @@ LIMITS = {
     "group_consumer_session_timeout_ms": (1, INT32_MAX),
     "group_consumer_assignment_interval_ms": (0, INT32_MAX),
     "group_consumer_max_size": (1, INT32_MAX),
+    "share_version": (0, 1),
+    "group_share_heartbeat_interval_ms": (1, INT32_MAX),
+    "group_share_session_timeout_ms": (1, INT32_MAX),
+    "group_share_record_lock_duration_ms": (1, INT32_MAX),
+    "group_share_delivery_count_limit": (2, 10),
+    "group_share_partition_max_record_locks": (1, 10_000),
+    "group_share_max_size": (1, 1_000),
+    "group_share_max_share_sessions": (1, 10_000),
     "internal_topic_partitions": (1, MAX_PARTITIONS),
     "connections_max_reauth_ms": (0, INT32_MAX),
     "connection_failed_authentication_delay_ms": (0, INT32_MAX),
@@ -47,6 +55,14 @@ class Options:
     group_consumer_assignment_interval_ms: int = 0
     group_consumer_max_size: int = INT32_MAX
     group_consumer_migration_policy: str = "bidirectional"
+    share_version: int = 1
+    group_share_heartbeat_interval_ms: int = 500
+    group_share_session_timeout_ms: int = 45_000
+    group_share_record_lock_duration_ms: int = 30_000
+    group_share_delivery_count_limit: int = 5
+    group_share_partition_max_record_locks: int = 2_000
+    group_share_max_size: int = 200
+    group_share_max_share_sessions: int = 2_000
     internal_topic_partitions: int = 50
     users: Mapping[str, str] | None = None
     listeners: tuple[Listener, ...] = (Listener(),)
@@ -65,15 +81,16 @@ class Options:
                 f"group_consumer_migration_policy must be one of {', '.join(MIGRATION_POLICIES)}, got "
                 f"{self.group_consumer_migration_policy!r}"
             )
-        interval_ms, session_ms = (
-            self.group_consumer_heartbeat_interval_ms,
-            self.group_consumer_session_timeout_ms,
-        )
-        if interval_ms >= session_ms:
-            raise ValueError(
-                "group_consumer_heartbeat_interval_ms must be less than group_consumer_session_timeout_ms, "
-                f"got {interval_ms} and {session_ms}"
+        for protocol in ("consumer", "share"):
+            interval, session = (
+                f"group_{protocol}_heartbeat_interval_ms",
+                f"group_{protocol}_session_timeout_ms",
             )
+            interval_ms, session_ms = getattr(self, interval), getattr(self, session)
+            if interval_ms >= session_ms:
+                raise ValueError(
+                    f"{interval} must be less than {session}, got {interval_ms} and {session_ms}"
+                )
 
     def feature_level(self, name: str) -> int:
         """Return the level of a feature, such as "transaction.version"."""
@@ -95,6 +112,15 @@ class Options:
             "group.consumer.session.timeout.ms": self.group_consumer_session_timeout_ms,
             "group.consumer.assignment.interval.ms": self.group_consumer_assignment_interval_ms,
             "group.consumer.max.size": self.group_consumer_max_size,
+            "group.share.assignment.interval.ms": 0,
+            "group.share.heartbeat.interval.ms": self.group_share_heartbeat_interval_ms,
+            "group.share.session.timeout.ms": self.group_share_session_timeout_ms,
+            "group.share.record.lock.duration.ms": self.group_share_record_lock_duration_ms,
+            "group.share.delivery.count.limit": self.group_share_delivery_count_limit,
+            "group.share.partition.max.record.locks": self.group_share_partition_max_record_locks,
+            "group.share.max.size": self.group_share_max_size,
+            "group.share.max.share.sessions": self.group_share_max_share_sessions,
+            "share.coordinator.state.topic.num.partitions": self.internal_topic_partitions,
             "offsets.topic.num.partitions": self.internal_topic_partitions,
             "transaction.state.log.num.partitions": self.internal_topic_partitions,
         }

@@ -258,6 +258,8 @@ class ClientConnection(asyncio.Protocol):
         self._transport = None
         self._frames.clear()
         self._reply, self._pieces = None, iter(())
+        self._server.core.connection_lost(self._connection, self._server.now_ms())
+        self._server.reschedule()
 
     def close(self) -> None:
         """Close at once: nothing more is sent, and none of its requests is handled."""

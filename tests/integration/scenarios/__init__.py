@@ -8,6 +8,7 @@ from tests.integration.scenarios import (  # noqa: F401 - they register themselv
     producer_state,
     reading,
     security,
+    share_groups,
     transactions,
 )
 from tests.integration.scenarios.security import SECURED as SECURED

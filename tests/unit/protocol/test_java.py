@@ -13,7 +13,7 @@ from kbatch.protocol import codec, messages
 from kbatch.protocol.structs import Message
 from tests.oracle.java_programs import Program
 from tests.oracle.messages import random_message
-from tests.unit.protocol.test_schema import CONSUMER_GROUP_RECORDS, kafka_jars
+from tests.unit.protocol.test_schema import CONSUMER_GROUP_RECORDS, SHARE_GROUP_RECORDS, kafka_jars
 
 pytestmark = pytest.mark.java
 
@@ -23,6 +23,11 @@ PACKAGES = {
         (f"ConsumerGroup{what}" for what in CONSUMER_GROUP_RECORDS),
         "org.apache.kafka.coordinator.group.generated",
     ),
+    **dict.fromkeys(
+        (f"ShareGroup{what}" for what in SHARE_GROUP_RECORDS), "org.apache.kafka.coordinator.group.generated"
+    ),
+    "ShareSnapshot": "org.apache.kafka.coordinator.share.generated",
+    "ShareUpdate": "org.apache.kafka.coordinator.share.generated",
     "OffsetCommit": "org.apache.kafka.coordinator.group.generated",
     "GroupMetadata": "org.apache.kafka.coordinator.group.generated",
     "TransactionLog": "org.apache.kafka.coordinator.transaction.generated",

@@ -17,7 +17,10 @@ from kbatch.protocol.schema import Field, StructSpec
 from kbatch.protocol.structs import Message
 from tests.oracle.java_programs import KAFKA_VERSION, JavaMissingError, jars
 
-JARS = ("kafka-clients", "kafka-group-coordinator", "kafka-transaction-coordinator", "kafka-storage")
+JARS = (
+    *("kafka-clients", "kafka-storage"),
+    *("kafka-group-coordinator", "kafka-transaction-coordinator", "kafka-share-coordinator"),
+)
 APIS = {
     0: "Produce",
     1: "Fetch",
@@ -74,15 +77,21 @@ APIS = {
     78: "ShareFetch",
     79: "ShareAcknowledge",
     90: "DescribeShareGroupOffsets",
+    91: "AlterShareGroupOffsets",
+    92: "DeleteShareGroupOffsets",
 }
-CONSUMER_GROUP_RECORDS = (
+GROUP_RECORDS = (
     *("Metadata", "MemberMetadata", "TargetAssignmentMetadata", "TargetAssignmentMember"),
-    *("CurrentMemberAssignment", "RegularExpression"),
+    "CurrentMemberAssignment",
 )
+CONSUMER_GROUP_RECORDS = (*GROUP_RECORDS, "RegularExpression")
+SHARE_GROUP_RECORDS = (*GROUP_RECORDS, "StatePartitionMetadata")
 OTHERS = {
     *("RequestHeader", "ResponseHeader", "ConsumerProtocolSubscription", "ConsumerProtocolAssignment"),
     *("OffsetCommitKey", "OffsetCommitValue", "GroupMetadataKey", "GroupMetadataValue"),
     *(f"ConsumerGroup{what}{part}" for what in CONSUMER_GROUP_RECORDS for part in ("Key", "Value")),
+    *(f"ShareGroup{what}{part}" for what in SHARE_GROUP_RECORDS for part in ("Key", "Value")),
+    *(f"Share{what}{part}" for what in ("Snapshot", "Update") for part in ("Key", "Value")),
     *("TransactionLogKey", "TransactionLogValue", "ProducerSnapshot"),
     *("EndTxnMarker", "ControlRecordTypeSchema"),
 }

@@ -1,4 +1,5 @@
-"""Configs by request: DescribeConfigs of topics and nodes; AlterConfigs, also incremental, of topics.
+"""Configs by request: DescribeConfigs of topics, nodes and groups; AlterConfigs, also incremental, of topics
+and groups.
 
 After org.apache.kafka.controller.ConfigurationControlManager and ConfigAdminManager.
 """
@@ -6,22 +7,23 @@ After org.apache.kafka.controller.ConfigurationControlManager and ConfigAdminMan
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kbatch.errors import ErrorCode
 from kbatch.protocol import messages
 from kbatch.testing.broker.api.items import each_item
 from kbatch.testing.broker.broker_error import BrokerError
-from kbatch.testing.broker.cluster import Topic, check_topic_name, config_of
+from kbatch.testing.broker.cluster import check_topic_name, config_of
+from kbatch.testing.broker.groups.group_configs import KEYS as GROUP_KEYS
 from kbatch.testing.broker.logs.topic_config import TOPIC_CONFIGS, TopicConfig, broker_default
 from kbatch.testing.broker.security.authorizer import CLUSTER_NAME, Operation, ResourceType
 
 if TYPE_CHECKING:
     from kbatch.testing.broker.broker_state import BrokerState, Context
 
-TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4
-DYNAMIC_TOPIC_CONFIG, STATIC_BROKER_CONFIG, DEFAULT_CONFIG = 1, 4, 5
+TOPIC_RESOURCE, BROKER_RESOURCE, GROUP_RESOURCE = 2, 4, 32
+DYNAMIC_TOPIC_CONFIG, STATIC_BROKER_CONFIG, DEFAULT_CONFIG, GROUP_CONFIG = 1, 4, 5, 8
 CONFIG_TYPES = {"boolean": 1, "string": 2, "int": 3, "long": 5, "double": 6, "list": 7}
 SET, DELETE, APPEND, SUBTRACT = range(4)
 OPERATIONS = {SET: "SET", DELETE: "DELETE", APPEND: "APPEND", SUBTRACT: "SUBTRACT"}
@@ -49,6 +51,8 @@ def describe_configs(
 ) -> None:
     if resource.resource_type == TOPIC_RESOURCE:
         state.authorize(context, Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, resource.resource_name)
+    elif resource.resource_type == GROUP_RESOURCE:
+        state.authorize(context, Operation.DESCRIBE_CONFIGS, ResourceType.GROUP, resource.resource_name)
     else:
         state.authorize(context, Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME)
     keys = resource.configuration_keys
@@ -68,6 +72,10 @@ def _configs_of(
         if topic is None:
             raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return topic_configs(topic.config)
+    if resource.resource_type == GROUP_RESOURCE:
+        if not resource.resource_name:
+            raise BrokerError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
+        return group_configs(state, resource.resource_name)
     if resource.resource_type == BROKER_RESOURCE and not resource.resource_name:
         return []  # configs that were set for all brokers at run time: none here
     if resource.resource_type == BROKER_RESOURCE:
@@ -102,6 +110,22 @@ def topic_configs(config: TopicConfig) -> list[Described]:
         if found := broker_default(name):
             synonyms.append(Synonym(name=found[0], value=found[1], source=DEFAULT_CONFIG))
         described.append(_described(name, value, TOPIC_CONFIGS[name].kind, synonyms))
+    return described
+
+
+def group_configs(state: BrokerState, group_id: str) -> list[Described]:
+    """Return all configs of a group, also of one that does not exist, with the broker's own settings."""
+    configs = state.group_configs
+    described = []
+    for name, key in GROUP_KEYS.items():
+        synonyms = []
+        if (value := configs.overrides(group_id).get(name)) is not None:
+            synonyms.append(Synonym(name=name, value=value, source=GROUP_CONFIG))
+        if (twin := configs.twin(name)) is not None:
+            synonyms.append(Synonym(name=f"group.{name}", value=twin, source=STATIC_BROKER_CONFIG))
+        twin_name = f"group.{name}" if key.has_twin else name
+        synonyms.append(Synonym(name=twin_name, value=key.default, source=DEFAULT_CONFIG))
+        described.append(_described(name, configs.value(group_id, name), key.kind, synonyms))
     return described
 
 
@@ -140,11 +164,62 @@ def incremental_alter_configs(
     return response
 
 
+class _Configured(NamedTuple):
+    """A resource whose configs can be changed.
+
+    Attributes
+    ----------
+    overrides : mapping
+        Its configs that are set.
+    lists : mapping of str to (str or None)
+        The keys that are lists, with their defaults.
+    change : callable
+        Checks all configs, as they are to be, and returns what sets them; raises BrokerError.
+    """
+
+    overrides: Mapping[str, str | None]
+    lists: Mapping[str, str | None]
+    change: Callable[[dict[str, str | None]], Callable[[], None]]
+
+
+def _configured_topic(state: BrokerState, name: str, context: Context) -> _Configured:
+    state.authorize(context, Operation.ALTER_CONFIGS, ResourceType.TOPIC, name)
+    check_topic_name(name)
+    topic = state.cluster.topics.get(name)
+    if topic is None:
+        raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+
+    def change(overrides: dict[str, str | None]) -> Callable[[], None]:
+        config = config_of(overrides)
+        return lambda: state.cluster.change_config(topic, config)
+
+    lists = {key: row.default for key, row in TOPIC_CONFIGS.items() if row.kind == "list"}
+    return _Configured(topic.config.overrides, lists, change)
+
+
+def _configured_group(state: BrokerState, name: str, context: Context) -> _Configured:
+    state.authorize(context, Operation.ALTER_CONFIGS, ResourceType.GROUP, name)
+    if not name:
+        raise BrokerError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
+
+    def change(overrides: dict[str, str | None]) -> Callable[[], None]:
+        try:
+            checked = state.group_configs.checked(overrides)
+        except ValueError as error:
+            raise BrokerError(ErrorCode.INVALID_CONFIG, str(error)) from error
+        return lambda: state.group_configs.change(name, checked)
+
+    return _Configured(state.group_configs.overrides(name), {}, change)
+
+
+CONFIGURED = {TOPIC_RESOURCE: _configured_topic, GROUP_RESOURCE: _configured_group}
+
+
 def _altered(
     state: BrokerState,
     request: Any,
     result: Any,
-    overrides_of: Callable[[Topic, Any], dict[str, str | None]],
+    overrides_of: Callable[[_Configured, Any], dict[str, str | None]],
     context: Context,
 ) -> list[Any]:
     counts = Counter((each.resource_type, each.resource_name) for each in request.resources)
@@ -172,7 +247,7 @@ def _alter_resource(
     state: BrokerState,
     resource: Any,
     is_duplicate: bool,
-    overrides_of: Callable[[Topic, Any], dict[str, str | None]],
+    overrides_of: Callable[[_Configured, Any], dict[str, str | None]],
     validate_only: bool,
     context: Context,
     result: Any,
@@ -181,43 +256,38 @@ def _alter_resource(
         raise BrokerError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
     if len({each.name for each in resource.configs}) < len(resource.configs):
         raise BrokerError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
-    if resource.resource_type != TOPIC_RESOURCE:
+    configured = CONFIGURED.get(resource.resource_type)
+    if configured is None:
         state.authorize(context, Operation.ALTER_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME)
         raise BrokerError(
             ErrorCode.INVALID_REQUEST, f"Resources of type {resource.resource_type} cannot be changed here."
         )
-    state.authorize(context, Operation.ALTER_CONFIGS, ResourceType.TOPIC, resource.resource_name)
-    check_topic_name(resource.resource_name)
-    topic = state.cluster.topics.get(resource.resource_name)
-    if topic is None:
-        raise BrokerError(
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{resource.resource_name}' does not exist."
-        )
-    config = config_of(overrides_of(topic, resource))
+    target = configured(state, resource.resource_name, context)
+    apply = target.change(overrides_of(target, resource))
     if not validate_only:
-        state.cluster.change_config(topic, config)
+        apply()
 
 
-def _replaced(topic: Topic, resource: Any) -> dict[str, str | None]:
+def _replaced(target: _Configured, resource: Any) -> dict[str, str | None]:
     _check_values(resource.configs)
     return {each.name: each.value for each in resource.configs}
 
 
-def _changed(topic: Topic, resource: Any) -> dict[str, str | None]:
+def _changed(target: _Configured, resource: Any) -> dict[str, str | None]:
     for each in resource.configs:
         if each.config_operation not in OPERATIONS:
             raise BrokerError(
                 ErrorCode.INVALID_REQUEST, f"Unknown operation {each.config_operation} of {each.name}."
             )
     _check_values([each for each in resource.configs if each.config_operation != DELETE])
-    overrides: dict[str, str | None] = dict(topic.config.overrides)
+    overrides: dict[str, str | None] = dict(target.overrides)
     for each in resource.configs:
         if each.config_operation == DELETE:
             overrides.pop(each.name, None)
         elif each.config_operation == SET:
             overrides[each.name] = each.value
         else:
-            overrides[each.name] = _with_items(overrides.get(each.name), each)
+            overrides[each.name] = _with_items(target.lists, overrides.get(each.name), each)
     return overrides
 
 
@@ -226,15 +296,14 @@ def _check_values(configs: list[Any]) -> None:
         raise BrokerError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {', '.join(missing)}")
 
 
-def _with_items(value: str | None, change: Any) -> str:
+def _with_items(lists: Mapping[str, str | None], value: str | None, change: Any) -> str:
     """Return the list with the items of the change, or without them."""
-    key = TOPIC_CONFIGS.get(change.name)
-    if key is None or key.kind != "list":
+    if change.name not in lists:
         raise BrokerError(
             ErrorCode.INVALID_CONFIG,
             f"Can't {OPERATIONS[change.config_operation]} to key {change.name} because its type is not LIST.",
         )
-    text = key.default if value is None else value
+    text = lists[change.name] if value is None else value
     items = [item for item in (text or "").split(",") if item]
     for item in change.value.split(","):
         if change.config_operation == APPEND and item not in items:

@@ -277,6 +277,7 @@ def delete_groups(
     state.authorize(context, Operation.DELETE, ResourceType.GROUP, group_id)
     state.coordinators.check_group(group_id, context.node_id)
     state.coordinators.offsets.delete_group(group_id, context.now_ms)
+    state.share_partitions.forget_group(group_id)
 
 
 HANDLERS = {

@@ -18,13 +18,15 @@ if TYPE_CHECKING:
     from kbatch.testing.broker.broker_state import BrokerState, Context
     from kbatch.testing.broker.cluster import ClusterPartition, Node, Topic
 
-GROUP, TRANSACTION = 0, 1
+GROUP, TRANSACTION, SHARE = 0, 1, 2
 MAX_PAGE_PARTITIONS = 2_000  # max.request.partition.size.limit
 BROKERS, CONTROLLERS = 1, 2
 NO_OPERATIONS = -(1 << 31)  # they were not asked for
 CLIENT_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
+# The group's id, the topic's in URL-safe base64, and the partition.
+SHARE_KEY = re.compile(r"(?s:.+):[\w-]{22}:\d+", re.ASCII)
 # Features and their highest levels; level 0 is not listed as finalized.
-FEATURES = {"group.version": 1, "transaction.version": 2}
+FEATURES = {"group.version": 1, "share.version": 1, "transaction.version": 2}
 # librdkafka treats a broker without Produce 0 as too new (KAFKA-18659).
 ADVERTISED_PRODUCE_FROM = 0
 
@@ -386,12 +388,16 @@ def _coordinator_node(state: BrokerState, key_type: int, key: str, context: Cont
         state.authorize(context, Operation.DESCRIBE, ResourceType.GROUP, key)
     elif key_type == TRANSACTION:
         state.authorize(context, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, key)
+    elif key_type == SHARE and SHARE_KEY.fullmatch(key):
+        state.authorize(context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
     else:
         raise BrokerError(ErrorCode.INVALID_REQUEST)
-    if key_type == TRANSACTION:
-        partition = state.coordinators.partition_of_transaction(key)
-    else:
-        partition = state.coordinators.partition_of_group(key)
+    partition_of = {
+        GROUP: state.coordinators.partition_of_group,
+        TRANSACTION: state.coordinators.partition_of_transaction,
+        SHARE: state.coordinators.partition_of_share,
+    }
+    partition = partition_of[key_type](key)
     if partition.leader < 0:
         raise BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     return state.cluster.nodes[partition.leader]

@@ -1,11 +1,13 @@
-"""The assignors of the group coordinator: who of a consumer group reads which partition (KIP-848).
+"""The assignors of the group coordinator: who of a group reads which partition (KIP-848, KIP-932).
 
 Each takes the members, with the partitions that the last target gave them, and returns the next target of
 every member. `uniform` keeps what it can and balances the number of partitions over all topics. `range` gives
-each member neighbouring partitions of each topic, whatever it had.
+each member neighbouring partitions of each topic, whatever it had. Members of a share group share partitions:
+`assign_shared` gives each partition to as many members as are needed to give each member something.
 
-The rules follow UniformAssignor, its two builders, and RangeAssignor of Kafka 4.3.1. Where Kafka goes through
-members and topics in the order of a hash table, these go in the order of the members given, and of topic ids.
+The rules follow UniformAssignor, its two builders, RangeAssignor and SimpleAssignor of Kafka 4.3.1. Where
+Kafka goes through members and topics in the order of a hash table, these go in the order of the members
+given, and of topic ids.
 """
 
 from __future__ import annotations
@@ -152,6 +154,52 @@ def assign_ranges(
             targets[member_id].update((topic_id, index) for index in range(start, end))
             start = end
     return {member_id: frozenset(partitions) for member_id, partitions in targets.items()}
+
+
+def assign_shared(
+    topics_of: Mapping[str, frozenset[str]],
+    partitions_of: Mapping[str, Sequence[TopicIdPartition]],
+    current: Mapping[str, Target],
+) -> dict[str, Target]:
+    """Return the targets of a share group's members: of all topics together if all read the same, else topic
+    by topic. `partitions_of` has the subscribed topics that exist.
+    """
+    targets: dict[str, set[TopicIdPartition]] = {member_id: set() for member_id in topics_of}
+    if len(set(topics_of.values())) == 1:
+        every = [partition for partitions in partitions_of.values() for partition in partitions]
+        _share_out(sorted(topics_of), every, current, targets)
+    else:
+        for topic, partitions in partitions_of.items():
+            readers = sorted(member_id for member_id, topics in topics_of.items() if topic in topics)
+            _share_out(readers, partitions, current, targets)
+    return {member_id: frozenset(target) for member_id, target in targets.items()}
+
+
+def _share_out(
+    member_ids: Sequence[str],
+    partitions: Sequence[TopicIdPartition],
+    current: Mapping[str, Target],
+    targets: Mapping[str, set[TopicIdPartition]],
+) -> None:
+    """Add the partitions to the members' targets. A member keeps what it has, up to its count."""
+    if not member_ids or not partitions:
+        return
+    sharing = -(-len(member_ids) // len(partitions))
+    seats = sharing * len(partitions)
+    room = dict.fromkeys(partitions, sharing)
+    missing: dict[str, int] = {}
+    for number, member_id in enumerate(member_ids):
+        count = seats * (number + 1) // len(member_ids) - seats * number // len(member_ids)
+        kept = [each for each in sorted(current.get(member_id, ())) if room.get(each)][:count]
+        for each in kept:
+            room[each] -= 1
+        targets[member_id].update(kept)
+        missing[member_id] = count - len(kept)
+    for member_id, count in missing.items():
+        free = [each for each in partitions if room[each] and each not in targets[member_id]]
+        for each in sorted(free, key=lambda partition: -room[partition])[:count]:
+            room[each] -= 1
+            targets[member_id].add(each)
 
 
 def _partitions(topic_ids: Iterable[bytes], partition_counts: Mapping[bytes, int]) -> list[TopicIdPartition]:

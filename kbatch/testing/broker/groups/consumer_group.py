@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
 from kbatch.errors import ErrorCode
 from kbatch.protocol import features, messages
@@ -142,7 +142,7 @@ class ConsumerGroup:
         self.target_timestamp_ms = 0
         self.regexes: dict[str, ResolvedRegex] = {}
 
-    def copy(self) -> ConsumerGroup:
+    def copy(self) -> Self:
         twin = copy(self)
         twin.members, twin.targets = dict(self.members), dict(self.targets)
         twin.regexes = dict(self.regexes)
@@ -249,16 +249,8 @@ class ConsumerGroup:
         ]
 
     def current_metadata_hash(self, topics: Mapping[str, Topic]) -> int:
-        """Return a hash of the subscribed topics that exist: another one means another assignment.
-
-        Kafka hashes the same facts by XXH3, and only compares the value with one that it made itself.
-        """
-        present = sorted(self.subscribed_topics & topics.keys())
-        if not present:
-            return 0
-        facts = [(name, topics[name].topic_id, len(topics[name].partitions)) for name in present]
-        digest = hashlib.blake2b(repr(facts).encode(), digest_size=8).digest()
-        return int.from_bytes(digest, "big", signed=True)
+        """Return a hash of the subscribed topics that exist: another one means another assignment."""
+        return metadata_hash(self.subscribed_topics, topics)
 
     # Checks of requests about offsets
 
@@ -400,18 +392,28 @@ class ConsumerGroup:
             self.regexes[key.regular_expression] = ResolvedRegex(frozenset(value.topics), value.timestamp)
 
 
-class Draft:
+class RecordedGroup(Protocol):
+    """A group whose state is the values of its records."""
+
+    def copy(self) -> Self: ...
+    def apply(self, key: Message, value: Message | None) -> None: ...
+
+
+AnyRecordedGroup = TypeVar("AnyRecordedGroup", bound=RecordedGroup)
+
+
+class Draft(Generic[AnyRecordedGroup]):
     """A group with the changes of a request, before they are stored.
 
     Attributes
     ----------
-    group : ConsumerGroup
+    group : ConsumerGroup or ShareGroup
         A copy, which has the changes.
     records : list of Record
         The records to store.
     """
 
-    def __init__(self, group: ConsumerGroup, records: Iterable[Record] = ()) -> None:
+    def __init__(self, group: AnyRecordedGroup, records: Iterable[Record] = ()) -> None:
         self.group = group.copy()
         self.records = [*records]
 
@@ -419,6 +421,19 @@ class Draft:
         for key, value in changes:
             self.group.apply(key, value)
         self.records += to_records(changes)
+
+
+def metadata_hash(names: Iterable[str], topics: Mapping[str, Topic]) -> int:
+    """Return a hash of the topics of these names that exist, with their ids and sizes; 0 for none.
+
+    Kafka hashes the same facts by XXH3, and only compares the value with one that it made itself.
+    """
+    present = sorted(set(names) & topics.keys())
+    if not present:
+        return 0
+    facts = [(name, topics[name].topic_id, len(topics[name].partitions)) for name in present]
+    digest = hashlib.blake2b(repr(facts).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big", signed=True)
 
 
 def existing_ids(names: Iterable[str], topics: Mapping[str, Topic]) -> frozenset[bytes]:

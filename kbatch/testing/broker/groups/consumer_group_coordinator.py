@@ -1,13 +1,13 @@
 """The coordinator of consumer groups of KIP-848: heartbeats in, epochs and assignments out.
 
 Theory of operation. A heartbeat may change the member's subscription, which raises the group's epoch. A group
-whose epoch is above that of its target gets a new one, at most once in `assignment_interval_ms`. Then the
-member takes its next step to the target, and the answer says what it has now. Other members learn of it in
-their own heartbeats. All that changed is stored in __consumer_offsets as one batch before it counts.
+whose epoch is above that of its target gets a new one, at most once in `consumer.assignment.interval.ms`.
+Then the member takes its next step to the target, and the answer says what it has now. Other members learn of
+it in their own heartbeats. All that changed is stored in __consumer_offsets as one batch before it counts.
 
-A member is removed if it leaves, sends no heartbeat for `session_timeout_ms`, or takes longer than its own
-rebalance time-out to give up partitions. A static member that is away keeps its partitions until its session
-ends.
+A member is removed if it leaves, sends no heartbeat for `consumer.session.timeout.ms`, or takes longer than
+its own rebalance time-out to give up partitions. A static member that is away keeps its partitions until its
+session ends.
 
 A member of the classic protocol may be in such a group. Its JoinGroup is what a heartbeat is for others, its
 SyncGroup gets the assignment of that time, and its Heartbeat says when to join again. A group becomes one of
@@ -73,6 +73,7 @@ from kbatch.testing.broker.timers import Timer, Timers
 if TYPE_CHECKING:
     from kbatch.testing.broker.cluster import Topic
     from kbatch.testing.broker.coordinator_records import Record
+    from kbatch.testing.broker.groups.group_configs import GroupConfigs
     from kbatch.testing.broker.groups.group_coordinator import GroupCoordinator, Store
     from kbatch.testing.broker.groups.requests import JoinGroup, JoinReply, SyncReply
 
@@ -91,11 +92,8 @@ class GroupClient(NamedTuple):
 
 
 class ConsumerGroupSettings(NamedTuple):
-    """Kafka's settings group.consumer.heartbeat.interval.ms and so on."""
+    """Kafka's settings group.consumer.max.size and group.consumer.migration.policy."""
 
-    heartbeat_interval_ms: int = 5_000
-    session_timeout_ms: int = 45_000
-    assignment_interval_ms: int = 1_000
     max_size: int = 2**31 - 1
     migration_policy: str = "bidirectional"
 
@@ -123,6 +121,8 @@ class ConsumerGroupCoordinator:
     topics : mapping of str to Topic
         The cluster's, as they are now.
     settings : ConsumerGroupSettings
+    configs : GroupConfigs
+        What each group has of its own: heartbeat interval, session time-out, assignment interval.
     """
 
     def __init__(
@@ -132,6 +132,7 @@ class ConsumerGroupCoordinator:
         random_uuid: Callable[[], bytes],
         topics: Mapping[str, Topic],
         settings: ConsumerGroupSettings,
+        configs: GroupConfigs,
     ) -> None:
         self._classic = classic
         self._groups = classic.groups
@@ -139,6 +140,7 @@ class ConsumerGroupCoordinator:
         self._random_uuid = random_uuid
         self._topics = topics
         self._settings = settings
+        self._configs = configs
         self._timers = Timers()
         # by group id, member id and purpose
         self._running: dict[tuple[str, str, str], Timer] = {}
@@ -173,7 +175,7 @@ class ConsumerGroupCoordinator:
         return messages.ConsumerGroupHeartbeatResponse(
             member_id=after.member_id,
             member_epoch=after.epoch,
-            heartbeat_interval_ms=self._settings.heartbeat_interval_ms,
+            heartbeat_interval_ms=self._configs.number(request.group_id, "consumer.heartbeat.interval.ms"),
             assignment=_answered(after.assigned) if changed or _is_full(request) else None,
         )
 
@@ -388,21 +390,21 @@ class ConsumerGroupCoordinator:
 
     # Members
 
-    def _draft(self, group_id: str, *, creates: bool) -> Draft:
+    def _draft(self, group_id: str, *, creates: bool) -> Draft[ConsumerGroup]:
         """Return a draft of the group, which takes the place of a classic one if a member joins."""
         group = self._groups.get(group_id)
         if isinstance(group, ConsumerGroup):
             return Draft(group)
         if group is None and creates:
             return Draft(ConsumerGroup(group_id))
-        if group is not None and creates and group.is_empty:
+        if isinstance(group, Group) and creates and group.is_empty:
             return Draft(ConsumerGroup(group_id), group.tombstones())
-        if group is not None and creates:
+        if isinstance(group, Group) and creates:
             return self._upgrade(group)
         what = "not found" if group is None else "is not a consumer group"
         raise BrokerError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {what}.")
 
-    def _upgrade(self, group: Group) -> Draft:
+    def _upgrade(self, group: Group) -> Draft[ConsumerGroup]:
         """Return the draft of a classic group with members, if it can become one of KIP-848."""
         why = None
         if not self._settings.upgrades:
@@ -425,7 +427,9 @@ class ConsumerGroupCoordinator:
             raise BrokerError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {what}.")
         return group
 
-    def _sender(self, draft: Draft, request: messages.ConsumerGroupHeartbeatRequest) -> ConsumerMember:
+    def _sender(
+        self, draft: Draft[ConsumerGroup], request: messages.ConsumerGroupHeartbeatRequest
+    ) -> ConsumerMember:
         """Return the member that sends a heartbeat, as it is before that."""
         group = draft.group
         member_id = request.member_id or str(uuid.UUID(bytes=self._random_uuid()))
@@ -448,7 +452,7 @@ class ConsumerGroupCoordinator:
             )
 
     def _joining_static_member(
-        self, draft: Draft, member_id: str, instance_id: str, *, is_classic: bool
+        self, draft: Draft[ConsumerGroup], member_id: str, instance_id: str, *, is_classic: bool
     ) -> ConsumerMember:
         """Return a static member that joins. Between members of KIP-848 the old one must have left."""
         group = draft.group
@@ -468,7 +472,7 @@ class ConsumerGroupCoordinator:
         draft.put(current_change(group, member))
         return member
 
-    def _update(self, draft: Draft, before: ConsumerMember, member: ConsumerMember) -> bool:
+    def _update(self, draft: Draft[ConsumerGroup], before: ConsumerMember, member: ConsumerMember) -> bool:
         """Put the member's new metadata into the draft; return True if its subscription changed."""
         group = draft.group
         if member.regex and member.regex not in group.subscribed_regexes:
@@ -481,16 +485,17 @@ class ConsumerGroupCoordinator:
         self._update_epoch(draft, changed=member.topics != before.topics or is_resolved)
         return member.topics != before.topics or regex_changed
 
-    def _update_epoch(self, draft: Draft, *, changed: bool) -> None:
+    def _update_epoch(self, draft: Draft[ConsumerGroup], *, changed: bool) -> None:
         """Raise the group's epoch if something changed, or if its topics did."""
         group = draft.group
         metadata_hash = group.current_metadata_hash(self._topics)
         if changed or metadata_hash != group.metadata_hash:
             draft.put(epoch_change(group, group.epoch + 1, metadata_hash))
 
-    def _update_target(self, draft: Draft, now_ms: int) -> None:
+    def _update_target(self, draft: Draft[ConsumerGroup], now_ms: int) -> None:
         group = draft.group
-        due_ms = group.target_timestamp_ms + self._settings.assignment_interval_ms
+        interval_ms = self._configs.number(group.group_id, "consumer.assignment.interval.ms")
+        due_ms = group.target_timestamp_ms + interval_ms
         if group.epoch <= group.target_epoch or (group.target_timestamp_ms and now_ms < due_ms):
             return
         assign = ASSIGNORS[group.preferred_assignor or next(iter(ASSIGNORS))]
@@ -500,7 +505,7 @@ class ConsumerGroupCoordinator:
 
     def _reconcile(
         self,
-        draft: Draft,
+        draft: Draft[ConsumerGroup],
         member: ConsumerMember,
         owned: Collection[TopicIdPartition] | None,
         *,
@@ -558,7 +563,7 @@ class ConsumerGroupCoordinator:
             self._cancel_all(old.group_id, member_id)
         self._classic.adopt(classic, now_ms, rebalances=rebalances)
 
-    def _commit(self, draft: Draft, now_ms: int) -> None:
+    def _commit(self, draft: Draft[ConsumerGroup], now_ms: int) -> None:
         """Store the draft, and let it count."""
         group = draft.group
         if draft.records:
@@ -602,7 +607,11 @@ class ConsumerGroupCoordinator:
 
     def _expect_heartbeat(self, group_id: str, member: ConsumerMember, now_ms: int) -> None:
         classic = member.classic
-        timeout_ms = self._settings.session_timeout_ms if classic is None else classic.session_timeout_ms
+        timeout_ms = (
+            self._configs.number(group_id, "consumer.session.timeout.ms")
+            if classic is None
+            else classic.session_timeout_ms
+        )
         self._call_after(timeout_ms, now_ms, (group_id, member.member_id, "session"), lambda member: True)
 
     def _expect_join(self, group_id: str, member: ConsumerMember, now_ms: int) -> None:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from kbatch.testing.broker.groups.assignors import TopicIdPartition
 
 
-def to_consumer_group(group: Group, topics: Mapping[str, Topic]) -> Draft:
+def to_consumer_group(group: Group, topics: Mapping[str, Topic]) -> Draft[ConsumerGroup]:
     """Return a draft of the group for KIP-848, which deletes the classic one.
 
     Raises BrokerError GROUP_ID_NOT_FOUND if its members' metadata is not that of consumers.

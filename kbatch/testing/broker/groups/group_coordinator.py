@@ -15,8 +15,9 @@ A group is stored as a record of __consumer_offsets when it is created, when its
 assignment, when it is empty again, and when a static member returns. If storing fails (BrokerError), a join
 or an assignment fails with it; the other two changes would only be lost by a restart.
 
-Groups of KIP-848 are in the same dict, by the same ids: `consumer_group_coordinator` changes them. An empty
-group of one protocol gives way to a member of the other.
+Groups of KIP-848 and share groups are in the same dict, by the same ids: `consumer_group_coordinator` and
+`share_group_coordinator` change them. An empty consumer group of one protocol gives way to a member of the
+other.
 
 The rules and their order follow GroupMetadataManager.java of Kafka 4.3.1, where it handles a classicGroup.
 """
@@ -52,13 +53,14 @@ from kbatch.testing.broker.groups.requests import (
     SyncReply,
     SyncResult,
 )
+from kbatch.testing.broker.groups.share_group import ShareGroup
 from kbatch.testing.broker.timers import Timer, Timers
 
 NEW_MEMBER_TIMEOUT_MS = 300_000
 # The limit for a client id or instance id, so that a member id is always a string that fits an answer.
 MAX_MEMBER_ID_PREFIX = 249
 
-AnyGroup = Group | ConsumerGroup
+AnyGroup = Group | ConsumerGroup | ShareGroup
 
 
 class Store(Protocol):
@@ -75,7 +77,7 @@ class Store(Protocol):
 class GroupCoordinator:
     """The state machine of classic groups.
 
-    `groups` has all groups by their ids, also those of KIP-848.
+    `groups` has all groups by their ids, also those of other protocols.
 
     Parameters
     ----------
@@ -332,6 +334,8 @@ class GroupCoordinator:
         old = self.groups.get(request.group_id)
         if isinstance(old, Group):
             return old
+        if isinstance(old, ShareGroup):
+            raise BrokerError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         if request.member_id:
             raise BrokerError(ErrorCode.UNKNOWN_MEMBER_ID)
         group = Group(request.group_id, now_ms)

@@ -31,6 +31,7 @@ from kbatch.testing.broker.coordinator_records import (
 )
 from kbatch.testing.broker.groups.group_coordinator import AnyGroup, GroupCoordinator, Store, check_group_id
 from kbatch.testing.broker.groups.requests import Commit
+from kbatch.testing.broker.groups.share_group import ShareGroup
 from kbatch.testing.broker.transactions.transaction_metadata import TopicPartition
 
 RETENTION_CHECK_INTERVAL_MS = 600_000
@@ -259,6 +260,8 @@ class OffsetStore:
         for group_id in self._groups.group_ids:
             group = self._groups.find(group_id)
             assert group is not None
+            if isinstance(group, ShareGroup):
+                continue  # it has none here, and stays until it is deleted
             expired = [
                 each
                 for each, (_, offset) in self._offsets.get(group_id, {}).items()

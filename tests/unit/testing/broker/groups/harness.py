@@ -11,7 +11,6 @@ from kbatch.protocol import codec, messages
 from kbatch.testing.broker.broker_error import BrokerError
 from kbatch.testing.broker.coordinator_records import Record
 from kbatch.testing.broker.groups.classic_group import Group
-from kbatch.testing.broker.groups.consumer_group import ConsumerGroup
 from kbatch.testing.broker.groups.group_coordinator import GroupCoordinator
 from kbatch.testing.broker.groups.offset_store import CommittedOffset, FetchedOffset, OffsetStore
 from kbatch.testing.broker.groups.requests import JoinGroup, JoinResult, SyncResult
@@ -159,7 +158,7 @@ class Groups:
     def group(self) -> Group | None:
         """Return group "g" if there is one."""
         group = self.coordinator.find("g")
-        assert not isinstance(group, ConsumerGroup)
+        assert group is None or isinstance(group, Group)
         return group
 
     @property
