@@ -923,6 +923,82 @@ class ConsumerGroupDescribeResponse(Message):
     throttle_time_ms: int = 0
     groups: list[ConsumerGroupDescribeResponse.DescribedGroup] = ...
 
+class StreamsGroupDescribeRequest(Message):
+    response: ClassVar[type[StreamsGroupDescribeResponse]]
+    group_ids: list[str] = ...
+    include_authorized_operations: bool = False
+
+class StreamsGroupDescribeResponse(Message):
+    class DescribedGroup(Struct):
+        error_code: int = 0
+        error_message: str | None = None
+        group_id: str = ''
+        group_state: str = ''
+        group_epoch: int = 0
+        assignment_epoch: int = 0
+        topology: StreamsGroupDescribeResponse.Topology | None = None
+        members: list[StreamsGroupDescribeResponse.Member] = ...
+        authorized_operations: int = -2147483648
+
+    class Topology(Struct):
+        epoch: int = 0
+        subtopologies: list[StreamsGroupDescribeResponse.Subtopology] | None = None
+
+    class Subtopology(Struct):
+        subtopology_id: str = ''
+        source_topics: list[str] = ...
+        repartition_sink_topics: list[str] = ...
+        state_changelog_topics: list[StreamsGroupDescribeResponse.TopicInfo] = ...
+        repartition_source_topics: list[StreamsGroupDescribeResponse.TopicInfo] = ...
+
+    class TopicInfo(Struct):
+        name: str = ''
+        partitions: int = 0
+        replication_factor: int = 0
+        topic_configs: list[StreamsGroupDescribeResponse.KeyValue] = ...
+
+    class KeyValue(Struct):
+        key: str = ''
+        value: str = ''
+
+    class Member(Struct):
+        member_id: str = ''
+        member_epoch: int = 0
+        instance_id: str | None = None
+        rack_id: str | None = None
+        client_id: str = ''
+        client_host: str = ''
+        topology_epoch: int = 0
+        process_id: str = ''
+        user_endpoint: StreamsGroupDescribeResponse.Endpoint | None = None
+        client_tags: list[StreamsGroupDescribeResponse.KeyValue] = ...
+        task_offsets: list[StreamsGroupDescribeResponse.TaskOffset] = ...
+        task_end_offsets: list[StreamsGroupDescribeResponse.TaskOffset] = ...
+        assignment: StreamsGroupDescribeResponse.Assignment = ...
+        target_assignment: StreamsGroupDescribeResponse.Assignment = ...
+        is_classic: bool = False
+
+    class Endpoint(Struct):
+        host: str = ''
+        port: int = 0
+
+    class TaskOffset(Struct):
+        subtopology_id: str = ''
+        partition: int = 0
+        offset: int = 0
+
+    class Assignment(Struct):
+        active_tasks: list[StreamsGroupDescribeResponse.TaskIds] = ...
+        standby_tasks: list[StreamsGroupDescribeResponse.TaskIds] = ...
+        warmup_tasks: list[StreamsGroupDescribeResponse.TaskIds] = ...
+
+    class TaskIds(Struct):
+        subtopology_id: str = ''
+        partitions: list[int] = ...
+
+    throttle_time_ms: int = 0
+    groups: list[StreamsGroupDescribeResponse.DescribedGroup] = ...
+
 class ShareGroupHeartbeatRequest(Message):
     response: ClassVar[type[ShareGroupHeartbeatResponse]]
     group_id: str = ''
@@ -1356,6 +1432,321 @@ class IncrementalAlterConfigsResponse(Message):
 
     throttle_time_ms: int = 0
     responses: list[IncrementalAlterConfigsResponse.AlterConfigsResourceResponse] = ...
+
+class ListConfigResourcesRequest(Message):
+    response: ClassVar[type[ListConfigResourcesResponse]]
+    resource_types: list[int] = ...
+
+class ListConfigResourcesResponse(Message):
+    class ConfigResource(Struct):
+        resource_name: str = ''
+        resource_type: int = 16
+
+    throttle_time_ms: int = 0
+    error_code: int = 0
+    config_resources: list[ListConfigResourcesResponse.ConfigResource] = ...
+
+class AlterReplicaLogDirsRequest(Message):
+    response: ClassVar[type[AlterReplicaLogDirsResponse]]
+    class AlterReplicaLogDir(Struct):
+        path: str = ''
+        topics: list[AlterReplicaLogDirsRequest.AlterReplicaLogDirTopic] = ...
+
+    class AlterReplicaLogDirTopic(Struct):
+        name: str = ''
+        partitions: list[int] = ...
+
+    dirs: list[AlterReplicaLogDirsRequest.AlterReplicaLogDir] = ...
+
+class AlterReplicaLogDirsResponse(Message):
+    class AlterReplicaLogDirTopicResult(Struct):
+        topic_name: str = ''
+        partitions: list[AlterReplicaLogDirsResponse.AlterReplicaLogDirPartitionResult] = ...
+
+    class AlterReplicaLogDirPartitionResult(Struct):
+        partition_index: int = 0
+        error_code: int = 0
+
+    throttle_time_ms: int = 0
+    results: list[AlterReplicaLogDirsResponse.AlterReplicaLogDirTopicResult] = ...
+
+class DescribeLogDirsRequest(Message):
+    response: ClassVar[type[DescribeLogDirsResponse]]
+    class DescribableLogDirTopic(Struct):
+        topic: str = ''
+        partitions: list[int] = ...
+
+    topics: list[DescribeLogDirsRequest.DescribableLogDirTopic] | None = ...
+
+class DescribeLogDirsResponse(Message):
+    class DescribeLogDirsResult(Struct):
+        error_code: int = 0
+        log_dir: str = ''
+        topics: list[DescribeLogDirsResponse.DescribeLogDirsTopic] = ...
+        total_bytes: int = -1
+        usable_bytes: int = -1
+        is_cordoned: bool = False
+
+    class DescribeLogDirsTopic(Struct):
+        name: str = ''
+        partitions: list[DescribeLogDirsResponse.DescribeLogDirsPartition] = ...
+
+    class DescribeLogDirsPartition(Struct):
+        partition_index: int = 0
+        partition_size: int = 0
+        offset_lag: int = 0
+        is_future_key: bool = False
+
+    throttle_time_ms: int = 0
+    error_code: int = 0
+    results: list[DescribeLogDirsResponse.DescribeLogDirsResult] = ...
+
+class ElectLeadersRequest(Message):
+    response: ClassVar[type[ElectLeadersResponse]]
+    class TopicPartitions(Struct):
+        topic: str = ''
+        partitions: list[int] = ...
+
+    election_type: int = 0
+    topic_partitions: list[ElectLeadersRequest.TopicPartitions] | None = ...
+    timeout_ms: int = 60000
+
+class ElectLeadersResponse(Message):
+    class ReplicaElectionResult(Struct):
+        topic: str = ''
+        partition_result: list[ElectLeadersResponse.PartitionResult] = ...
+
+    class PartitionResult(Struct):
+        partition_id: int = 0
+        error_code: int = 0
+        error_message: str | None = ''
+
+    throttle_time_ms: int = 0
+    error_code: int = 0
+    replica_election_results: list[ElectLeadersResponse.ReplicaElectionResult] = ...
+
+class AlterPartitionReassignmentsRequest(Message):
+    response: ClassVar[type[AlterPartitionReassignmentsResponse]]
+    class ReassignableTopic(Struct):
+        name: str = ''
+        partitions: list[AlterPartitionReassignmentsRequest.ReassignablePartition] = ...
+
+    class ReassignablePartition(Struct):
+        partition_index: int = 0
+        replicas: list[int] | None = None
+
+    timeout_ms: int = 60000
+    allow_replication_factor_change: bool = True
+    topics: list[AlterPartitionReassignmentsRequest.ReassignableTopic] = ...
+
+class AlterPartitionReassignmentsResponse(Message):
+    class ReassignableTopicResponse(Struct):
+        name: str = ''
+        partitions: list[AlterPartitionReassignmentsResponse.ReassignablePartitionResponse] = ...
+
+    class ReassignablePartitionResponse(Struct):
+        partition_index: int = 0
+        error_code: int = 0
+        error_message: str | None = ''
+
+    throttle_time_ms: int = 0
+    allow_replication_factor_change: bool = True
+    error_code: int = 0
+    error_message: str | None = ''
+    responses: list[AlterPartitionReassignmentsResponse.ReassignableTopicResponse] = ...
+
+class ListPartitionReassignmentsRequest(Message):
+    response: ClassVar[type[ListPartitionReassignmentsResponse]]
+    class ListPartitionReassignmentsTopics(Struct):
+        name: str = ''
+        partition_indexes: list[int] = ...
+
+    timeout_ms: int = 60000
+    topics: list[ListPartitionReassignmentsRequest.ListPartitionReassignmentsTopics] | None = None
+
+class ListPartitionReassignmentsResponse(Message):
+    class OngoingTopicReassignment(Struct):
+        name: str = ''
+        partitions: list[ListPartitionReassignmentsResponse.OngoingPartitionReassignment] = ...
+
+    class OngoingPartitionReassignment(Struct):
+        partition_index: int = 0
+        replicas: list[int] = ...
+        adding_replicas: list[int] = ...
+        removing_replicas: list[int] = ...
+
+    throttle_time_ms: int = 0
+    error_code: int = 0
+    error_message: str | None = ''
+    topics: list[ListPartitionReassignmentsResponse.OngoingTopicReassignment] = ...
+
+class DescribeClientQuotasRequest(Message):
+    response: ClassVar[type[DescribeClientQuotasResponse]]
+    class ComponentData(Struct):
+        entity_type: str = ''
+        match_type: int = 0
+        match: str | None = ''
+
+    components: list[DescribeClientQuotasRequest.ComponentData] = ...
+    strict: bool = False
+
+class DescribeClientQuotasResponse(Message):
+    class EntryData(Struct):
+        entity: list[DescribeClientQuotasResponse.EntityData] = ...
+        values: list[DescribeClientQuotasResponse.ValueData] = ...
+
+    class EntityData(Struct):
+        entity_type: str = ''
+        entity_name: str | None = ''
+
+    class ValueData(Struct):
+        key: str = ''
+        value: float = 0.0
+
+    throttle_time_ms: int = 0
+    error_code: int = 0
+    error_message: str | None = ''
+    entries: list[DescribeClientQuotasResponse.EntryData] | None = ...
+
+class AlterClientQuotasRequest(Message):
+    response: ClassVar[type[AlterClientQuotasResponse]]
+    class EntryData(Struct):
+        entity: list[AlterClientQuotasRequest.EntityData] = ...
+        ops: list[AlterClientQuotasRequest.OpData] = ...
+
+    class EntityData(Struct):
+        entity_type: str = ''
+        entity_name: str | None = ''
+
+    class OpData(Struct):
+        key: str = ''
+        value: float = 0.0
+        remove: bool = False
+
+    entries: list[AlterClientQuotasRequest.EntryData] = ...
+    validate_only: bool = False
+
+class AlterClientQuotasResponse(Message):
+    class EntryData(Struct):
+        error_code: int = 0
+        error_message: str | None = ''
+        entity: list[AlterClientQuotasResponse.EntityData] = ...
+
+    class EntityData(Struct):
+        entity_type: str = ''
+        entity_name: str | None = ''
+
+    throttle_time_ms: int = 0
+    entries: list[AlterClientQuotasResponse.EntryData] = ...
+
+class DescribeQuorumRequest(Message):
+    response: ClassVar[type[DescribeQuorumResponse]]
+    class TopicData(Struct):
+        topic_name: str = ''
+        partitions: list[DescribeQuorumRequest.PartitionData] = ...
+
+    class PartitionData(Struct):
+        partition_index: int = 0
+
+    topics: list[DescribeQuorumRequest.TopicData] = ...
+
+class DescribeQuorumResponse(Message):
+    class TopicData(Struct):
+        topic_name: str = ''
+        partitions: list[DescribeQuorumResponse.PartitionData] = ...
+
+    class PartitionData(Struct):
+        partition_index: int = 0
+        error_code: int = 0
+        error_message: str | None = ''
+        leader_id: int = 0
+        leader_epoch: int = 0
+        high_watermark: int = 0
+        current_voters: list[DescribeQuorumResponse.ReplicaState] = ...
+        observers: list[DescribeQuorumResponse.ReplicaState] = ...
+
+    class ReplicaState(Struct):
+        replica_id: int = 0
+        replica_directory_id: bytes = ...
+        log_end_offset: int = 0
+        last_fetch_timestamp: int = -1
+        last_caught_up_timestamp: int = -1
+
+    class Node(Struct):
+        node_id: int = 0
+        listeners: list[DescribeQuorumResponse.Listener] = ...
+
+    class Listener(Struct):
+        name: str = ''
+        host: str = ''
+        port: int = 0
+
+    error_code: int = 0
+    error_message: str | None = ''
+    topics: list[DescribeQuorumResponse.TopicData] = ...
+    nodes: list[DescribeQuorumResponse.Node] = ...
+
+class UpdateFeaturesRequest(Message):
+    response: ClassVar[type[UpdateFeaturesResponse]]
+    class FeatureUpdateKey(Struct):
+        feature: str = ''
+        max_version_level: int = 0
+        allow_downgrade: bool = False
+        upgrade_type: int = 1
+
+    timeout_ms: int = 60000
+    feature_updates: list[UpdateFeaturesRequest.FeatureUpdateKey] = ...
+    validate_only: bool = False
+
+class UpdateFeaturesResponse(Message):
+    class UpdatableFeatureResult(Struct):
+        feature: str = ''
+        error_code: int = 0
+        error_message: str | None = ''
+
+    throttle_time_ms: int = 0
+    error_code: int = 0
+    error_message: str | None = ''
+    results: list[UpdateFeaturesResponse.UpdatableFeatureResult] = ...
+
+class UnregisterBrokerRequest(Message):
+    response: ClassVar[type[UnregisterBrokerResponse]]
+    broker_id: int = 0
+
+class UnregisterBrokerResponse(Message):
+    throttle_time_ms: int = 0
+    error_code: int = 0
+    error_message: str | None = ''
+
+class AddRaftVoterRequest(Message):
+    response: ClassVar[type[AddRaftVoterResponse]]
+    class Listener(Struct):
+        name: str = ''
+        host: str = ''
+        port: int = 0
+
+    cluster_id: str | None = ''
+    timeout_ms: int = 0
+    voter_id: int = 0
+    voter_directory_id: bytes = ...
+    listeners: list[AddRaftVoterRequest.Listener] = ...
+    ack_when_committed: bool = True
+
+class AddRaftVoterResponse(Message):
+    throttle_time_ms: int = 0
+    error_code: int = 0
+    error_message: str | None = ''
+
+class RemoveRaftVoterRequest(Message):
+    response: ClassVar[type[RemoveRaftVoterResponse]]
+    cluster_id: str | None = ''
+    voter_id: int = 0
+    voter_directory_id: bytes = ...
+
+class RemoveRaftVoterResponse(Message):
+    throttle_time_ms: int = 0
+    error_code: int = 0
+    error_message: str | None = ''
 
 class SaslHandshakeRequest(Message):
     response: ClassVar[type[SaslHandshakeResponse]]

@@ -20,7 +20,7 @@ from kbatch.testing.broker.cluster import Topic
 from kbatch.testing.broker.core import HANDLERS
 from tests.fuzz import mutator
 from tests.oracle import plain
-from tests.oracle.messages import BITS, TEXTS, UNSIGNED_BITS
+from tests.oracle.messages import BITS, FLOATS, TEXTS, UNSIGNED_BITS
 
 INT32_MAX = 2**31 - 1
 PERSONAS = 6
@@ -105,6 +105,7 @@ KEPT = {
 AT_LIMITS: dict[str, Callable[[random.Random], object]] = {
     "bool": lambda rng: rng.random() < 0.5,
     "bytes": lambda rng: rng.randbytes(rng.choice((0, 1, 300))),
+    "float64": lambda rng: rng.choice(FLOATS),
     "string": lambda rng: rng.choice((*TEXTS, "z" * 32767)),
     "uuid": lambda rng: rng.choice((bytes(16), rng.randbytes(16))),
 }

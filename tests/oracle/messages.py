@@ -14,6 +14,7 @@ M = TypeVar("M", bound=Message)
 Limits = Mapping[str, tuple[int, int]]
 
 BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
+FLOATS = (0.0, -0.5, 1e300, 5e-324)
 UNSIGNED_BITS = {"uint16": 16, "uint32": 32}
 TEXTS = ("", "topic", "\0", "é€😀", "x" * 127, "y" * 126, "é" * 300)
 # Around the length from which a writer takes records by the short way, and one with four bytes of length.
@@ -66,6 +67,8 @@ class _Values:
             return choices.randbytes(choices.choice((0, 1, 126, 127, 300)))
         if field.type == "records":
             return choices.randbytes(choices.choice(RECORD_SIZES))
+        if field.type == "float64":
+            return choices.choice(FLOATS)
         return self.integer(field)
 
     def integer(self, field: Field) -> int:

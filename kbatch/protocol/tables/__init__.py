@@ -2,6 +2,7 @@
 
 from kbatch.protocol.tables import (
     admin,
+    cluster,
     fetch,
     groups,
     internal,
@@ -21,6 +22,7 @@ TABLES = (
     groups.TABLE,
     share.TABLE,
     admin.TABLE,
+    cluster.TABLE,
     security.TABLE,
     telemetry.TABLE,
     internal.TABLE,

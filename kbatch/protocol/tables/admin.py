@@ -125,4 +125,14 @@ IncrementalAlterConfigsResponse  api 44  versions 0-1  flexible 1+
         error_message  string?
         resource_type  int8
         resource_name  string
+
+ListConfigResourcesRequest  api 74  versions 0-1  flexible 0+
+    resource_types  []int8  1+
+
+ListConfigResourcesResponse  api 74  versions 0-1  flexible 0+
+    throttle_time_ms   int32
+    error_code         int16
+    config_resources   []ConfigResource
+        resource_name  string
+        resource_type  int8              1+  default 16  ignorable
 """

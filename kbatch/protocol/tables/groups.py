@@ -273,4 +273,59 @@ ConsumerGroupDescribeResponse  api 69  versions 0-1  flexible 0+
             target_assignment       Assignment
             member_type             int8               1+  default -1  ignorable
         authorized_operations       int32                  default -2147483648
+
+StreamsGroupDescribeRequest  api 89  versions 0  flexible 0+
+    group_ids                      []string
+    include_authorized_operations  bool
+
+StreamsGroupDescribeResponse  api 89  versions 0  flexible 0+
+    throttle_time_ms                       int32
+    groups                                 []DescribedGroup
+        error_code                         int16
+        error_message                      string?           default null
+        group_id                           string
+        group_state                        string
+        group_epoch                        int32
+        assignment_epoch                   int32
+        topology                           Topology?         default null
+            epoch                          int32
+            subtopologies                  []Subtopology?    default null
+                subtopology_id             string
+                source_topics              []string
+                repartition_sink_topics    []string
+                state_changelog_topics     []TopicInfo
+                    name                   string
+                    partitions             int32
+                    replication_factor     int16
+                    topic_configs          []KeyValue
+                        key                string
+                        value              string
+                repartition_source_topics  []TopicInfo
+        members                            []Member
+            member_id                      string
+            member_epoch                   int32
+            instance_id                    string?           default null
+            rack_id                        string?           default null
+            client_id                      string
+            client_host                    string
+            topology_epoch                 int32
+            process_id                     string
+            user_endpoint                  Endpoint?         default null
+                host                       string
+                port                       uint16
+            client_tags                    []KeyValue
+            task_offsets                   []TaskOffset
+                subtopology_id             string
+                partition                  int32
+                offset                     int64
+            task_end_offsets               []TaskOffset
+            assignment                     Assignment
+                active_tasks               []TaskIds
+                    subtopology_id         string
+                    partitions             []int32
+                standby_tasks              []TaskIds
+                warmup_tasks               []TaskIds
+            target_assignment              Assignment
+            is_classic                     bool
+        authorized_operations              int32             default -2147483648
 """
