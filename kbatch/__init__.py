@@ -55,6 +55,8 @@ from kbatch.records import (
 from kbatch.version import VERSION
 
 if TYPE_CHECKING:
+    from kbatch.admin.client import Admin
+    from kbatch.admin.event_loop import AsyncAdmin
     from kbatch.codec.columns import ArrowEncoder, decode_arrow, encode_arrow
     from kbatch.codec.segments import SegmentWriter, read_segment
     from kbatch.consumer.event_loop import AsyncConsumer, AsyncShareConsumer
@@ -70,7 +72,9 @@ _warn_of_foreign(_Path(__file__).parent.parent)
 
 __all__ = [
     "AcknowledgeType",
+    "Admin",
     "ArrowEncoder",
+    "AsyncAdmin",
     "AsyncConsumer",
     "AsyncProducer",
     "AsyncShareConsumer",
@@ -126,7 +130,9 @@ __all__ = [
 
 # Modules that a Producer does without: asyncio and ssl are 6 MiB, the others 1.
 _AT_FIRST_USE = {
+    "Admin": "kbatch.admin.client",
     "ArrowEncoder": "kbatch.codec.columns",
+    "AsyncAdmin": "kbatch.admin.event_loop",
     "AsyncConsumer": "kbatch.consumer.event_loop",
     "AsyncProducer": "kbatch.producer.event_loop",
     "AsyncShareConsumer": "kbatch.consumer.event_loop",

@@ -26,6 +26,8 @@ COORDINATOR = "consumer-coordinator-metrics"
 SHARE = "consumer-share-metrics"
 SHARE_FETCH = "consumer-share-fetch-manager-metrics"
 SHARE_COORDINATOR = "consumer-share-coordinator-metrics"
+ADMIN = "admin-client-metrics"
+ADMIN_NODE = "admin-client-node-metrics"
 COUNT = "kafka-metrics-count"
 # Levels of metrics and of metrics.recording.level; each level also records the levels before it.
 LEVELS = ("INFO", "DEBUG", "TRACE")
@@ -249,6 +251,23 @@ _OF_ANY_CLIENT = (
     "request", "response", "select", "io", "count",
 )
 _CONSUMER_GROUPS = {PRODUCER: CONSUMER, NODE: CONSUMER_NODE, COUNT: COUNT}
+_ADMIN_GROUPS = {PRODUCER: ADMIN, NODE: ADMIN_NODE, COUNT: COUNT}
+
+# Names: KafkaAdminClient and Selector.
+ADMIN_METRICS: tuple[Metric, ...] = (
+    *(
+        row._replace(group=_ADMIN_GROUPS[row.group])
+        for row in METRICS
+        if row.sensor in _OF_ANY_CLIENT and row.group in _ADMIN_GROUPS
+    ),
+    Metric("requests-in-flight", ADMIN, "requests-in-flight", GAUGE, "requests",
+           "Requests without an answer so far.", is_ours=True),
+    Metric("metadata-age", ADMIN, "metadata-age", GAUGE, "s", "Age of the metadata in use.", is_ours=True),
+    Metric("request-latency-avg", ADMIN_NODE, "request-latency", AVG, "ms",
+           "From the sending of a call's request to the node's answer.", scope=Scope.NODE),
+    Metric("request-latency-max", ADMIN_NODE, "request-latency", MAX, "ms", "Longest such time.",
+           scope=Scope.NODE),
+)
 
 
 def _of_topic(name: str, sensor: str, kind: Kind, unit: str, doc: str) -> Metric:
@@ -492,7 +511,8 @@ class MetricsRegistry:
     sample_window_ms, num_samples, recording_level
         metrics.sample.window.ms, metrics.num.samples and metrics.recording.level.
     metrics : tuple of Metric
-        The table: METRICS for a producer, CONSUMER_METRICS or SHARE_METRICS for a client that reads.
+        The table: METRICS for a producer, CONSUMER_METRICS or SHARE_METRICS for a client that reads,
+        ADMIN_METRICS for an Admin.
     """
 
     def __init__(
@@ -651,7 +671,7 @@ share consumers begin with `kafka_consumer_share_`, `kafka_consumer_share_fetch_
 def page() -> str:
     """Return docs/metrics.md, written from the table."""
     lines = [_INTRODUCTION]
-    tables = (*METRICS, *READING_METRICS)
+    tables = (*METRICS, *READING_METRICS, *ADMIN_METRICS)
     for group, scope in dict.fromkeys((metric.group, metric.scope) for metric in tables):
         about = f", {scope}" if group == FETCH and scope is not Scope.CLIENT else ""
         lines.append(f"\n## {group}{about}\n\n| metric | kind | unit | sensor | level | meaning |\n")

@@ -243,6 +243,13 @@ class GroupMember(NamedTuple):
         The name of a static member.
     partitions : tuple of TopicPartition
         What it reads, in order.
+    epoch : int or None
+        Its member epoch; None in classic groups.
+    rack : str or None
+    subscribed : tuple of str
+        The topics that it subscribes to; empty if brokers do not say.
+    target : tuple of TopicPartition
+        What it is to read, in order.
     """
 
     member_id: str
@@ -250,6 +257,10 @@ class GroupMember(NamedTuple):
     host: str
     group_instance_id: str | None
     partitions: tuple[TopicPartition, ...]
+    epoch: int | None = None
+    rack: str | None = None
+    subscribed: tuple[str, ...] = ()
+    target: tuple[TopicPartition, ...] = ()
 
 
 class GroupDescription(NamedTuple):
@@ -259,12 +270,16 @@ class GroupDescription(NamedTuple):
     ----------
     group_id : str
     kind : str
-        Its protocol: "consumer" (KIP-848), "classic" or "share" (KIP-932).
+        Its protocol: "consumer" (KIP-848), "classic", "share" (KIP-932) or "streams" (KIP-1071).
     state : str
         "Stable", "Empty" or another state of its protocol.
     assignor : str
         The name of what divides the partitions; empty if there are no members.
     members : tuple of GroupMember
+    epoch, assignment_epoch : int or None
+        None for classic groups.
+    operations : frozenset of str or None
+        What this client may do with it, such as "Read"; None if that was not asked for.
     """
 
     group_id: str
@@ -272,6 +287,9 @@ class GroupDescription(NamedTuple):
     state: str
     assignor: str
     members: tuple[GroupMember, ...]
+    epoch: int | None = None
+    assignment_epoch: int | None = None
+    operations: frozenset[str] | None = None
 
 
 class GroupOffset(NamedTuple):

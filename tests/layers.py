@@ -217,14 +217,20 @@ LAYERS = (
             "cluster coordinators": "topics, leaders, nodes, and when metadata is due; coordinators of "
             "groups and transactional.ids",
             "outcomes": "what follows from each error code of an answer: the form of such tables",
-            "any_node_request admin_requests calls backoff lasting_faults connection_metrics": "requests "
-            "that any node can answer; requests about groups; calls of users; waits that double; **which "
-            "lines faults that last get**; metrics of connections",
+            "any_node_request admin_requests routes calls backoff lasting_faults connection_metrics": "a "
+            "request that any node can answer; **calls about items, and what is repeated of them**; which "
+            "node gets an item; calls of users; waits that double; **which lines faults that last get**; "
+            "metrics of connections",
         },
     ),
     Layer(7, "tracing", "interceptors for OpenTelemetry"),
     Layer(
         7,
+        "core/admin/",
+        "requests of administrators: `names` and `results`, and a module a subject",
+    ),
+    Layer(
+        8,
         "core/consumer/",
         "a client that reads partitions, without sockets, threads or clocks",
         {
@@ -245,7 +251,7 @@ LAYERS = (
         },
     ),
     Layer(
-        7,
+        8,
         "core/producer/",
         "the producer without sockets, threads or clocks",
         {
@@ -258,7 +264,7 @@ LAYERS = (
         },
     ),
     Layer(
-        7,
+        8,
         "testing/broker/",
         "the embedded broker; imports nothing of the producer",
         {
@@ -273,7 +279,7 @@ LAYERS = (
         },
     ),
     Layer(
-        8,
+        9,
         "network/",
         "the owners of an engine: sockets, the clock, threads",
         {
@@ -290,7 +296,12 @@ LAYERS = (
         },
     ),
     Layer(
-        9,
+        10,
+        "admin/",
+        "Admin and AsyncAdmin (`threads`, `event_loop`); their parts, a module a subject",
+    ),
+    Layer(
+        11,
         "producer/",
         "Producer (`threads`) and AsyncProducer (`event_loop`)",
         {
@@ -301,7 +312,7 @@ LAYERS = (
         },
     ),
     Layer(
-        9,
+        11,
         "consumer/",
         "Consumer and ShareConsumer (`threads`), their like on event loops (`event_loop`), what both do "
         "(`base`, `share`), and how they begin and end (`lifetime`); topics as tables and streams "
@@ -309,7 +320,7 @@ LAYERS = (
         "; `group_member`: **when callbacks of a rebalance run, and what is committed**",
     ),
     Layer(
-        10,
+        12,
         "spark/",
         "Spark's formats and functions; pyspark is imported here only",
         {
@@ -325,22 +336,22 @@ LAYERS = (
             "segments segment_store committed": "the format `kbatch-segments`",
         },
     ),
-    Layer(10, "bench/", "kbatch beside other clients, each in its own process, in turns: `kbatch bench`"),
-    Layer(11, "testing/", "`kbatch.testing`: Broker, the pytest fixture"),
-    Layer(12, "cli/", "the `kbatch` command, a module a subcommand"),
-    Layer(13, "__init__", "public names only"),
-    Layer(13, "__main__", "the command as `python -m kbatch`"),
+    Layer(12, "bench/", "kbatch beside other clients, each in its own process, in turns: `kbatch bench`"),
+    Layer(13, "testing/", "`kbatch.testing`: Broker, the pytest fixture"),
+    Layer(14, "cli/", "the `kbatch` command, a module a subcommand"),
+    Layer(15, "__init__", "public names only"),
+    Layer(15, "__main__", "the command as `python -m kbatch`"),
     Layer(
-        14,
+        16,
         "tests/simulation/world/",
         "**what worlds of the simulator are made of**: virtual time, a network, brokers, their faults",
     ),
-    Layer(15, "tests/simulation/producers/", "worlds of one producer, and the checks of its promises"),
-    Layer(15, "tests/simulation/readers/", "worlds of a consumer group, and theirs"),
-    Layer(16, "tests/simulation/transactions/", "worlds of programs with transactions, and theirs"),
-    Layer(17, "tests/simulation/planted/", "bugs that worlds must detect"),
+    Layer(17, "tests/simulation/producers/", "worlds of one producer, and the checks of its promises"),
+    Layer(17, "tests/simulation/readers/", "worlds of a consumer group, and theirs"),
+    Layer(18, "tests/simulation/transactions/", "worlds of programs with transactions, and theirs"),
+    Layer(19, "tests/simulation/planted/", "bugs that worlds must detect"),
     Layer(
-        18,
+        20,
         "tests/simulation/",
         "`worlds`: **the world of a seed**; campaigns of worlds; the hunt for planted bugs",
     ),

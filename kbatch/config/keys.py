@@ -686,6 +686,43 @@ class ConsumerConfig(ClientConfig):
         "Subclasses of ConsumerInterceptor (kbatch.interceptors), or objects of them.")
 
 
+@dataclasses.dataclass(frozen=True, slots=True, init=False, repr=False)
+class AdminConfig(ClientConfig):
+    """The complete, checked configuration of an Admin: an immutable attribute for every key.
+
+    Parameters
+    ----------
+    settings : Mapping[str, object], optional
+        Keys with dots, as Kafka writes them, or the names of librdkafka and other clients.
+    client_number : int
+        The N of the default client.id, kbatch-admin-N.
+    **keywords
+        The same keys with underscores for dots. In both, None leaves a key at its default.
+
+    Attributes
+    ----------
+    given : frozenset of str
+        The keys that were set; the others have their defaults.
+
+    Raises
+    ------
+    ConfigError
+        For unknown or refused keys, invalid values, duplicates, and contradictions.
+    """
+
+    name: ClassVar[str] = "admin"
+
+    client_id: str = key(STRING, "", SENDABLE, MEDIUM,
+        "The client's name in the brokers' logs, quotas and metrics. The default is kbatch-admin-N; N is a "
+        "number.")
+    receive_buffer_bytes: int = key(INT, -1, at_least(-1), MEDIUM,
+        "SO_RCVBUF of a connection; -1 leaves it to the operating system, which lets it grow.")
+    default_api_timeout_ms: int = key(INT, 60_000, at_least(0), MEDIUM,
+        "Time for a call, all its requests, repetitions and waits included.")
+    retries: int = key(INT, INT_MAX, between(0, INT_MAX), LOW,
+        "It has no effect: default.api.timeout.ms ends repetitions, as it should in Java.")
+
+
 def keys_of(kind: type[ClientConfig]) -> Mapping[str, Key]:
     """Return the rows of a class, by the names of the keys."""
     return MappingProxyType(
@@ -699,6 +736,7 @@ def keys_of(kind: type[ClientConfig]) -> Mapping[str, Key]:
 
 KEYS = keys_of(ProducerConfig)
 CONSUMER_KEYS = keys_of(ConsumerConfig)
+ADMIN_KEYS = keys_of(AdminConfig)
 # The client that has a key; either, if both have it.
 OWNERS = {name: kind.name for kind in (ProducerConfig, ConsumerConfig) for name in keys_of(kind)}
 
@@ -736,5 +774,15 @@ CONSUMER_OTHER_DEFAULTS: Mapping[str, OtherDefault] = MappingProxyType(
         "ssl.keystore.type": OTHER_DEFAULTS["ssl.keystore.type"],
         "ssl.truststore.type": OTHER_DEFAULTS["ssl.truststore.type"],
         "value.deserializer": OtherDefault(None, NO_DESERIALIZERS),
+    }
+)
+ADMIN_OTHER_DEFAULTS: Mapping[str, OtherDefault] = MappingProxyType(
+    {
+        "enable.metrics.push": OTHER_DEFAULTS["enable.metrics.push"],
+        "metric.reporters": OTHER_DEFAULTS["metric.reporters"],
+        "receive.buffer.bytes": CONSUMER_OTHER_DEFAULTS["receive.buffer.bytes"],
+        "send.buffer.bytes": OTHER_DEFAULTS["send.buffer.bytes"],
+        "ssl.keystore.type": OTHER_DEFAULTS["ssl.keystore.type"],
+        "ssl.truststore.type": OTHER_DEFAULTS["ssl.truststore.type"],
     }
 )

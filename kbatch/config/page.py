@@ -2,7 +2,15 @@
 
 from collections.abc import Iterator, Mapping
 
-from kbatch.config.keys import CONSUMER_KEYS, CONSUMER_OTHER_DEFAULTS, KEYS, OTHER_DEFAULTS, OtherDefault
+from kbatch.config.keys import (
+    ADMIN_KEYS,
+    ADMIN_OTHER_DEFAULTS,
+    CONSUMER_KEYS,
+    CONSUMER_OTHER_DEFAULTS,
+    KEYS,
+    OTHER_DEFAULTS,
+    OtherDefault,
+)
 from kbatch.config.names import ALIASES, FOREIGN
 from kbatch.config.values import REQUIRED, Importance, Key
 
@@ -11,7 +19,8 @@ INTRODUCTION = """\
 
 Which keys does a producer accept? All keys of Kafka's Java producer 4.3 with their types and defaults, except
 [some defaults](#defaults-that-are-not-those-of-java) and [some keys](#keys-of-kafka-that-are-refused). A
-reader has the same keys for connections, security and metrics, and [its own](#keys-of-readers).
+reader and an Admin have the same keys for connections, security and metrics, and their own:
+[readers](#keys-of-readers), [Admin](#keys-of-an-admin).
 
 Pass keys as Kafka writes them, in a mapping, or as keywords with underscores for dots:
 `Producer({"bootstrap.servers": "localhost:9092"})` is `Producer(bootstrap_servers="localhost:9092")`. Values
@@ -68,6 +77,22 @@ READERS_REFUSED_TEXT = """
 |---|---|---|
 """
 
+ADMINS_TEXT = """
+## Keys of an Admin
+
+These keys of Kafka's Java Admin 4.3 are missing in a producer, or have another default there.
+
+| key | type | default | values | what it does |
+|---|---|---|---|---|
+"""
+
+ADMINS_DEFAULTS_TEXT = """
+### Defaults of an Admin that are not those of Java
+
+| key | Java's | here | why |
+|---|---|---|---|
+"""
+
 FOREIGN_TEXT = """
 ## Keys of other clients that are refused
 
@@ -95,6 +120,7 @@ def _lines() -> Iterator[str]:
     yield REFUSED_TEXT
     yield from _refused(KEYS)
     yield from _of_readers()
+    yield from _of_admins()
     yield FOREIGN_TEXT
     for name, foreign in sorted(FOREIGN.items()):
         yield _cells(f"`{name}`", foreign.reason, ", ".join(f"`{value}`" for value in foreign.harmless))
@@ -108,6 +134,14 @@ def _of_readers() -> Iterator[str]:
     yield from _other_defaults(CONSUMER_OTHER_DEFAULTS, CONSUMER_KEYS)
     yield READERS_REFUSED_TEXT
     yield from _refused(own)
+
+
+def _of_admins() -> Iterator[str]:
+    own = {name: row for name, row in sorted(ADMIN_KEYS.items()) if row != KEYS.get(name)}
+    yield ADMINS_TEXT
+    yield from (_supported(name, row) for name, row in own.items())
+    yield ADMINS_DEFAULTS_TEXT
+    yield from _other_defaults(ADMIN_OTHER_DEFAULTS, ADMIN_KEYS)
 
 
 def _other_defaults(others: Mapping[str, OtherDefault], keys: Mapping[str, Key]) -> Iterator[str]:

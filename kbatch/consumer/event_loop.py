@@ -7,29 +7,24 @@ network, from running.
 
 Whatever a poll awaits, it awaits before it takes records. So a cancelled poll has taken nothing, and its
 records come with the next one.
-
-When the loop shuts down its asynchronous generators, as asyncio.run does at the end, a consumer that is still
-open warns with a ResourceWarning and closes.
 """
 
 from __future__ import annotations
 
 import asyncio
-import warnings
 import weakref
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncIterator
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, final
 
-from kbatch._native.io.interrupts import at_once
 from kbatch.consumer.base import ConsumerBase
 from kbatch.consumer.group_member import GroupMember
 from kbatch.consumer.lifetime import CLOSE_SECONDS, EXIT_SECONDS, FORGOTTEN, Ending, MemberClient
 from kbatch.consumer.runtime import ReaderRuntime
 from kbatch.consumer.share import ShareConsumerBase
-from kbatch.network.event_loop import LoopNetwork
-from kbatch.waiting.event_loop import TaskWaiter, at_shutdown, running_loop
+from kbatch.network.loop_lifetime import LoopLife
+from kbatch.waiting.event_loop import TaskWaiter
 from kbatch.waiting.methods import awaited, named_for_users
 
 if TYPE_CHECKING:
@@ -38,19 +33,10 @@ if TYPE_CHECKING:
 
 # Records that an iteration gives before other tasks and the network run.
 RECORDS_AT_A_TIME = 256
-# The time to say goodbye to brokers.
-_END_SECONDS = 2.0
-# Dropped consumers until they have ended, with the tasks that close them. A task may be cancelled before it
-# has begun; then the end of the loop closes its consumer.
-_dropped: dict[LoopClient, asyncio.Task[None]] = {}
 
 
-class LoopClient(MemberClient):
-    """What both consumers are on an event loop. Their networks start with the first use."""
-
-    _loop: asyncio.AbstractEventLoop | None = None
-    _farewell: AsyncGenerator[None, None] | None = None
-    _is_farewell = False  # True if the end of the loop closes it
+class LoopClient(LoopLife, MemberClient):
+    """What both consumers are on an event loop."""
 
     def _new_runtime(self) -> ReaderRuntime:
         runtime = ReaderRuntime(
@@ -64,52 +50,20 @@ class LoopClient(MemberClient):
         return runtime
 
     def _start_network(self) -> None:
-        runtime = self._runtime
-        self._network = runtime.network = LoopNetwork(
-            runtime.engine,
-            config=runtime.config,
-            deliver=self._deliver(),
-            name=f"kbatch-{runtime.config.client_id}",
-            metrics=runtime.registry,
-        )
+        self._make_network(self._runtime.engine, self._deliver())
 
     async def _give_way(self) -> None:
         """Suspend the task once, so that the network and other tasks run."""
         self._runtime.check_here()
         await asyncio.sleep(0)
 
-    # Its loop
-
-    def _check_loop(self) -> None:
-        loop = running_loop(self, self._loop)
-        if self._loop is None and not self._runtime.is_closed:
-            self._bind(loop)
-
-    def _bind(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._network.start(loop)
-        self._farewell = at_shutdown(partial(_close_with_loop, weakref.ref(self)))
-
     # Its end
 
-    async def _close_on_loop(self, timeout: float | None, ending: Ending) -> None:
-        if self._runtime.is_forked or self._is_released:
-            return
-        if self._loop is None or self._loop.is_closed():
-            self._end()
-            return
-        self._runtime.check_here()
-        await self._close(timeout, ending)
-        await self._network.ended(self._runtime.deadline(_END_SECONDS))
+    async def _leave_on_loop(self, timeout: float | None, ending: Ending) -> None:
+        await self._close_on_loop(partial(self._close, timeout, ending))
 
-    def _end(self, deadline: Deadline | None = None) -> None:
-        if self._runtime.is_forked or self._is_released:
-            return
-        super()._end(deadline)
-        _dropped.pop(self, None)
-        farewell, self._farewell = self._farewell, None
-        if farewell is not None and not self._is_farewell:
-            at_once(farewell.aclose)
+    async def _close_forgotten(self) -> None:
+        await self._leave_on_loop(EXIT_SECONDS, FORGOTTEN)
 
     async def __aenter__(self) -> Self:
         self._runtime.check_here()
@@ -118,20 +72,7 @@ class LoopClient(MemberClient):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        await self._close_on_loop(CLOSE_SECONDS, Ending(is_failing=kind is not None))
-
-    def _close_at_exit(self) -> None:
-        self._end()  # no loop runs any more
-
-    def _close_elsewhere(self) -> None:
-        loop = self._loop
-        if loop is None or loop.is_closed():
-            self._end()
-        else:
-            loop.call_soon_threadsafe(self._begin_to_close, loop)
-
-    def _begin_to_close(self, loop: asyncio.AbstractEventLoop) -> None:
-        _dropped[self] = loop.create_task(self._close_on_loop(EXIT_SECONDS, FORGOTTEN))
+        await self._leave_on_loop(CLOSE_SECONDS, Ending(is_failing=kind is not None))
 
     async def _end_membership(self, deadline: Deadline, ending: Ending) -> None:
         try:
@@ -195,7 +136,7 @@ class AsyncConsumer(LoopClient, ConsumerBase):
 
     async def close(self, leave: bool | None = None, timeout: float | None = CLOSE_SECONDS) -> None:
         """Commit, leave the group, and end all connections and threads; like Consumer.close."""
-        await self._close_on_loop(timeout, Ending(leave))
+        await self._leave_on_loop(timeout, Ending(leave))
 
 
 @final
@@ -214,7 +155,7 @@ class AsyncShareConsumer(LoopClient, ShareConsumerBase):
 
     async def close(self, timeout: float | None = CLOSE_SECONDS) -> None:
         """Send acknowledgements, leave the group, and end all connections; like ShareConsumer.close."""
-        await self._close_on_loop(timeout, Ending())
+        await self._leave_on_loop(timeout, Ending())
 
 
 def _current() -> Any:
@@ -225,13 +166,3 @@ def _current() -> Any:
 
 def _name_of(user: Any) -> str:
     return user.get_name() if isinstance(user, asyncio.Task) else "a callback of the event loop"
-
-
-async def _close_with_loop(consumer: weakref.ref[LoopClient]) -> None:
-    """Close a consumer that is still open when its loop shuts down."""
-    found = consumer()
-    if found is not None and not found._is_released and not found._runtime.is_forked:
-        message = f"{found!r} is still open at the end of its loop; close() it"
-        warnings.warn(message, ResourceWarning, source=found, stacklevel=2)
-        found._is_farewell = True
-        await found._close_on_loop(EXIT_SECONDS, FORGOTTEN)

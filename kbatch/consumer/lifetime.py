@@ -1,28 +1,18 @@
-"""ReadingClient and MemberClient: how clients that read begin, and how they end, also if they were dropped,
-forked or forgotten; and how consumers wait for records.
-
-No thread and no event loop refers to a client itself. So one that is dropped without close() is finalized
-(`__del__`), warns with a ResourceWarning, and closes. So does one that is still open when the interpreter
-exits, which would stop its threads anywhere. In a forked child the client belongs to the parent process, and
-its methods raise ForkedConsumerError.
+"""ReadingClient and MemberClient: how clients that read begin, how consumers wait for records, and how their
+memberships end.
 """
 
 from __future__ import annotations
 
-import atexit
-import os
-import warnings
-import weakref
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kbatch.config import ConsumerConfig
 from kbatch.consumer.runtime import ReaderRuntime, configured
 from kbatch.consumer.sole_user import SoleUser
 from kbatch.errors import IllegalStateError, KafkaError
-from kbatch.metrics import MetricName
+from kbatch.network.lifetime import OpenClient
 from kbatch.network.runtime import LOOK_SECONDS
 
 if TYPE_CHECKING:
@@ -33,17 +23,12 @@ if TYPE_CHECKING:
 # The time that close() has for its group; and if the program has dropped or forgotten the client.
 CLOSE_SECONDS, EXIT_SECONDS = 30.0, 5.0
 
-_open_clients: weakref.WeakSet[ReadingClient] = weakref.WeakSet()
-# They keep what `__del__` needs: the finalizers of a collected cycle run in any order, those of files too.
-_open_networks: set[Any] = set()
 
-
-class ReadingClient(ABC):
+class ReadingClient(OpenClient):
     """Base of TopicReader and of all consumers."""
 
     config: ConsumerConfig
     _runtime: ReaderRuntime
-    _is_released = True  # until there is something to close
     _defaults: Mapping[str, object] = {}  # of keys that are not set
 
     def __init__(
@@ -85,61 +70,9 @@ class ReadingClient(ABC):
     def _start_network(self) -> None:
         """Make the network."""
 
-    @abstractmethod
-    def _close_elsewhere(self) -> None:
-        """Close a client that was dropped, on any thread, without waiting."""
-
-    @abstractmethod
-    def _close_at_exit(self) -> None:
-        """Close when the interpreter exits."""
-
-    # Its life
-
-    def _opened(self) -> None:
-        """Register the client: from now on there is something to close."""
-        self._runtime.is_closed = self._is_released = False
-        _open_networks.add(self._runtime.network)
-        _open_clients.add(self)
-
-    @property
-    def is_open(self) -> bool:
-        """True until `close`."""
-        return not self._runtime.is_closed
-
-    def metrics(self) -> dict[MetricName, float]:
-        """Return every metric, under the names of Kafka's Java consumer (docs/metrics.md). Any thread may
-        call it.
-        """
-        self._runtime.check_not_forked()
-        return self._runtime.registry.snapshot(self._runtime.now_ns() // 1_000_000)
-
-    def _release(self, deadline: Deadline | None = None) -> None:
-        """End the network, after the client was closed to calls. If that is interrupted, it is repeated."""
-        self._runtime.is_closed = True
-        self._runtime.end_network(deadline)
-        _open_clients.discard(self)
-        _open_networks.discard(self._runtime.network)
-        self._is_released = True
-        self._runtime.changed.notify()
-
-    def __del__(self) -> None:
-        if self._is_released or self._runtime.is_forked:
-            return
-        warnings.warn(f"{self!r} was dropped without close()", ResourceWarning, source=self, stacklevel=2)
-        with suppress(RuntimeError):  # no new threads: the interpreter ends, which closes it
-            self._close_elsewhere()
-
-    def __reduce_ex__(self, protocol: SupportsIndex) -> str:
-        raise TypeError(
-            f"{self!r} cannot be copied or pickled, because its threads and connections cannot; pass its "
-            f"settings on and create another there"
-        )
-
-    def __repr__(self) -> str:
-        if "_runtime" not in vars(self):  # its constructor has raised
-            return f"<{type(self).__name__}, never opened>"
-        state = "forked" if self._runtime.is_forked else "closed" if self._runtime.is_closed else "open"
-        return f"<{type(self).__name__} {self.config.client_id}, {state}>"
+    def _disowned(self) -> None:
+        super()._disowned()
+        self._runtime.on_change()  # an iteration gives nothing more of what the parent reads
 
 
 class Ending(NamedTuple):
@@ -256,24 +189,3 @@ class MemberClient(ReadingClient):
     @abstractmethod
     async def _end_membership(self, deadline: Deadline, ending: Ending) -> None:
         """Leave the group, or end the membership in another way, until the deadline at most."""
-
-    def _end(self, deadline: Deadline | None = None) -> None:
-        """End the connections and threads, after or instead of `_close`."""
-        self._release(deadline)
-
-
-def _close_all() -> None:
-    for client in list(_open_clients):
-        client._close_at_exit()
-
-
-def _disown_all() -> None:
-    for client in list(_open_clients):
-        client._runtime.is_forked = True
-        client._runtime.on_change()  # an iteration gives nothing more of what the parent reads
-    _open_clients.clear()
-
-
-atexit.register(_close_all)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_disown_all)

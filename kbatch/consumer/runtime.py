@@ -131,6 +131,11 @@ class ReaderRuntime(ClientRuntime):
             f"in the child process"
         )
 
+    @property
+    def reads_committed(self) -> bool:
+        """True if open transactions end what it reads."""
+        return self.config.isolation_level == "read_committed"
+
     def api_deadline(self, timeout: float | None = None) -> Deadline:
         """Return the deadline `timeout` seconds from now; None is default.api.timeout.ms."""
         milliseconds = api_milliseconds(timeout)

@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, Self, Type
 
 from kbatch._native.io.interrupts import at_once
 from kbatch._native.io.threads import ClientThread
-from kbatch.consumer.groups import Groups
+from kbatch.admin.groups import AsyncGroups
+from kbatch.admin.threads import Groups
 from kbatch.consumer.lifetime import ReadingClient
 from kbatch.consumer.ranges import (
     DATA_LOSS,
@@ -765,7 +766,7 @@ class TopicReader(ReadingClient):
     @property
     def groups(self) -> Groups:
         """Consumer groups: their members, lag and offsets."""
-        return Groups(self, self._runtime)
+        return Groups(AsyncGroups(self._runtime))
 
     def _start(
         self,

@@ -19,6 +19,7 @@ from kbatch.errors.base import (
     RetriableError,
 )
 from kbatch.errors.client import (
+    AdminClosedError,
     BufferExhaustedError,
     CommitFailedError,
     ConcurrentUseError,
@@ -26,9 +27,11 @@ from kbatch.errors.client import (
     ConsumerClosedError,
     DeliveryError,
     DeserializationError,
+    ForkedAdminError,
     ForkedConsumerError,
     ForkedProducerError,
     IllegalStateError,
+    PartialFailure,
     PartialSendError,
     PrecedingRecordFailedError,
     ProducerClosedError,
@@ -190,6 +193,7 @@ from kbatch.errors.table import (
 
 __all__ = [
     "ROWS",
+    "AdminClosedError",
     "ApplicationRecoverableError",
     "AuthenticationError",
     "AuthorizationError",
@@ -229,6 +233,7 @@ __all__ = [
     "FencedStateEpochError",
     "FetchSessionIdNotFoundError",
     "FetchSessionTopicIdError",
+    "ForkedAdminError",
     "ForkedConsumerError",
     "ForkedProducerError",
     "GroupAuthorizationError",
@@ -294,6 +299,7 @@ __all__ = [
     "OffsetOutOfRangeError",
     "OperationNotAttemptedError",
     "OutOfOrderSequenceError",
+    "PartialFailure",
     "PartialSendError",
     "PolicyViolationError",
     "PositionOutOfRangeError",

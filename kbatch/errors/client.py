@@ -2,8 +2,8 @@
 `TimeoutError`, `RuntimeError`), the error is one of those too.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
 
 from kbatch.errors.base import KafkaError, restored
 from kbatch.errors.codes import ErrorCode
@@ -11,6 +11,8 @@ from kbatch.errors.producing import KafkaTimeoutError
 
 # The part of a key or value that an error shows.
 MAX_SHOWN_BYTES = 100
+# The failed items that an error names.
+MOST_NAMED = 5
 
 # Before a record is accepted
 
@@ -41,6 +43,14 @@ class ForkedConsumerError(IllegalStateError):
     """The consumer or reader belongs to the parent of this forked process: create one in the child
     process.
     """
+
+
+class AdminClosedError(IllegalStateError):
+    """The admin is closed, or was closed while the call waited: create another."""
+
+
+class ForkedAdminError(IllegalStateError):
+    """The admin belongs to the parent of this forked process: create one in the child process."""
 
 
 class ConcurrentUseError(IllegalStateError):
@@ -251,3 +261,60 @@ def _inherit(error: KafkaError, cause: Exception) -> None:
     if isinstance(cause, KafkaError):
         error.code, error.retriable = cause.code, cause.retriable
         error.fatal, error.abortable = cause.fatal, cause.abortable
+
+
+# Of administration
+
+
+class PartialFailure(ExceptionGroup[KafkaError], KafkaError):
+    """Some items of a call failed: `errors` says which, `results` has the others. `except*` splits it.
+
+    Attributes
+    ----------
+    call : str
+        The method that was called.
+    results : dict
+        By item what came of those that succeeded.
+    errors : dict
+        By item the errors of the others.
+    possibly_persisted : bool
+        True if a failed item may have been done all the same.
+    """
+
+    call: str
+    results: Mapping[Any, Any]
+    errors: Mapping[Any, KafkaError]
+
+    def __new__(cls, call: str, results: Mapping[Any, Any], errors: Mapping[Any, KafkaError]) -> Self:
+        return super().__new__(cls, _failures(call, results, errors), list(errors.values()))
+
+    def __init__(self, call: str, results: Mapping[Any, Any], errors: Mapping[Any, KafkaError]) -> None:
+        super().__init__(_failures(call, results, errors))  # type: ignore[call-arg]  # for `args`
+        self.call, self.results, self.errors = call, results, errors
+        self.possibly_persisted = any(error.possibly_persisted for error in errors.values())
+        self.retriable = all(error.retriable for error in errors.values())
+
+    def derive(self, excs: Sequence[KafkaError], /) -> ExceptionGroup[KafkaError]:  # type: ignore[override]
+        """Return a plain group, for `except*` and `split`: the results belong to the whole."""
+        return ExceptionGroup(self.message, excs)
+
+    def __str__(self) -> str:
+        return self.message
+
+    def __copy__(self) -> Self:
+        copied = type(self)(self.call, self.results, self.errors)
+        copied.__dict__.update(self.__dict__)
+        if notes := getattr(self, "__notes__", None):
+            copied.__notes__ = list(notes)
+        copied.__cause__ = self.__cause__
+        return copied
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.call, self.results, self.errors), self.__dict__.copy()
+
+
+def _failures(call: str, results: Mapping[Any, Any], errors: Mapping[Any, KafkaError]) -> str:
+    named = [f"{item} ({type(error).__name__}: {error})" for item, error in errors.items()][:MOST_NAMED]
+    more = ", ..." if len(errors) > MOST_NAMED else ""
+    count = len(errors) + len(results)
+    return f"{call}: {len(errors)} of {count} failed: {', '.join(named)}{more}"

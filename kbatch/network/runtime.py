@@ -12,11 +12,11 @@ from __future__ import annotations
 import time
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Protocol
 
+from kbatch.core.client.backoff import NEVER_NS
 from kbatch.errors import KafkaError, KafkaTimeoutError
 from kbatch.metrics import METRICS, Metric, MetricsRegistry
 from kbatch.network.rounds import STOP_SECONDS
@@ -204,37 +204,33 @@ class ClientRuntime(ABC):
             why = self.engine.last_connection_failure or "brokers are slow"
             raise KafkaTimeoutError(f"{name}() timed out: {why}")
 
-    async def await_requests(self, requests: Sequence[AdminRequest], deadline: Deadline) -> None:
-        """Send requests about groups, and return once all have an answer. What is not answered by the
-        deadline is not repeated any more.
+    async def await_request(self, request: AdminRequest, deadline: Deadline) -> None:
+        """Send a request, and return once each of its items has a result or an error, which is at the
+        deadline at the latest. If the caller is interrupted, nothing is repeated any more.
 
         Raises
         ------
-        KafkaTimeoutError
-            The deadline came first.
         KafkaError
-            The error of the first request that was refused.
+            The client is closed, or brokers refuse its login.
         """
         self.check_usable()
-        for request in requests:
-            self.engine.submit_request(request)
+        left = deadline.left
+        request.deadline_ns = NEVER_NS if left is None else self.now_ns() + int(left * 1e9)
+        self.engine.submit_request(request)
         try:
-            for request in requests:
-                await self.await_answer(partial(attrgetter("is_done"), request), deadline, request.name)
-                if request.error is not None:
-                    raise request.error
+            await self.await_answer(lambda: request.is_done, self.deadline(None), request.name)
         finally:
-            for request in requests:
-                request.finish()
+            request.withdraw()
 
-    async def await_all_nodes(
-        self, make: Callable[[int], AdminRequest], deadline: Deadline, name: str
-    ) -> list[Any]:
-        """Send a request to each node of the cluster, and return all their answers, which are lists, as one.
-        It raises as `await_requests` does.
-        """
+    async def await_answer_of(self, request: AdminRequest, deadline: Deadline) -> Any:
+        """Return the result of a request with one item. Raise its error."""
+        await self.await_request(request, deadline)
+        if request.error is not None:
+            raise request.error
+        return request.answer
+
+    async def await_nodes(self, deadline: Deadline, name: str) -> list[int]:
+        """Return the ids of the brokers of the cluster, in order."""
         self.check_usable()
         await self.await_answer(lambda: self.engine.snapshot.nodes, deadline, name)
-        requests = [make(node_id) for node_id in self.engine.snapshot.nodes]
-        await self.await_requests(requests, deadline)
-        return [found for each in requests for found in each.answer]
+        return sorted(self.engine.snapshot.nodes)

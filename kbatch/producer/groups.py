@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from kbatch.core.client.admin_requests import CommittedOffsets, GroupListings
+from kbatch.core.admin.groups import CommittedOffsets, GroupListings
 from kbatch.records import OffsetAndMetadata, TopicPartition, check_group_id, checked_partitions
 
 if TYPE_CHECKING:
@@ -32,13 +32,18 @@ class GroupQueries:
         It needs the ACL Describe on the group and on the topics.
         """
         check_group_id(group_id)
-        request = CommittedOffsets(group_id, checked_partitions("committed_offsets", partitions))
-        await self._runtime.await_requests([request], self._runtime.block_deadline(timeout))
-        answer: dict[TopicPartition, OffsetAndMetadata] = request.answer
-        return answer
+        request = CommittedOffsets({group_id: checked_partitions("committed_offsets", partitions)})
+        deadline = self._runtime.block_deadline(timeout)
+        found: dict[TopicPartition, OffsetAndMetadata] = await self._runtime.await_answer_of(
+            request, deadline
+        )
+        return found
 
     async def group_ids(self, timeout: float | None = None) -> list[str]:
         """Return the consumer groups of the cluster for which this client has the ACL Describe."""
         deadline = self._runtime.block_deadline(timeout)
-        found = await self._runtime.await_all_nodes(GroupListings, deadline, "group_ids")
-        return sorted({each.group_id for each in found})
+        request = GroupListings(await self._runtime.await_nodes(deadline, "group_ids"))
+        await self._runtime.await_request(request, deadline)
+        if request.error is not None:
+            raise request.error
+        return sorted({each.group_id for found in request.results.values() for each in found})

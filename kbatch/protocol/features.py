@@ -28,9 +28,22 @@ LIST_OFFSETS_LEADER_EPOCHS = 4  # KIP-320
 # (KIP-734), earliest local (KIP-405), latest tiered (KIP-1005), earliest pending upload (KIP-1023).
 LIST_OFFSETS_TIMES: Mapping[int, int] = {-1: 1, -2: 1, -3: 7, -4: 8, -5: 9, -6: 11}
 
+METADATA_OPERATIONS = 8  # what the client may do with topics (KIP-430)
 METADATA_RELIABLE_EPOCHS = 9  # MetadataResponse.hasReliableLeaderEpochs
 METADATA_TOPIC_IDS = 12  # in requests; brokers of earlier versions do not find them (KAFKA-12701)
 METADATA_REBOOTSTRAP = 13  # KIP-1102
+
+CREATE_TOPICS_DEFAULTS = 4  # of the numbers of partitions and replicas (KIP-464)
+DELETE_TOPICS_IDS = 6  # KIP-516
+DESCRIBE_CONFIGS_DOCUMENTATION = 3  # KIP-569
+DESCRIBE_GROUPS_OPERATIONS = 3  # what the client may do with groups (KIP-430)
+LIST_GROUPS_STATES, LIST_GROUPS_KINDS = 4, 5  # filters (KIP-518, KIP-848)
+ELECT_LEADERS_UNCLEAN = 1  # KIP-460
+REASSIGN_KEEPS_REPLICATION_FACTOR = 1  # if that is asked for (KIP-860)
+DESCRIBE_CLUSTER_ENDPOINTS, DESCRIBE_CLUSTER_FENCED = 1, 2  # KIP-919, KIP-1073
+LIST_CONFIG_RESOURCES_KINDS = 1  # earlier versions list subscriptions of metrics only (KIP-1142)
+LIST_TRANSACTIONS_DURATION, LIST_TRANSACTIONS_PATTERN = 1, 2  # filters (KIP-994, KIP-1152)
+UPDATE_FEATURES_VALIDATES = 1  # and knows unsafe downgrades (KIP-778)
 
 API_VERSIONS_CLIENT_SOFTWARE = 3  # KIP-511
 SASL_HANDSHAKE_REQUESTS = 1  # tokens follow in SaslAuthenticate requests (KIP-152)

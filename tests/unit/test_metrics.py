@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from kbatch import Producer
 from kbatch._native.io.sensor import Sensor, record_each
 from kbatch.metrics import (
+    ADMIN_METRICS,
     CONSUMER,
     CONSUMER_METRICS,
     CONSUMER_NODE,
@@ -436,4 +437,5 @@ def test_the_page_is_what_the_table_says() -> None:
     assert (ROOT / "docs" / "metrics.md").read_text() == printed, command
     assert all(f"| `{metric.name}` | {metric.kind} |" in printed for metric in METRICS)
     marked = [line.split("`")[1] for line in printed.splitlines() if line.endswith("*kbatch only* |")]
-    assert sorted(marked) == sorted(metric.name for metric in (*METRICS, *READING_METRICS) if metric.is_ours)
+    tables = (*METRICS, *READING_METRICS, *ADMIN_METRICS)
+    assert sorted(marked) == sorted(metric.name for metric in tables if metric.is_ours)

@@ -17,9 +17,9 @@ from kafka.admin import KafkaAdminClient
 
 import kbatch
 from kbatch import errors
+from kbatch.admin.threads import Groups
 from kbatch.config import CONSUMER_KEYS, KEYS
 from kbatch.config.names import ALIASES
-from kbatch.consumer.groups import Groups
 from kbatch.testing import Broker
 from tests import ROOT
 

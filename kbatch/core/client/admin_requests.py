@@ -1,354 +1,198 @@
-"""AdminRequests: requests about groups, such as their names, members and committed offsets.
+"""AdminRequests: calls about items such as topics, groups or brokers, whose answers have a result for each.
 
-Theory of operation. An AdminRequest is a Call with an answer. It goes to the node it names, or to the
-coordinator of its group, which Coordinators finds, and finds again after it has moved. A retriable error is
-retried, with back-off, until there is an answer or the caller stops waiting. Requests do not wait for each
-other.
+Theory of operation. An AdminRequest is a call with items. Its route says which node gets each; all that go to
+one node travel together, and requests to several nodes do not wait for each other. The answer has a value or
+a refusal for each item. What a refusal calls for is in one place, `_is_repeated`: a back-off and another
+attempt, or the item's error. At the deadline, what has no answer fails.
+
+An attempt that was written, and whose answer did not come, may have been done: the item is `doubtful`. The
+repetition may then be refused because of the first attempt, as a topic that is created twice; whoever made
+the call looks at the cluster before it believes such a refusal.
 
 After org.apache.kafka.clients.admin.internals.AdminApiDriver.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
+from itertools import islice
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from kbatch.core.client.any_node_request import AnyNodeRequest
-from kbatch.core.client.backoff import NEVER_NS, ExponentialBackoff
+from kbatch.core.client.backoff import NEVER_NS, NS_PER_MS, ExponentialBackoff
 from kbatch.core.client.calls import Call
-from kbatch.core.client.coordinators import GROUP, CoordinatorKey
-from kbatch.errors import (
-    ErrorCode,
-    KafkaError,
-    ProtocolError,
-    UnsupportedVersionError,
-    error_of,
-    row_of,
-)
-from kbatch.protocol import codec, features, messages
-from kbatch.records import GroupDescription, GroupListing, GroupMember, OffsetAndMetadata, TopicPartition
+from kbatch.core.client.routes import ANY, Paths, Route
+from kbatch.errors import ErrorCode, KafkaError, KafkaTimeoutError, error_of, row_of
+from kbatch.errors.words import shown
 
 if TYPE_CHECKING:
     from kbatch.core.client.cluster import Cluster
-    from kbatch.core.client.connections import Connections, Response
+    from kbatch.core.client.connection import Request, Response
+    from kbatch.core.client.connections import Connections
     from kbatch.core.client.coordinators import Coordinators
     from kbatch.protocol.structs import Message
 
-Value = TypeVar("Value")
-
-# An unknown leader epoch.
-NO_EPOCH = -1
-# The protocol type of groups of consumers. Others, such as Kafka Connect's, have other assignments.
-CONSUMERS = "consumer"
-DEAD = "Dead"
-# Retriable elsewhere, where a new topic may still appear; a request about offsets names existing ones.
-FINAL = frozenset([ErrorCode.UNKNOWN_TOPIC_OR_PARTITION])
+# Refusals that another attempt may overcome. PREFERRED_LEADER_NOT_AVAILABLE, ELIGIBLE_LEADERS_NOT_AVAILABLE
+# and ELECTION_NOT_NEEDED are retriable in Kafka's table, and final answers here.
+REPEATED = frozenset(
+    {
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.NOT_CONTROLLER,
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.LISTENER_NOT_FOUND,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+        ErrorCode.UNSTABLE_OFFSET_COMMIT,
+        ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+    }
+)
+# Refusals that another attempt overcomes if the node, or the client, does not know a new topic yet.
+UNKNOWN = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
+# What a broker says of its own inside when it has passed a request on.
+_INTERNALS = "Request(processor="
 
 
 class Refusal(NamedTuple):
-    """An error code of an answer.
-
-    Attributes
-    ----------
-    code : int
-        0 is no error.
-    partition : TopicPartition or None
-        The partition to which it applies; None is the whole request.
-    """
+    """An error code of an answer, and the broker's text."""
 
     code: int
-    partition: TopicPartition | None = None
+    message: str | None = None
+
+
+class _Item:
+    """An item without a result."""
+
+    __slots__ = ("error", "is_doubtful", "payload", "pending", "sent")
+
+    def __init__(self, payload: Any) -> None:
+        self.payload = payload
+        self.pending = AnyNodeRequest()
+        self.sent: Request | None = None
+        self.is_doubtful = False
+        self.error: KafkaError | None = None  # of the last attempt
 
 
 class AdminRequest(Call):
-    """A request about groups.
-
-    Attributes
-    ----------
-    answer
-        The cluster's answer, if it is done without an error.
-    group_id : str
-        The group whose coordinator gets the request; empty if `node_id` gets it.
-    node_id : int
-    pending : AnyNodeRequest
-    """
-
-    __slots__ = ("answer", "group_id", "node_id", "pending")
-    kind: ClassVar[type[Message]]
-    highest_version: ClassVar[int] = 2**15 - 1
-
-    def __init__(self, name: str, *, group_id: str = "", node_id: int = -1) -> None:
-        super().__init__(name)
-        self.answer: Any = None
-        self.pending = AnyNodeRequest()
-        self.group_id = group_id
-        self.node_id = node_id
-
-    @property
-    def coordinator(self) -> CoordinatorKey | None:
-        """The key of the coordinator that gets the request; None if the node `node_id` gets it."""
-        return CoordinatorKey(GROUP, self.group_id) if self.group_id else None
-
-    def message(self, version: int) -> Message:
-        """Return the request. Raise UnsupportedVersionError if the version cannot express it."""
-        raise NotImplementedError
-
-    def read(self, answer: Any) -> Refusal:
-        """Keep the answer, and return its error."""
-        raise NotImplementedError
-
-
-class CommittedOffsets(AdminRequest):
-    """The committed offsets of a group, without partitions that have none.
+    """A call about items.
 
     Parameters
     ----------
-    partitions : iterable of TopicPartition or None
-        None for all.
-    is_stable : bool
-        True to wait for the end of transactions that may change the offsets (KIP-447).
+    name : str
+        The user's method.
+    items : Mapping
+        By key what the message has to say of each.
+
+    Attributes
+    ----------
+    results : dict
+        By key the results.
+    errors : dict[Any, KafkaError]
+        By key the errors of the others, once the request is done.
+    doubtful : set
+        The keys of items that may have been done by an earlier attempt than the one with the answer.
+    deadline_ns : int
+        When the call ends; NEVER_NS.
+    kind : type of Message
+    route : Route
+    highest_version : int
+        The highest version that `message` knows.
+    max_items : int
+        The most items of a message.
+    repeats : bool
+        False if what was written once must not be sent again.
+    noun : str
+        What errors call an item, before its key.
     """
 
-    __slots__ = ("is_stable", "partitions")
-    kind = messages.OffsetFetchRequest
-    highest_version = features.OFFSET_FETCH_TOPIC_IDS - 1
+    kind: ClassVar[type[Message]]
+    route: Route = ANY
+    highest_version: ClassVar[int] = 2**15 - 1
+    max_items: ClassVar[int] = 1000
+    repeats: ClassVar[bool] = True
+    noun: ClassVar[str] = ""
 
-    def __init__(
-        self, group_id: str, partitions: Iterable[TopicPartition] | None, *, is_stable: bool = True
-    ) -> None:
-        super().__init__("committed_offsets", group_id=group_id)
-        self.partitions = None if partitions is None else _by_topic(dict.fromkeys(partitions))
-        self.is_stable = is_stable
+    def __init__(self, name: str, items: Mapping[Any, Any]) -> None:
+        super().__init__(name)
+        self._waiting = {key: _Item(payload) for key, payload in items.items()}
+        self.results: dict[Any, Any] = {}
+        self.errors: dict[Any, KafkaError] = {}
+        self.doubtful: set[Any] = set()
+        self.deadline_ns = NEVER_NS
+        self.since_ns = NEVER_NS
 
-    def message(self, version: int) -> Message:
-        kind = messages.OffsetFetchRequest
-        if self.is_stable and version < features.OFFSET_FETCH_STABLE:
-            raise UnsupportedVersionError(
-                f"the broker cannot return stable offsets (OffsetFetch version {version}, KIP-447); upgrade "
-                "it to Kafka 2.5 or newer"
-            )
-        if version < features.OFFSET_FETCH_BATCHES:
-            topics = self._topics(kind.OffsetFetchRequestTopic)
-            return kind(group_id=self.group_id, topics=topics, require_stable=self.is_stable)
-        topics = self._topics(kind.OffsetFetchRequestTopics)
-        group = kind.OffsetFetchRequestGroup(group_id=self.group_id, topics=topics)
-        return kind(groups=[group], require_stable=self.is_stable)
+    # What a subclass says
 
-    def _topics(self, kind: Callable[..., Any]) -> list[Any] | None:
-        if self.partitions is None:
-            return None
-        return [kind(name=name, partition_indexes=list(each)) for name, each in self.partitions.items()]
+    def message(self, items: Mapping[Any, Any], version: int, timeout_ms: int) -> Message:
+        """Return the request for items. Raise UnsupportedVersionError if the version cannot express it."""
+        raise NotImplementedError
 
-    def read(self, answer: Any) -> Refusal:
-        (group,) = answer.groups or [answer]
-        found = {
-            TopicPartition(topic.name, each.partition_index): each
-            for topic in group.topics
-            for each in topic.partitions
-        }
-        offsets = {partition: committed_offset(each) for partition, each in found.items()}
-        self.answer = {partition: each for partition, each in offsets.items() if each is not None}
-        return Refusal(group.error_code) if group.error_code else _first_refusal(found)
+    def read(self, answer: Any, items: Mapping[Any, Any]) -> Iterable[tuple[Any, Any]]:
+        """Yield the key and the result of each item of an answer; a result is a value or a Refusal."""
+        raise NotImplementedError
 
+    def chunks(self, items: Mapping[Any, Any], version: int) -> Iterator[dict[Any, Any]]:
+        """Yield items that travel in one message."""
+        rest = iter(items.items())
+        while chunk := dict(islice(rest, self.max_items)):
+            yield chunk
 
-def committed_offset(part: Any) -> OffsetAndMetadata | None:
-    """Return what a partition's part of an OffsetFetch answer says is committed; None if that is nothing.
+    def subject(self, key: Any) -> str:
+        """Return what an error says the call was about."""
+        return f"{self.name} of {self.noun} {key}" if self.noun else self.name
 
-    Brokers keep any number that a program commits. A negative offset is none (Java's
-    CommitRequestManager), and so is a negative epoch.
-    """
-    if part.committed_offset < 0:
-        return None
-    return OffsetAndMetadata(
-        part.committed_offset, part.metadata or "", max(part.committed_leader_epoch, NO_EPOCH)
-    )
+    # What callers read
 
+    @property
+    def answer(self) -> Any:
+        """The result of the only item, None without one."""
+        return next(iter(self.results.values()), None)
 
-class OffsetCommit(AdminRequest):
-    """Offsets to commit for a group that has no members."""
+    def finish(self, error: Exception | None = None) -> None:
+        """End the call: what has no result gets the error, and is not repeated any more."""
+        if self.is_done:
+            return
+        for key in self._waiting if isinstance(error, KafkaError) else ():
+            self.errors[key] = error  # type: ignore[assignment]
+        self._waiting.clear()
+        super().finish(error or next(iter(self.errors.values()), None))
 
-    __slots__ = ("offsets",)
-    kind = messages.OffsetCommitRequest
-    highest_version = features.OFFSET_COMMIT_TOPIC_IDS - 1
+    def withdraw(self) -> None:
+        """End the call from any thread: its caller has stopped waiting."""
+        super().finish()
 
-    def __init__(self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        super().__init__("commit_offsets", group_id=group_id)
-        self.offsets = _by_topic(offsets)
+    # What AdminRequests does
 
-    def message(self, version: int) -> Message:
-        kind = messages.OffsetCommitRequest
-        topics = [
-            kind.OffsetCommitRequestTopic(
-                name=name,
-                partitions=[
-                    kind.OffsetCommitRequestPartition(
-                        partition_index=partition,
-                        committed_offset=each.offset,
-                        committed_leader_epoch=each.leader_epoch,
-                        committed_metadata=each.metadata,
-                    )
-                    for partition, each in offsets.items()
-                ],
-            )
-            for name, offsets in self.offsets.items()
-        ]
-        return kind(group_id=self.group_id, member_id="", topics=topics)
+    @property
+    def waiting(self) -> Mapping[Any, _Item]:
+        """The items without a result."""
+        return self._waiting
 
-    def read(self, answer: Any) -> Refusal:
-        return _refusal_in(answer.topics)
+    def set_result(self, key: Any, result: Any) -> None:
+        """Keep the value or the error of an item."""
+        item = self._waiting.pop(key)
+        if item.is_doubtful:
+            self.doubtful.add(key)
+        (self.errors if isinstance(result, KafkaError) else self.results)[key] = result
 
-
-class OffsetDeletion(AdminRequest):
-    """Committed offsets that a group is to forget."""
-
-    __slots__ = ("partitions",)
-    kind = messages.OffsetDeleteRequest
-
-    def __init__(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
-        super().__init__("delete_offsets", group_id=group_id)
-        self.partitions = _by_topic(dict.fromkeys(partitions))
-
-    def message(self, version: int) -> Message:
-        kind = messages.OffsetDeleteRequest
-        topics = [
-            kind.OffsetDeleteRequestTopic(
-                name=name,
-                partitions=[kind.OffsetDeleteRequestPartition(partition_index=each) for each in partitions],
-            )
-            for name, partitions in self.partitions.items()
-        ]
-        return kind(group_id=self.group_id, topics=topics)
-
-    def read(self, answer: Any) -> Refusal:
-        return Refusal(answer.error_code) if answer.error_code else _refusal_in(answer.topics)
-
-
-class GroupListings(AdminRequest):
-    """The groups that a node coordinates and the client may see. The answer is a list of GroupListing."""
-
-    __slots__ = ()
-    kind = messages.ListGroupsRequest
-
-    def __init__(self, node_id: int) -> None:
-        super().__init__("list_groups", node_id=node_id)
-
-    def message(self, version: int) -> Message:
-        return messages.ListGroupsRequest()
-
-    def read(self, answer: Any) -> Refusal:
-        self.answer = [
-            GroupListing(each.group_id, each.group_type.lower(), each.group_state, each.protocol_type)
-            for each in answer.groups
-        ]
-        return Refusal(answer.error_code)
-
-
-class ConsumerGroup(AdminRequest):
-    """A group of the protocol of KIP-848 with its members. The answer is a GroupDescription."""
-
-    __slots__ = ()
-    kind: ClassVar[Any] = messages.ConsumerGroupDescribeRequest
-    protocol: ClassVar[str] = "consumer"
-
-    def __init__(self, group_id: str) -> None:
-        super().__init__("describe_group", group_id=group_id)
-
-    def message(self, version: int) -> Message:
-        message: Message = self.kind(group_ids=[self.group_id])
-        return message
-
-    def read(self, answer: Any) -> Refusal:
-        (group,) = answer.groups
-        members = [
-            GroupMember(
-                each.member_id,
-                each.client_id,
-                each.client_host,
-                getattr(each, "instance_id", None),
-                tuple(sorted(_partitions(each.assignment.topic_partitions, "topic_name"))),
-            )
-            for each in group.members
-        ]
-        self.answer = GroupDescription(
-            group.group_id, self.protocol, group.group_state, group.assignor_name, tuple(members)
-        )
-        return Refusal(group.error_code)
-
-
-class ShareGroup(ConsumerGroup):
-    """A share group (KIP-932) with its members. The answer is a GroupDescription."""
-
-    __slots__ = ()
-    kind = messages.ShareGroupDescribeRequest
-    protocol = "share"
-
-
-class ShareOffsets(AdminRequest):
-    """Where a share group is in its partitions, and how many records it has left (KIP-1226). The answer is a
-    dict of TopicPartition to the two; the second is None if the broker does not say.
-    """
-
-    __slots__ = ()
-    kind = messages.DescribeShareGroupOffsetsRequest
-
-    def __init__(self, group_id: str) -> None:
-        super().__init__("share_offsets", group_id=group_id)
-
-    def message(self, version: int) -> Message:
-        kind = messages.DescribeShareGroupOffsetsRequest
-        group = kind.DescribeShareGroupOffsetsRequestGroup(group_id=self.group_id, topics=None)
-        return kind(groups=[group])
-
-    def read(self, answer: Any) -> Refusal:
-        (group,) = answer.groups
-        found = {
-            TopicPartition(topic.topic_name, each.partition_index): each
-            for topic in group.topics
-            for each in topic.partitions
-        }
-        self.answer = {
-            partition: (each.start_offset, None if each.lag < 0 else each.lag)
-            for partition, each in found.items()
-            if each.start_offset >= 0
-        }
-        return Refusal(group.error_code) if group.error_code else _first_refusal(found)
-
-
-class ClassicGroup(AdminRequest):
-    """A group of the protocol with JoinGroup with its members. The answer is a GroupDescription."""
-
-    __slots__ = ()
-    kind = messages.DescribeGroupsRequest
-
-    def __init__(self, group_id: str) -> None:
-        super().__init__("describe_group", group_id=group_id)
-
-    def message(self, version: int) -> Message:
-        return messages.DescribeGroupsRequest(groups=[self.group_id])
-
-    def read(self, answer: Any) -> Refusal:
-        (group,) = answer.groups
-        members = [
-            GroupMember(
-                each.member_id,
-                each.client_id,
-                each.client_host,
-                each.group_instance_id,
-                _assigned(each.member_assignment) if group.protocol_type == CONSUMERS else (),
-            )
-            for each in group.members
-        ]
-        self.answer = GroupDescription(
-            group.group_id, "classic", group.group_state, group.protocol_data, tuple(members)
-        )
-        # before version 6, a group that does not exist is dead, without an error
-        is_missing = not group.error_code and group.group_state == DEAD
-        return Refusal(ErrorCode.GROUP_ID_NOT_FOUND if is_missing else group.error_code)
+    def error_of(self, key: Any, refusal: Refusal) -> KafkaError:
+        """Return the error of a refusal, with the broker's own words."""
+        text = refusal.message or ""
+        words = "" if _INTERNALS in text else shown(text)
+        return error_of(refusal.code, f"{self.subject(key)}: {words or row_of(refusal.code).doc}")
 
 
 class AdminRequests:
-    """The unanswered requests."""
+    """The requests of a client without a result so far."""
 
     def __init__(
         self,
@@ -357,126 +201,201 @@ class AdminRequests:
         coordinators: Coordinators,
         backoff: ExponentialBackoff,
         on_change: Callable[[], object],
+        *,
+        request_timeout_ms: int,
+        on_answer: Callable[[Response], object],
     ) -> None:
+        self._paths = Paths(cluster, connections, coordinators, backoff)
         self._connections = connections
-        self._cluster = cluster
-        self._coordinators = coordinators
-        self._backoff = backoff
         self._on_change = on_change
+        self._on_answer = on_answer
+        self._request_timeout_ms = request_timeout_ms
         self.open: list[AdminRequest] = []
 
     def submit(self, request: AdminRequest, now_ns: int) -> None:
+        request.since_ns = now_ns
         self.open.append(request)
 
     def run(self, now_ns: int) -> None:
         """Send what can be sent now. A caller that stops waiting finishes its request."""
         self.open = [each for each in self.open if not each.is_done]
         for request in self.open:
-            if request.pending.is_in_flight or now_ns < request.pending.not_before_ns:
-                continue
-            try:
-                self._try_send(request, now_ns)
-            except KafkaError as error:
-                self._finish(request, error)
+            if now_ns >= request.deadline_ns:
+                self._expire(request, now_ns)
+            else:
+                self._send_due(request, now_ns)
+            if not request.waiting:
+                self._finish(request)
 
     def deadline_ns(self) -> int:
         """Return the time of the next `run`, if nothing happens before."""
-        return min((each.pending.deadline_ns for each in self.open if not each.is_done), default=NEVER_NS)
+        deadline_ns = NEVER_NS
+        for request in self.open:
+            if not request.is_done:
+                times = (each.pending.deadline_ns for each in request.waiting.values())
+                deadline_ns = min(deadline_ns, request.deadline_ns, *times)
+        return deadline_ns
 
     def fail(self, error: KafkaError) -> None:
         for request in self.open:
             request.finish(error)
         self.open.clear()
 
-    def _try_send(self, request: AdminRequest, now_ns: int) -> None:
-        """Send the request if its node takes it now. Raise what makes that impossible."""
-        key = request.coordinator
-        if key is None:
-            node_id = self._ready_node(request, now_ns)
-        else:
-            node_id = self._coordinators.ready_node(key, request.pending, now_ns)
-        if node_id is None:
+    # Sending
+
+    def _send_due(self, request: AdminRequest, now_ns: int) -> None:
+        """Send the items of a request that are due, by their nodes."""
+        by_node: defaultdict[int, dict[Any, _Item]] = defaultdict(dict)
+        destinations = self._due(request, now_ns)
+        request.route.prepare(destinations, self._paths, now_ns)
+        for destination, items in destinations.items():
+            first = next(iter(items.values())).pending
+            try:
+                node_id = request.route.node_of(
+                    destination, first, self._paths, now_ns, kind=request.kind, since_ns=request.since_ns
+                )
+            except KafkaError as error:
+                self._fail_items(request, items, error)
+                continue
+            if node_id is not None:
+                by_node[node_id].update(items)
+                continue
+            for each in items.values():
+                each.pending.retry_ns, each.pending.not_before_ns = first.retry_ns, first.not_before_ns
+        for node_id, items in by_node.items():
+            self._send_to(request, node_id, items, now_ns)
+
+    def _due(self, request: AdminRequest, now_ns: int) -> dict[Hashable, dict[Any, _Item]]:
+        """Return the items of a request that are neither in flight nor backed off, by destination."""
+        found: dict[Hashable, dict[Any, _Item]] = {}
+        for key, item in request.waiting.items():
+            if not item.pending.is_in_flight and now_ns >= item.pending.not_before_ns:
+                found.setdefault(request.route.destination(key), {})[key] = item
+        return found
+
+    def _send_to(self, request: AdminRequest, node_id: int, items: dict[Any, _Item], now_ns: int) -> None:
+        left_ms = (request.deadline_ns - now_ns) // NS_PER_MS
+        timeout_ms = max(1, min(self._request_timeout_ms, left_ms))
+        payloads = {key: item.payload for key, item in items.items()}
+        try:
+            version = self._connections.version_of(node_id, request.kind, highest=request.highest_version)
+            messages = [
+                (chunk, request.message(chunk, version, timeout_ms))
+                for chunk in request.chunks(payloads, version)
+            ]
+        except KafkaError as error:
+            self._fail_items(request, items, error)
             return
-        version = self._connections.version_of(node_id, request.kind, highest=request.highest_version)
-        message = request.message(version)
-        handle = partial(self._handle_response, request)
-        self._connections.send(node_id, message, handle, now_ns, version=version)
-        request.pending.is_in_flight = True
+        for chunk, message in messages:
+            ready_ns = self._connections.ready_at(node_id, now_ns)
+            for key in chunk:
+                items[key].pending.retry_ns = 0 if ready_ns <= now_ns else ready_ns
+            if ready_ns <= now_ns:
+                handle = partial(self._handle_response, request, chunk)
+                sent = self._connections.send(node_id, message, handle, now_ns, version=version)
+                for key in chunk:
+                    items[key].sent = sent
+                    items[key].pending.is_in_flight = True
 
-    def _ready_node(self, request: AdminRequest, now_ns: int) -> int | None:
-        """Return the node that the request names, if it takes a request now."""
-        pending, node_id = request.pending, request.node_id
-        if pending.can_send(node_id, self._connections, now_ns):
-            return node_id
-        if pending.is_out_of_reach(node_id, self._cluster, self._connections, now_ns):
-            self._cluster.request_update(now_ns)
-            self._retry(request, now_ns)
-        return None
+    # Answers
 
-    def _handle_response(self, request: AdminRequest, response: Response) -> None:
-        request.pending.is_in_flight = False
-        error = response.error if response.message is None else _refusal(request, response.message)
-        if error is not None and error.retriable and error.code not in FINAL:
-            self._retry(request, response.now_ns)
+    def _handle_response(self, request: AdminRequest, chunk: Mapping[Any, Any], response: Response) -> None:
+        self._on_answer(response)
+        if request.is_done:
+            return
+        results = {} if response.message is None else dict(request.read(response.message, chunk))
+        left_out = response.error or Refusal(
+            ErrorCode.UNKNOWN_SERVER_ERROR, "the broker's answer leaves it out"
+        )
+        for key in chunk:
+            self._take(request, key, results.get(key, left_out), response)
+        if not request.waiting:
+            self._finish(request)
+
+    def _take(self, request: AdminRequest, key: Any, result: Any, response: Response) -> None:
+        """Keep the result of an item, or try again after a back-off."""
+        item = request.waiting[key]
+        item.pending.is_in_flight = False
+        if isinstance(result, Refusal) and result.code:
+            result = request.error_of(key, result)
+        if not isinstance(result, KafkaError):
+            request.set_result(key, result)
+            return
+        is_lost = response.message is None or result.code == ErrorCode.REQUEST_TIMED_OUT
+        item.is_doubtful |= is_lost and response.request.was_written
+        if item.is_doubtful and is_lost and not request.repeats:
+            request.set_result(key, _unknown_outcome(request, key, result))
+        elif self._is_repeated(request, item, result):
+            self._back_off(request, key, item, result, response)
         else:
-            self._finish(request, error)
+            request.set_result(key, result)
 
-    def _retry(self, request: AdminRequest, now_ns: int) -> None:
-        if request.coordinator is not None:
-            self._coordinators.forget(request.coordinator)
-        request.pending.back_off(self._backoff, now_ns)
+    def _is_repeated(self, request: AdminRequest, item: _Item, error: KafkaError) -> bool:
+        """True if another attempt may overcome the error."""
+        if error.code in UNKNOWN:
+            return not request.route.is_final(error.code, item.pending.attempts)
+        return error.code in REPEATED
 
-    def _finish(self, request: AdminRequest, error: KafkaError | None = None) -> None:
-        request.finish(error)
+    def _back_off(
+        self, request: AdminRequest, key: Any, item: _Item, error: KafkaError, response: Response
+    ) -> None:
+        now_ns, item.error = response.now_ns, error
+        request.route.forget(key, self._paths, now_ns)
+        item.pending.back_off(self._paths.backoff, now_ns)
+        if error.code == ErrorCode.THROTTLING_QUOTA_EXCEEDED:
+            told_ns = getattr(response.message, "throttle_time_ms", 0) * NS_PER_MS
+            item.pending.not_before_ns = max(item.pending.not_before_ns, now_ns + told_ns)
+            if item.pending.not_before_ns >= request.deadline_ns:
+                request.set_result(key, _too_slow(request, key, error, told_ns))
+
+    # Ends
+
+    def _expire(self, request: AdminRequest, now_ns: int) -> None:
+        """Fail what has no result at the deadline."""
+        seconds = (request.deadline_ns - request.since_ns) / 1e9
+        for key, item in list(request.waiting.items()):
+            is_written = item.pending.is_in_flight and item.sent is not None and item.sent.was_written
+            cause = (
+                self._connections.authentication_error
+                or item.error
+                or self._connections.hindrance(now_ns)
+                or self._paths.cluster.last_error
+            )
+            why = f"the last error was: {cause}" if cause is not None else "brokers are slow"
+            doubt = "; it may have been done" if is_written or item.is_doubtful else ""
+            error = KafkaTimeoutError(f"{request.subject(key)} timed out after {seconds:g} s: {why}{doubt}")
+            error.__cause__ = cause
+            request.set_result(key, error.marked(possibly_persisted=bool(doubt)))
+
+    def _fail_items(self, request: AdminRequest, items: Mapping[Any, _Item], error: KafkaError) -> None:
+        for key in items:
+            request.set_result(key, error.marked())
+
+    def _finish(self, request: AdminRequest) -> None:
+        request.finish()
         self._on_change()
 
 
-def _refusal(request: AdminRequest, answer: Any) -> KafkaError | None:
-    """Keep an answer, and return its error."""
-    code, partition = request.read(answer)
-    if not code:
-        return None
-    subject = f"{request.name} of group {request.group_id}" if request.group_id else request.name
-    if partition is not None:
-        subject = f"{subject}, partition {partition}"
-    return error_of(code, f"{subject}: {row_of(code).doc}")
+def _unknown_outcome(request: AdminRequest, key: Any, cause: KafkaError) -> KafkaError:
+    """Return the error of a lost answer to what must not be sent twice."""
+    error = KafkaTimeoutError(
+        f"{request.subject(key)}: its answer was lost ({cause}); it may have been done, so it is not repeated"
+    )
+    error.__cause__ = cause
+    return error.marked(possibly_persisted=True)
 
 
-def _by_topic(values: Mapping[TopicPartition, Value]) -> dict[str, dict[int, Value]]:
-    by_topic: dict[str, dict[int, Value]] = {}
-    for (topic, partition), value in values.items():
-        by_topic.setdefault(topic, {})[partition] = value
-    return by_topic
-
-
-def _refusal_in(topics: Iterable[Any]) -> Refusal:
-    return _first_refusal(
-        {
-            TopicPartition(topic.name, each.partition_index): each
-            for topic in topics
-            for each in topic.partitions
-        }
+def _too_slow(request: AdminRequest, key: Any, error: KafkaError, told_ns: int) -> KafkaError:
+    """Return the error of a quota that allows an item only after the deadline."""
+    seconds = (request.deadline_ns - request.since_ns) / 1e9
+    return error_of(
+        ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+        f"{request.subject(key)}: the quota controller_mutation_rate allows it in {told_ns / 1e9:g} s; the "
+        f"time-out of {seconds:g} s comes first",
     )
 
 
-def _first_refusal(partitions: Mapping[TopicPartition, Any]) -> Refusal:
-    """Return the first error of an answer with a code for each partition."""
-    refused = (Refusal(each.error_code, key) for key, each in partitions.items() if each.error_code)
-    return next(refused, Refusal(0))
-
-
-def _partitions(topics: Iterable[Any], name: str) -> Iterable[TopicPartition]:
-    return (TopicPartition(getattr(topic, name), each) for topic in topics for each in topic.partitions)
-
-
-def _assigned(data: bytes) -> tuple[TopicPartition, ...]:
-    """Return the partitions of a member's assignment, which its group's leader has written; none if it cannot
-    be read, as members of other programs may have one of their own.
-    """
-    kind = messages.ConsumerProtocolAssignment
-    version = int.from_bytes(data[:2], "big", signed=True)
-    try:
-        found = codec.decode(kind, min(version, kind.versions.stop - 1), data[2:])
-    except (ProtocolError, UnsupportedVersionError):
-        return ()
-    return tuple(sorted(_partitions(found.assigned_partitions, "topic")))
+def refused(items: Iterable[Any], answer: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield the error of a whole answer for each item."""
+    refusal = Refusal(answer.error_code, getattr(answer, "error_message", None))
+    return ((key, refusal) for key in items)

@@ -12,12 +12,14 @@ org.apache.kafka.clients.producer.internals.TransactionManager; KIP-699 (answers
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kbatch.core.client.any_node_request import AnyNodeRequest
 from kbatch.core.client.backoff import ExponentialBackoff
-from kbatch.errors import KafkaError, error_of, row_of
+from kbatch.errors import ErrorCode, KafkaError, error_of, row_of
 from kbatch.protocol import features, messages
 
 if TYPE_CHECKING:
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from kbatch.protocol.structs import Message
 
 GROUP, TRANSACTION = 0, 1
+# The most coordinators that a request looks for.
+MAX_KEYS = 1000
 _KINDS = {GROUP: "group", TRANSACTION: "transactional.id"}
 
 
@@ -53,13 +57,13 @@ class _Coordinator:
         self.search = AnyNodeRequest()
         self.waiting: set[AnyNodeRequest] = set()
 
-    def handle_found(self, key: CoordinatorKey, backoff: ExponentialBackoff, response: Response) -> None:
-        """Handle the result of the search."""
-        answer = response.message
+    def handle_found(
+        self, key: CoordinatorKey, backoff: ExponentialBackoff, response: Response, found: Any
+    ) -> None:
+        """Handle the result of the search: what the answer says of the key, if there is one."""
         self.search.is_in_flight = False
-        error = response.error if answer is None else _refusal(key, answer)
+        error = response.error or _refusal(key, found)
         if error is None:
-            (found, *_) = answer.coordinators or [answer]
             self.node_id = found.node_id
         elif error.retriable:
             self.search.back_off(backoff, response.now_ns)
@@ -127,6 +131,43 @@ class Coordinators:
         pending.retry_ns = coordinator.search.deadline_ns
         return None
 
+    def search(self, keys: Collection[CoordinatorKey], now_ns: int) -> None:
+        """Search for several coordinators of one kind together, where brokers can do that (KIP-699). Others
+        are left to `ready_node`.
+        """
+        due = {
+            key: coordinator
+            for key in keys
+            if (coordinator := self._coordinators.setdefault(key, _Coordinator())).node_id is None
+            and not coordinator.search.is_in_flight
+            and now_ns >= coordinator.search.not_before_ns
+        }
+        if len(due) < 2:
+            return
+        kind = messages.FindCoordinatorRequest
+        node_id = AnyNodeRequest().find_node(self._connections, self._backoff, now_ns, kind)
+        if node_id is None or self._connections.lacks(node_id, kind):
+            return
+        version = self._connections.version_of(node_id, kind)
+        if version < features.FIND_COORDINATOR_BATCHES:
+            return
+        sought = dict(islice(due.items(), MAX_KEYS))
+        (key_type,) = {key.kind for key in sought}
+        message = kind(key_type=key_type, coordinator_keys=[key.key for key in sought])
+        self._connections.send(node_id, message, partial(self._handle_all, sought), now_ns, version=version)
+        for coordinator in sought.values():
+            coordinator.search.is_in_flight = True
+
+    def _handle_all(self, sought: dict[CoordinatorKey, _Coordinator], response: Response) -> None:
+        rows = {} if response.message is None else {row.key: row for row in response.message.coordinators}
+        for key, coordinator in sought.items():
+            coordinator.handle_found(key, self._backoff, response, rows.get(key.key))
+
+    def _handle_one(self, key: CoordinatorKey, coordinator: _Coordinator, response: Response) -> None:
+        answer = response.message
+        found = None if answer is None else next(iter(answer.coordinators or [answer]))
+        coordinator.handle_found(key, self._backoff, response, found)
+
     def _find(self, key: CoordinatorKey, coordinator: _Coordinator, now_ns: int) -> None:
         """Send the search if it is due."""
         search = coordinator.search
@@ -135,7 +176,7 @@ class Coordinators:
         node_id = search.find_node(self._connections, self._backoff, now_ns, messages.FindCoordinatorRequest)
         if node_id is not None:
             version = self._connections.version_of(node_id, messages.FindCoordinatorRequest)
-            handle = partial(coordinator.handle_found, key, self._backoff)
+            handle = partial(self._handle_one, key, coordinator)
             self._connections.send(node_id, _search_for(key, version), handle, now_ns, version=version)
             search.is_in_flight = True
 
@@ -146,7 +187,7 @@ def _search_for(key: CoordinatorKey, version: int) -> Message:
     return messages.FindCoordinatorRequest(key_type=key.kind, key=key.key)
 
 
-def _refusal(key: CoordinatorKey, answer: Any) -> KafkaError | None:
-    """Return the error of an answer; a correct broker sends one code."""
-    code = max((each.error_code for each in answer.coordinators or [answer]), key=bool)
+def _refusal(key: CoordinatorKey, found: Any) -> KafkaError | None:
+    """Return the error of what an answer says of the key."""
+    code = ErrorCode.COORDINATOR_NOT_AVAILABLE if found is None else found.error_code
     return error_of(code, f"FindCoordinator for {key}: {row_of(code).doc}") if code else None

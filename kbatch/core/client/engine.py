@@ -9,8 +9,8 @@ User threads read the published cluster snapshot, and put commands into a queue 
 state belongs to the owner.
 
 The parts: Cluster knows topics, leaders and nodes; Connections has the connections to nodes and their
-requests; Coordinators knows which node coordinates a group; AdminRequests sends requests about groups. A
-producer or a consumer is a subclass that overrides the last methods.
+requests; Coordinators knows which node coordinates a group; AdminRequests sends calls about topics, groups
+and the like. A producer or a consumer is a subclass that overrides the last methods.
 
 After org.apache.kafka.clients.NetworkClient.
 """
@@ -84,7 +84,13 @@ class ClientEngine:
         )
         self._coordinators = Coordinators(self._cluster, self._connections, self._backoff)
         self._admin_requests = AdminRequests(
-            self._connections, self._cluster, self._coordinators, self._backoff, on_change
+            self._connections,
+            self._cluster,
+            self._coordinators,
+            self._backoff,
+            on_change,
+            request_timeout_ms=config.request_timeout_ms,
+            on_answer=self._request_answered,
         )
         self._metadata_request = AnyNodeRequest()
         self._rebootstraps = config.metadata_recovery_strategy == "rebootstrap"
@@ -143,7 +149,7 @@ class ClientEngine:
         self.submit(partial(call.make, command))
 
     def submit_request(self, request: AdminRequest) -> None:
-        """Schedule a request about groups for the next `run`; `request` has its answer."""
+        """Schedule a request for the next `run`; it has the answer, `request.deadline_ns` at the latest."""
         self.submit(partial(self._admin_requests.submit, request))
 
     def want_topic(self, topic: str) -> None:
@@ -335,6 +341,9 @@ class ClientEngine:
 
     def _cluster_changed(self, snapshot: ClusterSnapshot) -> None:
         """Record that the snapshot has changed."""
+
+    def _request_answered(self, response: Response) -> None:
+        """Record the answer to a request of a call."""
 
     def _metadata_answered(self, node_id: int) -> None:
         """Record that the node has sent metadata."""

@@ -26,7 +26,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kbatch.core.client.admin_requests import committed_offset
+from kbatch.core.admin.groups import committed_offset
 from kbatch.core.client.any_node_request import AnyNodeRequest
 from kbatch.core.client.backoff import NEVER_NS, NS_PER_MS
 from kbatch.core.client.calls import Call

@@ -30,6 +30,7 @@ from kbatch.core.client.backoff import NEVER_NS, NS_PER_MS, ExponentialBackoff
 from kbatch.core.client.cluster import node_of
 from kbatch.core.client.connection import MAX_FRAME_BYTES
 from kbatch.core.client.lasting_faults import LastingFaults
+from kbatch.core.client.routes import error_of_partition
 from kbatch.core.consumer.budget import Budget, FrameShare, RowsAwaited
 from kbatch.core.consumer.fetch_attempt import FetchAttempt
 from kbatch.core.consumer.fetch_session import (
@@ -39,7 +40,7 @@ from kbatch.core.consumer.fetch_session import (
     SessionRequest,
     Wanted,
 )
-from kbatch.core.consumer.leader_requests import CONSUMER, error_of_partition
+from kbatch.core.consumer.leader_requests import CONSUMER
 from kbatch.core.consumer.outcomes import FETCH_OUTCOMES, FetchOutcome
 from kbatch.core.consumer.partition_state import NO_END, NO_EPOCH, FetchEvent, FetchState, PartitionState
 from kbatch.core.consumer.positions import TOPIC_PATIENCE_NS, Positions

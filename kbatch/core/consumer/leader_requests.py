@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from kbatch.core.client.backoff import NEVER_NS, SHORTEST_DELAY_NS, ExponentialBackoff, Retried
+from kbatch.core.client.routes import error_of_partition
 from kbatch.core.consumer.partition_state import (
     EARLIEST,
     EARLIEST_LOCAL,
@@ -27,7 +28,6 @@ from kbatch.errors import (
     KafkaError,
     KafkaTimeoutError,
     ProtocolError,
-    UnknownTopicOrPartitionError,
     UnsupportedVersionError,
     error_of,
     row_of,
@@ -422,17 +422,3 @@ class LeaderRequests:
         if not request.is_done:
             request.is_done = True
             request.finish(result, error, now_ns)
-
-
-def error_of_partition(cluster: Cluster, partition: TopicPartition, since_ns: int) -> KafkaError | None:
-    """Return the error of a partition that has no leader: that of its topic, or one that says that metadata
-    newer than `since_ns` does not have it. None if a leader may still appear.
-    """
-    snapshot = cluster.snapshot
-    count = snapshot.partition_count(partition.topic)
-    if 0 < count <= partition.partition and snapshot.updated_ns > since_ns:
-        return UnknownTopicOrPartitionError(
-            f"topic {partition.topic!r} has {count} partitions, 0 to {count - 1}, but not "
-            f"{partition.partition}"
-        )
-    return cluster.topic_error(partition.topic)

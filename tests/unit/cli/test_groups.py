@@ -160,7 +160,7 @@ def test_reset_makes_a_group(broker: Broker, reader: TopicReader) -> None:
 
 
 WRONG = [
-    (["describe", "nobody"], 1, "describe_group of group nobody"),
+    (["describe", "nobody"], 1, "describe of group nobody"),
     (["describe"], 2, "Missing argument"),
     (["describe", ""], 2, "group_id must not be empty"),
     (["reset", GROUP, "--to", "earliest"], 2, "name topics with --topic"),

@@ -65,11 +65,11 @@ def test_members_have_their_partitions(
         assert found.partitions == (FIRST, SECOND, THIRD)
         assert reader.groups.list() == (GroupListing(GROUP, protocol, "Stable", "consumer"),)
     until(lambda: reader.groups.describe(GROUP).state == "Empty")
-    assert reader.groups.describe(GROUP)._replace(assignor="") == (GROUP, protocol, "Empty", "", ())
+    assert reader.groups.describe(GROUP)[:3] == (GROUP, protocol, "Empty")
 
 
 def test_unknown_group_is_an_error_without_offsets(reader: TopicReader) -> None:
-    with pytest.raises(GroupIdNotFoundError, match="describe_group of group nobody"):
+    with pytest.raises(GroupIdNotFoundError, match="describe of group nobody"):
         reader.groups.describe("nobody")
     assert reader.groups.offsets("nobody") == {}
 

@@ -39,6 +39,8 @@ def example(kind: type[KafkaError]) -> KafkaError:
         return errors.DeliveryError(3, errors.RecordTooLargeError("2 MiB"))
     if kind is errors.PartialSendError:
         return errors.PartialSendError(["delivery"], 1, errors.BufferExhaustedError("no memory"))
+    if kind is errors.PartialFailure:
+        return errors.PartialFailure("create", {"a": 1}, {"b": errors.TopicExistsError("it is there")})
     return kind("what happened here")
 
 
@@ -180,7 +182,7 @@ def test_every_class_says_a_sentence() -> None:
         assert kind.doc.endswith(".") and kind.doc[0].isupper() and "\n" not in kind.doc, kind
         if kind is not KafkaError:
             assert inspect.cleandoc(kind.__doc__).replace("\n", " ").startswith(kind.doc)
-        if kind not in (errors.DeliveryError, errors.PartialSendError):
+        if kind not in (errors.DeliveryError, errors.PartialSendError, errors.PartialFailure):
             assert str(kind()) == kind.doc
         assert kind.__module__ == "kbatch.errors", kind
 

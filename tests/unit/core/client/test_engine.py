@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from kbatch.config import ClientConfig
+from kbatch.core.admin.groups import CommittedOffsets, GroupListings
 from kbatch.core.client import coordinators
 from kbatch.core.client.actions import Close, Connect, Resolve, Write
-from kbatch.core.client.admin_requests import AdminRequest, CommittedOffsets, GroupListings
+from kbatch.core.client.admin_requests import AdminRequest
 from kbatch.core.client.any_node_request import AnyNodeRequest
 from kbatch.core.client.cluster import TopicUse
 from kbatch.core.client.coordinators import CoordinatorKey
@@ -186,7 +187,7 @@ def test_client_engine_learns_nodes_and_the_topics_it_wants() -> None:
 
 def test_requests_of_one_group_search_its_coordinator_once() -> None:
     alone = Alone()
-    first, second = (CommittedOffsets(GROUP, [PARTITION]) for _ in range(2))
+    first, second = (CommittedOffsets({GROUP: [PARTITION]}) for _ in range(2))
     alone.ask(first)
     searches = alone.asked["FindCoordinator"]
     alone.ask(second)
@@ -197,10 +198,10 @@ def test_requests_of_one_group_search_its_coordinator_once() -> None:
 
 def test_a_coordinator_that_has_moved_is_searched_again() -> None:
     alone = Alone()
-    alone.ask(CommittedOffsets(GROUP, [PARTITION]))
+    alone.ask(CommittedOffsets({GROUP: [PARTITION]}))
     searches = alone.asked["FindCoordinator"]
     alone.broker.core.faults.fail_next("OffsetFetch", ErrorCode.NOT_COORDINATOR, 1)
-    moved = CommittedOffsets(GROUP, [PARTITION])
+    moved = CommittedOffsets({GROUP: [PARTITION]})
     alone.ask(moved)
     assert moved.error is None
     assert alone.asked["FindCoordinator"] == searches + 1
@@ -209,12 +210,12 @@ def test_a_coordinator_that_has_moved_is_searched_again() -> None:
 def test_requests_share_a_search_and_its_final_error() -> None:
     alone = Alone()
     alone.broker.core.faults.fail_next("FindCoordinator", ErrorCode.GROUP_AUTHORIZATION_FAILED, 1)
-    refused = [CommittedOffsets(GROUP, [PARTITION]) for _ in range(2)]
+    refused = [CommittedOffsets({GROUP: [PARTITION]}) for _ in range(2)]
     alone.ask(*refused)
     assert [type(request.error) for request in refused] == [GroupAuthorizationError] * 2
     assert alone.asked["FindCoordinator"] == 1
     assert alone.asked["OffsetFetch"] == 0
-    later = CommittedOffsets(GROUP, [PARTITION])
+    later = CommittedOffsets({GROUP: [PARTITION]})
     alone.ask(later)
     assert later.error is None
     assert alone.asked["FindCoordinator"] == 2
@@ -223,7 +224,7 @@ def test_requests_share_a_search_and_its_final_error() -> None:
 def test_search_backs_off_after_a_retriable_error() -> None:
     alone = Alone()
     alone.broker.core.faults.fail_next("FindCoordinator", ErrorCode.COORDINATOR_NOT_AVAILABLE, 2)
-    request = CommittedOffsets(GROUP, [PARTITION])
+    request = CommittedOffsets({GROUP: [PARTITION]})
     alone.engine.submit_request(request)
     for searches in (1, 2):
         alone.work()
@@ -239,7 +240,7 @@ def test_search_backs_off_after_a_retriable_error() -> None:
 def test_search_ends_with_its_last_user() -> None:
     alone = Alone()
     alone.broker.core.faults.fail_next("FindCoordinator", ErrorCode.COORDINATOR_NOT_AVAILABLE, 100)
-    request = CommittedOffsets(GROUP, [PARTITION])
+    request = CommittedOffsets({GROUP: [PARTITION]})
     alone.engine.submit_request(request)
     alone.work()
     request.finish()
@@ -250,7 +251,7 @@ def test_search_ends_with_its_last_user() -> None:
 def test_a_question_to_a_node_searches_no_coordinator() -> None:
     alone = Alone()
     alone.work()
-    named = [GroupListings(node_id) for node_id in alone.engine.snapshot.nodes]
+    named = [GroupListings([node_id]) for node_id in alone.engine.snapshot.nodes]
     alone.ask(*named)
     assert [request.answer for request in named] == [[], []]
     assert alone.asked["FindCoordinator"] == 0
@@ -282,7 +283,7 @@ def test_coordinator_is_ready_in_the_lane_of_the_request() -> None:
 
 def test_failed_client_fails_its_requests_and_sends_no_more() -> None:
     alone = Alone()
-    request = CommittedOffsets(GROUP, [PARTITION])
+    request = CommittedOffsets({GROUP: [PARTITION]})
     alone.engine.submit_request(request)
     alone.engine.run(alone.now_ns)
     before = alone.change_count
@@ -290,6 +291,6 @@ def test_failed_client_fails_its_requests_and_sends_no_more() -> None:
     alone.engine.fail(error)
     assert alone.engine.fatal_error is request.error is error
     assert alone.change_count == before + 1
-    alone.engine.submit_request(CommittedOffsets(GROUP, [PARTITION]))
+    alone.engine.submit_request(CommittedOffsets({GROUP: [PARTITION]}))
     alone.work()
     assert alone.asked["FindCoordinator"] == 0

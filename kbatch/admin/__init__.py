@@ -1,0 +1,66 @@
+"""Admin and AsyncAdmin: what administrators do with a cluster, and what they get.
+
+Each subject is a part: `admin.topics`, `admin.configs` and so on. The parts are coroutines over the waiters
+of their client (`base`), and `threads` makes plain methods of them.
+"""
+
+from kbatch.core.admin.results import (
+    Acl,
+    ClusterDescription,
+    ClusterNode,
+    ConfigEntry,
+    ConfigResource,
+    ConfigSynonym,
+    CreatedTopic,
+    Features,
+    Fenced,
+    Hanging,
+    LogDir,
+    OffsetAndTime,
+    PartitionDescription,
+    ProducerState,
+    Quorum,
+    QuorumReplica,
+    QuotaEntity,
+    Reassignment,
+    Replica,
+    ReplicaDirs,
+    ScramInfo,
+    Token,
+    TopicDescription,
+    TopicListing,
+    Transaction,
+    TransactionListing,
+)
+from kbatch.core.admin.topics import NewPartitions, NewTopic
+
+__all__ = [
+    "Acl",
+    "ClusterDescription",
+    "ClusterNode",
+    "ConfigEntry",
+    "ConfigResource",
+    "ConfigSynonym",
+    "CreatedTopic",
+    "Features",
+    "Fenced",
+    "Hanging",
+    "LogDir",
+    "NewPartitions",
+    "NewTopic",
+    "OffsetAndTime",
+    "PartitionDescription",
+    "ProducerState",
+    "Quorum",
+    "QuorumReplica",
+    "QuotaEntity",
+    "Reassignment",
+    "Replica",
+    "ReplicaDirs",
+    "ScramInfo",
+    "Token",
+    "TopicDescription",
+    "TopicListing",
+    "Transaction",
+    "TransactionListing",
+]

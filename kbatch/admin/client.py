@@ -1,0 +1,85 @@
+"""Admin: administrates a cluster, for programs with threads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self, final
+
+from kbatch._native.io.threads import ClientThread
+from kbatch.admin.runtime import CLOSE_SECONDS, AdminClient, AdminRuntime
+from kbatch.admin.threads import Configs, Groups, Topics
+from kbatch.network import ThreadNetwork
+from kbatch.waiting.threads import ThreadWaiter
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+
+@final
+class Admin(AdminClient):
+    """Administrates a cluster. Any number of threads may use it.
+
+    A call returns when it is done, and raises if it is not: nothing goes on unseen. Its parts are `topics`,
+    `configs` and `groups`.
+    """
+
+    def _new_runtime(self) -> AdminRuntime:
+        return AdminRuntime(self.config, new_waiter=ThreadWaiter)
+
+    def _start_network(self) -> None:
+        network = self._runtime.network = ThreadNetwork(
+            self._runtime.engine,
+            config=self.config,
+            deliver=_nothing,
+            name=f"kbatch-network-{self.config.client_id}",
+            metrics=self._runtime.registry,
+        )
+        network.start()
+
+    @property
+    def topics(self) -> Topics:
+        """Topics, their partitions, offsets, records and producers."""
+        return Topics(self._topics)
+
+    @property
+    def configs(self) -> Configs:
+        """Configurations of topics, brokers, groups and the like."""
+        return Configs(self._configs)
+
+    @property
+    def groups(self) -> Groups:
+        """Groups, their members and offsets."""
+        return Groups(self._groups)
+
+    def close(self, timeout: float | None = CLOSE_SECONDS) -> None:
+        """End all connections and threads. Calls that go on in other threads raise AdminClosedError. A second
+        call has no effect. Any thread may call it.
+
+        Parameters
+        ----------
+        timeout : float or None
+            Seconds for all of it.
+        """
+        if self._runtime.is_forked or self._is_released:
+            return
+        self._runtime.is_closed = True
+        self._runtime.changed.notify()
+        self._release(self._runtime.deadline(timeout))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _close_at_exit(self) -> None:
+        self.close()
+
+    def _close_elsewhere(self) -> None:
+        # the collector may run on any thread, even the network's, which cannot wait for its own end
+        ClientThread(self.close, "kbatch-closer", daemon=False).start()
+
+
+def _nothing(results: list[object]) -> None:
+    """Take the results of an engine that has only requests: there are none."""

@@ -1,0 +1,73 @@
+"""AsyncAdmin: administrates a cluster, for programs on an asyncio event loop."""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, Self, final
+
+from kbatch.admin.configs import AsyncConfigs
+from kbatch.admin.groups import AsyncGroups
+from kbatch.admin.runtime import CLOSE_SECONDS, AdminClient, AdminRuntime
+from kbatch.admin.topics import AsyncTopics
+from kbatch.network.loop_lifetime import LoopLife
+from kbatch.waiting.event_loop import TaskWaiter
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+
+@final
+class AsyncAdmin(LoopLife, AdminClient):
+    """Administrates a cluster: Admin's methods, awaited. Any number of tasks may use it at once.
+
+    It may be created anywhere, and belongs to the loop on which it is first used.
+    """
+
+    def _new_runtime(self) -> AdminRuntime:
+        return AdminRuntime(
+            self.config, new_waiter=TaskWaiter, check_caller=weakref.WeakMethod(self._check_loop)
+        )
+
+    def _start_network(self) -> None:
+        self._make_network(self._runtime.engine, _nothing)
+
+    @property
+    def topics(self) -> AsyncTopics:
+        """Topics, their partitions, offsets, records and producers."""
+        return self._topics
+
+    @property
+    def configs(self) -> AsyncConfigs:
+        """Configurations of topics, brokers, groups and the like."""
+        return self._configs
+
+    @property
+    def groups(self) -> AsyncGroups:
+        """Groups, their members and offsets."""
+        return self._groups
+
+    async def close(self, timeout: float | None = CLOSE_SECONDS) -> None:
+        """End all connections; like Admin.close."""
+
+        async def close() -> None:
+            self._runtime.is_closed = True
+            self._runtime.changed.notify()
+            self._end(self._runtime.deadline(timeout))
+
+        await self._close_on_loop(close)
+
+    async def _close_forgotten(self) -> None:
+        await self.close()
+
+    async def __aenter__(self) -> Self:
+        self._runtime.check_here()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+def _nothing(results: list[object]) -> None:
+    """Take the results of an engine that has only requests: there are none."""

@@ -1,0 +1,1 @@
+"""Requests of administrators: messages and what their answers say, by subject."""

@@ -1,0 +1,220 @@
+"""Routes: which node gets an item of an AdminRequest.
+
+Theory of operation. A route turns the key of an item into a destination: any node, the controller, a node of
+that id, the leader of a partition, the coordinator of a group or a transactional.id. Items with the same
+destination travel together, and so do those whose destinations are one node.
+
+In KRaft every broker passes changes on to the active controller, and names a random broker as the controller
+(KIP-590). So requests for the controller go to any node that offers UnregisterBroker, which only KRaft has.
+
+After org.apache.kafka.clients.admin.internals.AdminApiLookupStrategy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kbatch.core.client.coordinators import GROUP, TRANSACTION, CoordinatorKey
+from kbatch.errors import BrokerNotAvailableError, KafkaError, UnknownTopicOrPartitionError
+from kbatch.protocol import messages
+
+if TYPE_CHECKING:
+    from kbatch.core.client.any_node_request import AnyNodeRequest
+    from kbatch.core.client.backoff import ExponentialBackoff
+    from kbatch.core.client.cluster import Cluster
+    from kbatch.core.client.connections import Connections
+    from kbatch.core.client.coordinators import Coordinators
+    from kbatch.protocol.structs import Message
+    from kbatch.records import TopicPartition
+
+
+class Paths(NamedTuple):
+    """What routes know of the cluster."""
+
+    cluster: Cluster
+    connections: Connections
+    coordinators: Coordinators
+    backoff: ExponentialBackoff
+
+
+class Route:
+    """Requests that any node answers."""
+
+    def destination(self, key: Any) -> Hashable:
+        """Return what decides the node."""
+        return None
+
+    def prepare(self, destinations: Collection[Any], paths: Paths, now_ns: int) -> None:
+        """Look for several destinations together, where that is possible."""
+
+    def node_of(
+        self,
+        destination: Any,
+        pending: AnyNodeRequest,
+        paths: Paths,
+        now_ns: int,
+        *,
+        kind: type[Message],
+        since_ns: int,
+    ) -> int | None:
+        """Return the node, if it takes a request now; None means to wait, until `pending.retry_ns`. Raise
+        KafkaError if there will be none; `since_ns` is when the item was asked for.
+        """
+        return pending.find_node(paths.connections, paths.backoff, now_ns, kind)
+
+    def forget(self, key: Any, paths: Paths, now_ns: int) -> None:
+        """Record that the node has refused the item, or was out of reach."""
+
+    def is_final(self, code: int, attempts: int) -> bool:
+        """True if the refusal ends an item after so many attempts although its error is retriable."""
+        return True
+
+
+class _ControllerRoute(Route):
+    """Requests that the controller answers, or a broker that passes them on."""
+
+    def node_of(
+        self,
+        destination: Any,
+        pending: AnyNodeRequest,
+        paths: Paths,
+        now_ns: int,
+        *,
+        kind: type[Message],
+        since_ns: int,
+    ) -> int | None:
+        connections = paths.connections
+        node_id = pending.find_node(connections, paths.backoff, now_ns, messages.UnregisterBrokerRequest)
+        if node_id is None or not connections.lacks(node_id, messages.UnregisterBrokerRequest):
+            return node_id
+        controller_id = paths.cluster.snapshot.controller_id
+        if pending.can_send(controller_id, connections, now_ns):
+            return controller_id
+        if pending.is_out_of_reach(controller_id, paths.cluster, connections, now_ns):
+            paths.cluster.request_update(now_ns)
+            pending.back_off(paths.backoff, now_ns)
+        return None
+
+    def forget(self, key: Any, paths: Paths, now_ns: int) -> None:
+        paths.cluster.request_update(now_ns)
+
+
+class _NodeRoute(Route):
+    """Requests for the nodes whose ids are the keys."""
+
+    def destination(self, key: int) -> Hashable:
+        return key
+
+    def node_of(
+        self,
+        destination: int,
+        pending: AnyNodeRequest,
+        paths: Paths,
+        now_ns: int,
+        *,
+        kind: type[Message],
+        since_ns: int,
+    ) -> int | None:
+        nodes = paths.cluster.snapshot.nodes  # none while the client begins anew at bootstrap.servers
+        if nodes and destination not in nodes and paths.cluster.snapshot.updated_ns > since_ns:
+            known = ", ".join(map(str, sorted(nodes)))
+            raise BrokerNotAvailableError(f"there is no broker {destination} in the cluster, only {known}")
+        if pending.can_send(destination, paths.connections, now_ns):
+            return destination
+        if pending.is_out_of_reach(destination, paths.cluster, paths.connections, now_ns):
+            paths.cluster.request_update(now_ns)
+            pending.back_off(paths.backoff, now_ns)
+        return None
+
+
+class _LeaderRoute(Route):
+    """Requests for the leaders of the partitions that are the keys."""
+
+    def destination(self, key: TopicPartition) -> Hashable:
+        return key
+
+    def node_of(
+        self,
+        destination: TopicPartition,
+        pending: AnyNodeRequest,
+        paths: Paths,
+        now_ns: int,
+        *,
+        kind: type[Message],
+        since_ns: int,
+    ) -> int | None:
+        cluster = paths.cluster
+        cluster.want(destination.topic, now_ns)
+        leader, _ = cluster.snapshot.leader(*destination)
+        if leader < 0:
+            error = error_of_partition(cluster, destination, since_ns)
+            if error is not None:
+                raise error
+            if destination.topic in cluster.snapshot.topics:
+                cluster.request_update(now_ns)
+            pending.back_off(paths.backoff, now_ns)
+            return None
+        return leader if pending.can_send(leader, paths.connections, now_ns) else None
+
+    def forget(self, key: TopicPartition, paths: Paths, now_ns: int) -> None:
+        paths.cluster.doubt_leader(*key, now_ns)
+
+    def is_final(self, code: int, attempts: int) -> bool:
+        return attempts > 0  # metadata may be older than the topic
+
+
+class _CoordinatorRoute(Route):
+    """Requests for the coordinators of the keys, or for that of one group."""
+
+    def __init__(self, kind: int, name: str | None = None) -> None:
+        self._kind = kind
+        self._name = name
+
+    def destination(self, key: Any) -> CoordinatorKey:
+        return CoordinatorKey(self._kind, key if self._name is None else self._name)
+
+    def prepare(self, destinations: Collection[CoordinatorKey], paths: Paths, now_ns: int) -> None:
+        paths.coordinators.search(destinations, now_ns)
+
+    def node_of(
+        self,
+        destination: CoordinatorKey,
+        pending: AnyNodeRequest,
+        paths: Paths,
+        now_ns: int,
+        *,
+        kind: type[Message],
+        since_ns: int,
+    ) -> int | None:
+        return paths.coordinators.ready_node(destination, pending, now_ns)
+
+    def forget(self, key: Any, paths: Paths, now_ns: int) -> None:
+        paths.coordinators.forget(self.destination(key))
+
+
+ANY = Route()
+CONTROLLER = _ControllerRoute()
+NODE = _NodeRoute()
+LEADER = _LeaderRoute()
+GROUP_COORDINATOR = _CoordinatorRoute(GROUP)
+TRANSACTION_COORDINATOR = _CoordinatorRoute(TRANSACTION)
+
+
+def coordinator_of(group_id: str) -> Route:
+    """Return the route of items that one group's coordinator gets."""
+    return _CoordinatorRoute(GROUP, group_id)
+
+
+def error_of_partition(cluster: Cluster, partition: TopicPartition, since_ns: int) -> KafkaError | None:
+    """Return the error of a partition that has no leader: that of its topic, or one that says that metadata
+    newer than `since_ns` does not have it. None if a leader may still appear.
+    """
+    snapshot = cluster.snapshot
+    count = snapshot.partition_count(partition.topic)
+    if 0 < count <= partition.partition and snapshot.updated_ns > since_ns:
+        return UnknownTopicOrPartitionError(
+            f"topic {partition.topic!r} has {count} partitions, 0 to {count - 1}, but not "
+            f"{partition.partition}"
+        )
+    return cluster.topic_error(partition.topic)
