@@ -61,9 +61,12 @@ if TYPE_CHECKING:
     from kbatch.codec.segments import SegmentWriter, read_segment
     from kbatch.consumer.event_loop import AsyncConsumer, AsyncShareConsumer
     from kbatch.consumer.polled import Polled
+    from kbatch.consumer.process.dead_letters import DeadLetter
+    from kbatch.consumer.process.options import ProcessReport
     from kbatch.consumer.reading import read_table, scan_topic
     from kbatch.consumer.threads import Consumer, ShareConsumer
     from kbatch.consumer.topic_reader import ReadProgress, TopicReader
+    from kbatch.core.process.retry import RecordFailed, Retry, RetryAfter
     from kbatch.producer.event_loop import AsyncProducer
     from kbatch.schema_registry import SchemaRegistry
 
@@ -87,6 +90,7 @@ __all__ = [
     "ConsumerGroupMetadata",
     "ConsumerRecord",
     "CorruptRecordError",
+    "DeadLetter",
     "Delivery",
     "DeliveryError",
     "IllegalStateError",
@@ -96,12 +100,16 @@ __all__ = [
     "OffsetAndMetadata",
     "PartialSendError",
     "Polled",
+    "ProcessReport",
     "Producer",
     "ReadProgress",
     "Record",
     "RecordBatch",
     "RecordBatchWriter",
+    "RecordFailed",
     "RecordMetadata",
+    "Retry",
+    "RetryAfter",
     "SchemaRegistry",
     "SegmentWriter",
     "ShareConsumer",
@@ -137,8 +145,13 @@ _AT_FIRST_USE = {
     "AsyncProducer": "kbatch.producer.event_loop",
     "AsyncShareConsumer": "kbatch.consumer.event_loop",
     "Consumer": "kbatch.consumer.threads",
+    "DeadLetter": "kbatch.consumer.process.dead_letters",
     "Polled": "kbatch.consumer.polled",
+    "ProcessReport": "kbatch.consumer.process.options",
     "ReadProgress": "kbatch.consumer.topic_reader",
+    "RecordFailed": "kbatch.core.process.retry",
+    "Retry": "kbatch.core.process.retry",
+    "RetryAfter": "kbatch.core.process.retry",
     "SegmentWriter": "kbatch.codec.segments",
     "SchemaRegistry": "kbatch.schema_registry",
     "ShareConsumer": "kbatch.consumer.threads",

@@ -23,6 +23,7 @@ CONSUMER = "consumer-metrics"
 CONSUMER_NODE = "consumer-node-metrics"
 FETCH = "consumer-fetch-manager-metrics"
 COORDINATOR = "consumer-coordinator-metrics"
+PROCESS = "consumer-process-metrics"
 SHARE = "consumer-share-metrics"
 SHARE_FETCH = "consumer-share-fetch-manager-metrics"
 SHARE_COORDINATOR = "consumer-share-coordinator-metrics"
@@ -407,6 +408,47 @@ COORDINATOR_METRICS: tuple[Metric, ...] = (
            "Commits with an answer, good or bad."),
 )
 
+# Those of `process()`, from its first call on.
+PROCESS_METRICS: tuple[Metric, ...] = tuple(
+    row._replace(is_ours=True)
+    for row in (
+        Metric("records-running", PROCESS, "records-running", GAUGE, "records", "Records that workers have."),
+        Metric("records-waiting", PROCESS, "records-waiting", GAUGE, "records",
+               "Records that were taken and wait for a worker, or for another attempt."),
+        Metric("keys-backing-off", PROCESS, "keys-backing-off", GAUGE, "keys",
+               "Keys whose first record has failed and waits for another attempt."),
+        Metric("bytes-in-flight", PROCESS, "bytes-in-flight", GAUGE, "bytes",
+               "Keys and values of the records that were taken and are not finished."),
+        Metric("ahead-max", PROCESS, "ahead-max", GAUGE, "offsets",
+               "Longest distance from a partition's first unfinished record to its newest taken one."),
+        Metric("metadata-characters-max", PROCESS, "metadata-characters-max", GAUGE, "characters",
+               "Longest metadata of a partition's last commit."),
+        Metric("partitions-cut", PROCESS, "partitions-cut", GAUGE, "partitions",
+               "Partitions with more finished offsets than the metadata of a commit has room for."),
+        Metric("partitions-blocked", PROCESS, "partitions-blocked", GAUGE, "partitions",
+               "Partitions that are paused until their first records are finished."),
+        Metric("longest-running-time", PROCESS, "longest-running-time", GAUGE, "ms",
+               "Time since the oldest attempt that is running has begun."),
+        Metric("records-finished-rate", PROCESS, "process-finished", RATE, "records/s",
+               "Records that were processed."),
+        Metric("records-finished-total", PROCESS, "process-finished", TOTAL, "records",
+               "Records that were processed."),
+        Metric("records-failed-total", PROCESS, "process-failed", TOTAL, "records", "Attempts that failed."),
+        Metric("records-retried-total", PROCESS, "process-retried", TOTAL, "records",
+               "Failed attempts that another one follows."),
+        Metric("records-skipped-total", PROCESS, "process-skipped", TOTAL, "records",
+               "Records that were skipped after their last attempt."),
+        Metric("records-handled-total", PROCESS, "process-handled", TOTAL, "records",
+               "Records that `on_failure` has dealt with, such as dead letters."),
+        Metric("records-repeated-total", PROCESS, "process-repeated", TOTAL, "records",
+               "Records that were left out, as an earlier owner had finished them."),
+        Metric("records-dropped-total", PROCESS, "process-dropped", TOTAL, "records",
+               "Records whose partitions were given up before they were finished."),
+        Metric("process-time-avg", PROCESS, "process-time", AVG, "ms", "Time of an attempt."),
+        Metric("process-time-max", PROCESS, "process-time", MAX, "ms", "Longest such time."),
+    )
+)
+
 
 _SHARE_GROUPS = {
     "last-poll-seconds-ago": SHARE, "time-between-poll": SHARE, "poll-idle-ratio": SHARE,
@@ -446,7 +488,9 @@ SHARE_METRICS: tuple[Metric, ...] = (
            "rebalances/h", "Changes of the assignment."),
 )
 # Every metric of a client that reads, once.
-READING_METRICS = tuple(dict.fromkeys((*CONSUMER_METRICS, *COORDINATOR_METRICS, *SHARE_METRICS)))
+READING_METRICS = tuple(
+    dict.fromkeys((*CONSUMER_METRICS, *COORDINATOR_METRICS, *PROCESS_METRICS, *SHARE_METRICS))
+)
 
 
 class MetricName(NamedTuple):
@@ -660,9 +704,10 @@ is `kafka_producer_topic_record_send_total`, with the label `topic`. Metrics of 
 
 The lag of a partition is `kafka_consumer_fetch_manager_partition_records_lag`, with the labels `topic` and
 `partition`. Metrics of consumers and readers begin with `kafka_consumer_`, `kafka_consumer_node_`,
-`kafka_consumer_fetch_manager_` (then `topic_` or `partition_`) or `kafka_consumer_coordinator_`. Metrics of
-share consumers begin with `kafka_consumer_share_`, `kafka_consumer_share_fetch_manager_` or
-`kafka_consumer_share_coordinator_`; their connections have the names of any consumer's.
+`kafka_consumer_fetch_manager_` (then `topic_` or `partition_`), `kafka_consumer_coordinator_` or
+`kafka_consumer_process_`. Metrics of share consumers begin with `kafka_consumer_share_`,
+`kafka_consumer_share_fetch_manager_` or `kafka_consumer_share_coordinator_`; their connections have the names
+of any consumer's.
 
 `python -m kbatch.metrics > docs/metrics.md` writes this page.
 """

@@ -252,6 +252,17 @@ LAYERS = (
     ),
     Layer(
         8,
+        "core/process/",
+        "what `process()` decides, without threads or clocks",
+        {
+            "scheduler retry": "**which record runs next**, and what follows from its outcome; when it is "
+            "tried again",
+            "progress finished_runs": "**what is committed**: the first offset that is not finished, and "
+            "what is finished after it, as text",
+        },
+    ),
+    Layer(
+        8,
         "core/producer/",
         "the producer without sockets, threads or clocks",
         {
@@ -317,7 +328,8 @@ LAYERS = (
         "Consumer and ShareConsumer (`threads`), their like on event loops (`event_loop`), what both do "
         "(`base`, `share`), and how they begin and end (`lifetime`); topics as tables and streams "
         "(`reading`), ranges (`topic_reader`); `backlog`, `acquired`: **what was fetched and not yet taken**"
-        "; `group_member`: **when callbacks of a rebalance run, and what is committed**",
+        "; `group_member`: **when callbacks of a rebalance run, and what is committed**; `process`: "
+        "`process()` and its workers",
     ),
     Layer(
         12,

@@ -43,12 +43,13 @@ Submit = Callable[[Callable[[], object]], object]
 
 class LastRead(NamedTuple):
     """The offset before a position, the leader epoch of the record there, and the id of the topic. A
-    ConsumerRecord says all three, too.
+    ConsumerRecord says all three, too. At the committed offset, `metadata` is what the group has with it.
     """
 
     offset: int
     leader_epoch: int = NO_EPOCH
     topic_id: bytes = NO_TOPIC_ID
+    metadata: str = ""
 
 
 @final
@@ -391,7 +392,10 @@ class Backlog:
         if assigned.last is None or assigned.last.topic_id == NO_TOPIC_ID:
             state = self._engine.reading(assigned.partition)
             if state is not None and state.generation == assigned.generation and state.first_offset >= 0:
-                found = LastRead(state.first_offset - 1, state.first_epoch, state.first_topic_id)
+                committed = state.committed
+                is_committed = committed is not None and committed.offset == state.first_offset
+                metadata = committed.metadata if committed is not None and is_committed else ""
+                found = LastRead(state.first_offset - 1, state.first_epoch, state.first_topic_id, metadata)
                 if assigned.last is None or assigned.last.offset == found.offset:
                     assigned.last = found
         return assigned.last is not None
@@ -552,6 +556,12 @@ class Backlog:
             assigned.last = LastRead(moved.to_offset - 1, moved.last_epoch, moved.topic_id)
 
     # What there is
+
+    def begun(self) -> Iterator[AssignedPartition]:
+        """Yield the partitions of which something is here, with a position."""
+        for assigned in self._round_robin.values():
+            if assigned.queue and assigned.last is not None:
+                yield assigned
 
     @property
     def has_next(self) -> bool:
@@ -742,8 +752,9 @@ class Backlog:
 
 
 def offset_after(last: LastRead | ConsumerRecord) -> OffsetAndMetadata:
-    """Return a position as it is committed."""
-    return OffsetAndMetadata(last.offset + 1, leader_epoch=last.leader_epoch, topic_id=last.topic_id)
+    """Return a position as it is committed; one that has not moved keeps the metadata that it has."""
+    metadata = last.metadata if isinstance(last, LastRead) else ""
+    return OffsetAndMetadata(last.offset + 1, metadata, last.leader_epoch, last.topic_id)
 
 
 def start_after(last: LastRead | ConsumerRecord) -> Start:

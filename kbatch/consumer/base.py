@@ -435,7 +435,6 @@ class ConsumerBase(MemberClient):
     @contextmanager
     def _polling(self, *, is_bounded: bool = False) -> Iterator[None]:
         """Begin and end a poll."""
-        runtime = self._runtime
         with self._user:
             self._user.refuse_callbacks("poll")
             if not self._backlog.assigned and not self._member.is_subscribed:
@@ -444,19 +443,26 @@ class ConsumerBase(MemberClient):
                 )
             if not is_bounded:
                 self._open_ends()
-            self._backlog.note_poll()
-            self._poll_count += 1
-            self._metrics.begin(runtime.now_ns())
-            if self._interceptors:
-                self._interceptors.on_poll()
-            try:
-                self._backlog.sort()
+            with self._one_poll():
                 yield
-            except BaseException:
-                self._take_back()
-                raise
-            finally:
-                self._metrics.end(runtime.now_ns())
+
+    @contextmanager
+    def _one_poll(self) -> Iterator[None]:
+        """Do what every poll does before and after it. The caller is the consumer's user."""
+        now_ns = self._runtime.now_ns
+        self._backlog.note_poll()
+        self._poll_count += 1
+        self._metrics.begin(now_ns())
+        if self._interceptors:
+            self._interceptors.on_poll()
+        try:
+            self._backlog.sort()
+            yield
+        except BaseException:
+            self._take_back()
+            raise
+        finally:
+            self._metrics.end(now_ns())
 
     def _take_back(self) -> None:
         self._backlog.take_back()

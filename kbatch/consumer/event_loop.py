@@ -13,14 +13,18 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, final
+from typing import TYPE_CHECKING, Any, Self, Unpack, final
 
 from kbatch.consumer.base import ConsumerBase
 from kbatch.consumer.group_member import GroupMember
 from kbatch.consumer.lifetime import CLOSE_SECONDS, EXIT_SECONDS, FORGOTTEN, Ending, MemberClient
+from kbatch.consumer.process.dead_letters import DeadLetter
+from kbatch.consumer.process.options import ProcessOptions, ProcessReport, settings_of
+from kbatch.consumer.process.processing import Processing
+from kbatch.consumer.process.workers import TaskWorkers
 from kbatch.consumer.runtime import ReaderRuntime
 from kbatch.consumer.share import ShareConsumerBase
 from kbatch.network.loop_lifetime import LoopLife
@@ -134,9 +138,33 @@ class AsyncConsumer(LoopClient, ConsumerBase):
             for record in iterator:
                 yield record
 
-    async def close(self, leave: bool | None = None, timeout: float | None = CLOSE_SECONDS) -> None:
+    async def process(
+        self,
+        function: Callable[[Any], Awaitable[object] | object],
+        *,
+        tasks: int = 100,
+        **options: Unpack[ProcessOptions],
+    ) -> ProcessReport:
+        """Call a function for each record, in up to so many tasks at a time, and commit what is finished
+        without a gap, until `close`, an error, or the cancellation of this call; like Consumer.process.
+
+        The function, and a callable `on_failure`, may be coroutine functions. If the call is cancelled, tasks
+        that run may end within `revoke_timeout`; after that, and after a second cancellation, they are
+        cancelled, too. So are those whose partitions are given up.
+        """
+        settings = settings_of("tasks", tasks, options)
+        if isinstance(settings.on_failure, DeadLetter) and not settings.on_failure.is_for_tasks:
+            raise TypeError(
+                "the DeadLetter of an AsyncConsumer has an AsyncProducer; a Producer blocks the loop"
+            )
+        self._runtime.check_here()
+        return await Processing(self, function, settings, tasks, TaskWorkers).run()
+
+    async def close(
+        self, leave: bool | None = None, timeout: float | None = CLOSE_SECONDS, *, drain: bool = False
+    ) -> None:
         """Commit, leave the group, and end all connections and threads; like Consumer.close."""
-        await self._leave_on_loop(timeout, Ending(leave))
+        await self._leave_on_loop(timeout, Ending(leave, drains=drain))
 
 
 @final

@@ -19,8 +19,9 @@ import re
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from inspect import iscoroutine, iscoroutinefunction
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, Protocol, final
 
 from kbatch._native.codec.record import ConsumerRecord
 from kbatch.consumer.backlog import AssignedPartition, Backlog, offset_after
@@ -100,6 +101,19 @@ class RebalanceListener:
         return self._callbacks[kind]
 
 
+class Processor(Protocol):
+    """What processes records while the member's partitions come and go: `process()`."""
+
+    def begin_release(self, partitions: Iterable[TopicPartition], /) -> object:
+        """Begin nothing new of partitions that are to be given up, or are lost."""
+
+    def is_released(self, partitions: Iterable[TopicPartition], /) -> bool:
+        """True if nothing of them runs any more, or what runs is not waited for any longer."""
+
+    def release(self, partitions: Iterable[TopicPartition], /) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Forget partitions, and return what is to be committed."""
+
+
 @final
 class Step:
     """A step of a rebalance that the program has taken.
@@ -109,6 +123,8 @@ class Step:
     rebalance : Rebalance
     listener : RebalanceListener
     is_begun : bool
+    is_released : bool
+        True if `process()` is done with the partitions.
     commit : CommitOffsets or None
     called_ns : int or None
         When the callback has begun.
@@ -119,7 +135,7 @@ class Step:
     def __init__(self, rebalance: Rebalance, listener: RebalanceListener) -> None:
         self.rebalance = rebalance
         self.listener = listener
-        self.is_begun = False
+        self.is_begun = self.is_released = False
         self.commit: CommitOffsets | None = None
         self.called_ns: int | None = None
         self.task: Any = None
@@ -146,6 +162,8 @@ class GroupMember:
         True if the group has assigned partitions since the last `subscribe`, perhaps none.
     note_seconds : float
         How often a poll that waits is noted.
+    processing : Processor or None
+        What `process()` is doing, instead of automatic commits.
     """
 
     def __init__(
@@ -173,11 +191,12 @@ class GroupMember:
         self._is_failing = False
         self._identity: ConsumerGroupMetadata | None = None  # as of the last poll
         self._async_commits: deque[tuple[CommitOffsets, OnCommit | None]] = deque()
-        self._commits_itself = config.enable_auto_commit
+        self._is_auto_commit = config.enable_auto_commit
         self._commit_interval_ns = config.auto_commit_interval_ms * NS_PER_MS
         self._commit_due_ns = runtime.now_ns() + self._commit_interval_ns
         self._auto_commit: CommitOffsets | None = None
         self.note_seconds = config.max_poll_interval_ms / 1000 / NOTES_PER_INTERVAL
+        self.processing: Processor | None = None
 
     # Subscription
 
@@ -417,7 +436,11 @@ class GroupMember:
         runtime.observe(sensor, runtime.now_ns() - begun_ns)
 
     def _offsets_of(self, given: Any) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return what `commit` is to commit."""
+        """Return what `commit` is to commit. Callbacks may call it while `process()` runs, which does so."""
+        if self.processing is not None:
+            raise IllegalStateError(
+                "process() commits what is finished, and nothing else may; leave the commit out"
+            )
         if given is None:
             return self._backlog.positions()
         if isinstance(given, Polled):
@@ -473,12 +496,17 @@ class GroupMember:
             self._runtime.network.wake()
         if self.wanted is not None and self._engine.group_metadata.generation_id >= 0:
             self._identity = self._engine.group_metadata
-        if self._commits_itself and now_ns >= self._commit_due_ns and not self.has_work:
+        if self._commits_positions and now_ns >= self._commit_due_ns and not self.has_work:
             self._commit_due_ns = now_ns + self._commit_interval_ns
             positions = self._backlog.positions()
             if positions and (self._auto_commit is None or self._auto_commit.is_done):
                 self._auto_commit = CommitOffsets(positions, retries=False)
                 self._commit_async(self._auto_commit, None)
+
+    @property
+    def _commits_positions(self) -> bool:
+        """True if what was delivered is committed without a call of the program."""
+        return self._is_auto_commit and self.processing is None
 
     @property
     def has_work(self) -> bool:
@@ -529,6 +557,8 @@ class GroupMember:
                 return True
             step.rebalance = taken
             self._begin(step)
+        if not step.is_released and not await self._release(step, deadline):
+            return False
         commit = step.commit
         if commit is not None:
             if not await self._runtime.await_until(lambda: commit.is_done, deadline):
@@ -555,14 +585,30 @@ class GroupMember:
                     self._backlog.add(AssignedPartition(each, number, COMMITTED))
             if self.wanted is not None:  # which may be another since
                 self._backlog.leave_out(self.wanted.excludes)
-        elif kind == "revoke" and self._commits_itself:
-            self._begin_last_commit(step, partitions)
+        elif self.processing is not None:
+            self.processing.begin_release(partitions)
+        elif kind == "revoke" and self._commits_positions:
+            positions = self._backlog.positions(with_last=not self._is_failing)
+            self._begin_last_commit(step, {each: positions[each] for each in partitions if each in positions})
         step.is_begun = True
 
-    def _begin_last_commit(self, step: Step, partitions: Iterable[TopicPartition]) -> None:
+    async def _release(self, step: Step, deadline: Deadline) -> bool:
+        """Let `process()` end what it has of partitions that are given up, and commit that. Return False at
+        the deadline.
+        """
+        kind, partitions, _ = step.rebalance
+        if self.processing is not None and kind != "assign":
+            is_released = partial(self.processing.is_released, partitions)
+            if kind == "revoke" and not await self._runtime.await_until(is_released, deadline):
+                return False
+            offsets = self.processing.release(partitions)
+            if kind == "revoke":
+                self._begin_last_commit(step, offsets)
+        step.is_released = True
+        return True
+
+    def _begin_last_commit(self, step: Step, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         if step.commit is None:
-            positions = self._backlog.positions(with_last=not self._is_failing)
-            offsets = {each: positions[each] for each in partitions if each in positions}
             step.commit = CommitOffsets(offsets, is_last=True) if offsets else None
         if step.commit is not None:
             self._engine.commit(step.commit)  # once more after an interrupt, which is no second commit
@@ -614,7 +660,7 @@ class GroupMember:
         """Commit what was delivered, run callbacks, and leave the group, until the deadline at most. If the
         program is failing, enable.auto.commit leaves out what the last poll has returned.
         """
-        leave, is_failing, calls_back = ending
+        leave, is_failing, calls_back, _ = ending
         self._is_failing = is_failing
         if not calls_back:
             self._listener = RebalanceListener()
@@ -622,7 +668,7 @@ class GroupMember:
         try:
             if self.is_subscribed:
                 await self._leave("close", leave, deadline)
-            elif self._commits_itself and (positions := self._backlog.positions(with_last=not is_failing)):
+            elif self._commits_positions and (positions := self._backlog.positions(with_last=not is_failing)):
                 self._commit_async(CommitOffsets(positions, is_last=True), None)
         finally:
             commits = self._async_commits

@@ -87,11 +87,14 @@ class Ending(NamedTuple):
         True if the program may not have processed what the last poll has returned.
     calls_back : bool
         False to run no callbacks of the program.
+    drains : bool
+        True if `process()` is to finish all records that it has taken, not only those that run.
     """
 
     leave: bool | None = None
     is_failing: bool = False
     calls_back: bool = True
+    drains: bool = False
 
 
 # A client that the program has dropped, or left open.
@@ -111,6 +114,7 @@ class MemberClient(ReadingClient):
     _note_seconds = LOOK_SECONDS  # how often a poll that waits is noted
     _poll_count = 0  # of those that may have taken records
     _closer: Any = None  # the thread or task that is in close()
+    _closing: tuple[Deadline, Ending] | None = None  # since close() was called
     _refused: KafkaError | None = None  # the error of a login that was raised
 
     @abstractmethod
@@ -124,6 +128,9 @@ class MemberClient(ReadingClient):
     @abstractmethod
     def _take_back(self) -> None:
         """Take back the records of the last poll. A second call has no effect."""
+
+    async def _give_way(self) -> None:
+        """Let the network and other tasks run, if they need this thread for it."""
 
     def _deliver(self) -> Callable[[list[Any]], object]:
         """Return what takes the results of the engine; it must not refer to the client."""
@@ -173,6 +180,7 @@ class MemberClient(ReadingClient):
             return
         self._user.refuse_callbacks("close")
         self._closer = self._user.caller_back = me
+        self._closing = deadline, ending
         try:
             runtime.is_closed = True
             runtime.changed.notify()

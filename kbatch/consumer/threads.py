@@ -16,9 +16,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
 from functools import partial, wraps
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, Self, final
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, Self, Unpack, final
 
 from kbatch._native.fetch.read_cursor import ChainedIterator
 from kbatch._native.io.interrupts import at_once
@@ -26,6 +27,10 @@ from kbatch._native.io.threads import ClientThread
 from kbatch.consumer.base import ConsumerBase
 from kbatch.consumer.group_member import GroupMember
 from kbatch.consumer.lifetime import CLOSE_SECONDS, EXIT_SECONDS, FORGOTTEN, Ending, MemberClient
+from kbatch.consumer.process.dead_letters import DeadLetter
+from kbatch.consumer.process.options import ProcessOptions, ProcessReport, settings_of
+from kbatch.consumer.process.processing import Processing
+from kbatch.consumer.process.workers import ExecutorWorkers, Job, ProcessWorkers, Report, ThreadWorkers
 from kbatch.consumer.runtime import ReaderRuntime
 from kbatch.consumer.share import ShareConsumerBase
 from kbatch.core.consumer.results import Fetched
@@ -147,9 +152,86 @@ class Consumer(ThreadClient, ConsumerBase):
         at_once(self._begin_until_end)
         yield from ChainedIterator(partial(at_once, self._next_iterator, is_bounded=True))
 
+    # Many workers
+
+    def process(
+        self,
+        function: Callable[[Any], object],
+        *,
+        workers: int = 16,
+        executor: Literal["threads"] | Executor = "threads",
+        **options: Unpack[ProcessOptions],
+    ) -> ProcessReport:
+        """Call a function for each record, many at a time, and commit what is finished without a gap, until
+        `close`, Ctrl-C or an error. docs/process.md explains it.
+
+        Parameters
+        ----------
+        function : callable
+            Gets a ConsumerRecord, on the thread of a worker. A record is finished when it returns. With
+            `batch` it gets a list of records of one key.
+        workers : int
+            Records, or lists of them, that are processed at a time.
+        executor : "threads" or concurrent.futures.Executor
+            Threads of its own, or where the function runs instead.
+        order : "key", "partition" or "none"
+            Which records of a partition run one after the other: those of a key, all, none. Records without
+            key have no order.
+        batch : int
+            Maximum number of records of a call. The function returns None, or None or an exception for each.
+        max_in_flight, max_bytes : int
+            Maximum number of records in memory, and of bytes of their keys and values.
+        max_ahead : int
+            Maximum distance of the newest record of a partition that is taken from the first that is not
+            finished.
+        retry : Retry
+            When a record is tried again whose function has raised an exception.
+        on_failure : "stop", "skip", DeadLetter or callable
+            What becomes of a record after its last attempt. A callable gets the record and the exception.
+        commit_interval : float
+            Seconds between commits.
+        revoke_timeout : float
+            Seconds that running records have to end before their partitions are given up, or at the end.
+        stall_timeout : float or None
+            Seconds after which a record that is still running is logged.
+
+        Returns
+        -------
+        ProcessReport
+            What was done, after `close` was called.
+
+        Raises
+        ------
+        ProcessError
+            A record failed for the last time, and `on_failure` is "stop", or failed too.
+        InvalidGroupIdError, IllegalStateError
+            group.id is not set; there is no subscription, and no partition is assigned.
+        TypeError, ValueError
+            Arguments are unsuitable.
+        KafkaError
+            As in `poll`.
+        """
+        settings = settings_of("workers", workers, options)
+        if isinstance(settings.on_failure, DeadLetter) and settings.on_failure.is_for_tasks:
+            raise TypeError(
+                "the DeadLetter of a Consumer has a Producer; an AsyncProducer needs an event loop"
+            )
+        if executor != "threads" and not isinstance(executor, Executor):
+            raise TypeError(f'executor must be "threads" or a concurrent.futures.Executor, got {executor!r}')
+
+        def new_workers(job: Job, report: Report) -> ProcessWorkers:
+            threads = ThreadWorkers(job, report, workers, f"kbatch-process-{self.config.client_id}")
+            if isinstance(executor, Executor):
+                return ExecutorWorkers(executor, job, report, threads)
+            return threads
+
+        return at_once(Processing(self, function, settings, workers, new_workers).run)
+
     # Its end
 
-    def close(self, leave: bool | None = None, timeout: float | None = CLOSE_SECONDS) -> None:
+    def close(
+        self, leave: bool | None = None, timeout: float | None = CLOSE_SECONDS, *, drain: bool = False
+    ) -> None:
         """Commit what was delivered (enable.auto.commit), run the callbacks of a revocation and of commits,
         leave the group, and end all connections and threads. Any thread may call it; a poll that waits raises
         ConsumerClosedError first. A second call only waits for the first.
@@ -164,8 +246,11 @@ class Consumer(ThreadClient, ConsumerBase):
             False for members with a group.instance.id, else True.
         timeout : float or None
             Seconds for all of it.
+        drain : bool
+            True to let `process()`, if it runs, finish all records that it has taken, not only those that its
+            workers have.
         """
-        at_once(self._close, timeout, Ending(leave))
+        at_once(self._close, timeout, Ending(leave, drains=drain))
 
 
 @final

@@ -59,6 +59,18 @@ class ConcurrentUseError(IllegalStateError):
     """
 
 
+class ProcessError(KafkaError):
+    """A record cannot be processed, or its `on_failure` has failed, so `process()` has ended. The record is
+    not finished, and comes again: mend the function, or choose another `on_failure`.
+
+    Attributes
+    ----------
+    record : ConsumerRecord or None
+    """
+
+    record: Any = None
+
+
 class BufferExhaustedError(KafkaTimeoutError):
     """No memory became free within max.block.ms, because records come faster than brokers accept them: slow
     down, or raise buffer.memory.

@@ -52,7 +52,7 @@ from kbatch.errors import (
     UnsupportedVersionError,
 )
 from kbatch.logs import ClientLogger
-from kbatch.metrics import CONSUMER_METRICS, COORDINATOR_METRICS, Metric
+from kbatch.metrics import CONSUMER_METRICS, COORDINATOR_METRICS, PROCESS_METRICS, Metric
 from kbatch.protocol import messages
 from kbatch.records import NO_TOPIC_ID, ConsumerGroupMetadata, TopicPartition
 
@@ -87,7 +87,7 @@ class GroupEngine(MemberEngine):
         a step of a rebalance was asked for, a membership has ended, or committed offsets were found.
     """
 
-    metrics: ClassVar[tuple[Metric, ...]] = (*CONSUMER_METRICS, *COORDINATOR_METRICS)
+    metrics: ClassVar[tuple[Metric, ...]] = (*CONSUMER_METRICS, *COORDINATOR_METRICS, *PROCESS_METRICS)
 
     def __init__(self, config: ConsumerConfig, **options: Unpack[EngineOptions]) -> None:
         super().__init__(config, **options)
@@ -469,6 +469,7 @@ class GroupEngine(MemberEngine):
                 _, leader_epoch = self._cluster.snapshot.leader(*state.partition)
                 if found.leader_epoch > leader_epoch:
                     self._cluster.request_update(now_ns)
+                state.committed = found
                 self._positions.begin(state, Start(found.offset, found.leader_epoch, found.topic_id), now_ns)
             elif state.reset is None:
                 self._positions.fail(state, missing)

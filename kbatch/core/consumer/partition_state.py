@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kbatch.config import ConsumerConfig
     from kbatch.core.client.cluster import ClusterSnapshot
     from kbatch.core.consumer.fetch_session import Wanted
-    from kbatch.records import TopicPartition
+    from kbatch.records import OffsetAndMetadata, TopicPartition
 
 # The offset after every other.
 NO_END = 2**63 - 1
@@ -153,6 +153,8 @@ class PartitionState(Retried):
         while it is looked up.
     first_topic_id : bytes
         The id of the topic in which that is a position; NO_TOPIC_ID while it is unknown.
+    committed : OffsetAndMetadata | None
+        What the group has committed, if that was looked up.
     fetch_offset : int
     read_offset : int
         The offset after what the program has released; at first `first_offset`.
@@ -191,6 +193,7 @@ class PartitionState(Retried):
         "assigned_id",
         "backlog_bytes",
         "checked_epoch",
+        "committed",
         "created_ns",
         "empty_from",
         "end_offset",
@@ -243,6 +246,7 @@ class PartitionState(Retried):
         self.first_offset = -1
         self.first_epoch = NO_EPOCH
         self.first_topic_id = NO_TOPIC_ID
+        self.committed: OffsetAndMetadata | None = None
         self.fetch_offset = self.read_offset = -1
         self.last_epoch = NO_EPOCH
         self.checked_epoch = NO_EPOCH

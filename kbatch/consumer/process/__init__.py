@@ -1,0 +1,1 @@
+"""`process()`: how records get to workers, and their outcomes back."""

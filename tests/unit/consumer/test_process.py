@@ -1,0 +1,702 @@
+"""`process()` of consumers in threads and on event loops, against the embedded broker."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partialmethod
+from typing import Any
+
+import pytest
+
+import kbatch
+from kbatch import DeadLetter, OffsetAndMetadata, RecordFailed, Retry, TopicPartition
+from kbatch.errors import (
+    ConcurrentUseError,
+    GroupAuthorizationError,
+    IllegalStateError,
+    InvalidGroupIdError,
+    ProcessError,
+)
+from kbatch.testing import Broker
+from kbatch.testing.broker.groups.offset_store import OffsetStore
+from tests.support.patience import HANG_MS, HANG_SECONDS, until
+from tests.support.polling import TOPIC
+from tests.support.shells import new_consumer, new_producer, the_loop
+
+GROUP = "billing"
+AT_ONCE = Retry(attempts=3, backoff=0.0)
+PROTOCOLS = ("consumer", "classic")
+either = pytest.mark.parametrize("protocol", PROTOCOLS)
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with Broker(
+        {TOPIC: 2, f"{TOPIC}.dlq": 1},
+        auto_create_topics=False,
+        group_initial_rebalance_delay_ms=0,
+        group_consumer_heartbeat_interval_ms=100,
+    ) as running:
+        yield running
+
+
+def fill(broker: Broker, count: int, keys: int = 5, partition: int = 0) -> None:
+    with kbatch.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        for number in range(count):
+            producer.send(TOPIC, b"%d" % number, b"k%d" % (number % keys), partition=partition)
+
+
+@contextlib.contextmanager
+def member(broker: Broker, protocol: str = "consumer", **keys: Any) -> Iterator[Any]:
+    own: dict[str, Any] = {} if protocol == "consumer" else {"heartbeat_interval_ms": 50}
+    keys = {
+        "bootstrap_servers": broker.bootstrap_servers,
+        "group_id": GROUP,
+        "group_protocol": protocol,
+        "auto_offset_reset": "earliest",
+        "default_api_timeout_ms": HANG_MS,
+        "fetch_max_wait_ms": 10,
+        "retry_backoff_ms": 5,
+        **own,
+        **keys,
+    }
+    with new_consumer(**keys) as consumer:
+        yield consumer
+
+
+class Gate:
+    """What records wait for, in threads and in tasks."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+        self.open = self._event.set
+
+    def wait(self) -> None:
+        assert self._event.wait(HANG_SECONDS)
+
+    async def awaited(self) -> None:
+        while not self._event.is_set():
+            await asyncio.sleep(0.001)
+
+
+def function_of(
+    do: Callable[[Any], object], gates: dict[tuple[int, int], Gate] | None = None
+) -> Callable[[Any], Any]:
+    """Return a function for `process()`, which waits at the gates of some records first."""
+    found = {} if gates is None else gates
+
+    def call(record: Any) -> object:
+        if (gate := found.get((record.partition, record.offset))) is not None:
+            gate.wait()
+        return do(record)
+
+    async def called(record: Any) -> object:
+        if (gate := found.get((record.partition, record.offset))) is not None:
+            await gate.awaited()
+        return do(record)
+
+    return call if the_loop() is None else called
+
+
+class Seen:
+    """The records that were processed, in order."""
+
+    def __init__(self) -> None:
+        self.records: list[Any] = []
+
+    def __call__(self, record: Any) -> None:
+        self.records.append(record)
+
+    @property
+    def offsets(self) -> list[tuple[int, int]]:
+        return sorted((each.partition, each.offset) for each in self.records)
+
+    def has(self, count: int) -> Callable[[], bool]:
+        return lambda: len(self.records) >= count
+
+
+class Running:
+    """A `process()` in a thread of its own."""
+
+    def __init__(self, consumer: Any, function: Any, **options: Any) -> None:
+        self.result: Any = None
+        self.error: BaseException | None = None
+        keys = {"commit_interval": 0.01, "retry": AT_ONCE, **options}
+        self._thread = threading.Thread(target=self._run, args=(consumer, function, keys), daemon=True)
+        self._thread.start()
+
+    def _run(self, consumer: Any, function: Any, options: dict[str, Any]) -> None:
+        try:
+            self.result = consumer.process(function, **options)
+        except BaseException as error:
+            self.error = error
+
+    def ended(self) -> Any:
+        """Wait for its end, and return its result or its error."""
+        self._thread.join(HANG_SECONDS)
+        assert not self._thread.is_alive()
+        return self.result if self.error is None else self.error
+
+
+@contextlib.contextmanager
+def processing(broker: Broker, function: Any, protocol: str = "consumer", **options: Any) -> Iterator[Any]:
+    """Let a member process the topic, and close it."""
+    with member(broker, protocol) as consumer:
+        consumer.subscribe([TOPIC])
+        running = Running(consumer, function, **options)
+        yield consumer, running
+        consumer.close()
+        running.ended()
+
+
+def committed(broker: Broker, partition: int = 0) -> OffsetAndMetadata | None:
+    with kbatch.TopicReader(bootstrap_servers=broker.bootstrap_servers) as reader:
+        found = reader.groups.offsets(GROUP).get(TopicPartition(TOPIC, partition))
+    return None if found is None else found.committed
+
+
+def is_committed(broker: Broker, offset: int, partition: int = 0) -> bool:
+    found = committed(broker, partition)
+    return found is not None and found.offset == offset
+
+
+# What is processed, and what is committed
+
+
+def test_POOL01_records_of_a_key_come_in_order_and_all_is_committed(broker: Broker, shell: str) -> None:
+    fill(broker, 300, keys=7)
+    seen = Seen()
+    with processing(broker, function_of(seen)) as (_, running):
+        until(seen.has(300))
+    assert running.ended().finished == 300
+    order = defaultdict(list)
+    for record in seen.records:
+        order[record.key].append(record.offset)
+    assert all(each == sorted(each) for each in order.values())
+    assert committed(broker) == OffsetAndMetadata(300, leader_epoch=0)
+
+
+def test_POOL13_what_is_finished_out_of_order_is_not_repeated(broker: Broker, shell: str) -> None:
+    fill(broker, 20, keys=20)
+    seen, again, gate = Seen(), Seen(), Gate()
+    with processing(broker, function_of(seen, {(0, 3): gate}), revoke_timeout=0.0) as (_, running):
+        until(seen.has(19))
+        until(lambda: is_committed(broker, 3))
+    gate.open()
+    found = committed(broker)
+    assert found is not None and found.offset == 3 and found.metadata.startswith("kb1")
+    with processing(broker, function_of(again)) as (_, running):
+        until(lambda: is_committed(broker, 20))
+    assert again.offsets == [(0, 3)] and running.ended().repeated == 16
+    assert committed(broker) == OffsetAndMetadata(20, leader_epoch=0)
+
+
+@pytest.mark.parametrize("metadata", ["another program's", "kb1r------!!"])
+def test_POOL13_foreign_metadata_is_ignored(
+    broker: Broker, shell: str, metadata: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    fill(broker, 6)
+    with member(broker) as consumer:
+        consumer.assign([TopicPartition(TOPIC, 0)])
+        consumer.commit({TopicPartition(TOPIC, 0): OffsetAndMetadata(2, metadata)})
+    seen = Seen()
+    with processing(broker, function_of(seen)):
+        until(seen.has(4))
+    assert seen.offsets == [(0, 2), (0, 3), (0, 4), (0, 5)]
+    assert "the metadata of the committed offset 2 of orders-0 is ignored" in caplog.text
+
+
+def test_POOL26_a_topic_that_is_made_again_is_processed_from_its_beginning(
+    broker: Broker, shell: str
+) -> None:
+    fill(broker, 6, keys=6)
+    seen, gate = Seen(), Gate()
+    with processing(broker, function_of(seen, {(0, 1): gate}), revoke_timeout=0.0):
+        until(seen.has(5))
+        until(lambda: is_committed(broker, 1))
+    gate.open()
+    broker.delete_topic(TOPIC)
+    broker.create_topic(TOPIC, 2)
+    fill(broker, 4)
+    again = Seen()
+    with processing(broker, function_of(again)):
+        until(again.has(4))
+    assert again.offsets == [(0, 0), (0, 1), (0, 2), (0, 3)]
+
+
+def test_POOL27_after_a_reset_nothing_counts_as_finished(broker: Broker, shell: str) -> None:
+    fill(broker, 6, keys=6)
+    seen, gate = Seen(), Gate()
+    with processing(broker, function_of(seen, {(0, 3): gate}), revoke_timeout=0.0):
+        until(seen.has(5))
+        until(lambda: is_committed(broker, 3))
+    gate.open()
+    with kbatch.TopicReader(bootstrap_servers=broker.bootstrap_servers) as reader:
+        until(lambda: reader.groups.describe(GROUP).state == "Empty")
+        reader.groups.commit_offsets(GROUP, {TopicPartition(TOPIC, 0): OffsetAndMetadata(2)})
+    again = Seen()
+    with processing(broker, function_of(again)):
+        until(again.has(4))
+    assert again.offsets == [(0, 2), (0, 3), (0, 4), (0, 5)]
+
+
+def test_enable_auto_commit_has_no_part_in_it(broker: Broker, shell: str) -> None:
+    fill(broker, 4, keys=1)
+    gate = Gate()
+    with member(broker, auto_commit_interval_ms=1) as consumer:
+        consumer.subscribe([TOPIC])
+        seen = Seen()
+        running = Running(consumer, function_of(seen, {(0, 1): gate}), revoke_timeout=0.0)
+        until(lambda: is_committed(broker, 1))
+        consumer.close()
+    gate.open()
+    running.ended()
+    assert is_committed(broker, 1)
+
+
+# Failures
+
+
+def test_POOL06_a_record_is_tried_again(broker: Broker, shell: str) -> None:
+    fill(broker, 3, keys=1)
+    attempts: Counter[int] = Counter()
+
+    def fails_twice(record: Any) -> None:
+        attempts[record.offset] += 1
+        if attempts[record.offset] < 3:
+            raise OSError("away")
+
+    with processing(broker, function_of(fails_twice)) as (_, running):
+        until(lambda: is_committed(broker, 3))
+    report = running.ended()
+    assert (report.finished, report.failed, report.retried) == (3, 6, 6)
+
+
+def test_POOL08_stop_raises_and_commits_the_others(broker: Broker, shell: str) -> None:
+    fill(broker, 4, keys=4)
+    seen = Seen()
+
+    def bad(record: Any) -> None:
+        if record.offset == 1:
+            until(seen.has(3))
+            raise ValueError("boom")
+        seen(record)
+
+    with member(broker) as consumer:
+        consumer.subscribe([TOPIC])
+        with pytest.raises(ProcessError, match="orders-0 offset 1, key b'k1' failed 3 times") as raised:
+            consumer.process(bad if the_loop() is None else function_of(seen_first(bad, seen)), retry=AT_ONCE)
+        assert raised.value.record.offset == 1 and isinstance(raised.value.__cause__, ValueError)
+        assert is_committed(broker, 1)
+        again = Seen()
+        running = Running(consumer, function_of(again))
+        until(lambda: is_committed(broker, 4))
+        consumer.close()
+        assert running.ended().repeated == 2
+    assert again.offsets == [(0, 1)]
+    assert committed(broker) == OffsetAndMetadata(4, leader_epoch=0)
+
+
+def seen_first(bad: Callable[[Any], None], seen: Seen) -> Callable[[Any], None]:
+    """Return a function that fails while tasks cannot wait: as long as the others are not done."""
+
+    def call(record: Any) -> None:
+        if record.offset == 1 and not seen.has(3)():
+            raise kbatch.RetryAfter(0)
+        bad(record)
+
+    return call
+
+
+def test_POOL08_a_callable_deals_with_the_record(broker: Broker, shell: str) -> None:
+    fill(broker, 4, keys=1)
+    dealt: list[tuple[int, str]] = []
+
+    def bad(record: Any) -> None:
+        if record.offset % 2:
+            raise ValueError("boom")
+
+    def deal(record: Any, error: Exception) -> None:
+        dealt.append((record.offset, str(error)))
+
+    async def deal_with(record: Any, error: Exception) -> None:
+        deal(record, error)
+
+    on_failure = deal if the_loop() is None else deal_with
+    with processing(broker, function_of(bad), on_failure=on_failure) as (_, running):
+        until(lambda: is_committed(broker, 4))
+    assert dealt == [(1, "boom"), (3, "boom")] and running.ended().handled == 2
+
+
+def test_POOL09_dead_letters_are_acknowledged_before_the_record_is_finished(
+    broker: Broker, shell: str
+) -> None:
+    fill(broker, 3, keys=1)
+
+    def bad(record: Any) -> None:
+        if record.offset == 1:
+            raise ValueError("boom")
+
+    broker.fail_next("Produce", error="INVALID_RECORD", times=2)
+    with new_producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        dead = DeadLetter(getattr(producer, "_producer", producer))
+        with processing(broker, function_of(bad), on_failure=dead) as (_, running):
+            until(lambda: is_committed(broker, 3))
+    assert running.ended().handled == 1
+    (dead_letter,) = broker.records(f"{TOPIC}.dlq")
+    assert (dead_letter.key, dead_letter.value) == (b"k0", b"1")
+    headers = dict(dead_letter.headers)
+    assert headers == {
+        "__dlq.topic": b"orders",
+        "__dlq.partition": b"0",
+        "__dlq.offset": b"1",
+        "__dlq.error": b"ValueError",
+        "__dlq.reason": b"boom",
+    }
+
+
+def test_POOL12_a_batch_has_an_outcome_a_record(broker: Broker, shell: str) -> None:
+    fill(broker, 12, keys=1)
+    attempts: Counter[int] = Counter()
+
+    def some(records: list[Any]) -> list[Exception | None]:
+        attempts.update(each.offset for each in records)
+        return [OSError() if each.offset == 5 and attempts[5] < 2 else None for each in records]
+
+    def with_cause(records: list[Any]) -> None:
+        attempts.update(each.offset for each in records)
+        for each in records:
+            if each.offset == 5 and attempts[5] < 2:
+                raise RecordFailed(each) from OSError("away")
+
+    for group, function in enumerate((some, with_cause)):
+        attempts.clear()
+
+        async def called(records: list[Any], function: Any = function) -> Any:
+            return function(records)
+
+        with member(broker, group_id=f"{GROUP}{group}") as consumer:
+            consumer.subscribe([TOPIC])
+            running = Running(consumer, function if the_loop() is None else called, batch=4)
+            until(lambda: attempts[11])
+            consumer.close()
+            assert running.ended().failed == 1
+        assert attempts[5] == 2 and attempts[4] == 1
+
+
+def test_a_function_that_returns_nonsense_for_a_batch_ends_it(broker: Broker, shell: str) -> None:
+    fill(broker, 4, keys=1)
+    with processing(broker, lambda records: 7, batch=4) as (_, running):
+        assert isinstance(running.ended(), TypeError)
+
+
+# Partitions that come and go
+
+
+@either
+def test_POOL16_POOL18_POOL19_partitions_that_are_given_up(broker: Broker, shell: str, protocol: str) -> None:
+    """What runs may end until revoke_timeout; what ends later changes nothing, and the others work on."""
+    for partition in range(2):
+        fill(broker, 10, keys=10, partition=partition)
+    seen, late, gates = Seen(), Seen(), {(0, 4): Gate(), (1, 4): Gate()}
+    with processing(broker, function_of(seen, gates), protocol, revoke_timeout=0.05) as (_first, _running):
+        until(seen.has(18))
+        with member(broker, protocol) as second:
+            second.subscribe([TOPIC])
+            other = Running(second, function_of(late))
+            until(lambda: late.records)
+            for gate in gates.values():
+                gate.open()
+            until(lambda: sum(is_committed(broker, 10, each) for each in range(2)) >= 1)
+            fill(broker, 10, keys=10, partition=0)
+            fill(broker, 10, keys=10, partition=1)
+            until(lambda: all(is_committed(broker, 20, each) for each in range(2)))
+            second.close()
+            assert other.ended().repeated == 5 * len(late.offsets[:1])
+    both = Counter(seen.offsets + late.offsets)
+    assert set(both) == {(partition, offset) for partition in range(2) for offset in range(20)}
+    assert sum(both.values()) - len(both) <= 2
+
+
+# Its use, and its end
+
+
+def test_POOL25_nobody_else_uses_the_consumer(broker: Broker, shell: str) -> None:
+    fill(broker, 1)
+    seen = Seen()
+    with processing(broker, function_of(seen)) as (consumer, _):
+        until(seen.has(1))
+        for call in (
+            lambda: consumer.poll(0),
+            consumer.commit,
+            lambda: consumer.seek(TopicPartition(TOPIC, 0), 0),
+            lambda: consumer.process(seen),
+        ):
+            with pytest.raises(ConcurrentUseError):
+                call()
+
+
+def test_callbacks_of_a_rebalance_cannot_commit(broker: Broker, shell: str) -> None:
+    fill(broker, 1)
+    errors: list[Exception] = []
+    with member(broker) as consumer:
+        real = getattr(consumer, "_producer", consumer)
+
+        def assigned(_: object) -> None:
+            try:
+                real.commit_async()
+            except IllegalStateError as error:
+                errors.append(error)
+
+        consumer.subscribe([TOPIC], on_assigned=assigned)
+        running = Running(consumer, function_of(Seen()))
+        until(lambda: errors)
+        consumer.close()
+        running.ended()
+    assert "process() commits what is finished" in str(errors[0])
+
+
+def test_POOL20_close_lets_running_records_end_and_drops_others(broker: Broker, shell: str) -> None:
+    fill(broker, 6, keys=1)
+    seen, gate = Seen(), Gate()
+    with member(broker) as consumer:
+        consumer.subscribe([TOPIC])
+        running = Running(consumer, function_of(seen, {(0, 1): gate}))
+        until(lambda: is_committed(broker, 1))
+        closing = threading.Thread(target=consumer.close)
+        closing.start()
+        until(lambda: not consumer.is_open)
+        gate.open()
+        closing.join(HANG_SECONDS)
+        assert running.ended().finished == 2
+    assert is_committed(broker, 2) and seen.offsets == [(0, 0), (0, 1)]
+
+
+def test_POOL20_close_drains_what_was_taken(broker: Broker, shell: str) -> None:
+    fill(broker, 6, keys=1)
+    seen, gate = Seen(), Gate()
+    with member(broker) as consumer:
+        consumer.subscribe([TOPIC])
+        running = Running(consumer, function_of(seen, {(0, 1): gate}))
+        until(lambda: is_committed(broker, 1))
+        closing = threading.Thread(target=consumer.close, kwargs={"drain": True})
+        closing.start()
+        until(lambda: not consumer.is_open)
+        gate.open()
+        closing.join(HANG_SECONDS)
+        assert running.ended().finished == 6
+    assert is_committed(broker, 6)
+
+
+def test_POOL21_a_commit_that_fails_does_not_keep_the_consumer_open(broker: Broker, shell: str) -> None:
+    fill(broker, 2)
+    seen, gate = Seen(), Gate()
+    with member(broker, enable_auto_commit=False) as consumer:
+        consumer.subscribe([TOPIC])
+        running = Running(consumer, function_of(seen, {(0, 0): gate}), commit_interval=100.0)
+        until(lambda: consumer.assignment())
+        gate.open()
+        until(seen.has(2))
+        broker.fail_next("OffsetCommit", error="GROUP_AUTHORIZATION_FAILED", times=1)
+        consumer.close()
+        assert isinstance(running.ended(), GroupAuthorizationError)
+    assert committed(broker) is None
+
+
+@pytest.fixture
+def little_metadata(monkeypatch: pytest.MonkeyPatch) -> None:
+    limited = partialmethod(OffsetStore.__init__, max_metadata_size=20)
+    monkeypatch.setattr(OffsetStore, "__init__", limited)
+
+
+def test_POOL14_a_broker_that_takes_little_metadata(
+    little_metadata: None, broker: Broker, shell: str
+) -> None:
+    fill(broker, 200, keys=200)
+    seen, gate = Seen(), Gate()
+    some = {(0, offset): gate for offset in (1, 3, 7, 14, 30, 60, 61, 90)}
+    with processing(broker, function_of(seen, some)):
+        until(lambda: (found := committed(broker)) is not None and found.metadata)
+        gate.open()
+        until(lambda: is_committed(broker, 200))
+    assert len(seen.records) == 200
+
+
+@pytest.mark.threads
+@pytest.mark.parametrize("interrupts", [1, 2])
+def test_POOL22_an_interrupt_commits_what_is_finished(broker: Broker, interrupts: int) -> None:
+    """The first lets running records end; the second does not wait for them."""
+    fill(broker, 4, keys=4)
+    seen, gate, main = Seen(), Gate(), threading.main_thread().ident
+    assert main is not None
+
+    def interrupt() -> None:
+        until(seen.has(3))
+        for _ in range(interrupts):
+            signal.pthread_kill(main, signal.SIGINT)
+            until(lambda: not consumer_is_taking())
+        if interrupts == 1:
+            gate.open()
+
+    with member(broker) as consumer:
+        consumer.subscribe([TOPIC])
+
+        def consumer_is_taking() -> bool:
+            processing = consumer._member.processing
+            return processing is not None and processing.scheduler._takes
+
+        helper = threading.Thread(target=interrupt)
+        helper.start()
+        with pytest.raises(KeyboardInterrupt):
+            consumer.process(function_of(seen, {(0, 1): gate}), revoke_timeout=HANG_SECONDS)
+        helper.join()
+        assert is_committed(broker, 4 if interrupts == 1 else 1)
+    gate.open()
+
+
+@pytest.mark.threads
+def test_a_worker_that_exits_ends_it(broker: Broker) -> None:
+    fill(broker, 1)
+    with member(broker) as consumer, pytest.raises(SystemExit):
+        consumer.subscribe([TOPIC])
+        consumer.process(lambda record: exec("raise SystemExit"))
+
+
+@pytest.mark.threads
+def test_an_executor_of_the_program_runs_the_function(broker: Broker) -> None:
+    fill(broker, 5)
+    names = set()
+
+    def bad(record: Any) -> None:
+        names.add(threading.current_thread().name)
+        if record.offset == 2:
+            raise ValueError
+
+    with ThreadPoolExecutor(2, "mine") as executor:
+        with processing(broker, bad, executor=executor, on_failure=lambda *of: None) as (_, running):
+            until(lambda: is_committed(broker, 5))
+        assert running.ended().handled == 1
+    assert {name.partition("_")[0] for name in names} == {"mine"}
+
+
+def test_POOL05_slow_records_do_not_end_the_membership(broker: Broker, shell: str) -> None:
+    fill(broker, 1)
+    seen, gate = Seen(), Gate()
+    with member(broker, max_poll_interval_ms=50) as consumer:
+        lost: list[object] = []
+        consumer.subscribe([TOPIC], on_lost=lost.extend)
+        running = Running(consumer, function_of(seen, {(0, 0): gate}))
+        until(lambda: consumer.metrics and _metric(consumer, "longest-running-time") > 200)
+        gate.open()
+        until(seen.has(1))
+        consumer.close()
+        running.ended()
+    assert lost == []
+
+
+def _metric(consumer: Any, name: str) -> float:
+    values: dict[str, float] = {each.name: value for each, value in consumer.metrics().items()}
+    return values.get(name, 0.0)
+
+
+def test_POOL31_metrics_are_those_of_the_state(broker: Broker, shell: str) -> None:
+    fill(broker, 10, keys=10)
+    seen, gate = Seen(), Gate()
+    with processing(broker, function_of(seen, {(0, 2): gate})) as (consumer, _running):
+        until(lambda: _metric(consumer, "records-finished-total") == 9)
+        assert (_metric(consumer, "records-running"), _metric(consumer, "records-waiting")) == (1, 0)
+        assert (_metric(consumer, "ahead-max"), _metric(consumer, "bytes-in-flight")) == (8, 3)
+        until(lambda: _metric(consumer, "metadata-characters-max") > 0)
+        gate.open()
+        until(lambda: _metric(consumer, "records-finished-total") == 10)
+
+
+def test_POOL23_a_cancelled_call_commits_what_is_finished(broker: Broker) -> None:
+    fill(broker, 6, keys=6)
+    seen, cancelled = Seen(), []
+
+    async def function(record: Any) -> None:
+        try:
+            if record.offset == 2:
+                await asyncio.sleep(HANG_SECONDS)
+        except asyncio.CancelledError:
+            cancelled.append(record.offset)
+            raise
+        seen(record)
+
+    async def run() -> None:
+        async with kbatch.AsyncConsumer(
+            bootstrap_servers=broker.bootstrap_servers, group_id=GROUP, auto_offset_reset="earliest"
+        ) as consumer:
+            consumer.subscribe([TOPIC])
+            task = asyncio.create_task(consumer.process(function, revoke_timeout=0.01))
+            while len(seen.records) < 5:
+                await asyncio.sleep(0.001)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+    asyncio.run(run())
+    found = committed(broker)
+    assert found is not None and found.offset == 2 and found.metadata
+    assert cancelled == [2]
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"order": "value"}, ValueError, "order must be"),
+        ({"batch": 0}, ValueError, "batch must be 1"),
+        ({"retry": 3}, TypeError, "retry must be a kbatch.Retry"),
+        ({"on_failure": "ignore"}, TypeError, "on_failure must be"),
+        ({"commit_interval": -1}, ValueError, "commit_interval must be at least 0"),
+        ({"stall_timeout": "x"}, TypeError, "stall_timeout must be a number"),
+        ({"retries": 3}, TypeError, "process\\(\\) has no option 'retries'"),
+    ],
+)
+def test_unsuitable_options_are_refused(
+    broker: Broker, shell: str, options: Any, error: type[Exception], words: str
+) -> None:
+    with member(broker) as consumer:
+        consumer.subscribe([TOPIC])
+        with pytest.raises(error, match=words):
+            consumer.process(lambda record: None, **options)
+        with pytest.raises(TypeError, match="function must be callable"):
+            consumer.process(None)
+
+
+def test_it_needs_a_group_and_partitions(broker: Broker, shell: str) -> None:
+    with member(broker) as consumer, pytest.raises(IllegalStateError, match="no partitions to process"):
+        consumer.process(lambda record: None)
+    with member(broker, group_id=None) as consumer:
+        consumer.assign([(TOPIC, 0)])
+        with pytest.raises(InvalidGroupIdError, match="process\\(\\) needs a group"):
+            consumer.process(lambda record: None)
+
+
+def test_dead_letters_refuse_other_producers(broker: Broker) -> None:
+    servers = broker.bootstrap_servers
+    with (
+        kbatch.Producer(bootstrap_servers=servers, transactional_id="t") as producer,
+        pytest.raises(ValueError, match=r"without transactional\.id"),
+    ):
+        DeadLetter(producer)
+    with (
+        kbatch.Producer(bootstrap_servers=servers, value_serializer=str.encode) as producer,
+        pytest.raises(ValueError, match="without serializers"),
+    ):
+        DeadLetter(producer)
+    with kbatch.Producer(bootstrap_servers=servers) as producer:
+
+        async def run() -> None:
+            async with kbatch.AsyncConsumer(bootstrap_servers=servers, group_id=GROUP) as consumer:
+                with pytest.raises(TypeError, match="AsyncProducer"):
+                    await consumer.process(print, on_failure=DeadLetter(producer))
+
+        asyncio.run(run())
