@@ -11,6 +11,7 @@
 #include <stdbool.h>
 
 #include "chunk_chain.h"
+#include "sensor.h"
 #include "short_lock.h"
 
 /* From state to state:
@@ -69,15 +70,20 @@ typedef struct kb_batch {
 enum { KB_TOPIC_ID_BYTES = 16 };
 
 /* A topic that records were sent to. */
-typedef struct {
+typedef struct kb_topic {
     kb_span name; /* UTF-8 */
     uint8_t id[KB_TOPIC_ID_BYTES]; /* of the snapshot; zeros if it has none */
+    const kb_sensor_group *sensors; /* of its batches; NULL before the first is sent */
+    /* of the lane: acknowledgements that the engine does not know of */
+    bool is_used;
+    int64_t used_ns; /* the last one */
+    struct kb_topic *next_used;
 } kb_topic;
 
 typedef struct kb_partition {
     kb_lock lock;
     void *owner; /* the PartitionQueue that this is a part of */
-    const kb_topic *topic;
+    kb_topic *topic;
     int32_t index; /* in the topic */
     int64_t queue_key; /* among all queues, by topic and partition */
     kb_batch *first, *last;
@@ -220,6 +226,19 @@ static inline int64_t kb_batch_bytes(const kb_batch *batch) {
     if (batch->state == KB_BATCH_OPEN || batch->state == KB_BATCH_SEALING)
         return kb_estimated_bytes(batch->contents.records_bytes, batch->factor);
     return KB_BATCH_HEADER_SIZE + batch->body_bytes;
+}
+
+/* Record a batch that is sent. The values are in the order of SENT_BATCH in
+ * kbatch/core/producer/sender_metrics.py. */
+static inline void kb_batch_record_sent(const kb_batch *batch, int64_t now_ms) {
+    double size = (double)kb_batch_bytes(batch);
+    /* the header is never compressed, and as in Java does not count */
+    double ratio = (size - KB_BATCH_HEADER_SIZE) / (double)batch->contents.records_bytes;
+    double queue_ms = (double)(batch->drained_ns - batch->created_ns) / 1e6;
+    double values[] = {size, ratio, queue_ms, (double)batch->largest_record_bytes,
+                       (double)batch->contents.count, size, ratio};
+    if (batch->home->topic->sensors)
+        kb_sensor_group_record_each(batch->home->topic->sensors, values, now_ms);
 }
 
 /* Note the attempt by which a newer leader was first known (KIP-951). */

@@ -32,10 +32,10 @@ enum {
 /* A request that was sent; all arrays are in one piece of memory with it. */
 typedef struct kb_lane_request {
     struct kb_lane_request *next;
-    int32_t node_id, correlation_id;
+    int32_t correlation_id;
     int64_t created_ns, written_ns, answered_ns; /* -1: not yet */
     int64_t start_offset, end_offset;            /* in the connection's outgoing stream */
-    int64_t answer_bytes;
+    bool is_counted; /* the engine has seen it, and recorded that it was sent */
     kb_batch **batches;
     const kb_topic **topics;
     uint8_t *ids; /* of the topics, as they were then */
@@ -59,6 +59,8 @@ typedef struct {
     int64_t usable_until_ns; /* then it must log in again */
     int64_t queued_bytes, handed_bytes, written_bytes; /* of requests; taken by the socket's owner; sent */
     int64_t active_ns;
+    int64_t answered_ns; /* the last answer of which the engine does not know; 0: none */
+    const kb_request_sensors *sensors; /* NULL: nothing is recorded */
     bool is_engines;    /* it sends nothing more in this loan, and what comes in is the engine's */
     bool needs_engine;  /* it has batches that are not the lane's to send */
     bool reports_write; /* the poller waits for room in the socket */
@@ -87,6 +89,7 @@ typedef struct {
     int64_t inline_bytes, linger_ns, max_request_bytes, request_timeout_ns, idle_ns;
     int32_t max_in_flight;   /* requests of a connection */
     bool is_idempotent;
+    kb_sensor *request_records, *latency, *throttle; /* of requests to all nodes */
     /* of a loan */
     kb_identity identity;
     int64_t transaction;     /* which a partition must have been added to; 0: none */
@@ -97,6 +100,7 @@ typedef struct {
     int64_t look_ns;   /* the last step's result */
     bool is_changed;   /* something happened since the engine looked */
     bool needs_engine; /* there is work that is not the lane's */
+    kb_topic *used; /* topics with acknowledgements that the engine does not know of */
     /* Sets the event of a thread that waits for a batch. */
     void (*ring)(void *event);
     /* Accepted requests, for the thread that completes their batches. */
@@ -498,7 +502,6 @@ static inline bool kb_lane_send(kb_lane *lane, kb_lane_node *node, kb_node_queue
     }
     for (int32_t i = 0; i < count; i++)
         kb_lane_admit(lane, node, request->batches[i], now_ns);
-    request->node_id = node->node_id;
     request->correlation_id = node->next_correlation_id;
     node->next_correlation_id = (node->next_correlation_id + 1) & INT32_MAX;
     request->created_ns = node->active_ns = now_ns;
@@ -645,13 +648,67 @@ static inline bool kb_lane_ring_waiters(kb_lane *lane, const kb_lane_request *re
     return is_waited;
 }
 
+/* Record a request that is done, and its batches. The engine has recorded the sending of what it has seen. */
+static inline void kb_lane_record(const kb_lane *lane, const kb_lane_node *node,
+                                  const kb_lane_request *request, int64_t answer_bytes) {
+    const kb_request_sensors *sensors = node->sensors;
+    int64_t created_ms = request->created_ns / 1000000, answered_ms = request->answered_ns / 1000000;
+    double sent_bytes = (double)(request->end_offset - request->start_offset), record_count = 0;
+    double latency_ms = (double)(request->answered_ns - request->created_ns) / 1e6;
+    if (!sensors)
+        return;
+    if (!request->is_counted) {
+        kb_sensor_group_record(sensors->sent, sent_bytes, created_ms);
+        kb_sensor_group_record(sensors->written, sent_bytes, created_ms);
+    }
+    for (int32_t i = 0; i < request->asked.batch_count; i++) {
+        kb_batch_record_sent(request->batches[i], created_ms);
+        record_count += (double)request->batches[i]->contents.count;
+    }
+    kb_sensor_record(lane->request_records, record_count, created_ms);
+    if (!answer_bytes)
+        return;
+    kb_sensor_group_record(sensors->received, (double)answer_bytes, answered_ms);
+    kb_sensor_group_record(sensors->answered, (double)answer_bytes, answered_ms);
+    kb_sensor_group_record(sensors->latency, latency_ms, answered_ms);
+    kb_sensor_record(lane->latency, latency_ms, answered_ms);
+    kb_sensor_record(lane->throttle, 0, answered_ms);
+}
+
+/* Note what the engine is to know of a request that is done: its topics are in use, and its node answers. */
+static inline void kb_lane_note_use(kb_lane *lane, kb_lane_node *node, const kb_lane_request *request,
+                                    int64_t answer_bytes) {
+    for (int32_t i = 0; i < request->asked.batch_count; i++) {
+        kb_topic *topic = request->batches[i]->home->topic;
+        if (!topic->is_used) {
+            topic->is_used = true;
+            topic->next_used = lane->used;
+            lane->used = topic;
+        }
+        topic->used_ns = request->answered_ns;
+    }
+    if (answer_bytes)
+        node->answered_ns = request->answered_ns;
+}
+
+/* Take the next topic that is in use; NULL if the engine knows of all. */
+static inline kb_topic *kb_lane_take_used(kb_lane *lane) {
+    kb_topic *topic = lane->used;
+    if (topic) {
+        lane->used = topic->next_used;
+        topic->is_used = false;
+    }
+    return topic;
+}
+
 /* Take a request that is done from its connection, and leave it to the thread that completes its batches. */
 static inline void kb_lane_finish(kb_lane *lane, kb_lane_node *node, kb_lane_request *request,
                                   int64_t answer_bytes, int64_t now_ns) {
     kb_lane_accept(lane, request, now_ns);
     lane->has_accepted = true;
     request->answered_ns = now_ns;
-    request->answer_bytes = answer_bytes;
+    kb_lane_record(lane, node, request, answer_bytes);
+    kb_lane_note_use(lane, node, request, answer_bytes);
     node->first = request->next;
     if (!node->first)
         node->last = NULL;

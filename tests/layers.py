@@ -51,8 +51,8 @@ LAYERS = (
             "of a queue; queues by node; **which batch may follow which**; Produce requests, usual answers",
             "bytes.h record.h record_batch.h": "big-endian loads and stores; one record, written and read; "
             "the 61-byte header, Kafka's closing rule and ratio rule",
-            "lane.h lane_poll.h alarm.h": "**how usual batches are sent without the GIL**, without and with "
-            "sockets; when the sender looks next",
+            "lane.h lane_poll.h alarm.h sensor.h": "**how usual batches are sent without the GIL**, without "
+            "and with sockets; when the sender looks next; the windows of a measured value",
             "crc32c.h murmur2.h random.h pages.h short_lock.h descriptor.h": "CRC-32C, chosen at run time; "
             "Java's key hash; seeded random numbers; huge pages; short locks; system calls that never wait",
             "arrow_c_abi.h arrow_columns.h record_columns.h fetched.h": "the Arrow C interfaces; columns as "
@@ -98,7 +98,7 @@ LAYERS = (
             "sockets waker": "reads and small writes that keep the GIL; what wakes the sender's thread",
             "interrupts threads": "operations that a signal handler must not interrupt; **how a thread "
             "waits, also beside greenlets**; the threads of clients",
-            "sensor backoff": "the windows of a measured value; waits that double",
+            "sensor backoff": "sensors of metrics; waits that double",
         },
     ),
     Layer(

@@ -199,7 +199,6 @@ class ProducerBase(RecordSender):
     def metrics(self) -> dict[MetricName, float]:
         """Return every metric, under the names of Kafka's Java producer (docs/metrics.md)."""
         self._runtime.check_not_forked()
-        self._runtime.engine.record_answered()
         return self._runtime.registry.snapshot(self._runtime.now_ns() // 1_000_000)
 
     async def _flush(self, timeout: float | None = None) -> None:

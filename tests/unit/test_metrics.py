@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kbatch import Producer
-from kbatch._native.io.sensor import Sensor, record_each
+from kbatch._native.io.sensor import Sensor, SensorGroup
 from kbatch.metrics import (
     ADMIN_METRICS,
     CONSUMER,
@@ -188,17 +188,17 @@ def run(samples: int, window_ms: int, steps: Sequence[tuple[int, ...]]) -> list[
     return reads
 
 
-def test_several_sensors_are_updated_at_once() -> None:
+def test_a_group_records_with_each_of_its_sensors() -> None:
     first, second, twin = (sensor_of(2, 1000) for _ in range(3))
-    record_each((first, second, second), (3, 4.5, 2), 7)
-    for value in (4.5, 2):
-        twin.record(value, 7)
-    assert (first.read(8).total, first.read(8).occurrences) == (3, 1)
+    group = SensorGroup(each for each in (first, second, second))
+    group.record(4.5, 7)
+    for _ in range(2):
+        twin.record(4.5, 7)
+    assert (first.read(8).total, first.read(8).occurrences) == (4.5, 1)
     assert second.read(8) == twin.read(8)
-    with pytest.raises(ValueError, match="2 values for 1 sensors"):
-        record_each((first,), (1, 2), 8)
+    SensorGroup(()).record(1, 7)
     with pytest.raises(TypeError):
-        record_each((first, "second"), (1, 2), 8)  # type: ignore[arg-type]
+        SensorGroup((first, "second"))  # type: ignore[arg-type]
 
 
 # Steps: how much later, and a value or None for a reading.

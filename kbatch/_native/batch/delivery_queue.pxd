@@ -7,7 +7,6 @@ cdef class DeliveryQueue:
     cdef PyThread_type_lock _bell    # a lock, released to wake the thread
     cdef public object source
     cdef public object has_finished
-    cdef public object on_idle
 
     cdef int _sleep(self) except -1
     cdef bint _has_more(self) except -1

@@ -2,9 +2,8 @@
 
 Theory of operation. One thread takes items (`get`) and sleeps when there are none. Others add items with the
 GIL (`put`). The lane has finished batches without it: it rings, and the woken thread completes them itself,
-by `source`. So a record's callback waits for the GIL once: the lane never does. Before the thread sleeps, it
-does what may be late. While it is busy with callbacks, `ring` says so, and the lane's thread completes the
-batches instead, before long.
+by `source`. So a record's callback waits for the GIL once: the lane never does. While the thread is busy with
+callbacks, `ring` says so, and the lane's thread completes the batches instead, before long.
 
 A ring that comes before the thread sleeps is not missed: it looks again after it has said that it waits.
 """
@@ -41,8 +40,6 @@ cdef class DeliveryQueue:
     source, has_finished : callable or None
         `source()` puts what was finished without the GIL, on the thread that takes; `has_finished()` says
         whether there is any.
-    on_idle : callable or None
-        Called on that thread before it sleeps, for what may be late.
     """
 
     def __cinit__(self):
@@ -72,8 +69,6 @@ cdef class DeliveryQueue:
                 self.source()
             if self._items:
                 return self._items.popleft()
-            if self.on_idle is not None:
-                self.on_idle()
             self._sleep()
 
     cdef int _sleep(self) except -1:

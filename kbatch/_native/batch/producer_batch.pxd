@@ -14,6 +14,7 @@ from kbatch._native.codec.c cimport (
 )
 from kbatch._native.codec.estimator cimport TopicRatios
 from kbatch._native.codec.lock cimport kb_lock
+from kbatch._native.io.sensor cimport kb_sensor_group
 
 cdef extern from "batch_queue.h" nogil:
     ctypedef enum BatchState "kb_batch_state":
@@ -80,11 +81,13 @@ cdef extern from "batch_queue.h" nogil:
     ctypedef struct kb_topic:
         kb_span name
         uint8_t[16] id
+        const kb_sensor_group *sensors
+        int64_t used_ns
 
     ctypedef struct kb_partition:
         kb_lock lock
         void *owner
-        const kb_topic *topic
+        kb_topic *topic
         int32_t index
         int64_t queue_key
         kb_batch *first
@@ -127,6 +130,7 @@ cdef extern from "batch_queue.h" nogil:
     void kb_count_sealed(kb_partition *partition, const kb_batch *batch, bint is_unpacked) noexcept
     void kb_batch_close(kb_partition *partition, kb_batch *batch) noexcept
     int64_t kb_batch_bytes(const kb_batch *batch) noexcept
+    void kb_batch_record_sent(const kb_batch *batch, int64_t now_ms) noexcept
     bint kb_leader_changed(const kb_batch *batch) noexcept
     void kb_batch_reenqueue(kb_partition *partition, kb_batch *batch, int64_t now_ns, int64_t backoff_ns,
                             kb_filled *filled) noexcept

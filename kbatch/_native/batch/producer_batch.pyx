@@ -961,6 +961,10 @@ cdef class ProducerBatch:
         """The bytes of the whole batch; before sealing, the estimate by the ratio of earlier batches."""
         return kb_batch_bytes(&self.raw)
 
+    def record_sent(self, int64_t now_ms):
+        """Record its metrics, once it is sent (`RecordAccumulator.note_sensors`)."""
+        kb_batch_record_sent(&self.raw, now_ms)
+
     @property
     def max_timestamp_ms(self):
         return self.raw.contents.max_timestamp_ms

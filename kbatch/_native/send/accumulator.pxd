@@ -13,6 +13,7 @@ from kbatch._native.batch.producer_batch cimport (
 from kbatch._native.codec.c cimport kb_record
 from kbatch._native.codec.estimator cimport CompressionRatioEstimator, TopicRatios
 from kbatch._native.codec.lock cimport kb_lock
+from kbatch._native.io.sensor cimport SensorGroup
 from kbatch._native.send.cluster_view cimport ClusterView, TopicView
 from kbatch._native.send.encoded_batch cimport PendingBatch
 from kbatch._native.send.sealing cimport SealPolicy
@@ -69,6 +70,7 @@ cdef class TopicInfo:
     cdef int32_t queue_count         # those that are not None
     cdef kb_lock lock                # for growing `queues`
     cdef kb_topic raw
+    cdef SensorGroup sensors         # which `raw` refers to
     # of the sender's thread
     cdef int32_t *partitions
     cdef int32_t *lengths

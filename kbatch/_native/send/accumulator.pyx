@@ -95,6 +95,7 @@ from kbatch._native.codec.lock cimport kb_lock_acquire, kb_lock_destroy, kb_lock
 from kbatch._native.codec.memory cimport grown
 from kbatch._native.codec.record_fields cimport HeaderSpans, as_bytes, fill_record
 from kbatch._native.io.backoff cimport backoff_ns, grows
+from kbatch._native.io.sensor cimport SensorGroup
 from kbatch._native.send.cluster_view cimport ClusterView, TopicView
 from kbatch._native.send.encoded_batch cimport PendingBatch
 from kbatch._native.send.in_flight cimport PartitionState
@@ -1012,6 +1013,12 @@ cdef class RecordAccumulator:
     def note_state(self, str topic not None, int32_t partition, PartitionState state not None):
         """Record the sender's state of a partition. It must exist as long as the accumulator's lane."""
         self.queue_of(self.info_of(topic), partition).raw.sequences = &state.raw
+
+    def note_sensors(self, str topic not None, SensorGroup sensors not None):
+        """Set what records the sent batches of a topic: a sensor for each of SENT_BATCH (sender_metrics)."""
+        cdef TopicInfo info = self.info_of(topic)
+        info.sensors = sensors
+        info.raw.sensors = &sensors.raw
 
     def note_topic_id(self, str topic not None, bytes topic_id not None):
         """Record the id of a topic, 16 bytes; zeros if it has none."""

@@ -1,10 +1,10 @@
-from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple, final
 
 from kbatch._native.batch.delivery import Completion
 from kbatch._native.batch.delivery_queue import DeliveryQueue
 from kbatch._native.batch.producer_batch import ProducerBatch
+from kbatch._native.io.sensor import RequestSensors, Sensor
 from kbatch._native.io.waker import Waker
 from kbatch._native.send.accumulator import RecordAccumulator
 from kbatch._native.send.in_flight import Identity
@@ -22,23 +22,6 @@ class Lent(NamedTuple):
     requests: list[LentRequest]
     received: bytes
     unsent: bytes
-
-@final
-class Answered:
-    @property
-    def node_id(self) -> int: ...
-    @property
-    def created_ns(self) -> int: ...
-    @property
-    def answered_ns(self) -> int: ...
-    @property
-    def sent_bytes(self) -> int: ...
-    @property
-    def answer_bytes(self) -> int: ...
-    @property
-    def was_taken_back(self) -> bool: ...
-    @property
-    def batches(self) -> list[ProducerBatch]: ...
 
 @final
 class LentRequest:
@@ -76,8 +59,11 @@ class Lane:
         max_request_size: int,
         idle_ns: int,
         is_idempotent: bool,
-        unrecorded: deque[Answered],
-        on_answered: Callable[[list[Answered], list[Completion]], None],
+        request_records: Sensor,
+        latency: Sensor,
+        throttle: Sensor,
+        deliver: Callable[[list[Completion]], object],
+        on_acknowledged: Callable[[list[ProducerBatch]], object] | None = None,
         queue: DeliveryQueue | None = None,
     ) -> None: ...
     def has_answered(self) -> bool: ...
@@ -103,6 +89,7 @@ class Lane:
         engine_count: int,
         usable_until_ns: int,
         requests: list[LentRequest],
+        sensors: RequestSensors | None = None,
     ) -> None: ...
     def wait(
         self,
@@ -112,7 +99,8 @@ class Lane:
         on_idle: Callable[[], None],
     ) -> list[tuple[int, int]]: ...
     def take_back(self) -> list[Lent]: ...
-    def new_count(self) -> int: ...
+    def unanswered_count(self) -> int: ...
+    def take_uses(self) -> tuple[list[tuple[str, int]], list[tuple[int, int]]]: ...
     def step(self, now_ns: int, *, was_rung: bool) -> int: ...
     def late_work_ns(self) -> int: ...
     def late_work_done(self) -> None: ...

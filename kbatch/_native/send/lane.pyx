@@ -18,7 +18,7 @@ Lane and engine never run at the same time, so they share the structures of batc
 without a lock.
 
 Only the sender's thread uses a lane, but for `complete`, `complete_without_callbacks`, `has_answered` and
-`new_count`.
+`unanswered_count`.
 """
 
 cimport cython
@@ -45,6 +45,7 @@ from kbatch._native.codec.libraries cimport compress_into
 from kbatch._native.codec.lock cimport kb_lock, kb_lock_destroy, kb_lock_init
 from kbatch._native.codec.memory cimport extend, give_up
 from kbatch._native.io.interrupts cimport NativeEvent
+from kbatch._native.io.sensor cimport RequestSensors, Sensor, kb_request_sensors, kb_sensor
 from kbatch._native.io.waker cimport Waker
 from kbatch._native.send.accumulator cimport RecordAccumulator, kb_queues
 from kbatch._native.send.in_flight cimport InFlight, identity_of, kb_identity
@@ -78,14 +79,13 @@ cdef extern from "lane.h" nogil:
 
     ctypedef struct kb_lane_request:
         kb_lane_request *next
-        int32_t node_id
         int32_t correlation_id
         int64_t created_ns
         int64_t written_ns
         int64_t answered_ns
         int64_t start_offset
         int64_t end_offset
-        int64_t answer_bytes
+        bint is_counted
         kb_batch **batches
         const kb_topic **topics
         uint8_t *ids
@@ -108,6 +108,8 @@ cdef extern from "lane.h" nogil:
         int64_t handed_bytes
         int64_t written_bytes
         int64_t active_ns
+        int64_t answered_ns
+        const kb_request_sensors *sensors
         bint needs_engine
         kb_lane_request *first
         kb_lane_request *last
@@ -137,6 +139,9 @@ cdef extern from "lane.h" nogil:
         int64_t idle_ns
         int32_t max_in_flight
         bint is_idempotent
+        kb_sensor *request_records
+        kb_sensor *latency
+        kb_sensor *throttle
         kb_identity identity
         int64_t transaction
         bint ends_when_answered
@@ -152,7 +157,6 @@ cdef extern from "lane.h" nogil:
 
     void kb_lane_free(kb_lane *lane) noexcept
     kb_lane_node *kb_lane_add_node(kb_lane *lane) noexcept
-    kb_lane_node *kb_lane_node_of(kb_lane *lane, int32_t node_id) noexcept
     bint kb_lane_has_unsent(const kb_lane_node *node) noexcept
     int64_t kb_lane_step(kb_lane *lane, int64_t now_ns) noexcept
     void kb_lane_handed(kb_lane_node *node, int64_t size) noexcept
@@ -164,6 +168,7 @@ cdef extern from "lane.h" nogil:
     int64_t kb_lane_answered_ns(kb_lane *lane) noexcept
     int64_t kb_lane_completion_ns(kb_lane *lane) noexcept
     int64_t kb_lane_timeout_ns(const kb_lane *lane) noexcept
+    kb_topic *kb_lane_take_used(kb_lane *lane) noexcept
 
 cdef extern from "lane_poll.h" nogil:
     enum:
@@ -191,12 +196,12 @@ cdef enum Reason:
     EVENTS = 8
     IDLE = 16
 
-# What may be late is done after this time without an answer, or after so many answers: more of them if the
-# thread of callbacks has done most of it.
+# What may be late is done after this time without an answer, or after so many answers: after more of them if
+# the lane waits for its sockets, and has to request the GIL for it.
 cdef enum:
     LATE_WORK_NS = 50_000_000
     MOST_LATE = 32
-    MOST_LATE_BESIDE_QUEUE = 4096
+    MOST_LATE_WITHOUT_GIL = 4096
     # The lane's thread leaves accepted requests to the thread of callbacks, unless that is busy for so long.
     PATIENCE_NS = 1_000_000
 
@@ -232,29 +237,6 @@ class Lent(NamedTuple):
 
 
 @cython.final
-cdef class Answered:
-    """A request of which all batches were accepted and are completed.
-
-    Attributes
-    ----------
-    node_id, created_ns, answered_ns, sent_bytes : int
-    answer_bytes : int
-        0 if it was written and needed no answer (acks=0).
-    was_taken_back : bool
-        The engine has seen it.
-    batches : list of ProducerBatch
-    """
-
-    cdef readonly int32_t node_id
-    cdef readonly int64_t created_ns
-    cdef readonly int64_t answered_ns
-    cdef readonly int64_t sent_bytes
-    cdef readonly int64_t answer_bytes
-    cdef readonly bint was_taken_back
-    cdef readonly list batches
-
-
-@cython.final
 cdef class LentRequest:
     """A request of the lane in flight, while the engine runs.
 
@@ -265,7 +247,7 @@ cdef class LentRequest:
     expects_answer : bool
         False with acks=0.
     is_counted : bool
-        The engine has seen it before.
+        The engine has seen it before, and recorded that it was sent.
     attempt : ProduceAttempt or None
         The engine's own form of it, once it needs one.
     """
@@ -273,7 +255,6 @@ cdef class LentRequest:
     cdef kb_lane_request *_raw
     cdef readonly list batches
     cdef readonly bint expects_answer
-    cdef public bint is_counted
     cdef public object attempt
 
     def __init__(self):
@@ -298,6 +279,14 @@ cdef class LentRequest:
     @property
     def created_ns(self):
         return self._request().created_ns
+
+    @property
+    def is_counted(self):
+        return self._request().is_counted
+
+    @is_counted.setter
+    def is_counted(self, bint value):
+        self._request().is_counted = value
 
     @property
     def written_ns(self):
@@ -338,10 +327,12 @@ cdef class Lane:
         kbatch.sequence.idle.ms, as for Idempotence.
     is_idempotent : bool
         False for batches without sequences.
-    unrecorded : deque
-        Gets each Answered as soon as its batches are completed, for the metrics.
-    on_answered : callable
-        Gets a list of Answered, and the list of their completions; called on any thread.
+    request_records, latency, throttle : Sensor
+        Record the records of a request, and the latency and throttling of an answer, in milliseconds.
+    deliver : callable
+        Gets the completions of accepted batches, as a list; called on any thread.
+    on_acknowledged : callable or None
+        Gets the accepted batches, as a list, before `deliver`; called on any thread.
     queue : DeliveryQueue or None
         Its thread completes accepted requests. `wait` needs one.
     """
@@ -349,18 +340,19 @@ cdef class Lane:
     cdef RecordAccumulator _accumulator
     cdef object _client_id
     cdef object _transactional_id
-    cdef object _unrecorded
-    cdef object _on_answered
+    cdef tuple _sensors              # which `_raw` refers to
+    cdef list _of_loan               # RequestSensors, to which its connections refer
+    cdef object _deliver
+    cdef object _on_acknowledged
     cdef kb_lane _raw
     cdef kb_memory[2] _scratch       # of `_compress`
-    cdef set _taken_back  # correlation ids by connection, of requests that the engine has seen
     cdef kb_lane_event[64] _others
     cdef int _other_count
     cdef bint _has_polled            # in this loan
     cdef DeliveryQueue _queue
     cdef object _completing          # a lock: one thread at a time, so that callbacks keep their order
     cdef unsigned long _completer
-    cdef list _answered              # what `on_answered` gets
+    cdef list _acknowledged          # what `on_acknowledged` gets, and `deliver`
     cdef list _completed
     cdef int _late_count             # answers since `on_idle` was called
     cdef int _most_late
@@ -371,18 +363,19 @@ cdef class Lane:
 
     def __init__(self, RecordAccumulator accumulator not None, *, str client_id not None,
                  str transactional_id=None, int acks, int32_t request_timeout_ms, int32_t max_in_flight,
-                 int64_t max_request_size, int64_t idle_ns, bint is_idempotent, unrecorded not None,
-                 on_answered not None, DeliveryQueue queue=None):
+                 int64_t max_request_size, int64_t idle_ns, bint is_idempotent,
+                 Sensor request_records not None, Sensor latency not None, Sensor throttle not None,
+                 deliver not None, on_acknowledged=None, DeliveryQueue queue=None):
         self._accumulator = accumulator
         self._client_id = client_id
         self._transactional_id = transactional_id
-        self._unrecorded = unrecorded
-        self._on_answered = on_answered
+        self._sensors = request_records, latency, throttle
+        self._deliver, self._on_acknowledged = deliver, on_acknowledged
         self._queue = queue
-        self._most_late = MOST_LATE if queue is None else MOST_LATE_BESIDE_QUEUE
+        self._most_late = MOST_LATE if queue is None else MOST_LATE_WITHOUT_GIL
         self._completing = real_threading().Lock()
-        self._taken_back = set()
-        self._answered, self._completed = [], []
+        self._acknowledged, self._completed = [], []
+        self._of_loan = []
         self._raw.queues = &accumulator._queues
         self._raw.filled = &accumulator.context.filled
         self._raw.alarm = &accumulator.alarm.raw
@@ -407,6 +400,8 @@ cdef class Lane:
         self._raw.idle_ns = idle_ns
         self._raw.max_in_flight = max_in_flight
         self._raw.is_idempotent = is_idempotent
+        self._raw.request_records = &request_records.raw
+        self._raw.latency, self._raw.throttle = &latency.raw, &throttle.raw
 
     cdef bint _can_seal(self) noexcept:
         """False if the codec needs its package, and so the GIL."""
@@ -446,12 +441,13 @@ cdef class Lane:
         self._raw.ends_when_answered = ends_when_answered
         self._raw.has_accepted = False
         self._raw.node_count = 0
+        self._of_loan.clear()
         self._raw.look_ns = INT64_MAX
         self._raw.is_changed = is_changed
 
     def lend(self, int32_t node_id, int64_t connection_id, int descriptor, int version, *,
              int32_t next_correlation_id, int64_t queued_bytes, int32_t engine_count, int64_t usable_until_ns,
-             list requests not None):
+             list requests not None, RequestSensors sensors=None):
         """Lend a ready connection, whose bytes are all written and of which no part of an answer was read.
 
         Parameters
@@ -468,8 +464,11 @@ cdef class Lane:
             After that it must log in again before it takes a request.
         requests : list of LentRequest
             Those of earlier loans that are still unanswered; the lane has them again.
+        sensors : RequestSensors or None
+            Record its requests.
         """
         cdef kb_lane_node *node = kb_lane_add_node(&self._raw)
+        cdef kb_lane_request *raw
         cdef LentRequest request
         if node == NULL:
             raise MemoryError("no memory for a connection of the lane")
@@ -481,13 +480,16 @@ cdef class Lane:
         node.queued_bytes = node.handed_bytes = node.written_bytes = queued_bytes
         node.engine_count = engine_count
         node.usable_until_ns = usable_until_ns
+        if sensors is not None:
+            self._of_loan.append(sensors)
+            node.sensors = &sensors.raw
         for request in requests:
-            self._taken_back.add((connection_id, request.correlation_id))
+            raw = request._request()
             if node.last == NULL:
-                node.first = request._raw
+                node.first = raw
             else:
-                node.last.next = request._raw
-            node.last = request._raw
+                node.last.next = raw
+            node.last = raw
             node.own_count += 1
             request._raw = NULL
 
@@ -593,12 +595,19 @@ cdef class Lane:
         with self._completing:
             self._completer = PyThread_get_thread_ident()
             try:
-                while self._complete_all() or self._answered:
-                    answered, completed = self._answered, self._completed
-                    self._answered, self._completed = [], []
-                    self._on_answered(answered, completed)
+                while self._complete_all() or self._acknowledged or self._completed:
+                    self._hand_on()
             finally:
                 self._completer = 0
+
+    cdef int _hand_on(self) except -1:
+        cdef list acknowledged = self._acknowledged, completed = self._completed
+        self._acknowledged, self._completed = [], []
+        if acknowledged:
+            self._on_acknowledged(acknowledged)
+        if completed:
+            self._deliver(completed)
+        return 0
 
     def complete_without_callbacks(self):
         """Complete batches like `complete`, but leave their callbacks to the thread of the queue. No step of
@@ -633,34 +642,21 @@ cdef class Lane:
         return is_any
 
     cdef int _complete(self, kb_lane_request *request) except -1:
-        cdef Answered answered = Answered.__new__(Answered)
-        cdef list batches = []
         cdef ProducerBatch batch
         cdef InFlight entry
-        cdef kb_lane_node *node = kb_lane_node_of(&self._raw, request.node_id)
         cdef int32_t i
-        key = (node.connection_id, request.correlation_id)
         for i in range(request.asked.batch_count):
             batch = <ProducerBatch>request.batches[request.accepted[i].batch].owner
             if batch.raw.flight.owner != NULL:
                 entry = <InFlight>batch.raw.flight.owner
                 entry.state.disown(entry)
-            batches.append(batch)
+            if self._on_acknowledged is not None:
+                self._acknowledged.append(batch)
             if batch.raw.own_packed != NULL:
                 batch.note_ratio()
             if batch.finish(SUCCEEDED, request.accepted[i].base_offset,
                             request.accepted[i].log_append_time_ms, None, None):
                 self._completed.append(batch.completion)
-        answered.node_id = request.node_id
-        answered.created_ns = request.created_ns
-        answered.answered_ns = request.answered_ns
-        answered.sent_bytes = request.end_offset - request.start_offset
-        answered.answer_bytes = request.answer_bytes
-        answered.was_taken_back = key in self._taken_back
-        answered.batches = batches
-        self._taken_back.discard(key)
-        self._unrecorded.append(answered)
-        self._answered.append(answered)
         return 0
 
     def take_back(self):
@@ -687,7 +683,6 @@ cdef class Lane:
             free(node.in_)
             node.in_ = NULL
         self._raw.node_count = 0
-        self._taken_back.clear()
         return lent
 
     cdef list _requests(self, kb_lane_node *node):
@@ -703,18 +698,35 @@ cdef class Lane:
             lent.expects_answer = self._raw.head.acks != 0
             lent.batches = [<ProducerBatch>request.batches[i].owner
                             for i in range(request.asked.batch_count)]
-            lent.is_counted = (node.connection_id, request.correlation_id) in self._taken_back
             requests.append(lent)
             request = node.first
         node.last = NULL
         return requests
 
-    def new_count(self):
-        """Return the number of unanswered requests that the engine has not seen. Any thread may call this."""
+    def unanswered_count(self):
+        """Return the number of unanswered requests during a loan. Any thread may call this."""
         cdef int32_t i, count = 0
         for i in range(self._raw.node_count):
             count += self._raw.nodes[i].own_count
-        return max(count - len(self._taken_back), 0)
+        return count
+
+    def take_uses(self):
+        """Return what was acknowledged since the last call: the topics, and the nodes that answered, each
+        with the time of its last answer.
+        """
+        cdef list topics = [], nodes = []
+        cdef kb_lane_node *node
+        cdef kb_topic *topic = kb_lane_take_used(&self._raw)
+        cdef int32_t i
+        while topic != NULL:
+            topics.append((topic.name.data[:topic.name.size].decode(), topic.used_ns))
+            topic = kb_lane_take_used(&self._raw)
+        for i in range(self._raw.node_count):
+            node = &self._raw.nodes[i]
+            if node.answered_ns:
+                nodes.append((node.node_id, node.answered_ns))
+                node.answered_ns = 0
+        return topics, nodes
 
     # Without sockets
 

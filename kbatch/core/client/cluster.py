@@ -340,7 +340,7 @@ class Cluster:
         """Record that the topic is used now. A new one is requested at once; a known one is kept."""
         entry = self._topics.get(topic)
         if entry is not None:
-            entry.expires_ns = now_ns + self._max_idle_ns
+            entry.expires_ns = max(entry.expires_ns, now_ns + self._max_idle_ns)
             return
         self._topics[topic] = _Topic(now_ns, now_ns + self._max_idle_ns)
         self._partial_update_ns = min(self._partial_update_ns, now_ns)

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from kbatch._native.io.sensor import record_each
+from kbatch._native.io.sensor import RequestSensors, SensorGroup
 from kbatch.core.client.backoff import NS_PER_MS
 
 if TYPE_CHECKING:
-    from kbatch._native.io.sensor import Sensor
     from kbatch.metrics import MetricsRegistry
 
-# The sensors of each event: those of all nodes, and then those of the node.
+# The sensors of each event of RequestSensors: those of all nodes, and then those of the node.
 _EVENTS = {
     "sent": (("request",), ("request",)),
     "written": (("network-io", "outgoing-byte"), ("outgoing-byte",)),
     "received": (("network-io", "incoming-byte"), ("incoming-byte",)),
     "answered": (("response",), ("response",)),
+    "latency": ((), ("request-latency",)),
 }
 
 
@@ -38,11 +38,10 @@ class ConnectionMetrics:
         self._latency = registry.sensor("reauthentication-latency")
         self._refused = registry.sensor("failed-authentication")
         self._refused_again = registry.sensor("failed-reauthentication")
-        self._of_all = {event: tuple(map(registry.sensor, names)) for event, (names, _) in _EVENTS.items()}
-        self._nodes: dict[int, dict[str, tuple[Sensor, ...]]] = {}
+        self._nodes: dict[int, RequestSensors] = {}
         self._connection_count = 0
         self._in_flight_count = 0
-        self.lent_in_flight: Callable[[], int] = lambda: 0  # requests of lent connections, not sent here
+        self.lent_in_flight: Callable[[], int] = lambda: 0  # requests of lent connections
         registry.gauge("connection-count", lambda now_ms: self._connection_count)
         registry.gauge("requests-in-flight", lambda now_ms: self._in_flight_count + self.lent_in_flight())
 
@@ -51,12 +50,19 @@ class ConnectionMetrics:
         self._connection_count += 1
         self._creation.record(1, now_ns // NS_PER_MS)
         if node_id not in self._nodes:
-            sensor = self._registry.sensor
-            self._nodes[node_id] = {
-                event: (*self._of_all[event], *(sensor(name, node=node_id) for name in names))
-                for event, (_, names) in _EVENTS.items()
-            }
-            sensor("request-latency", node=node_id)  # recorded by SenderMetrics
+            self._nodes[node_id] = self._sensors_for(node_id)
+
+    def _sensors_for(self, node_id: int) -> RequestSensors:
+        sensor = self._registry.sensor
+        groups = {
+            event: SensorGroup([*map(sensor, of_all), *(sensor(name, node=node_id) for name in of_node)])
+            for event, (of_all, of_node) in _EVENTS.items()
+        }
+        return RequestSensors(**groups)
+
+    def sensors_of(self, node_id: int) -> RequestSensors:
+        """Return the sensors of a node that has been connected, for the user of a lent connection."""
+        return self._nodes[node_id]
 
     def authenticated(self, now_ns: int) -> None:
         """Record a connection that is authenticated, by TLS or, if it has SASL, by SASL."""
@@ -83,20 +89,28 @@ class ConnectionMetrics:
     def sent(self, node_id: int, size_bytes: int, now_ns: int) -> None:
         """Record a request that is handed out for writing."""
         self._in_flight_count += 1
-        record_each(self._nodes[node_id]["sent"], (size_bytes,) * 2, now_ns // NS_PER_MS)
+        self._nodes[node_id].sent.record(size_bytes, now_ns // NS_PER_MS)
+
+    def lent(self, request_count: int) -> None:
+        """Record unanswered requests that go with a lent connection; `lent_in_flight` counts them now."""
+        self._in_flight_count -= request_count
+
+    def taken_back(self) -> None:
+        """Record an unanswered request that came back with a lent connection, and was `sent` before that."""
+        self._in_flight_count += 1
 
     def written(self, node_id: int, written_bytes: int, now_ns: int) -> None:
         """Record written bytes."""
-        record_each(self._nodes[node_id]["written"], (written_bytes,) * 3, now_ns // NS_PER_MS)
+        self._nodes[node_id].written.record(written_bytes, now_ns // NS_PER_MS)
 
     def received(self, node_id: int, received_bytes: int, now_ns: int) -> None:
         """Record received bytes."""
-        record_each(self._nodes[node_id]["received"], (received_bytes,) * 3, now_ns // NS_PER_MS)
+        self._nodes[node_id].received.record(received_bytes, now_ns // NS_PER_MS)
 
     def answered(self, node_id: int, size_bytes: int, now_ns: int) -> None:
         """Record an answer."""
         self._in_flight_count -= 1
-        record_each(self._nodes[node_id]["answered"], (size_bytes,) * 2, now_ns // NS_PER_MS)
+        self._nodes[node_id].answered.record(size_bytes, now_ns // NS_PER_MS)
 
     def done(self) -> None:
         """Record the write of a request that expects no answer."""

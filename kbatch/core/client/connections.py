@@ -98,7 +98,8 @@ from kbatch.protocol.structs import Message
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-    from kbatch._native.send.lane import Answered, Lent, LentRequest
+    from kbatch._native.io.sensor import RequestSensors
+    from kbatch._native.send.lane import Lent, LentRequest
 
 __all__ = ["Connections", "FinalizedFeatures", "Request", "Response"]
 
@@ -548,8 +549,8 @@ class Connections:
     # Lending, while the owner waits
 
     def lendable(self, kind: type[Message], now_ns: int, *, highest: int) -> list[tuple[Connection, int]]:
-        """Return the connections that may be lent for requests of this `kind`, with the version of these: the
-        owner of each sends and receives on it until it calls `take_back`.
+        """Return the connections that may be lent (`lend`) for requests of this `kind`, with the version of
+        these.
         """
         found = []
         for state in self._by_purpose[0].values():
@@ -563,6 +564,22 @@ class Connections:
         """True if the node's connection is among the `lendable` ones."""
         state = self._by_purpose[0].get(node_id)
         return state is not None and _lent_version(state, kind, highest, now_ns) is not None
+
+    def lend(self, connection: Connection) -> tuple[list[LentRequest], RequestSensors | None]:
+        """Lend a `lendable` connection: the caller sends and receives on it until it calls `take_back`.
+
+        Returns
+        -------
+        list of LentRequest
+            The unanswered requests of earlier loans, which are the caller's again.
+        RequestSensors | None
+            What requests record.
+        """
+        requests = connection.lend_requests()
+        if self._metrics is None:
+            return requests, None
+        self._metrics.lent(len(requests))
+        return requests, self._metrics.sensors_of(connection.node.node_id)
 
     def take_back(
         self, lent: Lent, kind: type[Message], handle: Callable[[LentRequest], tuple[Any, Any]], now_ns: int
@@ -613,8 +630,10 @@ class Connections:
         self.deadline_ns = min(self.deadline_ns, deadline_ns)
 
     def _count_lent_request(self, connection: Connection, lent: LentRequest, written_bytes: int) -> None:
-        """Record a request that is taken back for the first time, and what was written of it."""
-        if self._metrics is not None and not lent.is_counted:
+        """Record a request that is taken back; for the first time, what was written of it too."""
+        if self._metrics is not None and lent.is_counted:
+            self._metrics.taken_back()
+        elif self._metrics is not None:
             node_id = connection.node.node_id
             self._metrics.sent(node_id, lent.end_offset - lent.start_offset, lent.created_ns)
             written_bytes = min(written_bytes, lent.end_offset) - lent.start_offset
@@ -622,25 +641,15 @@ class Connections:
         lent.is_counted = True
 
     def count_lent(self, in_flight: Callable[[], int]) -> None:
-        """Count requests in flight on lent connections that were not taken back yet, by `in_flight()`."""
+        """Count requests in flight on lent connections by `in_flight()`."""
         if self._metrics is not None:
             self._metrics.lent_in_flight = in_flight
 
-    def note_answered(self, answered: Answered) -> None:
-        """Record a request that was sent on a lent connection, and answered if it needed that."""
-        state = self._by_purpose[0].get(answered.node_id)
-        if state is not None and answered.answer_bytes:
-            self._note_served(state, answered.answered_ns)
-        if self._metrics is None:
-            return
-        if not answered.was_taken_back:
-            self._metrics.sent(answered.node_id, answered.sent_bytes, answered.created_ns)
-            self._metrics.written(answered.node_id, answered.sent_bytes, answered.created_ns)
-        if not answered.answer_bytes:
-            self._metrics.done()
-            return
-        self._metrics.received(answered.node_id, answered.answer_bytes, answered.answered_ns)
-        self._metrics.answered(answered.node_id, answered.answer_bytes, answered.answered_ns)
+    def note_served(self, node_id: int, now_ns: int) -> None:
+        """Record that the node has answered a request on a lent connection."""
+        state = self._by_purpose[0].get(node_id)
+        if state is not None:
+            self._note_served(state, now_ns)
 
     # Connecting
 

@@ -132,10 +132,6 @@ class ProducerEngine(ClientEngine):
 
         self.submit(append)
 
-    def record_answered(self) -> None:
-        """Record the metrics that are still to be recorded."""
-        self._sender.record_answered()
-
     def purge(
         self,
         error: KafkaError,
@@ -246,8 +242,7 @@ class ProducerEngine(ClientEngine):
         return deadline_ns
 
     def _observe_work(self, now_ns: int) -> None:
-        self._sender.observe(now_ns)
-        self._metrics.observe_sent()
+        self._sender.observe()
 
     # Metadata
 

@@ -73,6 +73,8 @@ from kbatch.core.producer.outcomes import BATCH_OUTCOMES, ErrorOutcome
 from kbatch.protocol import features
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kbatch._native.batch.producer_batch import ProducerBatch
     from kbatch.errors import KafkaError
 
@@ -140,8 +142,10 @@ class Idempotence:
     def note_sent(self, batches: list[ProducerBatch]) -> None:
         """Record batches that the lane has in flight, for subclasses."""
 
-    def note_acknowledged(self, batches: list[ProducerBatch]) -> None:
-        """Record batches that a broker has acknowledged to the lane, for subclasses."""
+    @property
+    def on_acknowledged(self) -> Callable[[list[ProducerBatch]], None] | None:
+        """What gets batches that a broker has acknowledged to the lane; None if nothing has to know them."""
+        return None
 
     def holds_back(self, state: PartitionState, now_ns: int) -> bool:
         """True if a new batch of the partition must wait, although its gate was open."""
@@ -307,7 +311,7 @@ class WithoutIdempotence:
     def note_sent(self, batches: list[ProducerBatch]) -> None:
         """Do nothing: there are no transactions."""
 
-    note_acknowledged = note_sent
+    on_acknowledged = None
 
     def holds_back(self, state: PartitionState, now_ns: int) -> bool:
         return False

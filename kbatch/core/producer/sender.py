@@ -17,7 +17,6 @@ After org.apache.kafka.clients.producer.internals.Sender.
 
 from __future__ import annotations
 
-from collections import deque
 from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -45,7 +44,6 @@ from kbatch.errors import (
 from kbatch.logs import ClientLogger
 from kbatch.protocol import features, messages
 from kbatch.records import NO_TOPIC_ID
-from kbatch.unpatched import real_threading
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -54,7 +52,7 @@ if TYPE_CHECKING:
     from kbatch._native.batch.delivery_queue import DeliveryQueue
     from kbatch._native.batch.producer_batch import ProducerBatch
     from kbatch._native.send.accumulator import RecordAccumulator
-    from kbatch._native.send.lane import Answered, LentRequest
+    from kbatch._native.send.lane import LentRequest
     from kbatch.config import ProducerConfig
     from kbatch.core.client.cluster import Cluster
     from kbatch.core.client.connections import Connections, Request, Response
@@ -125,9 +123,6 @@ class Sender:
         self._is_stopped = False
         self._ended: list[ProducerBatch] = []  # not reported yet
         self._lane: Lane | None = None
-        self._unrecorded: deque[Answered] = deque()
-        self._recording = real_threading().Lock()
-        self._used_topics: set[str] = set()  # in recorded ones
         self._nodes_of_engine: set[int] = set()  # whose batches the lane does not send
         self._has_left_batches = False  # to the lane
         self._searched_version = -1  # of the cluster, in which partitions were looked for
@@ -356,6 +351,7 @@ class Sender:
             state = PartitionState(topic, partition)
             self._states[state.key] = state
             self._accumulator.note_state(topic, partition, state)
+            self._metrics.open_topic(topic)
             self._look_up(state)
         return state
 
@@ -395,20 +391,28 @@ class Sender:
         queue : DeliveryQueue | None
             Its thread completes the batches.
         """
-
-        def note_answered(answered: list[Answered], completed: list[Completion]) -> None:
-            for each in answered:
-                self._sequences.note_acknowledged(each.batches)
-            if completed:
-                deliver(completed)
-
         self._accumulator.memory.why_unsent = self._words_if_unsent
-        self._lane = lane = _lane_of(self._config, self._accumulator, self._unrecorded, note_answered, queue)
+        self._lane = lane = Lane(
+            self._accumulator,
+            client_id=self._config.client_id,
+            transactional_id=self._config.transactional_id,
+            acks=self._config.acks,
+            request_timeout_ms=self._config.request_timeout_ms,
+            max_in_flight=self._config.max_in_flight_requests_per_connection,
+            max_request_size=self._config.max_request_size,
+            idle_ns=self._config.kbatch_sequence_idle_ms * NS_PER_MS,
+            is_idempotent=self._config.enable_idempotence,
+            request_records=self._metrics.request_records,
+            latency=self._metrics.latency,
+            throttle=self._metrics.throttle,
+            deliver=deliver,
+            on_acknowledged=self._sequences.on_acknowledged,
+            queue=queue,
+        )
         if queue is not None:
             queue.source, queue.has_finished = lane.complete, lane.has_answered
-            queue.on_idle = self.record_answered
             self._accumulator.memory.complete_accepted = lane.complete_without_callbacks
-        self._connections.count_lent(lane.new_count)
+        self._connections.count_lent(lane.unanswered_count)
 
     def close_lane(self) -> None:
         """Note that the owner has ended: the lane gets no more loans."""
@@ -452,7 +456,7 @@ class Sender:
             self._was_offered = True
             node_id = connection.node.node_id
             nodes.add(node_id)
-            requests = connection.lend_requests()
+            requests, sensors = self._connections.lend(connection)
             self.unanswered_count -= len(requests)
             lane.lend(
                 node_id,
@@ -464,6 +468,7 @@ class Sender:
                 engine_count=len(connection.in_flight),
                 usable_until_ns=min(connection.session.renew_ns, NEVER_NS),
                 requests=requests,
+                sensors=sensors,
             )
         self._accumulator.alarm.busy_nodes -= nodes
         return lane
@@ -473,6 +478,7 @@ class Sender:
         assert self._lane is not None
         self._now_ns = now_ns
         self._is_waiting = False
+        self._note_uses(self._lane)
         all_lent = self._lane.take_back()
         for lent in all_lent:
             if lent.needs_engine:
@@ -515,21 +521,18 @@ class Sender:
         self._metrics.sent(attempt.entries, request.created_ns)
         return attempt
 
-    def record_answered(self) -> None:
-        """Record the metrics of requests that the lane has completed. Any thread may call this."""
-        with self._recording:
-            while self._unrecorded:
-                each = self._unrecorded.popleft()
-                self._connections.note_answered(each)
-                self._metrics.completed(each)
-                self._used_topics.update(batch.topic for batch in each.batches)
+    def observe(self) -> None:
+        """Record uses of topics and nodes that the lane has left for later."""
+        if self._lane is not None:
+            self._note_uses(self._lane)
 
-    def observe(self, now_ns: int) -> None:
-        """Record metrics and uses of topics that the lane has left for later."""
-        self.record_answered()
-        if self._used_topics:
-            while self._used_topics:
-                self._cluster.want(self._used_topics.pop(), now_ns)
+    def _note_uses(self, lane: Lane) -> None:
+        topics, nodes = lane.take_uses()
+        for topic, used_ns in topics:
+            self._cluster.want(topic, used_ns)
+        for node_id, answered_ns in nodes:
+            self._connections.note_served(node_id, answered_ns)
+        if topics:
             self._accumulator.pass_loads()
 
     # Answers
@@ -884,26 +887,3 @@ class Sender:
         self.first_failure = None
         for state in self._states.values():
             state.is_stopped = False
-
-
-def _lane_of(
-    config: ProducerConfig,
-    accumulator: RecordAccumulator,
-    unrecorded: deque[Answered],
-    on_answered: Callable[[list[Answered], list[Completion]], None],
-    queue: DeliveryQueue | None,
-) -> Lane:
-    return Lane(
-        accumulator,
-        client_id=config.client_id,
-        transactional_id=config.transactional_id,
-        acks=config.acks,
-        request_timeout_ms=config.request_timeout_ms,
-        max_in_flight=config.max_in_flight_requests_per_connection,
-        max_request_size=config.max_request_size,
-        idle_ns=config.kbatch_sequence_idle_ms * NS_PER_MS,
-        is_idempotent=config.enable_idempotence,
-        unrecorded=unrecorded,
-        on_answered=on_answered,
-        queue=queue,
-    )

@@ -16,7 +16,7 @@ After org.apache.kafka.clients.producer.internals.TransactionManager; KIP-98, KI
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from kbatch._native.send.in_flight import InFlight, PartitionState
@@ -100,6 +100,10 @@ class TransactionalSequences(Idempotence):
 
     def note_sent(self, batches: list[ProducerBatch]) -> None:
         self.partitions.update(TopicPartition(each.topic, each.partition) for each in batches)
+
+    @property
+    def on_acknowledged(self) -> Callable[[list[ProducerBatch]], None]:
+        return self.note_acknowledged
 
     def note_acknowledged(self, batches: list[ProducerBatch]) -> None:
         self.note_sent(batches)

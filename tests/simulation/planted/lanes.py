@@ -143,11 +143,11 @@ class _EagerLane:
         ]
 
 
-@plants(sender, "_lane_of")
-def a_request_without_answer_is_complete_too_early(original: Any, config: Any, *rest: Any) -> Any:
+@plants(sender, "Lane")
+def a_request_without_answer_is_complete_too_early(original: Any, *rest: Any, **settings: Any) -> Any:
     """With acks=0 a request of the lane is complete when its first bytes are written."""
-    lane = original(config, *rest)
-    return lane if config.acks or lane is None else _EagerLane(lane)
+    lane = original(*rest, **settings)
+    return lane if settings["acks"] else _EagerLane(lane)
 
 
 # Transactions

@@ -6,7 +6,6 @@ import itertools
 import random
 import select
 import socket
-from collections import deque
 from typing import Any
 
 import pytest
@@ -14,10 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kbatch._native.batch.delivery import Completion
+from kbatch._native.batch.producer_batch import ProducerBatch
+from kbatch._native.io.sensor import RequestSensors, Sensor, SensorGroup
 from kbatch._native.io.waker import Waker
 from kbatch._native.send.cluster_view import ClusterView
 from kbatch._native.send.in_flight import Identity, InFlight, PartitionState
-from kbatch._native.send.lane import CAN_WAIT, Answered, Lane, LentRequest
+from kbatch._native.send.lane import CAN_WAIT, Lane, LentRequest
 from kbatch._native.send.produce_wire import ProduceFrame
 from kbatch._native.send.sealing import SealPolicy
 from kbatch.protocol import codec, messages
@@ -34,6 +35,10 @@ NEVER_NS = 2**63 - 1
 ProduceResponse = messages.ProduceResponse
 
 
+def sensor() -> Sensor:
+    return Sensor(window_ms=30_000, num_samples=2)
+
+
 class Loan:
     """A lane with a connection to the node that leads all partitions, and what came of its requests."""
 
@@ -47,9 +52,9 @@ class Loan:
     ) -> None:
         policy = SealPolicy.of(settings.get("compression", "none"))
         self.records = accumulator(partitions, **{"seal_policy": policy} | settings)
-        self.unrecorded: deque[Answered] = deque()
-        self.answered: list[Answered] = []
+        self.acknowledged: list[ProducerBatch] = []
         self.completed: list[Completion] = []
+        self.of_node = {name: sensor() for name in ("sent", "written", "received", "answered", "latency")}
         self.lane = Lane(
             self.records,
             client_id="client",
@@ -60,8 +65,11 @@ class Loan:
             max_request_size=1 << 20,
             idle_ns=300_000 * MS,
             is_idempotent=acks == -1,
-            unrecorded=self.unrecorded,
-            on_answered=self.note,
+            request_records=sensor(),
+            latency=sensor(),
+            throttle=sensor(),
+            deliver=self.completed.extend,
+            on_acknowledged=self.acknowledged.extend,
         )
         leaders = [NODE] * partitions if isinstance(partitions, int) else partitions
         self.states = [PartitionState("t", partition) for partition in range(len(leaders))]
@@ -77,10 +85,6 @@ class Loan:
                 batch.complete(0)
         self.begin()
 
-    def note(self, answered: list[Answered], completed: list[Completion]) -> None:
-        self.answered += answered
-        self.completed += completed
-
     def begin(
         self,
         requests: list[LentRequest] | None = None,
@@ -92,7 +96,14 @@ class Loan:
         self.lane.begin(IDENTITY, is_changed=True, **loan or {})
         places = {"next_correlation_id": 5, "queued_bytes": 1000, "engine_count": 0} | lent
         self.lane.lend(
-            NODE, CONNECTION, -1, version, usable_until_ns=NEVER_NS, requests=requests or [], **places
+            NODE,
+            CONNECTION,
+            -1,
+            version,
+            usable_until_ns=NEVER_NS,
+            requests=requests or [],
+            sensors=RequestSensors(**{name: SensorGroup((each,)) for name, each in self.of_node.items()}),
+            **places,
         )
 
     def step(self, now_ns: int = NOW_NS) -> int:
@@ -108,6 +119,11 @@ class Loan:
     def write(self, size: int) -> None:
         self.lane.handed(CONNECTION, size)
         self.lane.written(CONNECTION, size, NOW_NS)
+
+    def totals(self, *names: str) -> dict[str, tuple[int, float]]:
+        """Return how often, and what in all, the node's sensors have recorded."""
+        readings = {name: self.of_node[name].read(NOW_NS // MS) for name in names}
+        return {name: (each.occurrences_ever, each.total_ever) for name, each in readings.items()}
 
     def receive(self, data: bytes) -> bool:
         return self.lane.received(CONNECTION, data, NOW_NS)
@@ -172,12 +188,12 @@ def test_an_accepting_answer_completes_batches_in_order() -> None:
     assert loan.receive(answer(1, 0))
     assert [delivery.result(0).offset for delivery in deliveries] == [101, 100, 102]
     assert [completion.partition for completion in loan.completed] == [1, 0]
-    (answered,) = loan.answered
-    assert list(loan.unrecorded) == [answered]
-    assert (answered.node_id, answered.created_ns, answered.was_taken_back) == (NODE, NOW_NS, False)
+    assert [batch.partition for batch in loan.acknowledged] == [1, 0]
+    assert loan.lane.take_uses() == ([("t", NOW_NS)], [(NODE, NOW_NS)])
+    assert loan.lane.take_uses() == ([], [])
     assert not any(state.in_flight for state in loan.states)
     assert [state.acked_counter for state in loan.states] == [0, 1]
-    assert loan.lane.new_count() == 0
+    assert loan.lane.unanswered_count() == 0
 
 
 def test_an_answer_may_come_byte_by_byte() -> None:
@@ -196,7 +212,7 @@ def test_requests_go_on_up_to_the_limit_of_the_connection() -> None:
     for _ in range(3):
         put(loan.records)
     assert [bool(loan.send()) for _ in range(3)] == [True, True, False]
-    assert loan.lane.new_count() == 2
+    assert loan.lane.unanswered_count() == 2
     loan.receive(answer(0))
     assert loan.send()
 
@@ -235,7 +251,10 @@ def test_what_is_in_flight_is_taken_back_and_lent_again() -> None:
     loan.begin(lent.requests, next_correlation_id=7, queued_bytes=lent.queued_bytes)
     assert loan.receive(answer(0) + answer(0, correlation_id=6))
     assert all(delivery.done() for delivery in deliveries)
-    assert [answered.was_taken_back for answered in loan.answered] == [True, True]
+    assert loan.totals("sent", "received") == {
+        "sent": (2, size + len(second)),
+        "received": (2, 2 * len(answer(0))),
+    }
     assert not loan.states[0].in_flight
     with pytest.raises(ValueError, match="again"):
         loan.begin(lent.requests)
@@ -265,7 +284,8 @@ def test_an_unusual_answer_is_left_to_the_engine(data: bytes) -> None:
     (lent,) = loan.lane.take_back()
     assert lent.received == data + later
     assert len(lent.requests) == 1
-    assert not loan.answered
+    assert not loan.acknowledged
+    assert loan.totals("received", "latency") == {"received": (0, 0), "latency": (0, 0)}
     assert not any(delivery.done() for delivery in deliveries)
     assert [len(state.in_flight) for state in loan.states] == [1, 1]
 
@@ -352,10 +372,14 @@ def test_without_answers_a_written_request_is_complete() -> None:
     assert not any(delivery.done() for delivery in deliveries)
     loan.lane.written(CONNECTION, 1, NOW_NS + 1)
     assert [delivery.result(0).offset for delivery in deliveries] == [-1, -1]
-    (answered,) = loan.answered
-    assert (answered.sent_bytes, answered.answer_bytes, answered.answered_ns) == (size, 0, NOW_NS + 1)
+    assert loan.totals("sent", "written", "answered") == {
+        "sent": (1, size),
+        "written": (1, size),
+        "answered": (0, 0),
+    }
+    assert loan.lane.take_uses() == ([("t", NOW_NS + 1)], [])
     assert not any(state.in_flight for state in loan.states)
-    assert loan.lane.new_count() == 0
+    assert loan.lane.unanswered_count() == 0
     put(loan.records)
     assert loan.send()  # nothing stands before it
 
