@@ -1,4 +1,8 @@
-"""Both share consumers in share groups of a real Kafka: who gets which records, and how often."""
+"""Both share consumers in share groups: who gets which records, and how often.
+
+All tests run on the embedded broker, whose answers `scenarios/share_groups.py` compares with Kafka's. Those
+marked `live` run on a real Kafka too.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import confluent_kafka
 import pytest
@@ -34,10 +38,9 @@ from tests.support.kafka_share_groups import LOCK_MS, new_group, new_topic, offs
 from tests.support.patience import HANG_SECONDS, until
 from tests.support.shells import new_share_consumer
 
-if TYPE_CHECKING:
-    from tests.oracle.kafka import RealKafka
-
-pytestmark = pytest.mark.java
+live = pytest.mark.parametrize(
+    "servers", ["embedded", pytest.param("real", marks=pytest.mark.java)], indirect=True
+)
 ACCEPT, RELEASE, REJECT, RENEW = AcknowledgeType
 # Java's member beside ours: each sends back the first delivery of some records.
 JAVA_FIRST_MS, JAVA_IDLE_MS, RELEASES, ROUNDS = 60_000, 4_000, 7, 12
@@ -52,8 +55,10 @@ time.sleep(600)
 
 
 @pytest.fixture
-def servers(real_kafka: RealKafka) -> str:
-    return real_kafka.bootstrap_servers
+def servers(request: pytest.FixtureRequest) -> str:
+    if getattr(request, "param", "embedded") == "embedded":
+        return str(request.getfixturevalue("embedded_bootstrap_servers"))
+    return str(request.getfixturevalue("real_kafka").bootstrap_servers)
 
 
 @pytest.fixture
@@ -74,6 +79,7 @@ def explicit(make: Callable[..., ShareConsumer], group: str, topic: str, **setti
     return make(group, topic, share_acknowledgement_mode="explicit", **settings)
 
 
+@live
 def test_two_members_share_a_partition_without_doubles(
     servers: str, make: Callable[..., ShareConsumer]
 ) -> None:
@@ -87,6 +93,7 @@ def test_two_members_share_a_partition_without_doubles(
     assert sorted(found[0] + found[1]) == [(offset, 1) for offset in range(40)]
 
 
+@live
 def test_member_of_librdkafka_shares_the_partition(servers: str, make: Callable[..., ShareConsumer]) -> None:
     group, topic = new_group(servers), new_topic(servers, 40)
     other = confluent_kafka.ShareConsumer({"bootstrap.servers": servers, "group.id": group})
@@ -106,6 +113,8 @@ def test_member_of_librdkafka_shares_the_partition(servers: str, make: Callable[
     assert sorted(ours + theirs) == list(range(sent))
 
 
+@live
+@pytest.mark.java
 def test_each_record_is_accepted_once_by_java_or_by_us(
     servers: str, make: Callable[..., ShareConsumer]
 ) -> None:
@@ -161,6 +170,7 @@ def test_records_of_all_partitions_come_with_their_fields(
     }
 
 
+@live
 def test_implicit_mode_accepts_by_the_next_poll_and_by_commit(
     servers: str, make: Callable[..., ShareConsumer]
 ) -> None:
@@ -176,6 +186,7 @@ def test_implicit_mode_accepts_by_the_next_poll_and_by_commit(
     assert offsets(polled(make(group, topic), 1)) == [(4, 1)]
 
 
+@live
 def test_release_delivers_again_and_reject_never(servers: str, make: Callable[..., ShareConsumer]) -> None:
     group, topic = new_group(servers), new_topic(servers, 3)
     consumer = explicit(make, group, topic)
@@ -205,6 +216,7 @@ def test_explicit_mode_refuses_a_poll_with_open_records(
         consumer.acknowledge(record)
 
 
+@live
 def test_locks_that_end_deliver_again_and_refuse_acknowledgements(
     servers: str, make: Callable[..., ShareConsumer]
 ) -> None:
@@ -219,6 +231,7 @@ def test_locks_that_end_deliver_again_and_refuse_acknowledgements(
     other.commit()
 
 
+@live
 def test_renewal_keeps_the_lock(servers: str, make: Callable[..., ShareConsumer]) -> None:
     group = new_group(servers, **{"share.record.lock.duration.ms": LOCK_MS})
     topic = new_topic(servers, 1)
@@ -234,6 +247,7 @@ def test_renewal_keeps_the_lock(servers: str, make: Callable[..., ShareConsumer]
     assert offsets(polled(other, 1, other.acknowledge)) == [(1, 1)]
 
 
+@live
 def test_records_of_a_killed_member_come_again(servers: str, make: Callable[..., ShareConsumer]) -> None:
     group, topic = new_group(servers), new_topic(servers, 3)
     with subprocess.Popen(
@@ -320,6 +334,7 @@ def test_cancelled_polls_lose_nothing(servers: str) -> None:
         assert offsets(polled(consumer, 1)) == [(60, 1)]
 
 
+@live
 def test_aborted_records_are_not_delivered_to_a_committed_group(
     servers: str, make: Callable[..., ShareConsumer]
 ) -> None:
@@ -403,6 +418,7 @@ def test_example_of_the_page_runs_as_it_stands(
     assert offsets(polled(make(group, topic), 1)) == [(1, 1)]
 
 
+@pytest.mark.java
 @pytest.mark.slow
 def test_members_survive_a_restart_of_the_broker(shell: str) -> None:
     from tests.oracle.kafka import RealKafka

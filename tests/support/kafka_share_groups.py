@@ -1,4 +1,4 @@
-"""Share groups of a real Kafka: their configuration, and topics with numbered records."""
+"""Share groups of a broker: their configuration, and topics with numbered records."""
 
 from __future__ import annotations
 
