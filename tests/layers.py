@@ -285,8 +285,11 @@ LAYERS = (
             "coordinators groups transactions": "**who coordinates a group or a transaction**, and its "
             "records in the internal topics",
             "share": "which records a share group gets, and who has them",
-            "cluster logs security": "nodes and topics; a partition: its log, producers and checks of "
-            "batches; listeners, logins, ACLs",
+            "cluster logs security": "nodes, topics, replicas; a log: its producers and checks of batches; "
+            "listeners, logins, ACLs",
+            "controller replication": "**who leads, and who is in sync**; what followers fetch, and the high "
+            "watermark",
+            "outages purgatory": "nodes and networks that fail; requests that wait",
         },
     ),
     Layer(

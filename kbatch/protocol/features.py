@@ -19,11 +19,14 @@ PRODUCE_ADDS_PARTITIONS = 12  # to the transaction, in transaction version 2 (KI
 PRODUCE_TOPIC_IDS = 13  # KIP-516
 
 FETCH_SESSIONS = 7  # KIP-227
+FETCH_FROM_FOLLOWERS = 11  # KIP-392
 FETCH_COMPARES_EPOCHS = 12  # finds logs that diverge (KIP-595)
 FETCH_TOPIC_IDS = 13  # KIP-516
+FETCH_REPLICA_STATE = 15  # followers name their broker epoch (KIP-903)
 FETCH_NAMES_LEADERS = 16  # KIP-951
 
 LIST_OFFSETS_LEADER_EPOCHS = 4  # KIP-320
+LIST_OFFSETS_NOT_AVAILABLE = 5  # KIP-207
 # The special times of ListOffsets, and the first version of each: latest, earliest, largest timestamp
 # (KIP-734), earliest local (KIP-405), latest tiered (KIP-1005), earliest pending upload (KIP-1023).
 LIST_OFFSETS_TIMES: Mapping[int, int] = {-1: 1, -2: 1, -3: 7, -4: 8, -5: 9, -6: 11}

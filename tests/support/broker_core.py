@@ -89,6 +89,7 @@ class VirtualBroker:
         access: Iterable[AclBinding] | None = None,
         topics: Iterable[str] = (TOPIC,),
         now_ms: int = START_MS,
+        shares_logs: bool = False,
         **options: Any,
     ) -> None:
         self.now_ms = now_ms
@@ -98,6 +99,7 @@ class VirtualBroker:
             rng=random.Random(1),
             now_ms=now_ms,
             node_count=nodes,
+            shares_logs=shares_logs,
             acls=acls or Acls(),
             access=access,
         )

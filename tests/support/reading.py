@@ -84,7 +84,7 @@ class Reading:
         broker: VirtualBroker | None = None,
         **settings: Any,
     ) -> None:
-        self.broker = VirtualBroker(nodes, topics=()) if broker is None else broker
+        self.broker = VirtualBroker(nodes, topics=(), shares_logs=True) if broker is None else broker
         self.now_ns = (self.broker.now_ms - START_MS) * MS
         self.cluster = self.broker.state.cluster
         if TOPIC not in self.cluster.topics:

@@ -6,7 +6,7 @@ import difflib
 import random
 import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import fields
 from functools import partial
@@ -22,7 +22,7 @@ from kbatch.testing.broker.broker_error import BrokerError
 from kbatch.testing.broker.broker_state import BrokerState
 from kbatch.testing.broker.core import BrokerCore, ReceivedRequest
 from kbatch.testing.broker.directory_lock import locked
-from kbatch.testing.broker.faults import Faults, Interceptor, request_class
+from kbatch.testing.broker.faults import Faults, Interceptor, milliseconds, request_class
 from kbatch.testing.broker.options import Options
 from kbatch.testing.broker.security.acls import Acls, check_names
 from kbatch.testing.broker.security.authorizer import AclBinding
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from _typeshed import StrPath
 
     from kbatch.testing.broker.cluster import ClusterPartition, Topic
+    from kbatch.testing.broker.logs.partition import Partition
     from kbatch.testing.broker.logs.producer_state import ProducerDescription
 
 T = TypeVar("T")
@@ -58,7 +59,12 @@ class Broker:
         memory, while the broker runs. Acknowledged records were passed to the operating system: they survive
         the death of the process (kill -9). Files are synced when a segment is full and at stop.
     nodes : int
-        Brokers in the cluster, 0 to `nodes` - 1; leaders are spread over them.
+        Brokers in the cluster, 0 to `nodes` - 1; leaders are spread over them. Each replica has a log of its
+        own, but for internal topics, and with `directory`: their replicas share one.
+    racks : iterable of str or None
+        The rack of each node, by which readers are sent to a replica near them (KIP-392).
+    replication_factor : int or None
+        Replicas of topics that leave it open; None means as many as there are nodes, three at most.
     host : str
         Address to listen on. Another address than loopback is accepted with a warning if a listener lets
         any client in.
@@ -125,6 +131,14 @@ class Broker:
         Also refuse batches that Kafka takes but no correct producer writes.
     min_insync_replicas : int
         min.insync.replicas of topics that do not set it.
+    unclean_leader_election : bool
+        unclean.leader.election.enable of topics that do not set it: a replica that lacks records may lead.
+    eligible_leader_replicas : bool
+        The feature of KIP-966: replicas that had everything may lead although they are out of sync.
+    session_timeout_ms : int
+        Time after which the controller fences a node that it does not hear (broker.session.timeout.ms).
+    replica_lag_ms : int
+        Time after which a follower that lags is out of sync (replica.lag.time.max.ms).
     seed : int or None
         Seed of everything random: ids.
 
@@ -161,7 +175,9 @@ class Broker:
         chosen = _listeners_of(listeners, tls, options.get("users"))
         self._ports = _ports_of(port, nodes, len(chosen))
         super_users = tuple(options.pop("super_users", ()))
-        self._options = Options(**options, listeners=chosen, super_users=super_users)
+        racks = _racks_of(options.pop("racks", None), nodes)
+        _check_replication_factor(options.get("replication_factor"), nodes)
+        self._options = Options(**options, listeners=chosen, super_users=super_users, racks=racks)
         if not _is_loopback(host) and any(map(_lets_anyone_in, chosen)):
             warnings.warn(
                 f"the broker listens on {host}: any client that reaches it can read and write everything",
@@ -371,14 +387,30 @@ class Broker:
         """Extend a topic to `count` partitions."""
         self._call(lambda core: core.state.cluster.create_partitions(_topic(core, name).name, count))
 
-    def move_leader(self, topic: str, partition: int, node: int) -> None:
-        """Make another node the partition's leader, in a new leader epoch."""
+    def move_leader(self, topic: str, partition: int, node: int, unclean: bool = False) -> None:
+        """Make another in-sync replica the partition's leader, in a new leader epoch.
+
+        With `unclean` any replica may lead that runs: what it lacks is lost. Raises ValueError for another.
+        """
 
         def move(core: BrokerCore) -> None:
             _partition(core, topic, partition)
-            core.state.move_leader(topic, partition, node)
+            core.state.move_leader(topic, partition, node, unclean=unclean)
 
         self._call(move)
+
+    def elect_leader(self, topic: str, partition: int, unclean: bool = False) -> None:
+        """Elect the preferred replica, the first of the assignment; with `unclean` any replica that runs, if
+        the partition has no leader.
+
+        Raises ValueError if that replica leads already, is not in sync, or does not run.
+        """
+
+        def elect(core: BrokerCore) -> None:
+            _partition(core, topic, partition)
+            core.state.elect_leader(topic, partition, unclean=unclean)
+
+        self._call(elect)
 
     def hide_requests(self, node: int, *apis: str) -> None:
         """Leave these requests out of the node's answers to ApiVersions, as a broker does that is half
@@ -392,24 +424,173 @@ class Broker:
         self._call(hide)
 
     def stop_node(self, node: int) -> None:
-        """Cut the node's connections, and move its partitions to other running replicas, if there are any.
+        """End a node cleanly: other in-sync replicas lead what it led, and its connections are cut.
 
         A node that does not run stays as it is.
         """
+        self._end_node(node, lambda core: core.state.stop_node(node))
+
+    def kill_node(self, node: int, lose: bool = False, at_once: bool = True) -> None:
+        """End a node as with kill -9: its connections are cut, and nobody is told.
+
+        The controller notices at once, or with `at_once=False` when the node's session is over; until then
+        its partitions have a leader that does not answer. With `lose` its machine dies too: its replicas
+        lose what was not flushed, which is all since their last segment began.
+        """
+        self._end_node(node, lambda core: core.state.kill_node(node, at_once=at_once, lose=lose))
+
+    def _end_node(self, node: int, end: Callable[[BrokerCore], None]) -> None:
         server = self._running_server
 
-        def stop(core: BrokerCore) -> None:
+        def act(core: BrokerCore) -> None:
             if core.state.cluster.node(node).is_running:
                 server.close_node(node)
-                core.state.stop_node(node)
+                end(core)
 
-        self._call(stop)
+        self._call(act)
 
     def start_node(self, node: int) -> None:
         """Make the node listen again, on its earlier port. A running node stays as it is."""
         if not self._call(lambda core: core.state.cluster.node(node).is_running):
             self._running_server.start_listening(node)
             self._call(lambda core: core.state.start_node(node))
+
+    def rolling_restart(self, timeout: float = 10.0) -> Iterator[int]:
+        """Restart one node after another, cleanly: yields each while it is down.
+
+        Then it is started, and the next one waits until all replicas are in sync again.
+        """
+        for node in range(self._nodes):
+            self.stop_node(node)
+            yield node
+            self.start_node(node)
+            self.wait_in_sync(timeout=timeout)
+
+    def pause_node(self, node: int) -> None:
+        """Stop a node as with SIGSTOP: connections stay, nothing is answered, and in time it is fenced."""
+        self._call(lambda core: core.state.outages.pause(node, core.state.now_ms))
+
+    def resume_node(self, node: int) -> None:
+        """Let a paused node go on: it first answers what it was sent, as if nothing had changed meanwhile."""
+        server = self._running_server
+
+        def resume(core: BrokerCore) -> None:
+            core.state.outages.resume(node)
+            server.go_on()
+            core.state.outages.catch_up(core.state.now_ms)
+            core.state.all_changed()
+
+        self._call(resume)
+
+    # The network
+
+    def isolate(self, node: int, from_: Iterable[int | str] = ("brokers", "controller", "clients")) -> None:
+        """Cut a node off from others: ids of nodes, "brokers" (all others), "controller", "clients".
+
+        Nothing comes through, and no connection breaks. A leader that does not reach the controller goes on
+        as it was, although the controller fences it in time, and lets another lead.
+        """
+        parties = list(from_)
+        self._call(lambda core: core.state.outages.isolate(node, parties, core.state.now_ms))
+
+    def partition_network(self, groups: Iterable[Iterable[int | str]]) -> None:
+        """Cut the members of each group off from those of the others: [{0}, {1, 2, "controller"}].
+
+        Members are ids of nodes, "controller" and "clients"; who is in no group reaches all.
+        """
+        sets = [set(group) for group in groups]
+        self._call(lambda core: core.state.outages.divide(sets, core.state.now_ms))
+
+    def heal(self) -> None:
+        """End what `isolate` and `partition_network` did."""
+        server = self._running_server
+
+        def mend(core: BrokerCore) -> None:
+            core.state.outages.mend_clients()
+            server.go_on()
+            core.state.outages.heal(core.state.now_ms)
+            core.state.all_changed()
+
+        self._call(mend)
+
+    def delay_replication(
+        self,
+        seconds: float,
+        topic: str | None = None,
+        partition: int | None = None,
+        node: int | None = None,
+    ) -> None:
+        """Delay the fetches of followers from now on: of a partition or of all, by one node or by all.
+
+        0 ends the delay that was given for the same.
+        """
+        if (topic is None) != (partition is None):
+            raise ValueError("give topic and partition, or none of them")
+        delay_ms = milliseconds(seconds)
+        key = None if topic is None or partition is None else (topic, partition)
+
+        def delay(core: BrokerCore) -> None:
+            if key is not None:
+                _partition(core, *key)
+            if node is not None:
+                core.state.cluster.node(node)
+            core.state.replication.delay(delay_ms, key, node)
+
+        self._call(delay)
+
+    # Replicas
+
+    def leader(self, topic: str, partition: int) -> int:
+        """Return the node that leads, as the controller knows it; -1 if there is none."""
+        return self._call(lambda core: _partition(core, topic, partition).leader)
+
+    def leader_epoch(self, topic: str, partition: int) -> int:
+        return self._call(lambda core: _partition(core, topic, partition).leader_epoch)
+
+    def replicas(self, topic: str, partition: int) -> list[int]:
+        """Return the nodes with a replica, the preferred leader first."""
+        return self._call(lambda core: _partition(core, topic, partition).replicas)
+
+    def isr(self, topic: str, partition: int) -> list[int]:
+        """Return the in-sync replicas, as the controller knows them."""
+        return self._call(lambda core: list(_partition(core, topic, partition).registration.isr))
+
+    def elr(self, topic: str, partition: int) -> list[int]:
+        """Return the eligible leaders that are not in sync (KIP-966)."""
+        return self._call(lambda core: list(_partition(core, topic, partition).registration.elr))
+
+    def high_watermark(self, topic: str, partition: int, node: int | None = None) -> int:
+        """Return the high watermark that a node knows; without `node`, the leader."""
+        return self._call(lambda core: _log(core, topic, partition, node).high_watermark)
+
+    def log_end_offset(self, topic: str, partition: int, node: int | None = None) -> int:
+        """Return the offset of the next record in a node's log; without `node`, the leader's."""
+        return self._call(lambda core: _log(core, topic, partition, node).log_end_offset)
+
+    def lag(self, topic: str, partition: int) -> dict[int, int]:
+        """Return how many records each replica lacks that the leader has; negative: it has more."""
+
+        def lags(core: BrokerCore) -> dict[int, int]:
+            known = _partition(core, topic, partition)
+            end_offset = known.log.log_end_offset
+            return {node: end_offset - copy.log.log_end_offset for node, copy in known.copies.items()}
+
+        return self._call(lags)
+
+    def wait_in_sync(self, topic: str | None = None, timeout: float = 10.0) -> None:
+        """Wait until all replicas, of a topic or of all, are in sync, have the same log, and know it.
+
+        Raises TimeoutError, which names partitions that are not, after `timeout` seconds of the broker's
+        clock.
+        """
+        if topic is not None:
+            self._call(lambda core: _topic(core, topic))
+        self._running_server.wait_in_sync(topic, milliseconds(timeout))
+
+    def advance(self, seconds: float) -> None:
+        """Let the broker's clock run ahead: sessions, lags and retention end without waiting."""
+        server, duration_ms = self._running_server, milliseconds(seconds)
+        self._call(lambda core: server.advance(duration_ms))
 
     # Faults
 
@@ -509,12 +690,12 @@ class Broker:
             if record.offset >= log_start_offset
         ]
 
-    def batches(self, topic: str, partition: int | None = None) -> list[RecordBatch]:
+    def batches(self, topic: str, partition: int | None = None, node: int | None = None) -> list[RecordBatch]:
         """Return the record batches of a partition as its log stores them, with control batches.
 
-        Without `partition`, return those of all, one after another.
+        Without `partition`, return those of all, one after another; without `node`, those that leaders have.
         """
-        return [batch for _, batch in self._call(partial(_batches, topic, partition, False))]
+        return [batch for _, batch in self._call(partial(_batches, topic, partition, False, node=node))]
 
     def requests(self, api: str | None = None) -> list[ReceivedRequest]:
         """Return the requests so far (the last 10,000), or those of one API."""
@@ -523,9 +704,11 @@ class Broker:
         received = self._call(lambda core: list(core.requests))
         return [request for request in received if api in (None, request.api)]
 
-    def producer_state(self, topic: str, partition: int) -> list[ProducerDescription]:
-        """Return the partition's state of each producer id."""
-        return self._call(lambda core: _partition(core, topic, partition).log.describe_producers())
+    def producer_state(
+        self, topic: str, partition: int, node: int | None = None
+    ) -> list[ProducerDescription]:
+        """Return the state of each producer id that a node's replica has; without `node`, the leader's."""
+        return self._call(lambda core: _log(core, topic, partition, node).describe_producers())
 
     def _new_state(self) -> BrokerState:
         return BrokerState(
@@ -642,14 +825,39 @@ def _partition(core: BrokerCore, topic: str, index: int) -> ClusterPartition:
     return partitions[index]
 
 
+def _log(core: BrokerCore, topic: str, index: int, node: int | None) -> Partition:
+    """Return a node's log of a partition, or the leader's."""
+    partition = _partition(core, topic, index)
+    if node is None:
+        return partition.log
+    if node not in partition.copies:
+        nodes = ", ".join(map(str, partition.copies))
+        raise ValueError(f"node {node} has no replica of {topic}-{index}; choose one of {nodes}")
+    return partition.copies[node].log
+
+
 def _batches(
-    topic: str, partition: int | None, committed: bool, core: BrokerCore
+    topic: str, partition: int | None, committed: bool, core: BrokerCore, node: int | None = None
 ) -> list[tuple[int, RecordBatch]]:
     """Return the batches of a partition or of all, each with the start offset of its log."""
-    partitions = _topic(core, topic).partitions if partition is None else [_partition(core, topic, partition)]
+    indexes = range(len(_topic(core, topic).partitions)) if partition is None else [partition]
     return [
         (log.log_start_offset, batch)
-        for log in (each.log for each in partitions)
+        for log in (_log(core, topic, index, node) for index in indexes)
         for batch in log.batches(log.log_start_offset)
         if not committed or log.is_committed(batch)
     ]
+
+
+def _racks_of(racks: Iterable[str | None] | None, nodes: int) -> tuple[str | None, ...]:
+    if isinstance(racks, str):
+        raise TypeError(f"racks must be a name for each node, got the text {racks!r}")
+    named = tuple(racks or ())
+    if named and len(named) != nodes:
+        raise ValueError(f"racks must name one for each of {nodes} nodes, or None, got {len(named)}")
+    return named
+
+
+def _check_replication_factor(count: int | None, nodes: int) -> None:
+    if count is not None and not 1 <= count <= nodes:
+        raise ValueError(f"replication_factor must be 1 to {nodes}, the number of nodes, got {count!r}")

@@ -17,13 +17,19 @@ from typing import Any, TypeVar
 from kbatch.errors import ErrorCode
 from kbatch.protocol.structs import Message, Struct
 from kbatch.testing.broker.broker_error import BrokerError
-from kbatch.testing.broker.cluster import Cluster, Node
+from kbatch.testing.broker.cluster import Cluster
+from kbatch.testing.broker.controller.brokers import Node
+from kbatch.testing.broker.controller.partition_change import Election
 from kbatch.testing.broker.coordinators import Coordinators
 from kbatch.testing.broker.fetch_sessions import FetchSessions
 from kbatch.testing.broker.groups.group_configs import GroupConfigs
 from kbatch.testing.broker.logs.partition import Partition
 from kbatch.testing.broker.logs.topic_config import TopicConfig
 from kbatch.testing.broker.options import Options
+from kbatch.testing.broker.outages import Outages
+from kbatch.testing.broker.purgatory import Purgatory
+from kbatch.testing.broker.replication.network import Network
+from kbatch.testing.broker.replication.replication import Replication
 from kbatch.testing.broker.security.acls import Acls
 from kbatch.testing.broker.security.authorizer import (
     REFUSALS,
@@ -39,7 +45,7 @@ from kbatch.testing.broker.security.scram import ScramUsers
 from kbatch.testing.broker.security.sessions import ANONYMOUS, Session
 from kbatch.testing.broker.share.share_partitions import SharePartitions
 from kbatch.testing.broker.share.share_sessions import ShareSessions
-from kbatch.testing.broker.timers import Timer, Timers
+from kbatch.testing.broker.timers import Timers
 
 Answer = TypeVar("Answer", bound=Struct)
 LOG_CHECK_INTERVAL_MS = 300_000  # log.retention.check.interval.ms
@@ -126,17 +132,6 @@ class Context:
         return answer
 
 
-class _Waiter:
-    """A request that waits for partitions to change; `attempt(now_ms)` returns True if it is done."""
-
-    __slots__ = ("attempt", "partitions", "timer")
-
-    def __init__(self, partitions: frozenset[tuple[str, int]], attempt: Callable[[int], bool]) -> None:
-        self.partitions = partitions
-        self.attempt = attempt
-        self.timer: Timer | None = None
-
-
 @dataclass
 class BrokerState:
     """The state that all nodes of an embedded cluster share."""
@@ -146,6 +141,7 @@ class BrokerState:
     rng: random.Random
     now_ms: int
     node_count: int = 1
+    shares_logs: bool = False  # replicas of all topics share one log
     features_epoch: int = 1
     acls: Acls = field(default_factory=Acls)
     access: Iterable[AclBinding] | None = None
@@ -157,8 +153,7 @@ class BrokerState:
     answered_requests: list[type[Message]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._waiters: list[_Waiter] = []
-        self._changed: set[tuple[str, int]] = set()
+        self.purgatory = Purgatory(self.timers)
         self.fetch_sessions = FetchSessions(self.now_ms)
         self.delegation_tokens = DelegationTokens(self.rng.randbytes)
         self.scram_users = ScramUsers(self.options.users or {}, self.rng.randbytes)
@@ -168,8 +163,21 @@ class BrokerState:
             self.options.allow_everyone_if_no_acl_found,
             lambda: self.acls,
         )
-        self.cluster = Cluster(self.node_count, self.directory, self._open_partition, self.random_uuid)
+        self.cluster = Cluster(
+            self.node_count,
+            self.directory,
+            self._open_partition,
+            self.random_uuid,
+            settings=self.options.replication_settings(),
+            clock=lambda: self.now_ms,
+            racks=self.options.racks,
+            replication_factor=self.options.replication_factor,
+            shares_logs=self.shares_logs,
+        )
         self.group_configs = GroupConfigs(self.options.broker_configs(), self.directory)
+        network = Network(self.node_count)
+        self.replication = Replication(self.cluster, network, self.timers, self.purgatory.touch)
+        self.outages = Outages(self.cluster, network, self.replication, self.timers)
         self.coordinators = Coordinators(self)
         self.share_sessions = ShareSessions(self.options.group_share_max_share_sessions)
         self.share_partitions = SharePartitions(
@@ -224,32 +232,67 @@ class BrokerState:
         """
         self.timers.call_at(now_ms + LOG_CHECK_INTERVAL_MS, self._check_logs)
         for partition in self.cluster.partitions():
-            with suppress(BrokerError):  # its disk failed; every request to it reports that
-                config = partition.topic.config
-                if not RETENTION_CONFIGS.isdisjoint(config.overrides):
-                    partition.log.delete_old_segments(now_ms)
-                if config.is_compacted:
-                    partition.log.compact(now_ms)
-                partition.log.remove_expired_producers(now_ms)
+            for log in partition.logs:
+                with suppress(BrokerError):  # its disk failed; every request to it reports that
+                    self._check_log(partition.topic.config, log, now_ms)
+
+    def _check_log(self, config: TopicConfig, log: Partition, now_ms: int) -> None:
+        if not RETENTION_CONFIGS.isdisjoint(config.overrides):
+            log.delete_old_segments(now_ms)
+        if config.is_compacted:
+            log.compact(now_ms)
+        log.remove_expired_producers(now_ms)
 
     def close(self) -> None:
         """Write the rest of the files."""
         self.cluster.close()
 
+    def when_in_sync(self, topic: str | None, deadline_ms: int, then: Callable[[list[str]], None]) -> None:
+        """Call `then([])` once all replicas, of a topic or of all, are in sync and know it; at the deadline
+        call it with the partitions that are not.
+        """
+        partitions = [each for each in self.cluster.partitions() if topic in (None, each.topic.name)]
+
+        def lagging() -> list[str]:
+            return [f"{each.topic.name}-{each.index}" for each in partitions if not each.is_in_sync]
+
+        def attempt(now_ms: int) -> bool:
+            if lagging():
+                return False
+            then([])
+            return True
+
+        if not attempt(self.now_ms):
+            keys = [(each.topic.name, each.index) for each in partitions]
+            self.purgatory.watch(keys, attempt, deadline_ms, lambda now_ms: then(lagging()))
+
     # Changes that waiting requests must notice
 
-    def move_leader(self, topic: str, index: int, node_id: int) -> None:
-        self.cluster.move_leader(topic, index, node_id)
+    def move_leader(self, topic: str, index: int, node_id: int, *, unclean: bool = False) -> None:
+        self.cluster.move_leader(topic, index, node_id, unclean=unclean)
         self.partition_changed(topic, index)
 
     def stop_node(self, node_id: int) -> None:
-        self.cluster.stop_node(node_id)
-        self.fetch_sessions.forget(node_id)
-        self._all_changed()
+        self.outages.stop(node_id)
+        self._node_ended(node_id)
+
+    def kill_node(self, node_id: int, *, at_once: bool = True, lose: bool = False) -> None:
+        self.outages.kill(node_id, self.now_ms, at_once=at_once, lose=lose)
+        self._node_ended(node_id)
 
     def start_node(self, node_id: int) -> None:
-        self.cluster.start_node(node_id)
-        self._all_changed()
+        self.outages.start(node_id, self.now_ms)
+        self.all_changed()
+
+    def elect_leader(self, topic: str, index: int, *, unclean: bool = False) -> None:
+        """Elect the preferred leader, or with `unclean` any replica that runs if there is no leader."""
+        election = Election.UNCLEAN if unclean else Election.PREFERRED
+        self.cluster.controller.elect(self.cluster.partition(topic, index), election)
+        self.partition_changed(topic, index)
+
+    def _node_ended(self, node_id: int) -> None:
+        self.fetch_sessions.forget(node_id)
+        self.all_changed()
 
     def delete_topic(self, name: str) -> None:
         topic = self.cluster.topics.get(name)
@@ -267,45 +310,25 @@ class BrokerState:
         self.coordinators.transactions.transaction_version = level
 
     def hold_high_watermark(self, topic: str, index: int, hold: bool) -> None:
-        self.cluster.partition(topic, index).log.hold_high_watermark = hold
+        """Stop the followers of a partition, or let them go on; a log without followers plays it."""
+        partition = self.cluster.partition(topic, index)
+        if partition.is_replicated:
+            self.replication.hold(partition, hold, self.now_ms)
+        else:
+            partition.log.hold_high_watermark = hold
         self.partition_changed(topic, index)
 
-    def _all_changed(self) -> None:
-        self._changed.update(
-            (partition.topic.name, partition.index) for partition in self.cluster.partitions()
-        )
-
-    # Requests that wait for a log to grow
-
     def partition_changed(self, topic: str, index: int) -> None:
-        self._changed.add((topic, index))
+        """Have followers fetch, and requests that wait for the partition tried again."""
+        self.purgatory.touch((topic, index))
+        if self.node_count > 1 and self.cluster.has_partition(topic, index):
+            self.replication.changed(self.cluster.partition(topic, index))
 
-    def wait_for(
-        self,
-        partitions: frozenset[tuple[str, int]],
-        attempt: Callable[[int], bool],
-        deadline_ms: int,
-        give_up: Callable[[int], None],
-    ) -> None:
-        """Call `attempt(now_ms)` after one of `partitions` changed, until it returns True.
-
-        At the deadline, call `give_up(now_ms)` instead.
-        """
-        waiter = _Waiter(partitions, attempt)
-
-        def time_out(now_ms: int) -> None:
-            self._waiters.remove(waiter)
-            give_up(now_ms)
-
-        waiter.timer = self.timers.call_at(deadline_ms, time_out)
-        self._waiters.append(waiter)
+    def all_changed(self) -> None:
+        self.purgatory.touch_all()
+        self.replication.all_changed()
 
     def run_waiters(self, now_ms: int) -> None:
-        """Retry waiters whose partitions changed since the last call."""
-        while self._changed:
-            changed, self._changed = self._changed, set()
-            for waiter in [waiter for waiter in self._waiters if waiter.partitions & changed]:
-                if waiter.attempt(now_ms):
-                    assert waiter.timer is not None
-                    waiter.timer.cancel()
-                    self._waiters.remove(waiter)
+        """Bring replicas to rest, and try the requests that wait for what has changed."""
+        self.replication.run(now_ms)
+        self.purgatory.run(now_ms)

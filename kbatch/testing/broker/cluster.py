@@ -1,10 +1,11 @@
-"""The nodes of the embedded cluster, its topics, and the leaders of its partitions.
+"""The nodes of the embedded cluster, its topics, and the replicas of its partitions.
 
-Theory of operation. All nodes live in one process and share one copy of each partition: only leadership is
-played, replication is not. A partition's replicas are the nodes it was placed on. Those that run are its
-in-sync replicas, and the first of them leads. Every change of leader raises the leader epoch. With a
-directory the topics are kept in cluster.json, rewritten at each change (temporary file, rename), and once for
-a request that creates many.
+Theory of operation. All nodes live in one process. The controller (controller/) registers for each partition
+who leads, and who is in sync. Each replica is a log of its own (replication/), and each node acts on the
+registration that it knows: one that does not hear the controller goes on with the old one. Replicas of
+internal topics, and of all topics of a cluster with a directory, share one log, and differ in who leads.
+With a directory the topics are kept in cluster.json, rewritten at each change (temporary file, rename), and
+once for a request that creates many.
 """
 
 from __future__ import annotations
@@ -14,54 +15,143 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 from kbatch.codec.segments import check_topic, sync_directory
 from kbatch.errors import ErrorCode
-from kbatch.protocol.structs import Message
 from kbatch.testing.broker.broker_error import BrokerError
+from kbatch.testing.broker.controller.brokers import BrokerControlState, Node
+from kbatch.testing.broker.controller.controller import Controller, ReplicationSettings
+from kbatch.testing.broker.controller.partition_change import NO_LEADER, Registration, led_by
 from kbatch.testing.broker.logs.partition import Partition
 from kbatch.testing.broker.logs.topic_config import TopicConfig
+from kbatch.testing.broker.replication.replica import Replica
 
-NO_LEADER = -1
 NO_TOPIC = ""  # the name of topics that are not there
 MAX_PARTITIONS = 10_000  # limit of one request (ReplicationControlManager.MAX_PARTITIONS_PER_BATCH)
 STATE_FILE = "cluster.json"
 
 
-class Node:
-    """A broker of the cluster: its address, with a port for each listener, and its state. Its answers to
-    ApiVersions leave out the requests in `hidden`.
+class ClusterPartition:
+    """A partition as the controller has it registered, and its replicas.
+
+    Attributes
+    ----------
+    registration : Registration
+    copies : dict of int to Replica
+        The replicas by node; with `shares_log` all have the same log.
     """
 
-    __slots__ = ("hidden", "host", "is_running", "node_id", "ports")
+    __slots__ = ("_deaf", "_known", "_open_log", "copies", "index", "registration", "shares_log", "topic")
 
-    def __init__(self, node_id: int) -> None:
-        self.node_id = node_id
-        self.host = ""
-        self.ports: list[int] = []
-        self.is_running = True
-        self.hidden: frozenset[type[Message]] = frozenset()
-
-
-class ClusterPartition:
-    """A partition's log, and its leader."""
-
-    __slots__ = ("index", "leader", "leader_epoch", "log", "replicas", "topic")
-
-    def __init__(self, topic: Topic, index: int, log: Partition, replicas: list[int]) -> None:
+    def __init__(
+        self,
+        topic: Topic,
+        index: int,
+        registration: Registration,
+        open_log: Callable[[], Partition],
+        deaf: set[int],
+        *,
+        shares_log: bool,
+    ) -> None:
         self.topic = topic
         self.index = index
-        self.log = log
-        self.replicas = replicas
-        self.leader = NO_LEADER
-        self.leader_epoch = -1
+        self.registration = registration
+        self.shares_log = shares_log
+        self.copies: dict[int, Replica] = {}
+        self._open_log = open_log
+        self._deaf = deaf  # the nodes that do not hear the controller
+        self._known: dict[int, Registration] = {}  # what those know
+        self._make_copies(registration)
 
-    def lead_by(self, node_id: int) -> None:
-        self.leader = node_id
-        self.leader_epoch += 1
-        self.log.start_leader_epoch(self.leader_epoch)
+    @property
+    def is_replicated(self) -> bool:
+        """True if there is a replica that must follow another."""
+        return len(self.copies) > 1 and not self.shares_log
+
+    @property
+    def log(self) -> Partition:
+        """Return the log of the leader, or without one of the leader before."""
+        known = self.registration
+        for node_id in (known.leader, known.last_known_leader, *known.replicas):
+            if node_id in self.copies:
+                return self.copies[node_id].log
+        raise AssertionError("a partition has replicas")
+
+    @property
+    def is_in_sync(self) -> bool:
+        """True if all replicas are in sync, have the same log, and know that it is replicated."""
+        ends = {(log.log_end_offset, log.high_watermark) for log in self.logs}
+        known = self.registration
+        return set(known.isr) == set(known.replicas) and len(ends) == 1 and len(set(*ends)) == 1
+
+    @property
+    def leader(self) -> int:
+        return self.registration.leader
+
+    @property
+    def leader_epoch(self) -> int:
+        return self.registration.leader_epoch
+
+    @property
+    def replicas(self) -> list[int]:
+        return list(self.registration.replicas)
+
+    def is_led_by(self, node_id: int) -> bool:
+        """True if the node leads, as far as it knows."""
+        return node_id in self.copies and self.copies[node_id].leadership is not None
+
+    def known_by(self, node_id: int) -> Registration:
+        """Return what a node knows of the partition."""
+        return self._known.get(node_id, self.registration)
+
+    def lead_by(self, node_id: int, now_ms: int = 0) -> None:
+        """Have a node lead in a new leader epoch, or none, whatever its replica has."""
+        self.register(led_by(self.registration, node_id), now_ms)
+
+    def register(self, registration: Registration, now_ms: int) -> None:
+        """Take the controller's decision; the nodes that hear it act on it."""
+        before, self.registration = self.registration, registration
+        for node_id in () if self.shares_log else self._deaf:
+            self._known.setdefault(node_id, before)
+        self._make_copies(registration)
+        for node_id in list(self.copies):
+            if node_id not in self._known:
+                self._tell(node_id, now_ms)
+
+    def hear(self, node_id: int, now_ms: int) -> None:
+        """Tell a node that hears the controller again what it missed."""
+        self._known.pop(node_id, None)
+        if node_id in self.copies:
+            self._tell(node_id, now_ms)
+
+    def _tell(self, node_id: int, now_ms: int) -> None:
+        if node_id in self.registration.replicas:
+            self.copies[node_id].take(self.registration, now_ms)
+        else:
+            self.copies.pop(node_id).log.close()
+
+    def _make_copies(self, registration: Registration) -> None:
+        log = next(iter(self.copies.values())).log if self.copies and self.shares_log else None
+        for node_id in registration.replicas:
+            if node_id not in self.copies:
+                log = log if log is not None and self.shares_log else self._open_log()
+                self.copies[node_id] = Replica(self, node_id, log)
+        if self.is_replicated:
+            for copy in self.copies.values():
+                copy.log.begin_replication()
+
+    @property
+    def logs(self) -> list[Partition]:
+        """Return the logs of all replicas."""
+        return [self.log] if self.shares_log else [copy.log for copy in self.copies.values()]
+
+    def close(self) -> None:
+        for log in self.logs:
+            log.close()
 
 
 class Topic:
@@ -94,6 +184,15 @@ class Cluster:
         (topic, index, config, directory or None) -> Partition
     random_uuid : callable
         Returns 16 bytes, for topic ids and the cluster id.
+    settings : ReplicationSettings
+    clock : callable
+        Returns the wall-clock milliseconds.
+    racks : sequence of str or None
+        The rack of each node.
+    replication_factor : int or None
+        Replicas of topics that leave it open; None means the number of nodes, three at most.
+    shares_logs : bool
+        True if the replicas of all topics share one log, as those of internal topics do.
 
     Raises
     ------
@@ -107,8 +206,16 @@ class Cluster:
         directory: Path | None,
         open_partition: Callable[[str, int, TopicConfig, Path | None], Partition],
         random_uuid: Callable[[], bytes],
+        *,
+        settings: ReplicationSettings | None = None,
+        clock: Callable[[], int] = lambda: 0,
+        racks: Sequence[str | None] = (),
+        replication_factor: int | None = None,
+        shares_logs: bool = False,
     ) -> None:
-        self.nodes = [Node(node_id) for node_id in range(node_count)]
+        self.nodes = [Node(node_id, rack) for node_id, rack in zip_longest(range(node_count), racks)]
+        self.deaf: set[int] = set()  # the nodes that do not hear the controller
+        self.controller = Controller(self.nodes, self.partitions, settings or ReplicationSettings(), clock)
         self.topics: dict[str, Topic] = {}
         self.topics_by_id: dict[bytes, Topic] = {}
         self._names: dict[str, str] = {}  # of topics, by what they are called in metrics
@@ -116,6 +223,9 @@ class Cluster:
         self._directory = directory
         self._open_partition = open_partition
         self._random_uuid = random_uuid
+        self._clock = clock
+        self._replication_factor = replication_factor or min(3, node_count)
+        self._shares_logs = shares_logs or directory is not None
         self.cluster_id = random_uuid().hex()[:22]
         if directory is not None and (directory / STATE_FILE).exists():
             self._load(_read_state(directory / STATE_FILE))
@@ -136,36 +246,89 @@ class Cluster:
             raise ValueError(f"node must be 0 to {len(self.nodes) - 1}, got {node_id}")
         return self.nodes[node_id]
 
+    def brokers_known_by(self, node_id: int) -> list[Node]:
+        """Return the brokers that the node names to clients: those not fenced, as far as it knows."""
+        known = self.node(node_id).known_brokers
+        if known is not None:
+            return [self.nodes[each] for each in known]
+        return [node for node in self.nodes if node.state is not BrokerControlState.FENCED]
+
     def stop_node(self, node_id: int) -> None:
-        """Move the node's partitions to their next running replica; without one they have no leader."""
-        self.node(node_id).is_running = False
+        """End a node cleanly: what it leads is led by others first, as far as there are any in sync."""
+        node = self.node(node_id)
+        if not node.is_running:
+            return
+        if node.state is BrokerControlState.UNFENCED:
+            self.controller.shut_down(node)
+        self.controller.fence(node)
+        self._end(node)
+
+    def kill_node(self, node_id: int) -> None:
+        """End a node at once; the controller has not noticed yet."""
+        node = self.node(node_id)
+        node.ended_cleanly = False
+        self._end(node)
+
+    def _end(self, node: Node) -> None:
+        node.is_running = node.is_paused = False
+        self.deafen(node.node_id)
         for partition in self.partitions():
-            if partition.leader == node_id:
-                partition.lead_by(next(iter(self.in_sync_replicas(partition)), NO_LEADER))
+            if node.node_id in partition.copies:
+                partition.copies[node.node_id].leadership = None
         self._save()
 
     def start_node(self, node_id: int) -> None:
-        """Make the node the leader of its partitions without a leader; those that moved away stay there."""
-        self.node(node_id).is_running = True
-        for partition in self.partitions():
-            if partition.leader == NO_LEADER and node_id in partition.replicas:
-                partition.lead_by(node_id)
+        """Start a node again; it leads the partitions without a leader that it may lead."""
+        node = self.node(node_id)
+        if node.is_running:
+            return
+        node.is_running = True
+        self.controller.fence(node)
+        self.controller.register_broker(node, ended_cleanly=node.ended_cleanly)
+        node.ended_cleanly = True
+        self.hear(node_id)
+        self.controller.unfence(node)
         self._save()
 
-    def move_leader(self, topic: str, index: int, node_id: int) -> None:
-        """Make the node leader and, if needed, a replica; raise ValueError if it does not run."""
+    def deafen(self, node_id: int) -> None:
+        """Have a node not hear the controller: it goes on with what it knows."""
+        if node_id not in self.deaf:
+            self.nodes[node_id].known_brokers = [each.node_id for each in self.brokers_known_by(node_id)]
+            self.deaf.add(node_id)
+
+    def hear(self, node_id: int) -> None:
+        """Have a node hear the controller again, and act on what it missed."""
+        self.deaf.discard(node_id)
+        self.nodes[node_id].known_brokers = None
+        for partition in self.partitions():
+            partition.hear(node_id, self._clock())
+
+    def move_leader(self, topic: str, index: int, node_id: int, *, unclean: bool = False) -> None:
+        """Make the node leader; raise ValueError if it does not run, or is not in sync unless `unclean`."""
         if not self.node(node_id).is_running:
             running = ", ".join(str(node.node_id) for node in self.running_nodes)
             raise ValueError(f"node {node_id} does not run; choose one of {running}")
         partition = self.partition(topic, index)
-        if node_id not in partition.replicas:
-            partition.replicas.append(node_id)
+        if partition.shares_log:
+            self._add_replica(partition, node_id)
+        in_sync = partition.registration.replicas if unclean else partition.registration.isr
+        if node_id not in in_sync:
+            raise ValueError(
+                f"node {node_id} is not in sync with {topic}-{index}; choose one of "
+                f"{', '.join(map(str, in_sync))}" + ("" if unclean else ", or unclean=True")
+            )
         if partition.leader != node_id:
-            partition.lead_by(node_id)
+            self.controller.lead_by(partition, node_id, unclean=unclean)
             self._save()
 
+    def _add_replica(self, partition: ClusterPartition, node_id: int) -> None:
+        known = partition.registration
+        if node_id not in known.replicas:
+            more = replace(known, replicas=(*known.replicas, node_id), isr=(*known.isr, node_id))
+            partition.register(more, self._clock())
+
     def in_sync_replicas(self, partition: ClusterPartition) -> list[int]:
-        return [node_id for node_id in partition.replicas if self.nodes[node_id].is_running]
+        return list(partition.registration.isr)
 
     # Topics
 
@@ -182,12 +345,27 @@ class Cluster:
             raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return self.topics[topic].partitions[index]
 
-    def led_partition(self, topic: str, index: int, node_id: int) -> ClusterPartition:
-        """Return the partition if `node_id` leads it; else raise BrokerError NOT_LEADER_OR_FOLLOWER."""
+    def led_partition(self, topic: str, index: int, node_id: int) -> Replica:
+        """Return the replica of `node_id` if the node leads, as far as it knows; else raise BrokerError
+        NOT_LEADER_OR_FOLLOWER.
+        """
         partition = self.partition(topic, index)
-        if partition.leader != node_id:
+        if not partition.is_led_by(node_id):
             raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        return partition
+        return partition.copies[node_id]
+
+    def replica(self, topic: str, index: int, node_id: int, leader_epoch: int) -> Replica:
+        """Return the replica of `node_id`, leader or not, if it is in this leader epoch (-1: any).
+
+        Raises BrokerError FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH, and NOT_LEADER_OR_FOLLOWER for a node
+        without a replica. Of replicas that share a log only the leader has it.
+        """
+        partition = self.partition(topic, index)
+        if node_id not in partition.copies or (partition.shares_log and not partition.is_led_by(node_id)):
+            raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        copy = partition.copies[node_id]
+        copy.check_leader_epoch(leader_epoch)
+        return copy
 
     def name_of(self, topic_id: bytes) -> str:
         """Return the name of the topic with this id, or NO_TOPIC."""
@@ -211,8 +389,8 @@ class Cluster:
     ) -> Topic:
         """Create a topic, or raise BrokerError with Kafka's code and a text.
 
-        `replication_factor` None means the number of nodes, three at most; `assignments` names the replicas
-        of each partition instead.
+        `replication_factor` None means the cluster's; `assignments` names the replicas of each partition
+        instead.
         """
         config = self.check_new_topic(name, partition_count, replication_factor, assignments, configs)
         topic = Topic(name, self.new_topic_id(), config, name in INTERNAL_TOPICS)
@@ -286,9 +464,13 @@ class Cluster:
         return topic
 
     def change_config(self, topic: Topic, config: TopicConfig) -> None:
+        needed = self.controller.min_isr(topic)
         topic.config = config
+        if self.controller.min_isr(topic) != needed:
+            self.controller.min_isr_changed(topic)
         for partition in topic.partitions:
-            partition.log.config = config
+            for log in partition.logs:
+                log.config = config
         self._save()
 
     def delete_topic(self, name: str) -> None:
@@ -298,14 +480,14 @@ class Cluster:
         del self.topics_by_id[topic.topic_id]
         del self._names[_metric_name(name)]
         for partition in topic.partitions:
-            partition.log.close()
+            partition.close()
             if self._directory is not None:
                 shutil.rmtree(self._directory / f"{name}-{partition.index}", ignore_errors=True)
         self._save()
 
     def close(self) -> None:
         for partition in self.partitions():
-            partition.log.close()
+            partition.close()
 
     def _check_assignments(self, assignments: Iterable[Sequence[int]]) -> None:
         for replicas in assignments:
@@ -318,7 +500,7 @@ class Cluster:
 
     def place(self, index: int, replication_factor: int | None) -> list[int]:
         """Return the replicas of a new partition; the leaders go round the nodes."""
-        count = replication_factor or min(3, len(self.nodes))
+        count = replication_factor or self._replication_factor
         return [(index + number) % len(self.nodes) for number in range(count)]
 
     def new_topic_id(self) -> bytes:
@@ -332,11 +514,21 @@ class Cluster:
         self.topics_by_id[topic.topic_id] = topic
         self._names[_metric_name(topic.name)] = topic.name
 
-    def _add_partition(self, topic: Topic, replicas: list[int]) -> ClusterPartition:
+    def _add_partition(self, topic: Topic, replicas: list[int]) -> None:
+        active = [node_id for node_id in replicas if self.controller.is_active(node_id)]
+        partition = self._new_partition(topic, Registration(tuple(replicas), isr=tuple(active)))
+        partition.lead_by(next(iter(active), NO_LEADER), self._clock())
+
+    def _new_partition(self, topic: Topic, registration: Registration) -> ClusterPartition:
         index = len(topic.partitions)
-        log = self._open_partition(topic.name, index, topic.config, self._directory)
-        partition = ClusterPartition(topic, index, log, replicas)
-        partition.lead_by(next(iter(self.in_sync_replicas(partition)), NO_LEADER))
+        partition = ClusterPartition(
+            topic,
+            index,
+            registration,
+            lambda: self._open_partition(topic.name, index, topic.config, self._directory),
+            self.deaf,
+            shares_log=self._shares_logs or topic.is_internal,
+        )
         topic.partitions.append(partition)
         return partition
 
@@ -378,13 +570,12 @@ class Cluster:
                 name, bytes.fromhex(saved["topic_id"]), config_of(saved["configs"]), name in INTERNAL_TOPICS
             )
             self._add_topic(topic)
-            for number, kept in enumerate(saved["partitions"]):
-                log = self._open_partition(name, number, topic.config, self._directory)
+            for kept in saved["partitions"]:
                 replicas = [node_id for node_id in kept["replicas"] if node_id < len(self.nodes)] or [0]
-                partition = ClusterPartition(topic, number, log, replicas)
-                partition.leader_epoch = kept["leader_epoch"]
-                partition.lead_by(replicas[0])
-                topic.partitions.append(partition)
+                registration = Registration(
+                    tuple(replicas), isr=tuple(replicas), leader_epoch=kept["leader_epoch"]
+                )
+                self._new_partition(topic, registration).lead_by(replicas[0], self._clock())
         self._save()
 
 

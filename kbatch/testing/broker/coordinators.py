@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Protocol
 from kbatch._native.codec.record import Record as KafkaRecord
 from kbatch.errors import ErrorCode
 from kbatch.testing.broker.broker_error import BrokerError
-from kbatch.testing.broker.cluster import INTERNAL_TOPICS, NO_LEADER, Cluster, ClusterPartition, Topic
+from kbatch.testing.broker.cluster import INTERNAL_TOPICS, Cluster, ClusterPartition, Topic
+from kbatch.testing.broker.controller.partition_change import NO_LEADER
 from kbatch.testing.broker.coordinator_records import Record, coordinator_partition, key_partition
 from kbatch.testing.broker.groups.consumer_group import ConsumerGroup
 from kbatch.testing.broker.groups.consumer_group_coordinator import (

@@ -70,11 +70,11 @@ class Faults:
 
     def delay(self, api: str, seconds: float) -> None:
         """Delay every answer from now on; 0 ends it."""
-        self._delays_ms[request_class(api)] = _milliseconds(seconds)
+        self._delays_ms[request_class(api)] = milliseconds(seconds)
 
     def throttle(self, seconds: float) -> None:
         """Throttle every answer, and do not read its connection for that long; 0 ends it."""
-        self.throttle_ms = _milliseconds(seconds)
+        self.throttle_ms = milliseconds(seconds)
 
     def intercept(self, api: str, function: Interceptor | None) -> None:
         """Call `function(request)` for each request of `api`; None ends it."""
@@ -124,7 +124,7 @@ class Faults:
         return value
 
 
-def _milliseconds(seconds: float) -> int:
+def milliseconds(seconds: float) -> int:
     if seconds < 0:
         raise ValueError(f"seconds must be 0 or more, got {seconds}")
     return round(seconds * 1000)

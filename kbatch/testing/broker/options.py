@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from kbatch.records import INT32_MAX
 from kbatch.testing.broker.cluster import MAX_PARTITIONS
+from kbatch.testing.broker.controller.controller import ReplicationSettings
 from kbatch.testing.broker.security.listeners import Listener
 
 # The lowest and the highest value of numeric options.
@@ -30,6 +31,8 @@ LIMITS = {
     "group_share_partition_max_record_locks": (1, 10_000),
     "group_share_max_size": (1, 1_000),
     "group_share_max_share_sessions": (1, 10_000),
+    "session_timeout_ms": (1, INT32_MAX),
+    "replica_lag_ms": (1, INT32_MAX),
     "internal_topic_partitions": (1, MAX_PARTITIONS),
     "connections_max_reauth_ms": (0, INT32_MAX),
     "connection_failed_authentication_delay_ms": (0, INT32_MAX),
@@ -47,6 +50,12 @@ class Options:
     producer_snapshot_batches: int = 1
     strict_batches: bool = False
     min_insync_replicas: int = 1
+    unclean_leader_election: bool = False
+    eligible_leader_replicas: bool = True
+    session_timeout_ms: int = 9_000
+    replica_lag_ms: int = 30_000
+    replication_factor: int | None = None
+    racks: tuple[str | None, ...] = ()
     group_initial_rebalance_delay_ms: int = 0
     group_max_size: int = INT32_MAX
     group_version: int = 1
@@ -92,6 +101,15 @@ class Options:
                     f"{interval} must be less than {session}, got {interval_ms} and {session_ms}"
                 )
 
+    def replication_settings(self) -> ReplicationSettings:
+        return ReplicationSettings(
+            min_insync_replicas=self.min_insync_replicas,
+            unclean_leader_election=self.unclean_leader_election,
+            eligible_leader_replicas=self.eligible_leader_replicas,
+            replica_lag_ms=self.replica_lag_ms,
+            session_timeout_ms=self.session_timeout_ms,
+        )
+
     def feature_level(self, name: str) -> int:
         """Return the level of a feature, such as "transaction.version"."""
         level: int = getattr(self, name.replace(".", "_"))
@@ -103,6 +121,9 @@ class Options:
             "auto.create.topics.enable": self.auto_create_topics,
             "num.partitions": self.default_partitions,
             "min.insync.replicas": self.min_insync_replicas,
+            "unclean.leader.election.enable": self.unclean_leader_election,
+            "broker.session.timeout.ms": self.session_timeout_ms,
+            "replica.lag.time.max.ms": self.replica_lag_ms,
             "connections.max.reauth.ms": self.connections_max_reauth_ms,
             "connection.failed.authentication.delay.ms": self.connection_failed_authentication_delay_ms,
             "allow.everyone.if.no.acl.found": self.allow_everyone_if_no_acl_found,

@@ -77,7 +77,7 @@ class Server:
         self._timer: asyncio.TimerHandle | None = None
         self._thread = real_threading().Thread(target=self._run, name="kbatch-broker", daemon=True)
         self._turn = real_threading().Lock()
-        # The wall clock at the start, and monotonic from there: it never steps.
+        # The wall clock at the start, and monotonic from there: it steps by `advance` only.
         self._clock_offset = time.time() - time.monotonic()
 
     @property
@@ -118,6 +118,25 @@ class Server:
             return function()
         with self._turn:
             return self._wait_for(self._call(function))
+
+    def wait_in_sync(self, topic: str | None, timeout_ms: int) -> None:
+        """Return when all replicas are in sync; raise TimeoutError if they are not in time."""
+        self._check_outside("wait")
+        done, found = NativeEvent(), []
+
+        def tell(lagging: list[str]) -> None:
+            found.extend(lagging)
+            done.set()
+
+        state = self.core.state
+        self.call(lambda: state.when_in_sync(topic, state.now_ms + timeout_ms, tell))
+        if not done.wait(timeout_ms / 1000 + 5):  # the broker's clock ends it, unless the broker stops
+            raise IllegalStateError(NOT_RUNNING)
+        if found:
+            raise TimeoutError(
+                f"after {timeout_ms / 1000:g} s, {len(found)} partition(s) are not in sync: "
+                + ", ".join(found[:10])
+            )
 
     def start_listening(self, node_id: int) -> None:
         """Listen on the node's earlier port, if it had one; raise OSError if it is in use."""
@@ -179,9 +198,29 @@ class Server:
     def close_node(self, node_id: int) -> None:
         """Close the node's listeners, if it has any, and all its connections."""
         for listener in self._listeners.pop(node_id, ()):
-            listener.close()
+            # asyncio forgets a client that it has accepted, and not yet handed over, if it is closed at once
+            for opened in listener.sockets:
+                self._loop.remove_reader(opened.fileno())
+            self._loop.call_soon(listener.close)
         for connection in [each for each in self.connections if each.node_id == node_id]:
             connection.close()
+
+    def go_on(self) -> None:
+        """Answer what clients sent to nodes that did not answer for a while."""
+        for connection in list(self.connections):
+            connection.go_on()
+
+    def advance(self, duration_ms: int) -> None:
+        """Let the clock run ahead, deadline by deadline."""
+        end_ms = self.now_ms() + duration_ms
+        while (deadline_ms := self.core.next_deadline_ms()) is not None and deadline_ms <= end_ms:
+            self._set_clock(deadline_ms)
+            self.core.handle_timeout(self.now_ms())
+        self._set_clock(end_ms)
+        self.reschedule()
+
+    def _set_clock(self, time_ms: int) -> None:
+        self._clock_offset += max(time_ms - self.now_ms(), 0) / 1000
 
     def may_connect(self, node_id: int) -> bool:
         return node_id in self._listeners and len(self.connections) < self.max_connections
@@ -261,6 +300,14 @@ class ClientConnection(asyncio.Protocol):
         self._server.core.connection_lost(self._connection, self._server.now_ms())
         self._server.reschedule()
 
+    def go_on(self) -> None:
+        self._write()
+        self._go_on()
+
+    @property
+    def _answers(self) -> bool:
+        return self._server.core.state.outages.answers_clients(self.node_id)
+
     def close(self) -> None:
         """Close at once: nothing more is sent, and none of its requests is handled."""
         if self._transport is not None:
@@ -280,8 +327,7 @@ class ClientConnection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._may_write = True
-        self._write()
-        self._go_on()
+        self.go_on()
 
     def _take_frames(self) -> bool:
         """Queue the whole frames among the received bytes; return False if a size is invalid."""
@@ -300,6 +346,8 @@ class ClientConnection(asyncio.Protocol):
     def _go_on(self) -> None:
         """Answer the waiting frames, as many as possible now."""
         while self._frames and not self._is_busy and self._may_write and self._transport is not None:
+            if not self._answers:
+                break
             self._is_busy = True
             now_ms = self._server.now_ms()
             reply = self._server.core.handle(self._connection, self._frames.popleft(), now_ms)
@@ -325,7 +373,7 @@ class ClientConnection(asyncio.Protocol):
         """Write the answer as far as the client takes it."""
         transport = self._transport
         while self._reply is not None and self._may_write and transport is not None:
-            if transport.is_closing():
+            if transport.is_closing() or not self._answers:
                 return
             piece = next(self._pieces, None)
             if piece is None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from kbatch._native.codec.batch_writer import encode
 from kbatch.records import TopicPartition
 from kbatch.testing.broker.broker_error import BrokerError
-from kbatch.testing.broker.cluster import NO_LEADER
+from kbatch.testing.broker.controller.partition_change import NO_LEADER
 from kbatch.testing.broker.logs.validation import read_produced
 from tests.simulation.readers.ledger import WrittenTransaction
 from tests.simulation.world.schedule import MS

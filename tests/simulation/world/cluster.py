@@ -231,6 +231,7 @@ class SimulatedCluster:
             rng=random.Random(f"broker {world.options.seed}"),
             now_ms=WALL_MS,
             node_count=options.node_count,
+            shares_logs=True,  # what a new leader lacks is drawn, see `fail_over`
         )
         self.core = BrokerCore(self.state)
         self.ends: dict[NodeEnd, None] = {}  # in order

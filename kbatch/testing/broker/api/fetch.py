@@ -13,14 +13,16 @@ from kbatch.testing.broker.api.items import each_partition
 from kbatch.testing.broker.broker_error import BrokerError
 from kbatch.testing.broker.broker_state import Delayed
 from kbatch.testing.broker.fetch_sessions import NO_EPOCH, Answered, FetchPlan, WantedPartition
+from kbatch.testing.broker.logs.partition import LATEST
+from kbatch.testing.broker.replication.replica import EpochEnd, FollowerFetch
 from kbatch.testing.broker.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
     from kbatch.testing.broker.broker_state import BrokerState, Context
-    from kbatch.testing.broker.cluster import ClusterPartition
-    from kbatch.testing.broker.logs.partition import Partition
+    from kbatch.testing.broker.replication.replica import Replica
 
 READ_COMMITTED = 1
+NO_REPLICA = -1
 SESSION_ERRORS = (
     ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
     ErrorCode.INVALID_FETCH_SESSION_EPOCH,
@@ -29,14 +31,6 @@ SESSION_ERRORS = (
 LED_ELSEWHERE = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 PartitionData = messages.FetchResponse.PartitionData
 ListOffsetsPartition = messages.ListOffsetsRequest.ListOffsetsPartition
-
-
-def check_leader_epoch(partition: ClusterPartition, epoch: int) -> None:
-    """Check the epoch that a client names: it must be the current one (KIP-320)."""
-    if epoch != NO_EPOCH and epoch < partition.leader_epoch:
-        raise BrokerError(ErrorCode.FENCED_LEADER_EPOCH)
-    if epoch > partition.leader_epoch:
-        raise BrokerError(ErrorCode.UNKNOWN_LEADER_EPOCH)
 
 
 def fetch(
@@ -59,12 +53,12 @@ class _Fetch:
         self._request = request
         self._plan = plan
         self._context = context
+        self._is_parked = False
         if not self._attempt(context.now_ms):
-            partitions = frozenset(
-                (self._topic_name(wanted), wanted.request.partition) for wanted in plan.partitions
-            )
+            partitions = [(self._topic_name(wanted), wanted.request.partition) for wanted in plan.partitions]
             deadline_ms = context.now_ms + request.max_wait_ms
-            state.wait_for(partitions, self._attempt, deadline_ms, self._complete)
+            self._is_parked = True
+            state.purgatory.watch(partitions, self._attempt, deadline_ms, self._complete)
 
     def _attempt(self, now_ms: int) -> bool:
         answers, size, failed = self._read()
@@ -103,7 +97,11 @@ class _Fetch:
             answer = PartitionData(partition_index=wanted.request.partition, high_watermark=-1, records=b"")
             room = self._request.max_bytes - size
             self._context.fill(answer, self._read_partition, wanted, room, size == 0)
-            is_read = answer.error_code == ErrorCode.NONE and answer.diverging_epoch.epoch == NO_EPOCH
+            is_read = (
+                answer.error_code == ErrorCode.NONE
+                and answer.diverging_epoch.epoch == NO_EPOCH
+                and answer.preferred_read_replica == NO_REPLICA
+            )
             failed = failed or not is_read
             size += _size(answer)
             answers.append((wanted, answer))
@@ -123,17 +121,19 @@ class _Fetch:
         self._state.authorize(self._context, Operation.READ, ResourceType.TOPIC, name)
         self._state.cluster.partition(name, wanted.partition)
         answer.aborted_transactions = None  # empty for a missing partition, null if it refuses
-        partition = self._state.cluster.led_partition(name, wanted.partition, self._context.node_id)
-        check_leader_epoch(partition, wanted.current_leader_epoch)
-        diverging_epoch = _diverging_epoch(partition.log, wanted)
-        if diverging_epoch is not None:
-            answer.diverging_epoch = diverging_epoch
-            answer.high_watermark = partition.log.high_watermark
-            answer.last_stable_offset = partition.log.last_stable_offset
-            answer.log_start_offset = partition.log.log_start_offset
+        if self._replica_id >= 0:
+            self._read_as_follower(name, wanted, answer)
+            return
+        replica = self._replica(name, wanted)
+        diverging = replica.diverging(wanted.fetch_offset, wanted.last_fetched_epoch)
+        if diverging is not None:
+            answer.diverging_epoch = _epoch_end(diverging)
+            answer.high_watermark = replica.log.high_watermark
+            answer.last_stable_offset = replica.log.last_stable_offset
+            answer.log_start_offset = replica.log.log_start_offset
             return
         is_committed = self._request.isolation_level == READ_COMMITTED
-        read = partition.log.fetch(
+        read = replica.log.fetch(
             wanted.fetch_offset,
             max_bytes=min(wanted.partition_max_bytes, room),
             at_least_one=is_first,
@@ -142,12 +142,68 @@ class _Fetch:
         answer.high_watermark = read.high_watermark
         answer.last_stable_offset = read.last_stable_offset
         answer.log_start_offset = read.log_start_offset
-        answer.records = read.batches
         if is_committed:
             answer.aborted_transactions = [
                 messages.FetchResponse.AbortedTransaction(producer_id=producer_id, first_offset=first_offset)
                 for producer_id, first_offset in read.aborted_transactions
             ]
+        answer.preferred_read_replica = self._nearer_replica(replica, wanted.fetch_offset)
+        if answer.preferred_read_replica == NO_REPLICA:
+            answer.records = read.batches
+
+    @property
+    def _replica_id(self) -> int:
+        """Return the node whose follower asks, negative for a consumer."""
+        if self._context.version >= features.FETCH_REPLICA_STATE:
+            return self._request.replica_state.replica_id
+        return self._request.replica_id
+
+    def _replica(self, name: str, wanted: messages.FetchRequest.FetchPartition) -> Replica:
+        """Return the replica that a consumer reads: the leader's, or with KIP-392 any of its node."""
+        cluster, epoch = self._state.cluster, wanted.current_leader_epoch
+        replica = cluster.replica(name, wanted.partition, self._context.node_id, epoch)
+        if replica.leadership is None and self._context.version < features.FETCH_FROM_FOLLOWERS:
+            raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return replica
+
+    def _nearer_replica(self, replica: Replica, offset: int) -> int:
+        """Return the in-sync replica in the client's rack that it should read instead, if there is one.
+
+        After Partition.findPreferredReadReplica and RackAwareReplicaSelector (KIP-392).
+        """
+        rack, leadership, nodes = self._request.rack_id, replica.leadership, self._state.cluster.nodes
+        if not rack or leadership is None or nodes[replica.node_id].rack == rack:
+            return NO_REPLICA
+        near = {
+            node_id: follower.end_offset
+            for node_id, follower in leadership.followers.items()
+            if nodes[node_id].rack == rack
+            and node_id in leadership.registration.isr
+            and offset <= min(follower.end_offset, replica.log.high_watermark)
+        }
+        return max(near, key=near.__getitem__, default=NO_REPLICA)
+
+    def _read_as_follower(
+        self, name: str, wanted: messages.FetchRequest.FetchPartition, answer: PartitionData
+    ) -> None:
+        """Answer another broker's follower, and note what it has, once a request."""
+        state, node_id = self._state, self._context.node_id
+        replica = state.cluster.replica(name, wanted.partition, node_id, wanted.current_leader_epoch)
+        epoch = self._request.replica_state.replica_epoch
+        if epoch != NO_EPOCH and epoch < state.cluster.node(self._replica_id).broker_epoch:
+            raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)  # an earlier start of that broker (KIP-903)
+        asked = FollowerFetch(
+            self._replica_id, wanted.current_leader_epoch, wanted.fetch_offset, wanted.last_fetched_epoch
+        )
+        fetched = replica.read_as_follower(asked, self._context.now_ms, notes=not self._is_parked)
+        answer.high_watermark, answer.log_start_offset = fetched.high_watermark, fetched.log_start_offset
+        answer.last_stable_offset = min(fetched.high_watermark, replica.log.last_stable_offset)
+        answer.records = fetched.batches
+        if fetched.diverging is not None:
+            answer.diverging_epoch = _epoch_end(fetched.diverging)
+        elif not self._is_parked:
+            partition = state.cluster.partition(name, wanted.partition)
+            state.replication.follower_fetched(partition, replica, self._replica_id)
 
     def _hints(self, answers: list[Answered]) -> dict[int, messages.FetchResponse.NodeEndpoint]:
         """Return the places of new leaders, by node id, and name them in the answers (KIP-951)."""
@@ -164,7 +220,7 @@ class _Fetch:
         known = self._state.cluster.topics.get(topic)
         if known is None or not 0 <= answer.partition_index < len(known.partitions):
             return
-        partition = known.partitions[answer.partition_index]
+        partition = known.partitions[answer.partition_index].known_by(self._context.node_id)
         if partition.leader < 0:
             return
         node = self._state.cluster.nodes[partition.leader]
@@ -176,21 +232,8 @@ class _Fetch:
         )
 
 
-def _diverging_epoch(
-    log: Partition, wanted: messages.FetchRequest.FetchPartition
-) -> messages.FetchResponse.EpochEndOffset | None:
-    """Return the offset where the client's log diverges, by the epoch of its last record (KIP-595).
-
-    Raises BrokerError OFFSET_OUT_OF_RANGE for an epoch before the first.
-    """
-    if wanted.last_fetched_epoch == NO_EPOCH:
-        return None
-    epoch, end_offset = log.end_of_leader_epoch(wanted.last_fetched_epoch)
-    if epoch == NO_EPOCH or wanted.fetch_offset < log.log_start_offset:
-        raise BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE)
-    if epoch == wanted.last_fetched_epoch and wanted.fetch_offset <= end_offset:
-        return None
-    return messages.FetchResponse.EpochEndOffset(epoch=epoch, end_offset=end_offset)
+def _epoch_end(end: EpochEnd) -> messages.FetchResponse.EpochEndOffset:
+    return messages.FetchResponse.EpochEndOffset(epoch=end.epoch, end_offset=end.end_offset)
 
 
 def _by_topic(answers: list[Answered]) -> list[messages.FetchResponse.FetchableTopicResponse]:
@@ -260,13 +303,30 @@ def _list_offset(
         first_version = features.LIST_OFFSETS_TIMES.get(wanted.timestamp)
         if first_version is None or context.version < first_version:
             raise BrokerError(ErrorCode.UNSUPPORTED_VERSION)
-    partition = state.cluster.led_partition(topic, wanted.partition_index, context.node_id)
-    check_leader_epoch(partition, wanted.current_leader_epoch)
-    found = partition.log.list_offset(wanted.timestamp, committed=committed)
+    replica = _led(state, topic, wanted.partition_index, context, wanted.current_leader_epoch)
+    found = replica.log.list_offset(wanted.timestamp, committed=committed)
+    if wanted.timestamp == LATEST or (found is None and wanted.timestamp >= 0):
+        _check_high_watermark(replica, context.version)
     if found is not None:
         answer.timestamp, answer.offset = found.timestamp_ms, found.offset
         if context.version >= features.LIST_OFFSETS_LEADER_EPOCHS:
             answer.leader_epoch = found.leader_epoch
+
+
+def _led(state: BrokerState, topic: str, index: int, context: Context, leader_epoch: int) -> Replica:
+    """Return the leader's replica; the epoch is checked first, as in Partition.getLocalLog."""
+    replica = state.cluster.replica(topic, index, context.node_id, leader_epoch)
+    if replica.leadership is None:
+        raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    return replica
+
+
+def _check_high_watermark(replica: Replica, version: int) -> None:
+    """Refuse to name the end while the high watermark is older than the leader's term (KIP-207)."""
+    assert replica.leadership is not None
+    if replica.log.high_watermark < replica.leadership.start_offset:
+        names_it = version >= features.LIST_OFFSETS_NOT_AVAILABLE
+        raise BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE if names_it else ErrorCode.LEADER_NOT_AVAILABLE)
 
 
 @each_partition(
@@ -282,9 +342,8 @@ def offset_for_leader_epoch(
     answer: messages.OffsetForLeaderEpochResponse.EpochEndOffset,
 ) -> None:
     state.authorize(context, Operation.DESCRIBE, ResourceType.TOPIC, topic)
-    partition = state.cluster.led_partition(topic, wanted.partition, context.node_id)
-    check_leader_epoch(partition, wanted.current_leader_epoch)
-    answer.leader_epoch, answer.end_offset = partition.log.end_of_leader_epoch(wanted.leader_epoch)
+    replica = _led(state, topic, wanted.partition, context, wanted.current_leader_epoch)
+    answer.leader_epoch, answer.end_offset = replica.log.end_of_leader_epoch(wanted.leader_epoch)
 
 
 HANDLERS = {

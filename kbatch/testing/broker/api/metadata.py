@@ -16,7 +16,8 @@ from kbatch.testing.broker.security.authorizer import CLUSTER_NAME, Operation, R
 
 if TYPE_CHECKING:
     from kbatch.testing.broker.broker_state import BrokerState, Context
-    from kbatch.testing.broker.cluster import ClusterPartition, Node, Topic
+    from kbatch.testing.broker.cluster import ClusterPartition, Topic
+    from kbatch.testing.broker.controller.brokers import Node
 
 GROUP, TRANSACTION, SHARE = 0, 1, 2
 MAX_PAGE_PARTITIONS = 2_000  # max.request.partition.size.limit
@@ -101,7 +102,7 @@ def metadata(
         messages.MetadataResponse.MetadataResponseBroker(
             node_id=node.node_id, host=node.host, port=context.port_of(node)
         )
-        for node in cluster.running_nodes
+        for node in cluster.brokers_known_by(context.node_id)
     ]
     response = messages.MetadataResponse(
         brokers=brokers, cluster_id=cluster.cluster_id, controller_id=cluster.controller_id
@@ -195,7 +196,7 @@ def _described(
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.is_internal,
-        partitions=[_described_partition(state, partition) for partition in topic.partitions],
+        partitions=[_described_partition(state, each, context.node_id) for each in topic.partitions],
     )
     if request.include_topic_authorized_operations:
         described.topic_authorized_operations = state.authorized_operations(
@@ -205,18 +206,19 @@ def _described(
 
 
 def _described_partition(
-    state: BrokerState, partition: ClusterPartition
+    state: BrokerState, partition: ClusterPartition, node_id: int
 ) -> messages.MetadataResponse.MetadataResponsePartition:
-    in_sync = state.cluster.in_sync_replicas(partition)
-    led = partition.leader >= 0
+    """Describe a partition as the node knows it."""
+    known = partition.known_by(node_id)
+    online = {node.node_id for node in state.cluster.brokers_known_by(node_id)}
     return messages.MetadataResponse.MetadataResponsePartition(
-        error_code=ErrorCode.NONE if led else ErrorCode.LEADER_NOT_AVAILABLE,
+        error_code=ErrorCode.NONE if known.leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
         partition_index=partition.index,
-        leader_id=partition.leader,
-        leader_epoch=partition.leader_epoch,
-        replica_nodes=list(partition.replicas),
-        isr_nodes=in_sync,
-        offline_replicas=[node_id for node_id in partition.replicas if node_id not in in_sync],
+        leader_id=known.leader,
+        leader_epoch=known.leader_epoch,
+        replica_nodes=list(known.replicas),
+        isr_nodes=list(known.isr),
+        offline_replicas=[each for each in known.replicas if each not in online],
     )
 
 
@@ -241,7 +243,7 @@ def describe_topic_partitions(
         if name >= first[0]:
             is_seen = state.allows(context, Operation.DESCRIBE, ResourceType.TOPIC, name)
             (seen if is_seen else hidden).append(name)
-    response = _described_page(state, seen, first, request.response_partition_limit)
+    response = _described_page(state, seen, first, request.response_partition_limit, context.node_id)
     for topic in response.topics:
         assert topic.name is not None
         topic.topic_authorized_operations = state.authorized_operations(
@@ -266,7 +268,7 @@ def _checked_cursor(request: messages.DescribeTopicPartitionsRequest) -> tuple[s
 
 
 def _described_page(
-    state: BrokerState, names: list[str], first: tuple[str, int], limit: int
+    state: BrokerState, names: list[str], first: tuple[str, int], limit: int, node_id: int
 ) -> messages.DescribeTopicPartitionsResponse:
     """Return the partitions of the topics, up to a limit, and where the next page begins."""
     answer = messages.DescribeTopicPartitionsResponse
@@ -284,7 +286,7 @@ def _described_page(
             continue
         described.topic_id, described.is_internal = topic.topic_id, topic.is_internal
         described.partitions = [
-            _paged_partition(state, partition) for partition in topic.partitions[start : start + room]
+            _paged_partition(state, each, node_id) for each in topic.partitions[start : start + room]
         ]
         room -= len(described.partitions)
         if start + len(described.partitions) < len(topic.partitions):
@@ -303,9 +305,10 @@ def _missing_code(name: str) -> ErrorCode:
 
 
 def _paged_partition(
-    state: BrokerState, partition: ClusterPartition
+    state: BrokerState, partition: ClusterPartition, node_id: int
 ) -> messages.DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponsePartition:
-    described = _described_partition(state, partition)
+    described = _described_partition(state, partition, node_id)
+    known = partition.known_by(node_id)
     return messages.DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponsePartition(
         error_code=described.error_code,
         partition_index=described.partition_index,
@@ -313,8 +316,8 @@ def _paged_partition(
         leader_epoch=described.leader_epoch,
         replica_nodes=described.replica_nodes,
         isr_nodes=described.isr_nodes,
-        eligible_leader_replicas=[],
-        last_known_elr=[],
+        eligible_leader_replicas=list(known.elr),
+        last_known_elr=[known.last_known_leader] if known.last_known_leader >= 0 else [],
         offline_replicas=described.offline_replicas,
     )
 
@@ -338,7 +341,7 @@ def describe_cluster(
             messages.DescribeClusterResponse.DescribeClusterBroker(
                 broker_id=node.node_id, host=node.host, port=context.port_of(node)
             )
-            for node in state.cluster.running_nodes
+            for node in state.cluster.brokers_known_by(context.node_id)
         ],
     )
 

@@ -6,7 +6,7 @@ checks of one batch's bytes are in validation.py, those of its sequences in prod
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING
 
 from kbatch.errors import ErrorCode
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
     from kbatch.testing.broker.broker_state import BrokerState, Context
-    from kbatch.testing.broker.cluster import ClusterPartition, Topic
+    from kbatch.testing.broker.cluster import Topic
+    from kbatch.testing.broker.replication.replica import Replica
 
 NO_ACKS, ALL_IN_SYNC = 0, -1
 RETRY_COORDINATOR = frozenset(
@@ -69,7 +70,7 @@ class _Item:
         self.topic = topic
         self.answer = answer
         self.batch: ProducedBatch | None = None
-        self.partition: ClusterPartition | None = None
+        self.partition: Replica | None = None
         self.end_offset = -1
 
     @property
@@ -136,9 +137,9 @@ class _Produce:
                 _refuse(item.answer, BrokerError(ErrorCode.REQUEST_TIMED_OUT))
             delayed.complete(self._answered())
 
-        partitions = frozenset((item.topic.name, item.data.index) for item in waiting if item.topic)
+        partitions = [(item.topic.name, item.data.index) for item in waiting if item.topic]
         deadline_ms = self._context.now_ms + self._request.timeout_ms
-        self._state.wait_for(partitions, attempt, deadline_ms, give_up)
+        self._state.purgatory.watch(partitions, attempt, deadline_ms, give_up)
         return delayed
 
     def _answered(self) -> messages.ProduceResponse:
@@ -219,10 +220,10 @@ class _Produce:
         """Ask the coordinator to confirm the partition or, with version 12, to add it (KIP-890)."""
         assert item.batch is not None and item.topic is not None
         batch, partition = item.batch, item.topic.partitions[item.data.index]
-        if not batch.is_in_transaction or partition.leader != self._context.node_id:
+        if not batch.is_in_transaction or not partition.is_led_by(self._context.node_id):
             return
         adds = self._context.version >= features.PRODUCE_ADDS_PARTITIONS
-        if not partition.log.requires_verification(
+        if not partition.copies[self._context.node_id].log.requires_verification(
             batch, supports_epoch_bump=adds, now_ms=self._context.now_ms
         ):
             return
@@ -250,7 +251,7 @@ class _Produce:
             raise BrokerError(ErrorCode.INVALID_TOPIC_EXCEPTION)
         partition = self._state.cluster.led_partition(item.topic.name, item.data.index, self._context.node_id)
         try:
-            self._check_in_sync(partition, ErrorCode.NOT_ENOUGH_REPLICAS)
+            self._check_in_sync(partition.registration.isr, partition, ErrorCode.NOT_ENOUGH_REPLICAS)
             appended = partition.log.append_produced(
                 item.batch,
                 now_ms=self._context.now_ms,
@@ -273,16 +274,14 @@ class _Produce:
         """Partition.checkEnoughReplicasReachOffset"""
         assert item.topic is not None
         partition = self._state.cluster.led_partition(item.topic.name, item.data.index, self._context.node_id)
-        if item.is_replicated:
-            self._check_in_sync(partition, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+        if item.is_replicated and partition.leadership is not None:
+            in_sync = partition.leadership.maximal_isr
+            self._check_in_sync(in_sync, partition, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
 
-    def _check_in_sync(self, partition: ClusterPartition, refusal: ErrorCode) -> None:
-        if self._request.acks != ALL_IN_SYNC:
-            return
-        configured = partition.topic.config.overrides.get("min.insync.replicas")
-        needed = int(configured) if configured is not None else self._state.options.min_insync_replicas
-        needed = min(needed, len(partition.replicas))
-        if len(self._state.cluster.in_sync_replicas(partition)) < needed:
+    def _check_in_sync(self, replicas: Collection[int], led: Replica, refusal: ErrorCode) -> None:
+        """Refuse acks=all if `replicas`, those in sync, are too few."""
+        needed = min(self._state.cluster.controller.min_isr(led.topic), len(led.replicas))
+        if self._request.acks == ALL_IN_SYNC and len(replicas) < needed:
             raise BrokerError(refusal)
 
     def _hint_at_leaders(self) -> None:
@@ -293,12 +292,12 @@ class _Produce:
                 continue
             if not 0 <= item.data.index < len(item.topic.partitions):  # only with a forced error
                 continue
-            partition = item.topic.partitions[item.data.index]
+            known = item.topic.partitions[item.data.index].known_by(self._context.node_id)
             item.answer.current_leader = messages.ProduceResponse.LeaderIdAndEpoch(
-                leader_id=partition.leader, leader_epoch=partition.leader_epoch
+                leader_id=known.leader, leader_epoch=known.leader_epoch
             )
-            if partition.leader >= 0:
-                node = self._state.cluster.nodes[partition.leader]
+            if known.leader >= 0:
+                node = self._state.cluster.nodes[known.leader]
                 hints[node.node_id] = messages.ProduceResponse.NodeEndpoint(
                     node_id=node.node_id, host=node.host, port=self._context.port_of(node)
                 )

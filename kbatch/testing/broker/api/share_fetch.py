@@ -26,7 +26,7 @@ from kbatch.testing.broker.share.share_state import ShareKey
 
 if TYPE_CHECKING:
     from kbatch.testing.broker.broker_state import BrokerState, Connection, Context
-    from kbatch.testing.broker.cluster import ClusterPartition
+    from kbatch.testing.broker.replication.replica import Replica
     from kbatch.testing.broker.share.share_partition import SharePartition
 
 BATCH_OPTIMIZED, RECORD_LIMIT = range(2)
@@ -191,7 +191,7 @@ class _ShareFetch:
         if not self._attempt(context.now_ms):
             names = frozenset((state.cluster.name_of(topic_id), index) for topic_id, index in partitions)
             deadline_ms = context.now_ms + request.max_wait_ms
-            state.wait_for(names, self._attempt, deadline_ms, self._give_up)
+            state.purgatory.watch(names, self._attempt, deadline_ms, self._give_up)
 
     def _attempt(self, now_ms: int) -> bool:
         """Acquire records and answer, or return False if it is better to wait."""
@@ -310,7 +310,7 @@ class _ShareFetch:
 
 
 class _Readable(NamedTuple):
-    partition: ClusterPartition
+    partition: Replica
     share: SharePartition
 
 

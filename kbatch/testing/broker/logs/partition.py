@@ -7,8 +7,10 @@ at `close`, and after `recover`, which takes the newest good one and reads the l
 refuses takes the partition offline: from then on everything except descriptions fails with
 KAFKA_STORAGE_ERROR.
 
-There are no followers: the high watermark is the end of the log, unless a test holds it. A test plays the
-election of a replica that lags by `truncate_to`, which cuts the log and rebuilds the producers from it.
+The high watermark is the end of the log, unless a test holds it, or the log is one replica of several: then
+the leader raises it, by what its followers have, and the followers take it from the leader. A replica that
+follows appends whole batches as they are, and cuts its log where the leader's differs; the rest of the log
+then defines the producers.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from kbatch.testing.broker.logs.log_segment import NO_TIMESTAMP
 from kbatch.testing.broker.logs.partition_log import FoundOffset, PartitionLog
 from kbatch.testing.broker.logs.producer_state import (
     EXPIRATION_MS,
+    AbortedTransaction,
     EndTransactionMarker,
     ProducerDescription,
     ProducerStateFiles,
@@ -107,7 +110,7 @@ class Partition:
         self._strict = strict
         self._expiration_ms = expiration_ms
         self._is_offline = False
-        self._held_offset: int | None = None
+        self._high_watermark: int | None = None  # None: the end of the log
         folder = directory / f"{topic}-{index}" if directory is not None else None
         self._log = PartitionLog(folder, config, now_ms=now_ms)
         self._store = ProducerStateFiles(folder) if folder is not None else ProducerStateStore()
@@ -139,15 +142,26 @@ class Partition:
     @property
     def hold_high_watermark(self) -> bool:
         """True if the high watermark stays where it was when this was set, as if followers had stopped."""
-        return self._held_offset is not None
+        return self._high_watermark is not None
 
     @hold_high_watermark.setter
     def hold_high_watermark(self, hold: bool) -> None:
-        self._held_offset = self.high_watermark if hold else None
+        self._high_watermark = self.high_watermark if hold else None
 
     @property
     def high_watermark(self) -> int:
-        return self._log.end_offset if self._held_offset is None else self._held_offset
+        return self._log.end_offset if self._high_watermark is None else self._high_watermark
+
+    def begin_replication(self) -> None:
+        """Be a replica of several: from now on the high watermark is raised from outside."""
+        self._high_watermark = self.high_watermark
+
+    def raise_high_watermark(self, offset: int) -> bool:
+        """Raise the high watermark of a replica, and return True if it moved; it never falls by this."""
+        if offset <= self.high_watermark:
+            return False
+        self._high_watermark = offset
+        return True
 
     @property
     def last_stable_offset(self) -> int:
@@ -256,8 +270,7 @@ class Partition:
         self._append(writer.getvalue(), now_ms)
         aborted = self._producers.add_marker(producer_id, producer_epoch, marker, offset, now_ms)
         if aborted is not None:
-            with self._storage():
-                self._store.append_aborted(aborted, self._log.segment_base_offsets[-1])
+            self._note_aborted(aborted)
         return offset
 
     def append_records(
@@ -291,6 +304,23 @@ class Partition:
             self._producers.add_batch(next(decode(data, check_crc=False)))
         return offset
 
+    def append_as_follower(self, data: memoryview, now_ms: int, *, last_epoch: int) -> bool:
+        """Append a batch of the leader's log as it is, or return False if its epoch is above `last_epoch`."""
+        self._check_online()
+        batch = next(decode(data, check_crc=False))
+        if batch.partition_leader_epoch > last_epoch:
+            return False
+        whole = data.obj  # replicas in memory share the bytes
+        self._append(whole if isinstance(whole, bytes | bytearray) else bytes(data), now_ms)
+        aborted = self._producers.replay(batch)
+        if aborted is not None:
+            self._note_aborted(aborted)
+        return True
+
+    def _note_aborted(self, aborted: AbortedTransaction) -> None:
+        with self._storage():
+            self._store.append_aborted(aborted, self._log.segment_base_offsets[-1])
+
     def _append(self, data: bytes | bytearray, now_ms: int) -> None:
         """Append, and write a new segment's snapshot, before the producers include the batch."""
         with self._storage():
@@ -321,12 +351,7 @@ class Partition:
         the first batch even if it is larger than `max_bytes`. Raises BrokerError OFFSET_OUT_OF_RANGE if
         `offset` is neither in the log nor at its end.
         """
-        self._check_online()
-        if not self._log.start_offset <= offset <= self._log.end_offset:
-            raise BrokerError(
-                ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"The offset must be {self._log.start_offset} to {self._log.end_offset}, got {offset}.",
-            )
+        self._check_offset(offset)
         last_stable_offset = self.last_stable_offset
         limit_offset = last_stable_offset if committed else self.high_watermark
         with self._storage():
@@ -337,6 +362,20 @@ class Partition:
             found = self._producers.aborted_transactions(offset, end_offset)
             aborted = [(transaction.producer_id, transaction.first_offset) for transaction in found]
         return Fetched(batches, self.high_watermark, last_stable_offset, self._log.start_offset, aborted)
+
+    def read_as_follower(self, offset: int, max_bytes: int) -> list[memoryview]:
+        """Return batches up to the end of the log; raises BrokerError as `fetch` does."""
+        self._check_offset(offset)
+        with self._storage():
+            return self._log.read(offset, max_bytes, self._log.end_offset)
+
+    def _check_offset(self, offset: int) -> None:
+        self._check_online()
+        if not self._log.start_offset <= offset <= self._log.end_offset:
+            raise BrokerError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"The offset must be {self._log.start_offset} to {self._log.end_offset}, got {offset}.",
+            )
 
     def list_offset(self, timestamp: int, *, committed: bool = False) -> FoundOffset | None:
         """Find the offset for ListOffsets, or None if no such record may be read.
@@ -379,6 +418,11 @@ class Partition:
         with self._storage():
             self._log.leader_epochs.assign(leader_epoch, self._log.end_offset)
 
+    @property
+    def latest_leader_epoch(self) -> int:
+        """Return the epoch of the last record, or that in which the log is led; -1 if there is none."""
+        return self._log.leader_epochs.latest
+
     def end_of_leader_epoch(self, leader_epoch: int) -> tuple[int, int]:
         """Return (epoch, end offset), the answer of OffsetForLeaderEpoch; (-1, -1) is unknown."""
         return self._log.leader_epochs.end_offset_for(leader_epoch, self._log.end_offset)
@@ -400,6 +444,24 @@ class Partition:
             self._log.delete_records_before(offset)
         self._producers.truncate_from_start(self._log.start_offset)
         return self._log.start_offset
+
+    def follow_start(self, offset: int) -> None:
+        """Start the log where the leader's starts, as far as the high watermark allows."""
+        offset = min(offset, self.high_watermark)
+        if offset > self._log.start_offset:
+            with self._storage():
+                self._log.delete_records_before(offset)
+            self._producers.truncate_from_start(self._log.start_offset)
+
+    def begin_anew(self, offset: int, now_ms: int) -> None:
+        """Throw away everything, and go on at `offset` (UnifiedLog.truncateFullyAndStartAt)."""
+        with self._storage():
+            self._log.begin_anew(offset, now_ms)
+            for snapshot in self._store.snapshot_offsets():
+                self._store.delete_snapshot(snapshot)
+            self._store.replace_aborted([], self._log.segment_base_offsets)
+        self._producers = ProducerStateTable(expiration_ms=self._expiration_ms)
+        self._high_watermark = offset
 
     def delete_old_segments(self, now_ms: int) -> int:
         """Delete segments by retention.ms, retention.bytes and the log's start; return how many."""
@@ -431,6 +493,8 @@ class Partition:
         """
         self._check_online()
         if offset >= self._log.end_offset:
+            with self._storage():  # the last leader epoch may have no records, and another start
+                self._log.leader_epochs.truncate_from_end(offset)
             return
         with self._storage():
             self._log.truncate_to(offset)
@@ -438,8 +502,12 @@ class Partition:
             self._store.replace_aborted(
                 self._producers.all_aborted_transactions(), self._log.segment_base_offsets
             )
-        if self._held_offset is not None:
-            self._held_offset = min(self._held_offset, self._log.end_offset)
+        if self._high_watermark is not None:
+            self._high_watermark = min(self._high_watermark, self._log.end_offset)
+
+    def lose_unflushed(self, now_ms: int) -> None:
+        """Cut off what a machine's death takes: the last segment, which was not yet synced."""
+        self.truncate_to(self._log.segment_base_offsets[-1], now_ms)
 
     # Producers
 

@@ -350,6 +350,14 @@ class PartitionLog:
         if self.end_offset < self._start_offset:
             self._start_at(self.end_offset)
 
+    def begin_anew(self, offset: int, now_ms: int) -> None:
+        """Delete everything; the log starts and ends at `offset`."""
+        for segment in self._segments:
+            segment.delete()
+        self._segments = [self._new_segment(offset, now_ms)]
+        self.leader_epochs.truncate_from_end(0)
+        self._start_at(offset)
+
     def delete_old_segments(self, now_ms: int, limit_offset: int) -> int:
         """Delete old segments, and return how many.
 

@@ -331,16 +331,17 @@ class ProducerStateTable:
         self._aborted.append(aborted)
         return aborted
 
-    def replay(self, batch: RecordBatch) -> None:
-        """Record a batch of the log, of any kind."""
+    def replay(self, batch: RecordBatch) -> AbortedTransaction | None:
+        """Record a batch of the log, of any kind; return the transaction that it aborted, if any."""
         if batch.producer_id < 0:
-            return
+            return None
         if not batch.is_control:
             self.add_batch(batch)
         elif record := next(iter(batch), None):  # there is none if compaction removed the transaction
             marker = EndTransactionMarker.of(record)
             offset, timestamp_ms = batch.base_offset, batch.max_timestamp_ms
-            self.add_marker(batch.producer_id, batch.producer_epoch, marker, offset, timestamp_ms)
+            return self.add_marker(batch.producer_id, batch.producer_epoch, marker, offset, timestamp_ms)
+        return None
 
     # What readers of committed data need
 

@@ -19,6 +19,7 @@ from kbatch.testing.broker.share.share_state import NO_OFFSET, ShareKey, ShareSt
 if TYPE_CHECKING:
     from kbatch.testing.broker.cluster import ClusterPartition
     from kbatch.testing.broker.groups.group_configs import GroupConfigs
+    from kbatch.testing.broker.replication.replica import Replica
     from kbatch.testing.broker.share.record_states import StateBatch
     from kbatch.testing.broker.timers import Timers
 
@@ -49,7 +50,7 @@ class SharePartitions:
         # with the leader epoch in which each was opened
         self._open: dict[ShareKey, tuple[int, SharePartition]] = {}
 
-    def find(self, key: ShareKey, partition: ClusterPartition) -> SharePartition | None:
+    def find(self, key: ShareKey, partition: ClusterPartition | Replica) -> SharePartition | None:
         """Return the share partition, if the partition's leader has opened it."""
         leader_epoch, found = self._open.get(key, (-1, None))
         if found is not None and leader_epoch != partition.leader_epoch:
@@ -57,7 +58,7 @@ class SharePartitions:
             return None
         return found
 
-    def open(self, key: ShareKey, partition: ClusterPartition, now_ms: int) -> SharePartition:
+    def open(self, key: ShareKey, partition: Replica, now_ms: int) -> SharePartition:
         """Return the share partition; make it of what is stored if there is none.
 
         Raises BrokerError COORDINATOR_NOT_AVAILABLE.
@@ -91,7 +92,7 @@ class SharePartitions:
         _follow_log_start(made, partition)
         return made
 
-    def _first_offset(self, group_id: str, partition: ClusterPartition, now_ms: int) -> int:
+    def _first_offset(self, group_id: str, partition: Replica, now_ms: int) -> int:
         """Return the offset that share.auto.offset.reset names: earliest, latest, or one by a duration."""
         reset = self._configs.offset_reset(group_id, now_ms)
         found = partition.log.list_offset(reset)
@@ -100,7 +101,9 @@ class SharePartitions:
         assert found is not None
         return found.offset
 
-    def release(self, key: ShareKey, partition: ClusterPartition, member_id: str, now_ms: int) -> None:
+    def release(
+        self, key: ShareKey, partition: ClusterPartition | Replica, member_id: str, now_ms: int
+    ) -> None:
         """Release what a member has acquired, if the share partition is open."""
         if (found := self.find(key, partition)) is not None:
             found.release(member_id, now_ms)
@@ -124,7 +127,7 @@ class SharePartitions:
                 self._stored.delete(key)
 
 
-def _follow_log_start(share: SharePartition, partition: ClusterPartition) -> None:
+def _follow_log_start(share: SharePartition, partition: ClusterPartition | Replica) -> None:
     """Begin at the log's start if what would be fetched next is gone, as a fetch out of range shows Kafka."""
     if share.next_fetch_offset < partition.log.log_start_offset:
         share.log_starts_at(partition.log.log_start_offset)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import random
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -1282,11 +1283,11 @@ def test_a_leader_epoch_that_goes_back_does_not_end_reading(epoch: int) -> None:
     """Brokers were restored from an older state, and name another leader of the same topic."""
     r = Reading(nodes=2)
     led = r.cluster.partition(*FIRST)
-    led.leader_epoch = epoch
+    led.register(replace(led.registration, leader_epoch=epoch), 0)
     fill(r, 3)
     r.read()
     assert r.offsets() == [0, 1, 2]
-    led.leader_epoch = 1
+    led.register(replace(led.registration, leader_epoch=1), 0)
     r.move_leader(1)
     r.put(b"d")
     r.advance(20_000)

@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 
 from kbatch.errors import ErrorCode
 from kbatch.testing.broker.broker_error import BrokerError
-from kbatch.testing.broker.cluster import NO_LEADER, STATE_FILE, Cluster
+from kbatch.testing.broker.cluster import STATE_FILE, Cluster
+from kbatch.testing.broker.controller.partition_change import NO_LEADER
 from kbatch.testing.broker.logs.partition import Partition
 from kbatch.testing.broker.logs.topic_config import TopicConfig
+from kbatch.testing.broker.transactions.transaction_coordinator import OFFSETS_TOPIC
 
 
 def open_partition(topic: str, index: int, config: TopicConfig, directory: Path | None) -> Partition:
@@ -49,10 +51,22 @@ def test_moved_leader_has_a_new_epoch() -> None:
     assert leaders(cluster, "t") == [(2, 1)]
     cluster.move_leader("t", 0, 2)
     assert leaders(cluster, "t") == [(2, 1)], "it leads already"
-    cluster.move_leader("t", 0, 3)
-    assert leaders(cluster, "t") == [(3, 2)]
-    assert cluster.partition("t", 0).replicas == [0, 1, 2, 3], "a node that was no replica becomes one"
-    assert cluster.partition("t", 0).log.end_of_leader_epoch(1) == (1, 0)
+    cluster.move_leader("t", 0, 1)
+    assert leaders(cluster, "t") == [(1, 2)]
+    with pytest.raises(ValueError, match="node 3 is not in sync with t-0; choose one of 0, 1, 2, or unclean"):
+        cluster.move_leader("t", 0, 3)
+    with pytest.raises(ValueError, match=r"node 3 is not in sync with t-0; choose one of 0, 1, 2$"):
+        cluster.move_leader("t", 0, 3, unclean=True)
+
+
+def test_replicas_of_an_internal_topic_share_a_log() -> None:
+    """So that any node may coordinate: one that had no replica becomes one."""
+    cluster = make(4)
+    cluster.create_topic(OFFSETS_TOPIC, 1)
+    partition = cluster.partition(OFFSETS_TOPIC, 0)
+    cluster.move_leader(OFFSETS_TOPIC, 0, 3)
+    assert (partition.leader, partition.replicas) == (3, [0, 1, 2, 3])
+    assert len({id(copy.log) for copy in partition.copies.values()}) == 1
 
 
 def test_stopped_node_leads_nothing_until_it_returns() -> None:
@@ -84,7 +98,7 @@ def test_leaders_run_and_epochs_only_grow(steps: list[tuple[str, int, int]]) -> 
     cluster.create_topic("t", 4, replication_factor=2)
     for step, node_id, index in steps:
         before = leaders(cluster, "t")
-        if step == "move" and cluster.nodes[node_id].is_running:
+        if step == "move" and node_id in cluster.partition("t", index).registration.isr:
             cluster.move_leader("t", index, node_id)
         elif step == "stop":
             cluster.stop_node(node_id)
@@ -116,7 +130,7 @@ def test_leader_does_not_move_to_a_node_that_is_stopped() -> None:
 def test_partitions_are_served_by_their_leader() -> None:
     cluster = make(2)
     cluster.create_topic("t", 1)
-    assert cluster.led_partition("t", 0, 0) is cluster.partition("t", 0)
+    assert cluster.led_partition("t", 0, 0) is cluster.partition("t", 0).copies[0]
     for arguments, code in (
         (("t", 0, 1), ErrorCode.NOT_LEADER_OR_FOLLOWER),
         (("t", 1, 0), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),

@@ -367,8 +367,8 @@ def test_interceptor_that_changes_the_cluster() -> None:
     def move(request: Message) -> None:
         broker.state.move_leader(TOPIC, 0, 1)
 
-    waiting = broker.client(0).send(fetch_request(broker, max_wait_ms=500))
+    waiting = broker.client(0).send(fetch_request(broker, max_wait_ms=500, leader_epoch=0))
     broker.core.faults.intercept("Produce", move)
     refused = produced(broker.client(0).ask(produce_request(broker)))
     assert (refused.error_code, refused.current_leader.leader_id) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, 1)
-    assert fetched(waiting.message).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert fetched(waiting.message).error_code == ErrorCode.FENCED_LEADER_EPOCH

@@ -18,8 +18,16 @@ OTHER = "others"
 kind = messages.FetchRequest
 
 
-def ask(broker: VirtualBroker, session_id: int, epoch: int, *, named: bool = True, node: int = 0) -> Any:
-    request = fetch_request(broker)
+def ask(
+    broker: VirtualBroker,
+    session_id: int,
+    epoch: int,
+    *,
+    named: bool = True,
+    node: int = 0,
+    leader_epoch: int = -1,
+) -> Any:
+    request = fetch_request(broker, leader_epoch=leader_epoch)
     if not named:
         request.topics = []
     request.session_id, request.session_epoch = session_id, epoch
@@ -69,13 +77,15 @@ def test_epoch_minus_one_ends_the_session(broker: VirtualBroker) -> None:
 def test_error_is_answered_each_time_and_its_end_once() -> None:
     broker = VirtualBroker(nodes=2)
     codes = []
-    session_id = ask(broker, 0, 0).session_id
-    for epoch, leader in enumerate((0, 1, 1, 0, 0), 1):
-        broker.act(lambda state, leader=leader: state.move_leader(TOPIC, 0, leader))  # type: ignore[misc]
-        answer = ask(broker, session_id, epoch, named=False)
+    session_id = 0
+    for epoch in range(5):
+        if epoch == 3:
+            broker.act(lambda state: state.move_leader(TOPIC, 0, 1))
+        answer = ask(broker, session_id, epoch, named=epoch == 0, leader_epoch=1)
+        session_id = answer.session_id
         codes.append([each.partitions[0].error_code for each in answer.responses])
-    elsewhere = [ErrorCode.NOT_LEADER_OR_FOLLOWER]
-    assert codes == [[], elsewhere, elsewhere, [0], []]
+    early = [ErrorCode.UNKNOWN_LEADER_EPOCH]
+    assert codes == [early, early, early, [0], []]
 
 
 def test_partition_with_records_comes_last_in_the_next_response() -> None:

@@ -72,11 +72,11 @@ def test_fetch_of_several_partitions_is_woken_by_any(broker: VirtualBroker) -> N
 
 
 @pytest.mark.parametrize(("version", "hints"), [(15, []), (16, [1])])
-def test_fetch_is_woken_by_a_leader_that_moves_away(version: int, hints: list[int]) -> None:
+def test_KF12_fetch_is_woken_by_a_leader_that_moves_away(version: int, hints: list[int]) -> None:
     broker = VirtualBroker(nodes=2)
-    waiting = broker.client(0).send(fetch_request(broker, max_wait_ms=500), version)
+    waiting = broker.client(0).send(fetch_request(broker, max_wait_ms=500, leader_epoch=0), version)
     broker.act(lambda state: state.move_leader(TOPIC, 0, 1))
-    assert fetched(waiting.message).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert fetched(waiting.message).error_code == ErrorCode.FENCED_LEADER_EPOCH
     assert [node.node_id for node in waiting.message.node_endpoints] == hints
 
 
@@ -123,7 +123,7 @@ def test_fetch_errors_come_at_once(changed: dict[str, Any], codes: dict[int, int
 
 @pytest.mark.parametrize("version", [11, 17])
 def test_aborted_transactions_are_null_where_a_partition_refuses(version: int) -> None:
-    broker = VirtualBroker(nodes=2)
+    broker = VirtualBroker(nodes=4)  # the last one has no replica
 
     def aborted(node_id: int = 0, **parameters: Any) -> tuple[int, Any]:
         answer = broker.client(node_id).ask(fetch_request(broker, committed=True, **parameters), version)
@@ -132,7 +132,7 @@ def test_aborted_transactions_are_null_where_a_partition_refuses(version: int) -
     assert aborted() == (0, [])
     assert aborted(offset=1) == (ErrorCode.OFFSET_OUT_OF_RANGE, None)
     assert aborted(leader_epoch=1) == (ErrorCode.UNKNOWN_LEADER_EPOCH, None)
-    assert aborted(node_id=1) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, None)
+    assert aborted(node_id=3) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, None)
     assert aborted(index=1) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, [])
 
 

@@ -149,17 +149,17 @@ def test_only_the_partition_that_is_not_replicated_times_out() -> None:
 
 
 @pytest.mark.parametrize(("version", "hints"), [(9, []), (10, [1]), (13, [1])])
-def test_moved_leader_refuses_unreplicated_batches(version: int, hints: list[int]) -> None:
-    """DelayedProduce; and KIP-951."""
+def test_KP04_moved_leader_refuses_unreplicated_batches(version: int, hints: list[int]) -> None:
+    """DelayedProduce, with the offset that they had; and KIP-951."""
     broker = VirtualBroker(nodes=2)
     broker.hold()
     answer = broker.client(0).send(produce_request(broker), version)
     broker.act(lambda state: state.move_leader(TOPIC, 0, 1))
     refused = produced(answer.message)
-    assert refused.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert (refused.error_code, refused.base_offset) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, 0)
     assert [node.node_id for node in answer.message.node_endpoints] == hints
     assert refused.current_leader.leader_id == (1 if hints else -1)
-    assert broker.values() == [b"value"]
+    assert broker.values() == [], "the new leader never had it"
 
 
 def test_deleted_topic_refuses_unreplicated_batches(broker: VirtualBroker) -> None:
@@ -192,14 +192,17 @@ def test_too_few_in_sync_replicas_refuse_acks_all() -> None:
     assert len(broker.values("strict")) == 1
 
 
-def test_replicas_lost_after_the_append() -> None:
+def test_KP03_replicas_lost_after_the_append_time_out() -> None:
+    """NOT_ENOUGH_REPLICAS_AFTER_APPEND is left for replicas that are lost after the high watermark passed."""
     broker = VirtualBroker(nodes=2, min_insync_replicas=2)
     broker.hold()
     answer = broker.client(0).send(produce_request(broker))
     broker.act(lambda state: state.stop_node(1))
-    assert not answer.is_there
     broker.hold(False)
-    assert produced(answer.message).error_code == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+    broker.advance(999)
+    assert not answer.is_there
+    broker.advance(1)
+    assert produced(answer.message).error_code == ErrorCode.REQUEST_TIMED_OUT
     assert broker.values() == [b"value"]
 
 
@@ -208,11 +211,13 @@ def test_follower_names_the_leader(request_of: Any) -> None:
     """KIP-951, from Produce 10 and Fetch 16 on."""
     broker = VirtualBroker(nodes=3)
     broker.act(lambda state: state.move_leader(TOPIC, 0, 2))
-    request = request_of(broker)
+    request, code = request_of(broker), ErrorCode.NOT_LEADER_OR_FOLLOWER
     newest = request.versions[-1]
     for version in (request.versions[0], newest):
+        if request_of is fetch_request and version == newest:  # without an epoch it would be served
+            request, code = fetch_request(broker, leader_epoch=0), ErrorCode.FENCED_LEADER_EPOCH
         answer = broker.client(0).ask(request, version)
-        assert [code for _, code in error_places(answer)] == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+        assert [code for _, code in error_places(answer)] == [code]
         leader = (produced if request_of is produce_request else fetched)(answer).current_leader
         nodes = [(node.node_id, node.host, node.port) for node in answer.node_endpoints]
         assert ((leader.leader_id, leader.leader_epoch), nodes) == (

@@ -9,7 +9,7 @@ import pytest
 
 from kbatch.errors import ErrorCode
 from kbatch.protocol import messages
-from kbatch.testing.broker.cluster import NO_LEADER
+from kbatch.testing.broker.controller.partition_change import NO_LEADER
 from kbatch.testing.broker.security.acls import Acls
 from tests.support.broker_core import (
     GROUP,

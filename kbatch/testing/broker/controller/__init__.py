@@ -1,0 +1,1 @@
+"""What the controller of the embedded cluster decides: leaders, in-sync replicas, live brokers."""

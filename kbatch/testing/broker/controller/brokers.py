@@ -1,0 +1,78 @@
+"""Brokers of the cluster: their processes, and what the controller takes them for."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kbatch.protocol.structs import Message
+
+
+class BrokerControlState(Enum):
+    """A broker as the controller sees it, named after Kafka's enum."""
+
+    FENCED = "fenced"
+    UNFENCED = "unfenced"
+    CONTROLLED_SHUTDOWN = "controlled shutdown"
+
+
+NEXT_STATES = {
+    BrokerControlState.FENCED: {BrokerControlState.UNFENCED},
+    BrokerControlState.UNFENCED: {BrokerControlState.CONTROLLED_SHUTDOWN, BrokerControlState.FENCED},
+    BrokerControlState.CONTROLLED_SHUTDOWN: {BrokerControlState.FENCED},
+}
+
+
+class Node:
+    """A broker of the cluster.
+
+    Attributes
+    ----------
+    host, ports : str, list of int
+        Its address, with a port for each listener.
+    is_running, is_paused : bool
+        False if its process ended; True if its process is stopped (SIGSTOP).
+    state : BrokerControlState
+        What the controller takes it for.
+    broker_epoch : int
+        The number of its present start.
+    ended_cleanly : bool
+        True if it has not been killed since it was last started.
+    known_brokers : list of int or None
+        The brokers that it knew when it was cut off from the controller; None if it hears the controller.
+    hidden : frozenset
+        Requests that its answers to ApiVersions leave out.
+    rack : str or None
+    """
+
+    __slots__ = (
+        "broker_epoch",
+        "ended_cleanly",
+        "hidden",
+        "host",
+        "is_paused",
+        "is_running",
+        "known_brokers",
+        "node_id",
+        "ports",
+        "rack",
+        "state",
+    )
+
+    def __init__(self, node_id: int, rack: str | None = None) -> None:
+        self.node_id = node_id
+        self.rack = rack
+        self.host = ""
+        self.ports: list[int] = []
+        self.is_running = True
+        self.is_paused = False
+        self.state = BrokerControlState.UNFENCED
+        self.broker_epoch = 0
+        self.ended_cleanly = True
+        self.known_brokers: list[int] | None = None
+        self.hidden: frozenset[type[Message]] = frozenset()
+
+    def move_to(self, state: BrokerControlState) -> None:
+        assert state in NEXT_STATES[self.state], f"{self.state} > {state}"
+        self.state = state

@@ -1,0 +1,247 @@
+"""Controller: the changes of partitions and brokers that the controller of the cluster decides.
+
+After org.apache.kafka.controller.ReplicationControlManager and BrokerHeartbeatManager. A change of a
+partition is a new registration (partition_change.py), which each node takes when it hears of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from kbatch.errors import ErrorCode
+from kbatch.testing.broker.broker_error import BrokerError
+from kbatch.testing.broker.controller.brokers import BrokerControlState, Node
+from kbatch.testing.broker.controller.partition_change import (
+    NO_LEADER,
+    Election,
+    Registration,
+    Rules,
+    changed,
+    without_eligible,
+)
+
+if TYPE_CHECKING:
+    from kbatch.testing.broker.logs.topic_config import TopicConfig
+
+MIN_ISR, UNCLEAN_ELECTION = "min.insync.replicas", "unclean.leader.election.enable"
+
+
+class RegisteredTopic(Protocol):
+    """A topic, as far as decisions need it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def config(self) -> TopicConfig: ...
+
+
+class RegisteredPartition(Protocol):
+    """A partition, as far as decisions need it."""
+
+    @property
+    def topic(self) -> RegisteredTopic: ...
+    @property
+    def registration(self) -> Registration: ...
+    @property
+    def leader(self) -> int: ...
+    @property
+    def shares_log(self) -> bool: ...
+    def register(self, registration: Registration, now_ms: int) -> None: ...
+
+
+@dataclass(slots=True, frozen=True)
+class ReplicationSettings:
+    """What holds for topics that do not set it, and times.
+
+    Attributes
+    ----------
+    min_insync_replicas : int
+        min.insync.replicas
+    unclean_leader_election : bool
+        unclean.leader.election.enable
+    eligible_leader_replicas : bool
+        True if eligible.leader.replicas.version is 1 (KIP-966).
+    replica_lag_ms : int
+        replica.lag.time.max.ms
+    session_timeout_ms : int
+        broker.session.timeout.ms
+    """
+
+    min_insync_replicas: int = 1
+    unclean_leader_election: bool = False
+    eligible_leader_replicas: bool = True
+    replica_lag_ms: int = 30_000
+    session_timeout_ms: int = 9_000
+
+
+class Proposal(NamedTuple):
+    """In-sync replicas that a leader asks for (AlterPartition)."""
+
+    leader: int
+    leader_epoch: int
+    partition_epoch: int
+    isr: tuple[int, ...]
+
+
+# What is wrong with a proposal, in the order in which the controller looks at it.
+REFUSALS: dict[ErrorCode, Callable[[Registration, Proposal], bool]] = {
+    ErrorCode.FENCED_LEADER_EPOCH: lambda known, asked: asked.leader_epoch < known.leader_epoch,
+    ErrorCode.NOT_CONTROLLER: lambda known, asked: (
+        asked.leader_epoch > known.leader_epoch or asked.partition_epoch > known.partition_epoch
+    ),
+    ErrorCode.INVALID_REQUEST: lambda known, asked: (
+        asked.leader != known.leader
+        or asked.leader not in asked.isr
+        or not set(asked.isr) <= set(known.replicas)
+    ),
+    ErrorCode.INVALID_UPDATE_VERSION: lambda known, asked: asked.partition_epoch < known.partition_epoch,
+}
+
+
+class Controller:
+    """Decides for `partitions()`, which belong to `nodes`; `clock` returns the wall-clock milliseconds."""
+
+    def __init__(
+        self,
+        nodes: list[Node],
+        partitions: Callable[[], Iterable[RegisteredPartition]],
+        settings: ReplicationSettings,
+        clock: Callable[[], int],
+    ) -> None:
+        self.settings = settings
+        self._nodes = nodes
+        self._partitions = partitions
+        self._clock = clock
+
+    # Settings of topics
+
+    def min_isr(self, topic: RegisteredTopic) -> int:
+        configured = topic.config.overrides.get(MIN_ISR)
+        return int(configured) if configured is not None else self.settings.min_insync_replicas
+
+    def _election(self, topic: RegisteredTopic) -> Election:
+        configured = topic.config.overrides.get(UNCLEAN_ELECTION)
+        allowed = self.settings.unclean_leader_election if configured is None else configured == "true"
+        return Election.UNCLEAN if allowed else Election.CLEAN
+
+    # Brokers
+
+    def is_active(self, node_id: int) -> bool:
+        """True if the broker is neither fenced nor about to end."""
+        return self._nodes[node_id].state is BrokerControlState.UNFENCED
+
+    def register_broker(self, node: Node, *, ended_cleanly: bool) -> None:
+        """Give a broker that starts its next epoch.
+
+        If it did not end cleanly, it may lack what it had acknowledged, and is no eligible leader any more.
+        """
+        node.broker_epoch += 1
+        if ended_cleanly:
+            return
+        for partition in self._partitions():
+            known = partition.registration
+            if not partition.shares_log and node.node_id in (*known.isr, *known.elr):
+                self._without(partition, node.node_id, ended_uncleanly=[node.node_id])
+
+    def unfence(self, node: Node) -> None:
+        """Let a broker lead again: at once, where there is no leader and it may be one."""
+        node.move_to(BrokerControlState.UNFENCED)
+        for partition in self._partitions():
+            known = partition.registration
+            if partition.shares_log and node.node_id in known.replicas:
+                isr = [each for each in known.replicas if self.is_active(each)]
+                self._change(partition, isr=isr)
+            elif known.leader == NO_LEADER:
+                self._change(partition, election=self._election(partition.topic))
+
+    def fence(self, node: Node) -> None:
+        """Take a broker out of all in-sync replicas; what it led is led by another, if one may."""
+        if node.state is not BrokerControlState.FENCED:
+            node.move_to(BrokerControlState.FENCED)
+            self._remove(node)
+
+    def shut_down(self, node: Node) -> None:
+        """Begin the end of a broker: its partitions are led by others from now on."""
+        node.move_to(BrokerControlState.CONTROLLED_SHUTDOWN)
+        self._remove(node)
+
+    def _remove(self, node: Node) -> None:
+        for partition in self._partitions():
+            if node.node_id in partition.registration.isr or partition.leader == node.node_id:
+                self._without(partition, node.node_id)
+
+    # Partitions
+
+    def alter_partition(self, partition: RegisteredPartition, proposal: Proposal) -> None:
+        """Register the in-sync replicas that a leader asks for, or raise BrokerError."""
+        self._check_proposal(partition.registration, proposal)
+        self._change(partition, isr=proposal.isr)
+
+    def _check_proposal(self, known: Registration, proposal: Proposal) -> None:
+        """ReplicationControlManager.validateAlterPartitionData"""
+        for code, applies in REFUSALS.items():
+            if applies(known, proposal):
+                raise BrokerError(code)
+        if not all(map(self.is_active, proposal.isr)):
+            raise BrokerError(ErrorCode.INELIGIBLE_REPLICA)
+
+    def elect(self, partition: RegisteredPartition, election: Election) -> None:
+        """Elect a leader by request: the preferred one, or any replica of a partition without a leader.
+
+        Raises BrokerError ELECTION_NOT_NEEDED, or PREFERRED_LEADER_NOT_AVAILABLE,
+        ELIGIBLE_LEADERS_NOT_AVAILABLE.
+        """
+        known = partition.registration
+        is_preferred = election is Election.PREFERRED
+        if known.leader == known.target[0] if is_preferred else known.leader != NO_LEADER:
+            raise BrokerError(
+                ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition."
+            )
+        self._change(partition, election=election)
+        if is_preferred and partition.leader != known.target[0]:
+            raise BrokerError(
+                ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, "The preferred leader was not available."
+            )
+        if partition.leader == NO_LEADER:
+            raise BrokerError(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE)
+
+    def lead_by(self, partition: RegisteredPartition, node_id: int, *, unclean: bool = False) -> None:
+        """Have a certain in-sync replica lead; with `unclean` any active one, which is then alone in sync."""
+        known = partition.registration
+        isr = (node_id,) if unclean and node_id not in known.isr else None
+        rules = Rules(lambda each: each == node_id, self.min_isr(partition.topic), self._has_elr)
+        partition.register(changed(known, rules, isr=isr), self._clock())
+
+    def min_isr_changed(self, topic: RegisteredTopic | None = None) -> None:
+        """Forget the eligible leaders of a topic, or of all if the cluster's default changed (KIP-966)."""
+        for partition in self._partitions():
+            known = partition.registration
+            if known.elr and topic in (None, partition.topic):
+                partition.register(without_eligible(known), self._clock())
+
+    @property
+    def _has_elr(self) -> bool:
+        return self.settings.eligible_leader_replicas
+
+    def _without(
+        self, partition: RegisteredPartition, node_id: int, ended_uncleanly: Collection[int] = ()
+    ) -> None:
+        isr = [each for each in partition.registration.isr if each != node_id]
+        election = self._election(partition.topic)
+        self._change(partition, isr=isr, election=election, ended_uncleanly=ended_uncleanly)
+
+    def _change(
+        self,
+        partition: RegisteredPartition,
+        *,
+        isr: Collection[int] | None = None,
+        ended_uncleanly: Collection[int] = (),
+        election: Election = Election.CLEAN,
+    ) -> None:
+        rules = Rules(self.is_active, self.min_isr(partition.topic), self._has_elr)
+        after = changed(
+            partition.registration, rules, isr=isr, ended_uncleanly=ended_uncleanly, election=election
+        )
+        partition.register(after, self._clock())

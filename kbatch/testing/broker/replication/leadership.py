@@ -1,0 +1,149 @@
+"""Leadership: what the leader of a partition knows of its followers, for one leader epoch.
+
+After kafka.cluster.Partition and Replica: a follower's fetch says up to where it has the log. The least of
+these offsets, among the in-sync replicas and those about to join them, is the high watermark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from kbatch.testing.broker.controller.partition_change import Registration
+
+UNKNOWN_OFFSET = -1
+NEVER_MS = -(1 << 62)
+
+
+@dataclass(slots=True)
+class Follower:
+    """The state of a follower, by its fetches in this leader epoch.
+
+    Attributes
+    ----------
+    end_offset : int
+        End of its log; UNKNOWN_OFFSET before its first fetch.
+    caught_up_ms : int
+        The last time at which it had all that the leader had.
+    fetched_ms, leader_end_offset : int
+        Time of its last fetch, and the end of the leader's log then.
+    """
+
+    caught_up_ms: int
+    end_offset: int = UNKNOWN_OFFSET
+    fetched_ms: int = NEVER_MS
+    leader_end_offset: int = UNKNOWN_OFFSET
+
+    def note_fetch(self, offset: int, leader_end_offset: int, now_ms: int) -> None:
+        """Note a fetch from `offset` on (Replica.updateFetchStateOrThrow)."""
+        if offset >= leader_end_offset:
+            self.caught_up_ms = max(self.caught_up_ms, now_ms)
+        elif offset >= self.leader_end_offset:
+            self.caught_up_ms = max(self.caught_up_ms, self.fetched_ms)
+        self.end_offset = offset
+        self.fetched_ms, self.leader_end_offset = now_ms, leader_end_offset
+
+    def is_caught_up(self, leader_end_offset: int, now_ms: int, lag_ms: int) -> bool:
+        return self.end_offset == leader_end_offset or now_ms - self.caught_up_ms <= lag_ms
+
+
+class Leadership:
+    """A term of a leader: its followers, and the in-sync replicas that are registered or proposed.
+
+    Attributes
+    ----------
+    registration : Registration
+        As the controller last told it.
+    proposed : tuple of int or None
+        In-sync replicas that the controller was asked for and has not confirmed.
+    start_offset : int
+        End of the leader's log when the term began.
+    """
+
+    __slots__ = ("_node_id", "followers", "proposed", "registration", "start_offset")
+
+    def __init__(self, node_id: int, registration: Registration, end_offset: int, now_ms: int) -> None:
+        self._node_id = node_id
+        self.registration = registration
+        self.start_offset = end_offset
+        self.proposed: tuple[int, ...] | None = None
+        self.followers: dict[int, Follower] = {}
+        self.take(registration, now_ms)
+
+    def take(self, registration: Registration, now_ms: int) -> None:
+        """Take over a newer registration of the same leader epoch; it decides what was proposed."""
+        self.registration = registration
+        self.proposed = None
+        self.followers = {
+            node_id: self.followers.get(node_id)
+            or Follower(now_ms if node_id in registration.isr else NEVER_MS)
+            for node_id in registration.replicas
+            if node_id != self._node_id
+        }
+
+    @property
+    def epoch(self) -> int:
+        return self.registration.leader_epoch
+
+    @property
+    def maximal_isr(self) -> set[int]:
+        """Return the in-sync replicas, with those that are proposed (KIP-497)."""
+        return {*self.registration.isr, *(self.proposed or ())}
+
+    def high_watermark(
+        self,
+        end_offset: int,
+        now_ms: int,
+        *,
+        min_isr: int,
+        lag_ms: int,
+        may_join: Callable[[int], bool],
+    ) -> int | None:
+        """Return the high watermark by what the followers have; None if there are too few in-sync replicas.
+
+        A replica that may join counts as soon as it has caught up, since it may lead before the leader learns
+        that it joined (Partition.maybeIncrementLeaderHW).
+        """
+        isr = self.registration.isr
+        if len(isr) < min(min_isr, len(self.registration.replicas)):
+            return None
+        maximal_isr = self.maximal_isr
+        offsets = [
+            follower.end_offset
+            for node_id, follower in self.followers.items()
+            if node_id in maximal_isr
+            or (follower.is_caught_up(end_offset, now_ms, lag_ms) and may_join(node_id))
+        ]
+        return min(offsets, default=end_offset)
+
+    def joining(self, high_watermark: int, may_join: Callable[[int], bool]) -> tuple[int, ...]:
+        """Return the followers that have enough to be in sync: the high watermark and the term's start."""
+        enough = max(high_watermark, self.start_offset)
+        isr = self.registration.isr
+        return tuple(
+            node_id
+            for node_id, follower in self.followers.items()
+            if node_id not in isr and follower.end_offset >= enough and may_join(node_id)
+        )
+
+    def lagging(self, end_offset: int, now_ms: int, lag_ms: int) -> tuple[int, ...]:
+        """Return the in-sync followers that have not caught up for replica.lag.time.max.ms."""
+        return tuple(
+            node_id
+            for node_id in self._in_sync_followers()
+            if not self.followers[node_id].is_caught_up(end_offset, now_ms, lag_ms)
+        )
+
+    def behind(self, end_offset: int) -> bool:
+        """True if an in-sync follower lacks records, so that it may have to leave the in-sync replicas."""
+        return any(self.followers[each].end_offset < end_offset for each in self._in_sync_followers())
+
+    def note_silence(self, nodes: Iterable[int], end_offset: int, now_ms: int) -> None:
+        """Note that these followers fetch no more; up to now, those at the end of the log were caught up."""
+        for node_id in nodes:
+            follower = self.followers.get(node_id)
+            if follower is not None and follower.end_offset == end_offset:
+                follower.caught_up_ms = now_ms
+
+    def _in_sync_followers(self) -> list[int]:
+        return [each for each in self.registration.isr if each in self.followers]

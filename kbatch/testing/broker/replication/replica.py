@@ -1,0 +1,197 @@
+"""Replica: one node's copy of a partition, as leader or as follower.
+
+Theory of operation. A follower asks its leader for what comes after its own log, and says the epoch of its
+last record (`read_as_follower`). If the leader's log differs there, it answers where that epoch ends in its
+own log, and the follower cuts its own (KIP-595); otherwise the follower appends what it gets. Both do what
+AbstractFetcherThread and ReplicaManager do in Kafka; objects go between them instead of bytes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from kbatch.errors import ErrorCode
+from kbatch.testing.broker.broker_error import BrokerError
+from kbatch.testing.broker.controller.partition_change import Registration
+from kbatch.testing.broker.replication.leadership import Leadership
+
+if TYPE_CHECKING:
+    from kbatch.testing.broker.controller.controller import RegisteredTopic
+    from kbatch.testing.broker.logs.partition import Partition
+
+NO_EPOCH = -1
+FETCH_BYTES = 1 << 20  # replica.fetch.max.bytes
+
+
+class EpochEnd(NamedTuple):
+    """Where a leader epoch ends in a log."""
+
+    epoch: int
+    end_offset: int
+
+
+class FollowerFetch(NamedTuple):
+    """What a follower asks; `last_epoch` is that of its last record, NO_EPOCH for no comparison."""
+
+    node_id: int
+    leader_epoch: int
+    offset: int
+    last_epoch: int = NO_EPOCH
+
+
+class FollowerFetched(NamedTuple):
+    """What the leader answers: whole batches, or where the logs diverge."""
+
+    batches: list[memoryview]
+    high_watermark: int
+    log_start_offset: int
+    diverging: EpochEnd | None = None
+
+
+class ReplicatedPartition(Protocol):
+    """A partition, as far as its replicas need it."""
+
+    @property
+    def topic(self) -> RegisteredTopic: ...
+    @property
+    def index(self) -> int: ...
+    def known_by(self, node_id: int) -> Registration: ...
+
+
+class Replica:
+    """A node's copy of a partition; `leadership` is there while the node believes that it leads."""
+
+    __slots__ = ("leadership", "log", "node_id", "partition")
+
+    def __init__(self, partition: ReplicatedPartition, node_id: int, log: Partition) -> None:
+        self.partition = partition
+        self.node_id = node_id
+        self.log = log
+        self.leadership: Leadership | None = None
+
+    @property
+    def topic(self) -> RegisteredTopic:
+        return self.partition.topic
+
+    @property
+    def index(self) -> int:
+        return self.partition.index
+
+    @property
+    def registration(self) -> Registration:
+        """Return what the replica's node knows, which may be old."""
+        return self.partition.known_by(self.node_id)
+
+    @property
+    def leader(self) -> int:
+        return self.registration.leader
+
+    @property
+    def leader_epoch(self) -> int:
+        return self.registration.leader_epoch
+
+    @property
+    def replicas(self) -> tuple[int, ...]:
+        return self.registration.replicas
+
+    def take(self, registration: Registration, now_ms: int) -> None:
+        """Lead or follow, as the controller says."""
+        if registration.leader != self.node_id:
+            self.leadership = None
+        elif self.leadership is None or self.leadership.epoch != registration.leader_epoch:
+            self.log.start_leader_epoch(registration.leader_epoch)
+            self.leadership = Leadership(self.node_id, registration, self.log.log_end_offset, now_ms)
+        else:
+            self.leadership.take(registration, now_ms)
+
+    def check_leader_epoch(self, epoch: int) -> None:
+        """Check the epoch that a client or follower names: it must be the current one (KIP-320)."""
+        if epoch != NO_EPOCH and epoch < self.leader_epoch:
+            raise BrokerError(ErrorCode.FENCED_LEADER_EPOCH)
+        if epoch > self.leader_epoch:
+            raise BrokerError(ErrorCode.UNKNOWN_LEADER_EPOCH)
+
+    # As leader
+
+    def diverging(self, offset: int, last_epoch: int) -> EpochEnd | None:
+        """Return where a log that ends at `offset`, in `last_epoch`, diverges; None if it does not.
+
+        Raises BrokerError OFFSET_OUT_OF_RANGE for an epoch before the first.
+        """
+        if last_epoch == NO_EPOCH:
+            return None
+        end = EpochEnd(*self.log.end_of_leader_epoch(last_epoch))
+        if end.epoch == NO_EPOCH or offset < self.log.log_start_offset:
+            raise BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        return None if end.epoch == last_epoch and offset <= end.end_offset else end
+
+    def read_as_follower(self, asked: FollowerFetch, now_ms: int, *, notes: bool = True) -> FollowerFetched:
+        """Answer a follower, and note what it has; the answer's high watermark is the one before that.
+
+        `notes` is False if the request was noted when it came.
+
+        Raises BrokerError with the codes of ReplicaManager.readFromLog.
+        """
+        self.check_leader_epoch(asked.leader_epoch)
+        leadership = self.leadership
+        if leadership is None:
+            raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        follower = leadership.followers.get(asked.node_id)
+        if follower is None:  # not assigned, as far as this leader knows
+            names_epoch = asked.leader_epoch != NO_EPOCH
+            raise BrokerError(
+                ErrorCode.UNKNOWN_LEADER_EPOCH if names_epoch else ErrorCode.NOT_LEADER_OR_FOLLOWER
+            )
+        log = self.log
+        diverging = self.diverging(asked.offset, asked.last_epoch)
+        if diverging is not None:
+            return FollowerFetched([], log.high_watermark, log.log_start_offset, diverging)
+        batches = log.read_as_follower(asked.offset, FETCH_BYTES)
+        answer = FollowerFetched(batches, log.high_watermark, log.log_start_offset)
+        if notes:
+            follower.note_fetch(asked.offset, log.log_end_offset, now_ms)
+        return answer
+
+    # As follower
+
+    def next_fetch(self) -> FollowerFetch:
+        return FollowerFetch(
+            self.node_id,
+            self.leader_epoch,
+            self.log.log_end_offset,
+            self.log.latest_leader_epoch,
+        )
+
+    def append_fetched(self, fetched: FollowerFetched, now_ms: int) -> bool:
+        """Cut the log where it diverges, or append what was fetched; True if that changed the log.
+
+        Batches of a leader epoch above the known one are left for later.
+        """
+        log = self.log
+        if fetched.diverging is not None:
+            log.truncate_to(self._cut_at(fetched.diverging), now_ms)
+            return True
+        end_offset = log.log_end_offset
+        for data in fetched.batches:
+            if not log.append_as_follower(data, now_ms, last_epoch=self.leader_epoch):
+                break
+        log.raise_high_watermark(min(fetched.high_watermark, log.log_end_offset))
+        log.follow_start(fetched.log_start_offset)
+        return log.log_end_offset > end_offset
+
+    def restart_at(self, leader: Partition, now_ms: int) -> None:
+        """Go on where the leader has something, after it refused the offset (fetchOffsetAndTruncate)."""
+        if leader.log_end_offset < self.log.log_end_offset:
+            self.log.truncate_to(leader.log_end_offset, now_ms)
+        elif leader.log_start_offset > self.log.log_end_offset:
+            self.log.begin_anew(leader.log_start_offset, now_ms)
+
+    def _cut_at(self, told: EpochEnd) -> int:
+        """AbstractFetcherThread.getOffsetTruncationState"""
+        end_offset = self.log.log_end_offset
+        own = EpochEnd(*self.log.end_of_leader_epoch(told.epoch))
+        if own.epoch == NO_EPOCH:
+            return min(told.end_offset, end_offset)
+        if own.epoch != told.epoch:
+            return min(own.end_offset, end_offset)
+        return min(own.end_offset, told.end_offset, end_offset)

@@ -1,0 +1,98 @@
+"""What consumers read of leaders and followers."""
+
+from __future__ import annotations
+
+import pytest
+
+from kbatch.errors import ErrorCode
+from tests.support.broker_core import fetch_request
+from tests.unit.testing.broker.replication.replicated import LEADER, Replicated
+
+RACKS = ("a", "b", "c")
+
+
+def test_KR01_follower_answers_consumers_up_to_its_high_watermark() -> None:
+    broker = Replicated()
+    broker.put(b"a")
+    assert broker.fetch(1).records == b""
+    broker.advance(500)
+    answer = broker.fetch(1)
+    assert (answer.error_code, answer.high_watermark) == (0, 1)
+    assert len(answer.records) > 0
+    assert broker.fetch(1, version=10).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert broker.latest(1)[0] == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_KR02_offset_above_the_high_watermark_has_nothing() -> None:
+    broker = Replicated()
+    broker.hold()
+    broker.put(b"a", b"b", acks=LEADER)
+    answer = broker.fetch(offset=1)
+    assert (answer.error_code, answer.records) == (0, b"")
+    assert broker.fetch(offset=3).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_KR03_leader_names_the_replica_in_the_rack() -> None:
+    broker = Replicated(racks=RACKS)
+    broker.put(b"a")
+
+    def named(rack: str, offset: int = 0) -> tuple[int, bool]:
+        answer = broker.fetch(offset=offset, rack_id=rack, max_wait_ms=500)
+        return answer.preferred_read_replica, len(answer.records) > 0
+
+    assert named("b") == (1, False)
+    assert named("c", offset=1) == (2, False), "at once, with nothing to read"
+    for rack in ("", "a", "elsewhere"):
+        assert named(rack) == (-1, True)
+    broker.kill(1)
+    assert named("b") == (-1, True)
+
+
+def test_KR03_replica_that_has_not_fetched_in_this_term_is_not_named() -> None:
+    broker = Replicated(racks=RACKS)
+    broker.put(b"a")
+    broker.advance(500)
+    broker.hold()
+    broker.move(1)
+    assert broker.fetch(1, rack_id="c").preferred_read_replica == -1
+    broker.hold(False)
+    assert broker.fetch(1, rack_id="c").preferred_read_replica == 2
+
+
+@pytest.mark.parametrize(
+    ("version", "code"), [(4, ErrorCode.LEADER_NOT_AVAILABLE), (5, ErrorCode.OFFSET_NOT_AVAILABLE)]
+)
+def test_KR04_end_is_not_named_before_the_term_is_replicated(version: int, code: ErrorCode) -> None:
+    broker = Replicated()
+    broker.put(b"a")
+    broker.hold()
+    broker.move(1)
+    assert broker.latest(version=version)[0] == code
+    broker.hold(False)
+    assert broker.latest(version=version) == (0, 1)
+
+
+def test_KR04_empty_log_answers_at_once() -> None:
+    broker = Replicated()
+    broker.hold()
+    broker.move(1)
+    assert broker.latest() == (0, 0)
+
+
+def test_KR05_epochs_end_where_the_next_begins() -> None:
+    broker = Replicated()
+    broker.put(b"a")
+    broker.move(1)
+    broker.put(b"b")
+    assert [broker.log(1).end_of_leader_epoch(epoch) for epoch in (0, 1, 2)] == [(0, 1), (1, 2), (-1, -1)]
+
+
+def test_KP07_reader_of_a_node_that_is_cut_off_gets_the_old_answer() -> None:
+    broker = Replicated()
+    broker.put(b"a")
+    broker.cut({0}, {1, 2, "controller"})
+    broker.advance(9000)
+    waiting = broker.client(0).send(fetch_request(broker, 1, leader_epoch=0, max_wait_ms=60_000))
+    broker.put(b"b", node=1)
+    assert not waiting.is_there
+    assert broker.fetch(1, 1).high_watermark == 2
