@@ -24,7 +24,7 @@ help:
 	@echo "make test      the tests but for the slow ones (some 8 minutes on two cores)"
 	@echo "make test-slow what takes long: kills, campaigns, installs, 800 more worlds"
 	@echo "make coverage  branches of kbatch that tests/unit covers, by file (some 7 minutes)"
-	@echo "make simulate  the producer, and groups of readers, in 1,000 worlds each of virtual time and faults"
+	@echo "make simulate  the producer, groups of readers and process(), in 1,000 worlds each of virtual time and faults"
 	@echo "               (SEEDS=0:1000)"
 	@echo "make soak      the long campaigns in full, resumable, tests with lanes driven in Python, and"
 	@echo "               properties with 1,000 examples; results go to docs/soak.md"
@@ -75,6 +75,7 @@ coverage: .venv/ready
 simulate: .venv/ready
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS)
 	$(BIN)/python -m tests.simulation --readers --seeds $(SEEDS)
+	$(BIN)/python -m tests.simulation --process --seeds $(SEEDS)
 
 soak: .venv/ready .venv/jvm
 	$(BIN)/python -m tests.fuzz.soak

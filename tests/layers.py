@@ -363,6 +363,7 @@ LAYERS = (
     ),
     Layer(17, "tests/simulation/producers/", "worlds of one producer, and the checks of its promises"),
     Layer(17, "tests/simulation/readers/", "worlds of a consumer group, and theirs"),
+    Layer(17, "tests/simulation/process/", "worlds of `process()`, and theirs"),
     Layer(18, "tests/simulation/transactions/", "worlds of programs with transactions, and theirs"),
     Layer(19, "tests/simulation/planted/", "bugs that worlds must detect"),
     Layer(

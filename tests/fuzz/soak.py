@@ -42,6 +42,7 @@ from tests.fuzz import (
 )
 from tests.fuzz.campaign import Tally
 from tests.simulation import campaign as worlds
+from tests.simulation import process_campaign as process_worlds
 from tests.simulation import reader_campaign as reader_worlds
 
 ENDS = (".py", ".pyx", ".pxd", "/__init__.py")  # of the files of a module
@@ -76,6 +77,7 @@ CAMPAIGNS = {
     "broker killed": Campaign(broker_kills, 20, (BROKER,)),
     "simulation": Campaign(worlds, 50),
     "simulation of readers": Campaign(reader_worlds, 50),
+    "simulation of process()": Campaign(process_worlds, 50),
     "producer under faults": Campaign(producer_faults, 40, (BROKER,)),
     "reader under faults": Campaign(reader_faults, 20),
     "streams in bounded memory": Campaign(stream_memory, len(stream_memory.BLOCKS)),

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from tests import ROOT
 from tests.simulation.planted import BUGS
 from tests.simulation.planted.planting import Bug, planted
-from tests.simulation.worlds import SimulationError, simulate, simulate_readers
+from tests.simulation.worlds import SimulationError, simulate, simulate_process, simulate_readers
 
 BUDGET = 2000  # seeds
 PLANTED_BADLY = (AttributeError, NameError, TypeError)  # what is replaced has changed: nothing was seen
@@ -100,6 +100,27 @@ Then all is healed. Each partition gets one owner, the lag reaches 0, every comm
 topics that were made anew too, and nothing moves any more. At last the members leave, and the group is empty.
 
 """
+PROCESS = """\
+## Worlds of process()
+
+Would it find a record that `process()` loses? `simulate_process(seed)` makes worlds with seeds of their own
+(`python -m tests.simulation --process --seed N --verbose`). They have what decides which record runs next and
+what is committed; around it, a log with gaps, workers that take their time, functions and handlers that fail,
+a coordinator that moves partitions and takes commits of the owner only, members that die or hear late that
+they have lost a partition, and commits that are slow, refused, too large, or taken without an answer.
+
+All the time, these must be true:
+
+- What is committed is finished: every record before the offset, and all that the metadata says. A commit
+  never goes back.
+- An owner does not run what the commit that it began with says is finished. Records of a key run one after
+  the other, and are first finished in order.
+- Nothing begins of a partition that is to be given up. Waits and numbers of attempts are as `Retry` says.
+- Limits of workers, records, bytes and offsets ahead hold.
+
+Then there are no more faults. Every record must be finished, and each partition committed up to its end.
+
+"""
 HEAD = ("| bug | what it does | seed | message |", "|---|---|---|---|")
 
 
@@ -112,6 +133,8 @@ class Caught(NamedTuple):
 
 def hunt(bug: Bug, seeds: range) -> Caught:
     live: Callable[[int], object] = simulate_readers if bug.is_of_readers else simulate
+    if bug.is_of_process:
+        live = simulate_process
     with planted(bug):
         for seed in filter(bug.may_be_seen, seeds):
             try:
@@ -138,11 +161,15 @@ def page(found: dict[str, Caught]) -> str:
         "",
         INTRODUCTION,
         *HEAD,
-        *(row for name, row in rows.items() if not BUGS[name].is_of_readers),
+        *(row for name, row in rows.items() if not BUGS[name].is_of_readers and not BUGS[name].is_of_process),
         "",
         READERS,
         *HEAD,
         *(row for name, row in rows.items() if BUGS[name].is_of_readers),
+        "",
+        PROCESS,
+        *HEAD,
+        *(row for name, row in rows.items() if BUGS[name].is_of_process),
     ]
     return "\n".join(lines) + "\n"
 

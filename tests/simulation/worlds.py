@@ -7,6 +7,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
+from tests.simulation.process.options import ProcessWorldOptions
+from tests.simulation.process.world import ProcessWorld
 from tests.simulation.producers import checkers
 from tests.simulation.producers.table_options import with_tables
 from tests.simulation.producers.world import World
@@ -25,7 +27,7 @@ from tests.simulation.world.options import (
 )
 from tests.simulation.world.trace import Violation
 
-_AnyWorld = TypeVar("_AnyWorld", bound=World | TransactionalWorld | GroupWorld)
+_AnyWorld = TypeVar("_AnyWorld", bound=World | TransactionalWorld | GroupWorld | ProcessWorld)
 
 
 class SimulationError(Exception):
@@ -57,8 +59,15 @@ def simulate_readers(seed: int, *, verbose: bool = False) -> GroupWorld:
     return _live(options, make, GroupWorld.check, f"--readers --seed {seed}", verbose=verbose)
 
 
+def simulate_process(seed: int, *, verbose: bool = False) -> ProcessWorld:
+    """Run the world of `process()` of a seed, of seeds of its own. Raise SimulationError as `simulate`."""
+    options = ProcessWorldOptions.draw(seed)
+    make = partial(ProcessWorld, options, prints=verbose)
+    return _live(options, make, ProcessWorld.check, f"--process --seed {seed}", verbose=verbose)
+
+
 def _live(
-    options: WorldOptions,
+    options: WorldOptions | ProcessWorldOptions,
     make: Callable[[], _AnyWorld],
     check: Callable[[_AnyWorld], None],
     replay: str,

@@ -11,8 +11,8 @@ from tests.simulation.transactions.options import is_transactional
 
 
 class Bug(NamedTuple):
-    """A replacement of `owner.name` by `make(the original)`, in worlds of readers, in those of producers with
-    transactions, or in any of producers.
+    """A replacement of `owner.name` by `make(the original)`, in worlds of readers or of `process()`, in those
+    of producers with transactions, or in any of producers.
     """
 
     owner: Any
@@ -21,6 +21,7 @@ class Bug(NamedTuple):
     doc: str
     is_of_transactions: bool
     is_of_readers: bool = False
+    is_of_process: bool = False
 
     def may_be_seen(self, seed: int) -> bool:
         return is_transactional(seed) or not self.is_of_transactions
@@ -30,13 +31,18 @@ BUGS: dict[str, Bug] = {}
 
 
 def replaces(
-    owner: Any, name: str, *, of_transactions: bool = False, of_readers: bool = False
+    owner: Any,
+    name: str,
+    *,
+    of_transactions: bool = False,
+    of_readers: bool = False,
+    of_process: bool = False,
 ) -> Callable[[Callable[[Any], Any]], Callable[[Any], Any]]:
     """Add a bug: the decorated function gets the original and returns its replacement."""
 
     def add(make: Callable[[Any], Any]) -> Callable[[Any], Any]:
         doc = " ".join((make.__doc__ or "").split())
-        BUGS[make.__name__] = Bug(owner, name, make, doc, of_transactions, of_readers)
+        BUGS[make.__name__] = Bug(owner, name, make, doc, of_transactions, of_readers, of_process)
         return make
 
     return add
