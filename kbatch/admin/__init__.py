@@ -4,6 +4,8 @@ Each subject is a part: `admin.topics`, `admin.configs` and so on. The parts are
 of their client (`base`), and `threads` makes plain methods of them.
 """
 
+from kbatch.admin.planner import Move, Plan
+from kbatch.core.admin.configs import ConfigChange
 from kbatch.core.admin.results import (
     Acl,
     ClusterDescription,
@@ -32,12 +34,16 @@ from kbatch.core.admin.results import (
     Transaction,
     TransactionListing,
 )
+from kbatch.core.admin.security import DEFAULT, AclFilter
 from kbatch.core.admin.topics import NewPartitions, NewTopic
 
 __all__ = [
+    "DEFAULT",
     "Acl",
+    "AclFilter",
     "ClusterDescription",
     "ClusterNode",
+    "ConfigChange",
     "ConfigEntry",
     "ConfigResource",
     "ConfigSynonym",
@@ -46,10 +52,12 @@ __all__ = [
     "Fenced",
     "Hanging",
     "LogDir",
+    "Move",
     "NewPartitions",
     "NewTopic",
     "OffsetAndTime",
     "PartitionDescription",
+    "Plan",
     "ProducerState",
     "Quorum",
     "QuorumReplica",

@@ -6,7 +6,18 @@ from typing import TYPE_CHECKING, Self, final
 
 from kbatch._native.io.threads import ClientThread
 from kbatch.admin.runtime import CLOSE_SECONDS, AdminClient, AdminRuntime
-from kbatch.admin.threads import Configs, Groups, Topics
+from kbatch.admin.threads import (
+    Acls,
+    Cluster,
+    Configs,
+    Groups,
+    Partitions,
+    Quotas,
+    Tokens,
+    Topics,
+    Transactions,
+    Users,
+)
 from kbatch.network import ThreadNetwork
 from kbatch.waiting.threads import ThreadWaiter
 
@@ -19,7 +30,7 @@ class Admin(AdminClient):
     """Administrates a cluster. Any number of threads may use it.
 
     A call returns when it is done, and raises if it is not: nothing goes on unseen. Its parts are `topics`,
-    `configs` and `groups`.
+    `configs`, `partitions`, `groups`, `acls`, `quotas`, `users`, `tokens`, `transactions` and `cluster`.
     """
 
     def _new_runtime(self) -> AdminRuntime:
@@ -49,6 +60,41 @@ class Admin(AdminClient):
     def groups(self) -> Groups:
         """Groups, their members and offsets."""
         return Groups(self._groups)
+
+    @property
+    def partitions(self) -> Partitions:
+        """Leaders, replicas and their moves, log directories."""
+        return Partitions(self._partitions)
+
+    @property
+    def acls(self) -> Acls:
+        """Rules of access."""
+        return Acls(self._acls)
+
+    @property
+    def quotas(self) -> Quotas:
+        """Quotas of users, clients and addresses."""
+        return Quotas(self._quotas)
+
+    @property
+    def users(self) -> Users:
+        """Users of SCRAM, and their passwords."""
+        return Users(self._users)
+
+    @property
+    def tokens(self) -> Tokens:
+        """Delegation tokens."""
+        return Tokens(self._tokens)
+
+    @property
+    def transactions(self) -> Transactions:
+        """Transactions, and those that hang."""
+        return Transactions(self._transactions)
+
+    @property
+    def cluster(self) -> Cluster:
+        """Nodes, features, and the quorum of controllers."""
+        return Cluster(self._cluster)
 
     def close(self, timeout: float | None = CLOSE_SECONDS) -> None:
         """End all connections and threads. Calls that go on in other threads raise AdminClosedError. A second

@@ -5,10 +5,14 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING, Self, final
 
+from kbatch.admin.cluster import AsyncCluster
 from kbatch.admin.configs import AsyncConfigs
 from kbatch.admin.groups import AsyncGroups
+from kbatch.admin.partitions import AsyncPartitions
 from kbatch.admin.runtime import CLOSE_SECONDS, AdminClient, AdminRuntime
+from kbatch.admin.security import AsyncAcls, AsyncQuotas, AsyncTokens, AsyncUsers
 from kbatch.admin.topics import AsyncTopics
+from kbatch.admin.transactions import AsyncTransactions
 from kbatch.network.loop_lifetime import LoopLife
 from kbatch.waiting.event_loop import TaskWaiter
 
@@ -45,6 +49,41 @@ class AsyncAdmin(LoopLife, AdminClient):
     def groups(self) -> AsyncGroups:
         """Groups, their members and offsets."""
         return self._groups
+
+    @property
+    def partitions(self) -> AsyncPartitions:
+        """Leaders, replicas and their moves, log directories."""
+        return self._partitions
+
+    @property
+    def acls(self) -> AsyncAcls:
+        """Rules of access."""
+        return self._acls
+
+    @property
+    def quotas(self) -> AsyncQuotas:
+        """Quotas of users, clients and addresses."""
+        return self._quotas
+
+    @property
+    def users(self) -> AsyncUsers:
+        """Users of SCRAM, and their passwords."""
+        return self._users
+
+    @property
+    def tokens(self) -> AsyncTokens:
+        """Delegation tokens."""
+        return self._tokens
+
+    @property
+    def transactions(self) -> AsyncTransactions:
+        """Transactions, and those that hang."""
+        return self._transactions
+
+    @property
+    def cluster(self) -> AsyncCluster:
+        """Nodes, features, and the quorum of controllers."""
+        return self._cluster
 
     async def close(self, timeout: float | None = CLOSE_SECONDS) -> None:
         """End all connections; like Admin.close."""

@@ -9,9 +9,13 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import TYPE_CHECKING, final
 
+from kbatch.admin.cluster import AsyncCluster
 from kbatch.admin.configs import AsyncConfigs
 from kbatch.admin.groups import AsyncGroups
+from kbatch.admin.partitions import AsyncPartitions
+from kbatch.admin.security import AsyncAcls, AsyncQuotas, AsyncTokens, AsyncUsers
 from kbatch.admin.topics import AsyncTopics
+from kbatch.admin.transactions import AsyncTransactions
 from kbatch.config import AdminConfig
 from kbatch.core.admin.engine import AdminEngine
 from kbatch.errors import AdminClosedError, ForkedAdminError, KafkaError
@@ -106,6 +110,13 @@ class AdminClient(OpenClient):
         self._topics = AsyncTopics(self._runtime)
         self._configs = AsyncConfigs(self._runtime)
         self._groups = AsyncGroups(self._runtime)
+        self._partitions = AsyncPartitions(self._runtime)
+        self._acls = AsyncAcls(self._runtime)
+        self._quotas = AsyncQuotas(self._runtime)
+        self._users = AsyncUsers(self._runtime)
+        self._tokens = AsyncTokens(self._runtime)
+        self._transactions = AsyncTransactions(self._runtime)
+        self._cluster = AsyncCluster(self._runtime)
         self._opened()
 
     def _new_runtime(self) -> AdminRuntime:

@@ -15,7 +15,7 @@ IGNORED = "# type: ignore[overload-overlap]"
 HERE = Path(__file__).parent
 STUB = HERE / "threads.pyi"
 # The modules with parts, in the order of the properties of an Admin.
-MODULES = ("topics", "configs", "groups")
+MODULES = ("topics", "configs", "partitions", "groups", "security", "transactions", "cluster")
 _HEAD = '''"""The parts of an Admin as threads use them. `python -m kbatch.admin.stubs` writes this file."""
 '''
 

@@ -11,9 +11,13 @@ from inspect import isasyncgenfunction, iscoroutinefunction
 from typing import Any
 
 from kbatch._native.io.interrupts import at_once
+from kbatch.admin.cluster import AsyncCluster
 from kbatch.admin.configs import AsyncConfigs
 from kbatch.admin.groups import AsyncGroups
+from kbatch.admin.partitions import AsyncPartitions
+from kbatch.admin.security import AsyncAcls, AsyncQuotas, AsyncTokens, AsyncUsers
 from kbatch.admin.topics import AsyncTopics
+from kbatch.admin.transactions import AsyncTransactions
 from kbatch.waiting.methods import blocking
 
 _OWNER = "_part"
@@ -58,3 +62,10 @@ def _iterating(method: Callable[..., Any]) -> Callable[..., Iterator[Any]]:
 Topics = in_threads(AsyncTopics)
 Configs = in_threads(AsyncConfigs)
 Groups = in_threads(AsyncGroups)
+Partitions = in_threads(AsyncPartitions)
+Acls = in_threads(AsyncAcls)
+Quotas = in_threads(AsyncQuotas)
+Users = in_threads(AsyncUsers)
+Tokens = in_threads(AsyncTokens)
+Transactions = in_threads(AsyncTransactions)
+Cluster = in_threads(AsyncCluster)

@@ -27,7 +27,7 @@ from kbatch.admin.base import (
     partition_items,
     results_or_failure,
 )
-from kbatch.admin.waiting import GoneTopics, NewTopics, await_everywhere
+from kbatch.admin.waiting import MOST_SECONDS, NODE_SECONDS, GoneTopics, NewTopics, await_everywhere
 from kbatch.core.admin.configs import DescribeConfigs
 from kbatch.core.admin.results import (
     ConfigResource,
@@ -303,7 +303,7 @@ class AsyncTopics(Part):
         """Return the errors but those of topics that an earlier attempt has made; these become results."""
         doubts = [each for each in doubtful if isinstance(errors.get(each), TopicExistsError)]
         if doubts:
-            found, _ = await self._described(doubts, deadline)
+            found = await self._seen(dict.fromkeys(doubts, 1), deadline)
             settings = await self._settings([each for each in found if topics[each].configs], deadline)
             results |= {
                 each: _created(topic)
@@ -311,6 +311,18 @@ class AsyncTopics(Part):
                 if _is_as_asked(topics[each], topic, settings.get(each, {}))
             }
         return {each: error for each, error in errors.items() if each not in results}
+
+    async def _seen(self, counts: Mapping[str, int], deadline: Deadline) -> dict[str, TopicDescription]:
+        """Describe topics that the controller knows with so many partitions, or more: brokers may follow a
+        moment later.
+        """
+        limit = deadline.within(NODE_SECONDS)
+        while True:
+            found, _ = await self._described(counts, deadline)
+            if all(name in found and len(found[name].partitions) >= counts[name] for name in counts):
+                return found
+            if not await self._pause(MOST_SECONDS, limit):
+                return found
 
     async def _settings(self, names: Iterable[str], deadline: Deadline) -> dict[str, dict[str, str | None]]:
         resources = {ConfigResource("topic", name): None for name in names}
@@ -483,7 +495,7 @@ class AsyncTopics(Part):
             name for name in request.doubtful if isinstance(request.errors.get(name), InvalidPartitionsError)
         ]
         if doubts:
-            found, _ = await self._described(doubts, deadline)
+            found = await self._seen({name: wanted[name].total for name in doubts}, deadline)
             results |= {
                 name: wanted[name].total
                 for name, topic in found.items()

@@ -41,7 +41,6 @@ from kbatch.errors.client import (
     SchemaRegistryError,
     SerializationError,
     TransactionAbortedError,
-    WorkerDiedError,
 )
 from kbatch.errors.codes import (
     ErrorCode,
@@ -363,7 +362,6 @@ __all__ = [
     "UnsupportedSaslMechanismError",
     "UnsupportedVersionError",
     "VoterNotFoundError",
-    "WorkerDiedError",
     "error_of",
     "row_of",
 ]

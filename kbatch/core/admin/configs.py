@@ -101,7 +101,7 @@ def _entry(found: Any) -> ConfigEntry:
             ConfigSynonym(each.name, each.value, CONFIG_SOURCES.get(each.source, UNKNOWN))
             for each in found.synonyms
         ),
-        found.documentation,
+        found.documentation or None,
     )
 
 

@@ -324,8 +324,7 @@ def test_acknowledgement_without_a_coordinator_is_refused_and_records_stay_acqui
     member = Member(broker)
     assert acquired(member.fetch()) == [(0, 0, 1)]
     state_partition = broker.state.cluster.partition("__share_group_state", 0)
-    leader = state_partition.leader
-    state_partition.lead_by(-1)
+    leader, state_partition.leader = state_partition.leader, -1
     assert member.acknowledge(0, 0) == ErrorCode.COORDINATOR_NOT_AVAILABLE
-    state_partition.lead_by(leader)
+    state_partition.leader = leader
     assert member.acknowledge(0, 0) == ErrorCode.NONE

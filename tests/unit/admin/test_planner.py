@@ -1,0 +1,77 @@
+"""Plans of reassignments."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kbatch import TopicPartition
+from kbatch.admin.planner import plan_of
+from kbatch.errors import InvalidReplicationFactorError
+
+RACKS = ("a", "b", "c")
+
+
+@st.composite
+def clusters(
+    draw: st.DrawFn,
+) -> tuple[dict[TopicPartition, tuple[int, ...]], dict[int, str | None], int]:
+    """Return replicas, the brokers that may have them, and a replication factor."""
+    all_brokers = draw(st.integers(1, 7))
+    has_racks = draw(st.booleans())
+    allowed = draw(st.sets(st.integers(0, all_brokers - 1), min_size=1))
+    racks = {each: draw(st.sampled_from(RACKS)) if has_racks else None for each in sorted(allowed)}
+    count = draw(st.integers(0, 6))
+    order = st.permutations(range(all_brokers))
+    sizes = st.integers(1, all_brokers)
+    replicas = {TopicPartition("t", each): tuple(draw(order)[: draw(sizes)]) for each in range(count)}
+    return replicas, dict(racks), draw(st.integers(1, len(allowed)))
+
+
+@given(clusters())
+def test_a_plan_keeps_its_promises(
+    cluster: tuple[dict[TopicPartition, tuple[int, ...]], dict[int, str | None], int],
+) -> None:
+    replicas, racks, factor = cluster
+    plan = plan_of(replicas, racks, replication_factor=factor)
+    moved = {move.partition: move.after for move in plan.moves}
+    assert plan == plan_of(replicas, racks, replication_factor=factor)
+    result = replicas | moved
+    assert not plan_of(result, racks, replication_factor=factor).moves
+    for partition, before in replicas.items():
+        after = result[partition]
+        assert len(set(after)) == len(after) == factor
+        assert set(after) <= set(racks)
+        # as few copies as possible: what may stay, stays
+        stays = [each for each in before if each in racks]
+        assert len(set(after) - set(before)) == max(factor - len(stays), 0)
+        if stays:
+            assert after[0] == stays[0]
+        if set(before) <= set(racks) and len(before) == factor:
+            assert partition not in moved
+
+
+@given(st.integers(1, 6), st.integers(1, 12), st.integers(1, 3))
+def test_new_replicas_are_spread(brokers: int, partitions: int, factor: int) -> None:
+    factor = min(factor, brokers)
+    gone = {TopicPartition("t", each): (99,) for each in range(partitions)}
+    plan = plan_of(gone, dict.fromkeys(range(brokers)), replication_factor=factor)
+    loads = Counter(broker for move in plan.moves for broker in move.after)
+    counts = [loads[broker] for broker in range(brokers)]
+    assert max(counts) - min(counts) <= 1
+
+
+def test_replicas_go_to_different_racks() -> None:
+    racks = {0: "a", 1: "a", 2: "b", 3: "c"}
+    plan = plan_of({TopicPartition("t", 0): (0,)}, racks, replication_factor=3)
+    assert str(plan) == "t-0: 0 -> 0,2,3"
+    shrunk = plan_of({TopicPartition("t", 0): (0, 1, 2)}, racks, replication_factor=2)
+    assert str(shrunk) == "t-0: 0,1,2 -> 0,2"
+
+
+def test_too_few_brokers() -> None:
+    with pytest.raises(InvalidReplicationFactorError, match="there are 1"):
+        plan_of({TopicPartition("t", 0): (0,)}, {0: None}, replication_factor=2)
