@@ -30,7 +30,15 @@ from kbatch.consumer.lifetime import CLOSE_SECONDS, EXIT_SECONDS, FORGOTTEN, End
 from kbatch.consumer.process.dead_letters import DeadLetter
 from kbatch.consumer.process.options import ProcessOptions, ProcessReport, settings_of
 from kbatch.consumer.process.processing import Processing
-from kbatch.consumer.process.workers import ExecutorWorkers, Job, ProcessWorkers, Report, ThreadWorkers
+from kbatch.consumer.process.workers import (
+    ChildWorkers,
+    ExecutorWorkers,
+    Job,
+    ProcessWorkers,
+    Report,
+    ThreadWorkers,
+    check_importable,
+)
 from kbatch.consumer.runtime import ReaderRuntime
 from kbatch.consumer.share import ShareConsumerBase
 from kbatch.core.consumer.results import Fetched
@@ -159,7 +167,7 @@ class Consumer(ThreadClient, ConsumerBase):
         function: Callable[[Any], object],
         *,
         workers: int = 16,
-        executor: Literal["threads"] | Executor = "threads",
+        executor: Literal["threads", "processes"] | Executor = "threads",
         **options: Unpack[ProcessOptions],
     ) -> ProcessReport:
         """Call a function for each record, many at a time, and commit what is finished without a gap, until
@@ -172,8 +180,9 @@ class Consumer(ThreadClient, ConsumerBase):
             `batch` it gets a list of records of one key.
         workers : int
             Records, or lists of them, that are processed at a time.
-        executor : "threads" or concurrent.futures.Executor
-            Threads of its own, or where the function runs instead.
+        executor : "threads", "processes" or concurrent.futures.Executor
+            Threads or processes of its own, or where the function runs instead. Processes import the function
+            by its name, and the main module under another one.
         order : "key", "partition" or "none"
             Which records of a partition run one after the other: those of a key, all, none. Records without
             key have no order.
@@ -216,14 +225,19 @@ class Consumer(ThreadClient, ConsumerBase):
             raise TypeError(
                 "the DeadLetter of a Consumer has a Producer; an AsyncProducer needs an event loop"
             )
-        if executor != "threads" and not isinstance(executor, Executor):
-            raise TypeError(f'executor must be "threads" or a concurrent.futures.Executor, got {executor!r}')
+        if executor not in ("threads", "processes") and not isinstance(executor, Executor):
+            raise TypeError(
+                f'executor must be "threads", "processes" or a concurrent.futures.Executor, got {executor!r}'
+            )
+        if executor == "processes":
+            check_importable(function)
 
         def new_workers(job: Job, report: Report) -> ProcessWorkers:
-            threads = ThreadWorkers(job, report, workers, f"kbatch-process-{self.config.client_id}")
-            if isinstance(executor, Executor):
-                return ExecutorWorkers(executor, job, report, threads)
-            return threads
+            name = f"kbatch-process-{self.config.client_id}"
+            if executor == "processes":
+                return ChildWorkers(job, report, workers, name)
+            threads = ThreadWorkers(job.call, report, workers, name)
+            return ExecutorWorkers(executor, job, report, threads) if executor != "threads" else threads
 
         return at_once(Processing(self, function, settings, workers, new_workers).run)
 

@@ -41,6 +41,7 @@ from kbatch.errors.client import (
     SchemaRegistryError,
     SerializationError,
     TransactionAbortedError,
+    WorkerDiedError,
 )
 from kbatch.errors.codes import (
     ErrorCode,
@@ -362,6 +363,7 @@ __all__ = [
     "UnsupportedSaslMechanismError",
     "UnsupportedVersionError",
     "VoterNotFoundError",
+    "WorkerDiedError",
     "error_of",
     "row_of",
 ]

@@ -71,6 +71,12 @@ class ProcessError(KafkaError):
     record: Any = None
 
 
+class WorkerDiedError(KafkaError):
+    """A worker process of `process()` has ended while it had a record, with the exit code in the text. The
+    attempt counts as failed, and another process is started: see what ends it, such as a lack of memory.
+    """
+
+
 class BufferExhaustedError(KafkaTimeoutError):
     """No memory became free within max.block.ms, because records come faster than brokers accept them: slow
     down, or raise buffer.memory.

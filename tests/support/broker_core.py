@@ -354,6 +354,11 @@ SAMPLES: dict[str, dict[str, Any]] = {
     "DeleteShareGroupOffsets": {"group_id": GROUP, "topics": []},
     "DescribeTopicPartitions": {"topics": [{"name": TOPIC}]},
     "DescribeCluster": {},
+    "ElectLeaders": {"topic_partitions": [{"topic": TOPIC, "partitions": [0]}]},
+    "AlterPartitionReassignments": {
+        "topics": [{"name": TOPIC, "partitions": [{"partition_index": 0, "replicas": [0]}]}],
+    },
+    "ListPartitionReassignments": {"topics": [{"name": TOPIC, "partition_indexes": [0]}]},
     "DescribeProducers": {"topics": [{"name": TOPIC, "partition_indexes": [0]}]},
     "DescribeTransactions": {"transactional_ids": [TRANSACTIONAL_ID]},
     "ListTransactions": {},

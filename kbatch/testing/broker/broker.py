@@ -6,7 +6,7 @@ import difflib
 import random
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import fields
 from functools import partial
@@ -22,7 +22,7 @@ from kbatch.testing.broker.broker_error import BrokerError
 from kbatch.testing.broker.broker_state import BrokerState
 from kbatch.testing.broker.core import BrokerCore, ReceivedRequest
 from kbatch.testing.broker.directory_lock import locked
-from kbatch.testing.broker.faults import Faults, Interceptor, milliseconds, request_class
+from kbatch.testing.broker.faults import Faults, Interceptor, Scope, milliseconds, request_class
 from kbatch.testing.broker.options import Options
 from kbatch.testing.broker.security.acls import Acls, check_names
 from kbatch.testing.broker.security.authorizer import AclBinding
@@ -412,6 +412,24 @@ class Broker:
 
         self._call(elect)
 
+    def reassign(self, topic: str, partition: int, replicas: Sequence[int]) -> None:
+        """Begin to move a partition to other nodes; it is done when all of them are in sync.
+
+        Raises ValueError for nodes that there are not, and for one that is named twice.
+        """
+        self._reassign(topic, partition, list(replicas))
+
+    def cancel_reassignment(self, topic: str, partition: int) -> None:
+        """Go back to the replicas of before `reassign`; raises ValueError if it is done already."""
+        self._reassign(topic, partition, None)
+
+    def _reassign(self, topic: str, partition: int, target: list[int] | None) -> None:
+        def act(core: BrokerCore) -> None:
+            _partition(core, topic, partition)
+            core.state.reassign(topic, partition, target)
+
+        self._call(act)
+
     def hide_requests(self, node: int, *apis: str) -> None:
         """Leave these requests out of the node's answers to ApiVersions, as a broker does that is half
         started or downgraded. Without `apis` the answers are whole again. Connections stay.
@@ -594,17 +612,32 @@ class Broker:
 
     # Faults
 
-    def fail_next(self, api: str, error: str | int, times: int = 1) -> None:
+    def fail_next(
+        self,
+        api: str,
+        error: str | int,
+        times: int = 1,
+        node: int | None = None,
+        topic: str | None = None,
+        partition: int | None = None,
+    ) -> None:
         """Answer the next `times` requests of `api` ("Produce", "Metadata", ...) with `error`.
 
         `error` is a name or number of Kafka's, for every item of the request; the request has no effect. A
-        request without items has no place for the error, but counts.
+        request without items has no place for the error, but counts. With `node` only requests to that node
+        count, with `topic` and `partition` only this partition fails, and the others of the request do not.
         """
-        self._call(lambda core: core.faults.fail_next(api, error, times))
+        scope = Scope(node, topic, partition)
+        self._call(lambda core: core.faults.fail_next(api, error, times, _checked(core, scope)))
 
-    def drop_connection(self, api: str, when: str = "before", times: int = 1) -> None:
-        """Close the connections of the next `times` requests of `api`, "before" or "after" their effect."""
-        self._call(lambda core: core.faults.drop_connection(api, when, times))
+    def drop_connection(
+        self, api: str, when: str = "before", times: int = 1, node: int | None = None
+    ) -> None:
+        """Close the connections of the next `times` requests of `api`, "before" or "after" their effect; with
+        `node` of those to that node.
+        """
+        scope = Scope(node)
+        self._call(lambda core: core.faults.drop_connection(api, when, times, _checked(core, scope)))
 
     def fail_authentication(self, times: int = 1) -> None:
         """Refuse the next `times` logins by SASL, right or wrong, as for a wrong password."""
@@ -625,9 +658,10 @@ class Broker:
         """
         self._call(lambda core: core.faults.tls_break(api, times))
 
-    def delay(self, api: str, seconds: float) -> None:
-        """Delay all answers of `api` from now on; 0 ends it."""
-        self._call(lambda core: core.faults.delay(api, seconds))
+    def delay(self, api: str, seconds: float, node: int | None = None) -> None:
+        """Delay all answers of `api` from now on, of a node or of all; 0 ends it."""
+        scope = Scope(node)
+        self._call(lambda core: core.faults.delay(api, seconds, _checked(core, scope).node))
 
     def throttle(self, seconds: float) -> None:
         """Throttle clients from now on: every answer says so, and the connection is not read for so long
@@ -808,6 +842,15 @@ def _create_topic(core: BrokerCore, name: str, partitions: int = 1, **configs: A
         core.state.cluster.create_topic(name, partitions, configs=overrides)
     except BrokerError as error:
         raise ValueError(f"topic {name!r}: {error}") from error
+
+
+def _checked(core: BrokerCore, scope: Scope) -> Scope:
+    """Return the scope, if its node, topic and partition are there."""
+    if scope.node is not None:
+        core.state.cluster.node(scope.node)
+    if scope.topic is not None and scope.partition is not None:
+        _partition(core, scope.topic, scope.partition)
+    return scope
 
 
 def _topic(core: BrokerCore, name: str) -> Topic:

@@ -8,7 +8,7 @@ answers the whole request.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -102,6 +102,8 @@ class Context:
     client_id: str
     now_ms: int
     forced_error: ErrorCode | None = None
+    # (topic, partition) -> the error that a test forces on this partition
+    next_partition_error: Callable[[str, int], ErrorCode | None] = lambda topic, partition: None
     # set by handlers if Kafka does not answer: close the connection instead
     closes_connection: bool = False
     # set if the login fails: answer late, and close the connection after it
@@ -119,6 +121,12 @@ class Context:
         """Raise the error that a test forces; called once for every item that could fail."""
         if self.forced_error is not None:
             raise BrokerError(self.forced_error)
+
+    def check_partition(self, topic: str, partition: int) -> None:
+        """Raise the error that a test forces on a partition; called once a request for each."""
+        code = self.next_partition_error(topic, partition)
+        if code is not None:
+            raise BrokerError(code)
 
     def fill(self, answer: Answer, action: Callable[..., None], *args: Any) -> Answer:
         """Return `answer` after `action(*args, answer)`, or with the code and text of its BrokerError."""
@@ -288,6 +296,11 @@ class BrokerState:
         """Elect the preferred leader, or with `unclean` any replica that runs if there is no leader."""
         election = Election.UNCLEAN if unclean else Election.PREFERRED
         self.cluster.controller.elect(self.cluster.partition(topic, index), election)
+        self.partition_changed(topic, index)
+
+    def reassign(self, topic: str, index: int, target: Sequence[int] | None) -> None:
+        """Begin to move a partition to other nodes; None cancels that."""
+        self.cluster.reassign(self.cluster.partition(topic, index), target)
         self.partition_changed(topic, index)
 
     def _node_ended(self, node_id: int) -> None:

@@ -132,7 +132,15 @@ class ClusterPartition:
         if node_id in self.registration.replicas:
             self.copies[node_id].take(self.registration, now_ms)
         else:
-            self.copies.pop(node_id).log.close()
+            self._drop_copy(node_id)
+
+    def _drop_copy(self, node_id: int) -> None:
+        copy = self.copies.pop(node_id)
+        if self.shares_log:
+            return
+        copy.log.close()
+        if not self.is_replicated:
+            self.log.end_replication()
 
     def _make_copies(self, registration: Registration) -> None:
         log = next(iter(self.copies.values())).log if self.copies and self.shares_log else None
@@ -320,6 +328,16 @@ class Cluster:
         if partition.leader != node_id:
             self.controller.lead_by(partition, node_id, unclean=unclean)
             self._save()
+
+    def reassign(self, partition: ClusterPartition, target: Sequence[int] | None) -> None:
+        """Begin to move a partition, or cancel that; replicas that share a log move at once."""
+        if target is None:
+            self.controller.cancel_reassignment(partition)
+        else:
+            self.controller.reassign(partition, target)
+        if partition.shares_log:
+            self.controller.join_all(partition)
+        self._save()
 
     def _add_replica(self, partition: ClusterPartition, node_id: int) -> None:
         known = partition.registration

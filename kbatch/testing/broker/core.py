@@ -14,6 +14,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from kbatch.errors import ErrorCode, ProtocolError, UnsupportedVersionError
@@ -27,6 +28,7 @@ from kbatch.testing.broker.api import (
     metadata,
     offsets,
     produce,
+    replicas,
     sasl,
     share_fetch,
     share_groups,
@@ -53,6 +55,7 @@ HANDLERS: dict[type, Handler] = {
         metadata,
         offsets,
         produce,
+        replicas,
         sasl,
         share_fetch,
         share_groups,
@@ -180,7 +183,7 @@ class BrokerCore:
     def _handle(self, request: codec.Request, connection: Connection, reply: Reply) -> None:
         kind = type(request.message)
         admission = sasl.admit(self.state, connection, kind)
-        if self.faults.drops("before", kind) or admission is Admission.CLOSE:
+        if self.faults.drops("before", kind, connection.node_id) or admission is Admission.CLOSE:
             reply.close()
             return
         if admission is Admission.CLOSE_LATE:
@@ -195,18 +198,19 @@ class BrokerCore:
             logger.exception("request failed; closing its connection: %s", request)
             reply.close()
             return
-        if self.faults.drops("after", kind) or context.closes_connection:
+        if self.faults.drops("after", kind, connection.node_id) or context.closes_connection:
             reply.close()
         elif response is None:  # acks=0
             reply.send([])
         else:
-            reply.breaks_tls = self.faults.breaks_tls(kind)
+            reply.breaks_tls = self.faults.breaks_tls(kind, connection.node_id)
             self._answer(reply, response, request, context)
 
     def _response(self, message: Any, context: Context) -> Any:
         kind = type(message)
         if not context.fails_login:
-            context.forced_error = self.faults.next_error(kind)
+            context.forced_error = self.faults.next_error(kind, context.node_id)
+            context.next_partition_error = partial(self.faults.next_error, kind, context.node_id)
             answer = self.faults.intercepted(message)
             if isinstance(answer, Message):
                 return answer
@@ -242,7 +246,7 @@ class BrokerCore:
                 (reply.close if context.fails_login else reply.send)(buffers)
 
         def ready(response: Any) -> None:
-            delay_ms = self.faults.delay_ms(type(request.message))
+            delay_ms = self.faults.delay_ms(type(request.message), context.node_id)
             if context.fails_login:
                 delay_ms += self._login_delay_ms
             self._after(delay_ms, lambda: send(response))

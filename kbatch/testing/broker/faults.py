@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from kbatch.errors import ErrorCode
 from kbatch.protocol import messages
@@ -36,16 +36,40 @@ def error_code_of(error: str | int | ErrorCode) -> ErrorCode:
     return code
 
 
+class Scope(NamedTuple):
+    """Where a fault happens: at a node, or at any; for a partition, or for whole requests."""
+
+    node: int | None = None
+    topic: str | None = None
+    partition: int | None = None
+
+    def has(self, node: int, topic: str | None = None, partition: int | None = None) -> bool:
+        return self.node in (None, node) and (self.topic, self.partition) == (topic, partition)
+
+
+ANYWHERE = Scope()
+# The requests whose single partitions can fail by a fault.
+OF_PARTITIONS = (
+    "DeleteRecords",
+    "DescribeProducers",
+    "Fetch",
+    "ListOffsets",
+    "OffsetForLeaderEpoch",
+    "Produce",
+)
+
+
 class _Countdown:
-    """A value for a number of uses."""
+    """A value for a number of uses, in a scope."""
 
-    __slots__ = ("left", "value")
+    __slots__ = ("left", "scope", "value")
 
-    def __init__(self, value: Any, times: int) -> None:
+    def __init__(self, value: Any, times: int, scope: Scope) -> None:
         if times < 1:
             raise ValueError(f"times must be 1 or more, got {times}")
         self.value = value
         self.left = times
+        self.scope = scope
 
 
 class Faults:
@@ -54,23 +78,28 @@ class Faults:
     def __init__(self) -> None:
         self._countdowns: dict[tuple[str, type], list[_Countdown]] = {}
         self._interceptors: dict[type, Interceptor] = {}
-        self._delays_ms: dict[type, int] = {}
+        self._delays_ms: dict[tuple[type, int | None], int] = {}
         self.throttle_ms = 0
 
-    def fail_next(self, api: str, error: str | int | ErrorCode, times: int) -> None:
-        self._add("error", api, error_code_of(error), times)
+    def fail_next(self, api: str, error: str | int | ErrorCode, times: int, scope: Scope = ANYWHERE) -> None:
+        if (scope.topic is None) != (scope.partition is None):
+            raise ValueError("give topic and partition, or none of them")
+        if scope.topic is not None and request_class(api) and api not in OF_PARTITIONS:
+            names = ", ".join(OF_PARTITIONS)
+            raise ValueError(f"api must be one of {names} to fail for one partition, got {api!r}")
+        self._add("error", api, error_code_of(error), times, scope)
 
-    def drop_connection(self, api: str, when: str, times: int) -> None:
+    def drop_connection(self, api: str, when: str, times: int, scope: Scope = ANYWHERE) -> None:
         if when not in ("before", "after"):
             raise ValueError(f"when must be 'before' or 'after' the request is done, got {when!r}")
-        self._add(f"drop {when}", api, True, times)
+        self._add(f"drop {when}", api, True, times, scope)
 
     def tls_break(self, api: str, times: int) -> None:
         self._add("tls break", api, True, times)
 
-    def delay(self, api: str, seconds: float) -> None:
-        """Delay every answer from now on; 0 ends it."""
-        self._delays_ms[request_class(api)] = milliseconds(seconds)
+    def delay(self, api: str, seconds: float, node: int | None = None) -> None:
+        """Delay every answer from now on, of a node or of all; 0 ends it."""
+        self._delays_ms[request_class(api), node] = milliseconds(seconds)
 
     def throttle(self, seconds: float) -> None:
         """Throttle every answer, and do not read its connection for that long; 0 ends it."""
@@ -83,18 +112,22 @@ class Faults:
         else:
             self._interceptors[request_class(api)] = function
 
-    def next_error(self, kind: type) -> ErrorCode | None:
-        code: ErrorCode | None = self._next("error", kind)
+    def next_error(
+        self, kind: type, node: int, topic: str | None = None, partition: int | None = None
+    ) -> ErrorCode | None:
+        """Return the error of a request, or of one of its partitions, if a fault is left for it."""
+        code: ErrorCode | None = self._next("error", kind, node, topic, partition)
         return code
 
-    def drops(self, when: str, kind: type) -> bool:
-        return bool(self._next(f"drop {when}", kind))
+    def drops(self, when: str, kind: type, node: int) -> bool:
+        return bool(self._next(f"drop {when}", kind, node))
 
-    def breaks_tls(self, kind: type) -> bool:
-        return bool(self._next("tls break", kind))
+    def breaks_tls(self, kind: type, node: int) -> bool:
+        return bool(self._next("tls break", kind, node))
 
-    def delay_ms(self, kind: type) -> int:
-        return self._delays_ms.get(kind, 0)
+    def delay_ms(self, kind: type, node: int) -> int:
+        """Return the delay of the node's answers; one for the node itself goes before one for all."""
+        return self._delays_ms.get((kind, node), 0) or self._delays_ms.get((kind, None), 0)
 
     def intercepted(self, request: Message) -> Message | ErrorCode | None:
         """Return what the interceptor of the request's API returns, None without one."""
@@ -110,18 +143,20 @@ class Faults:
             )
         return error_code_of(answer)
 
-    def _add(self, what: str, api: str, value: Any, times: int) -> None:
-        self._countdowns.setdefault((what, request_class(api)), []).append(_Countdown(value, times))
+    def _add(self, what: str, api: str, value: Any, times: int, scope: Scope = ANYWHERE) -> None:
+        self._countdowns.setdefault((what, request_class(api)), []).append(_Countdown(value, times, scope))
 
-    def _next(self, what: str, kind: type) -> Any:
+    def _next(
+        self, what: str, kind: type, node: int, topic: str | None = None, partition: int | None = None
+    ) -> Any:
         queue = self._countdowns.get((what, kind))
-        if not queue:
-            return None
-        queue[0].left -= 1
-        value = queue[0].value
-        if queue[0].left == 0:
-            del queue[0]
-        return value
+        for countdown in queue or ():
+            if countdown.scope.has(node, topic, partition):
+                countdown.left -= 1
+                if countdown.left == 0 and queue is not None:
+                    queue.remove(countdown)
+                return countdown.value
+        return None
 
 
 def milliseconds(seconds: float) -> int:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partialmethod
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,9 +24,11 @@ from kbatch.errors import (
     IllegalStateError,
     InvalidGroupIdError,
     ProcessError,
+    WorkerDiedError,
 )
 from kbatch.testing import Broker
 from kbatch.testing.broker.groups.offset_store import OffsetStore
+from tests.support import processed
 from tests.support.patience import HANG_MS, HANG_SECONDS, until
 from tests.support.polling import TOPIC
 from tests.support.shells import new_consumer, new_producer, the_loop
@@ -583,6 +587,79 @@ def test_an_executor_of_the_program_runs_the_function(broker: Broker) -> None:
             until(lambda: is_committed(broker, 5))
         assert running.ended().handled == 1
     assert {name.partition("_")[0] for name in names} == {"mine"}
+
+
+@pytest.mark.threads
+def test_POOL24_processes_run_the_function(broker: Broker, tmp_path: Path) -> None:
+    fill(broker, 6, keys=6)
+    path, failed = tmp_path / "lines", []
+
+    def deal(record: Any, error: Exception) -> None:
+        failed.append((record.offset, repr(error)))
+
+    function = processed.function_of(processed.fail, path)
+    options: Any = {"executor": "processes", "workers": 2, "on_failure": deal, "retry": Retry(attempts=1)}
+    with processing(broker, function, **options) as (_, running):
+        until(lambda: is_committed(broker, 6))
+    assert running.ended().handled == 2
+    lines = [line.split() for line in path.read_text().splitlines()]
+    assert sorted(int(offset) for offset, _ in lines) == list(range(6))
+    pids = {int(pid) for _, pid in lines}
+    assert os.getpid() not in pids and len(pids) <= 2
+    assert sorted(failed) == [(1, "ValueError('boom')"), (2, """RuntimeError("Local('gone')")""")]
+    until(lambda: not any(is_alive(pid) for pid in pids))
+
+
+def is_alive(pid: int) -> bool:
+    """True if the process runs; one that has ended may still be there."""
+    status = Path(f"/proc/{pid}/status")
+    try:
+        return "\nState:\tZ" not in status.read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+@pytest.mark.threads
+def test_POOL24_a_process_that_dies_is_a_failed_attempt(broker: Broker, tmp_path: Path) -> None:
+    fill(broker, 4, keys=1)
+    path, errors = tmp_path / "lines", []
+
+    def delay(record: Any, attempt: int, error: Exception) -> float:
+        errors.append(error)
+        return 0.0
+
+    retry = Retry(attempts=3, delay=delay)
+    function = processed.function_of(processed.die_once, path)
+    with processing(broker, function, executor="processes", workers=1, retry=retry) as (_, running):
+        until(lambda: is_committed(broker, 4))
+    assert running.ended().failed == 1
+    assert isinstance(errors[0], WorkerDiedError) and "ended with -9" in str(errors[0])
+    lines = [line.split() for line in path.read_text().splitlines()]
+    assert [int(offset) for offset, _ in lines] == [0, 1, 1, 2, 3]
+    assert len({pid for _, pid in lines}) == 2
+
+
+@pytest.mark.threads
+def test_POOL24_a_process_that_hangs_is_ended(broker: Broker, tmp_path: Path) -> None:
+    fill(broker, 3, keys=3)
+    path = tmp_path / "lines"
+    function = processed.function_of(processed.hang, path)
+    options: Any = {"executor": "processes", "workers": 3, "revoke_timeout": 0.05}
+    with processing(broker, function, **options) as (_, running):
+        until(lambda: (found := committed(broker)) is not None and found.metadata)
+    assert running.ended().finished == 2
+    pids = {int(line.split()[1]) for line in path.read_text().splitlines()}
+    until(lambda: not any(is_alive(pid) for pid in pids))
+
+
+@pytest.mark.threads
+def test_POOL24_processes_need_a_function_with_a_name(broker: Broker) -> None:
+    with member(broker) as consumer:
+        consumer.subscribe([TOPIC])
+        with pytest.raises(TypeError, match="define it with def at the top of a module"):
+            consumer.process(lambda record: None, executor="processes")
+        with pytest.raises(TypeError, match='executor must be "threads", "processes" or'):
+            consumer.process(print, executor="fibers")
 
 
 def test_POOL05_slow_records_do_not_end_the_membership(broker: Broker, shell: str) -> None:

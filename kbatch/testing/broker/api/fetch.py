@@ -121,6 +121,8 @@ class _Fetch:
         self._state.authorize(self._context, Operation.READ, ResourceType.TOPIC, name)
         self._state.cluster.partition(name, wanted.partition)
         answer.aborted_transactions = None  # empty for a missing partition, null if it refuses
+        if not self._is_parked:
+            self._context.check_partition(name, wanted.partition)
         if self._replica_id >= 0:
             self._read_as_follower(name, wanted, answer)
             return
@@ -303,6 +305,7 @@ def _list_offset(
         first_version = features.LIST_OFFSETS_TIMES.get(wanted.timestamp)
         if first_version is None or context.version < first_version:
             raise BrokerError(ErrorCode.UNSUPPORTED_VERSION)
+    context.check_partition(topic, wanted.partition_index)
     replica = _led(state, topic, wanted.partition_index, context, wanted.current_leader_epoch)
     found = replica.log.list_offset(wanted.timestamp, committed=committed)
     if wanted.timestamp == LATEST or (found is None and wanted.timestamp >= 0):

@@ -46,9 +46,14 @@ def each_partition(
     """
 
     def handler_of(fill: Callable[..., None]) -> Handler:
+        def checked(state: BrokerState, context: Context, name: str, item: Any, answer: Struct) -> None:
+            context.check_partition(name, getattr(answer, key))
+            fill(state, context, name, item, answer)
+
         def handle(state: BrokerState, request: Any, context: Context) -> Any:
             def answer(name: str, partition: Any) -> Struct:
-                return context.fill(kind(**_named(partition, [key])), fill, state, context, name, partition)
+                blank = kind(**_named(partition, [key]))
+                return context.fill(blank, checked, state, context, name, partition)
 
             return request.response(topics=by_topic(request.topics, topic_kind, answer))
 

@@ -202,6 +202,7 @@ class _Produce:
             raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if not 0 <= item.data.index < len(item.topic.partitions):
             raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        self._context.check_partition(item.topic.name, item.data.index)
         item.batch = read_produced(item.records, self._context.version)
 
     def _check_batches(self) -> None:

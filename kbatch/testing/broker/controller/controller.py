@@ -6,9 +6,9 @@ partition is a new registration (partition_change.py), which each node takes whe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from kbatch.errors import ErrorCode
 from kbatch.testing.broker.broker_error import BrokerError
@@ -42,6 +42,8 @@ class RegisteredPartition(Protocol):
 
     @property
     def topic(self) -> RegisteredTopic: ...
+    @property
+    def index(self) -> int: ...
     @property
     def registration(self) -> Registration: ...
     @property
@@ -151,10 +153,13 @@ class Controller:
         for partition in self._partitions():
             known = partition.registration
             if partition.shares_log and node.node_id in known.replicas:
-                isr = [each for each in known.replicas if self.is_active(each)]
-                self._change(partition, isr=isr)
+                self.join_all(partition)
             elif known.leader == NO_LEADER:
                 self._change(partition, election=self._election(partition.topic))
+
+    def join_all(self, partition: RegisteredPartition) -> None:
+        """Register all active replicas as in sync: they share a log."""
+        self._change(partition, isr=[*filter(self.is_active, partition.registration.replicas)])
 
     def fence(self, node: Node) -> None:
         """Take a broker out of all in-sync replicas; what it led is led by another, if one may."""
@@ -207,6 +212,54 @@ class Controller:
         if partition.leader == NO_LEADER:
             raise BrokerError(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE)
 
+    # Reassignments
+
+    def reassign(self, partition: RegisteredPartition, target: Sequence[int]) -> None:
+        """Begin to move a partition to other nodes, or put another target in the place of the present one.
+
+        It ends when all of the target are in sync. Raises BrokerError INVALID_REPLICA_ASSIGNMENT.
+        """
+        self.check_assignment(target)
+        known = partition.registration
+        removing = tuple(sorted(set(known.replicas) - set(target)))
+        adding = tuple(sorted(set(target) - set(known.replicas)))
+        self._change(
+            partition,
+            replicas=(*target, *removing),
+            adding=adding or known.adding,
+            removing=removing or known.removing,
+        )
+
+    def cancel_reassignment(self, partition: RegisteredPartition) -> None:
+        """Go back to the replicas of before; raises BrokerError NO_REASSIGNMENT_IN_PROGRESS without any, and
+        INVALID_REPLICA_ASSIGNMENT if none of them is in sync and unclean elections are forbidden.
+        """
+        known = partition.registration
+        if not known.is_reassigned:
+            raise BrokerError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
+        replicas = tuple(each for each in known.replicas if each not in known.adding)
+        isr = tuple(each for each in known.isr if each in replicas)
+        election = self._election(partition.topic)
+        if not isr:
+            if election is not Election.UNCLEAN:
+                raise BrokerError(
+                    ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                    f"Unable to revert partition assignment for {partition.topic.name}:{partition.index} "
+                    "because it would require an unclean leader election.",
+                )
+            isr = replicas[:1]
+        self._change(partition, replicas=replicas, isr=isr, adding=(), removing=(), election=election)
+
+    def check_assignment(self, replicas: Sequence[int]) -> None:
+        """Raise BrokerError unless these are different nodes of the cluster."""
+        if not replicas:
+            raise _refused_assignment("an empty replica list")
+        for node_id in sorted(replicas):
+            if not 0 <= node_id < len(self._nodes):
+                raise _refused_assignment(f"broker {node_id}, but no such broker is registered")
+            if replicas.count(node_id) > 1:
+                raise _refused_assignment(f"the broker {node_id} more than once")
+
     def lead_by(self, partition: RegisteredPartition, node_id: int, *, unclean: bool = False) -> None:
         """Have a certain in-sync replica lead; with `unclean` any active one, which is then alone in sync."""
         known = partition.registration
@@ -236,12 +289,15 @@ class Controller:
         self,
         partition: RegisteredPartition,
         *,
-        isr: Collection[int] | None = None,
-        ended_uncleanly: Collection[int] = (),
         election: Election = Election.CLEAN,
+        **wanted: Any,
     ) -> None:
+        """Change the registration by the arguments of `changed`."""
         rules = Rules(self.is_active, self.min_isr(partition.topic), self._has_elr)
-        after = changed(
-            partition.registration, rules, isr=isr, ended_uncleanly=ended_uncleanly, election=election
-        )
+        after = changed(partition.registration, rules, election=election, **wanted)
         partition.register(after, self._clock())
+
+
+def _refused_assignment(what: str) -> BrokerError:
+    text = f"The manual partition assignment includes {what}."
+    return BrokerError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)

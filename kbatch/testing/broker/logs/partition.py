@@ -156,6 +156,10 @@ class Partition:
         """Be a replica of several: from now on the high watermark is raised from outside."""
         self._high_watermark = self.high_watermark
 
+    def end_replication(self) -> None:
+        """Be the only replica: the high watermark is the end of the log."""
+        self._high_watermark = None
+
     def raise_high_watermark(self, offset: int) -> bool:
         """Raise the high watermark of a replica, and return True if it moved; it never falls by this."""
         if offset <= self.high_watermark:

@@ -324,7 +324,8 @@ def test_acknowledgement_without_a_coordinator_is_refused_and_records_stay_acqui
     member = Member(broker)
     assert acquired(member.fetch()) == [(0, 0, 1)]
     state_partition = broker.state.cluster.partition("__share_group_state", 0)
-    leader, state_partition.leader = state_partition.leader, -1
+    leader = state_partition.leader
+    state_partition.lead_by(-1)
     assert member.acknowledge(0, 0) == ErrorCode.COORDINATOR_NOT_AVAILABLE
-    state_partition.leader = leader
+    state_partition.lead_by(leader)
     assert member.acknowledge(0, 0) == ErrorCode.NONE

@@ -112,3 +112,6 @@ class Replicated(VirtualBroker):
 
     def heal(self) -> None:
         self.act(lambda state: state.outages.heal(self.now_ms))
+
+    def reassign(self, *target: int) -> None:
+        self.act(lambda state: state.reassign(TOPIC, 0, target or None))
