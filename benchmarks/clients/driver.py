@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import kbatch.bench.driver
 from benchmarks.clients import crowds
@@ -111,11 +112,23 @@ def read(name: str, job: Job) -> Answer:
 
 
 def follow(name: str, job: Job) -> Answer:
-    """Follow the topic from "starts" up to "records" records, and return the delay of each by its number."""
-    delays = Delays(job["records"])
-    meter = Meter()
-    FOLLOWERS[name].follow(job["settings"], job["topic"], job["starts"], delays.note)
-    return meter.read() | {"delays_ns": delays.delays_ns, "repeated": delays.repeated}
+    """Follow the topic from "starts" up to "records" records, and return the delay of each by its number.
+    Measure from the first "lead" records on. "marks" has numbers of records, after which a file is made. With
+    "computing", another thread runs Python.
+    """
+    meters: list[Meter] = []
+    figures: Answer = {}
+    marks: list[tuple[int, Callable[[], object]]] = [
+        (job["lead"], lambda: meters.append(Meter())),
+        (job["records"], lambda: figures.update(meters[0].read())),
+        *((int(count), Path(path).touch) for count, path in job.get("marks", {}).items()),
+    ]
+    delays = Delays(job["records"], marks)
+    stop = compute() if job.get("computing") else None
+    figures |= FOLLOWERS[name].follow(job["settings"], job["topic"], job["starts"], delays.note)
+    if stop is not None:
+        stop()
+    return {**figures, "delays_ns": delays.delays_ns, "repeated": delays.repeated}
 
 
 def compute() -> Callable[[], None]:

@@ -16,6 +16,7 @@ QUESTIONS: Mapping[str, str] = {
     "uncompressed": "What does a record take without compression?",
     "read": "What does a record take to read, as a row of a table and as an object?",
     "consumer": "What does a record cost in a Consumer, how late does it come, and how long is a rebalance?",
+    "pace": "What does a consumer cost at the pace of a service, and how late is a record?",
     "latency": "How long does a record wait for its acknowledgement, at 1,000 records a second?",
     "latency-busy": "How long does it wait if another thread computes in Python?",
     "transactions": "How long does a transaction of 1,000 records take?",

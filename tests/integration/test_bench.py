@@ -15,7 +15,9 @@ from confluent_kafka import Consumer, TopicPartition
 import kbatch
 from benchmarks.clients.contest import Contest, Driver, able
 from benchmarks.clients.contestants import CONTESTANTS, JAVA
+from benchmarks.clients.counted import CountedDriver, why_uncounted
 from benchmarks.clients.followers import FOLLOWERS, STAMP
+from benchmarks.clients.pacing import Pace, PacedTopic
 from benchmarks.clients.work import Work
 from benchmarks.pages.page import Page
 from benchmarks.pages.plan import Plan
@@ -165,16 +167,50 @@ def test_offsets_that_a_table_reports_are_compared_with_the_log(cluster: Address
 
 
 @pytest.mark.parametrize("name", FOLLOWERS)
-def test_follower_begins_at_starts_and_counts_repeated_records(cluster: Address, name: str) -> None:
-    settings, topic = {"bootstrap.servers": cluster.bootstrap_servers}, f"follow-{name.replace(' ', '-')}"
+def test_follower_begins_at_starts_and_counts_repeated_records(
+    cluster: Address, name: str, tmp_path: Path
+) -> None:
+    settings, topic = {"bootstrap.servers": cluster.bootstrap_servers}, re.sub(r"\W+", "-", f"follow {name}")
     with kbatch.Producer(settings) as producer:
         for number in (1, 0, 0, 1):  # the first is before the start
             producer.send(topic, STAMP.pack(number, 1), partition=0).result(60)
-    job = {"job": "follow", "topic": topic, "starts": [1], "records": 2, "settings": settings}
+    job = {"job": "follow", "topic": topic, "starts": [1], "records": 2, "lead": 1, "settings": settings}
     with Driver(name) as driver:
-        answer = driver.ask(job)
+        answer = driver.ask({**job, "marks": {"1": str(tmp_path / "one"), "2": str(tmp_path / "two")}})
     assert answer["repeated"] == 1
     assert min(answer["delays_ns"]) > 0
+    assert answer["cpu_ns"] > 0 and answer["elapsed_ns"] > 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["one", "two"]
+
+
+def test_pace_is_followed_from_round_to_round(cluster: Address) -> None:
+    pace = Pace(1_000, 0.05)
+    with PacedTopic(cluster.bootstrap_servers, 3) as topic, Driver("kbatch Consumer") as driver:
+        for _ in range(2):
+            answer = topic.follow(driver, pace)
+            assert len(answer["delays_ns"]) == pace.records == 50
+            assert min(answer["delays_ns"]) > 0 and answer["fetches"] > 0
+
+
+def test_pace_of_no_records_is_one_after_a_silence() -> None:
+    idle = Pace(0, 2.5)
+    assert (idle.records, idle.interval_ns) == (1, 2_500_000_000)
+    assert (Pace(8, 2).records, Pace(8, 2).interval_ns) == (16, 125_000_000)
+
+
+@pytest.mark.slow
+def test_instructions_are_those_of_the_records_that_count(cluster: Address, tmp_path: Path) -> None:
+    if (reason := why_uncounted()) is not None:
+        pytest.skip(reason)
+    with PacedTopic(cluster.bootstrap_servers, 1) as topic:
+        counts: list[int] = []
+        for records in (2, 40):
+            folder = tmp_path / str(records)
+            folder.mkdir()
+            with CountedDriver("confluent-kafka", folder) as driver:
+                counts += topic.count([driver], Pace(20, records / 20)).values()
+    few, many = counts
+    assert 0 < few < many
 
 
 def test_rows_of_one_process_run() -> None:
