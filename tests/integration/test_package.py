@@ -129,7 +129,7 @@ def examples(page: str) -> list[str]:
 EXAMPLES: dict[str, list[tuple[str, str | None]]] = {
     "README.md": [("producer", None), ("table", "arrow")],
     "docs/asyncio.md": [("transaction", None)],
-    "docs/broker.md": [("faults", None)],
+    "docs/broker.md": [("faults", None), ("share groups", None)],
     "docs/codec.md": [("records", None), ("table", "arrow"), ("segments", None)],
     "docs/spark.md": [("sinks", "spark")],
 }

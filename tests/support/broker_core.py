@@ -352,6 +352,7 @@ SAMPLES: dict[str, dict[str, Any]] = {
     "DescribeShareGroupOffsets": {"groups": [{"group_id": GROUP, "topics": []}]},
     "AlterShareGroupOffsets": {"group_id": GROUP, "topics": []},
     "DeleteShareGroupOffsets": {"group_id": GROUP, "topics": []},
+    "ListConfigResources": {},
     "DescribeTopicPartitions": {"topics": [{"name": TOPIC}]},
     "DescribeCluster": {},
     "ElectLeaders": {"topic_partitions": [{"topic": TOPIC, "partitions": [0]}]},

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from kbatch._native.codec.record import Record
 from kbatch._native.codec.record_batch import RecordBatch
 from kbatch.errors import IllegalStateError
+from kbatch.testing.broker.api.configs import GROUP_RESOURCE, TOPIC_RESOURCE, change_configs
 from kbatch.testing.broker.broker_error import BrokerError
 from kbatch.testing.broker.broker_state import BrokerState
 from kbatch.testing.broker.core import BrokerCore, ReceivedRequest
@@ -31,6 +32,7 @@ from kbatch.testing.broker.security.client_settings import Login, settings_of, t
 from kbatch.testing.broker.security.listeners import Listener
 from kbatch.testing.broker.security.oauth import TokenIssuer
 from kbatch.testing.broker.server import NOT_RUNNING, Server
+from kbatch.testing.broker.share.share_state import ShareKey
 
 if TYPE_CHECKING:
     from _typeshed import StrPath
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from kbatch.testing.broker.cluster import ClusterPartition, Topic
     from kbatch.testing.broker.logs.partition import Partition
     from kbatch.testing.broker.logs.producer_state import ProducerDescription
+    from kbatch.testing.broker.share.share_partition import SharePartitionDescription
 
 T = TypeVar("T")
 ListenerLike = Listener | str | tuple[str, Iterable[str]] | Mapping[str, Any]
@@ -386,6 +389,29 @@ class Broker:
     def create_partitions(self, name: str, count: int) -> None:
         """Extend a topic to `count` partitions."""
         self._call(lambda core: core.state.cluster.create_partitions(_topic(core, name).name, count))
+
+    def alter_configs(
+        self,
+        *,
+        topic: str | None = None,
+        group: str | None = None,
+        set: Mapping[str, object] | None = None,
+        reset: Iterable[str] = (),
+    ) -> None:
+        """Set configs of a topic or of a group, and reset others to their defaults, as admin clients do.
+
+        A group may have configs before it exists: `alter_configs(group="workers",
+        set={"share.auto.offset.reset": "earliest"})`. Raises ValueError for an unknown topic, key or value;
+        then nothing has changed.
+        """
+        named = [(TOPIC_RESOURCE, topic), (GROUP_RESOURCE, group)]
+        resources = [(kind, name) for kind, name in named if name is not None]
+        if len(resources) != 1:
+            raise ValueError(
+                f"alter_configs changes a topic or a group, got topic={topic!r}, group={group!r}"
+            )
+        changes = {key: _config_text(value) for key, value in (set or {}).items()}
+        self._call(lambda core: change_configs(core.state, *resources[0], changes, reset))
 
     def move_leader(self, topic: str, partition: int, node: int, unclean: bool = False) -> None:
         """Make another in-sync replica the partition's leader, in a new leader epoch.
@@ -744,6 +770,21 @@ class Broker:
         """Return the state of each producer id that a node's replica has; without `node`, the leader's."""
         return self._call(lambda core: _log(core, topic, partition, node).describe_producers())
 
+    def share_partition(self, group: str, topic: str, partition: int) -> SharePartitionDescription | None:
+        """Return what the partition's leader knows of a share group's deliveries.
+
+        It is None if no member has fetched from this leader yet: then all that counts is stored. Raises
+        ValueError for a partition that does not exist.
+        """
+
+        def describe(core: BrokerCore) -> SharePartitionDescription | None:
+            found = _partition(core, topic, partition)
+            key = ShareKey(group, found.topic.topic_id, partition)
+            share = core.state.share_partitions.find(key, found)
+            return None if share is None else share.describe()
+
+        return self._call(describe)
+
     def _new_state(self) -> BrokerState:
         return BrokerState(
             options=self._options,
@@ -837,7 +878,7 @@ def _settings_of(topics: Mapping[str, int | Mapping[str, Any]] | Iterable[str]) 
 
 
 def _create_topic(core: BrokerCore, name: str, partitions: int = 1, **configs: Any) -> None:
-    overrides = {key.replace("_", "."): str(value) for key, value in configs.items()}
+    overrides = {key.replace("_", "."): _config_text(value) for key, value in configs.items()}
     try:
         core.state.cluster.create_topic(name, partitions, configs=overrides)
     except BrokerError as error:
@@ -904,3 +945,7 @@ def _racks_of(racks: Iterable[str | None] | None, nodes: int) -> tuple[str | Non
 def _check_replication_factor(count: int | None, nodes: int) -> None:
     if count is not None and not 1 <= count <= nodes:
         raise ValueError(f"replication_factor must be 1 to {nodes}, the number of nodes, got {count!r}")
+
+
+def _config_text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -783,6 +783,21 @@ def share_group_configs(wire: Wire) -> None:
     describe_configs(wire, "the empty group", group="")
 
 
+@scenario
+def configured_resources_are_listed(wire: Wire) -> None:
+    topic = wire.topic()
+    configs = {"share_heartbeat_interval_ms": 700}
+    set_configs(wire, configs)
+    await_configs(wire, configs)
+    kind = messages.ListConfigResourcesRequest
+    for types in ([], [2], [32], [32, 2, 32], [4, 8], [16], [3], [2, 3]):
+        answer = wire.ask(kind(resource_types=types))
+        shown = [each for each in answer.config_resources if each.resource_name in (topic, wire.name, "0")]
+        found = sorted((each.resource_type, str(each.resource_name)) for each in shown)
+        wire.note(f"of types {types}", (answer.error_code, found))
+    wire.call(kind(), 0, note="version 0: client metrics")
+
+
 SHOWN = (
     *("share.heartbeat.interval.ms", "share.isolation.level", "share.auto.offset.reset"),
     *("share.record.lock.duration.ms", "share.delivery.count.limit", "share.renew.acknowledge.enable"),

@@ -7,11 +7,11 @@ After org.apache.kafka.controller.ConfigurationControlManager and ConfigAdminMan
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kbatch.errors import ErrorCode
-from kbatch.protocol import messages
+from kbatch.protocol import features, messages
 from kbatch.testing.broker.api.items import each_item
 from kbatch.testing.broker.broker_error import BrokerError
 from kbatch.testing.broker.cluster import check_topic_name, config_of
@@ -22,7 +22,7 @@ from kbatch.testing.broker.security.authorizer import CLUSTER_NAME, Operation, R
 if TYPE_CHECKING:
     from kbatch.testing.broker.broker_state import BrokerState, Context
 
-TOPIC_RESOURCE, BROKER_RESOURCE, GROUP_RESOURCE = 2, 4, 32
+TOPIC_RESOURCE, BROKER_RESOURCE, LOGGER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE = 2, 4, 8, 16, 32
 DYNAMIC_TOPIC_CONFIG, STATIC_BROKER_CONFIG, DEFAULT_CONFIG, GROUP_CONFIG = 1, 4, 5, 8
 CONFIG_TYPES = {"boolean": 1, "string": 2, "int": 3, "long": 5, "double": 6, "list": 7}
 SET, DELETE, APPEND, SUBTRACT = range(4)
@@ -143,6 +143,37 @@ def _described(
     )
 
 
+def list_config_resources(
+    state: BrokerState, request: messages.ListConfigResourcesRequest, context: Context
+) -> messages.ListConfigResourcesResponse:
+    """Return the resources that have or can have configs, of the types given; none means all (KIP-1142).
+
+    Raises BrokerError UNSUPPORTED_VERSION for a type that Kafka does not list.
+    """
+    context.check_forced_error()
+    state.authorize(context, Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME)
+    nodes = [str(node.node_id) for node in state.cluster.running_nodes]
+    names = {
+        TOPIC_RESOURCE: list(state.cluster.topics),
+        BROKER_RESOURCE: nodes,
+        LOGGER_RESOURCE: nodes,
+        CLIENT_METRICS_RESOURCE: [],
+        GROUP_RESOURCE: state.group_configs.group_ids,
+    }
+    by_type = context.version >= features.LIST_CONFIG_RESOURCES_KINDS
+    wanted = list(dict.fromkeys(request.resource_types)) if by_type else [CLIENT_METRICS_RESOURCE]
+    if not set(wanted) <= names.keys():
+        raise BrokerError(ErrorCode.UNSUPPORTED_VERSION)
+    kind = messages.ListConfigResourcesResponse
+    return kind(
+        config_resources=[
+            kind.ConfigResource(resource_name=name, resource_type=resource_type)
+            for resource_type in wanted or names
+            for name in names[resource_type]
+        ]
+    )
+
+
 # Changes
 
 
@@ -164,7 +195,7 @@ def incremental_alter_configs(
     return response
 
 
-class _Configured(NamedTuple):
+class Configured(NamedTuple):
     """A resource whose configs can be changed.
 
     Attributes
@@ -182,8 +213,7 @@ class _Configured(NamedTuple):
     change: Callable[[dict[str, str | None]], Callable[[], None]]
 
 
-def _configured_topic(state: BrokerState, name: str, context: Context) -> _Configured:
-    state.authorize(context, Operation.ALTER_CONFIGS, ResourceType.TOPIC, name)
+def _configured_topic(state: BrokerState, name: str) -> Configured:
     check_topic_name(name)
     topic = state.cluster.topics.get(name)
     if topic is None:
@@ -194,11 +224,10 @@ def _configured_topic(state: BrokerState, name: str, context: Context) -> _Confi
         return lambda: state.cluster.change_config(topic, config)
 
     lists = {key: row.default for key, row in TOPIC_CONFIGS.items() if row.kind == "list"}
-    return _Configured(topic.config.overrides, lists, change)
+    return Configured(topic.config.overrides, lists, change)
 
 
-def _configured_group(state: BrokerState, name: str, context: Context) -> _Configured:
-    state.authorize(context, Operation.ALTER_CONFIGS, ResourceType.GROUP, name)
+def _configured_group(state: BrokerState, name: str) -> Configured:
     if not name:
         raise BrokerError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
 
@@ -209,17 +238,31 @@ def _configured_group(state: BrokerState, name: str, context: Context) -> _Confi
             raise BrokerError(ErrorCode.INVALID_CONFIG, str(error)) from error
         return lambda: state.group_configs.change(name, checked)
 
-    return _Configured(state.group_configs.overrides(name), {}, change)
+    return Configured(state.group_configs.overrides(name), {}, change)
 
 
-CONFIGURED = {TOPIC_RESOURCE: _configured_topic, GROUP_RESOURCE: _configured_group}
+# What finds a resource, by its type, and what it is to the authorizer.
+CONFIGURED = {
+    TOPIC_RESOURCE: (_configured_topic, ResourceType.TOPIC),
+    GROUP_RESOURCE: (_configured_group, ResourceType.GROUP),
+}
+
+
+def change_configs(
+    state: BrokerState, resource_type: int, name: str, changes: Mapping[str, str], reset: Iterable[str]
+) -> None:
+    """Set configs of a resource and reset others; raise BrokerError, having changed nothing."""
+    target = CONFIGURED[resource_type][0](state, name)
+    dropped = set(reset)
+    overrides = {key: value for key, value in target.overrides.items() if key not in dropped}
+    target.change({**overrides, **changes})()
 
 
 def _altered(
     state: BrokerState,
     request: Any,
     result: Any,
-    overrides_of: Callable[[_Configured, Any], dict[str, str | None]],
+    overrides_of: Callable[[Configured, Any], dict[str, str | None]],
     context: Context,
 ) -> list[Any]:
     counts = Counter((each.resource_type, each.resource_name) for each in request.resources)
@@ -247,7 +290,7 @@ def _alter_resource(
     state: BrokerState,
     resource: Any,
     is_duplicate: bool,
-    overrides_of: Callable[[_Configured, Any], dict[str, str | None]],
+    overrides_of: Callable[[Configured, Any], dict[str, str | None]],
     validate_only: bool,
     context: Context,
     result: Any,
@@ -256,24 +299,25 @@ def _alter_resource(
         raise BrokerError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
     if len({each.name for each in resource.configs}) < len(resource.configs):
         raise BrokerError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
-    configured = CONFIGURED.get(resource.resource_type)
-    if configured is None:
+    if resource.resource_type not in CONFIGURED:
         state.authorize(context, Operation.ALTER_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME)
         raise BrokerError(
             ErrorCode.INVALID_REQUEST, f"Resources of type {resource.resource_type} cannot be changed here."
         )
-    target = configured(state, resource.resource_name, context)
+    find, kind = CONFIGURED[resource.resource_type]
+    state.authorize(context, Operation.ALTER_CONFIGS, kind, resource.resource_name)
+    target = find(state, resource.resource_name)
     apply = target.change(overrides_of(target, resource))
     if not validate_only:
         apply()
 
 
-def _replaced(target: _Configured, resource: Any) -> dict[str, str | None]:
+def _replaced(target: Configured, resource: Any) -> dict[str, str | None]:
     _check_values(resource.configs)
     return {each.name: each.value for each in resource.configs}
 
 
-def _changed(target: _Configured, resource: Any) -> dict[str, str | None]:
+def _changed(target: Configured, resource: Any) -> dict[str, str | None]:
     for each in resource.configs:
         if each.config_operation not in OPERATIONS:
             raise BrokerError(
@@ -317,4 +361,5 @@ HANDLERS = {
     messages.DescribeConfigsRequest: describe_configs,
     messages.AlterConfigsRequest: alter_configs,
     messages.IncrementalAlterConfigsRequest: incremental_alter_configs,
+    messages.ListConfigResourcesRequest: list_config_resources,
 }

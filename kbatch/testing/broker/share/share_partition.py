@@ -57,6 +57,37 @@ class AcquiredRange(NamedTuple):
     delivery_count: int
 
 
+class Delivery(NamedTuple):
+    """What a share group has done with a record.
+
+    Attributes
+    ----------
+    state : str
+        "AVAILABLE", "ACQUIRED", "ACKNOWLEDGED" or "ARCHIVED".
+    delivery_count : int
+    member_id : str or None
+        The member that has acquired it.
+    lock_end_ms : int or None
+        The end of its lock, by the broker's clock.
+    """
+
+    state: str
+    delivery_count: int
+    member_id: str | None = None
+    lock_end_ms: int | None = None
+
+
+class SharePartitionDescription(NamedTuple):
+    """A share partition: `deliveries` are those of the offsets from `start_offset` to before `end_offset`.
+
+    All before `start_offset` are final, and none from `end_offset` on was ever acquired.
+    """
+
+    start_offset: int
+    end_offset: int
+    deliveries: dict[int, Delivery]
+
+
 class Lock:
     """The lock of the records of one acquisition, or of one renewal, which end together."""
 
@@ -83,6 +114,11 @@ class InFlightRecord:
         self.delivery_count = delivery_count
         self.member_id = ""
         self.lock: Lock | None = None
+
+    def describe(self) -> Delivery:
+        timer = None if self.lock is None else self.lock.timer
+        lock_end_ms = None if timer is None else timer.deadline_ms
+        return Delivery(self.state.name, self.delivery_count, self.member_id or None, lock_end_ms)
 
 
 class Write(Protocol):
@@ -147,6 +183,13 @@ class SharePartition:
             self._final_count += state.is_final
         self.batches.append(range(self.start_offset, self.end_offset))
         self._move_start()
+
+    def describe(self) -> SharePartitionDescription:
+        return SharePartitionDescription(
+            self.start_offset,
+            self.end_offset,
+            {offset: record.describe() for offset, record in self.records.items()},
+        )
 
     # What can be acquired
 

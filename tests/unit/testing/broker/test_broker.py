@@ -685,3 +685,73 @@ def test_internal_topics_stay_as_large_as_they_were(tmp_path: Path) -> None:
                 consumer.commit(offsets=[TopicPartition(TOPIC, 0, partitions)], asynchronous=False)
                 consumer.close()
                 assert before == (-1001 if partitions == 3 else 3)
+
+
+# Configs and share groups
+
+
+def test_alter_configs_sets_and_resets_what_admin_clients_see(broker: Broker) -> None:
+    broker.alter_configs(topic=TOPIC, set={"retention.ms": 5000, "preallocate": True})
+    broker.alter_configs(topic=TOPIC, set={"segment.bytes": 2_000_000}, reset=["retention.ms"])
+    broker.alter_configs(group="workers", set={"share.auto.offset.reset": "earliest"})
+    with Wire(broker.bootstrap_servers) as wire:
+        kind = messages.DescribeConfigsRequest
+        resources = [
+            kind.DescribeConfigsResource(resource_type=number, resource_name=name, configuration_keys=None)
+            for number, name in ((2, TOPIC), (32, "workers"))
+        ]
+        answer = wire.ask(kind(resources=resources))
+    found = [
+        {config.name: config.value for config in result.configs if config.config_source in (1, 8)}
+        for result in answer.results
+    ]
+    assert found == [
+        {"preallocate": "true", "segment.bytes": "2000000"},
+        {"share.auto.offset.reset": "earliest"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        ({}, "a topic or a group"),
+        ({"topic": TOPIC, "group": "workers"}, "a topic or a group"),
+        ({"topic": "nope", "set": {"retention.ms": 1}}, "nope"),
+        ({"topic": TOPIC, "set": {"nope": 1}}, "nope"),
+        ({"group": "workers", "set": {"share.delivery.count.limit": 99}}, "share.delivery.count.limit"),
+        ({"group": "workers", "set": {"share.isolation.level": "dirty"}}, "read_committed"),
+    ],
+)
+def test_alter_configs_refuses_what_kafka_refuses(broker: Broker, wrong: Any, text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        broker.alter_configs(**wrong)
+
+
+def test_share_partition_shows_states_counts_owners_and_locks(broker: Broker) -> None:
+    broker.alter_configs(group="workers", set={"share.auto.offset.reset": "earliest"})
+    assert broker.share_partition("workers", TOPIC, 0) is None
+    with pytest.raises(ValueError, match="nope"):
+        broker.share_partition("workers", "nope", 0)
+    settings = {"group_id": "workers", "share_acknowledgement_mode": "explicit"}
+    with (
+        kbatch.Producer(bootstrap_servers=broker.bootstrap_servers) as producer,
+        kbatch.ShareConsumer(bootstrap_servers=broker.bootstrap_servers, **settings) as consumer,
+    ):
+        for number in range(4):
+            producer.send(TOPIC, b"%d" % number, partition=0)
+        producer.flush()
+        consumer.subscribe([TOPIC])
+        records = consumer.poll(HANG_MS / 1000, 4)
+        assert len(records) == 4
+        for record, kind in zip(records, ("accept", "release", "reject"), strict=False):
+            consumer.acknowledge(record, kind)
+        consumer.commit()
+        found = broker.share_partition("workers", TOPIC, 0)
+        assert found is not None and (found.start_offset, found.end_offset) == (1, 4)
+        assert {offset: each[:2] for offset, each in found.deliveries.items()} == {
+            1: ("AVAILABLE", 1),
+            2: ("ARCHIVED", 1),
+            3: ("ACQUIRED", 1),
+        }
+        owned = found.deliveries[3]
+        assert owned.member_id and owned.lock_end_ms
