@@ -151,6 +151,18 @@ class Replication:
         joined = self._join(partition, leader, copy.node_id) if fetched.diverging is None else False
         return has_changed or joined or follower.end_offset != before
 
+    def fetch_once(self, partition: ClusterPartition, node_id: int, now_ms: int) -> None:
+        """Let a follower fetch once, although the followers of its partition are held."""
+        was_held = partition in self._held
+        self._held.discard(partition)
+        copy = partition.copies[node_id]
+        leader = self._leader_of(partition, copy) if copy.leadership is None else None
+        if leader is not None and leader.leadership is not None:
+            self._fetch(partition, copy, leader, now_ms)
+        if was_held:
+            self._held.add(partition)
+        self.changed(partition)
+
     def follower_fetched(self, partition: ClusterPartition, leader: Replica, node_id: int) -> None:
         """Note that a follower outside this process has fetched: it may be in sync now."""
         self._join(partition, leader, node_id)
