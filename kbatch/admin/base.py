@@ -25,6 +25,9 @@ Result = TypeVar("Result")
 # What names a partition, and a topic.
 Partition = TopicPartition | tuple[str, int]
 Topic = str | UUID
+# The keys of mappings, whose types do not vary.
+AnyPartition = TypeVar("AnyPartition", bound=tuple[str, int])
+AnyReplica = TypeVar("AnyReplica", bound=tuple[tuple[str, int], int])
 
 
 class AdminCaller(Protocol):

@@ -10,7 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kbatch.admin.base import Part, Partition, many, partition_items, results_or_failure, text_of, unique
+from kbatch.admin.base import (
+    AnyPartition,
+    AnyReplica,
+    Part,
+    Partition,
+    many,
+    partition_items,
+    results_or_failure,
+    text_of,
+    unique,
+)
 from kbatch.admin.planner import Plan, plan_of
 from kbatch.core.admin.configs import RESET, SET, AlterConfigs
 from kbatch.core.admin.partitions import (
@@ -94,7 +104,7 @@ class AsyncPartitions(Part):
     # Replicas
 
     async def reassign(
-        self, replicas: Mapping[Partition, Sequence[int]], *, timeout: float | None = None
+        self, replicas: Mapping[AnyPartition, Sequence[int]], *, timeout: float | None = None
     ) -> dict[TopicPartition, Reassignment]:
         """Give partitions other replicas, as many as they have (Kafka 2.4). The copying goes on after the
         call; it replaces what goes on for a partition.
@@ -371,7 +381,7 @@ class AsyncPartitions(Part):
         return results_or_failure("replica_dirs", found, errors)
 
     async def move_log_dirs(
-        self, moves: Mapping[tuple[Partition, int], str], *, timeout: float | None = None
+        self, moves: Mapping[AnyReplica, str], *, timeout: float | None = None
     ) -> dict[tuple[TopicPartition, int], None]:
         """Begin to move replicas to other log directories of their brokers. `replica_dirs` shows how far it
         is. If a broker does not have the replica yet, it makes it there.

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from typing import Any, overload
 from uuid import UUID
 
-from kbatch.admin.base import Partition, Topic
+from kbatch.admin.base import AnyPartition, AnyReplica, Partition, Topic
 from kbatch.admin.groups import OffsetReset
 from kbatch.admin.planner import Plan
 from kbatch.core.admin.configs import ConfigChange
@@ -138,13 +138,13 @@ class Topics(ThreadPart):
     ) -> dict[str, int]: ...
     def delete_records(
         self,
-        offsets: Mapping[Partition, int | str],
+        offsets: Mapping[AnyPartition, int | str],
         *,
         timeout: float | None = None,
     ) -> dict[TopicPartition, int]: ...
     def offsets(
         self,
-        specs: Mapping[Partition, str | datetime | timedelta],
+        specs: Mapping[AnyPartition, str | datetime | timedelta],
         *,
         isolation: str = 'read_uncommitted',
         timeout: float | None = None,
@@ -238,7 +238,7 @@ class Partitions(ThreadPart):
     ) -> dict[TopicPartition, bool]: ...
     def reassign(
         self,
-        replicas: Mapping[Partition, Sequence[int]],
+        replicas: Mapping[AnyPartition, Sequence[int]],
         *,
         timeout: float | None = None,
     ) -> dict[TopicPartition, Reassignment]: ...
@@ -291,7 +291,7 @@ class Partitions(ThreadPart):
     ) -> dict[tuple[TopicPartition, int], ReplicaDirs]: ...
     def move_log_dirs(
         self,
-        moves: Mapping[tuple[Partition, int], str],
+        moves: Mapping[AnyReplica, str],
         *,
         timeout: float | None = None,
     ) -> dict[tuple[TopicPartition, int], None]: ...

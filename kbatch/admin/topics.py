@@ -15,6 +15,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, overload
 
 from kbatch.admin.base import (
+    AnyPartition,
     Part,
     Partition,
     Topic,
@@ -506,7 +507,7 @@ class AsyncTopics(Part):
     # Records and producers
 
     async def delete_records(
-        self, offsets: Mapping[Partition, int | str], *, timeout: float | None = None
+        self, offsets: Mapping[AnyPartition, int | str], *, timeout: float | None = None
     ) -> dict[TopicPartition, int]:
         """Delete the records before an offset of each partition, and return the new first offsets.
 
@@ -525,7 +526,7 @@ class AsyncTopics(Part):
 
     async def offsets(
         self,
-        specs: Mapping[Partition, str | datetime | timedelta],
+        specs: Mapping[AnyPartition, str | datetime | timedelta],
         *,
         isolation: str = "read_uncommitted",
         timeout: float | None = None,

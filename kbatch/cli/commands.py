@@ -1,4 +1,6 @@
-"""The commands of `kbatch`: a module each, with a click command named `command`, and a line in COMMANDS."""
+"""The commands of `kbatch`: a module each, with a click command named `command`, and a line in COMMANDS.
+A module with several commands has their names after a colon.
+"""
 
 import sys
 from importlib import import_module
@@ -11,14 +13,21 @@ from kbatch.errors import KafkaError
 from kbatch.version import VERSION
 
 COMMANDS = {
+    "acls": "kbatch.cli.access:acls",
     "bench": "kbatch.cli.bench",
     "broker": "kbatch.cli.broker",
+    "cluster": "kbatch.cli.cluster",
+    "configs": "kbatch.cli.configs",
     "consume": "kbatch.cli.consume",
     "dump": "kbatch.cli.dump",
     "groups": "kbatch.cli.groups",
     "offsets": "kbatch.cli.offsets",
+    "partitions": "kbatch.cli.partitions",
     "produce": "kbatch.cli.produce",
+    "quotas": "kbatch.cli.access:quotas",
     "topics": "kbatch.cli.topics",
+    "transactions": "kbatch.cli.transactions",
+    "users": "kbatch.cli.access:users",
 }
 
 
@@ -29,8 +38,12 @@ class _Commands(click.Group):
         return sorted(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        module = COMMANDS.get(cmd_name)
-        return import_module(module).command if module else None
+        where = COMMANDS.get(cmd_name)
+        if where is None:
+            return None
+        module, _, name = where.partition(":")
+        command: click.Command = getattr(import_module(module), name or "command")
+        return command
 
     def invoke(self, ctx: click.Context) -> Any:
         try:

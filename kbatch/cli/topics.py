@@ -1,28 +1,154 @@
-"""`kbatch topics`: which topics a Kafka has."""
+"""`kbatch topics`: which topics a Kafka has; create, change and delete them."""
 
 from __future__ import annotations
 
-import json
-
 import click
 
-from kbatch.cli.options import client_options, open_reader
+from kbatch.cli.administration import (
+    DRY_RUN,
+    JSON,
+    YES,
+    confirm,
+    open_admin,
+    print_failures,
+    print_rows,
+    results_of,
+)
+from kbatch.cli.options import client_options, need_servers, pairs
+from kbatch.records import TopicPartition
+
+COLUMNS = ("topic", "topic_id", "partitions")
+PARTITION_COLUMNS = ("topic", "partition", "leader", "replicas", "isr", "elr")
 
 
-@click.command()
-@client_options("consumer")
-@click.option("--json", "as_json", is_flag=True, help="A JSON object a line.")
-def command(settings: dict[str, str], as_json: bool) -> None:
-    """List the topics, with their numbers of partitions and of offsets.
+@click.group(invoke_without_command=True)
+@client_options("admin", needs_servers=False)
+@JSON
+@click.option("--internal", is_flag=True, help="Also Kafka's own, such as __consumer_offsets.")
+@click.option("--offsets", is_flag=True, help="Also how many offsets they have.")
+@click.pass_context
+def command(
+    context: click.Context, settings: dict[str, str], as_json: bool, internal: bool, offsets: bool
+) -> None:
+    """List topics, or create, describe, change and delete them.
 
     The number of offsets is the number of records, except for what compaction and transactions leave out.
     """
-    with open_reader(settings, "topics") as reader:
-        for topic in sorted(reader.topics()):
-            first, last = reader.offsets(topic, "earliest"), reader.offsets(topic, "latest")
-            count = sum(last[number] - first[number] for number in first)
-            if as_json:
-                click.echo(json.dumps({"topic": topic, "partitions": len(first), "offsets": count}))
-            else:
-                plural = "" if len(first) == 1 else "s"
-                click.echo(f"{topic:<40} {len(first):>6} partition{plural:<1} {count:>16,} offsets")
+    if context.invoked_subcommand is None:
+        need_servers(settings)
+        _list(settings, as_json, internal, offsets)
+
+
+@command.command("list")
+@client_options("admin")
+@JSON
+@click.option("--internal", is_flag=True, help="Also Kafka's own, such as __consumer_offsets.")
+@click.option("--offsets", is_flag=True, help="Also how many offsets they have.")
+def list_topics(settings: dict[str, str], as_json: bool, internal: bool, offsets: bool) -> None:
+    """List the topics."""
+    _list(settings, as_json, internal, offsets)
+
+
+def _list(settings: dict[str, str], as_json: bool, internal: bool, offsets: bool) -> None:
+    with open_admin(settings, "topics") as admin:
+        found = admin.topics.list(internal=internal)
+        columns: tuple[str, ...] = COLUMNS
+        rows: list[list[object]] = [list(each[:3]) for each in found]
+        if offsets:
+            every = [TopicPartition(each.name, at) for each in found for at in range(each.partitions)]
+            first = admin.topics.offsets(dict.fromkeys(every, "earliest"))
+            last = admin.topics.offsets(dict.fromkeys(every, "latest"))
+            counts = dict.fromkeys((each.name for each in found), 0)
+            for each in every:
+                begin, end = first[each], last[each]
+                counts[each.topic] += end.offset - begin.offset if begin and end else 0
+            columns, rows = (*COLUMNS, "offsets"), [[*row, counts[str(row[0])]] for row in rows]
+    print_rows(columns, rows, as_json=as_json)
+
+
+@command.command("describe")
+@click.argument("topics", nargs=-1, required=True, metavar="TOPIC...")
+@client_options("admin")
+@JSON
+def describe(topics: tuple[str, ...], settings: dict[str, str], as_json: bool) -> None:
+    """Show the partitions of each TOPIC, their leaders and replicas."""
+    with open_admin(settings, "topics") as admin:
+        found, failure = results_of(lambda: admin.topics.describe(topics))
+    rows = [
+        (topic.name, each.partition, each.leader, each.replicas, each.isr, each.elr)
+        for topic in found.values()
+        for each in topic.partitions
+    ]
+    print_rows(PARTITION_COLUMNS, rows, as_json=as_json)
+    if failure:
+        print_failures(failure, "topic", as_json=as_json)
+
+
+@command.command("create")
+@click.argument("topics", nargs=-1, required=True, metavar="TOPIC...")
+@client_options("admin")
+@click.option("-p", "--partitions", type=int, help="How many; by default the cluster's num.partitions.")
+@click.option("-r", "--replication-factor", type=int, help="By default the cluster's.")
+@click.option(
+    "--setting", "configs", multiple=True, callback=pairs, metavar="NAME=VALUE", help="May be repeated."
+)
+@click.option("--if-not-exists", is_flag=True, help="Accept that there is such a topic.")
+@click.option("--no-wait", is_flag=True, help="Return before all brokers show it.")
+@DRY_RUN
+@JSON
+def create(
+    topics: tuple[str, ...],
+    settings: dict[str, str],
+    partitions: int | None,
+    replication_factor: int | None,
+    configs: tuple[tuple[str, str], ...],
+    if_not_exists: bool,
+    no_wait: bool,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Create each TOPIC."""
+    from kbatch.core.admin.topics import NewTopic
+
+    new = NewTopic(partitions, replication_factor, configs=dict(configs))
+    with open_admin(settings, "topics") as admin:
+        found, failure = results_of(
+            lambda: admin.topics.create(
+                dict.fromkeys(topics, new), exist_ok=if_not_exists, validate_only=dry_run, wait=not no_wait
+            )
+        )
+    columns = ("topic", "topic_id", "partitions", "replication_factor", "existed")
+    print_rows(columns, found.values(), as_json=as_json)
+    if failure:
+        print_failures(failure, "topic", as_json=as_json)
+
+
+@command.command("delete")
+@click.argument("topics", nargs=-1, required=True, metavar="TOPIC...")
+@client_options("admin")
+@click.option("--if-exists", is_flag=True, help="Accept that there is no such topic.")
+@YES
+@JSON
+def delete(
+    topics: tuple[str, ...], settings: dict[str, str], if_exists: bool, yes: bool, as_json: bool
+) -> None:
+    """Delete each TOPIC with its records."""
+    confirm("delete", topics, yes=yes)
+    with open_admin(settings, "topics") as admin:
+        found, failure = results_of(lambda: admin.topics.delete(topics, missing_ok=if_exists))
+    print_rows(("topic",), [(name,) for name in found], as_json=as_json)
+    if failure:
+        print_failures(failure, "topic", as_json=as_json)
+
+
+@command.command("alter")
+@click.argument("topic")
+@client_options("admin")
+@click.option("-p", "--partitions", type=int, required=True, help="How many it is to have.")
+@DRY_RUN
+@JSON
+def alter(topic: str, settings: dict[str, str], partitions: int, dry_run: bool, as_json: bool) -> None:
+    """Give TOPIC more partitions. Keys may go to other ones from then on."""
+    with open_admin(settings, "topics") as admin:
+        found = admin.topics.add_partitions(topic, partitions, validate_only=dry_run)
+    print_rows(("topic", "partitions"), [(topic, found)], as_json=as_json)

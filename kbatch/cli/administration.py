@@ -1,0 +1,140 @@
+"""What the commands of administration share: an Admin, what they print, and questions before they destroy.
+
+Results are tables, or with --json an object a line whose names are the fields of kbatch.admin's results. Of a
+call about several items each failure is a line of stderr, or with --json an object with `error`; the status
+is 1 then.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kbatch.cli.json_values import plain
+from kbatch.errors import ConfigError, KafkaError, PartialFailure
+from kbatch.errors.words import shown
+from kbatch.records import TopicPartition
+
+if TYPE_CHECKING:
+    from kbatch.admin.client import Admin
+
+JSON = click.option("--json", "as_json", is_flag=True, help="A JSON object a line.")
+DRY_RUN = click.option("--dry-run", is_flag=True, help="Check only; change nothing.")
+YES = click.option("--yes", is_flag=True, help="Do not ask.")
+
+
+@contextmanager
+def open_admin(settings: Mapping[str, str], command: str) -> Iterator[Admin]:
+    """Yield an Admin with these settings; faults of the call are UsageErrors."""
+    from kbatch.admin.client import Admin
+
+    try:
+        admin = Admin({"client.id": f"kbatch-{command}", **settings})
+    except ConfigError as error:
+        raise click.UsageError(str(error)) from error
+    with admin:
+        try:
+            yield admin
+        except (ValueError, TypeError) as error:
+            if isinstance(error, KafkaError):
+                raise
+            raise click.UsageError(str(error)) from error
+
+
+def print_rows(names: Sequence[str], rows: Iterable[Sequence[object]], *, as_json: bool) -> None:
+    """Print rows with these columns. In a table numbers are at the right, and None is a dash."""
+    rows = [list(row) for row in rows]
+    if as_json:
+        for row in rows:
+            click.echo(json.dumps(dict(zip(names, row, strict=True)), default=plain))
+        return
+    numeric = [all(isinstance(row[at], int | float | None) for row in rows) for at in range(len(names))]
+    # names of others, and a line end in one must not forge a row
+    cells = [list(names), *([_cell(each) for each in row] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    for row in cells:
+        padded = (
+            cell.rjust(width) if is_number else cell.ljust(width)
+            for cell, width, is_number in zip(row, widths, numeric, strict=True)
+        )
+        click.echo("  ".join(padded).rstrip())
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, list | tuple | set | frozenset):
+        return ",".join(_cell(each) for each in value) or "-"
+    return shown(str(value if isinstance(value, str) else _plain_text(value)))
+
+
+def _plain_text(value: object) -> object:
+    return value if isinstance(value, int | float) else plain_or_text(value)
+
+
+def plain_or_text(value: object) -> object:
+    """Return a value as a table shows it."""
+    try:
+        return plain(value)
+    except TypeError:
+        return str(value)
+
+
+def print_failures(failure: PartialFailure, what: str, *, as_json: bool) -> None:
+    """Print each item that failed, and end with status 1."""
+    for item, error in failure.errors.items():
+        if as_json:
+            code = None if error.code is None else {"code": int(error.code), "name": error.code.name}
+            click.echo(json.dumps({what: str(item), "error": {**(code or {}), "message": str(error)}}))
+        click.echo(f"{what} {shown(str(item))}: {shown(str(error))}", err=True)
+    raise SystemExit(1)
+
+
+def results_of(call: Callable[[], Any]) -> tuple[Any, PartialFailure | None]:
+    """Return what a call returns, and its failure; of a partial one the results that there are."""
+    try:
+        return call(), None
+    except PartialFailure as failure:
+        return failure.results, failure
+
+
+def confirm(what: str, names: Sequence[str], *, yes: bool) -> None:
+    """Ask for the names of what will be destroyed. Without a terminal --yes is needed."""
+    if yes:
+        return
+    listed = " ".join(names)
+    if not sys.stdin.isatty():
+        raise click.UsageError(f"{what} {shown(listed)}: pass --yes to do that without being asked")
+    click.echo(f"This will {what} {shown(listed)}.", err=True)
+    if click.prompt("Type that again to go on", err=True) != listed:
+        raise click.ClickException("nothing was done: what was typed is something else")
+
+
+def checked_pairs(given: Sequence[str], option: str = "settings") -> dict[str, str]:
+    """Return the NAME=VALUE arguments of a command."""
+    found: dict[str, str] = {}
+    for each in given:
+        name, equals, value = each.partition("=")
+        if not name or not equals:
+            raise click.BadParameter(f"{option} must be NAME=VALUE, got {each!r}")
+        found[name] = value
+    return found
+
+
+class PartitionType(click.ParamType[TopicPartition]):
+    """A partition, as orders:0."""
+
+    name = "TOPIC:PARTITION"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, context: click.Context | None
+    ) -> TopicPartition:
+        topic, colon, number = value.rpartition(":")
+        if not topic or not colon or not number.isdecimal():
+            self.fail(f"{value!r} is no partition, as orders:0", param, context)
+        return TopicPartition(topic, int(number))

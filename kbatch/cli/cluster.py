@@ -1,0 +1,85 @@
+"""`kbatch cluster`: nodes, features, and the quorum of controllers."""
+
+from __future__ import annotations
+
+import click
+
+from kbatch.cli.administration import DRY_RUN, JSON, YES, checked_pairs, confirm, open_admin, print_rows
+from kbatch.cli.options import client_options
+
+
+@click.group()
+def command() -> None:
+    """Show nodes, features and the quorum of controllers, and change them."""
+
+
+@command.command("describe")
+@client_options("admin")
+@click.option("--fenced", is_flag=True, help="Also brokers that are registered and not alive.")
+@JSON
+def describe(settings: dict[str, str], fenced: bool, as_json: bool) -> None:
+    """Show the nodes of the cluster."""
+    with open_admin(settings, "cluster") as admin:
+        found = admin.cluster.describe(fenced=fenced)
+    print_rows(("node", "host", "port", "rack", "fenced"), found.nodes, as_json=as_json)
+
+
+@command.command("quorum")
+@client_options("admin")
+@JSON
+def quorum(settings: dict[str, str], as_json: bool) -> None:
+    """Show the controllers, and how far each follows the leader."""
+    with open_admin(settings, "cluster") as admin:
+        found = admin.cluster.quorum()
+    rows = [
+        (each.node_id, role, each.node_id == found.leader, each.end_offset, each.lag, each.directory_id)
+        for role, replicas in (("voter", found.voters), ("observer", found.observers))
+        for each in replicas
+    ]
+    print_rows(("node", "role", "leader", "end", "lag", "directory_id"), rows, as_json=as_json)
+
+
+@command.command("unregister")
+@click.argument("broker", type=int)
+@client_options("admin")
+@click.option("--force", is_flag=True, help="Also a broker that is alive.")
+@YES
+def unregister(broker: int, settings: dict[str, str], force: bool, yes: bool) -> None:
+    """Let the cluster forget a BROKER that is gone for good."""
+    confirm("unregister broker", [str(broker)], yes=yes)
+    with open_admin(settings, "cluster") as admin:
+        admin.cluster.unregister(broker, force=force)
+
+
+@command.command("features")
+@client_options("admin")
+@JSON
+def features(settings: dict[str, str], as_json: bool) -> None:
+    """Show the features of the cluster, their levels, and those that its brokers have."""
+    with open_admin(settings, "cluster") as admin:
+        found = admin.cluster.features()
+    rows = [
+        (name, found.finalized.get(name, 0), *found.supported.get(name, (None, None)))
+        for name in sorted({*found.finalized, *found.supported})
+    ]
+    print_rows(("feature", "level", "lowest", "highest"), rows, as_json=as_json)
+
+
+@command.command("upgrade")
+@click.argument("levels", nargs=-1, required=True, metavar="FEATURE=LEVEL...")
+@client_options("admin")
+@click.option("--downgrade", type=click.Choice(["safe", "unsafe"]), help="Levels may become lower.")
+@DRY_RUN
+@YES
+def upgrade(
+    levels: tuple[str, ...], settings: dict[str, str], downgrade: str | None, dry_run: bool, yes: bool
+) -> None:
+    """Set the levels of features, all or none."""
+    given = checked_pairs(levels, "features")
+    if not all(level.isdecimal() for level in given.values()):
+        raise click.UsageError("levels must be numbers, as in transaction.version=2")
+    if downgrade is not None and not dry_run:
+        confirm("downgrade", list(given), yes=yes)
+    with open_admin(settings, "cluster") as admin:
+        wanted = {name: int(level) for name, level in given.items()}
+        admin.cluster.update_features(wanted, downgrade=downgrade, validate_only=dry_run)

@@ -1,0 +1,162 @@
+"""`kbatch partitions`: leaders, replicas and their moves, log directories."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from kbatch.cli.administration import (
+    JSON,
+    YES,
+    PartitionType,
+    confirm,
+    open_admin,
+    print_failures,
+    print_rows,
+    results_of,
+)
+from kbatch.cli.options import client_options
+from kbatch.records import TopicPartition
+
+BROKERS = click.option("--brokers", metavar="ID,...", help="Brokers that may have replicas; by default all.")
+MOVES = ("partition", "before", "after")
+
+
+def _ids(given: str | None) -> list[int] | None:
+    if given is None:
+        return None
+    if not all(each.strip().isdecimal() for each in given.split(",")):
+        raise click.UsageError(f"brokers must be ids, as in 1,2,3, got {given!r}")
+    return [int(each) for each in given.split(",")]
+
+
+@click.group()
+def command() -> None:
+    """Elect leaders, move replicas, show where they are."""
+
+
+@command.command("elect")
+@click.argument("partitions", nargs=-1, type=PartitionType(), metavar="[TOPIC:PARTITION]...")
+@client_options("admin")
+@click.option("--unclean", is_flag=True, help="Also a replica that is not in sync: records are lost.")
+@YES
+@JSON
+def elect(
+    partitions: tuple[TopicPartition, ...], settings: dict[str, str], unclean: bool, yes: bool, as_json: bool
+) -> None:
+    """Elect the preferred leaders of partitions, or of all."""
+    if unclean:
+        confirm("lose records of", [str(each) for each in partitions] or ["all"], yes=yes)
+    with open_admin(settings, "partitions") as admin:
+        found, failure = results_of(lambda: admin.partitions.elect(partitions or None, unclean=unclean))
+    print_rows(("partition", "elected"), [(str(each), done) for each, done in found.items()], as_json=as_json)
+    if failure:
+        print_failures(failure, "partition", as_json=as_json)
+
+
+@command.command("plan")
+@click.argument("topics", nargs=-1, required=True, metavar="TOPIC...")
+@client_options("admin")
+@BROKERS
+@click.option("--drain", metavar="ID,...", help="Brokers that must not have replicas.")
+@click.option("-r", "--replication-factor", type=int, help="How many replicas; by default as many as now.")
+@click.option("--apply", is_flag=True, help="Carry the plan out, and wait for its end.")
+@click.option("--throttle", type=int, help="Bytes a second for copies from and to each broker.")
+@YES
+@JSON
+def plan(
+    topics: tuple[str, ...],
+    settings: dict[str, str],
+    brokers: str | None,
+    drain: str | None,
+    replication_factor: int | None,
+    apply: bool,
+    throttle: int | None,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Show the fewest moves after which each TOPIC has replicas where it may."""
+    with open_admin(settings, "partitions") as admin:
+        found = admin.partitions.plan(
+            topics,
+            brokers=_ids(brokers),
+            drain=_ids(drain) or (),
+            replication_factor=replication_factor,
+        )
+        print_rows(MOVES, [(str(each[0]), *each[1:]) for each in found.moves], as_json=as_json)
+        if apply and found.moves:
+            confirm("move the replicas of", topics, yes=yes)
+            admin.partitions.apply(found, throttle=throttle)
+
+
+@command.command("reassign")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@client_options("admin")
+@YES
+def reassign(file: Path, settings: dict[str, str], yes: bool) -> None:
+    """Begin the moves of a FILE in the format of kafka-reassign-partitions."""
+    replicas = _replicas_of(file)
+    confirm("move the replicas of", sorted({each.topic for each in replicas}), yes=yes)
+    with open_admin(settings, "partitions") as admin:
+        admin.partitions.reassign(replicas)
+
+
+def _replicas_of(file: Path) -> dict[TopicPartition, list[int]]:
+    try:
+        rows: Any = json.loads(file.read_text())["partitions"]
+        return {TopicPartition(row["topic"], row["partition"]): row["replicas"] for row in rows}
+    except (ValueError, KeyError, TypeError) as error:
+        raise click.UsageError(
+            f'{file} is not as {{"partitions": [{{"topic": ..., "partition": ..., "replicas": [...]}}]}}'
+        ) from error
+
+
+@command.command("status")
+@client_options("admin")
+@JSON
+def status(settings: dict[str, str], as_json: bool) -> None:
+    """Show the reassignments that go on."""
+    with open_admin(settings, "partitions") as admin:
+        found = admin.partitions.reassignments()
+    columns = ("partition", "replicas", "adding", "removing")
+    print_rows(columns, [(str(each), *moving) for each, moving in found.items()], as_json=as_json)
+
+
+@command.command("cancel")
+@click.argument("partitions", nargs=-1, required=True, type=PartitionType(), metavar="TOPIC:PARTITION...")
+@client_options("admin")
+def cancel(partitions: tuple[TopicPartition, ...], settings: dict[str, str]) -> None:
+    """Cancel the reassignments of partitions."""
+    with open_admin(settings, "partitions") as admin:
+        _, failure = results_of(lambda: admin.partitions.cancel(partitions))
+    if failure:
+        print_failures(failure, "partition", as_json=False)
+
+
+@command.command("log-dirs")
+@client_options("admin")
+@BROKERS
+@JSON
+def log_dirs(settings: dict[str, str], brokers: str | None, as_json: bool) -> None:
+    """Show the log directories of brokers, and how large they are."""
+    with open_admin(settings, "partitions") as admin:
+        found, failure = results_of(lambda: admin.partitions.log_dirs(_ids(brokers)))
+    rows = [
+        (
+            broker,
+            each.path,
+            len(each.replicas),
+            sum(replica.size for replica in each.replicas.values()),
+            each.usable_bytes,
+            None if each.error is None else str(each.error),
+        )
+        for broker, directories in found.items()
+        for each in directories
+    ]
+    columns = ("broker", "path", "replicas", "bytes", "usable_bytes", "error")
+    print_rows(columns, rows, as_json=as_json)
+    if failure:
+        print_failures(failure, "broker", as_json=as_json)
