@@ -13,7 +13,7 @@ nothing, and the next one finds all of it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import count, islice
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar, final
 
@@ -371,6 +371,7 @@ class Backlog:
         ] = {}  # those with something in their queues
         self._rows_awaited: RowsAwaited | None = None
         self._moved: dict[TopicPartition, AssignedPartition] = {}  # since `take_moves`
+        self._uncommitted: dict[TopicPartition, AssignedPartition] = {}  # moved since `take_uncommitted`
         self._before: dict[AssignedPartition, LastRead | ConsumerRecord | None] = {}  # the last delivery
         self._is_iterating = False  # in that
         self._end_count = self._polled_end_count = 0  # of calls of `end_iterators`, now and at the last poll
@@ -384,6 +385,9 @@ class Backlog:
             for each, assigned in moved.items()
             if assigned.last is not None and self.assigned.get(each) is assigned
         }
+
+    def _note_moved(self, assigned: AssignedPartition) -> None:
+        self._moved[assigned.partition] = self._uncommitted[assigned.partition] = assigned
 
     # Positions
 
@@ -427,6 +431,24 @@ class Backlog:
                 found[each] = offset_after(last)
         return found
 
+    def take_uncommitted(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return the positions that have moved, or were found, since the last call, as they are committed."""
+        found = {}
+        for each, assigned in list(self._uncommitted.items()):
+            is_read = self.assigned.get(each) is assigned
+            if is_read and not self.find_position(assigned):
+                continue
+            if is_read:
+                found[each] = offset_after(assigned.last)
+            if assigned.iterator is None:  # which moves it without a word
+                del self._uncommitted[each]
+        return found
+
+    def commit_again(self, partitions: Iterable[TopicPartition]) -> None:
+        """Return the positions of these partitions, if they are read, from the next `take_uncommitted`."""
+        assigned = self.assigned
+        self._uncommitted.update((each, assigned[each]) for each in partitions if each in assigned)
+
     def note_poll(self) -> None:
         """Count what was delivered as processed. Discard what an iteration has used up: a poll
         then waits without looking at it first.
@@ -455,6 +477,7 @@ class Backlog:
     ) -> FetchIterator:
         """Return an iterator over up to so many records of a partition."""
         self._before[assigned] = assigned.last
+        self._uncommitted[assigned.partition] = assigned
         self._is_iterating = True
         assigned.iterator = iterator = FetchIterator(assigned, records, most)
         if self._end_count != self._polled_end_count:  # it was called since, and would not be again
@@ -472,7 +495,7 @@ class Backlog:
     def add(self, assigned: AssignedPartition) -> None:
         """Read a partition, instead of an earlier state of it."""
         before = self.assigned.get(assigned.partition)
-        self.assigned[assigned.partition] = assigned
+        self.assigned[assigned.partition] = self._uncommitted[assigned.partition] = assigned
         if before is not None:
             assigned.is_paused, assigned.is_left_out = before.is_paused, before.is_left_out
             self._drop(before)
@@ -486,6 +509,7 @@ class Backlog:
 
     def remove(self, partition: TopicPartition) -> None:
         """Read a partition no more."""
+        self._uncommitted.pop(partition, None)
         self._drop(self.assigned.pop(partition))
 
     def _drop(self, assigned: AssignedPartition) -> None:
@@ -554,6 +578,7 @@ class Backlog:
             self._wake()
         else:
             assigned.last = LastRead(moved.to_offset - 1, moved.last_epoch, moved.topic_id)
+            self._uncommitted[assigned.partition] = assigned
 
     # What there is
 
@@ -586,7 +611,7 @@ class Backlog:
             if fetch.error is not None:
                 return fetch.error
             result = fetch.result
-            self._moved[assigned.partition] = assigned
+            self._note_moved(assigned)
             if isinstance(result, Moved):
                 assigned.last = LastRead(result.to_offset - 1, result.last_epoch, result.topic_id)
             elif isinstance(result, Fetched) and result.next_offset > assigned.position:
@@ -641,7 +666,7 @@ class Backlog:
             first_row = fetch.first_row
             records = assigned.take(fetch.records, most)
             polled.append(PolledRecords(assigned.partition, fetch, first_row, records))
-            self._moved[assigned.partition] = assigned
+            self._note_moved(assigned)
             self._discard_used_up(assigned)
             most -= len(records)
         return polled
@@ -746,7 +771,7 @@ class Backlog:
             self._before.setdefault(assigned, assigned.last)
             assigned.last = last
             fetch.take_rows(end)
-            self._moved[assigned.partition] = assigned
+            self._note_moved(assigned)
             self._discard_used_up(assigned)
         return batches
 

@@ -73,6 +73,9 @@ LATENCIES = {
 POSIX_CLASS = re.compile(r"\[:\w+:\]")
 # A poll that waits counts as polling: it is noted as often in max.poll.interval.ms.
 NOTES_PER_INTERVAL = 4
+# Automatic commits name what has moved, and as often as this everything: brokers forget offsets of groups
+# without members after offsets.retention.minutes, as of programs that assign partitions (KIP-211).
+COMMIT_ALL_NS = 3_600_000 * NS_PER_MS
 
 
 class RebalanceListener:
@@ -194,6 +197,7 @@ class GroupMember:
         self._is_auto_commit = config.enable_auto_commit
         self._commit_interval_ns = config.auto_commit_interval_ms * NS_PER_MS
         self._commit_due_ns = runtime.now_ns() + self._commit_interval_ns
+        self._commit_all_ns = runtime.now_ns() + COMMIT_ALL_NS
         self._auto_commit: CommitOffsets | None = None
         self.note_seconds = config.max_poll_interval_ms / 1000 / NOTES_PER_INTERVAL
         self.processing: Processor | None = None
@@ -498,10 +502,22 @@ class GroupMember:
             self._identity = self._engine.group_metadata
         if self._commits_positions and now_ns >= self._commit_due_ns and not self.has_work:
             self._commit_due_ns = now_ns + self._commit_interval_ns
-            positions = self._backlog.positions()
-            if positions and (self._auto_commit is None or self._auto_commit.is_done):
-                self._auto_commit = CommitOffsets(positions, retries=False)
-                self._commit_async(self._auto_commit, None)
+            self._commit_moved(now_ns)
+
+    def _commit_moved(self, now_ns: int) -> None:
+        """Commit the positions that have moved since the last automatic commit, unless that is not done."""
+        before, backlog = self._auto_commit, self._backlog
+        if before is not None and not before.is_done:
+            return
+        if before is not None and before.error is not None:
+            backlog.commit_again(before.offsets)
+        if now_ns >= self._commit_all_ns:
+            self._commit_all_ns = now_ns + COMMIT_ALL_NS
+            backlog.commit_again(backlog.assigned)
+        positions = backlog.take_uncommitted()
+        self._auto_commit = CommitOffsets(positions, retries=False) if positions else None
+        if self._auto_commit is not None:
+            self._commit_async(self._auto_commit, None)
 
     @property
     def _commits_positions(self) -> bool:

@@ -486,6 +486,34 @@ def test_R74_record_being_processed_is_not_committed(broker: Broker, shell: str)
         until(lambda: committed(broker).get(partition) == 5)
 
 
+def test_R74_commits_name_what_has_moved(broker: Broker, shell: str) -> None:
+    def named() -> list[list[int]]:
+        commits = [each.message for each in broker.requests("OffsetCommit")]
+        return [
+            [partition.partition_index for topic in each.topics for partition in topic.partitions]
+            for each in commits
+        ]
+
+    fill(broker, COUNT)
+    with member(broker, auto_commit_interval_ms=0) as consumer:
+        consumer.subscribe([TOPIC])
+        polled(consumer, 3 * COUNT)
+        until(lambda: not consumer.poll(0) and committed(broker) == dict.fromkeys(range(3), COUNT))
+        count = len(named())
+        for _ in range(5):
+            consumer.poll(0)
+        assert len(named()) == count
+        fill(broker, 1, partitions=[1], start=COUNT)
+        polled(consumer, 1)
+        broker.fail_next("OffsetCommit", error=kbatch.errors.ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        until(lambda: not consumer.poll(0) and committed(broker)[1] == COUNT + 1)
+        assert named()[count:] == [[1], [1]]  # the refused one again
+        consumer.seek(FIRST, 7)
+        consumer.pause()
+        until(lambda: not consumer.poll(0) and committed(broker)[0] == 7)
+        assert named()[count:] == [[1], [1], [0]]
+
+
 def test_R74_an_iteration_commits_what_is_done(broker: Broker, shell: str) -> None:
     fill(broker, COUNT)
     with member(broker, auto_commit_interval_ms=0) as consumer:
