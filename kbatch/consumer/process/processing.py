@@ -158,7 +158,8 @@ class Processing:
         await self._consumer._await_polled(self._has_work, self._next_deadline())
         self._collect()
         self._runtime.check_usable()  # before anything new begins: there may have been outcomes, and close()
-        self._take()
+        if not self._consumer._member.has_work:  # a partition that is given up would be taken anew
+            self._take()
         self._start()
         self._commit_if_due()
         self._warn_of_stalled()

@@ -80,11 +80,14 @@ class Gate:
     def __init__(self) -> None:
         self._event = threading.Event()
         self.open = self._event.set
+        self.is_reached = False
 
     def wait(self) -> None:
+        self.is_reached = True
         assert self._event.wait(HANG_SECONDS)
 
     async def awaited(self) -> None:
+        self.is_reached = True
         while not self._event.is_set():
             await asyncio.sleep(0.001)
 
@@ -426,6 +429,42 @@ def test_POOL16_POOL18_POOL19_partitions_that_are_given_up(broker: Broker, shell
     both = Counter(seen.offsets + late.offsets)
     assert set(both) == {(partition, offset) for partition in range(2) for offset in range(20)}
     assert sum(both.values()) - len(both) <= 2
+
+
+@either
+def test_POOL16_nothing_is_taken_while_the_last_commit_is_under_way(
+    broker: Broker, shell: str, protocol: str
+) -> None:
+    """A partition whose commit takes long is not taken anew before it is let go, though polls go on."""
+    for partition in range(2):
+        fill(broker, 20, keys=20, partition=partition)
+    late, is_over = Seen(), threading.Event()
+    gates = {(partition, offset): Gate() for partition in range(2) for offset in range(3)}
+
+    def again(record: Any) -> None:
+        if record.offset == 3 and not is_over.is_set():
+            raise kbatch.RetryAfter(0.005)
+
+    options: dict[str, Any] = {"revoke_timeout": 0.05, "max_in_flight": 8, "commit_interval": 0.4}
+    options["retry"] = Retry(attempts=None)
+    with processing(broker, function_of(again, gates), protocol, **options) as (first, _):
+        until(lambda: all(gate.is_reached for gate in gates.values()))
+        until(lambda: all(is_committed(broker, 0, each) for each in range(2)))
+        broker.delay("OffsetCommit", 1.0)
+        with member(broker, protocol) as second:
+            second.subscribe([TOPIC])
+            other = Running(second, function_of(late))
+            until(lambda: first._member._step)
+            for partition in range(2):
+                gates[partition, 2].open()  # so that the last commit has something to say
+            until(late.has(3))
+            moved = late.records[0].partition
+            assert {(moved, 0), (moved, 1)} <= set(late.offsets)  # which were unfinished
+            is_over.set()
+            for gate in gates.values():
+                gate.open()
+            second.close()
+            other.ended()
 
 
 # Its use, and its end
