@@ -18,6 +18,19 @@ def test_a_producer_under_stress_loses_and_doubles_nothing() -> None:
     assert {"delivered", "cancelled", "committed", "aborted"} <= set(tally.outcomes)
 
 
+@pytest.mark.parametrize("block", [0, 4], ids=["threads", "tasks"])
+def test_POOL30_members_that_process_lose_and_pass_nothing(block: int) -> None:
+    """They are killed, leave and stop; each key is processed in order."""
+    tally = run_block_apart("tests.fuzz.process_kills", block, 4_000)
+    assert tally.outcomes["records"] == 4_000
+
+
+@pytest.mark.java
+def test_POOL30_members_that_process_lose_nothing_on_kafka(java_jars: None) -> None:
+    tally = run_block_apart("tests.fuzz.process_kills", 1, 4_000)
+    assert tally.outcomes["records"] == 4_000
+
+
 def test_interrupts_at_any_moment_leave_clients_whole() -> None:
     tally = run_block_apart("tests.fuzz.interrupts", 0, 40)
     kinds = ("threads", "transactions", "a loop", "a group", "a reader")
