@@ -475,7 +475,7 @@ static inline int64_t kb_lane_encode(kb_lane *lane, kb_lane_node *node, kb_lane_
     kb_lane_add_part(request, start, to - start);
     for (int i = 0; i < request->part_count; i++)
         size += (int64_t)request->parts[i].iov_len;
-    kb_produce_end(glue, (int32_t)(size - 4));
+    kb_wire_end(glue, (int32_t)(size - 4));
     return size;
 }
 

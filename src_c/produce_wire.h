@@ -10,12 +10,11 @@
 #ifndef KBATCH_PRODUCE_WIRE_H
 #define KBATCH_PRODUCE_WIRE_H
 
-#include "bytes.h"
-#include "varint.h"
+#include "wire.h"
 
 #define KB_PRODUCE_FIRST_VERSION 3
 #define KB_PRODUCE_LAST_VERSION 13
-#define KB_PRODUCE_MAX_STRING INT16_MAX
+#define KB_PRODUCE_API_KEY 0
 #define KB_PRODUCE_NOWHERE (-1)
 
 /* The first versions with a field or a form. */
@@ -68,44 +67,12 @@ typedef struct {
 
 /* Writing */
 
-static inline uint8_t *kb_produce_put16(uint8_t *to, int16_t value) {
-    kb_store_be16(to, (uint16_t)value);
-    return to + 2;
-}
-
-static inline uint8_t *kb_produce_put32(uint8_t *to, int32_t value) {
-    kb_store_be32(to, (uint32_t)value);
-    return to + 4;
-}
-
-static inline uint8_t *kb_produce_put_span(uint8_t *to, const kb_span *span) {
-    if (span->size > 0) {
-        memcpy(to, span->data, (size_t)span->size);
-        to += span->size;
-    }
-    return to;
-}
-
-/* A string whose size -1 is null. */
-static inline uint8_t *kb_produce_put_string(uint8_t *to, const kb_span *text, int is_compact) {
-    if (is_compact)
-        to = kb_put_raw_varint(to, (uint64_t)(text->size + 1));
-    else
-        to = kb_produce_put16(to, (int16_t)text->size);
-    return kb_produce_put_span(to, text);
-}
-
 static inline uint8_t *kb_produce_put_count(uint8_t *to, int version, int64_t count) {
-    if (version >= KB_PRODUCE_FLEXIBLE)
-        return kb_put_raw_varint(to, (uint64_t)(count + 1));
-    return kb_produce_put32(to, (int32_t)count);
+    return kb_wire_put_count(to, count, version >= KB_PRODUCE_FLEXIBLE);
 }
 
-/* No tagged fields, if the version can have any. */
 static inline uint8_t *kb_produce_put_tags(uint8_t *to, int version) {
-    if (version >= KB_PRODUCE_FLEXIBLE)
-        *to++ = 0;
-    return to;
+    return kb_wire_put_tags(to, version >= KB_PRODUCE_FLEXIBLE);
 }
 
 /* Return an upper limit of the bytes of a request without those of its batches. */
@@ -117,37 +84,28 @@ static inline int64_t kb_produce_room(const kb_produce_head *head, const kb_prod
     return room + 12 * (int64_t)batch_count;
 }
 
-/* Write what comes before the topics; the first four bytes, the size, are left for `kb_produce_end`. */
+/* Write what comes before the topics; the first four bytes, the size, are left for `kb_wire_end`. */
 static inline uint8_t *kb_produce_put_head(uint8_t *to, const kb_produce_head *head, int32_t topic_count) {
-    to = kb_produce_put16(to + 4, 0); /* the API key */
-    to = kb_produce_put16(to, (int16_t)head->version);
-    to = kb_produce_put32(to, head->correlation_id);
-    to = kb_produce_put_string(to, &head->client_id, 0); /* in both versions of the header */
-    to = kb_produce_put_tags(to, head->version);
-    to = kb_produce_put_string(to, &head->transactional_id, head->version >= KB_PRODUCE_FLEXIBLE);
-    to = kb_produce_put16(to, head->acks);
-    to = kb_produce_put32(to, head->timeout_ms);
+    bool is_flexible = head->version >= KB_PRODUCE_FLEXIBLE;
+    to = kb_wire_begin(to, KB_PRODUCE_API_KEY, head->version, head->correlation_id, &head->client_id,
+                       is_flexible);
+    to = kb_wire_put_string(to, &head->transactional_id, is_flexible);
+    to = kb_wire_put16(to, head->acks);
+    to = kb_wire_put32(to, head->timeout_ms);
     return kb_produce_put_count(to, head->version, topic_count);
 }
 
 static inline uint8_t *kb_produce_put_topic(uint8_t *to, int version, const kb_produce_topic *topic) {
-    if (version >= KB_PRODUCE_TOPIC_ID) {
-        memcpy(to, topic->id, 16);
-        to += 16;
-    } else {
-        to = kb_produce_put_string(to, &topic->name, version >= KB_PRODUCE_FLEXIBLE);
-    }
+    if (version >= KB_PRODUCE_TOPIC_ID)
+        to = kb_wire_put_uuid(to, topic->id);
+    else
+        to = kb_wire_put_string(to, &topic->name, version >= KB_PRODUCE_FLEXIBLE);
     return kb_produce_put_count(to, version, topic->batch_count);
 }
 
 /* Write what comes before a batch's bytes; `kb_produce_put_tags` ends it, and later its topic. */
 static inline uint8_t *kb_produce_put_batch(uint8_t *to, int version, const kb_produce_batch *batch) {
-    return kb_produce_put_count(kb_produce_put32(to, batch->partition), version, batch->size);
-}
-
-/* Write the size of the frame, which does not count itself. */
-static inline void kb_produce_end(uint8_t *frame, int32_t size) {
-    kb_store_be32(frame, (uint32_t)size);
+    return kb_produce_put_count(kb_wire_put32(to, batch->partition), version, batch->size);
 }
 
 /* Where a topic or a batch stands in the request */
@@ -237,74 +195,23 @@ static inline int32_t kb_produce_find_batch(const kb_produce_request *request, i
 
 /* Reading */
 
-/* What is read; after the first failure nothing is. */
+/* What is read beside its request. */
 typedef struct {
+    kb_wire_source wire; /* which has failed at the first thing that is unusual, too */
     const kb_produce_request *request;
-    const uint8_t *at;
-    const uint8_t *end;
-    int is_usual;
-    int is_filled; /* the table of the request */
+    bool is_filled; /* the table of the request */
     int32_t next_batch;
     int32_t accepted_count;
 } kb_produce_source;
 
-static inline const uint8_t *kb_produce_take(kb_produce_source *from, int64_t size) {
-    const uint8_t *at = from->at;
-    if (!from->is_usual || size < 0 || size > from->end - at) {
-        from->is_usual = 0;
-        return NULL;
-    }
-    from->at = at + size;
-    return at;
-}
-
-static inline int16_t kb_produce_get16(kb_produce_source *from) {
-    const uint8_t *at = kb_produce_take(from, 2);
-    return at ? (int16_t)kb_load_be16(at) : 0;
-}
-
-static inline int32_t kb_produce_get32(kb_produce_source *from) {
-    const uint8_t *at = kb_produce_take(from, 4);
-    return at ? (int32_t)kb_load_be32(at) : 0;
-}
-
-static inline int64_t kb_produce_get64(kb_produce_source *from) {
-    const uint8_t *at = kb_produce_take(from, 8);
-    return at ? (int64_t)kb_load_be64(at) : 0;
-}
-
-/* Read the size of a compact field plus one: a varint of at most four bytes, the usual ones. */
-static inline int64_t kb_produce_get_compact(kb_produce_source *from) {
-    int64_t value = 0;
-    for (int shift = 0; shift < 28; shift += 7) {
-        const uint8_t *at = kb_produce_take(from, 1);
-        if (!at)
-            return 0;
-        value |= (int64_t)(*at & 0x7F) << shift;
-        if (*at < 0x80)
-            return value;
-    }
-    from->is_usual = 0;
-    return 0;
-}
-
-static inline int64_t kb_produce_get_count(kb_produce_source *from) {
-    return from->request->version >= KB_PRODUCE_FLEXIBLE ? kb_produce_get_compact(from) - 1
-                                                         : kb_produce_get32(from);
-}
-
 /* Tagged fields say what is unusual: other leaders. */
-static inline void kb_produce_expect_no_tags(kb_produce_source *from) {
-    if (from->request->version >= KB_PRODUCE_FLEXIBLE) {
-        const uint8_t *at = kb_produce_take(from, 1);
-        from->is_usual = at && *at == 0;
-    }
+static inline void kb_produce_expect_no_tags(kb_wire_source *from) {
+    if (from->is_flexible)
+        from->has_failed |= kb_wire_get_varint(from) != 0;
 }
 
-static inline void kb_produce_expect_no_message(kb_produce_source *from) {
-    int is_null = from->request->version >= KB_PRODUCE_FLEXIBLE ? kb_produce_get_compact(from) == 0
-                                                                : kb_produce_get16(from) == -1;
-    from->is_usual = from->is_usual && is_null;
+static inline void kb_produce_expect_no_message(kb_wire_source *from) {
+    from->has_failed |= (from->is_flexible ? kb_wire_get_varint(from) - 1 : kb_wire_get16(from)) != -1;
 }
 
 static inline void kb_produce_fill_once(kb_produce_source *from) {
@@ -316,11 +223,8 @@ static inline void kb_produce_fill_once(kb_produce_source *from) {
 /* Read which of the topics follows; most answers have them in the request's order. */
 static inline int32_t kb_produce_get_topic(kb_produce_source *from) {
     const kb_produce_request *request = from->request;
-    kb_span key = {NULL, 16};
-    if (request->version < KB_PRODUCE_TOPIC_ID)
-        key.size = request->version >= KB_PRODUCE_FLEXIBLE ? kb_produce_get_compact(from) - 1
-                                                           : kb_produce_get16(from);
-    key.data = kb_produce_take(from, key.size);
+    kb_span key = request->version >= KB_PRODUCE_TOPIC_ID ? kb_wire_get_uuid(&from->wire)
+                                                          : kb_wire_get_string(&from->wire);
     if (!key.data)
         return KB_PRODUCE_NOWHERE;
     if (from->next_batch < request->batch_count) {
@@ -334,7 +238,7 @@ static inline int32_t kb_produce_get_topic(kb_produce_source *from) {
 
 static inline int32_t kb_produce_get_batch(kb_produce_source *from, int32_t topic) {
     const kb_produce_request *request = from->request;
-    int32_t partition = kb_produce_get32(from);
+    int32_t partition = kb_wire_get32(&from->wire);
     int32_t batch = from->next_batch;
     if (batch >= request->batch_count || !kb_produce_is_batch(request, batch, topic, partition)) {
         kb_produce_fill_once(from);
@@ -348,20 +252,20 @@ static inline int32_t kb_produce_get_batch(kb_produce_source *from, int32_t topi
    one is unusual. */
 static inline void kb_produce_get_accepted(kb_produce_source *from, int32_t topic,
                                            kb_produce_accepted *accepted, uint8_t *is_answered) {
+    kb_wire_source *wire = &from->wire;
     int version = from->request->version;
     int32_t batch = kb_produce_get_batch(from, topic);
-    int16_t error_code = kb_produce_get16(from);
-    int64_t base_offset = kb_produce_get64(from), log_append_time_ms = kb_produce_get64(from);
+    int16_t error_code = kb_wire_get16(wire);
+    int64_t base_offset = kb_wire_get64(wire), log_append_time_ms = kb_wire_get64(wire);
     if (version >= KB_PRODUCE_LOG_START)
-        kb_produce_get64(from);
+        kb_wire_get64(wire);
     if (version >= KB_PRODUCE_RECORD_ERRORS) {
-        if (kb_produce_get_count(from) != 0)
-            from->is_usual = 0;
-        kb_produce_expect_no_message(from);
+        wire->has_failed |= kb_wire_get_size(wire) != 0;
+        kb_produce_expect_no_message(wire);
     }
-    kb_produce_expect_no_tags(from);
-    if (!from->is_usual || batch == KB_PRODUCE_NOWHERE || error_code != 0 || is_answered[batch]) {
-        from->is_usual = 0;
+    kb_produce_expect_no_tags(wire);
+    if (wire->has_failed || batch == KB_PRODUCE_NOWHERE || error_code != 0 || is_answered[batch]) {
+        wire->has_failed = true;
         return;
     }
     is_answered[batch] = 1;
@@ -377,27 +281,29 @@ static inline void kb_produce_get_accepted(kb_produce_source *from, int32_t topi
 static inline int kb_produce_read(const kb_produce_request *request, const uint8_t *frame, int64_t size,
                                   kb_produce_accepted *accepted, uint8_t *is_answered,
                                   int32_t *throttle_time_ms) {
-    kb_produce_source from = {request, frame, frame + size, 1, 0, 0, 0};
+    bool is_flexible = request->version >= KB_PRODUCE_FLEXIBLE;
+    kb_produce_source from = {{frame, frame + size, is_flexible, false}, request, false, 0, 0};
+    kb_wire_source *wire = &from.wire;
     int64_t topics, partitions;
     if (request->version < KB_PRODUCE_FIRST_VERSION || request->version > KB_PRODUCE_LAST_VERSION)
         return 0;
-    kb_produce_get32(&from); /* the correlation id, by which the request was found */
-    kb_produce_expect_no_tags(&from);
-    topics = kb_produce_get_count(&from);
+    kb_wire_get32(wire); /* the correlation id, by which the request was found */
+    kb_produce_expect_no_tags(wire);
+    topics = kb_wire_get_size(wire);
     if (topics < 1 || topics > request->topic_count)
         return 0;
-    for (; topics > 0 && from.is_usual; topics--) {
+    for (; topics > 0 && !wire->has_failed; topics--) {
         int32_t topic = kb_produce_get_topic(&from);
-        partitions = kb_produce_get_count(&from);
+        partitions = kb_wire_get_size(wire);
         if (topic == KB_PRODUCE_NOWHERE || partitions < 1)
             return 0;
-        for (; partitions > 0 && from.is_usual; partitions--)
+        for (; partitions > 0 && !wire->has_failed; partitions--)
             kb_produce_get_accepted(&from, topic, accepted, is_answered);
-        kb_produce_expect_no_tags(&from);
+        kb_produce_expect_no_tags(wire);
     }
-    *throttle_time_ms = kb_produce_get32(&from);
-    kb_produce_expect_no_tags(&from);
-    return from.is_usual && from.at == from.end && from.accepted_count == request->batch_count;
+    *throttle_time_ms = kb_wire_get32(wire);
+    kb_produce_expect_no_tags(wire);
+    return !wire->has_failed && wire->at == wire->end && from.accepted_count == request->batch_count;
 }
 
 #endif

@@ -47,8 +47,10 @@ LAYERS = (
         "C without Python.h; appending allocates nothing",
         {
             "varint.h": "**where a varint of a record is written and read**: zigzag, size, put, bounded get",
-            "batch_queue.h node_queues.h sequences.h produce_wire.h": "the states of a batch and the order "
-            "of a queue; queues by node; **which batch may follow which**; Produce requests, usual answers",
+            "batch_queue.h node_queues.h sequences.h": "the states of a batch and the order of a queue; "
+            "queues by node; **which batch may follow which**",
+            "wire.h produce_wire.h fetch_wire.h": "values of the protocol; Produce requests and usual "
+            "answers; answers to Fetch",
             "bytes.h record.h record_batch.h": "big-endian loads and stores; one record, written and read; "
             "the 61-byte header, Kafka's closing rule and ratio rule",
             "lane.h lane_poll.h alarm.h sensor.h": "**how usual batches are sent without the GIL**, without "

@@ -24,11 +24,16 @@ from kbatch.errors import ProtocolError, UnsupportedVersionError
 cdef extern from "Python.h":
     const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
 
+cdef extern from "wire.h" nogil:
+    enum:
+        KB_WIRE_MAX_STRING
+
+    void kb_wire_end(uint8_t *frame, int32_t size) noexcept
+
 cdef extern from "produce_wire.h" nogil:
     enum:
         KB_PRODUCE_FIRST_VERSION
         KB_PRODUCE_LAST_VERSION
-        KB_PRODUCE_MAX_STRING
 
     ctypedef struct kb_produce_head:
         int version
@@ -67,7 +72,6 @@ cdef extern from "produce_wire.h" nogil:
     uint8_t *kb_produce_put_topic(uint8_t *to, int version, const kb_produce_topic *topic) noexcept
     uint8_t *kb_produce_put_batch(uint8_t *to, int version, const kb_produce_batch *batch) noexcept
     uint8_t *kb_produce_put_tags(uint8_t *to, int version) noexcept
-    void kb_produce_end(uint8_t *frame, int32_t size) noexcept
     int64_t kb_produce_slots(int32_t topic_count, int32_t batch_count) noexcept
     bint kb_produce_read(const kb_produce_request *request, const uint8_t *frame, int64_t size,
                          kb_produce_accepted *accepted, uint8_t *is_answered,
@@ -268,7 +272,7 @@ cdef class ProduceFrame:
         size_bytes += to - space
         if size_bytes > INT32_MAX:
             raise ProtocolError(f"ProduceRequest v{version}: a frame of {size_bytes} bytes")
-        kb_produce_end(<uint8_t *>PyBytes_AS_STRING(pieces[0]), <int32_t>size_bytes)
+        kb_wire_end(<uint8_t *>PyBytes_AS_STRING(pieces[0]), <int32_t>size_bytes)
         return pieces
 
     # From the broker
@@ -341,8 +345,8 @@ cdef kb_span text_of(object text, str name) except *:
     if text is not None:
         span.data = <const uint8_t *>PyUnicode_AsUTF8AndSize(text, &size)
     span.size = size
-    if size > KB_PRODUCE_MAX_STRING:
-        raise ProtocolError(f"ProduceRequest: {name} must have at most {KB_PRODUCE_MAX_STRING} bytes, got "
+    if size > KB_WIRE_MAX_STRING:
+        raise ProtocolError(f"ProduceRequest: {name} must have at most {KB_WIRE_MAX_STRING} bytes, got "
                             f"{size}")
     return span
 

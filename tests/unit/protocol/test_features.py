@@ -77,6 +77,6 @@ def test_native_steps_know_every_version_of_the_tables() -> None:
         "teach src_c/produce_wire.h the versions of tables/produce.py, then set KB_PRODUCE_LAST_VERSION"
     )
     assert messages.FetchResponse.versions == fetch_answer.VERSIONS, (
-        "teach _native/fetch/fetch_answer.pyx the versions of tables/fetch.py, then set LAST_VERSION; until "
+        "teach src_c/fetch_wire.h the versions of tables/fetch.py, then set KB_FETCH_LAST_VERSION; until "
         "then generated code reads the answers, more slowly"
     )

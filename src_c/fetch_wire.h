@@ -1,0 +1,212 @@
+/* Answers to Fetch, read without Python: in one walk, into rows that point into their frame. One that is
+ * broken, or has what usual ones do not have, is left to the generic codec, which explains every fault.
+ *
+ * After org.apache.kafka.common.requests.FetchResponse; the fields stand in
+ * kbatch/protocol/tables/fetch.py. */
+#ifndef KBATCH_FETCH_WIRE_H
+#define KBATCH_FETCH_WIRE_H
+
+#include <stdlib.h>
+
+#include "wire.h"
+
+enum {
+    KB_FETCH_FIRST_VERSION = 4,
+    KB_FETCH_LAST_VERSION = 18
+};
+
+/* The first versions with a field or a form. */
+enum {
+    KB_FETCH_START_OFFSET = 5,
+    KB_FETCH_SESSION = 7,
+    KB_FETCH_PREFERRED_REPLICA = 11,
+    KB_FETCH_FLEXIBLE = 12,
+    KB_FETCH_TOPIC_ID = 13,
+    KB_FETCH_ENDPOINTS = 16
+};
+
+/* Tagged fields of a partition's part, and of the answer. */
+enum {
+    KB_FETCH_DIVERGING_EPOCH = 0,
+    KB_FETCH_CURRENT_LEADER = 1,
+    KB_FETCH_SNAPSHOT_ID = 2,
+    KB_FETCH_NODE_ENDPOINTS = 0
+};
+
+static inline bool kb_fetch_is_flexible(int version) {
+    return version >= KB_FETCH_FLEXIBLE;
+}
+
+/* A partition's part of an answer; the spans are in the frame. */
+typedef struct {
+    kb_span topic; /* its name, from version 13 on its id */
+    int32_t partition;
+    int16_t error_code;
+    int64_t high_watermark, last_stable_offset, log_start_offset; /* -1: unknown */
+    int64_t diverging_end_offset; /* -1: it does not diverge; KIP-595 */
+    int32_t diverging_epoch;
+    int32_t leader_id, leader_epoch; /* -1: not said; KIP-951 */
+    int32_t preferred_read_replica;  /* -1: none; KIP-392 */
+    int64_t aborted_count;           /* -1: null */
+    kb_wire_source aborted;          /* for `kb_fetch_get_aborted` */
+    kb_span records;                 /* size -1: null */
+} kb_fetch_part;
+
+typedef struct {
+    int32_t correlation_id, throttle_time_ms, session_id;
+    int16_t error_code;
+    kb_fetch_part *parts; /* kept from answer to answer */
+    int32_t part_count, part_room;
+    kb_wire_source endpoints; /* for `kb_fetch_get_endpoint` */
+    int64_t endpoint_count;
+} kb_fetch_answer;
+
+/* The address of a new leader; KIP-951. */
+typedef struct {
+    int32_t node_id, port;
+    kb_span host, rack; /* size -1: null */
+} kb_fetch_endpoint;
+
+static inline void kb_fetch_answer_free(kb_fetch_answer *answer) {
+    free(answer->parts);
+}
+
+/* Return memory for one more part; NULL, after a failure, if there is none. */
+static inline kb_fetch_part *kb_fetch_add_part(kb_fetch_answer *answer, kb_wire_source *from) {
+    if (answer->part_count == answer->part_room) {
+        int32_t room = answer->part_room ? 2 * answer->part_room : 4;
+        kb_fetch_part *grown = room > 0 ? realloc(answer->parts, (size_t)room * sizeof(kb_fetch_part)) : NULL;
+        if (!grown) {
+            from->has_failed = true;
+            return NULL;
+        }
+        answer->parts = grown;
+        answer->part_room = room;
+    }
+    return &answer->parts[answer->part_count++];
+}
+
+/* Read an aborted transaction. After `kb_fetch_read` it cannot fail. */
+static inline void kb_fetch_get_aborted(kb_wire_source *from, int64_t *producer_id, int64_t *first_offset) {
+    *producer_id = kb_wire_get64(from);
+    *first_offset = kb_wire_get64(from);
+    kb_wire_skip_tags(from);
+}
+
+static inline void kb_fetch_read_aborted(kb_wire_source *from, kb_fetch_part *part) {
+    int64_t producer_id, first_offset;
+    part->aborted_count = kb_wire_get_size(from);
+    part->aborted = *from;
+    for (int64_t left = part->aborted_count; left > 0 && !from->has_failed; left--)
+        kb_fetch_get_aborted(from, &producer_id, &first_offset);
+}
+
+static inline void kb_fetch_read_part_tags(kb_wire_source *from, kb_fetch_part *part) {
+    int64_t tag = -1;
+    for (int64_t left = kb_wire_get_varint(from); left > 0 && !from->has_failed; left--) {
+        const uint8_t *end = kb_wire_get_tag(from, &tag);
+        if (tag == KB_FETCH_DIVERGING_EPOCH) {
+            part->diverging_epoch = kb_wire_get32(from);
+            part->diverging_end_offset = kb_wire_get64(from);
+            kb_wire_skip_tags(from);
+        } else if (tag == KB_FETCH_CURRENT_LEADER) {
+            part->leader_id = kb_wire_get32(from);
+            part->leader_epoch = kb_wire_get32(from);
+            kb_wire_skip_tags(from);
+        } else if (tag == KB_FETCH_SNAPSHOT_ID) { /* for replicas of a KRaft quorum */
+            kb_wire_take(from, 12);
+            kb_wire_skip_tags(from);
+        } else {
+            kb_wire_take(from, end - from->at);
+        }
+        from->has_failed |= from->at != end;
+    }
+}
+
+static inline void kb_fetch_read_part(kb_wire_source *from, int version, kb_fetch_part *part) {
+    part->diverging_epoch = part->leader_id = part->leader_epoch = part->preferred_read_replica = -1;
+    part->diverging_end_offset = part->log_start_offset = -1;
+    part->partition = kb_wire_get32(from);
+    part->error_code = kb_wire_get16(from);
+    part->high_watermark = kb_wire_get64(from);
+    part->last_stable_offset = kb_wire_get64(from);
+    if (version >= KB_FETCH_START_OFFSET)
+        part->log_start_offset = kb_wire_get64(from);
+    kb_fetch_read_aborted(from, part);
+    if (version >= KB_FETCH_PREFERRED_REPLICA)
+        part->preferred_read_replica = kb_wire_get32(from);
+    part->records.size = kb_wire_get_size(from);
+    part->records.data = part->records.size < 0 ? NULL : kb_wire_take(from, part->records.size);
+    if (from->is_flexible)
+        kb_fetch_read_part_tags(from, part);
+}
+
+static inline void kb_fetch_read_topic(kb_wire_source *from, int version, kb_fetch_answer *answer) {
+    kb_span topic = version >= KB_FETCH_TOPIC_ID ? kb_wire_get_uuid(from) : kb_wire_get_string(from);
+    for (int64_t left = kb_wire_get_count(from); left > 0 && !from->has_failed; left--) {
+        kb_fetch_part *part = kb_fetch_add_part(answer, from);
+        if (part) {
+            part->topic = topic;
+            kb_fetch_read_part(from, version, part);
+        }
+    }
+    kb_wire_skip_tags(from);
+}
+
+/* Read an endpoint. After `kb_fetch_read` it cannot fail. */
+static inline kb_fetch_endpoint kb_fetch_get_endpoint(kb_wire_source *from) {
+    kb_fetch_endpoint endpoint;
+    int64_t rack_size;
+    endpoint.node_id = kb_wire_get32(from);
+    endpoint.host = kb_wire_get_string(from);
+    endpoint.port = kb_wire_get32(from);
+    rack_size = kb_wire_get_size(from);
+    endpoint.rack.data = NULL;
+    endpoint.rack.size = -1;
+    if (rack_size >= 0)
+        endpoint.rack = kb_wire_get_text(from, rack_size);
+    kb_wire_skip_tags(from);
+    return endpoint;
+}
+
+static inline void kb_fetch_read_tags(kb_wire_source *from, int version, kb_fetch_answer *answer) {
+    int64_t tag = -1;
+    for (int64_t left = kb_wire_get_varint(from); left > 0 && !from->has_failed; left--) {
+        const uint8_t *end = kb_wire_get_tag(from, &tag);
+        if (tag == KB_FETCH_NODE_ENDPOINTS && version >= KB_FETCH_ENDPOINTS) {
+            answer->endpoint_count = kb_wire_get_count(from);
+            answer->endpoints = *from;
+            for (int64_t i = 0; i < answer->endpoint_count && !from->has_failed; i++)
+                kb_fetch_get_endpoint(from);
+        } else {
+            kb_wire_take(from, end - from->at);
+        }
+        from->has_failed |= from->at != end;
+    }
+}
+
+/* Read an answer without its size. False, and `answer` means nothing, if it is unusual or broken. */
+static inline bool kb_fetch_read(kb_fetch_answer *answer, int version, const uint8_t *frame, int64_t size) {
+    kb_wire_source from = {frame, frame + size, kb_fetch_is_flexible(version), false};
+    answer->part_count = 0;
+    answer->endpoint_count = 0;
+    answer->error_code = 0;
+    answer->session_id = 0;
+    if (version < KB_FETCH_FIRST_VERSION || version > KB_FETCH_LAST_VERSION)
+        return false;
+    answer->correlation_id = kb_wire_get32(&from);
+    if (from.is_flexible && kb_wire_get_varint(&from)) /* tagged fields of the header: none is known */
+        return false;
+    answer->throttle_time_ms = kb_wire_get32(&from);
+    if (version >= KB_FETCH_SESSION) {
+        answer->error_code = kb_wire_get16(&from);
+        answer->session_id = kb_wire_get32(&from);
+    }
+    for (int64_t left = kb_wire_get_count(&from); left > 0 && !from.has_failed; left--)
+        kb_fetch_read_topic(&from, version, answer);
+    if (from.is_flexible)
+        kb_fetch_read_tags(&from, version, answer);
+    return !from.has_failed && from.at == from.end;
+}
+
+#endif
