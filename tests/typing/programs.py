@@ -55,3 +55,25 @@ def decode(data: bytes) -> list[str]:
         kept = [record.value for record in broker.records("orders")]
     assert made and kept
     return [text for batch in kbatch.decode(data) for record in batch for text in texts(record)]
+
+
+def charge(record: kbatch.ConsumerRecord) -> None: ...
+def give_up(record: kbatch.ConsumerRecord, error: Exception) -> None: ...
+
+
+def process() -> int:
+    with Producer(bootstrap_servers=SERVERS) as producer, Consumer(bootstrap_servers=SERVERS) as consumer:
+        consumer.process(charge, executor="processes", on_failure=give_up, stall_timeout=None)
+        dead = kbatch.DeadLetter(producer, "{topic}.dlq")
+        return consumer.process(
+            charge, workers=4, retry=kbatch.Retry(attempts=None), on_failure=dead
+        ).finished
+
+
+async def process_in_tasks(record: kbatch.ConsumerRecord) -> None:
+    async with (
+        kbatch.AsyncProducer(bootstrap_servers=SERVERS) as producer,
+        kbatch.AsyncConsumer(bootstrap_servers=SERVERS) as consumer,
+    ):
+        dead = kbatch.DeadLetter(producer)
+        await consumer.process(process_in_tasks, tasks=9, order="partition", on_failure=dead)

@@ -26,7 +26,10 @@ class RetryAfter(Exception):
 
     def __init__(self, seconds: float) -> None:
         self.seconds = checked_seconds(seconds, "seconds", "0 tries again at once")
-        super().__init__(f"try again after {self.seconds} s")
+        super().__init__(seconds)  # with which it is made again after it was pickled
+
+    def __str__(self) -> str:
+        return f"try again after {self.seconds} s"
 
 
 class RecordFailed(Exception):
@@ -36,7 +39,10 @@ class RecordFailed(Exception):
 
     def __init__(self, record: ConsumerRecord) -> None:
         self.record = record
-        super().__init__(f"the record at offset {record.offset} failed")
+        super().__init__(record)
+
+    def __str__(self) -> str:
+        return f"the record at offset {self.record.offset} failed"
 
 
 @dataclass(frozen=True, slots=True)

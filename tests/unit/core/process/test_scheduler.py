@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from random import Random
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from kbatch import ConsumerRecord, TopicPartition
 from kbatch.core.process.progress import PartitionProgress
-from kbatch.core.process.retry import NS_PER_SECOND, Retry, RetryAfter
+from kbatch.core.process.retry import NS_PER_SECOND, RecordFailed, Retry, RetryAfter
 from kbatch.core.process.scheduler import Attempt, Limits, OwnedPartition, ProcessScheduler
 from kbatch.errors import ProcessError
 
@@ -137,6 +138,14 @@ def test_POOL07_the_function_sets_the_wait() -> None:
     take(given, owning(given, start=5), b"a")
     given.finish(started(given)[0], [BOOM], 0)
     assert given.deadline_ns() == 15 * NS_PER_SECOND
+
+
+def test_requests_of_the_function_come_from_other_processes() -> None:
+    record = ConsumerRecord("orders", 0, b"k", offset=5)
+    after, failed = pickle.loads(pickle.dumps((RetryAfter(7), RecordFailed(record))))
+    assert (after.seconds, str(after)) == (7.0, "try again after 7.0 s")
+    assert (failed.record, str(failed)) == (record, "the record at offset 5 failed")
+    assert record != ConsumerRecord("orders", 0, b"k", offset=6)
 
 
 def test_errors_that_are_not_retried_are_final() -> None:
