@@ -10,6 +10,7 @@ import pytest
 from kbatch.errors import ErrorCode
 from kbatch.protocol import messages
 from kbatch.testing.broker.broker_error import BrokerError
+from kbatch.testing.broker.security.authorizer import AclBinding
 from tests.support.broker_core import GROUP, TOPIC, Answer, Client, VirtualBroker, batch, produce_request
 
 ACCEPT, RELEASE = 1, 2
@@ -332,3 +333,44 @@ def test_acknowledgement_without_a_coordinator_is_refused_and_records_stay_acqui
         patch.setattr(broker.state.coordinators, "append", refuse)
         assert member.acknowledge(0, 0) == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert member.acknowledge(0, 0) == ErrorCode.NONE
+
+
+# Permissions
+
+
+def allowed(kind: str, name: str, operation: str) -> AclBinding:
+    return AclBinding.of((kind, name, "User:*", operation))
+
+
+def test_members_need_to_read_the_group_and_the_topic() -> None:
+    broker = VirtualBroker(access=[], allow_everyone_if_no_acl_found=False)
+    member = Member(broker)
+    described = messages.ShareGroupDescribeRequest(group_ids=[GROUP])
+    assert member.beat().error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
+    assert member.fetch().error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
+    assert member.client.ask(described).groups[0].error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
+
+    broker = VirtualBroker(access=[allowed("GROUP", GROUP, "READ")])
+    member = Member(broker)
+    assert member.beat().error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    ((partition,),) = (topic.partitions for topic in member.fetch().responses)
+    assert partition.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert member.acknowledge(0, 0) == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+    granted = [allowed("GROUP", GROUP, "READ"), allowed("TOPIC", TOPIC, "READ")]
+    member = Member(VirtualBroker(access=granted))
+    assert member.beat().error_code == ErrorCode.NONE
+    assert member.fetch().responses[0].partitions[0].error_code == ErrorCode.NONE
+
+
+def test_offsets_of_share_groups_need_permissions() -> None:
+    broker = VirtualBroker(access=[allowed("GROUP", GROUP, "DESCRIBE")])
+    client = broker.client()
+    kind = messages.DescribeShareGroupOffsetsRequest
+    topic = kind.DescribeShareGroupOffsetsRequestTopic(topic_name=TOPIC, partitions=[0])
+    group = kind.DescribeShareGroupOffsetsRequestGroup(group_id=GROUP, topics=[topic])
+    (described,) = client.ask(kind(groups=[group])).groups
+    assert described.topics[0].partitions[0].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    for change in (messages.AlterShareGroupOffsetsRequest, messages.DeleteShareGroupOffsetsRequest):
+        answer = client.ask(change(group_id=GROUP))
+        assert answer.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
