@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
+import kbatch
 import kbatch.testing
 
 # A consumer without a record for this long gives up.
@@ -37,7 +38,7 @@ class Target(NamedTuple):
 @contextmanager
 def target(topic: str, partitions: int) -> Iterator[Target]:
     """Yield the topic in the broker of this process, or a new one with a similar name in the Kafka of KAFKA,
-    where it stays. confluent-kafka, a client that shares nothing with kbatch, creates and reads it there.
+    where it stays. confluent-kafka, a client that shares nothing with kbatch, reads it there.
     """
     address = os.environ.get("KAFKA")
     if address:
@@ -65,14 +66,13 @@ def check() -> None:
 
 
 def _outside(address: str, topic: str, partitions: int) -> Target:
-    from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
-    from confluent_kafka.admin import AdminClient, NewTopic
+    from confluent_kafka import Consumer, KafkaError, TopicPartition
 
     client = {"bootstrap.servers": address}
-    admin = AdminClient(client)
     try:
-        admin.create_topics([NewTopic(topic, partitions)], operation_timeout=PATIENCE_SECONDS)[topic].result()
-    except KafkaException as error:
+        with kbatch.Admin(client) as admin:
+            admin.topics.create(topic, partitions=partitions, timeout=PATIENCE_SECONDS)
+    except kbatch.KafkaError as error:
         sys.exit(f"the topic {topic} cannot be made in Kafka at {address}: {error}")
 
     def read() -> Iterator[Received]:

@@ -17,7 +17,7 @@ from kafka.admin import KafkaAdminClient
 
 import kbatch
 from kbatch import errors
-from kbatch.admin.threads import Groups
+from kbatch.admin import threads
 from kbatch.config import CONSUMER_KEYS, KEYS
 from kbatch.config.names import ALIASES
 from kbatch.testing import Broker
@@ -49,7 +49,7 @@ OURS: dict[str, Any] = {
     **{name: getattr(errors, name) for name in errors.__all__},
     **{name: getattr(kbatch, name) for name in kbatch.__all__},
     "kbatch": kbatch,
-    "Groups": Groups,
+    **{name: part for name, part in vars(threads).items() if name.istitle()},
 }
 PAGES = list(OTHERS)
 # A dotted name, maybe with arguments, at the beginning of a code span.
