@@ -497,7 +497,7 @@ def _schema_of(
     path: str, fields: Mapping[str, Any], id: int | None = None, guid: str | None = None
 ) -> Schema:
     """Return the schema of an answer. `id` and `guid` are those that were asked for."""
-    text, schema_type = fields.get("schema"), fields.get("schemaType", "AVRO")
+    text, schema_type = fields.get("schema"), fields.get("schemaType") or "AVRO"
     listed = fields.get("references") or []
     try:
         references = tuple(

@@ -6,8 +6,9 @@ missing key stays missing, and a tombstone a tombstone.
 """
 
 import inspect
+import sys
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, Literal, final
 
 from kbatch.errors import ConfigError
 
@@ -84,7 +85,7 @@ class Serializer:
     def __init__(self, key: str, function: Callable[..., object]) -> None:
         self.key = key
         self.function = function
-        self.arity = _arity(key, function)
+        self.arity = arity_of(key, function, "value")
         self._arguments = _ARGUMENTS[self.arity]
 
     def __call__(self, topic: str, headers: object, value: object) -> "Buffer | None":
@@ -120,28 +121,65 @@ def serializer_for(key: str, given: object) -> Serializer | None:
             raise ConfigError(f"{key} must be a callable, or one of {names}, got {given!r}")
         named = SERIALIZERS[given]
         return None if named is None else Serializer(key, named)
-    if isinstance(given, type) and hasattr(given, "serialize"):
+    if isinstance(given, type) and (hasattr(given, "serialize") or hasattr(given, "bind")):
         given = given()
+    part: Literal["key", "value"] = "key" if key.startswith("key") else "value"
+    if hasattr(given, "bind"):  # a format
+        given = given.bind(part).encode
+    given = made_for_confluent(key, given, part, "Serializer") or given
     function = getattr(given, "serialize", given)
     if not callable(function):
         raise ConfigError(f"{key} must be a callable or have a method serialize, got {given!r}")
     return Serializer(key, function)
 
 
-def _arity(key: str, function: Callable[..., object]) -> int:
-    """Return the number of a function's arguments without defaults. Raise ConfigError for other forms."""
+def arity_of(key: str, function: Callable[..., object], last: str) -> int:
+    """Return the number of a function's arguments: those without defaults, or if all have one, all of them.
+    Raise ConfigError for other forms.
+
+    Parameters
+    ----------
+    last : str
+        What the last one is called in an error, "value" or "data".
+    """
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
         raise ConfigError(f"{key} {function!r} hides its parameters; wrap it in a function") from None
     variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    needed = [p for p in parameters if p.default is p.empty and p.kind not in variadic]
+    given = [p for p in parameters if p.kind not in variadic]
+    needed = [p for p in given if p.default is p.empty]
+    if not needed:
+        needed = [p for p in given if p.kind is not p.KEYWORD_ONLY]
     if len(needed) not in _ARGUMENTS or any(p.kind is p.KEYWORD_ONLY for p in needed):
         raise ConfigError(
-            f"{key} must take (value), (topic, value) or (topic, headers, value), but {function!r} takes "
+            f"{key} must take ({last}), (topic, {last}) or (topic, headers, {last}), but {function!r} takes "
             f"({', '.join(p.name for p in needed)})"
         )
     return len(needed)
+
+
+def made_for_confluent(
+    key: str, given: object, part: Literal["key", "value"], base: Literal["Serializer", "Deserializer"]
+) -> Callable[[str, Any, Any], Any] | None:
+    """Return a function of (topic, headers, value) that calls an object made for confluent-kafka with a
+    SerializationContext; None if it is no such object. Its classes are known without importing them.
+    """
+    module: Any = sys.modules.get("confluent_kafka.serialization")
+    if module is None or not isinstance(given, getattr(module, base)):
+        return None
+    if inspect.iscoroutinefunction(type(given).__call__):
+        raise ConfigError(f"{key} {given!r} is for confluent's asyncio clients; give the one without Async")
+    function: Any = given
+
+    def call(topic: str, headers: Any, value: Any) -> Any:
+        listed = list(headers or ())
+        made = function(value, module.SerializationContext(topic, part, listed))
+        if len(listed) != len(headers or ()):
+            raise ConfigError(f"{key} {given!r} puts the schema's id into a header; let it write a prefix")
+        return made
+
+    return call
 
 
 def _check_buffer(key: str, topic: str, data: object) -> None:

@@ -228,6 +228,18 @@ LAYERS = (
     Layer(7, "tracing", "interceptors for OpenTelemetry"),
     Layer(
         7,
+        "formats/",
+        "**one object for keys and values**, of records and tables, both ways",
+        {
+            "base plain json_format avro": "the base; a module for each kind",
+            "avro_records models": "Avro of Python values; objects of classes as dicts, and back",
+            "registered strategies": "values that name their schema; the subject of a topic",
+            "configured poison": "deserializers as they are configured; **what becomes of a record that "
+            "cannot be read**",
+        },
+    ),
+    Layer(
+        7,
         "core/admin/",
         "requests of administrators: `names` and `results`, and a module a subject",
     ),

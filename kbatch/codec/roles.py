@@ -8,14 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+
+class SentFormat(Protocol):
+    """A format of kbatch.formats, which has a column serializer for each topic."""
+
+    def column_serializer(self, topic: str | None, part: Any, /) -> Callable[[pa.RecordBatch], Any]: ...
+
+
 # A role's argument name, if it differs from the role.
 _ARGUMENTS = {"topic": "topic_column"}
-Part = str | Callable[["pa.RecordBatch"], Any] | None
+Part = str | Callable[["pa.RecordBatch"], Any] | SentFormat | None
 
 
 class RecordColumns(NamedTuple):
@@ -44,8 +51,16 @@ def record_columns(
     timestamp: str | None,
     partition: str | None,
     topic: str | None = None,
+    to_topic: str | None = None,
 ) -> RecordColumns:
     """Return the stream to read, and how to read it.
+
+    Parameters
+    ----------
+    topic : str or None
+        The role of that name.
+    to_topic : str or None
+        The topic of all rows, for formats whose schema depends on it.
 
     Raises
     ------
@@ -53,8 +68,8 @@ def record_columns(
         A column is missing, or its serializer does not accept its type.
     """
     parts: dict[str, Part] = {
-        "key": key,
-        "value": value,
+        "key": _serializer(key, to_topic, "key"),
+        "value": _serializer(value, to_topic, "value"),
         "headers": headers,
         "timestamp": timestamp,
         "partition": partition,
@@ -73,6 +88,12 @@ def record_columns(
 
     stream = SerializedColumns(data, parts, names)
     return RecordColumns(stream, stream.names, stream.reading)
+
+
+def _serializer(part: Any, topic: str | None, role: str) -> Part:
+    """Return the column serializer of a format, and anything else as it is."""
+    bind = getattr(part, "column_serializer", None)
+    return part if bind is None else bind(topic, role)  # type: ignore[no-any-return]
 
 
 def _check_parts(parts: Mapping[str, Part]) -> None:

@@ -78,7 +78,9 @@ class Avro(ObjectDeserializer):
         self._has_header = registry is not None if has_header is None else has_header
         if registry is not None and not self._has_header:
             raise TypeError("a registry needs values with a header; leave out has_header=False, or registry=")
-        self._schemas = None if registry is None else SchemaOfRecords(registry, AvroSchema.registered)
+        self._schemas = (
+            None if registry is None else SchemaOfRecords(registry, AvroSchema.registered, subject=subject)
+        )
         self._reader: AvroSchema | None = None
         self._readings: dict[int | str, Callable[[Any], Any] | str] = {}
         if schema is not None:

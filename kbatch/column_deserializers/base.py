@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -208,6 +208,13 @@ class ColumnDeserializer:
             pieces += [values.slice(first, row - first), others.slice(index, 1)]
             first = row + 1
         return pa.concat_arrays([*pieces, values.slice(first)])
+
+
+class ReadFormat(Protocol):
+    """A format of kbatch.formats, which has a ColumnDeserializer."""
+
+    @property
+    def column_deserializer(self) -> ColumnDeserializer: ...
 
 
 class ObjectDeserializer(ColumnDeserializer):

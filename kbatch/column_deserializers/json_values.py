@@ -104,7 +104,12 @@ class Json(ColumnDeserializer):
                 middle = len(piece) // 2
                 waiting += [piece.slice(middle), piece.slice(0, middle)] if middle else []
         if found:
-            return pa.struct(list(map(_loosened, _unified(found))))
+            kind = pa.struct(list(map(_loosened, _unified(found))))
+            return (
+                _exact(kind, [json.loads(text) for text in objects.to_pylist()])
+                if _has_double(kind)
+                else kind
+            )
         return _loosened(pa.field("", _inferred_by_python(texts))).type if len(texts) else None
 
     def unreadable(self, column: pa.Array, where: Where) -> Mapping[int, str]:
@@ -263,6 +268,50 @@ def _loosened(field: pa.Field) -> pa.Field:
     if types.is_list(kind):
         return field.with_type(pa.list_(_loosened(kind.value_field)))
     return field
+
+
+def _has_double(kind: pa.DataType) -> bool:
+    return types.is_float64(kind) or any(_has_double(kind.field(i).type) for i in range(kind.num_fields))
+
+
+def _exact(kind: pa.DataType, values: list[Any]) -> pa.DataType:
+    """Return an inferred type with exact ones for integers that Arrow has taken for doubles: it has no others
+    above 64 bits.
+    """
+    if types.is_float64(kind):
+        return _type_of_integers(values) or kind
+    if types.is_struct(kind):
+        objects = [each for each in values if isinstance(each, dict)]
+        return pa.struct(
+            [
+                field.with_type(_exact(field.type, [each.get(field.name) for each in objects]))
+                for field in kind
+            ]
+        )
+    if types.is_list(kind):
+        items = [item for each in values if isinstance(each, list) for item in each]
+        return pa.list_(kind.value_field.with_type(_exact(kind.value_type, items)))
+    return kind
+
+
+def _type_of_integers(values: list[Any]) -> pa.DataType | None:
+    """Return the narrowest type that has all integers; None if there are none, or other numbers."""
+    numbers = [each for each in values if isinstance(each, int | float) and not isinstance(each, bool)]
+    if not numbers or any(isinstance(each, float) for each in numbers):
+        return None
+    lowest, highest = min(numbers), max(numbers)
+    for kind, first, last in _INTEGERS:
+        if first <= lowest and highest <= last:
+            return kind
+    return None
+
+
+_INTEGERS = (
+    (pa.int64(), -(2**63), 2**63 - 1),
+    (pa.uint64(), 0, 2**64 - 1),
+    (pa.decimal128(38, 0), -(10**38) + 1, 10**38 - 1),
+    (pa.decimal256(76, 0), -(10**76) + 1, 10**76 - 1),
+)
 
 
 # Python's reader

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from kbatch.schema_registry import Schema, SchemaRegistry
 
 _Parsed = TypeVar("_Parsed")
+CONTEXT = ":."
 
 
 class SchemaOfRecords(Generic[_Parsed]):
@@ -27,6 +28,8 @@ class SchemaOfRecords(Generic[_Parsed]):
         Makes one of the registry's schema. Its ValueError is the fault of all values of the schema.
     format : str or None
         See SchemaRegistry.get.
+    subject : str or None
+        Ids are those of its context (`:.staging:orders-value`), if it has one.
     """
 
     def __init__(
@@ -34,7 +37,9 @@ class SchemaOfRecords(Generic[_Parsed]):
         registry: SchemaRegistry,
         parse: Callable[[Schema, SchemaRegistry], _Parsed],
         format: str | None = None,
+        subject: str | None = None,
     ) -> None:
+        self._subject = subject if subject is not None and subject.startswith(CONTEXT) else None
         self._registry = registry
         self._parse = parse
         self._format = format
@@ -57,16 +62,25 @@ class SchemaOfRecords(Generic[_Parsed]):
             if isinstance(written, str):
                 schema = self._registry.get_by_guid(written, format=self._format)
             else:
-                schema = self._registry.get(written, format=self._format)
+                schema = self._registry.get(written, subject=self._subject, format=self._format)
         except SchemaRegistryError as error:
-            if error.status != NOT_FOUND or error.error_code is None:  # then it is no answer of a registry
+            if not _is_missing(error):
                 raise
             return f"the registry does not know its schema {written}: {error}"  # it may later
         try:
             self._parsed[written] = self._parse(schema, self._registry)
+        except SchemaRegistryError as error:
+            if not _is_missing(error):
+                raise
+            return f"the registry does not have all that its schema {written} refers to: {error}"
         except ValueError as error:
             self._parsed[written] = f"its schema {written} cannot be used: {error}"
         return self._parsed[written]
+
+
+def _is_missing(error: SchemaRegistryError) -> bool:
+    """True if a registry has said that it does not have a schema; a 404 without a code is none's answer."""
+    return error.status == NOT_FOUND and error.error_code is not None
 
 
 def newest(groups: Mapping[Written, np.ndarray]) -> Iterable[Written]:

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from kbatch.column_deserializers.base import ColumnDeserializer, Where, combined
+from kbatch.column_deserializers.base import ColumnDeserializer, ReadFormat, Where, combined
 
 _Rows = TypeVar("_Rows", pa.RecordBatch, pa.Table)
 PARTS = ("key", "value")
@@ -17,8 +17,8 @@ ERROR_COLUMN = "{part}_error"
 def deserialize(
     records: _Rows,
     *,
-    key: ColumnDeserializer | None = None,
-    value: ColumnDeserializer | None = None,
+    key: ColumnDeserializer | ReadFormat | None = None,
+    value: ColumnDeserializer | ReadFormat | None = None,
     topic: str | None = None,
 ) -> _Rows:
     """Return records with their keys and values deserialized.
@@ -28,7 +28,7 @@ def deserialize(
     records : pyarrow.RecordBatch or pyarrow.Table
         Records in columns, as `decode_arrow` and `read_table` return them. The columns partition, offset and
         headers, if there are some, say where a record is and which schema wrote it.
-    key, value : ColumnDeserializer or None
+    key, value : Format, ColumnDeserializer or None
         Of the columns with these names; None leaves one as it is.
     topic : str or None
         For errors, if there is no column topic.
@@ -46,7 +46,11 @@ def deserialize(
     KeyError
         There is no such column.
     """
-    given = {part: each for part, each in zip(PARTS, (key, value), strict=True) if each is not None}
+    given: dict[str, ColumnDeserializer] = {
+        part: getattr(each, "column_deserializer", each)  # type: ignore[arg-type]  # of a format
+        for part, each in zip(PARTS, (key, value), strict=True)
+        if each is not None
+    }
     columns: dict[str, Any] = {}
     for name in records.schema.names:
         columns[name] = records.column(name)

@@ -79,7 +79,7 @@ class Avro(ColumnSerializer):
 
     def __init__(
         self,
-        schema: str | Mapping[str, Any] | Sequence[Any] | None = None,
+        schema: str | Mapping[str, Any] | Sequence[Any] | AvroSchema | None = None,
         *,
         schema_id: int | EllipsisType | None = ...,
         registry: SchemaRegistry | None = None,
@@ -97,7 +97,7 @@ class Avro(ColumnSerializer):
             self._schema = AvroSchema.registered(latest, registry)
             schema_id, registry, subject = latest.id, None, None
         else:
-            self._schema = AvroSchema.of(schema)
+            self._schema = schema if isinstance(schema, AvroSchema) else AvroSchema.of(schema)
 
         def ask(registry: SchemaRegistry, subject: str) -> int:
             text = json.dumps(self._schema.parts[0])

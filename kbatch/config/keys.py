@@ -86,7 +86,7 @@ NO_JKS = "Python reads PEM, and PKCS12 if the extra pkcs12 is installed, but not
 NO_JAVA_LOGIN = "it is a Java class: sasl.oauthbearer.token takes a callable that returns a token"
 NO_KINIT = "the Kerberos library gets and renews tickets, from sasl.kerberos.keytab or its cache"
 FOR_BROKERS = "Brokers check tokens with it. A client accepts it without effect, as Java's does"
-NO_DESERIALIZERS = "records are read as bytes: kbatch.column_deserializers converts whole columns"
+NO_DESERIALIZERS = "keys and values are bytes unless a deserializer is set"
 NO_TWO_PHASE = "two-phase commit (KIP-939) is not implemented yet"
 # Half of the brokers' default producer.id.expiration.ms.
 LONGEST_IDLE_MS = 43_200_000
@@ -679,9 +679,16 @@ class ConsumerConfig(ClientConfig):
         one_of("BATCH_OPTIMIZED", "RECORD_LIMIT", fold=str.upper), MEDIUM,
         "How a ShareConsumer acquires records: in whole batches, or max.poll.records at most (KIP-1206).")
     key_deserializer: object = key(OBJECT, None, ANY, HIGH,
-        "Converts bytes to keys.", NO_DESERIALIZERS)
+        "Makes the keys of records: a format of kbatch.formats, its name, or a callable of (data), "
+        "(topic, data) or (topic, headers, data), or an object with such a deserialize. By default keys are "
+        "bytes.")
     value_deserializer: object = key(OBJECT, None, ANY, HIGH,
-        "Converts bytes to values.", NO_DESERIALIZERS)
+        "Makes the values of records, like key.deserializer.")
+    on_deserialization_error: object = key(OBJECT, "raise", ANY, MEDIUM,
+        "What becomes of a record whose key or value cannot be made of its bytes: raise raises where it is "
+        "used; null gives None, with the error in deserialization_error; skip does not deliver the record; "
+        "a function of the error returns the value; a DeadLetter sends the record to another topic.",
+        origin="kbatch")
     interceptor_classes: tuple[object, ...] = key(OBJECTS, "", ANY, LOW,
         "Subclasses of ConsumerInterceptor (kbatch.interceptors), or objects of them.")
 

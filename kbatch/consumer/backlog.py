@@ -287,12 +287,16 @@ class PolledRecords(NamedTuple):
     fetch : CompletedFetch
     first_row : int
         The number of records in the fetch before them.
+    row_count : int
+        How many they are in the fetch.
     records : list of ConsumerRecord
+        Those that the program gets.
     """
 
     partition: TopicPartition
     fetch: CompletedFetch
     first_row: int
+    row_count: int
     records: list[ConsumerRecord]
 
 
@@ -665,7 +669,7 @@ class Backlog:
             self._before.setdefault(assigned, assigned.last)
             first_row = fetch.first_row
             records = assigned.take(fetch.records, most)
-            polled.append(PolledRecords(assigned.partition, fetch, first_row, records))
+            polled.append(PolledRecords(assigned.partition, fetch, first_row, len(records), records))
             self._note_moved(assigned)
             self._discard_used_up(assigned)
             most -= len(records)

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from kbatch.consumer.backlog import AssignedPartition, Backlog, Limits, Plan, PolledRecords, start_after
@@ -23,6 +24,7 @@ from kbatch.consumer.lifetime import Ending, MemberClient
 from kbatch.consumer.poll_metrics import PollMetrics
 from kbatch.consumer.polled import Polled
 from kbatch.consumer.ranges import Position, position_of
+from kbatch.consumer.typed_records import RECORDS_AHEAD, TypedRecords, Unknown
 from kbatch.core.consumer.group_engine import GroupEngine
 from kbatch.core.consumer.leader_requests import FoundOffset
 from kbatch.core.consumer.partition_state import (
@@ -34,7 +36,7 @@ from kbatch.core.consumer.partition_state import (
     OffsetSpec,
     Start,
 )
-from kbatch.errors import ConfigError, IllegalStateError, KafkaTimeoutError
+from kbatch.errors import ConfigError, IllegalStateError, KafkaTimeoutError, RecordDeserializationError
 from kbatch.interceptors import ConsumerInterceptorChain
 from kbatch.network.decoding import FETCHES_AHEAD, decoder_count
 from kbatch.network.workers import Workers
@@ -52,8 +54,9 @@ from kbatch.waiting.methods import plain
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from kbatch._native.codec.record import ConsumerRecord
     from kbatch._native.fetch.read_cursor import FetchIterator
-    from kbatch.column_deserializers import ColumnDeserializer
+    from kbatch.column_deserializers.base import ColumnDeserializer, ReadFormat
     from kbatch.consumer.projection import Projection
     from kbatch.core.client.cluster import PartitionMetadata
     from kbatch.waiting.deadline import Deadline
@@ -65,6 +68,7 @@ class ConsumerBase(MemberClient):
     """Base of the consumers."""
 
     _engine_type = GroupEngine
+    _is_async = False
 
     def _prepare(self) -> None:
         runtime, config = self._runtime, self.config
@@ -78,6 +82,13 @@ class ConsumerBase(MemberClient):
         self._arrivals = self._backlog.arrivals
         runtime.on_change = self._backlog.end_iterators
         self._interceptors = ConsumerInterceptorChain(config.interceptor_classes)
+        self._typed = TypedRecords.of(config)
+        # the records that were last prepared, as they were read and as the program gets them
+        self._prepared_ahead: list[tuple[ConsumerRecord, ConsumerRecord | None]] = []
+        letter = None if self._typed is None else self._typed.dead_letter
+        if letter is not None and letter.is_for_tasks is not self._is_async:
+            needed = "an AsyncProducer" if self._is_async else "a Producer"
+            raise ConfigError(f"the DeadLetter of {type(self).__name__} needs {needed}")
         self._member = GroupMember(runtime, self._backlog, self._user, self._interceptors, self._new_task)
         self._note_seconds = self._member.note_seconds
         self._decoder_count = config.kbatch_decode_threads or decoder_count()
@@ -310,6 +321,8 @@ class ConsumerBase(MemberClient):
             Partitions have no position, and auto.offset.reset=none.
         OffsetOutOfRangeError, LogTruncationError
             The log does not have a position, and auto.offset.reset=none.
+        SchemaRegistryError
+            A deserializer's registry refuses, or cannot be reached. The position stays before the records.
         CorruptRecordError
             A batch is invalid. The position stays before it; `seek` goes on after it.
         TopicAuthorizationError, UnknownTopicOrPartitionError, ...
@@ -327,8 +340,10 @@ class ConsumerBase(MemberClient):
         with self._polling():
             backlog = self._backlog
             while await self._await_polled(lambda: backlog.has_next, deadline):
-                if records := backlog.take_records(most):
-                    polled = Polled(records, backlog.take_moves())
+                if taken := backlog.take_records(most):
+                    if self._typed is not None:
+                        taken = await self._prepared(self._typed, taken)
+                    polled = Polled(taken, backlog.take_moves())
                     self._interceptors.on_consume(polled)
                     return polled
             return Polled([], backlog.take_moves())
@@ -342,8 +357,8 @@ class ConsumerBase(MemberClient):
         max_bytes: int | None = None,
         linger: float = 0.0,
         columns: Iterable[str] | None = None,
-        key: ColumnDeserializer | None = None,
-        value: ColumnDeserializer | None = None,
+        key: ColumnDeserializer | ReadFormat | None = None,
+        value: ColumnDeserializer | ReadFormat | None = None,
         layout: str = "copy",
     ) -> pa.Table:
         """Return the next records as a table, a row for each, without a Python object per record. Workers
@@ -488,7 +503,7 @@ class ConsumerBase(MemberClient):
 
     async def _next_iterator(
         self, most: int = INT64_MAX, *, is_bounded: bool = False
-    ) -> FetchIterator | None:
+    ) -> Iterator[ConsumerRecord] | None:
         """Return records that an iteration gives one by one; None at the ends of the logs, if `is_bounded`.
 
         They may be all of a fetch: the network calls `end_iterators` when the program should poll again.
@@ -517,12 +532,98 @@ class ConsumerBase(MemberClient):
             assigned, fetch = found
             fetched = fetch.records
             assert fetched is not None
+            typed = self._typed
+            if not self._interceptors and (typed is None or not typed.needs_look):
+                iterator = backlog.begin_iterator(assigned, fetched, most)
+                return iterator if typed is None else map(typed.typed, iterator)
+            most = min(most, self.config.max_poll_records if typed is None else RECORDS_AHEAD)
+            records = fetched.peek_records(most)
+            taken = [PolledRecords(assigned.partition, fetch, fetch.first_row, len(records), records)]
+            if typed is not None:
+                prepared = await self._prepare_records(typed, records)
+                taken = [taken[0]._replace(records=[each for each in prepared if each is not None])]
             if self._interceptors:
-                most = min(most, self.config.max_poll_records)
-                records = fetched.peek_records(most)
-                polled = PolledRecords(assigned.partition, fetch, fetch.first_row, records)
-                self._interceptors.on_consume(Polled([polled], {assigned.partition: records[-1]}))
-            return backlog.begin_iterator(assigned, fetched, most)
+                self._interceptors.on_consume(Polled(taken, {assigned.partition: records[-1]}))
+            iterator = backlog.begin_iterator(assigned, fetched, len(records))
+            return iterator if typed is None else _in_step(prepared, iterator)
+
+    # Deserializers
+
+    async def _prepared(self, typed: TypedRecords, taken: list[PolledRecords]) -> list[PolledRecords]:
+        """Return what a poll has taken with the records that the program gets."""
+        records = await self._prepare_records(typed, [raw for each in taken for raw in each.records])
+        prepared = iter(records)
+        return [
+            each._replace(records=[made for made in islice(prepared, each.row_count) if made is not None])
+            for each in taken
+        ]
+
+    async def _prepare_records(
+        self, typed: TypedRecords, records: list[ConsumerRecord]
+    ) -> list[ConsumerRecord | None]:
+        """Return records as the program gets them, None for those that it does not get.
+
+        An iteration may end before it has given all of what was prepared; that is not done again.
+
+        Raises
+        ------
+        SchemaRegistryError
+            The registry refuses, or cannot be reached. The position stays before the records.
+        KafkaTimeoutError
+            It did not answer within default.api.timeout.ms.
+        """
+        known = {id(raw): made for raw, made in self._prepared_ahead}
+        fresh = [raw for raw in records if id(raw) not in known]
+        if unknown := typed.unknown(fresh):
+            await self._ask_registry(typed, unknown)
+        prepared, letters = typed.prepare(fresh)
+        if typed.dead_letter is not None:
+            for letter, error in letters:
+                if (acknowledged := typed.dead_letter(letter, error)) is not None:
+                    await acknowledged
+        made = dict(zip(map(id, fresh), prepared, strict=True)) | known
+        pairs = [(raw, made[id(raw)]) for raw in records]
+        self._prepared_ahead = pairs if typed.needs_look else []
+        return [each for _, each in pairs]
+
+    async def _ask_registry(self, typed: TypedRecords, unknown: Unknown) -> None:
+        """Ask for schemas on another thread, so that an event loop goes on."""
+        outcomes: list[Exception | None] = []
+
+        def ask() -> None:
+            try:
+                typed.fetch(unknown)
+                outcomes.append(None)
+            except Exception as error:
+                outcomes.append(error)
+            self._runtime.changed.notify()
+
+        self._decoders.submit(ask)
+        if not await self._await_next(lambda: bool(outcomes), self._runtime.api_deadline()):
+            raise KafkaTimeoutError(
+                "the schema registry has not answered within default.api.timeout.ms="
+                f"{self.config.default_api_timeout_ms}"
+            )
+        (error,) = outcomes
+        if error is not None:
+            raise error
+
+    def skip(self, error: RecordDeserializationError) -> None:
+        """Go on after the record of an error, unless the position is after it already.
+
+        Raises
+        ------
+        IllegalStateError
+            Its partition is not assigned.
+        """
+        if error.topic is None or error.partition is None or error.offset is None:
+            raise ValueError("skip() needs the error of a record, which has topic, partition and offset")
+        partition = TopicPartition(error.topic, error.partition)
+        with self._user:
+            assigned = self._assigned_partition(partition)
+            if assigned.position <= error.offset:
+                self._begin(partition, Start(error.offset + 1))
+                self._runtime.network.wake()
 
     async def _begin_until_end(self) -> None:
         """Find the ends of the logs, and read up to them."""
@@ -656,3 +757,10 @@ def _start_of(name: str, position: object) -> Start | OffsetSpec:
         return Start(position.offset, position.leader_epoch, position.topic_id)
     found = position_of(name, position, datetime.now(UTC))
     return Start(found) if isinstance(found, int) else found
+
+
+def _in_step(prepared: Iterable[ConsumerRecord | None], iterator: FetchIterator) -> Iterator[ConsumerRecord]:
+    """Iterate over prepared records, while the position moves over those that they are made of."""
+    for record, _ in zip(prepared, iterator, strict=False):
+        if record is not None:
+            yield record

@@ -103,6 +103,7 @@ class AsyncConsumer(LoopClient, ConsumerBase):
     """
 
     _new_task = staticmethod(asyncio.ensure_future)
+    _is_async = True
 
     poll = awaited(ConsumerBase._poll, before=LoopClient._give_way)
     poll_table = awaited(ConsumerBase._poll_table, before=LoopClient._give_way)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from kbatch._native.codec.record import ConsumerRecord
-    from kbatch.column_deserializers import ColumnDeserializer
+    from kbatch.column_deserializers.base import ColumnDeserializer, ReadFormat
     from kbatch.consumer.backlog import LastRead, PolledRecords
 
 
@@ -52,11 +52,13 @@ class Polled(Sequence["ConsumerRecord"]):
         self,
         columns: Iterable[str] | None = None,
         *,
-        key: ColumnDeserializer | None = None,
-        value: ColumnDeserializer | None = None,
+        key: ColumnDeserializer | ReadFormat | None = None,
+        value: ColumnDeserializer | ReadFormat | None = None,
         layout: str = "copy",
     ) -> pa.Table:
-        """Return the records as columns, a row for each, in order. It needs pyarrow.
+        """Return the records as columns, a row for each, in order, and also for those that
+        on.deserialization.error has skipped. Keys and values are bytes, without deserializers here. It needs
+        pyarrow.
 
         Parameters, columns, types and errors are those of `read_table`.
         """
@@ -64,10 +66,10 @@ class Polled(Sequence["ConsumerRecord"]):
 
         projection = Projection(columns, layout, {"key": key, "value": value})
         batches: list[pa.RecordBatch] = []
-        for _, fetch, first_row, records in self._polled:
+        for _, fetch, first_row, row_count, _ in self._polled:
             decoded = fetch.columns(projection)
-            found = decoded.rows(first_row, len(records))
-            if decoded.error is not None and sum(batch.num_rows for batch in found) < len(records):
+            found = decoded.rows(first_row, row_count)
+            if decoded.error is not None and sum(batch.num_rows for batch in found) < row_count:
                 raise decoded.error
             batches += found
         return table_of(batches, projection.schema)

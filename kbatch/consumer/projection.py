@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, final
 
 from kbatch.codec.columns import FETCHED_COLUMNS, fetched_batch, fetched_schema
 from kbatch.column_deserializers import ColumnDeserializer, Where
+from kbatch.column_deserializers.base import ReadFormat
 from kbatch.consumer.ranges import check_choice
 from kbatch.distribution import needs
 from kbatch.errors import DeserializationError
@@ -51,7 +52,7 @@ class Projection:
         self,
         columns: Iterable[str] | None,
         layout: str,
-        deserializers: Mapping[str, ColumnDeserializer | None],
+        deserializers: Mapping[str, ColumnDeserializer | ReadFormat | None],
     ) -> None:
         self.columns = _checked(columns)
         check_choice("layout", layout, LAYOUTS)
@@ -253,10 +254,11 @@ def _checked(columns: Iterable[str] | None) -> tuple[str, ...]:
 
 
 def _deserializer(name: str, given: object, columns: tuple[str, ...]) -> ColumnDeserializer:
+    given = getattr(given, "column_deserializer", given)  # of a format
     if not isinstance(given, ColumnDeserializer):
         raise TypeError(
-            f"{name} must be one of kbatch.column_deserializers, for example Utf8() or Json(schema), got "
-            f"{given!r}"
+            f"{name} must be a format of kbatch.formats, for example Utf8() or Json(), or a "
+            f"ColumnDeserializer, got {given!r}"
         )
     if name not in columns:
         raise ValueError(

@@ -31,7 +31,7 @@ with needs("kbatch.read_table", "arrow"):
     import pyarrow as pa
 
 if TYPE_CHECKING:
-    from kbatch.column_deserializers import ColumnDeserializer
+    from kbatch.column_deserializers.base import ColumnDeserializer, ReadFormat
 
 # The key of the table's metadata with the ranges that were skipped.
 LOST = b"kbatch.lost"
@@ -49,8 +49,8 @@ def read_table(
     bootstrap_servers: str | Iterable[str] | None = None,
     config: ConsumerConfig | Mapping[str, object] | None = None,
     columns: Iterable[str] | None = None,
-    key: ColumnDeserializer | None = None,
-    value: ColumnDeserializer | None = None,
+    key: ColumnDeserializer | ReadFormat | None = None,
+    value: ColumnDeserializer | ReadFormat | None = None,
     isolation: str | None = None,
     on_data_loss: str = "raise",
     threads: int = 0,
@@ -78,7 +78,7 @@ def read_table(
         int64, timestamp timestamp[ms, UTC], timestamp_type dictionary<int8, string> (create_time or
         log_append_time), key binary, value binary, headers list<struct<key: string, value: binary>>,
         leader_epoch int32. Only these are decoded.
-    key, value : ColumnDeserializer or None
+    key, value : Format, ColumnDeserializer or None
         Converts the column, see `kbatch.column_deserializers`. One with errors="column" adds a column
         key_error or value_error.
     isolation : "read_committed", "read_uncommitted" or None
@@ -149,8 +149,8 @@ def scan_topic(
     bootstrap_servers: str | Iterable[str] | None = None,
     config: ConsumerConfig | Mapping[str, object] | None = None,
     columns: Iterable[str] | None = None,
-    key: ColumnDeserializer | None = None,
-    value: ColumnDeserializer | None = None,
+    key: ColumnDeserializer | ReadFormat | None = None,
+    value: ColumnDeserializer | ReadFormat | None = None,
     isolation: str | None = None,
     on_data_loss: str = "raise",
     threads: int = 0,

@@ -18,6 +18,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from functools import partial, wraps
+from itertools import chain
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, Self, Unpack, final
 
@@ -144,7 +145,12 @@ class Consumer(ThreadClient, ConsumerBase):
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
         """Iterate over the records of all polls from now on, without an end."""
-        return ChainedIterator(partial(at_once, self._next_iterator))
+        return self._chained(partial(at_once, self._next_iterator))
+
+    def _chained(self, next_iterator: Callable[[], Any]) -> Iterator[ConsumerRecord]:
+        if self._typed is None:
+            return ChainedIterator(next_iterator)
+        return chain.from_iterable(iter(next_iterator, None))
 
     def until_end(self) -> Iterator[ConsumerRecord]:
         """Iterate over the records up to where each log ends when the iteration begins: under
@@ -158,7 +164,7 @@ class Consumer(ThreadClient, ConsumerBase):
             As in `poll`.
         """
         at_once(self._begin_until_end)
-        yield from ChainedIterator(partial(at_once, self._next_iterator, is_bounded=True))
+        yield from self._chained(partial(at_once, self._next_iterator, is_bounded=True))
 
     # Many workers
 

@@ -69,7 +69,7 @@ if TYPE_CHECKING:
 
     from kbatch._native.codec.record import ConsumerRecord
     from kbatch._native.fetch.fetched_batches import FetchedRecords
-    from kbatch.column_deserializers import ColumnDeserializer
+    from kbatch.column_deserializers.base import ColumnDeserializer, ReadFormat
     from kbatch.consumer.projection import Projection
 
 Item = TypeVar("Item")
@@ -77,6 +77,7 @@ Item = TypeVar("Item")
 # A reader that looks for a topic must not create it.
 DEFAULTS = {"allow_auto_create_topics": False}
 # Keys that a reader would ignore.
+TYPED_KEYS = frozenset({"key.deserializer", "value.deserializer", "on.deserialization.error"})
 GROUP_KEYS = frozenset(
     {
         "auto.commit.interval.ms",
@@ -483,6 +484,11 @@ class TopicReader(ReadingClient):
                 f"{', '.join(of_groups)} must not be set for a reader, which has no group; omit it, or use "
                 "kbatch.Consumer"
             )
+        if typed := sorted(self.config.given & TYPED_KEYS):
+            raise ConfigError(
+                f"{', '.join(typed)} must not be set for a reader, whose records have bytes; give key= and "
+                "value= to the methods that return tables, or use kbatch.Consumer"
+            )
         self._inbox = _Inbox(self._runtime.engine.release)
 
     def _start_network(self) -> None:
@@ -657,8 +663,8 @@ class TopicReader(ReadingClient):
         ranges: Mapping[TopicPartition, tuple[int, int | None]],
         *,
         columns: Iterable[str] | None = None,
-        key: ColumnDeserializer | None = None,
-        value: ColumnDeserializer | None = None,
+        key: ColumnDeserializer | ReadFormat | None = None,
+        value: ColumnDeserializer | ReadFormat | None = None,
         layout: str = "copy",
         batch_rows: int | None = None,
         on_data_loss: str = "raise",
@@ -678,7 +684,7 @@ class TopicReader(ReadingClient):
             int64, timestamp timestamp[ms, UTC], timestamp_type dictionary<int8, string>, key binary, value
             binary, headers list<struct<key: string, value: binary>>, leader_epoch int32. Only these are
             decoded.
-        key, value : ColumnDeserializer or None
+        key, value : Format, ColumnDeserializer or None
             Converts the column, see `kbatch.column_deserializers`. One with errors="column" adds a column
             key_error or value_error.
         layout : "copy" or "view"

@@ -145,6 +145,37 @@ class DeserializationError(KafkaError, ValueError):
         self.row = row
 
 
+class RecordDeserializationError(DeserializationError):
+    """The key or value of a record could not be made of its bytes: consumer.skip(error) goes on after it, and
+    on.deserialization.error says what becomes of such records (Kafka's RecordDeserializationException,
+    KIP-334 and KIP-1036).
+
+    Attributes
+    ----------
+    timestamp_ms : int or None
+    headers : tuple of (str, bytes or None)
+    """
+
+    timestamp_ms: int | None = None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+    @classmethod
+    def of(cls, record: Any, part: str, reason: str) -> Self:
+        """Return the error of a ConsumerRecord."""
+        error = cls(
+            reason,
+            part=part,
+            topic=record.topic,
+            partition=record.partition,
+            offset=record.offset,
+            key=record.raw_key,
+            value=record.raw_value,
+        )
+        error.timestamp_ms = record.timestamp_ms
+        error.headers = record.headers
+        return error
+
+
 class SchemaRegistryError(KafkaError):
     """The schema registry refused a request, or could not be reached: the text has the request and the
     registry's answer. Check the URL, the credentials and the subject.

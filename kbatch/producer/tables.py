@@ -156,6 +156,7 @@ class TableSending:
                 timestamp=timestamp,
                 partition=partition,
                 topic=topic_column,
+                to_topic=only_topic,
             )
             table = self.table = TableSender(
                 self._sender,

@@ -17,6 +17,7 @@ PUBLIC = {
     "kbatch.column_serializers": "Avro ColumnSerializer Int32 Int64 JsonLines Protobuf RowError Utf8",
     "kbatch.config": "KEYS ClientConfig ProducerConfig",
     "kbatch.errors": "AuthorizationError ErrorCode KafkaError RecordTooLargeError",
+    "kbatch.formats": "Avro Boolean Bytes Codec Float32 Float64 Format Int16 Int32 Int64 Json SKIP Utf8 Uuid",
     "kbatch.interceptors": "ConsumerInterceptor Interceptor",
     "kbatch.metrics": "METRICS MetricName",
     "kbatch.partitioner": "Partitioner",

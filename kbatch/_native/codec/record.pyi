@@ -1,7 +1,9 @@
-from collections.abc import Iterable
-from typing import Generic, Literal, final
+from collections.abc import Callable, Iterable
+from typing import Any, Generic, Literal
 
 from typing_extensions import Buffer, TypeVar
+
+from kbatch.errors import RecordDeserializationError
 
 # The bytes of keys, values and headers: `bytes` of a record that was read, any buffer of one that was made.
 _Bytes = TypeVar("_Bytes", bound=Buffer, covariant=True, default=bytes)
@@ -29,8 +31,11 @@ class Record(Generic[_Bytes]):
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
 
-@final
-class ConsumerRecord(Record[bytes]):
+# What deserializers make of keys and values; without them, their bytes.
+_Key = TypeVar("_Key", covariant=True, default=Any)
+_Value = TypeVar("_Value", covariant=True, default=Any)
+
+class ConsumerRecord(Record[bytes], Generic[_Key, _Value]):
     def __init__(
         self,
         topic: str,
@@ -45,6 +50,16 @@ class ConsumerRecord(Record[bytes]):
         topic_id: bytes = ...,
     ) -> None: ...
     @property
+    def key(self) -> _Key: ...  # type: ignore[override]
+    @property
+    def value(self) -> _Value: ...  # type: ignore[override]
+    @property
+    def raw_key(self) -> bytes | None: ...
+    @property
+    def raw_value(self) -> bytes | None: ...
+    @property
+    def deserialization_error(self) -> RecordDeserializationError | None: ...
+    @property
     def topic(self) -> str: ...
     @property
     def partition(self) -> int: ...
@@ -54,3 +69,17 @@ class ConsumerRecord(Record[bytes]):
     def topic_id(self) -> bytes: ...
     @property
     def timestamp_type(self) -> Literal["create_time", "log_append_time"]: ...
+
+class RecordDecoder:
+    def __init__(
+        self,
+        key: tuple[Callable[..., Any], bool] | None,
+        value: tuple[Callable[..., Any], bool] | None,
+        failed: Callable[
+            [Literal["key", "value"], ConsumerRecord, Exception],
+            tuple[Any, RecordDeserializationError | None],
+        ],
+        *,
+        keeps_errors: bool,
+    ) -> None: ...
+    def typed(self, record: ConsumerRecord) -> ConsumerRecord: ...

@@ -34,6 +34,9 @@ cdef extern from "Python.h":
 
     object PyDescr_NewMember(PyTypeObject *type, PyMemberDef *member)
     int PyDict_SetItemString(PyObject *dict, const char *name, object item) except -1
+    void PyObject_GC_Track(void *object)
+    void PyObject_GC_UnTrack(void *object)
+    int PyObject_GC_IsTracked(object object)
     void PyType_Modified(PyTypeObject *type)
 
 
@@ -100,7 +103,6 @@ cdef class Record:
                 f"timestamp_ms={self.timestamp_ms}, offset={self.offset})")
 
 
-@cython.final
 @cython.no_gc
 @cython.nonecheck(True)  # one that __init__ has not filled in has no origin
 cdef class ConsumerRecord(Record):
@@ -108,6 +110,12 @@ cdef class ConsumerRecord(Record):
 
     Attributes
     ----------
+    key, value : bytes or None
+        Of a consumer with deserializers: what they make of `raw_key` and `raw_value`, at first use.
+    raw_key, raw_value : bytes or None
+        The bytes, with and without deserializers.
+    deserialization_error : RecordDeserializationError or None
+        Why key or value is None, under on.deserialization.error=null.
     topic : str
     partition : int
     leader_epoch : int
@@ -127,6 +135,10 @@ cdef class ConsumerRecord(Record):
         super().__init__(key, value, headers, timestamp_ms, offset)
         self._topic = topic
         self._origin = record_origin(topic_id, partition, leader_epoch, timestamp_type == "log_append_time")
+
+    @property
+    def deserialization_error(self):
+        return None
 
     @property
     def partition(self):
@@ -158,9 +170,151 @@ cdef class ConsumerRecord(Record):
                 f"timestamp_type={self.timestamp_type!r})")
 
 
+cdef class RecordDecoder:
+    """How a consumer makes the keys and values of its records.
+
+    Parameters
+    ----------
+    key, value : tuple of (Callable, bool), or None
+        What makes it of (topic, headers, bytes), or of the bytes alone if the second is True; None leaves
+        bytes.
+    failed : Callable
+        Called with ("key" or "value", record, exception) if that raises. It returns the value to use and the
+        error to keep, or raises.
+    keeps_errors : bool
+        True if it does not raise.
+    """
+
+    cdef object _key
+    cdef bint _key_of_data
+    cdef object _value
+    cdef bint _value_of_data
+    cdef object _failed
+    cdef bint _keeps_errors
+
+    def __init__(self, key, value, failed, *, bint keeps_errors):
+        if key is not None:
+            self._key, self._key_of_data = key
+        if value is not None:
+            self._value, self._value_of_data = value
+        self._failed = failed
+        self._keeps_errors = keeps_errors
+
+    def typed(self, ConsumerRecord record not None):
+        """Return a record with the same bytes, whose key and value are made at first use."""
+        cdef TypedRecord made = TypedRecord.__new__(TypedRecord)
+        # a record without made values refers to nothing that could refer to it
+        PyObject_GC_UnTrack(<void *>made)
+        made.offset = record.offset
+        made._timestamp_ms = record._timestamp_ms
+        made._has_timestamp = record._has_timestamp
+        made.key = record.key
+        made.value = record.value
+        made.headers = record.headers
+        made._topic = record._topic
+        made._origin = record._origin
+        made._decoder = self
+        return made
+
+    cdef object decode(self, TypedRecord record, bint is_key):
+        cdef object function = self._key if is_key else self._value
+        cdef object data = record.key if is_key else record.value
+        if function is None or data is None:
+            return data
+        try:
+            if self._key_of_data if is_key else self._value_of_data:
+                return function(data)
+            return function(record._topic, record.headers, data)
+        except Exception as error:
+            made, failure = self._failed("key" if is_key else "value", record, error)
+            record._error = failure
+            return made
+
+
+cdef enum:
+    KEY_MADE = 1
+    VALUE_MADE = 2
+
+
+@cython.final
+cdef class TypedRecord(ConsumerRecord):
+    """A ConsumerRecord whose key and value are made at first use, and kept. The collector sees it only from
+    then on: a value may refer to its record.
+    """
+
+    cdef RecordDecoder _decoder  # None of one that was pickled
+    cdef object _made_key
+    cdef object _made_value
+    cdef object _error
+    cdef object _key_fault  # of one that was pickled: what its key raises
+    cdef object _value_fault
+    cdef int _made
+
+    cdef object _make(self, bint is_key):
+        cdef int bit = KEY_MADE if is_key else VALUE_MADE
+        cdef object made = self._key_fault if is_key else self._value_fault
+        if made is not None:
+            raise made
+        if not self._made & bit:
+            made = self._decoder.decode(self, is_key)
+            if not self._made & bit:  # another thread may have been first
+                if is_key:
+                    self._made_key = made
+                else:
+                    self._made_value = made
+                self._made |= bit
+                if not PyObject_GC_IsTracked(self):
+                    PyObject_GC_Track(<void *>self)
+        return self._made_key if is_key else self._made_value
+
+    @property
+    def key(self):
+        return self._make(True)
+
+    @property
+    def value(self):
+        return self._make(False)
+
+    @property
+    def deserialization_error(self):
+        if self._decoder is not None and self._decoder._keeps_errors:
+            self._make(True)
+            self._make(False)
+        return self._error
+
+    def __reduce__(self):
+        return _unpickled, (self._fields(), self._origin.topic_id, self._outcome(True), self._outcome(False),
+                            self._error)
+
+    cdef tuple _outcome(self, bint is_key):
+        """Return what using the key or the value gives: it, or the error that it raises."""
+        try:
+            return self._make(is_key), None
+        except Exception as error:
+            return None, error
+
+    def __repr__(self):
+        key = self._made_key if self._made & KEY_MADE else (<ConsumerRecord>self).key
+        value = self._made_value if self._made & VALUE_MADE else (<ConsumerRecord>self).value
+        return (f"ConsumerRecord(topic={self._topic!r}, partition={self.partition}, key={key!r}, "
+                f"value={value!r}, headers={self.headers!r}, timestamp_ms={self.timestamp_ms}, "
+                f"offset={self.offset}, leader_epoch={self.leader_epoch}, "
+                f"timestamp_type={self.timestamp_type!r})")
+
+
+def _unpickled(tuple fields, bytes topic_id, tuple key, tuple value, error):
+    """Return a record with made values, or the errors of those that cannot be made."""
+    cdef TypedRecord record = TypedRecord(*fields, topic_id)
+    record._made_key, record._key_fault = key
+    record._made_value, record._value_fault = value
+    record._error = error
+    record._made = KEY_MADE | VALUE_MADE
+    return record
+
+
 # Cython reads a field that is an object by a function. The interpreter reads a member of a type without a
 # call, which counts where a program reads the key and the value of each of millions of records.
-cdef PyMemberDef[4] members
+cdef PyMemberDef[6] members
 
 
 cdef int _add_member(PyMemberDef *member, object type_, const char *name, Py_ssize_t offset) except -1:
@@ -180,6 +334,8 @@ cdef int _add_members() except -1:
     _add_member(&members[1], Record, "value", kb_value_offset(record))
     _add_member(&members[2], Record, "headers", kb_headers_offset(record))
     _add_member(&members[3], ConsumerRecord, "topic", kb_topic_offset(record))
+    _add_member(&members[4], ConsumerRecord, "raw_key", kb_key_offset(record))
+    _add_member(&members[5], ConsumerRecord, "raw_value", kb_value_offset(record))
     return 0
 
 

@@ -36,8 +36,11 @@ class LetterProducer(Protocol):
 
 @final
 class DeadLetter:
-    """The `on_failure` of `process()` that sends a record to another topic as it was: key, value, headers and
-    timestamp. The record is finished after the broker has acknowledged it there.
+    """Sends a record to another topic as it was, with the bytes of its key and value, headers and timestamp:
+    as `on_failure` of `process()` one that cannot be processed, as `on.deserialization.error` one that cannot
+    be read. It is finished after the broker has acknowledged it there.
+
+    With a transactional producer a letter is part of the transaction that is open; `process()` takes none.
 
     The headers `__dlq.topic`, `__dlq.partition`, `__dlq.offset`, `__dlq.error` and `__dlq.reason` are added:
     where it was read, the class of the exception, and its text.
@@ -45,7 +48,7 @@ class DeadLetter:
     Parameters
     ----------
     producer : Producer or AsyncProducer
-        Without serializers and transactions; an AsyncProducer for an AsyncConsumer.
+        Without serializers; an AsyncProducer for an AsyncConsumer.
     topic : str
         "{topic}" in it is the topic of the record.
     headers : bool
@@ -63,11 +66,6 @@ class DeadLetter:
         timeout: float = 30.0,
     ) -> None:
         config = producer.config
-        if config.transactional_id is not None:
-            raise ValueError(
-                "DeadLetter takes a producer without transactional.id: a transaction has the offsets of all "
-                "records, and workers finish them one by one"
-            )
         if config.key_serializer is not None or config.value_serializer is not None:
             raise ValueError(
                 "DeadLetter takes a producer without serializers: it sends the bytes as they were"
@@ -84,8 +82,8 @@ class DeadLetter:
         """
         sent: Any = self._producer.send(
             self._topic.replace("{topic}", record.topic),
-            record.value,
-            record.key,
+            record.raw_value,
+            record.raw_key,
             headers=[*record.headers, *(self._added(record, error) if self._headers else ())],
             timestamp_ms=record.timestamp_ms,
         )
@@ -109,6 +107,14 @@ class DeadLetter:
             ("__dlq.error", type(error).__name__.encode()),
             ("__dlq.reason", reason),
         ]
+
+    def check_no_transactions(self) -> None:
+        """Raise ValueError if its producer is transactional."""
+        if self._producer.config.transactional_id is not None:
+            raise ValueError(
+                "the DeadLetter of process() takes a producer without transactional.id: a transaction has "
+                "the offsets of all records, and workers finish them one by one"
+            )
 
     @property
     def is_for_tasks(self) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
+from kbatch.consumer.process.dead_letters import DeadLetter
 from kbatch.core.process.retry import Retry
 from kbatch.core.process.scheduler import Limits, Order
 from kbatch.records import INT64_MAX, check_integer
@@ -64,6 +65,8 @@ class ProcessSettings:
                 'on_failure must be "stop", "skip", a DeadLetter or another callable, got '
                 f"{self.on_failure!r}"
             )
+        if isinstance(self.on_failure, DeadLetter):
+            self.on_failure.check_no_transactions()
         for name in ("commit_interval", "revoke_timeout"):
             checked_seconds(getattr(self, name), name, "pass a number of seconds")
         if self.stall_timeout is not None:

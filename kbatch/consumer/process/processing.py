@@ -35,6 +35,7 @@ from kbatch.core.process.scheduler import Attempt, OwnedPartition, ProcessSchedu
 from kbatch.errors import (
     AuthorizationError,
     CommitFailedError,
+    ConfigError,
     ConsumerClosedError,
     IllegalStateError,
     InvalidGroupIdError,
@@ -122,6 +123,7 @@ class Processing:
         with consumer._user:
             consumer._user.refuse_callbacks("process")
             self._check_group()
+            self._check_deserializers()
             member.processing = self
             error: BaseException | None = None
             try:
@@ -145,6 +147,22 @@ class Processing:
         if error is not None:
             raise error
         return ProcessReport(**asdict(self.scheduler.counts))
+
+    def _check_deserializers(self) -> None:
+        """Refuse what a worker cannot do at the first use of a value."""
+        consumer = self._consumer
+        if consumer._typed is None:
+            return
+        if consumer._typed.is_eager:
+            raise ConfigError(
+                "process() has on_failure= for records that cannot be read; set on.deserialization.error to "
+                "raise or null"
+            )
+        if consumer._typed.asks and consumer._is_async:
+            raise ConfigError(
+                "process() of an AsyncConsumer takes no deserializer that asks a registry, which would stop "
+                "the event loop; use a Consumer, or decode in the function"
+            )
 
     def _check_group(self) -> None:
         if self._consumer.config.group_id is None:
@@ -188,6 +206,8 @@ class Processing:
                 for assigned in self._backlog.begun():
                     self._own(assigned)
                 polled = self._take_polled(min(room, consumer.config.max_poll_records))
+                if (typed := consumer._typed) is not None:
+                    polled = [each._replace(records=list(map(typed.typed, each.records))) for each in polled]
                 for each in polled:
                     self._take_records(each)
                 moves = self._backlog.take_moves()

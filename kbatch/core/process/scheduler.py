@@ -337,7 +337,7 @@ class ProcessScheduler:
         """Return what records have in common that run one after the other: a null key is like no other."""
         if self._order == "partition":
             return None
-        key = record.key if self._order == "key" else None
+        key = record.raw_key if self._order == "key" else None
         return record.offset if key is None else key
 
     def advance(self, owned: OwnedPartition, position: int, leader_epoch: int) -> None:
@@ -560,9 +560,9 @@ class ProcessScheduler:
 
 def size_of(record: ConsumerRecord) -> int:
     """Return how many bytes of memory a record counts for: those of its key and value."""
-    return len(record.key or b"") + len(record.value or b"")
+    return len(record.raw_key or b"") + len(record.raw_value or b"")
 
 
 def name_of(record: ConsumerRecord) -> str:
     """Return which record it is, for errors and the log."""
-    return f"{record.topic}-{record.partition} offset {record.offset}, key {record.key!r:.100}"
+    return f"{record.topic}-{record.partition} offset {record.offset}, key {record.raw_key!r:.100}"

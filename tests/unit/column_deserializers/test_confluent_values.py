@@ -360,6 +360,32 @@ def test_defaults_of_bytes_are_bytes(registry: Registry) -> None:
     assert made.to_pylist() == [{"id": 1, "raw": b"\xff\0"}]
 
 
+def test_F_REG_06_ids_are_those_of_the_subjects_context(registry: Registry) -> None:
+    """In contexts, ids count anew: the same id may be another schema."""
+    number = registry.add(":.staging:orders-value", FIRST)
+    column = pa.array([framed(number, FIRST, {"id": 1, "name": "a"})])
+    made = Avro(registry=registry.client(), subject=":.staging:orders-value")(column)
+    assert made.to_pylist() == [{"id": 1, "name": "a"}]
+    assert f"GET /schemas/ids/{number}?subject=%3A.staging%3Aorders-value" in registry.requests
+
+
+def test_F_REG_07_deleted_reference_is_a_fault_of_its_values(registry: Registry) -> None:
+    gone = [{"name": "shop.Gone", "subject": "gone", "version": 1}]
+    broken = registry.add("a", record(("x", "shop.Gone")), references=gone)
+    good = registry.add("b", FIRST)
+    column = pa.array([struct.pack(">bI", 0, broken) + b"\2", framed(good, FIRST, {"id": 1, "name": "a"})])
+    values, reasons = Avro(FIRST, "column", registry=registry.client())(column)
+    assert values.to_pylist() == [None, {"id": 1, "name": "a"}]
+    assert f"does not have all that its schema {broken} refers to" in reasons[0].as_py()
+
+
+def test_F_REG_08_absent_schema_type_may_be_null(registry: Registry) -> None:
+    registry.faults.append(
+        (200, json.dumps({"schema": '"long"', "schemaType": None, "references": None}).encode())
+    )
+    assert Avro("long", registry=registry.client())(pa.array([b"\0\0\0\0\1\2"])).to_pylist() == [1]
+
+
 def test_referenced_avro_schemas_are_found(registry: Registry) -> None:
     """Two schemas that refer to a third one: it is defined once."""
     base = {"type": "fixed", "name": "shop.Id", "size": 1}

@@ -235,3 +235,33 @@ def test_impossible_requests_raise_errors() -> None:
         Json(ROW, infer=5)
     with pytest.raises(ValueError, match="infer must be at least 1, got 0"):
         Json(infer=0)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "kind"),
+    [
+        ([2**63 - 1, -(2**63)], pa.int64()),
+        ([2**63, 1], pa.uint64()),
+        ([2**64 - 1], pa.uint64()),
+        ([2**64, -1], pa.decimal128(38, 0)),
+        ([2**70, 9007199254740993], pa.decimal128(38, 0)),
+        ([10**40], pa.decimal256(76, 0)),
+        ([2**63, 0.5], pa.float64()),
+    ],
+)
+@pytest.mark.parametrize("form", ["{}", "[{}]", '{{"a": {}}}'])
+def test_F_JSON_01_large_integers_keep_their_digits(numbers: list[Any], kind: pa.DataType, form: str) -> None:
+    """Arrow infers a double for them, and takes digits from all others of the column."""
+    column = pa.array(['{"x": ' + form.format(json.dumps(each)) + "}" for each in numbers])
+    made = Json()(column)
+    texts = [str(row) for row in made.to_pylist()]
+    expected = {"{}": kind, "[{}]": pa.list_(kind), '{{"a": {}}}': pa.struct([("a", kind)])}[form]
+    assert made.type.field("x").type == expected
+    if kind != pa.float64():
+        assert all(str(number) in text for number, text in zip(numbers, texts, strict=True))
+
+
+def test_F_JSON_02_integer_beyond_the_inferred_type_is_a_fault() -> None:
+    column = pa.array(['{"x": 1}'] * 3 + ['{"x": 9223372036854775808}'])
+    values, reasons = Json(errors="column", infer=3)(column)
+    assert values.to_pylist()[3] is None and "9223372036854775808" in reasons[3].as_py()

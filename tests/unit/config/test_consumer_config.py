@@ -86,7 +86,6 @@ def test_names_of_other_clients_are_read() -> None:
         ("heartbeat_interval_ms", 45_000, r"must be below session\.timeout\.ms=45000; a third of it"),
         ("enable_auto_commit", True, r"enable\.auto\.commit=true needs group\.id"),
         ("share_acquire_mode", "most", "must be one of BATCH_OPTIMIZED, RECORD_LIMIT"),
-        ("key_deserializer", "Utf8", "records are read as bytes"),
         ("enable_partition_eof", "true", "is not a key of kbatch: pass an end"),
         ("linger_ms", 5, "is a configuration key of a producer, not of a consumer"),
     ],

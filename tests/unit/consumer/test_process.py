@@ -800,9 +800,10 @@ def test_dead_letters_refuse_other_producers(broker: Broker) -> None:
     servers = broker.bootstrap_servers
     with (
         kbatch.Producer(bootstrap_servers=servers, transactional_id="t") as producer,
+        kbatch.Consumer(bootstrap_servers=servers, group_id=GROUP) as consumer,
         pytest.raises(ValueError, match=r"without transactional\.id"),
     ):
-        DeadLetter(producer)
+        consumer.process(print, on_failure=DeadLetter(producer))
     with (
         kbatch.Producer(bootstrap_servers=servers, value_serializer=str.encode) as producer,
         pytest.raises(ValueError, match="without serializers"),

@@ -1,0 +1,156 @@
+"""The records of a consumer with deserializers.
+
+Theory of operation. Asking and decoding are two moments. When records are taken, the registry is asked for
+the schemas that they need and that are not known, by a worker while the consumer waits; so using a value
+never blocks. A value is decoded at first use, unless what becomes of a faulty one may keep its record from
+the program (skip, DeadLetter, a function): then all are decoded when they are taken.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, cast
+
+from kbatch._native.codec.record import ConsumerRecord, RecordDecoder
+from kbatch.config import ConsumerConfig
+from kbatch.consumer.process.dead_letters import DeadLetter
+from kbatch.errors import DeserializationError, KafkaError, RecordDeserializationError
+from kbatch.formats.base import Codec, Part
+from kbatch.formats.configured import Deserializer, deserializer_for
+from kbatch.formats.poison import SKIP, Handler, checked_policy
+from kbatch.logs import ClientLogger
+
+logger = ClientLogger(__name__)
+# What a registry has to be asked for, and a topic that needs it.
+Unknown = Mapping[tuple[Part, Hashable], str]
+# How many records are looked at before an iteration gives them.
+RECORDS_AHEAD = 256
+WARNING_SECONDS = 60.0
+
+
+class Prepared(NamedTuple):
+    """Records that are ready for the program.
+
+    Attributes
+    ----------
+    records : list of ConsumerRecord or None
+        None for one that is not delivered.
+    letters : list of pairs of ConsumerRecord and RecordDeserializationError
+        To be sent before the program gets any of them.
+    """
+
+    records: list[ConsumerRecord | None]
+    letters: list[tuple[ConsumerRecord, RecordDeserializationError]]
+
+
+class TypedRecords:
+    """Makes records with keys and values of bytes into those of a program's types.
+
+    Attributes
+    ----------
+    is_eager : bool
+        True if values are made when records are taken.
+    asks : bool
+        True if a registry may have to be asked.
+    dead_letter : DeadLetter or None
+    """
+
+    def __init__(self, key: Deserializer | None, value: Deserializer | None, policy: object) -> None:
+        self._policy = policy
+        self.dead_letter = policy if isinstance(policy, DeadLetter) else None
+        self._codecs: dict[Part, Codec[Any]] = {}
+        parts: list[tuple[Part, Deserializer | None]] = [("key", key), ("value", value)]
+        for part, each in parts:
+            if each is not None and each.codec is not None and each.codec.asks:
+                self._codecs[part] = each.codec
+        self.is_eager = policy not in ("raise", "null")
+        self.asks = bool(self._codecs)
+        self.typed = RecordDecoder(
+            _function(key), _function(value), self._failed, keeps_errors=policy != "raise"
+        ).typed
+        self._skipped_count = 0
+        self._next_warning = 0.0
+
+    @classmethod
+    def of(cls, config: ConsumerConfig) -> TypedRecords | None:
+        """Return what a configuration says; None if it has no deserializers."""
+        key = deserializer_for("key", config.key_deserializer)
+        value = deserializer_for("value", config.value_deserializer)
+        policy = checked_policy(config.on_deserialization_error)
+        return None if key is None and value is None else cls(key, value, policy)
+
+    @property
+    def needs_look(self) -> bool:
+        """True if records are to be prepared before the program gets them."""
+        return self.is_eager or self.asks
+
+    # What a registry has to be asked for
+
+    def unknown(self, records: Sequence[ConsumerRecord]) -> Unknown:
+        """Return what has to be asked for before these records can be decoded."""
+        found: dict[tuple[Part, Hashable], str] = {}
+        for part, codec in self._codecs.items():
+            look = codec.unknown
+            for record in records:
+                data = record.raw_key if part == "key" else record.raw_value
+                if data is not None and (what := look(record.headers, data)) is not None:
+                    found[part, what] = record.topic
+        return found
+
+    def fetch(self, unknown: Unknown) -> None:
+        """Ask for it. It blocks. Raise SchemaRegistryError if the registry refuses, or cannot be reached."""
+        for (part, what), topic in unknown.items():
+            self._codecs[part].fetch(topic, what)
+
+    # Records
+
+    def prepare(self, records: Sequence[ConsumerRecord]) -> Prepared:
+        """Return records as the program gets them, decoded if a fault may keep one from it.
+
+        Raises
+        ------
+        Exception
+            What a function of on.deserialization.error raises.
+        """
+        made: list[ConsumerRecord | None] = list(map(self.typed, records))
+        letters = []
+        if self.is_eager:
+            for index, record in enumerate(made):
+                assert record is not None
+                if record.key is SKIP or record.value is SKIP:
+                    made[index] = None
+                    letters.append((record, cast(RecordDeserializationError, record.deserialization_error)))
+        if letters and self.dead_letter is None:
+            self._warn(len(letters), letters[0][1])
+        return Prepared(made, letters)
+
+    def _warn(self, count: int, error: RecordDeserializationError) -> None:
+        """Say that records are skipped, once a minute."""
+        self._skipped_count += count
+        if time.monotonic() >= self._next_warning:
+            logger.warning(
+                "records that cannot be read are skipped, %s so far; the last: %s", self._skipped_count, error
+            )
+            self._next_warning = time.monotonic() + WARNING_SECONDS
+
+    def _failed(
+        self, part: Literal["key", "value"], record: ConsumerRecord, cause: Exception
+    ) -> tuple[Any, RecordDeserializationError | None]:
+        """Return the value of a record that cannot be decoded, and the error to keep with it."""
+        if isinstance(cause, KafkaError) and not isinstance(cause, DeserializationError):
+            raise cause  # a registry's, which is no fault of the record
+        reason = " ".join(str(cause).split()) or type(cause).__name__
+        error = RecordDeserializationError.of(record, part, reason)
+        if self._policy == "raise":
+            raise error from cause
+        error.__cause__ = cause
+        if self._policy == "null":
+            return None, error
+        if self._policy == "skip" or self.dead_letter is not None:
+            return SKIP, error
+        return cast(Handler, self._policy)(error), error
+
+
+def _function(given: Deserializer | None) -> tuple[Any, bool] | None:
+    return None if given is None else (given.function, given.is_of_data)

@@ -1,0 +1,112 @@
+"""The base of formats: what one object does for keys and values, a record at a time and by columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Generic, Literal
+
+from typing_extensions import TypeVar
+
+if TYPE_CHECKING:
+    from kbatch.column_deserializers.base import ColumnDeserializer, Errors
+    from kbatch.column_serializers.base import ColumnSerializer
+
+Part = Literal["key", "value"]
+Headers = Sequence[tuple[str, bytes | None]]
+T = TypeVar("T", default=Any)
+
+
+class Codec(Generic[T]):
+    """A format for the keys or the values of records, one at a time. None never reaches it.
+
+    Attributes
+    ----------
+    asks : bool
+        True if `unknown` may return something.
+    """
+
+    asks = False
+
+    def encode(self, topic: str, headers: Headers, value: T) -> bytes:
+        """Return the bytes of a value. Any exception is a fault of the value."""
+        raise NotImplementedError
+
+    def decode(self, topic: str, headers: Headers, data: bytes) -> T:
+        """Return the value of bytes. It asks nothing that `fetch` was called for. Any exception is a fault of
+        the value.
+        """
+        raise NotImplementedError
+
+    def unknown(self, headers: Headers, data: bytes) -> Hashable | None:
+        """Return what `fetch` must ask a registry for before these bytes can be decoded; None if nothing."""
+        return None
+
+    def fetch(self, topic: str, unknown: Hashable) -> None:
+        """Ask for what `unknown` has returned. It may block.
+
+        Raises
+        ------
+        SchemaRegistryError
+            The registry refuses, or cannot be reached. That is no fault of a value.
+        """
+
+
+class Format(Generic[T]):
+    """How values become bytes, and back. One object serves as `value_serializer` and `value_deserializer`, as
+    `value=` of tables that are sent or read, and for keys alike, from any thread.
+
+    Parameters
+    ----------
+    columns : str, sequence of str, or None
+        Of a table that is sent: see ColumnSerializer.
+    on_error : "raise", "null", "column" or Callable
+        Of a column that is read: see ColumnDeserializer. Records that are read one by one follow the
+        consumer's on.deserialization.error.
+    """
+
+    def __init__(self, *, columns: str | Iterable[str] | None = None, on_error: Errors = "raise") -> None:
+        self._columns = columns
+        self._on_error = on_error
+
+    def bind(self, part: Part) -> Codec[T]:
+        """Return the format for keys or for values, a record at a time."""
+        raise NotImplementedError
+
+    def load(self, topics: Iterable[str], part: Part = "value") -> None:
+        """Ask a registry for the schemas of these topics, so that later calls do not wait for it.
+
+        Raises
+        ------
+        SchemaRegistryError
+            A schema is missing, or the registry cannot be reached.
+        """
+
+    def column_serializer(self, topic: str | None, part: Part) -> ColumnSerializer:
+        """Return the format for a table that is sent to a topic; None if its rows name their topics."""
+        raise NotImplementedError
+
+    @cached_property
+    def column_deserializer(self) -> ColumnDeserializer:
+        """The format for tables that are read."""
+        raise NotImplementedError
+
+
+class FunctionCodec(Codec[T]):
+    """A codec of two functions.
+
+    Attributes
+    ----------
+    of_value, of_data : Callable
+        Make bytes of a value, and a value of bytes.
+    """
+
+    def __init__(self, of_value: Callable[[T], bytes], of_data: Callable[[bytes], T]) -> None:
+        self.of_value = of_value
+        self.of_data = of_data
+
+    def encode(self, topic: str, headers: Headers, value: T) -> bytes:
+        return self.of_value(value)
+
+    def decode(self, topic: str, headers: Headers, data: bytes) -> T:
+        return self.of_data(data)

@@ -1,0 +1,142 @@
+"""JSON of records, by Python's json; msgspec where it is installed and changes nothing."""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import json
+import math
+import uuid
+from collections.abc import Callable, Iterable
+from decimal import Decimal
+from enum import Enum
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from kbatch.formats.base import Codec, Format, FunctionCodec, Part, T
+from kbatch.formats.models import FromDict, ToDict, as_dict, from_dict_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kbatch.column_deserializers.base import ColumnDeserializer, Errors
+    from kbatch.column_serializers.base import ColumnSerializer
+
+
+class Json(Format[T]):
+    """JSON, without a schema.
+
+    A record's value may be anything that JSON has, and an object of a dataclass, NamedTuple, attrs, msgspec
+    or pydantic class. Times are ISO 8601, bytes base64, decimals and UUIDs text. NaN and infinities, which
+    JSON lacks, become null. Read, it is what `json.loads` returns, or a `model`.
+
+    Parameters
+    ----------
+    model : class or None
+        What records are read as: a dataclass, NamedTuple, or class of attrs, msgspec or pydantic.
+    type : pyarrow.Schema, pyarrow.DataType or None
+        Of columns that are read: see `column_deserializers.Json`.
+    to_dict, from_dict : Callable or None
+        Make a dict of a value, and a value of what was read, for other classes.
+    columns, on_error : see Format
+
+    Raises
+    ------
+    TypeError
+        `model` is no such class.
+    """
+
+    def __init__(
+        self,
+        model: type[T] | None = None,
+        *,
+        type: pa.Schema | pa.DataType | None = None,
+        to_dict: ToDict | None = None,
+        from_dict: FromDict | None = None,
+        columns: str | Iterable[str] | None = None,
+        on_error: Errors = "raise",
+    ) -> None:
+        super().__init__(columns=columns, on_error=on_error)
+        self._type = type
+        self._model: Any = model
+        self._to_dict = to_dict
+        self._from_dict = from_dict
+        if model is not None and from_dict is None:
+            from_dict_of(self._model)  # TypeError for other classes
+
+    def bind(self, part: Part) -> Codec[T]:
+        encode: Callable[[Any], bytes] = encoded
+        if self._to_dict is not None:
+            to_dict = self._to_dict
+
+            def encode(value: Any) -> bytes:
+                return encoded(to_dict(value))
+
+        return FunctionCodec(encode, self._decoder())
+
+    def _decoder(self) -> Callable[[bytes], Any]:
+        if self._from_dict is not None:
+            make = self._from_dict
+        elif self._model is None:
+            return json.loads
+        elif hasattr(self._model, "model_validate_json"):
+            return self._model.model_validate_json  # type: ignore[no-any-return]
+        elif hasattr(self._model, "__struct_fields__"):
+            import msgspec
+
+            return msgspec.json.Decoder(self._model).decode
+        else:
+            make = from_dict_of(self._model)
+        return lambda data: make(json.loads(data))
+
+    def column_serializer(self, topic: str | None, part: Part) -> ColumnSerializer:
+        from kbatch.column_serializers import JsonLines
+
+        return JsonLines(self._columns)
+
+    @cached_property
+    def column_deserializer(self) -> ColumnDeserializer:
+        from kbatch.column_deserializers import Json as JsonColumns
+
+        return JsonColumns(self._type, self._on_error)
+
+
+def encoded(value: Any) -> bytes:
+    """Return a value as JSON."""
+    try:
+        return _encode(value).encode()
+    except ValueError:
+        return _encode(_without_nan(value)).encode()
+
+
+def _other(value: Any) -> Any:
+    """Return what JSON has for an object that `json` does not know."""
+    for kind, convert in _OTHERS.items():
+        if isinstance(value, kind):
+            return convert(value)
+    return as_dict(value)
+
+
+_OTHERS: dict[type, Callable[[Any], Any]] = {
+    datetime.datetime: lambda value: value.isoformat(),
+    datetime.date: lambda value: value.isoformat(),
+    datetime.time: lambda value: value.isoformat(),
+    Decimal: str,
+    uuid.UUID: str,
+    bytes: lambda value: base64.b64encode(value).decode(),
+    Enum: lambda value: value.value,
+    set: list,
+    frozenset: list,
+}
+_encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=_other).encode
+
+
+def _without_nan(value: Any) -> Any:
+    """Return a value with None for NaN and infinities."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {name: _without_nan(each) for name, each in value.items()}
+    if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
+        return list(map(_without_nan, value))
+    return value if isinstance(value, str | int | None) else _without_nan(_other(value))
