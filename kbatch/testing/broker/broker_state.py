@@ -102,8 +102,8 @@ class Context:
     client_id: str
     now_ms: int
     forced_error: ErrorCode | None = None
-    # (topic, partition) -> the error that a test forces on this partition
-    next_partition_error: Callable[[str, int], ErrorCode | None] = lambda topic, partition: None
+    # (topic, partition) -> the error that a test forces on this partition; None if it forces none
+    next_partition_error: Callable[[str, int], ErrorCode | None] | None = None
     # set by handlers if Kafka does not answer: close the connection instead
     closes_connection: bool = False
     # set if the login fails: answer late, and close the connection after it
@@ -124,7 +124,7 @@ class Context:
 
     def check_partition(self, topic: str, partition: int) -> None:
         """Raise the error that a test forces on a partition; called once a request for each."""
-        code = self.next_partition_error(topic, partition)
+        code = self.next_partition_error and self.next_partition_error(topic, partition)
         if code is not None:
             raise BrokerError(code)
 

@@ -210,7 +210,8 @@ class BrokerCore:
         kind = type(message)
         if not context.fails_login:
             context.forced_error = self.faults.next_error(kind, context.node_id)
-            context.next_partition_error = partial(self.faults.next_error, kind, context.node_id)
+            if self.faults.has_errors(kind):
+                context.next_partition_error = partial(self.faults.next_error, kind, context.node_id)
             answer = self.faults.intercepted(message)
             if isinstance(answer, Message):
                 return answer

@@ -112,6 +112,9 @@ class Faults:
         else:
             self._interceptors[request_class(api)] = function
 
+    def has_errors(self, kind: type) -> bool:
+        return bool(self._countdowns.get(("error", kind)))
+
     def next_error(
         self, kind: type, node: int, topic: str | None = None, partition: int | None = None
     ) -> ErrorCode | None:

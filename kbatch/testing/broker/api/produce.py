@@ -281,8 +281,9 @@ class _Produce:
 
     def _check_in_sync(self, replicas: Collection[int], led: Replica, refusal: ErrorCode) -> None:
         """Refuse acks=all if `replicas`, those in sync, are too few."""
-        needed = min(self._state.cluster.controller.min_isr(led.topic), len(led.replicas))
-        if self._request.acks == ALL_IN_SYNC and len(replicas) < needed:
+        if self._request.acks != ALL_IN_SYNC:
+            return
+        if len(replicas) < min(self._state.cluster.controller.min_isr(led.topic), len(led.replicas)):
             raise BrokerError(refusal)
 
     def _hint_at_leaders(self) -> None:

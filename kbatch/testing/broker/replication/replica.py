@@ -80,7 +80,8 @@ class Replica:
     @property
     def registration(self) -> Registration:
         """Return what the replica's node knows, which may be old."""
-        return self.partition.known_by(self.node_id)
+        leadership = self.leadership
+        return self.partition.known_by(self.node_id) if leadership is None else leadership.registration
 
     @property
     def leader(self) -> int:
@@ -106,10 +107,13 @@ class Replica:
 
     def check_leader_epoch(self, epoch: int) -> None:
         """Check the epoch that a client or follower names: it must be the current one (KIP-320)."""
-        if epoch != NO_EPOCH and epoch < self.leader_epoch:
-            raise BrokerError(ErrorCode.FENCED_LEADER_EPOCH)
-        if epoch > self.leader_epoch:
-            raise BrokerError(ErrorCode.UNKNOWN_LEADER_EPOCH)
+        if epoch == NO_EPOCH:
+            return
+        current = self.leader_epoch
+        if epoch != current:
+            raise BrokerError(
+                ErrorCode.FENCED_LEADER_EPOCH if epoch < current else ErrorCode.UNKNOWN_LEADER_EPOCH
+            )
 
     # As leader
 
