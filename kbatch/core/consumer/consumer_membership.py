@@ -87,6 +87,8 @@ class ConsumerMembership:
         self._is_target_open = False
         self._was_assigned = False
         self._ids: dict[TopicPartition, bytes] = {}  # of what is owned
+        self._last_claims: list[Any] = []
+        self._claims_are_of: tuple[object, object] = (None, None)  # the target, and what is claimed
         self._heartbeats = Heartbeats(self, context.coordinator, context.metrics, config, now_ns)
         self._owned: frozenset[TopicPartition] | None = None  # at the last heartbeat
         self._leaves: bool | None = None
@@ -286,17 +288,28 @@ class ConsumerMembership:
         self._wait(self._heartbeats.deadline_ns)
 
     def fields(self) -> Mapping[str, Any]:
-        config, kind = self._context.config, messages.ConsumerGroupHeartbeatRequest
+        config = self._context.config
         return {
             "rack_id": config.client_rack or None,
             "rebalance_timeout_ms": config.max_poll_interval_ms,
             "subscribed_topic_names": sorted(self._topics),
             "server_assignor": config.group_remote_assignor,
-            "topic_partitions": [
-                kind.TopicPartitions(topic_id=topic_id, partitions=partitions)
-                for topic_id, partitions in self._claims().items()
-            ],
+            "topic_partitions": self._named_claims(),
         }
+
+    def _named_claims(self) -> list[Any]:
+        """Return the claims as heartbeats name them: the same object until they change, as each heartbeat is
+        compared with the last one.
+        """
+        target, claimed = self._target, self._ownership.claimed
+        if self._claims_are_of[0] is not target or self._claims_are_of[1] is not claimed:
+            kind = messages.ConsumerGroupHeartbeatRequest.TopicPartitions
+            self._last_claims = [
+                kind(topic_id=topic_id, partitions=partitions)
+                for topic_id, partitions in self._claims().items()
+            ]
+            self._claims_are_of = target, claimed
+        return self._last_claims
 
     def _claims(self) -> dict[bytes, list[int]]:
         """Return the partitions that no other member may get, by topic id: what is owned, what an open step

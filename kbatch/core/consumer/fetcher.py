@@ -410,7 +410,8 @@ class Fetcher:
         nodes = [node_of(*node) for node in answer.node_endpoints]
         found, before = [], len(self._results)
         is_empty = not answer.throttle_time_ms and not any(part.records for part in answer.partitions)
-        without = [each for each in attempt.partitions.values() if is_empty and each.in_flight is attempt]
+        bounded = (each for each in attempt.partitions.values() if each.end_offset != NO_END)
+        without = [each for each in bounded if each.in_flight is attempt] if is_empty else []
         for part in answer.partitions:
             state = attempt.state_of(part)
             if state is None:

@@ -123,6 +123,20 @@ def test_R51_heartbeats_go_on_while_the_program_computes() -> None:
     assert r.coordinator.times_ms[-1] >= r.now_ns // MS - INTERVAL_MS
 
 
+def test_R51_heartbeats_name_claims_anew_only_if_they_have_changed() -> None:
+    r = make()
+    r.join(A)
+    member: Any = r.engine._membership
+    named = member.fields()["topic_partitions"]
+    r.live(3 * INTERVAL_MS)
+    assert member.fields()["topic_partitions"] is named
+    r.coordinator.give(A, B)
+    r.live(3 * INTERVAL_MS)
+    (topic,) = member.fields()["topic_partitions"]
+    assert topic.partitions == [A.partition, B.partition]
+    assert [each.partitions for each in named] == [[A.partition]]
+
+
 def test_R51_heartbeats_do_not_wait_behind_other_requests() -> None:
     r = make()
     r.join(A)
