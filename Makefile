@@ -12,10 +12,12 @@ unexport PYTHONDONTWRITEBYTECODE
 SEEDS ?= 0:1000
 # Four processes for two cores: half of their time goes by waiting for brokers, JVMs and Spark.
 PYTEST := $(BIN)/python -m pytest -n 4 --dist loadfile
+# Of `make wheels`: --version, --platform, --into, --compare; nothing means all of them.
+WHEELS ?=
 # Of `make bench`: groups, and --quick; nothing means all of them, in full.
 BENCH ?=
 
-.PHONY: help demo test test-slow coverage simulate soak sanitize platforms bench bench-compare bench-baseline lint format clean
+.PHONY: help demo test test-slow coverage simulate soak sanitize platforms wheels bench bench-compare bench-baseline lint format clean
 
 help:
 	@echo "make demo      336,776 real flights through Spark into segments and a broker and back, proven equal,"
@@ -29,7 +31,9 @@ help:
 	@echo "make soak      the long campaigns in full, resumable, tests with lanes driven in Python, and"
 	@echo "               properties with 1,000 examples; results go to docs/soak.md"
 	@echo "make sanitize  the native modules under AddressSanitizer and UndefinedBehaviorSanitizer"
-	@echo "make platforms the native modules, compiled for macOS and aarch64 by the package ziglang"
+	@echo "make platforms the native modules, compiled for macOS, aarch64, musl and Windows by ziglang"
+	@echo "make wheels    the source distribution, and wheels for every Python, x86_64 and aarch64, in dist/, each"
+	@echo "               tried (WHEELS='--version 3.12 --platform x86_64': some of them)"
 	@echo "make bench     kbatch beside its peers; results go to docs/benchmarks/ and docs/costs.md"
 	@echo "               (BENCH='throughput latency --quick': some of the groups, and few records)"
 	@echo "make bench-compare   what runs in one process beside its saved baseline; fails at 1.15 x"
@@ -93,6 +97,15 @@ sanitize: .venv/ready
 platforms: .venv/ready
 	$(BIN)/pip install --quiet --disable-pip-version-check ziglang
 	KBATCH_LONG=1 $(BIN)/python -m pytest -n 2 tests/integration/test_platforms.py
+
+# Tools of exact versions, in an environment of their own.
+build/release/ready: release/requirements.txt
+	$(PYTHON) -m venv --clear build/release
+	build/release/bin/pip install --quiet --disable-pip-version-check --requirement release/requirements.txt
+	touch $@
+
+wheels: build/release/ready
+	build/release/bin/python -m release $(WHEELS)
 
 bench: .venv/ready .venv/jvm
 	$(BIN)/python -m benchmarks $(BENCH)

@@ -117,22 +117,30 @@ class Build(build):
         super().run()
 
 
-class BuildNative(build_ext):
-    """Translates the Cython modules in parallel when they are built, and not before: a source distribution
-    lists the .pyx files as they are, and no generated C.
+class Translate(build_ext):
+    """Translates the Cython modules to C, in parallel. Several builds can share it."""
+
+    def run(self) -> None:
+        compiled = cythonize(self.extensions, nthreads=os.cpu_count() or 1, compiler_directives=DIRECTIVES)
+        for extension, made in zip(self.extensions, compiled, strict=True):
+            extension.sources = made.sources
+            # Cython names the headers that a module declares, not those that they include in turn.
+            extension.depends = with_included(made.depends + made.sources[1:])
+
+
+class BuildNative(Translate):
+    """Translates modules when they are built, and not before: a source distribution lists the .pyx files as
+    they are, and no generated C.
     """
 
     def run(self) -> None:
         check_compiler()
         if self.inplace:
             remove_stale()
-        compiled = cythonize(self.extensions, nthreads=os.cpu_count() or 1, compiler_directives=DIRECTIVES)
-        for extension, made in zip(self.extensions, compiled, strict=True):
-            extension.sources = made.sources
-            # Cython names the headers that a module declares, not those that they include in turn.
-            extension.depends = with_included(made.depends + made.sources[1:])
-            extension.extra_compile_args, extension.extra_link_args = flags(self.inplace)
         super().run()
+        for extension in self.extensions:
+            extension.extra_compile_args, extension.extra_link_args = flags(self.inplace)
+        build_ext.run(self)
 
 
 if not MODULES:
@@ -143,7 +151,7 @@ if not MODULES:
 
 setup(
     options={"build_ext": {"parallel": os.cpu_count()}},
-    cmdclass={"build": Build, "build_ext": BuildNative},
+    cmdclass={"build": Build, "build_ext": BuildNative, "translate": Translate},
     packages=[
         *find_packages(include=["kbatch", "kbatch.*"], exclude=[f"*.{name}" for name in TOP_LEVEL]),
         *TOP_LEVEL,

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 import kbatch
+from release.interpreters import installed_python, python_versions
 from tests import ROOT
-from tests.support.wheels import interpreter, python_versions
 
 NATIVE = ROOT / "kbatch" / "_native"
 HEADERS = sorted((ROOT / "src_c").glob("*.h"))
@@ -80,7 +80,7 @@ def test_header_compiles_without_linux(header: Path) -> None:
 
 def test_headers_have_names_of_their_own() -> None:
     """A header of CPython's with the same name is found in its place, by some order of folders."""
-    pythons = [python for version in python_versions() if (python := interpreter(version))]
+    pythons = [python for version in python_versions() if (python := installed_python(version))]
     code = "import sysconfig; print(sysconfig.get_path('include'))"
     folders = {subprocess.check_output([python, "-c", code], text=True).strip() for python in pythons}
     taken = {path.name for folder in folders for path in Path(folder).rglob("*.h")}
@@ -99,7 +99,7 @@ assert "selectors" not in sys.modules
 import kbatch.network.threads
 kbatch.network.threads.CAN_WAIT = False
 import tests.support.smoke
-tests.support.smoke.check_all()
+tests.support.smoke.check_all(kbatch.codecs.CODEC_NAMES)
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr

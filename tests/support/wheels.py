@@ -8,17 +8,14 @@ import subprocess
 import sys
 import sysconfig
 import tarfile
-import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
-from tests import ROOT
+from release import project
+from release.wheels import copy_tree, make_sdist
 from tests.oracle.java_programs import SHORT_LIVED
 
 SECONDS = 900.0
-THIS = f"{sys.version_info.major}.{sys.version_info.minor}"
-# What a checkout has beside its sources: builds, environments, what tools keep.
-BESIDE = (".git", ".venv", ".*_cache", ".hypothesis", ".soak", "build", "dist", "*.egg-info", "__pycache__")
 
 
 def run(*command: str | Path, cwd: Path, variables: Mapping[str, str] | None = None) -> str:
@@ -48,9 +45,8 @@ def build(folder: Path) -> tuple[Path, Path]:
 
     C that Cython made of the same sources in place is used again.
     """
-    tree = shutil.copytree(ROOT, folder / "tree", ignore=shutil.ignore_patterns(*BESIDE))
-    run(sys.executable, "-m", "build", "--sdist", "--outdir", folder, tree, cwd=folder)
-    (sdist,) = folder.glob("*.tar.gz")
+    tree = copy_tree(folder)
+    sdist = make_sdist(tree, folder)
     with tarfile.open(sdist) as archive:
         archive.extractall(folder, filter="data")
     sources = folder / sdist.name.removesuffix(".tar.gz")
@@ -61,46 +57,10 @@ def build(folder: Path) -> tuple[Path, Path]:
     return sdist, wheel
 
 
-def _project() -> dict[str, list[str]]:
-    project: dict[str, list[str]] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    return project
-
-
 def requirements() -> list[str]:
     """Return what kbatch needs beside itself, as pip takes it."""
-    return _project()["dependencies"]
-
-
-def python_versions() -> list[str]:
-    """Return the versions of CPython that pyproject.toml names."""
-    names = [name.removeprefix("Programming Language :: Python :: ") for name in _project()["classifiers"]]
-    return [name for name in names if name.startswith("3.")]
-
-
-def _interpreters(version: str) -> Iterator[Path]:
-    if version == THIS:
-        yield Path(sys.executable)
-    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
-    yield from sorted(pyenv.glob(f"versions/{version}.*/bin/python"), reverse=True)
-    for folder in os.environ["PATH"].split(os.pathsep):
-        yield Path(folder) / f"python{version}"
-
-
-def interpreter(version: str) -> Path | None:
-    """Return a CPython of that version which can make environments and build native modules, from this
-    environment, pyenv's folder or PATH; None if the machine has none.
-    """
-    code = (
-        "import ensurepip, pathlib, sys, sysconfig, venv\n"
-        "assert pathlib.Path(sysconfig.get_path('include'), 'Python.h').exists()\n"
-        "print(sys.implementation.name, '%d.%d' % sys.version_info[:2])"
-    )
-    for python in _interpreters(version):
-        if python.exists():
-            asked = subprocess.run([python, "-c", code], capture_output=True, text=True)
-            if asked.stdout.split() == ["cpython", version]:
-                return python
-    return None
+    needed: list[str] = project()["dependencies"]
+    return needed
 
 
 def installed(wheel: Path, folder: Path) -> Path:

@@ -1,0 +1,1 @@
+"""What `make wheels` is made of."""
