@@ -11,10 +11,9 @@
 #ifndef KBATCH_LANE_H
 #define KBATCH_LANE_H
 
-#include <sys/uio.h>
-
 #include "alarm.h"
 #include "descriptor.h"
+#include "flags.h"
 #include "node_queues.h"
 #include "produce_wire.h"
 #include "sequences.h"

@@ -43,7 +43,7 @@ from types import CoroutineType
 from kbatch.errors import IllegalStateError, KafkaTimeoutError
 from kbatch.timeouts import checked_seconds
 
-cdef extern from "descriptor.h" nogil:
+cdef extern from "flags.h" nogil:
     void kb_pointer_store(void **address, void *pointer) noexcept
     void *kb_pointer_load(void **address) noexcept
 

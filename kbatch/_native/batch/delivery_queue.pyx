@@ -19,7 +19,7 @@ from cpython.pythread cimport (
 
 from collections import deque
 
-cdef extern from "descriptor.h" nogil:
+cdef extern from "flags.h" nogil:
     bint kb_flag_exchange(int *flag, int before, int after) noexcept
     void kb_flag_store(int *flag, int value) noexcept
     int kb_flag_load(int *flag) noexcept

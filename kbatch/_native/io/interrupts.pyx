@@ -24,7 +24,7 @@ from time import monotonic
 
 from kbatch.unpatched import cooperative_sleep
 
-cdef extern from "descriptor.h" nogil:
+cdef extern from "flags.h" nogil:
     bint kb_flag_exchange(int *flag, int before, int after) noexcept
     int kb_flag_load(int *flag) noexcept
 

@@ -5,7 +5,6 @@ goes to the woken thread or another waiter, and the caller waits until it comes 
 """
 
 cimport cython
-from posix.unistd cimport close
 
 import os
 import socket
@@ -13,6 +12,9 @@ import socket
 cdef extern from "descriptor.h" nogil:
     void kb_descriptor_ring(int descriptor) noexcept
     void kb_descriptor_drain(int descriptor) noexcept
+    void kb_descriptor_close(int descriptor) noexcept
+
+cdef extern from "flags.h" nogil:
     void kb_flag_set(int *flag) noexcept
     bint kb_flag_take(int *flag) noexcept
 
@@ -32,15 +34,15 @@ cdef class Waker:
             self._reader = self._writer = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
             return
         reader, writer = socket.socketpair()
+        reader.setblocking(False)
+        writer.setblocking(False)
         self._reader, self._writer = reader.detach(), writer.detach()
-        os.set_blocking(self._reader, False)
-        os.set_blocking(self._writer, False)
 
     def __dealloc__(self):
         if self._reader >= 0:
-            close(self._reader)
+            kb_descriptor_close(self._reader)
         if self._writer >= 0 and self._writer != self._reader:
-            close(self._writer)
+            kb_descriptor_close(self._writer)
 
     def fileno(self):
         return self._reader

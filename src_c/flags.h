@@ -1,0 +1,34 @@
+/* Flags and pointers that threads share without a lock. */
+#ifndef KBATCH_FLAGS_H
+#define KBATCH_FLAGS_H
+
+static inline void kb_flag_set(int *flag) {
+    __atomic_store_n(flag, 1, __ATOMIC_SEQ_CST);
+}
+
+static inline int kb_flag_take(int *flag) {
+    return __atomic_exchange_n(flag, 0, __ATOMIC_SEQ_CST);
+}
+
+/* Change the flag if it is `before`; false if it is not. */
+static inline int kb_flag_exchange(int *flag, int before, int after) {
+    return __atomic_compare_exchange_n(flag, &before, after, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+}
+
+static inline void kb_flag_store(int *flag, int value) {
+    __atomic_store_n(flag, value, __ATOMIC_SEQ_CST);
+}
+
+static inline int kb_flag_load(int *flag) {
+    return __atomic_load_n(flag, __ATOMIC_SEQ_CST);
+}
+
+static inline void kb_pointer_store(void **address, void *pointer) {
+    __atomic_store_n(address, pointer, __ATOMIC_SEQ_CST);
+}
+
+static inline void *kb_pointer_load(void **address) {
+    return __atomic_load_n(address, __ATOMIC_SEQ_CST);
+}
+
+#endif
