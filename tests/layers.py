@@ -56,7 +56,7 @@ LAYERS = (
             "lane.h lane_poll.h alarm.h sensor.h": "**how usual batches are sent without the GIL**, without "
             "and with sockets; when the sender looks next; the windows of a measured value",
             "crc32c.h murmur2.h random.h pages.h short_lock.h flags.h descriptor.h": "CRC-32C, chosen at run "
-            "time; Java's key hash; seeded random numbers; huge pages; short locks; flags of several threads; "
+            "time; Java's key hash; seeded random numbers; huge pages; short locks; flags without locks; "
             "system calls that never wait",
             "arrow_c_abi.h arrow_columns.h record_columns.h fetched.h": "the Arrow C interfaces; columns as "
             "spans; records appended to Arrow buffers; **which fetched batches a reader may see**",

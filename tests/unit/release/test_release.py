@@ -7,7 +7,9 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tarfile
+import tomllib
 from importlib.metadata import version as version_of
 from pathlib import Path
 
@@ -66,8 +68,6 @@ def test_platforms_have_the_names_of_pip_and_python(target: Platform) -> None:
     file = f"kbatch_kafka-0.1.0-cp314-cp314-{target.tag}.whl"
     assert parse_wheel_filename(file)[3] == {Tag("cp314", "cp314", f"manylinux_2_17_{target.machine}")}
     if target.is_native:
-        import sysconfig
-
         assert target.module_suffix(interpreters.THIS) == sysconfig.get_config_var("EXT_SUFFIX")
         assert target.python_platform == sysconfig.get_platform()
 
@@ -81,7 +81,7 @@ def test_versions_are_those_of_the_classifiers() -> None:
 def test_version_that_is_nowhere_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(NoInterpreterError, match=r"CPython 3\.10 is not installed, and Debian has none"):
         interpreters.runner("3.10", AARCH64 if X86_64.is_native else X86_64)
-    monkeypatch.setattr(interpreters.shutil, "which", lambda name: None)
+    monkeypatch.setattr(shutil, "which", lambda name: None)
     with pytest.raises(NoInterpreterError, match=r"python3\.13 is not installed, nor apt-get"):
         interpreters._Archive("trixie", AARCH64).unpack("python3.13")
 
@@ -150,8 +150,6 @@ def test_wheels_are_made_by_tools_that_build_the_package() -> None:
     exact = [Requirement(line) for line in (ROOT / "release/requirements.txt").read_text().splitlines()[1:]]
     assert all(str(one.specifier).startswith("==") for one in exact)
     pinned = {one.name: str(one.specifier).removeprefix("==") for one in exact}
-    import tomllib
-
     needed = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
     for requirement in map(Requirement, needed):
         assert requirement.specifier.contains(pinned[requirement.name])
