@@ -6,7 +6,6 @@ KBATCH_LONG=1 (make platforms) compiles every native module for other systems by
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import subprocess
 import sys
@@ -33,7 +32,6 @@ TARGETS = (
     WINDOWS,
 )
 # Told before Python.h, whose headers here are those of this system.
-WINDOWS_LIBRARIES = ("-lws2_32",)
 CONFIGURED = {WINDOWS: ("-include", str(ROOT / "tests" / "support" / "windows" / "pyconfig.h"))}
 ERRORS = ("implicit-function-declaration", "int-conversion")
 
@@ -127,23 +125,6 @@ def test_native_modules_compile_for_other_systems(target: str, tmp_path: Path) -
     options = ("-O0", *CONFIGURED.get(target, ()), "-o", str(tmp_path / "made.o"))
     said = [compiled(compiler, path, *options) for path in sources]
     assert not any(said), "\n".join(filter(None, said))
-
-
-@long
-@pytest.mark.parametrize("name", ["io/waker", "io/sockets", "send/lane"])
-def test_modules_with_sockets_link_for_windows(name: str, tmp_path: Path) -> None:
-    """Without Python's own names, which a file of import names stands for: all others must be found."""
-    source = NATIVE / f"{name}.c"
-    compiler = [sys.executable, "-m", "ziglang", "cc", "-target", WINDOWS, "-O0"]
-    made = tmp_path / "made.o"
-    assert not compiled(compiler, source, *CONFIGURED[WINDOWS], "-o", str(made))
-    names = sorted(set(re.findall(rb"_?Py[A-Z]\w*", made.read_bytes())))
-    (tmp_path / "python.def").write_bytes(b"LIBRARY python3.dll\nEXPORTS\n" + b"\n".join(names))
-    library = [sys.executable, "-m", "ziglang", "dlltool", "-d", "python.def", "-l", "python.lib"]
-    subprocess.run([*library, "-m", "i386:x86-64"], cwd=tmp_path, check=True, timeout=600)
-    linked = [*compiler, "-shared", "-o", "made.pyd", "made.o", "python.lib", *WINDOWS_LIBRARIES]
-    done = subprocess.run(linked, cwd=tmp_path, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr
 
 
 @long
