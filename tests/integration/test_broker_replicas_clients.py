@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaProducer
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, Message, Producer
 
 from kbatch.testing import Broker
 from tests.support.patience import HANG_SECONDS
@@ -25,12 +24,17 @@ def disturb(broker: Broker, number: int) -> None:
 
 
 def produce_by_librdkafka(broker: Broker) -> None:
-    failed: list[Any] = []
+    failed = []
+
+    def delivered(error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            failed.append(error)
+
     producer = Producer(
         {"bootstrap.servers": broker.bootstrap_servers, "enable.idempotence": True, "retry.backoff.ms": 10}
     )
     for number in range(COUNT):
-        producer.produce(TOPIC, b"%d" % number, on_delivery=lambda error, _: error and failed.append(error))
+        producer.produce(TOPIC, b"%d" % number, on_delivery=delivered)
         producer.poll(0)
         disturb(broker, number)
     assert (producer.flush(HANG_SECONDS), failed) == (0, [])
