@@ -7,6 +7,7 @@ import datetime
 import io
 import json
 import pickle
+import types
 import uuid
 import warnings
 from collections.abc import Iterator
@@ -274,6 +275,35 @@ def test_F_MOD_01_07_models_go_in_and_come_out(
     if model is not NamedOrder:
         assert json.loads(encoded)["lines"] == [{"a": "x"}]
     models._from_dict.cache_clear()
+
+
+def _msgspec_models() -> tuple[Any, Any]:
+    msgspec = pytest.importorskip("msgspec")
+    line: Any = msgspec.defstruct("Line", [("a", str)])
+    fields = [
+        ("id", int),
+        ("at", datetime.datetime),
+        ("note", str | None),
+        ("lines", types.GenericAlias(list, (line,))),
+    ]
+    return msgspec.defstruct("Order", fields), line
+
+
+def _pydantic_models() -> tuple[Any, Any]:
+    pydantic = pytest.importorskip("pydantic")
+    line: Any = pydantic.create_model("Line", a=(str, ...))
+    at, lines = (datetime.datetime, ...), (types.GenericAlias(list, (line,)), ...)
+    return pydantic.create_model("Order", id=(int, ...), at=at, note=(str | None, None), lines=lines), line
+
+
+@pytest.mark.parametrize("models", [_msgspec_models, _pydantic_models])
+def test_F_MOD_01_04_models_that_check_types(models: Any) -> None:
+    order, line = models()
+    value = order(id=1, at=NOON, note=None, lines=[line(a="x")])
+    assert there_and_back(formats.Avro(ORDER, model=order), value) == value
+    assert there_and_back(formats.Json(order), value) == value
+    with pytest.raises(ValueError, match="id"):
+        formats.Json(order).bind("value").decode("t", (), b'{"id": "x", "at": "2026-01-01T00:00:00Z"}')
 
 
 def test_model_must_have_fields() -> None:
