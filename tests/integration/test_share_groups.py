@@ -29,7 +29,7 @@ from prometheus_client import CollectorRegistry
 
 import kbatch
 from kbatch import AcknowledgeType, ShareConsumer, ShareRecord, TopicPartition, TopicReader
-from kbatch.errors import IllegalStateError, InvalidRecordStateError, KafkaError
+from kbatch.errors import GroupIdNotFoundError, IllegalStateError, InvalidRecordStateError, KafkaError
 from kbatch.prometheus import ConsumerCollector
 from kbatch.tracing import ConsumerTracingInterceptor, TracingInterceptor
 from tests import ROOT
@@ -73,6 +73,14 @@ def make(servers: str, shell: str) -> Iterator[Callable[..., ShareConsumer]]:
     yield make
     for each in made:
         each.close()
+
+
+def member_count(reader: TopicReader, group: str) -> int:
+    """Return the number of a group's members; 0 while no member has joined yet."""
+    try:
+        return len(reader.groups.describe(group).members)
+    except GroupIdNotFoundError:
+        return 0
 
 
 def explicit(make: Callable[..., ShareConsumer], group: str, topic: str, **settings: Any) -> ShareConsumer:
@@ -135,7 +143,7 @@ def test_each_record_is_accepted_once_by_java_or_by_us(
             releases=RELEASES,
         )
         member = explicit(make, group, topic, max_poll_records=5, share_acquire_mode="RECORD_LIMIT")
-        while not (member.poll(0.1) == [] and len(reader.groups.describe(group).members) == 2):
+        while not (member.poll(0.1) == [] and member_count(reader, group) == 2):
             assert not java.done()
         for _ in range(ROUNDS):
             send(servers, topic, 20, partitions=2)
