@@ -537,8 +537,8 @@ def test_R46_replaced_records_are_not_handed_out(broker: Broker, taken: int) -> 
         until(lambda: consumer._engine.reading(FIRST).fetch_offset == COUNT)
 
         def truncate(core: Any) -> None:
-            log = core.state.cluster.partition(*FIRST).log
-            log.truncate_to(20, FIRST_MS)
+            for log in core.state.cluster.partition(*FIRST).logs:
+                log.truncate_to(20, FIRST_MS)
             core.state.move_leader(*FIRST, 1)
 
         broker._call(truncate)

@@ -609,7 +609,8 @@ def test_R75_commit_after_a_truncation_has_its_leader_epoch(broker: Broker, shel
 
     def truncate(core: Any, offset: int) -> None:
         led = core.state.cluster.partition(*FIRST)
-        led.log.truncate_to(offset, core.state.now_ms)
+        for log in led.logs:
+            log.truncate_to(offset, core.state.now_ms)
         led.lead_by(0)
         core.state.partition_changed(*FIRST)
 
