@@ -64,7 +64,7 @@ def codes(failure: PartialFailure) -> dict[Any, int | None]:
 # Topics
 
 
-def test_S01_create_returns_what_there_is(admin: Admin) -> None:
+def test_AS01_create_returns_what_there_is(admin: Admin) -> None:
     name = f"admin-{next(_numbers)}"
     created = admin.topics.create(name, partitions=3, replication_factor=1)
     assert created == CreatedTopic(name, created.topic_id, 3, 1)
@@ -74,14 +74,14 @@ def test_S01_create_returns_what_there_is(admin: Admin) -> None:
     assert name in {each.name for each in admin.topics.list()}
 
 
-def test_S02_create_twice_fails_unless_it_may_exist(admin: Admin, topic: str) -> None:
+def test_AS02_create_twice_fails_unless_it_may_exist(admin: Admin, topic: str) -> None:
     with pytest.raises(TopicExistsError, match=topic):
         admin.topics.create(topic, partitions=1)
     found = admin.topics.create(topic, partitions=1, exist_ok=True)
     assert (found.existed, found.partitions) == (True, 2)
 
 
-def test_S03_some_of_several_topics_are_created(admin: Admin, topic: str) -> None:
+def test_AS03_some_of_several_topics_are_created(admin: Admin, topic: str) -> None:
     name = f"admin-{next(_numbers)}"
     new = NewTopic(partitions=1, replication_factor=1)
     with pytest.raises(PartialFailure) as raised:
@@ -103,7 +103,7 @@ def test_S03_some_of_several_topics_are_created(admin: Admin, topic: str) -> Non
     assert admin.topics.describe(name).name == name
 
 
-def test_S07_delete_and_create_at_once_give_a_new_topic(admin: Admin, topic: str) -> None:
+def test_AS07_delete_and_create_at_once_give_a_new_topic(admin: Admin, topic: str) -> None:
     before = admin.topics.describe(topic).topic_id
     for _ in range(3):
         admin.topics.delete(topic)
@@ -114,7 +114,7 @@ def test_S07_delete_and_create_at_once_give_a_new_topic(admin: Admin, topic: str
         before = created.topic_id or before
 
 
-def test_S09_delete_of_a_missing_topic_fails_unless_it_may_be_missing(admin: Admin, topic: str) -> None:
+def test_AS09_delete_of_a_missing_topic_fails_unless_it_may_be_missing(admin: Admin, topic: str) -> None:
     with pytest.raises(UnknownTopicOrPartitionError, match="nowhere"):
         admin.topics.delete("nowhere")
     with pytest.raises(PartialFailure) as raised:
@@ -135,7 +135,7 @@ def test_partitions_are_added(admin: Admin, topic: str) -> None:
     assert codes(raised.value) == {"nowhere": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 
 
-def test_S18_topics_come_in_pages(admin: Admin, topic: str) -> None:
+def test_AS18_topics_come_in_pages(admin: Admin, topic: str) -> None:
     other = f"{topic}-b"
     admin.topics.create(other, partitions=3, replication_factor=1)
     pages = list(admin.topics.pages([other, topic], size=2))
@@ -149,14 +149,14 @@ def test_S18_topics_come_in_pages(admin: Admin, topic: str) -> None:
     assert codes(raised.value) == {"zz-nowhere": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 
 
-def test_S21_describe_by_an_unknown_id(admin: Admin, topic: str) -> None:
+def test_AS21_describe_by_an_unknown_id(admin: Admin, topic: str) -> None:
     described = admin.topics.describe(topic)
     assert admin.topics.describe([described.topic_id])[described.topic_id].name == topic
     with pytest.raises(UnknownTopicIdError):
         admin.topics.describe(UUID(int=5))
 
 
-def test_S22_records_are_deleted(admin: Admin, target: str, topic: str) -> None:
+def test_AS22_records_are_deleted(admin: Admin, target: str, topic: str) -> None:
     fill(target, topic, 50)
     partition = TopicPartition(topic, 0)
     assert admin.topics.delete_records({partition: 10}) == {partition: 10}
@@ -169,7 +169,7 @@ def test_S22_records_are_deleted(admin: Admin, target: str, topic: str) -> None:
         admin.topics.delete_records({partition: -2})
 
 
-def test_S24_a_missing_partition_is_known_after_one_look(admin: Admin, topic: str) -> None:
+def test_AS24_a_missing_partition_is_known_after_one_look(admin: Admin, topic: str) -> None:
     begin = time.monotonic()
     with pytest.raises(PartialFailure) as raised:
         admin.topics.delete_records({(topic, 0): "end", (topic, 99): "end", ("nowhere", 0): "end"})
@@ -179,7 +179,7 @@ def test_S24_a_missing_partition_is_known_after_one_look(admin: Admin, topic: st
     assert time.monotonic() - begin < admin.config.default_api_timeout_ms / 1000 / 2
 
 
-def test_S25_offsets_by_every_spec(admin: Admin, target: str, topic: str) -> None:
+def test_AS25_offsets_by_every_spec(admin: Admin, target: str, topic: str) -> None:
     fill(target, topic, 5)
     first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
 
@@ -209,7 +209,7 @@ def test_producers_of_a_partition(admin: Admin, target: str, topic: str) -> None
 # Configurations
 
 
-def test_S26_settings_are_set_and_lists_changed(admin: Admin, topic: str) -> None:
+def test_AS26_settings_are_set_and_lists_changed(admin: Admin, topic: str) -> None:
     def values() -> dict[str, str | None]:
         found = admin.configs.describe(topic=topic, names=["retention.ms", "cleanup.policy"])
         return {name: each.value for name, each in found.items()}
@@ -224,13 +224,13 @@ def test_S26_settings_are_set_and_lists_changed(admin: Admin, topic: str) -> Non
     assert entry.source != "DYNAMIC_TOPIC_CONFIG"
 
 
-def test_S27_one_bad_setting_keeps_all_from_being_set(admin: Admin, topic: str) -> None:
+def test_AS27_one_bad_setting_keeps_all_from_being_set(admin: Admin, topic: str) -> None:
     with pytest.raises(InvalidConfigurationError):
         admin.configs.alter(topic=topic, set={"retention.ms": 1000, "segment.bytes": "many"})
     assert admin.configs.describe(topic=topic)["retention.ms"].source != "DYNAMIC_TOPIC_CONFIG"
 
 
-def test_S29_a_setting_or_resource_that_comes_twice_is_refused(admin: Admin, topic: str) -> None:
+def test_AS29_a_setting_or_resource_that_comes_twice_is_refused(admin: Admin, topic: str) -> None:
     with pytest.raises(ValueError, match="once"):
         admin.configs.alter(topic=topic, set={"retention.ms": 1}, reset=["retention.ms"])
     resource = ConfigResource("topic", topic)
@@ -238,14 +238,14 @@ def test_S29_a_setting_or_resource_that_comes_twice_is_refused(admin: Admin, top
         admin.configs.describe([resource, resource])
 
 
-def test_S30_a_broker_refuses_settings_that_it_does_not_know(admin: Admin) -> None:
+def test_AS30_a_broker_refuses_settings_that_it_does_not_know(admin: Admin) -> None:
     with pytest.raises(ConfigError, match=r"log\.retention\.msec"):
         admin.configs.alter(broker=0, set={"log.retention.msec": 1})
     with pytest.raises(ConfigError, match="unknown_ok"):
         admin.configs.alter(broker_defaults=True, set={"log.retention.msec": 1})
 
 
-def test_S34_an_unknown_broker_is_named_at_once(admin: Admin) -> None:
+def test_AS34_an_unknown_broker_is_named_at_once(admin: Admin) -> None:
     with pytest.raises(BrokerNotAvailableError, match="no broker 9 in the cluster, only 0"):
         admin.configs.describe(broker=9)
 
@@ -261,7 +261,7 @@ def test_several_resources_are_changed(admin: Admin, topic: str) -> None:
 # Groups
 
 
-def test_S71_groups_of_each_kind_are_described(admin: Admin, target: str, topic: str) -> None:
+def test_AS71_groups_of_each_kind_are_described(admin: Admin, target: str, topic: str) -> None:
     admin.groups.commit_offsets(f"{topic}-empty", {TopicPartition(topic, 0): 1})
     with consumer_of(target, f"{topic}-live", topic, "consumer"):
         until(lambda: f"{topic}-live" in {each.group_id for each in admin.groups.list()})
@@ -271,7 +271,7 @@ def test_S71_groups_of_each_kind_are_described(admin: Admin, target: str, topic:
             admin.groups.describe(f"{topic}-empty", kind="consumer")
 
 
-def test_S73_S75_offsets_of_live_groups_cannot_be_changed(admin: Admin, target: str, topic: str) -> None:
+def test_AS73_AS75_offsets_of_live_groups_cannot_be_changed(admin: Admin, target: str, topic: str) -> None:
     live, empty, partition = f"{topic}-live", f"{topic}-empty", TopicPartition(topic, 0)
     admin.groups.commit_offsets(empty, {partition: 1})
     admin.groups.commit_offsets(empty, {partition: 1_000_000})  # beyond the end
@@ -293,7 +293,7 @@ def test_S73_S75_offsets_of_live_groups_cannot_be_changed(admin: Admin, target: 
     }
 
 
-def test_S78_reset_by_every_rule(admin: Admin, target: str, topic: str) -> None:
+def test_AS78_reset_by_every_rule(admin: Admin, target: str, topic: str) -> None:
     fill(target, topic, 10)
     group, partition = f"{topic}-group", TopicPartition(topic, 0)
     admin.groups.commit_offsets(group, {partition: 4})
@@ -311,7 +311,7 @@ def test_S78_reset_by_every_rule(admin: Admin, target: str, topic: str) -> None:
     assert admin.groups.offsets(group)[partition].lag == 0
 
 
-def test_S70_lists_of_groups_are_filtered(admin: Admin, topic: str) -> None:
+def test_AS70_lists_of_groups_are_filtered(admin: Admin, topic: str) -> None:
     group = f"{topic}-group"
     admin.groups.commit_offsets(group, {TopicPartition(topic, 0): 1})
     assert group in {each.group_id for each in admin.groups.list(kinds=["classic"], states=["empty"])}
@@ -323,7 +323,7 @@ def test_S70_lists_of_groups_are_filtered(admin: Admin, topic: str) -> None:
 # The clients
 
 
-def test_S85_many_tasks_use_an_async_admin_at_once(target: str, topic: str) -> None:
+def test_AS85_many_tasks_use_an_async_admin_at_once(target: str, topic: str) -> None:
     async def main() -> tuple[list[Any], int]:
         async with AsyncAdmin(bootstrap_servers=target) as admin:
             calls = [asyncio.ensure_future(admin.topics.describe(topic)) for _ in range(100)]
@@ -339,7 +339,7 @@ def test_S85_many_tasks_use_an_async_admin_at_once(target: str, topic: str) -> N
     assert tasks == 1
 
 
-def test_S86_a_closed_admin_says_so(target: str) -> None:
+def test_AS86_a_closed_admin_says_so(target: str) -> None:
     admin = Admin(bootstrap_servers=target)
     admin.close()
     admin.close()

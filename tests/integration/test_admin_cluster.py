@@ -70,7 +70,7 @@ def admin(kafka: RealKafka) -> Iterator[Admin]:
 # Partitions
 
 
-def test_S37_elections_that_are_not_needed_are_not_repeated(admin: Admin) -> None:
+def test_AS37_elections_that_are_not_needed_are_not_repeated(admin: Admin) -> None:
     assert admin.partitions.elect([PARTITION]) == {PARTITION: False}
     assert admin.partitions.elect([PARTITION], unclean=True) == {PARTITION: False}
     assert admin.partitions.elect() == {}
@@ -81,7 +81,7 @@ def test_S37_elections_that_are_not_needed_are_not_repeated(admin: Admin) -> Non
     assert error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_S39_S41_reassignments(admin: Admin) -> None:
+def test_AS39_AS41_reassignments(admin: Admin) -> None:
     assert admin.partitions.reassign({PARTITION: [0]}) == {}
     assert admin.partitions.reassignments() == {}
     with pytest.raises(PartialFailure) as raised:
@@ -97,7 +97,7 @@ def test_S39_S41_reassignments(admin: Admin) -> None:
     assert str(admin.partitions.plan([TOPIC])) == "nothing to move"
 
 
-def test_S45_log_dirs(admin: Admin, kafka: RealKafka) -> None:
+def test_AS45_log_dirs(admin: Admin, kafka: RealKafka) -> None:
     ((directory,),) = admin.partitions.log_dirs().values()
     assert directory.path == str(kafka.log_directory)
     assert directory.error is None and directory.replicas[PARTITION].is_future is False
@@ -112,7 +112,7 @@ def test_S45_log_dirs(admin: Admin, kafka: RealKafka) -> None:
 # Access
 
 
-def test_S65_rules_of_access(admin: Admin) -> None:
+def test_AS65_rules_of_access(admin: Admin) -> None:
     rule = Acl("topic", "orders", "Read", "User:bob")
     for _ in range(2):
         admin.acls.create([rule, rule._replace(operation="write", name="ord", pattern="prefixed")])
@@ -128,7 +128,7 @@ def test_S65_rules_of_access(admin: Admin) -> None:
     until(lambda: admin.acls.list(principal="User:bob") == ())
 
 
-def test_S57_S58_quotas(admin: Admin) -> None:
+def test_AS57_AS58_quotas(admin: Admin) -> None:
     bob, others = QuotaEntity(user="bob"), QuotaEntity(user=DEFAULT, client_id="c")
     admin.quotas.alter({bob: {"producer_byte_rate": 1000}, others: {"consumer_byte_rate": 5}})
     until(lambda: len(admin.quotas.describe()) == 2)
@@ -144,7 +144,7 @@ def test_S57_S58_quotas(admin: Admin) -> None:
     until(lambda: admin.quotas.describe() == {})
 
 
-def test_S60_S62_users_of_scram(admin: Admin) -> None:
+def test_AS60_AS62_users_of_scram(admin: Admin) -> None:
     admin.users.set("bob", "builder")
     until(lambda: admin.users.describe() == {"bob": (ScramInfo("SCRAM-SHA-512", 8192),)})
     with pytest.raises(UnacceptableCredentialError) as refused:
@@ -159,7 +159,7 @@ def test_S60_S62_users_of_scram(admin: Admin) -> None:
         admin.users.delete("bob", "SCRAM-SHA-512")
 
 
-def test_S69_tokens_need_a_login(admin: Admin) -> None:
+def test_AS69_tokens_need_a_login(admin: Admin) -> None:
     with pytest.raises(UnsupportedByAuthenticationError):
         admin.tokens.create()
     with pytest.raises(UnsupportedByAuthenticationError):
@@ -169,7 +169,7 @@ def test_S69_tokens_need_a_login(admin: Admin) -> None:
 # Transactions
 
 
-def test_S82_S83_S84_transactions(admin: Admin, kafka: RealKafka) -> None:
+def test_AS82_AS83_AS84_transactions(admin: Admin, kafka: RealKafka) -> None:
     with pytest.raises(InvalidRegularExpressionError):
         admin.transactions.list(pattern="(")
     with pytest.raises(ValueError, match="Ongoing"):
@@ -204,7 +204,7 @@ def test_S82_S83_S84_transactions(admin: Admin, kafka: RealKafka) -> None:
 # The cluster
 
 
-def test_S47_S48_nodes_of_the_cluster(admin: Admin) -> None:
+def test_AS47_AS48_nodes_of_the_cluster(admin: Admin) -> None:
     found = admin.cluster.describe(fenced=True, operations=True)
     assert [(each.node_id, each.is_fenced) for each in found.nodes] == [(0, False)]
     assert found.operations is not None and "Alter" in found.operations
@@ -214,7 +214,7 @@ def test_S47_S48_nodes_of_the_cluster(admin: Admin) -> None:
         admin.cluster.unregister(9)
 
 
-def test_S53_S54_features(admin: Admin) -> None:
+def test_AS53_AS54_features(admin: Admin) -> None:
     found = admin.cluster.features()
     level = found.finalized["transaction.version"]
     admin.cluster.update_features({"transaction.version": level})
@@ -228,7 +228,7 @@ def test_S53_S54_features(admin: Admin) -> None:
     assert admin.cluster.features().finalized == found.finalized
 
 
-def test_S52_S55_quorum(admin: Admin) -> None:
+def test_AS52_AS55_quorum(admin: Admin) -> None:
     found = admin.cluster.quorum()
     assert found.leader == 0
     assert [(each.node_id, each.lag) for each in found.voters] == [(0, 0)]
@@ -238,7 +238,7 @@ def test_S52_S55_quorum(admin: Admin) -> None:
         admin.cluster.remove_voter(5, UUID(int=5))
 
 
-def test_S33_S35_S36_configurations_of_all_kinds(admin: Admin) -> None:
+def test_AS33_AS35_AS36_configurations_of_all_kinds(admin: Admin) -> None:
     assert admin.configs.describe(logger=0)["root"].source == "DYNAMIC_BROKER_LOGGER_CONFIG"
     with pytest.raises(InvalidConfigurationError):
         admin.configs.alter(logger=0, set={"kafka.nowhere": "INFO"})
@@ -254,7 +254,7 @@ def test_S33_S35_S36_configurations_of_all_kinds(admin: Admin) -> None:
         admin.configs.list_resources(["topics"])
 
 
-def test_S32_secrets_are_not_told(admin: Admin) -> None:
+def test_AS32_secrets_are_not_told(admin: Admin) -> None:
     entry = admin.configs.describe(broker=0)["delegation.token.secret.key"]
     assert (entry.value, entry.is_sensitive, entry.type) == (None, True, "PASSWORD")
 

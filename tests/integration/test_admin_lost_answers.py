@@ -37,7 +37,7 @@ def topic(target: str) -> str:
     return name
 
 
-def test_S10_create_is_done(target: str) -> None:
+def test_AS10_create_is_done(target: str) -> None:
     name = f"lost-{next(_numbers)}"
     with losing(target, messages.CreateTopicsRequest) as admin:
         created = admin.topics.create(
@@ -47,23 +47,23 @@ def test_S10_create_is_done(target: str) -> None:
         assert admin.topics.describe(name).topic_id == created.topic_id
 
 
-def test_S11_create_of_a_topic_of_another_shape_fails(target: str, topic: str) -> None:
+def test_AS11_create_of_a_topic_of_another_shape_fails(target: str, topic: str) -> None:
     with losing(target, messages.CreateTopicsRequest) as admin, pytest.raises(TopicExistsError):
         admin.topics.create(topic, partitions=3, replication_factor=1)
 
 
-def test_S12_added_partitions_are_there(target: str, topic: str) -> None:
+def test_AS12_added_partitions_are_there(target: str, topic: str) -> None:
     with losing(target, messages.CreatePartitionsRequest) as admin:
         assert admin.topics.add_partitions(topic, 4) == 4
 
 
-def test_S13_deleted_topic_is_gone(target: str, topic: str) -> None:
+def test_AS13_deleted_topic_is_gone(target: str, topic: str) -> None:
     with losing(target, messages.DeleteTopicsRequest) as admin:
         admin.topics.delete(topic)
         assert topic not in {each.name for each in admin.topics.list()}
 
 
-def test_S13_deleted_group_is_gone(target: str, topic: str) -> None:
+def test_AS13_deleted_group_is_gone(target: str, topic: str) -> None:
     with losing(target, messages.DeleteGroupsRequest) as admin:
         admin.groups.commit_offsets(f"{topic}-group", {TopicPartition(topic, 0): 1})
         assert admin.groups.delete([f"{topic}-group"]) == {f"{topic}-group": None}

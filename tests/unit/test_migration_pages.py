@@ -27,6 +27,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # of what confluent_kafka imports, about its own future
     from confluent_kafka.aio import AIOProducer
     from confluent_kafka.schema_registry import SchemaRegistryClient
+    from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 
 DOCS = ROOT / "docs"
 # What each page means by a name of the other library.
@@ -37,6 +38,8 @@ OTHERS: dict[str, dict[str, Any]] = {
         "AdminClient": AdminClient,
         "AIOProducer": AIOProducer,
         "SchemaRegistryClient": SchemaRegistryClient,
+        "AvroSerializer": AvroSerializer,
+        "AvroDeserializer": AvroDeserializer,
     },
     "from-aiokafka.md": {**vars(aiokafka), **vars(aiokafka.errors)},
     "from-kafka-python.md": {

@@ -71,7 +71,7 @@ def test_what_is_refused_is_raised_at_once(broker: Broker, admin: Admin) -> None
         admin.topics.create("new", partitions=1, replication_factor=1)
 
 
-def test_S17_the_deadline_leaves_what_was_done(broker: Broker, admin: Admin) -> None:
+def test_AS17_the_deadline_leaves_what_was_done(broker: Broker, admin: Admin) -> None:
     """Each topic has a request of its own; that of one is refused until the end."""
     admin.topics.create("first", partitions=1, replication_factor=1)
     broker.intercept(
@@ -93,7 +93,7 @@ def test_a_lost_answer_at_the_deadline_says_that_it_may_be_done(broker: Broker, 
     assert raised.value.possibly_persisted
 
 
-def test_S15_what_must_not_be_done_twice_is_not_repeated(broker: Broker) -> None:
+def test_AS15_what_must_not_be_done_twice_is_not_repeated(broker: Broker) -> None:
     assert not CreateToken.repeats
     with Admin(bootstrap_servers=broker.bootstrap_servers, retry_backoff_ms=1) as admin:
         broker.drop_connection("CreateDelegationToken", when="after", times=1)
@@ -123,7 +123,7 @@ def test_items_are_checked_before_anything_is_sent(broker: Broker, admin: Admin)
     assert [each.name for each in admin.topics.list()] == ["orders"]
 
 
-def test_S16_an_interrupt_ends_a_call(broker: Broker, admin: Admin) -> None:
+def test_AS16_an_interrupt_ends_a_call(broker: Broker, admin: Admin) -> None:
     broker.delay("CreateTopics", 30)
     timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
@@ -132,7 +132,7 @@ def test_S16_an_interrupt_ends_a_call(broker: Broker, admin: Admin) -> None:
     timer.join()
 
 
-def test_S86_a_dropped_admin_warns_and_ends(broker: Broker) -> None:
+def test_AS86_a_dropped_admin_warns_and_ends(broker: Broker) -> None:
     admin = Admin(bootstrap_servers=broker.bootstrap_servers)
     admin.topics.list()
     network, gone = admin._runtime.network, weakref.ref(admin)
@@ -144,7 +144,7 @@ def test_S86_a_dropped_admin_warns_and_ends(broker: Broker) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_S86_an_admin_is_the_parents(admin: Admin) -> None:
+def test_AS86_an_admin_is_the_parents(admin: Admin) -> None:
     admin.topics.list()
     child = os.fork()
     if not child:

@@ -45,7 +45,7 @@ def test_topics_are_created_altered_and_deleted(broker: Broker) -> None:
     assert [each["topic"] for each in rows(run(broker, "topics", "list", "--json"))] == ["orders"]
 
 
-def test_S88_nothing_is_destroyed_without_a_question(broker: Broker) -> None:
+def test_AS88_nothing_is_destroyed_without_a_question(broker: Broker) -> None:
     refused = run(broker, "topics", "delete", "orders")
     assert (refused.exit_code, "--yes" in refused.stderr) == (2, True)
     refused = run(broker, "configs", "set", "--broker", "0", "log.retention.ms=1")
