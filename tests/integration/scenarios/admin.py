@@ -16,8 +16,8 @@ SET, DELETE, APPEND, SUBTRACT = range(4)
 # Kafka has these only where a plugin takes what clients push.
 FEATURES = {"group.version", "transaction.version"}
 TELEMETRY = (71, 72)
-# The embedded broker has no share groups.
-SHARE_GROUPS = (76, 77, 78, 79, 90)
+# The embedded broker lacks log directories, quotas, the quorum, features, brokers, voters and streams groups.
+NOT_EMBEDDED = (34, 35, 48, 49, 55, 57, 64, 80, 81, 89)
 # Configs that both brokers have, with the same defaults.
 CONFIGS = (
     *("cleanup.policy", "compression.type", "max.message.bytes", "segment.bytes"),
@@ -414,7 +414,7 @@ def api_versions(wire: Wire) -> None:
         known = {
             kind.__name__: ranges.get(key)
             for key, kind in messages.REQUESTS.items()
-            if key not in (*TELEMETRY, *SHARE_GROUPS)
+            if key not in (*TELEMETRY, *NOT_EMBEDDED)
         }
         features = [row for row in answer.finalized_features if row.name in FEATURES]
         wire.note(f"ApiVersions v{version}", {"ranges": known, "features": features})
