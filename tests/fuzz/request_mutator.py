@@ -18,7 +18,16 @@ from tests.fuzz.mutator import EVIL_BY_WIDTH
 
 UVARINT = "uvarint"
 WIDTHS = frozenset("bhiqHI")
-CODES = {"bool": "b", "int8": "b", "int16": "h", "int32": "i", "int64": "q", "uint16": "H", "uint32": "I"}
+CODES = {
+    "bool": "b",
+    "int8": "b",
+    "int16": "h",
+    "int32": "i",
+    "int64": "q",
+    "uint16": "H",
+    "uint32": "I",
+    "float64": "d",
+}
 EVIL_UVARINTS = (0, 1, 2, 3, 0x7F, 0x80, 0x3FFF, 0x4000, 2**20, 2**24, 2**28, 2**31 - 1, 2**31, 2**32 - 1)
 BROKEN_UVARINTS = (
     *(b"\x80\x00", b"\x81\x80\x00", b"\x80" * 4 + b"\x00", b"\xff" * 4 + b"\x0f", b"\xff" * 4 + b"\x10"),

@@ -41,7 +41,7 @@ NOT_IN_KIO = {
     *(
         name
         for name in messages.MESSAGES
-        if name.startswith("ConsumerGroup") and name.endswith(("Key", "Value"))
+        if name.startswith(("ConsumerGroup", "Share")) and name.endswith(("Key", "Value"))
     ),
 }
 # kio has objects for these where Kafka has integers: codes it knows, times that are none before 1970 and that
