@@ -349,7 +349,7 @@ def test_an_error_of_the_progress_callback_ends_the_read(broker: Broker) -> None
         ({"columns": "value"}, TypeError, r"columns must be a list of names.*\['value'\]"),
         ({"columns": []}, ValueError, "at least one"),
         ({"columns": ["key"], "value": Utf8()}, ValueError, "needs the column 'value'"),
-        ({"value": str}, TypeError, "value must be one of kbatch.column_deserializers"),
+        ({"value": str}, TypeError, "value must be a format of kbatch.formats"),
         ({"layout": "fast"}, ValueError, "layout must be one of copy, view"),
         ({"on_data_loss": "ignore"}, ValueError, "on_data_loss must be one of raise, skip"),
         ({"isolation": "dirty"}, ValueError, "isolation must be one of read_committed, read_uncommitted"),
