@@ -9,7 +9,7 @@ from kbatch.core.admin.names import operations_of
 from kbatch.core.admin.topics import by_topic
 from kbatch.core.client.admin_requests import AdminRequest, Refusal, refused
 from kbatch.core.client.routes import GROUP_COORDINATOR, NODE, coordinator_of
-from kbatch.errors import ErrorCode, ProtocolError, UnsupportedVersionError
+from kbatch.errors import ErrorCode, ProtocolError, UnsupportedVersionError, row_of
 from kbatch.protocol import codec, features, messages
 from kbatch.records import GroupDescription, GroupListing, GroupMember, OffsetAndMetadata, TopicPartition
 
@@ -92,7 +92,7 @@ def _committed_of(group: Any) -> Any:
         for each in topic.partitions:
             partition = TopicPartition(topic.name, each.partition_index)
             if each.error_code:
-                return Refusal(each.error_code, f"partition {partition} is refused")
+                return Refusal(each.error_code, f"partition {partition}: {row_of(each.error_code).doc}")
             found = committed_offset(each)
             if found is not None:
                 offsets[partition] = found

@@ -363,7 +363,7 @@ class AdminRequests:
             )
             why = f"the last error was: {cause}" if cause is not None else "brokers are slow"
             doubt = "; it may have been done" if is_written or item.is_doubtful else ""
-            error = KafkaTimeoutError(f"{request.subject(key)} timed out after {seconds:g} s: {why}{doubt}")
+            error = KafkaTimeoutError(f"{request.subject(key)} timed out after {seconds:.3g} s: {why}{doubt}")
             error.__cause__ = cause
             request.set_result(key, error.marked(possibly_persisted=bool(doubt)))
 
