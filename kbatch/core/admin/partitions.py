@@ -95,7 +95,7 @@ class Reassign(AdminRequest):
             ),
         )
         topics = [kind.ReassignableTopic(name=name, partitions=each) for name, each in parts.items()]
-        is_free = self.changes_factor or version < features.REASSIGN_KEEPS_REPLICATION_FACTOR
+        is_free = self.changes_factor or version < features.ALTER_PARTITION_REASSIGNMENTS_KEEPS_FACTOR
         return kind(timeout_ms=timeout_ms, allow_replication_factor_change=is_free, topics=topics)
 
     def read(self, answer: Any, items: Mapping[TopicPartition, Any]) -> Iterable[tuple[Any, Any]]:

@@ -374,7 +374,7 @@ class CreateToken(AdminRequest):
         kind = messages.CreateDelegationTokenRequest
         owner: dict[str, str] = {}
         if self.owner is not None:
-            if version < features.CREATE_TOKEN_OWNER:
+            if version < features.CREATE_DELEGATION_TOKEN_OWNER:
                 raise UnsupportedVersionError(
                     f"the broker makes tokens of this client's own only (CreateDelegationToken version "
                     f"{version}, KIP-373); upgrade it to Kafka 3.3 or newer"
