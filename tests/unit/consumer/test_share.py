@@ -117,8 +117,19 @@ def test_unsuitable_acknowledgements_are_refused() -> None:
 
 def test_brokers_without_share_groups_are_named() -> None:
     with Broker(topics={"t": 1}) as broker, consumer_of(broker.bootstrap_servers) as consumer:
+        broker.hide_requests(0, "ShareGroupHeartbeat")
         consumer.subscribe(["t"])
         with pytest.raises(UnsupportedVersionError, match="ShareGroupHeartbeat"):
+            consumer.poll(SECONDS)
+
+
+def test_share_groups_that_are_switched_off_are_named() -> None:
+    with (
+        Broker(topics={"t": 1}, share_version=0) as broker,
+        consumer_of(broker.bootstrap_servers) as consumer,
+    ):
+        consumer.subscribe(["t"])
+        with pytest.raises(UnsupportedVersionError, match=r"the feature share\.version=1"):
             consumer.poll(SECONDS)
 
 

@@ -52,7 +52,7 @@ def test_open_transactions_are_waited_for(broker: Broker) -> None:
         commit(writer, 1)
         writer.begin_transaction()
         writer.send_offsets_to_transaction({PLACE: OffsetAndMetadata(2, "open")}, GROUP)
-        with pytest.raises(KafkaTimeoutError, match="committed_offsets of .* timed out .* transaction"):
+        with pytest.raises(KafkaTimeoutError, match=r"committed_offsets of .* timed out .* transaction"):
             client.committed_offsets(GROUP, [PLACE], timeout=0.05)
         asked = requests_seen(broker, "OffsetFetch")
         answer = within(lambda: client.committed_offsets(GROUP, [PLACE]))
