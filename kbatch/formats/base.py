@@ -6,15 +6,20 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, Literal
 
-from typing_extensions import TypeVar
-
 if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
     from kbatch.column_deserializers.base import ColumnDeserializer, Errors
     from kbatch.column_serializers.base import ColumnSerializer
 
 Part = Literal["key", "value"]
 Headers = Sequence[tuple[str, bytes | None]]
-T = TypeVar("T", default=Any)
+if TYPE_CHECKING:
+    T = TypeVar("T", default=Any)
+else:  # the library knows defaults from Python 3.13 on
+    from typing import TypeVar
+
+    T = TypeVar("T")
 
 
 class Codec(Generic[T]):
