@@ -7,13 +7,12 @@ from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, final
 
+from kbatch.core.client.backoff import NS_PER_MS
 from kbatch.core.process.scheduler import Counts
 
 if TYPE_CHECKING:
     from kbatch.core.process.scheduler import ProcessScheduler
     from kbatch.metrics import MetricsRegistry
-
-NS_PER_MS = 1_000_000
 
 
 @final
