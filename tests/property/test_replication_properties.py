@@ -277,16 +277,16 @@ def _raise_below_the_minimum(patch: pytest.MonkeyPatch) -> None:
 
 
 def _join_below_the_term(patch: pytest.MonkeyPatch) -> None:
-    joining = Leadership.joining
+    may_join = Leadership.may_join
 
-    def join(self: Leadership, high_watermark: int, may_join: Callable[[int], bool]) -> tuple[int, ...]:
+    def join(self: Leadership, node_id: int, high_watermark: int, is_active: Callable[[int], bool]) -> bool:
         start, self.start_offset = self.start_offset, 0
         try:
-            return joining(self, 0, may_join)
+            return may_join(self, node_id, 0, is_active)
         finally:
             self.start_offset = start
 
-    patch.setattr(Leadership, "joining", join)
+    patch.setattr(Leadership, "may_join", join)
 
 
 def _tell_followers_too_much(patch: pytest.MonkeyPatch) -> None:

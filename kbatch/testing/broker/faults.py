@@ -123,10 +123,10 @@ class Faults:
         return code
 
     def drops(self, when: str, kind: type, node: int) -> bool:
-        return bool(self._next(f"drop {when}", kind, node))
+        return bool(self._countdowns) and bool(self._next(f"drop {when}", kind, node))
 
     def breaks_tls(self, kind: type, node: int) -> bool:
-        return bool(self._next("tls break", kind, node))
+        return bool(self._countdowns) and bool(self._next("tls break", kind, node))
 
     def delay_ms(self, kind: type, node: int) -> int:
         """Return the delay of the node's answers; one for the node itself goes before one for all."""

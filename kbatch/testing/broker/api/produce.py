@@ -112,10 +112,12 @@ class _Produce:
         if self._request.acks == NO_ACKS:
             self._context.closes_connection = not all(item.is_good for item in self._items)
             return None
-        waiting = [item for item in self._items if item.is_good and not item.is_replicated]
-        if self._request.acks != ALL_IN_SYNC or not waiting:
-            return self._answered()
-        return self._when_replicated(waiting)
+        if self._request.acks == ALL_IN_SYNC:
+            self._state.replication.run(self._context.now_ms)
+            waiting = [item for item in self._items if item.is_good and not item.is_replicated]
+            if waiting:
+                return self._when_replicated(waiting)
+        return self._answered()
 
     def _when_replicated(self, waiting: list[_Item]) -> Delayed:
         """Wait for each partition until its records are replicated, or its leader moves (DelayedProduce).

@@ -16,8 +16,8 @@ then defines the producers.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
+from types import TracebackType
 from typing import NamedTuple
 
 from kbatch._native.codec.batch_writer import RecordBatchWriter
@@ -70,6 +70,28 @@ class Fetched(NamedTuple):
     aborted_transactions: list[tuple[int, int]]
 
 
+class _Disk:
+    """The disk of a partition: an error within `with disk:` takes the partition offline."""
+
+    __slots__ = ("has_failed",)
+
+    def __init__(self) -> None:
+        self.has_failed = False
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if isinstance(error, OSError):
+            self.has_failed = True
+            raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+
+
 class Partition:
     """One partition.
 
@@ -109,7 +131,7 @@ class Partition:
         self._snapshot_batches = snapshot_batches
         self._strict = strict
         self._expiration_ms = expiration_ms
-        self._is_offline = False
+        self._disk = _Disk()
         self._high_watermark: int | None = None  # None: the end of the log
         folder = directory / f"{topic}-{index}" if directory is not None else None
         self._log = PartitionLog(folder, config, now_ms=now_ms)
@@ -322,26 +344,17 @@ class Partition:
         return True
 
     def _note_aborted(self, aborted: AbortedTransaction) -> None:
-        with self._storage():
+        with self._disk:
             self._store.append_aborted(aborted, self._log.segment_base_offsets[-1])
 
     def _append(self, data: bytes | bytearray, now_ms: int) -> None:
         """Append, and write a new segment's snapshot, before the producers include the batch."""
-        with self._storage():
+        with self._disk:
             if self._log.append(data, now_ms=now_ms):
                 self._write_snapshot(self._log.segment_base_offsets[-1])
 
-    @contextmanager
-    def _storage(self) -> Iterator[None]:
-        """Set the partition offline if the disk fails."""
-        try:
-            yield
-        except OSError as error:
-            self._is_offline = True
-            raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
-
     def _check_online(self) -> None:
-        if self._is_offline:
+        if self._disk.has_failed:
             raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, "The partition's disk failed earlier.")
 
     # Reading
@@ -358,7 +371,7 @@ class Partition:
         self._check_offset(offset)
         last_stable_offset = self.last_stable_offset
         limit_offset = last_stable_offset if committed else self.high_watermark
-        with self._storage():
+        with self._disk:
             batches = self._log.read(offset, max_bytes, limit_offset, at_least_one=at_least_one)
         aborted: list[tuple[int, int]] = []
         if committed and batches:
@@ -370,7 +383,7 @@ class Partition:
     def read_as_follower(self, offset: int, max_bytes: int) -> list[memoryview]:
         """Return batches up to the end of the log; raises BrokerError as `fetch` does."""
         self._check_offset(offset)
-        with self._storage():
+        with self._disk:
             return self._log.read(offset, max_bytes, self._log.end_offset)
 
     def _check_offset(self, offset: int) -> None:
@@ -419,7 +432,7 @@ class Partition:
 
     def start_leader_epoch(self, leader_epoch: int) -> None:
         """Start a new leader epoch at the end of the log."""
-        with self._storage():
+        with self._disk:
             self._log.leader_epochs.assign(leader_epoch, self._log.end_offset)
 
     @property
@@ -444,7 +457,7 @@ class Partition:
             raise BrokerError(
                 ErrorCode.OFFSET_OUT_OF_RANGE, f"The offset must be 0 to {self.high_watermark}, got {offset}."
             )
-        with self._storage():
+        with self._disk:
             self._log.delete_records_before(offset)
         self._producers.truncate_from_start(self._log.start_offset)
         return self._log.start_offset
@@ -453,13 +466,13 @@ class Partition:
         """Start the log where the leader's starts, as far as the high watermark allows."""
         offset = min(offset, self.high_watermark)
         if offset > self._log.start_offset:
-            with self._storage():
+            with self._disk:
                 self._log.delete_records_before(offset)
             self._producers.truncate_from_start(self._log.start_offset)
 
     def begin_anew(self, offset: int, now_ms: int) -> None:
         """Throw away everything, and go on at `offset` (UnifiedLog.truncateFullyAndStartAt)."""
-        with self._storage():
+        with self._disk:
             self._log.begin_anew(offset, now_ms)
             for snapshot in self._store.snapshot_offsets():
                 self._store.delete_snapshot(snapshot)
@@ -469,14 +482,14 @@ class Partition:
 
     def delete_old_segments(self, now_ms: int) -> int:
         """Delete segments by retention.ms, retention.bytes and the log's start; return how many."""
-        with self._storage():
+        with self._disk:
             count = self._log.delete_old_segments(now_ms, self.high_watermark)
         self._producers.truncate_from_start(self._log.start_offset)
         return count
 
     def compact(self, now_ms: int) -> None:
         """Keep only the newest record of each key in closed segments whose records are all decided."""
-        with self._storage():
+        with self._disk:
             self._log.compact(
                 now_ms,
                 self.last_stable_offset,
@@ -486,7 +499,7 @@ class Partition:
 
     def roll(self, now_ms: int) -> None:
         """Begin a new segment, unless the last one is empty."""
-        with self._storage():
+        with self._disk:
             self._log.roll(now_ms)
             self.take_snapshot()
 
@@ -497,10 +510,10 @@ class Partition:
         """
         self._check_online()
         if offset >= self._log.end_offset:
-            with self._storage():  # the last leader epoch may have no records, and another start
+            with self._disk:  # the last leader epoch may have no records, and another start
                 self._log.leader_epochs.truncate_from_end(offset)
             return
-        with self._storage():
+        with self._disk:
             self._log.truncate_to(offset)
             self._rebuild_producers(now_ms)
             self._store.replace_aborted(
@@ -530,7 +543,7 @@ class Partition:
 
     def take_snapshot(self) -> None:
         """Write a snapshot of the producers at the end of the log."""
-        with self._storage():
+        with self._disk:
             self._write_snapshot(self._log.end_offset)
 
     def _write_snapshot(self, offset: int) -> None:
@@ -583,7 +596,7 @@ class Partition:
 
     def close(self) -> None:
         """Write a snapshot, and wait until all is on the disk. Views that were read stay valid."""
-        if not self._is_offline:
+        if not self._disk.has_failed:
             self.take_snapshot()
-            with self._storage():
+            with self._disk:
                 self._log.close()

@@ -116,15 +116,12 @@ class Leadership:
         ]
         return min(offsets, default=end_offset)
 
-    def joining(self, high_watermark: int, may_join: Callable[[int], bool]) -> tuple[int, ...]:
-        """Return the followers that have enough to be in sync: the high watermark and the term's start."""
-        enough = max(high_watermark, self.start_offset)
-        isr = self.registration.isr
-        return tuple(
-            node_id
-            for node_id, follower in self.followers.items()
-            if node_id not in isr and follower.end_offset >= enough and may_join(node_id)
-        )
+    def may_join(self, node_id: int, high_watermark: int, is_active: Callable[[int], bool]) -> bool:
+        """True if a follower has enough to be in sync: the high watermark and the term's start."""
+        follower = self.followers.get(node_id)
+        if follower is None or node_id in self.registration.isr:
+            return False
+        return follower.end_offset >= max(high_watermark, self.start_offset) and is_active(node_id)
 
     def lagging(self, end_offset: int, now_ms: int, lag_ms: int) -> tuple[int, ...]:
         """Return the in-sync followers that have not caught up for replica.lag.time.max.ms."""

@@ -59,14 +59,23 @@ class ReplicatedPartition(Protocol):
 
 
 class Replica:
-    """A node's copy of a partition; `leadership` is there while the node believes that it leads."""
+    """A node's copy of a partition.
 
-    __slots__ = ("leadership", "log", "node_id", "partition")
+    Attributes
+    ----------
+    registration : Registration
+        What the replica's node knows, which may be old.
+    leadership : Leadership or None
+        Is there while the node believes that it leads.
+    """
+
+    __slots__ = ("leadership", "log", "node_id", "partition", "registration")
 
     def __init__(self, partition: ReplicatedPartition, node_id: int, log: Partition) -> None:
         self.partition = partition
         self.node_id = node_id
         self.log = log
+        self.registration = partition.known_by(node_id)
         self.leadership: Leadership | None = None
 
     @property
@@ -76,12 +85,6 @@ class Replica:
     @property
     def index(self) -> int:
         return self.partition.index
-
-    @property
-    def registration(self) -> Registration:
-        """Return what the replica's node knows, which may be old."""
-        leadership = self.leadership
-        return self.partition.known_by(self.node_id) if leadership is None else leadership.registration
 
     @property
     def leader(self) -> int:
@@ -97,6 +100,7 @@ class Replica:
 
     def take(self, registration: Registration, now_ms: int) -> None:
         """Lead or follow, as the controller says."""
+        self.registration = registration
         if registration.leader != self.node_id:
             self.leadership = None
         elif self.leadership is None or self.leadership.epoch != registration.leader_epoch:

@@ -102,37 +102,55 @@ class Replication:
 
     def _replicate(self, partition: ClusterPartition, now_ms: int) -> None:
         for _ in range(MAX_ROUNDS):
-            progress = [self._step(partition, copy, now_ms) for copy in list(partition.copies.values())]
-            if not any(progress):
+            if not self._round(partition, now_ms):
                 break
             self._touch((partition.topic.name, partition.index))
         else:
-            raise RuntimeError(f"{partition.topic.name}-{partition.index} does not come to rest")
+            raise _restless(partition)
         self._watch(partition, now_ms)
 
-    def _step(self, partition: ClusterPartition, copy: Replica, now_ms: int) -> bool:
-        """Let a replica do what it can do next; return True if something changed."""
-        if not self._is_alive(copy.node_id):
-            return False
-        if copy.leadership is not None:
-            return self._lead(copy, copy.leadership, now_ms)
-        leader = self._leader_of(partition, copy)
-        if leader is None or leader.leadership is None or not self._wants(copy, leader.leadership, leader):
-            return False
-        delay_ms = self._delay_of(copy)
-        if delay_ms:
-            self._fetch_later(partition, copy, delay_ms, now_ms)
-            return False
-        return self._fetch(partition, copy, leader, now_ms)
+    def _round(self, partition: ClusterPartition, now_ms: int) -> bool:
+        """Let followers fetch all that they can, then leaders raise their high watermarks; True if anything
+        changed.
+        """
+        has_changed = False
+        for copy, leader in self._followers(partition):
+            delay_ms = self._delay_of(copy) if self._delays else 0
+            if delay_ms and self._wants(copy, leader):
+                self._fetch_later(partition, copy, delay_ms, now_ms)
+            elif not delay_ms and self._fetch_all(partition, copy, leader, now_ms):
+                has_changed = True
+        for copy in partition.copies.values():
+            if copy.leadership is not None and self._is_alive(copy.node_id):
+                has_changed = self._lead(copy, copy.leadership, now_ms) or has_changed
+        return has_changed
 
-    def _wants(self, copy: Replica, leadership: Leadership, leader: Replica) -> bool:
+    def _followers(self, partition: ClusterPartition) -> list[tuple[Replica, Replica]]:
+        """Return the followers that reach their leader now, with its replica."""
+        return [
+            (copy, leader)
+            for copy in partition.copies.values()
+            if copy.leadership is None and (leader := self._leader_of(partition, copy)) is not None
+        ]
+
+    def _wants(self, copy: Replica, leader: Replica) -> bool:
         """True if a fetch has news for the follower, or for the leader."""
-        follower = leadership.followers.get(copy.node_id)
-        if follower is None:
+        leadership = leader.leadership
+        follower = leadership.followers.get(copy.node_id) if leadership is not None else None
+        if leadership is None or follower is None:
             return False
-        has_all = copy.log.log_end_offset == leader.log.log_end_offset == follower.end_offset
+        if not copy.log.log_end_offset == leader.log.log_end_offset == follower.end_offset:
+            return True
         rejoins = copy.node_id not in leadership.maximal_isr and self._may_join(copy.node_id)
-        return not has_all or (rejoins and self._network.reaches(leader.node_id, CONTROLLER))
+        return rejoins and self._network.reaches(leader.node_id, CONTROLLER)
+
+    def _fetch_all(self, partition: ClusterPartition, copy: Replica, leader: Replica, now_ms: int) -> bool:
+        """Fetch until there is nothing to fetch, or it changes nothing; True if anything changed."""
+        for number in range(MAX_ROUNDS):
+            is_done = copy.leadership is not None or not self._wants(copy, leader)
+            if is_done or not self._fetch(partition, copy, leader, now_ms):
+                return number > 0
+        raise _restless(partition)
 
     def _fetch(self, partition: ClusterPartition, copy: Replica, leader: Replica, now_ms: int) -> bool:
         """Fetch once; a refusal is tried again when the partition has changed."""
@@ -176,11 +194,8 @@ class Replication:
         def fetch(now_ms: int) -> None:
             self._late.discard(copy)
             leader = self._leader_of(partition, copy)
-            while leader is not None and leader.leadership is not None and copy.leadership is None:
-                if not self._wants(copy, leader.leadership, leader) or not self._fetch(
-                    partition, copy, leader, now_ms
-                ):
-                    break
+            if leader is not None:
+                self._fetch_all(partition, copy, leader, now_ms)
             self.changed(partition)
 
         self._timers.call_at(now_ms + delay_ms, fetch)
@@ -190,8 +205,13 @@ class Replication:
         leader = partition.copies.get(copy.leader)
         if leader is None or leader is copy or partition in self._held:
             return None
-        nodes = (copy.node_id, leader.node_id)
-        return leader if all(map(self._is_alive, nodes)) and self._network.reaches(*nodes) else None
+        node_id, leader_id = copy.node_id, leader.node_id
+        is_reached = (
+            self._is_alive(node_id)
+            and self._is_alive(leader_id)
+            and self._network.reaches(node_id, leader_id)
+        )
+        return leader if is_reached else None
 
     def _delay_of(self, copy: Replica) -> int:
         key = copy.topic.name, copy.index
@@ -228,8 +248,7 @@ class Replication:
     def _join(self, partition: ClusterPartition, leader: Replica, node_id: int) -> bool:
         leadership = leader.leadership
         assert leadership is not None
-        joining = leadership.joining(leader.log.high_watermark, self._may_join)
-        if node_id not in joining:
+        if not leadership.may_join(node_id, leader.log.high_watermark, self._may_join):
             return False
         return self._propose(partition, leader, leadership, (*leadership.registration.isr, node_id))
 
@@ -259,11 +278,12 @@ class Replication:
                 continue
             if copy.leadership.behind(copy.log.log_end_offset):
                 self._in(settings.replica_lag_ms // 2, partition, "lag", self._drop_lagging, now_ms)
-            if any(
-                self._leader_of(partition, each) is copy and each.log.high_watermark < copy.log.high_watermark
-                for each in partition.copies.values()
-            ):
-                self._in(FETCH_WAIT_MS, partition, "high watermark", self._tell_high_watermark, now_ms)
+        if "high watermark" not in self._watched.get(partition, ()) and any(
+            copy.log.high_watermark < leader.log.high_watermark
+            for copy, leader in self._followers(partition)
+            if leader.leadership is not None
+        ):
+            self._in(FETCH_WAIT_MS, partition, "high watermark", self._tell_high_watermark, now_ms)
 
     def _in(
         self,
@@ -299,8 +319,11 @@ class Replication:
                 self._touch((partition.topic.name, partition.index))
 
     def _tell_high_watermark(self, partition: ClusterPartition, now_ms: int) -> None:
-        for copy in partition.copies.values():
-            leader = self._leader_of(partition, copy)
-            if copy.leadership is None and leader is not None and leader.leadership is not None:
+        for copy, leader in self._followers(partition):
+            if leader.leadership is not None:
                 copy.log.raise_high_watermark(min(leader.log.high_watermark, copy.log.log_end_offset))
                 self._touch((partition.topic.name, partition.index))
+
+
+def _restless(partition: ClusterPartition) -> RuntimeError:
+    return RuntimeError(f"{partition.topic.name}-{partition.index} does not come to rest")
