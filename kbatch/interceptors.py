@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, final
 
 from kbatch._native.batch.delivery import Acknowledgement
 from kbatch._native.send.send import PendingRecord
-from kbatch.errors import ConfigError, IllegalStateError
+from kbatch.errors import ConfigError, IllegalStateError, KafkaError
 from kbatch.logs import ClientLogger
 from kbatch.records import ProducerRecord
 
@@ -151,7 +151,7 @@ class ConsumerInterceptor:
     def on_consume_table(self, table: Any) -> None:
         """See the table that `poll_table` will return, instead of `on_consume`."""
 
-    def on_commit(self, offsets: Mapping[TopicPartition, Any], error: Exception | None) -> None:
+    def on_commit(self, offsets: Mapping[TopicPartition, Any], error: KafkaError | None) -> None:
         """See offsets (OffsetAndMetadata) that were committed, or why they were not."""
 
     def close(self) -> None:
@@ -198,7 +198,7 @@ class ConsumerInterceptorChain:
         for interceptor in self._interceptors:
             _shielded(interceptor, "on_consume_table", interceptor.on_consume_table, table)
 
-    def on_commit(self, offsets: Mapping[TopicPartition, Any], error: Exception | None) -> None:
+    def on_commit(self, offsets: Mapping[TopicPartition, Any], error: KafkaError | None) -> None:
         for interceptor in self._interceptors:
             _shielded(interceptor, "on_commit", interceptor.on_commit, offsets, error)
 

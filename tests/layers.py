@@ -159,7 +159,7 @@ LAYERS = (
         5,
         "config/",
         "the table of configuration keys and their rules; other clients' keys, JAAS lines and .properties "
-        "files; makes docs/configuration.md",
+        "files; makes docs/configuration.md, and **the types of keywords**",
     ),
     Layer(5, "metrics", "the table of metrics; makes docs/metrics.md"),
     Layer(5, "records", "TopicPartition, OffsetAndMetadata and their like"),

@@ -7,7 +7,7 @@ import itertools
 import weakref
 from collections.abc import Callable, Mapping
 from random import Random
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Unpack, final
 
 from kbatch.admin.cluster import AsyncCluster
 from kbatch.admin.configs import AsyncConfigs
@@ -25,6 +25,7 @@ from kbatch.network.runtime import ClientRuntime
 from kbatch.timeouts import checked_seconds
 
 if TYPE_CHECKING:
+    from kbatch.config.keywords import AdminKeywords
     from kbatch.waiting.deadline import Deadline
     from kbatch.waiting.protocols import Waiter
 
@@ -87,7 +88,10 @@ class AdminClient(OpenClient):
     _runtime: AdminRuntime
 
     def __init__(
-        self, settings: AdminConfig | Mapping[str, object] | None = None, /, **keywords: object
+        self,
+        settings: AdminConfig | Mapping[str, object] | None = None,
+        /,
+        **keywords: Unpack[AdminKeywords],
     ) -> None:
         """Start an admin with this configuration, which its attribute `config` then has.
 

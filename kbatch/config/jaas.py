@@ -54,7 +54,9 @@ def _pem(text: str) -> str:
     return {"PEM": text}[text.upper()]
 
 
-_PEM = Option(None, ValueType("string", "PEM; convert the store, or set https.ca.location instead", _pem))
+_PEM = Option(
+    None, ValueType("string", "PEM; convert the store, or set https.ca.location instead", _pem, "str")
+)
 _PASSWORDS = {"username": Option("sasl.username", LITERAL), "password": Option("sasl.password", SECRET)}
 _AWS = {
     "awsRoleArn": Option("sasl.aws.role.arn", STRING),

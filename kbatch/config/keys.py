@@ -24,6 +24,7 @@ from kbatch.config.values import (
     BOOLEAN,
     DOUBLE,
     EXTENSIONS,
+    FILE,
     INT,
     INT_MAX,
     LIST,
@@ -216,13 +217,13 @@ class ClientConfig:
         "a password.")
     ssl_truststore_password: Password | None = key(PASSWORD, None, ANY, HIGH,
         "Password of a PKCS12 trust store.")
-    ssl_crl_location: str | None = key(STRING, None, ANY, LOW,
+    ssl_crl_location: str | None = key(FILE, None, ANY, LOW,
         "PEM file with the authority's list of revoked certificates (CRL), which must be valid and not have "
         "the broker's.", origin="librdkafka")
-    ssl_keystore_location: str | None = key(STRING, None, ANY, HIGH,
+    ssl_keystore_location: str | None = key(FILE, None, ANY, HIGH,
         "File with the client's certificate chain, and its private key unless ssl.key.location names it: "
         "PEM or PKCS12.")
-    ssl_key_location: str | None = key(STRING, None, ANY, MEDIUM,
+    ssl_key_location: str | None = key(FILE, None, ANY, MEDIUM,
         "PEM file with the client's private key.", origin="librdkafka")
     ssl_keystore_certificate_chain: Password | None = key(PASSWORD, None, ANY, HIGH,
         "The client's certificate chain as PEM text.")
@@ -285,10 +286,10 @@ class ClientConfig:
     sasl_kerberos_principal: str | None = key(STRING, None, ANY, LOW,
         "The client's Kerberos principal; by default that of the ticket cache or keytab.",
         origin="librdkafka")
-    sasl_kerberos_keytab: str | None = key(STRING, None, ANY, LOW,
+    sasl_kerberos_keytab: str | None = key(FILE, None, ANY, LOW,
         "File with the client's Kerberos keys. Without it, a ticket must be in the ticket cache.",
         origin="librdkafka")
-    sasl_kerberos_ticket_cache: str | None = key(STRING, None, ANY, LOW,
+    sasl_kerberos_ticket_cache: str | None = key(FILE, None, ANY, LOW,
         "Ticket cache with the client's tickets, instead of the one of the environment (KRB5CCNAME).",
         origin="kbatch")
     sasl_kerberos_kinit_cmd: str = key(STRING, "/usr/bin/kinit", ANY, LOW, "Path of kinit.", NO_KINIT)
@@ -354,15 +355,15 @@ class ClientConfig:
         "How long ago an assertion's validity begins.")
     sasl_oauthbearer_assertion_claim_sub: str | None = key(STRING, None, ANY, MEDIUM,
         "Subject of an assertion.")
-    sasl_oauthbearer_assertion_file: str | None = key(STRING, None, ANY, MEDIUM,
+    sasl_oauthbearer_assertion_file: str | None = key(FILE, None, ANY, MEDIUM,
         "File with a ready assertion. It is read again after a change.")
-    sasl_oauthbearer_assertion_private_key_file: str | None = key(STRING, None, ANY, MEDIUM,
+    sasl_oauthbearer_assertion_private_key_file: str | None = key(FILE, None, ANY, MEDIUM,
         "PEM file with the private key that signs assertions. It is read again after a change.")
     sasl_oauthbearer_assertion_private_key_pem: Password | None = key(PASSWORD, None, ANY, LOW,
         "The private key that signs assertions as PEM text.", origin="librdkafka")
     sasl_oauthbearer_assertion_private_key_passphrase: Password | None = key(PASSWORD, None, ANY, MEDIUM,
         "Password of that key, if it is encrypted.")
-    sasl_oauthbearer_assertion_template_file: str | None = key(STRING, None, ANY, MEDIUM,
+    sasl_oauthbearer_assertion_template_file: str | None = key(FILE, None, ANY, MEDIUM,
         "JSON file with more headers and claims of an assertion.")
     sasl_oauthbearer_scope_claim_name: str = key(STRING, "scope", ANY, LOW,
         f"Claim with the scope. {FOR_BROKERS}.")

@@ -12,10 +12,13 @@ from kbatch.errors import ConfigError
 
 
 class Alias(NamedTuple):
-    """Another client's name for a key; `convert` translates its value and unit to ours."""
+    """Another client's name for a key. `convert` translates its value and unit to ours; `annotation` is the
+    type of that value, if it is not that of the key.
+    """
 
     key: str
     convert: Callable[[object], object] | None = None
+    annotation: str | None = None
 
 
 class Foreign(NamedTuple):
@@ -77,7 +80,7 @@ ALIASES: Mapping[str, Alias] = {
     "sasl.mechanisms": Alias("sasl.mechanism"),
     "sasl.oauthbearer.client.id": Alias("sasl.oauthbearer.client.credentials.client.id"),
     "sasl.oauthbearer.client.secret": Alias("sasl.oauthbearer.client.credentials.client.secret"),
-    "sasl.oauthbearer.grant.type": Alias("sasl.oauthbearer.jwt.retriever.class", _retriever),
+    "sasl.oauthbearer.grant.type": Alias("sasl.oauthbearer.jwt.retriever.class", _retriever, "str"),
     "sasl.oauthbearer.assertion.jwt.template.file": Alias("sasl.oauthbearer.assertion.template.file"),
     # confluent-kafka
     "oauth.cb": Alias("sasl.oauthbearer.token"),
@@ -89,7 +92,9 @@ ALIASES: Mapping[str, Alias] = {
     "ssl.certfile": Alias("ssl.keystore.location"),
     "ssl.keyfile": Alias("ssl.key.location"),
     "ssl.password": Alias("ssl.key.password"),
-    "ssl.check.hostname": Alias("ssl.endpoint.identification.algorithm", _endpoint_identification),
+    "ssl.check.hostname": Alias(
+        "ssl.endpoint.identification.algorithm", _endpoint_identification, "bool | str"
+    ),
     "sasl.plain.username": Alias("sasl.username"),
     "sasl.plain.password": Alias("sasl.password"),
     "sasl.oauth.token.provider": Alias("sasl.oauthbearer.token"),
@@ -294,7 +299,7 @@ def _translate(
     value asks for what kbatch does anyway.
     """
     if name in ALIASES and name not in keys:
-        key, convert = ALIASES[name]
+        key, convert, _ = ALIASES[name]
         if key not in keys or convert is None:
             return key, value, given
         shown = keys[key].type.show(value)

@@ -28,6 +28,11 @@ may be strings, as in a properties file. None leaves a key at its default. Unkno
 duplicates and contradictions raise `ConfigError`. `kbatch.config.read_properties(path)` reads a `.properties`
 file as Kafka's tools do. [Security](security.md) has recipes for logins.
 
+Type checkers know the keywords of each client, other clients' names included. A function that passes settings
+on is checked by `**settings: Unpack[ProducerKeywords]`, from `kbatch.config.keywords`; it also has the
+`ConsumerKeywords`, `ShareConsumerKeywords`, `TopicReaderKeywords` and `AdminKeywords`. Settings of which only
+the run knows the keys go into the mapping.
+
 `python -m kbatch.config > docs/configuration.md` writes this page.
 """
 

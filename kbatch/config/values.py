@@ -107,11 +107,14 @@ def _source_shown(value: object) -> str:
 
 
 class ValueType(NamedTuple):
-    """A type of values: Kafka's name, the words for it in errors, the parser, and how values are shown."""
+    """A type of values: Kafka's name, the words for it in errors, the parser, what a keyword accepts, as an
+    annotation whose names `kbatch.config.keywords` imports, and how values are shown.
+    """
 
     name: str
     expected: str
     parse: Callable[[Any], Any]
+    annotation: str
     show: Callable[[object], str] = repr
 
 
@@ -246,36 +249,50 @@ def _tls_context(value: object) -> object:
     return value
 
 
-BOOLEAN = ValueType("boolean", "true or false", _boolean)
-STRING = ValueType("string", "a string", _string)
-AUTHORITIES = ValueType("string", "a string", _authorities)
-LITERAL = ValueType("string", "a string", _literal)
-URL = ValueType("string", "a string", _string, without_login)
-PRIVATE = ValueType("string", "a string", _string, _hidden)
-PASSWORD = ValueType("password", "a string", _password, _hidden)
-SECRET = ValueType("password", "a string", _secret, _hidden)
-SHORT = ValueType("short", "a whole number of 16 bits", _whole_number(16))
-INT = ValueType("int", "a whole number of 32 bits", _whole_number(32))
-LONG = ValueType("long", "a whole number of 64 bits", _whole_number(64))
-DOUBLE = ValueType("double", "a number", _fraction)
-LIST = ValueType("list", "a list or a comma-separated string, without empty members", _list)
-NAMES = ValueType("list", "a list of names or a comma-separated string, without objects or callables", _list)
-OBJECTS = ValueType("list", "a list of objects", _objects)
-OBJECT = ValueType("class", "a name or an object", _object)
+_WHOLE_NUMBER, _FILE, _SECRET = "int | str", "str | PathLike[str]", "str | Password"
+_TEXTS = "str | list[str] | tuple[str, ...]"
+
+BOOLEAN = ValueType("boolean", "true or false", _boolean, "bool | str")
+STRING = ValueType("string", "a string", _string, "str")
+FILE = ValueType("string", "a string", _string, _FILE)
+AUTHORITIES = ValueType("string", "a string", _authorities, _FILE)
+LITERAL = ValueType("string", "a string", _literal, "str")
+URL = ValueType("string", "a string", _string, "str", without_login)
+PRIVATE = ValueType("string", "a string", _string, "str", _hidden)
+PASSWORD = ValueType("password", "a string", _password, _SECRET, _hidden)
+SECRET = ValueType("password", "a string", _secret, _SECRET, _hidden)
+SHORT = ValueType("short", "a whole number of 16 bits", _whole_number(16), _WHOLE_NUMBER)
+INT = ValueType("int", "a whole number of 32 bits", _whole_number(32), _WHOLE_NUMBER)
+LONG = ValueType("long", "a whole number of 64 bits", _whole_number(64), _WHOLE_NUMBER)
+DOUBLE = ValueType("double", "a number", _fraction, "float | str")
+LIST = ValueType("list", "a list or a comma-separated string, without empty members", _list, _TEXTS)
+NAMES = ValueType(
+    "list", "a list of names or a comma-separated string, without objects or callables", _list, _TEXTS
+)
+OBJECTS = ValueType("list", "a list of objects", _objects, "list[Any] | tuple[Any, ...]")
+OBJECT = ValueType("class", "a name or an object", _object, "object")
 EXTENSIONS = ValueType(
     "map",
     "a mapping or name=value,... with names of letters (but not auth) and values of printable ASCII",
     _extensions,
+    "str | Mapping[str, str]",
 )
 TOKEN_SOURCE = ValueType(
     "class",
     'a callable, an object with a method token(), or "package.module:name" (a token itself would expire: '
     "return it from a callable)",
     _token_source,
+    "str | Callable[..., Any] | TokenProvider",
     _source_shown,
 )
-TLS_CONTEXT = ValueType("class", "an ssl.SSLContext, or a callable that returns one", _tls_context, _hidden)
-ACKS = ValueType("string", "one of all, -1, 0, 1", _acks)
+TLS_CONTEXT = ValueType(
+    "class",
+    "an ssl.SSLContext, or a callable that returns one",
+    _tls_context,
+    "SSLContext | Callable[[], SSLContext]",
+    _hidden,
+)
+ACKS = ValueType("string", "one of all, -1, 0, 1", _acks, _WHOLE_NUMBER)
 
 
 # Checks of values that have the right type.

@@ -34,7 +34,7 @@ from kbatch.core.consumer.commits import CommitOffsets, CommittedLookup
 from kbatch.core.consumer.group_engine import GroupEngine
 from kbatch.core.consumer.membership import Subscription
 from kbatch.core.consumer.partition_state import COMMITTED
-from kbatch.errors import IllegalStateError, KafkaTimeoutError
+from kbatch.errors import IllegalStateError, KafkaError, KafkaTimeoutError
 from kbatch.logs import ClientLogger
 from kbatch.records import (
     INT64_MAX,
@@ -59,7 +59,7 @@ logger = ClientLogger("kbatch.consumer")
 
 Partitions = Iterable[TopicPartition | tuple[str, int]]
 OnRebalance = Callable[[list[TopicPartition]], Awaitable[object] | object]
-OnCommit = Callable[[dict[TopicPartition, OffsetAndMetadata], Exception | None], object]
+OnCommit = Callable[[dict[TopicPartition, OffsetAndMetadata], KafkaError | None], object]
 # What `commit` takes: what a poll has returned, records, or offsets.
 Committable = (
     Polled | ConsumerRecord | Iterable[ConsumerRecord] | Mapping[TopicPartition, int | OffsetAndMetadata]

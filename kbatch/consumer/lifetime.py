@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 from kbatch.config import ConsumerConfig
 from kbatch.consumer.runtime import ReaderRuntime, configured
@@ -16,6 +16,7 @@ from kbatch.network.lifetime import OpenClient
 from kbatch.network.runtime import LOOK_SECONDS
 
 if TYPE_CHECKING:
+    from kbatch.config.keywords import ConsumerKeywords
     from kbatch.consumer.backlog import Arrivals
     from kbatch.core.consumer.engine import ReadingEngine
     from kbatch.waiting.deadline import Deadline
@@ -32,7 +33,10 @@ class ReadingClient(OpenClient):
     _defaults: Mapping[str, object] = {}  # of keys that are not set
 
     def __init__(
-        self, settings: ConsumerConfig | Mapping[str, object] | None = None, /, **keywords: object
+        self,
+        settings: ConsumerConfig | Mapping[str, object] | None = None,
+        /,
+        **keywords: Unpack[ConsumerKeywords],
     ) -> None:
         """Start a client with this configuration, which its attribute `config` then has.
 

@@ -18,9 +18,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from kbatch.config import ConsumerConfig
+from kbatch.config.readers import NOT_FOR_SHARE_GROUPS
 from kbatch.consumer.acquired import AcquiredRecords
 from kbatch.consumer.group_member import topic_names
 from kbatch.consumer.lifetime import Ending, MemberClient
@@ -46,33 +47,27 @@ from kbatch.records import (
 )
 
 if TYPE_CHECKING:
+    from kbatch.config.keywords import ShareConsumerKeywords
     from kbatch.waiting.deadline import Deadline
 
 logger = ClientLogger("kbatch.consumer")
 
 OnCommit = Callable[[dict[TopicPartition, KafkaError | None]], object]
-# What brokers decide for a share group, or what it does not have.
-NOT_FOR_SHARE_GROUPS: Mapping[str, str] = {
-    "auto.offset.reset": "set the group's share.auto.offset.reset",
-    "isolation.level": "set the group's share.isolation.level",
-    "session.timeout.ms": "set the group's share.session.timeout.ms",
-    "heartbeat.interval.ms": "set the group's share.heartbeat.interval.ms",
-    "enable.auto.commit": "set share.acknowledgement.mode",
-    "auto.commit.interval.ms": "set share.acknowledgement.mode",
-    "group.instance.id": "leave it out: share groups have no static members",
-    "group.protocol": "leave it out: share groups have one protocol",
-    "group.remote.assignor": "leave it out: share groups have one assignor",
-    "partition.assignment.strategy": "leave it out: share groups have one assignor",
-    "key.deserializer": "leave it out: its records have bytes",
-    "value.deserializer": "leave it out: its records have bytes",
-    "on.deserialization.error": "leave it out: its records have bytes",
-}
 
 
 class ShareConsumerBase(MemberClient):
     """Base of the share consumers."""
 
     _engine_type = ShareEngine
+
+    if TYPE_CHECKING:  # its own keywords
+
+        def __init__(
+            self,
+            settings: ConsumerConfig | Mapping[str, object] | None = None,
+            /,
+            **keywords: Unpack[ShareConsumerKeywords],
+        ) -> None: ...
 
     def _prepare(self) -> None:
         runtime, config = self._runtime, self.config

@@ -21,12 +21,13 @@ from datetime import UTC, datetime
 from functools import partial
 from operator import length_hint
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, Self, TypeVar, final
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, Self, TypeVar, Unpack, final
 
 from kbatch._native.io.interrupts import at_once
 from kbatch._native.io.threads import ClientThread
 from kbatch.admin.groups import AsyncGroups
 from kbatch.admin.threads import Groups
+from kbatch.config.readers import GROUP_KEYS, TYPED_KEYS
 from kbatch.consumer.lifetime import ReadingClient
 from kbatch.consumer.ranges import (
     DATA_LOSS,
@@ -70,30 +71,14 @@ if TYPE_CHECKING:
     from kbatch._native.codec.record import ConsumerRecord
     from kbatch._native.fetch.fetched_batches import FetchedRecords
     from kbatch.column_deserializers.base import ColumnDeserializer, ReadFormat
+    from kbatch.config import ConsumerConfig
+    from kbatch.config.keywords import TopicReaderKeywords
     from kbatch.consumer.projection import Projection
 
 Item = TypeVar("Item")
 
 # A reader that looks for a topic must not create it.
 DEFAULTS = {"allow_auto_create_topics": False}
-# Keys that a reader would ignore.
-TYPED_KEYS = frozenset({"key.deserializer", "value.deserializer", "on.deserialization.error"})
-GROUP_KEYS = frozenset(
-    {
-        "auto.commit.interval.ms",
-        "enable.auto.commit",
-        "exclude.internal.topics",
-        "group.id",
-        "group.instance.id",
-        "group.protocol",
-        "group.remote.assignor",
-        "heartbeat.interval.ms",
-        "max.poll.interval.ms",
-        "max.poll.records",
-        "partition.assignment.strategy",
-        "session.timeout.ms",
-    }
-)
 # Records that are made at a time.
 RECORDS_AT_A_TIME = 512
 
@@ -474,6 +459,15 @@ class TopicReader(ReadingClient):
 
     _defaults = DEFAULTS
     _reading: weakref.ref[Reading[Any]] | None = None
+
+    if TYPE_CHECKING:  # its own keywords
+
+        def __init__(
+            self,
+            settings: ConsumerConfig | Mapping[str, object] | None = None,
+            /,
+            **keywords: Unpack[TopicReaderKeywords],
+        ) -> None: ...
 
     def _new_runtime(self) -> ReaderRuntime:
         return ReaderRuntime(self.config, "reader", new_waiter=ThreadWaiter)

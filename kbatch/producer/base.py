@@ -25,7 +25,7 @@ from functools import partial
 from operator import call
 from random import Random
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, SupportsIndex, cast
+from typing import TYPE_CHECKING, Any, Self, SupportsIndex, Unpack, cast
 
 from kbatch._native.batch.delivery import RecordMetadata
 from kbatch._native.io.interrupts import at_once
@@ -57,6 +57,7 @@ from kbatch.waiting.threads import in_one_step
 if TYPE_CHECKING:
     from kbatch._native.batch.delivery import Delivery, Flush
     from kbatch._native.send.encoded_batch import PendingBatch
+    from kbatch.config.keywords import ProducerKeywords
     from kbatch.core.client.cluster import PartitionMetadata
     from kbatch.core.producer.engine import ProducerEngine
     from kbatch.producer.runtime import Callbacks
@@ -423,7 +424,9 @@ class ProducerBase(RecordSender):
 class LiveProducer(ProducerBase):
     """A producer that programs make, with a network of its own."""
 
-    def __init__(self, settings: Mapping[str, object] | None = None, /, **keywords: object) -> None:
+    def __init__(
+        self, settings: Mapping[str, object] | None = None, /, **keywords: Unpack[ProducerKeywords]
+    ) -> None:
         """Start a producer with this configuration, which its attribute `config` then has.
 
         Parameters

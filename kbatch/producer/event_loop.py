@@ -167,10 +167,28 @@ class AsyncProducer(LiveProducer, CoroutineProducer):
         sent: Any = _send_batch(self, topic, partition, batch_bytes, on_delivery=on_delivery)
         return sent if type(sent) is BatchDelivery else await sent
 
-    def try_send(self, *arguments: Any, **keywords: Any) -> Delivery | None:
+    def try_send(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        *,
+        headers: Sequence[Header] | None = None,
+        partition: SupportsIndex | None = None,
+        timestamp_ms: SupportsIndex | None = None,
+        on_delivery: DeliveryCallback | None = None,
+    ) -> Delivery | None:
         """Accept a record like `send`, but return None instead of waiting; a plain method."""
         self._check_here()
-        return super().try_send(*arguments, **keywords)
+        return super().try_send(
+            topic,
+            value,
+            key,
+            headers=headers,
+            partition=partition,
+            timestamp_ms=timestamp_ms,
+            on_delivery=on_delivery,
+        )
 
     send_table = awaited(TableSending.send_table, "_tables")
 

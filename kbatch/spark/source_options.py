@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from kbatch.config import ConsumerConfig
-from kbatch.consumer.topic_reader import GROUP_KEYS
+from kbatch.config.readers import GROUP_KEYS
 from kbatch.errors import ConfigError
 from kbatch.records import TopicPartition
 from kbatch.spark.java_patterns import java_pattern

@@ -76,7 +76,7 @@ def settings_of(servers: str, name: str, protocol: str) -> dict[str, object]:
 
 def run(settings: dict[str, object], work: Work) -> None:
     """Process on threads, until SIGTERM."""
-    servers = settings["bootstrap.servers"]
+    servers = str(settings["bootstrap.servers"])
     with kbatch.Producer(bootstrap_servers=servers) as producer, kbatch.Consumer(settings) as consumer:
         dead = DeadLetter(producer, DEAD)
 
@@ -94,7 +94,7 @@ def run(settings: dict[str, object], work: Work) -> None:
 
 async def run_in_tasks(settings: dict[str, object], work: Work) -> None:
     """Process in tasks, until SIGTERM."""
-    servers = settings["bootstrap.servers"]
+    servers = str(settings["bootstrap.servers"])
     async with (
         kbatch.AsyncProducer(bootstrap_servers=servers) as producer,
         kbatch.AsyncConsumer(settings) as consumer,

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from confluent_kafka import Consumer, Message
@@ -76,7 +76,7 @@ class Member:
         The partition, offset and value of each record.
     """
 
-    def __init__(self, topic: str, **keys: object) -> None:
+    def __init__(self, topic: str, **keys: Any) -> None:
         self.got: list[tuple[int, int, bytes | None]] = []
         self._consumer = kbatch.Consumer(auto_offset_reset="earliest", **keys)
         self._consumer.subscribe([topic])

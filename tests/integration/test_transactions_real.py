@@ -299,8 +299,7 @@ def test_T07_the_clusters_version_changes_while_a_producer_lives(java_jars: None
         servers = broker.bootstrap_servers
         topic = new_topic(servers, 1)
         feature = {"call": "upgradeFeature", "feature": "transaction.version", "level": 2}
-        keys = {"transactional_id": topic, "metadata_max_age_ms": 100}
-        with Producer(bootstrap_servers=servers, **keys) as producer:
+        with Producer(bootstrap_servers=servers, transactional_id=topic, metadata_max_age_ms=100) as producer:
             producer.init_transactions()
             sent: list[bytes] = []
             assert producer._runtime.engine.transactions is not None

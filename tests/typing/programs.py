@@ -1,18 +1,44 @@
-"""Correct programs of users: mypy --strict (`make lint`) must find nothing in them. They never run."""
+"""Correct programs of users: mypy --strict, and pyright in its strict mode, must find nothing in them."""
 
+import asyncio
+import ssl
 from collections.abc import Mapping
+from pathlib import Path
+from typing import Unpack
 
 import kbatch
-from kbatch import Consumer, OffsetAndMetadata, Producer, Record, RecordMetadata, TopicPartition
-from kbatch.interceptors import ConsumerInterceptor
+from kbatch import (
+    Admin,
+    AsyncProducer,
+    Consumer,
+    KafkaError,
+    OffsetAndMetadata,
+    Producer,
+    Record,
+    RecordMetadata,
+    TopicPartition,
+)
+from kbatch.config import ProducerConfig, read_properties
+from kbatch.config.keywords import ProducerKeywords
+from kbatch.interceptors import ConsumerInterceptor, Interceptor
 from kbatch.testing import Broker
 
 SERVERS = "localhost:9092"
 
 
-def on_delivery(metadata: RecordMetadata, error: Exception | None) -> None: ...
+def on_delivery(metadata: RecordMetadata, error: KafkaError | None) -> None:
+    if error is not None and error.retriable:
+        print(metadata.topic, error.code)
+
+
+def on_delivery_of_exceptions(metadata: RecordMetadata, error: Exception | None) -> None: ...
 def on_delivery_of_anything(metadata: object, error: BaseException | None) -> None: ...
-def on_commit(offsets: dict[TopicPartition, OffsetAndMetadata], error: Exception | None) -> None: ...
+def on_commit(offsets: dict[TopicPartition, OffsetAndMetadata], error: KafkaError | None) -> None: ...
+def on_shared(results: dict[TopicPartition, KafkaError | None]) -> None: ...
+
+
+class Counted(Interceptor):
+    def on_acknowledgement(self, metadata: RecordMetadata, error: BaseException | None) -> None: ...
 
 
 class Noted(ConsumerInterceptor):
@@ -24,24 +50,94 @@ def texts(record: Record) -> list[str]:
     return [each.decode() for each in (record.key, record.value, record.headers[0][1]) if each is not None]
 
 
-def send() -> Exception | None:
+# Configuration
+
+
+def connect(**settings: Unpack[ProducerKeywords]) -> Producer:
+    """A function that passes settings on is checked like the client."""
+    settings.setdefault("compression_type", "lz4")
+    return Producer(**settings)
+
+
+def configure(path: Path) -> list[Producer]:
+    file = read_properties(path)
+    return [
+        Producer(file),
+        Producer({"bootstrap.servers": SERVERS, "linger.ms": 5, **file}, client_id="shop"),
+        Producer(bootstrap_servers=["a:9092", "b:9092"], linger_ms="5", acks=1, enable_idempotence=None),
+        Producer(
+            bootstrap_servers=SERVERS, ssl_truststore_location=path, ssl_context=ssl.create_default_context
+        ),
+        Producer(
+            bootstrap_servers=SERVERS, sasl_oauthbearer_token=lambda: "token", interceptor_classes=[Counted]
+        ),
+        # the keywords of aiokafka and kafka-python
+        Producer(
+            bootstrap_servers=SERVERS, sasl_plain_username="u", sasl_plain_password="p", max_batch_size=1
+        ),
+        connect(bootstrap_servers=SERVERS, compression_type="zstd"),
+        Producer(ProducerConfig(bootstrap_servers=SERVERS).settings()),
+    ]
+
+
+# Producers
+
+
+def send() -> KafkaError | None:
     with Producer(bootstrap_servers=SERVERS) as producer:
-        for callback in (on_delivery, on_delivery_of_anything):
+        for callback in (on_delivery, on_delivery_of_exceptions, on_delivery_of_anything):
             producer.send("orders", b"v", on_delivery=callback)
+        deliveries = producer.send_many("orders", [Record(b"k", b"v"), (b"k", b"v", [("h", b"1")])])
+        for done in kbatch.as_completed(deliveries, timeout=5):
+            metadata: RecordMetadata = done.result()
+            print(metadata.partition, metadata.offset, metadata.timestamp_ms)
         delivery = producer.send("orders", b"v", on_delivery=lambda metadata, error: print(error))
+        waited = kbatch.wait(deliveries)
+        producer.flush(timeout=5)
+        print([each.partition for each in producer.partitions_for("orders")], waited.done)
         return delivery.exception()
 
 
+def send_in_transactions() -> None:
+    with Producer(bootstrap_servers=SERVERS, transactional_id="t") as producer:
+        producer.init_transactions()
+        with producer.transaction():
+            producer.send("orders", "text", key="k", partition=0, timestamp_ms=1_700_000_000_000)
+
+
+async def send_on_a_loop() -> int:
+    async with AsyncProducer(bootstrap_servers=SERVERS) as producer:
+        delivery = await producer.send("orders", b"v", headers=[("h", None)])
+        sent = producer.try_send("orders", b"v")
+        metadata = await delivery
+        await asyncio.gather(*await producer.send_many("orders", [(None, b"v")]))
+        return metadata.offset if sent is None else (await sent).offset
+
+
+# Consumers
+
+
 def consume() -> list[str]:
-    found = []
-    with Consumer(bootstrap_servers=SERVERS, group_id="readers") as consumer:
+    found: list[str] = []
+    with Consumer(bootstrap_servers=SERVERS, group_id="readers", auto_offset_reset="earliest") as consumer:
         consumer.assign([("orders", each.partition) for each in consumer.partitions_for("orders")])
         for record in consumer.poll(1.0):
             value: bytes | None = record.value
             found += [*texts(record), record.value.decode() if record.value else "", str(value)]
+            offset: int = record.offset + 1
+            consumer.seek((record.topic, record.partition), offset)
         consumer.commit_async(on_commit=on_commit)
         found += [str(len(record.value or b"")) for record in consumer]
-    return found
+        lag = [consumer.lag(partition) for partition in consumer.assignment()]
+    return [*found, *map(str, lag)]
+
+
+def share() -> None:
+    with kbatch.ShareConsumer(bootstrap_servers=SERVERS, group_id="workers", max_poll_records=9) as consumer:
+        consumer.subscribe(["orders"])
+        for record in consumer.poll(1.0):
+            consumer.acknowledge(record, "accept" if record.value else kbatch.AcknowledgeType.REJECT)
+        consumer.commit_async(on_commit=on_shared)
 
 
 async def consume_on_a_loop() -> list[str]:
@@ -49,12 +145,7 @@ async def consume_on_a_loop() -> list[str]:
         return [record.value.decode() async for record in consumer if record.value is not None]
 
 
-def decode(data: bytes) -> list[str]:
-    made = kbatch.encode([Record(bytearray(b"k"), memoryview(b"v")), (b"k", b"v")])
-    with Broker() as broker:
-        kept = [record.value for record in broker.records("orders")]
-    assert made and kept
-    return [text for batch in kbatch.decode(data) for record in batch for text in texts(record)]
+# Processing
 
 
 def charge(record: kbatch.ConsumerRecord) -> None: ...
@@ -77,3 +168,27 @@ async def process_in_tasks(record: kbatch.ConsumerRecord) -> None:
     ):
         dead = kbatch.DeadLetter(producer)
         await consumer.process(process_in_tasks, tasks=9, order="partition", on_failure=dead)
+
+
+# Readers, administration, batches, tests
+
+
+def read() -> list[bytes | None]:
+    with kbatch.TopicReader(bootstrap_servers=SERVERS, isolation_level="read_committed") as reader:
+        print(reader.topics(), reader.describe(["orders"])["orders"].partition_count)
+        return [record.value for record in reader.read_records(reader.ranges("orders").ranges)]
+
+
+def administer() -> int:
+    with Admin(bootstrap_servers=SERVERS, default_api_timeout_ms=5_000) as admin:
+        admin.topics.create("orders", partitions=6, configs={"retention.ms": -1})
+        print([listing.name for listing in admin.topics.list()])
+        return len(admin.topics.describe("orders").partitions)
+
+
+def decode(data: bytes) -> list[str]:
+    made: bytes = kbatch.encode([Record(bytearray(b"k"), memoryview(b"v")), (b"k", b"v")])
+    with Broker() as broker:
+        kept = [record.value for record in broker.records("orders")]
+    assert made and kept
+    return [text for batch in kbatch.decode(data) for record in batch for text in texts(record)]

@@ -17,7 +17,7 @@ from kbatch.timeouts import LONGEST_SECONDS, checked_seconds
 from kbatch.waiting.deadline import Deadline
 from tests.support.producing import TOPIC
 
-NOWHERE = {"bootstrap_servers": "127.0.0.1:1"}
+NOWHERE: dict[str, Any] = {"bootstrap_servers": "127.0.0.1:1"}
 PLACE = TopicPartition("orders", 0)
 NAN = float("nan")
 # What is no limit of time, and what the error says of it.

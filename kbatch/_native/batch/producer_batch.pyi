@@ -2,6 +2,7 @@ from collections.abc import Mapping
 from typing import Literal, final, overload
 
 from kbatch._native.batch.delivery import Completion
+from kbatch.errors import KafkaError
 
 @final
 class BatchContext:
@@ -68,9 +69,7 @@ class ProducerBatch:
     @overload
     def buffers(self, copied_bytes: int) -> list[bytes | memoryview]: ...
     def complete(self, base_offset: int, log_append_time_ms: int = -1) -> bool: ...
-    def fail(
-        self, error: BaseException, record_errors: Mapping[int, BaseException] | None = None
-    ) -> bool: ...
+    def fail(self, error: KafkaError, record_errors: Mapping[int, KafkaError] | None = None) -> bool: ...
 
 @final
 class BatchPiece:

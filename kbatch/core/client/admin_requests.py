@@ -157,12 +157,12 @@ class AdminRequest(Call):
         """The result of the only item, None without one."""
         return next(iter(self.results.values()), None)
 
-    def finish(self, error: Exception | None = None) -> None:
+    def finish(self, error: KafkaError | None = None) -> None:
         """End the call: what has no result gets the error, and is not repeated any more."""
         if self.is_done:
             return
-        for key in self._waiting if isinstance(error, KafkaError) else ():
-            self.errors[key] = error  # type: ignore[assignment]
+        if error is not None:
+            self.errors.update(dict.fromkeys(self._waiting, error))
         self._waiting.clear()
         super().finish(error or next(iter(self.errors.values()), None))
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Self
 
+from kbatch.errors import KafkaError
+
 
 class Call:
     """A user's call. Other threads may read it; `is_done` is set last.
@@ -16,7 +18,7 @@ class Call:
     is_made : bool
         True if the engine has begun it.
     is_done : bool
-    error : Exception | None
+    error : KafkaError | None
         The reason of its failure.
     """
 
@@ -26,7 +28,7 @@ class Call:
         self.name = name
         self.is_made = False
         self.is_done = False
-        self.error: Exception | None = None
+        self.error: KafkaError | None = None
 
     def make(self, command: Callable[[Self, int], None], now_ns: int) -> None:
         """Make the call, unless it was made before."""
@@ -34,7 +36,7 @@ class Call:
             self.is_made = True
             command(self, now_ns)
 
-    def finish(self, error: Exception | None = None) -> None:
+    def finish(self, error: KafkaError | None = None) -> None:
         """End the call, unless it has ended before."""
         if not self.is_done:
             self.error = error

@@ -12,8 +12,8 @@ import pytest
 import kbatch
 from kbatch import AcknowledgeType, AsyncShareConsumer, ConsumerRecord, ShareConsumer, ShareRecord
 from kbatch.config import ConsumerConfig
+from kbatch.config.readers import NOT_FOR_SHARE_GROUPS
 from kbatch.consumer.acquired import GAP, AcquiredRecords
-from kbatch.consumer.share import NOT_FOR_SHARE_GROUPS
 from kbatch.core.consumer.budget import Budget, FrameShare
 from kbatch.core.consumer.share_engine import ShareEngine
 from kbatch.core.consumer.share_fetcher import Acquired, ShareFailed

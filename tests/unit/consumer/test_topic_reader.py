@@ -14,9 +14,10 @@ import pytest
 import kbatch
 from kbatch import TopicPartition, TopicReader
 from kbatch.config import CONSUMER_KEYS
+from kbatch.config.readers import GROUP_KEYS
 from kbatch.consumer import topic_reader
 from kbatch.consumer.ranges import Range
-from kbatch.consumer.topic_reader import GROUP_KEYS, ReadProgress
+from kbatch.consumer.topic_reader import ReadProgress
 from kbatch.core.consumer import positions
 from kbatch.errors import (
     ConfigError,

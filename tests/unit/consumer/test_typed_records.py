@@ -55,7 +55,11 @@ def fill(broker: Broker, *values: bytes | None, key: bytes | None = None) -> Non
 
 
 def consumer(broker: Broker, **keywords: Any) -> kbatch.Consumer:
-    options = {"auto_offset_reset": "earliest", "group_id": "g", "value_deserializer": formats.Json()}
+    options: dict[str, Any] = {
+        "auto_offset_reset": "earliest",
+        "group_id": "g",
+        "value_deserializer": formats.Json(),
+    }
     made = kbatch.Consumer(bootstrap_servers=broker.bootstrap_servers, **(options | keywords))
     made.assign([PARTITION])
     return made
@@ -454,7 +458,10 @@ def test_F_PILL_08_dead_letters_on_an_event_loop(broker: Broker) -> None:
 
     async def use() -> list[Any]:
         producer = kbatch.AsyncProducer(bootstrap_servers=broker.bootstrap_servers)
-        options = {"bootstrap_servers": broker.bootstrap_servers, "value_deserializer": "json"}
+        options: dict[str, Any] = {
+            "bootstrap_servers": broker.bootstrap_servers,
+            "value_deserializer": "json",
+        }
         with pytest.raises(ConfigError, match="needs a Producer"):
             kbatch.Consumer(**options, on_deserialization_error=kbatch.DeadLetter(producer))
         reader = kbatch.AsyncConsumer(**options, on_deserialization_error=kbatch.DeadLetter(producer))
@@ -470,7 +477,7 @@ def test_F_PILL_08_dead_letters_on_an_event_loop(broker: Broker) -> None:
 
 
 def test_readers_and_share_consumers_say_that_they_have_bytes(broker: Broker) -> None:
-    keywords = {"bootstrap_servers": broker.bootstrap_servers, "value_deserializer": "utf8"}
+    keywords: Any = {"bootstrap_servers": broker.bootstrap_servers, "value_deserializer": "utf8"}
     with pytest.raises(ConfigError, match="whose records have bytes"):
         kbatch.TopicReader(**keywords)
     with pytest.raises(ConfigError, match="its records have bytes"):

@@ -311,7 +311,7 @@ def test_one_that_was_never_used_needs_no_loop(broker: Broker) -> None:
         made(broker)
         gc.collect()
     with pytest.raises(ConfigError):
-        AsyncProducer(nonsense=1)
+        AsyncProducer(nonsense=1)  # type: ignore[call-arg]
     asyncio.run(made(broker).close())
 
 

@@ -60,8 +60,12 @@ CALLED = (
 
 
 def made(broker: Broker, **keys: Any) -> AsyncProducer:
-    keys = {"transactional_id": TRANSACTIONAL_ID, "linger_ms": 0, "retry_backoff_ms": 1} | keys
-    return AsyncProducer(bootstrap_servers=broker.bootstrap_servers, **keys)
+    defaults: dict[str, Any] = {
+        "transactional_id": TRANSACTIONAL_ID,
+        "linger_ms": 0,
+        "retry_backoff_ms": 1,
+    }
+    return AsyncProducer(bootstrap_servers=broker.bootstrap_servers, **(defaults | keys))
 
 
 def state_of(producer: AsyncProducer) -> TransactionState:

@@ -106,7 +106,7 @@ def test_traceback_of_an_error_does_not_grow_when_raised_again() -> None:
 def test_D13_single_records_may_have_an_error_of_their_own() -> None:
     calls = Calls()
     _, batch, deliveries = sent(on_delivery=calls)
-    own = ValueError("this one is bad")
+    own = KafkaError("this one is bad")
     batch.fail(FAILURE, {1: own})
     assert [delivery.exception(0) for delivery in deliveries] == [FAILURE, own, FAILURE]
     batch.completion.run_callbacks(print)

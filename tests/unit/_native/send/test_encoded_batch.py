@@ -82,7 +82,7 @@ def given(*values: bytes, **rest: Any) -> tuple[RecordAccumulator, BatchDelivery
     return records, delivery, one(records)
 
 
-def settle(batch: ProducerBatch, end: int | BaseException) -> None:
+def settle(batch: ProducerBatch, end: int | KafkaError) -> None:
     assert batch.complete(end) if isinstance(end, int) else batch.fail(end)
     batch.completion.run_callbacks(_threw)
 

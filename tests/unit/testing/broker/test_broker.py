@@ -732,7 +732,7 @@ def test_share_partition_shows_states_counts_owners_and_locks(broker: Broker) ->
     assert broker.share_partition("workers", TOPIC, 0) is None
     with pytest.raises(ValueError, match="nope"):
         broker.share_partition("workers", "nope", 0)
-    settings = {"group_id": "workers", "share_acknowledgement_mode": "explicit"}
+    settings: dict[str, Any] = {"group_id": "workers", "share_acknowledgement_mode": "explicit"}
     with (
         kbatch.Producer(bootstrap_servers=broker.bootstrap_servers) as producer,
         kbatch.ShareConsumer(bootstrap_servers=broker.bootstrap_servers, **settings) as consumer,
