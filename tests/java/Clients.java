@@ -52,7 +52,7 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
 
 /**
  * Kafka's Java clients as jobs, one after the other: a line of JSON on stdin is a job, {"command":
- * consume|read|copy|transact|produce|admin, "bootstrap.servers": ..., ...}. On stdout a line each says
+ * consume|share|read|copy|transact|produce|admin|judge, "bootstrap.servers": ..., ...}. On stdout a line each says
  * {"answer": ...}, and the last one of a job {"end": true} or {"failure": a stack trace}. Whatever a client logs
  * goes to stderr. Ends when stdin does. The other side is tests/oracle/java_clients.py.
  */
@@ -84,6 +84,7 @@ public class Clients {
             case "transact" -> Transact.run(job);
             case "produce" -> Produce.run(job);
             case "admin" -> AdminCalls.run(job);
+            case "judge" -> AdminJudge.run(job);
             default -> throw new IllegalArgumentException("no command " + job.get("command"));
         }
     }

@@ -1,7 +1,8 @@
 """Kafka's own clients and command-line tools as judges, with time limits.
 
-`tests/java/Clients.java` is the other side of `consume`, `share`, `read`, `copy`, `transaction`, `produce`
-and `admin`: its processes are kept for the next job, because the start of one takes longer than most jobs do.
+`tests/java/Clients.java` is the other side of `consume`, `share`, `read`, `copy`, `transaction`, `produce`,
+`admin` and `judging_admin`: its processes are kept for the next job, because the start of one takes longer
+than most jobs do.
 ProducerPerformance and ConsoleConsumer are Kafka's, unchanged, each run a process.
 """
 
@@ -264,6 +265,26 @@ def admin(
         answer["result"] if "error" not in answer else JavaAdminError(answer["error"], answer["message"])
         for answer in answers
     ]
+
+
+@contextlib.contextmanager
+def judging_admin(bootstrap_servers: str) -> Iterator[Callable[[Mapping[str, Any]], dict[str, Any]]]:
+    """Yield a function that does a call of tests/java/AdminJudge.java, {"call": name, ...}, by an AdminClient.
+
+    It returns {item: {"result": ...} or {"code": the error's}}. Raises JavaClientError.
+    """
+    with _clients() as clients:
+        answers = clients.answers("judge", bootstrap_servers, {})
+        if next(answers) != "open":
+            raise JavaClientError("the admin is not open")
+
+        def ask(call: Mapping[str, Any]) -> dict[str, Any]:
+            clients.write(json.dumps(call))
+            return dict(next(answers))
+
+        yield ask
+        clients.write("")
+        list(answers)
 
 
 def produce(

@@ -25,7 +25,16 @@ SPARK_KAFKA_NAME = "spark-kafka-4.2.0"
 MINIMAL_JAVA = 17
 STDERR_TAIL_BYTES = 4000
 # What is compiled; with an older Kafka only its broker is of interest.
-PROGRAMS = ("Assignors", "Clients", "ErrorTable", "MessageJudge", "Oracle", "ProducerFacts", "RealKafka")
+PROGRAMS = (
+    "AdminJudge",
+    "Assignors",
+    "Clients",
+    "ErrorTable",
+    "MessageJudge",
+    "Oracle",
+    "ProducerFacts",
+    "RealKafka",
+)
 OLDER_PROGRAMS = ("RealKafka",)
 # JVMs of tests are short-lived: the second compiler would only take the processor from the tests.
 SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
