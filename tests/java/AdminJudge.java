@@ -205,8 +205,8 @@ class AdminJudge {
         CALLS.put("describeUserScramCredentials", (admin, a) -> {
             List<String> users = Clients.texts(a.get("users"));
             var found = admin.describeUserScramCredentials(users);
-            return each(futures(users, found::description), user -> AdminCalls.list(user.credentialInfos(), each ->
-                List.of(each.mechanism().mechanismName(), each.iterations())));
+            return each(futures(users, found::description), user -> user.credentialInfos().stream().map(each ->
+                each.mechanism().mechanismName() + " " + each.iterations()).sorted().toList());
         });
         CALLS.put("createDelegationToken", (admin, a) ->
             one(admin.createDelegationToken().delegationToken(), token -> null));

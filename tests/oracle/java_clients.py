@@ -269,7 +269,7 @@ def admin(
 
 @contextlib.contextmanager
 def judging_admin(bootstrap_servers: str) -> Iterator[Callable[[Mapping[str, Any]], dict[str, Any]]]:
-    """Yield a function that does a call of tests/java/AdminJudge.java, {"call": name, ...}, by an AdminClient.
+    """Yield a function that lets an AdminClient do a call, {"call": name, ...}, of tests/java/AdminJudge.
 
     It returns {item: {"result": ...} or {"code": the error's}}. Raises JavaClientError.
     """

@@ -316,7 +316,7 @@ def _users(admin: Admin, call: Call) -> Answer:
     return _each(
         call["users"],
         lambda: admin.users.describe(call["users"]),
-        lambda found: [[each.mechanism, each.iterations] for each in found],
+        lambda found: sorted(f"{each.mechanism} {each.iterations}" for each in found),
     )
 
 
