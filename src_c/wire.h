@@ -25,6 +25,11 @@ static inline uint8_t *kb_wire_put32(uint8_t *to, int32_t value) {
     return to + 4;
 }
 
+static inline uint8_t *kb_wire_put64(uint8_t *to, int64_t value) {
+    kb_store_be64(to, (uint64_t)value);
+    return to + 8;
+}
+
 static inline uint8_t *kb_wire_put_span(uint8_t *to, const kb_span *span) {
     if (span->size > 0) {
         memcpy(to, span->data, (size_t)span->size);

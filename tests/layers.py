@@ -250,7 +250,7 @@ LAYERS = (
         "a client that reads partitions, without sockets, threads or clocks",
         {
             "engine results calls": "the entry; its results; calls about topics and offsets",
-            "fetcher fetch_session fetch_attempt budget": "**which node is asked for which partitions, and "
+            "fetcher fetch_session budget": "**which node is asked for which partitions, and "
             "in how much memory**",
             "outcomes": "**where a retry is decided**: what follows from each error code, a table a request",
             "distances": "**how far the program is from the ends of logs**, for `lag` and metrics",

@@ -8,11 +8,14 @@ class FetchAnswer:
     throttle_time_ms: int
     error_code: int
     session_id: int
+    frame_bytes: int
+    has_records: bool
     partitions: list[PartitionAnswer]
     node_endpoints: list[tuple[int, str, int, str | None]]
 
 @final
 class PartitionAnswer:
+    index: int
     topic: str | None
     topic_id: bytes | None
     partition: int

@@ -1,4 +1,4 @@
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from kbatch._native.codec.c cimport (
     kb_aborted_transaction,
@@ -68,6 +68,8 @@ cdef class FetchedRecords:
     cdef readonly int64_t position
     cdef readonly object fault
 
+    cdef int _read(self, object records, const uint8_t *data, size_t size, int64_t from_offset,
+                   int64_t to_offset, int64_t visible_end, object aborted) except -1
     cdef int _take_aborted(self, list aborted) except -1
     cdef int _scan(self) except -1
     cdef int64_t _first_size(self) noexcept
@@ -88,3 +90,8 @@ cdef class FetchedRecords:
     cdef object _error(self, const Reading *reading)
     cdef object _header_error(self, const Reading *reading, str where)
     cdef object _codec_reason(self, const kb_fetched_batch *batch)
+
+
+cdef FetchedRecords records_in(Source source, object records, const uint8_t *data, size_t size, str topic,
+                               bytes topic_id, int32_t partition, int64_t from_offset, int64_t to_offset,
+                               int64_t visible_end, object aborted, bint check_crcs, size_t limit)

@@ -157,23 +157,30 @@ cdef class FetchedRecords:
         self._source = Source(records)
         if self._source.view.len > INT32_MAX:
             raise ValueError(f"records must be below 2 GiB, got {self._source.view.len} bytes")
-        self._records = records
         self._check_crcs = check_crcs
         self._limit = decompression_limit(max_decompressed_bytes)
         self.topic = topic
         self.topic_id = topic_id
         self.partition = partition
+        self._read(records, <const uint8_t *>self._source.view.buf, self._source.view.len, from_offset,
+                   to_offset, visible_end, aborted)
+
+    cdef int _read(self, object records, const uint8_t *data, size_t size, int64_t from_offset,
+                   int64_t to_offset, int64_t visible_end, object aborted) except -1:
+        """Find out what the records are; `data` is their memory, which `_source` keeps."""
+        self._records = records
         self.from_offset = self.position = from_offset
         self.to_offset = to_offset
         memset(&self._start, 0, sizeof(kb_fetched))
-        self._start.data = <const uint8_t *>self._source.view.buf
-        self._start.size = self._source.view.len
+        self._start.data = data
+        self._start.size = size
         self._start.from_offset = self._start.next_offset = from_offset
         self._start.end_offset = min(to_offset, visible_end)
         self._start.last_epoch = -1
         if aborted:
             self._take_aborted(sorted(aborted, key=_first_offset))
         self._scan()
+        return 0
 
     def __dealloc__(self):
         _end(&self._taking)
@@ -599,6 +606,21 @@ cdef class FetchedRecords:
     def __repr__(self):
         return (f"<FetchedRecords {self.topic}-{self.partition} from offset {self.from_offset} to "
                 f"{self.next_offset}, {self.byte_count} bytes>")
+
+
+cdef FetchedRecords records_in(Source source, object records, const uint8_t *data, size_t size, str topic,
+                               bytes topic_id, int32_t partition, int64_t from_offset, int64_t to_offset,
+                               int64_t visible_end, object aborted, bint check_crcs, size_t limit):
+    """Return the FetchedRecords of a span in the memory of `source`; `records` is a view of it."""
+    cdef FetchedRecords found = FetchedRecords.__new__(FetchedRecords)
+    found._source = source
+    found._check_crcs = check_crcs
+    found._limit = limit
+    found.topic = topic
+    found.topic_id = topic_id
+    found.partition = partition
+    found._read(records, data, size, from_offset, to_offset, visible_end, aborted)
+    return found
 
 
 def _first_offset(aborted):

@@ -49,7 +49,7 @@ from kbatch._native.io.sensor cimport RequestSensors, Sensor, kb_request_sensors
 from kbatch._native.io.waker cimport Waker
 from kbatch._native.send.accumulator cimport RecordAccumulator, kb_queues
 from kbatch._native.send.in_flight cimport InFlight, identity_of, kb_identity
-from kbatch._native.send.produce_wire cimport text_of
+from kbatch._native.codec.wire cimport text_of
 
 from typing import NamedTuple
 
@@ -380,8 +380,8 @@ cdef class Lane:
         self._raw.filled = &accumulator.context.filled
         self._raw.alarm = &accumulator.alarm.raw
         self._raw.checksum = CHECKSUM
-        self._raw.head.client_id = text_of(client_id, "client_id")
-        self._raw.head.transactional_id = text_of(transactional_id, "transactional_id")
+        self._raw.head.client_id = text_of(client_id, "ProduceRequest", "client_id")
+        self._raw.head.transactional_id = text_of(transactional_id, "ProduceRequest", "transactional_id")
         self._raw.head.acks = <short>acks
         self._raw.head.timeout_ms = request_timeout_ms
         self._raw.attributes = accumulator.context.attributes

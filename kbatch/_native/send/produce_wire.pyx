@@ -17,17 +17,12 @@ from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint8_t
 from libc.string cimport memcpy, memset
 
 from kbatch._native.codec.c cimport kb_span
+from kbatch._native.codec.wire cimport text_of
 from kbatch._native.send.in_flight cimport InFlight
 
 from kbatch.errors import ProtocolError, UnsupportedVersionError
 
-cdef extern from "Python.h":
-    const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
-
 cdef extern from "wire.h" nogil:
-    enum:
-        KB_WIRE_MAX_STRING
-
     void kb_wire_end(uint8_t *frame, int32_t size) noexcept
 
 cdef extern from "produce_wire.h" nogil:
@@ -161,8 +156,8 @@ cdef class ProduceFrame:
         transactional_id = message.transactional_id
         head.version = version
         head.correlation_id = correlation_id
-        head.client_id = text_of(client_id, "client_id")
-        head.transactional_id = text_of(transactional_id, "transactional_id")
+        head.client_id = text_of(client_id, "ProduceRequest", "client_id")
+        head.transactional_id = text_of(transactional_id, "ProduceRequest", "transactional_id")
         head.acks = message.acks
         head.timeout_ms = message.timeout_ms
         self._describe(version)
@@ -195,7 +190,7 @@ cdef class ProduceFrame:
                                     f"{topic_id!r}")
             topic += 1
             ordinals[name] = topic
-            self._topics[topic].name = text_of(name, "a topic's name")
+            self._topics[topic].name = text_of(name, "ProduceRequest", "a topic's name")
             self._topics[topic].id = <const uint8_t *>PyBytes_AS_STRING(topic_id)
         for entry in self.entries:
             topic = ordinals[entry.state.topic]
@@ -335,20 +330,6 @@ cdef AllAccepted _all_accepted(ProduceFrame request, int32_t throttle_time_ms):
     answer._request = request
     answer.throttle_time_ms = throttle_time_ms
     return answer
-
-
-cdef kb_span text_of(object text, str name) except *:
-    """Return the UTF-8 of a text, which owns it, or null."""
-    cdef kb_span span
-    cdef Py_ssize_t size = -1
-    span.data = NULL
-    if text is not None:
-        span.data = <const uint8_t *>PyUnicode_AsUTF8AndSize(text, &size)
-    span.size = size
-    if size > KB_WIRE_MAX_STRING:
-        raise ProtocolError(f"ProduceRequest: {name} must have at most {KB_WIRE_MAX_STRING} bytes, got "
-                            f"{size}")
-    return span
 
 
 cdef int _end_piece(list pieces, const uint8_t *start, const uint8_t *end) except -1:

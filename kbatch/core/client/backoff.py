@@ -10,6 +10,7 @@ follows from it, as a Fetch after each reset, or a heartbeat after each join; an
 from __future__ import annotations
 
 from random import Random
+from typing import Protocol
 
 from kbatch._native.io.backoff import backoff_ns, grows
 
@@ -50,7 +51,28 @@ class ExponentialBackoff:
         return backoff_ns(self._initial_ns, self.max_ns, attempts, fraction)
 
 
-class Retried:
+class _Repeated(Protocol):
+    attempts: int
+    not_before_ns: int
+
+
+class Retrying:
+    """The rule of Retried, for classes that have its attributes themselves."""
+
+    __slots__ = ()
+
+    def back_off(self: _Repeated, backoff: ExponentialBackoff, now_ns: int, *, at_once: int = 0) -> None:
+        """Record a failure: wait before the next attempt, longer after each failure in a row. The first
+        `at_once` failures are followed by an attempt at once.
+        """
+        if now_ns - self.not_before_ns > backoff.max_ns:
+            self.attempts = 0
+        waits = self.attempts - at_once
+        self.not_before_ns = now_ns + (backoff.delay_ns(waits) if waits >= 0 else 0)
+        self.attempts += 1
+
+
+class Retried(Retrying):
     """What is tried again after failures.
 
     Attributes
@@ -66,13 +88,3 @@ class Retried:
     def __init__(self) -> None:
         self.attempts = 0
         self.not_before_ns = 0
-
-    def back_off(self, backoff: ExponentialBackoff, now_ns: int, *, at_once: int = 0) -> None:
-        """Record a failure: wait before the next attempt, longer after each failure in a row. The first
-        `at_once` failures are followed by an attempt at once.
-        """
-        if now_ns - self.not_before_ns > backoff.max_ns:
-            self.attempts = 0
-        waits = self.attempts - at_once
-        self.not_before_ns = now_ns + (backoff.delay_ns(waits) if waits >= 0 else 0)
-        self.attempts += 1

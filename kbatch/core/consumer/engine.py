@@ -407,7 +407,7 @@ class ReadingEngine(ClientEngine):
     def _begin(self, state: PartitionState, now_ns: int) -> None:
         """Start reading a partition, in place of an earlier state of it."""
         self._close([state.partition])
-        self._fetcher.partitions[state.partition] = state
+        self._fetcher.add(state)
         self._cluster.want(state.partition.topic, now_ns)
         self._metrics.assigned(state)
         if self._fatal_error is not None:
@@ -432,7 +432,7 @@ class ReadingEngine(ClientEngine):
     def _close(self, partitions: Collection[TopicPartition]) -> None:
         for partition in list(partitions):
             self._postponed.pop(partition, None)
-            state = self._fetcher.partitions.pop(partition, None)
+            state = self._fetcher.remove(partition)
             if state is not None:
                 state.transition(FetchEvent.CLOSE)
                 self._metrics.unassigned(partition)

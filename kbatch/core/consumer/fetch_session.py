@@ -6,19 +6,25 @@ that are new or whose request differs, and those to forget. The answer leaves ou
 An error, or a lost answer, ends the session: the next request is complete again, and closes the old session
 if the broker may still have it.
 
+Native code makes the requests (src_c/fetch_road.h): a node has one in flight at most.
+
 After org.apache.kafka.clients.FetchSessionHandler.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from itertools import compress
-from operator import is_not
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from kbatch.core.client.backoff import Retried
+from kbatch._native.fetch.fetch_answer import FetchAnswer, read_fetch_answer
+from kbatch._native.fetch.road import FetchNode
+from kbatch.core.client.api_versions import read_response
+from kbatch.core.client.backoff import Retrying
 from kbatch.errors import ErrorCode
-from kbatch.records import TopicPartition
+from kbatch.protocol import codec
+
+if TYPE_CHECKING:
+    from kbatch._native.fetch.road import FetchRoad
+    from kbatch.core.client.connections import Request
 
 NO_SESSION = 0
 # A request with this epoch asks for a session; with -1 it is without one, and ends the one that it names.
@@ -26,89 +32,43 @@ INITIAL_EPOCH, FINAL_EPOCH = 0, -1
 MAX_EPOCH = 2**31 - 1
 
 
-class Wanted(NamedTuple):
-    """The fields of a FetchPartition that may change from request to request."""
-
-    topic_id: bytes
-    current_leader_epoch: int
-    fetch_offset: int
-    last_fetched_epoch: int
-    max_bytes: int
-
-
-class SessionRequest(NamedTuple):
-    """The part of a request that the session decides.
+class FetchSession(FetchNode, Retrying):
+    """The session of one client with one node, and its request in flight.
 
     Attributes
     ----------
-    session_id, epoch : int
-    named : Mapping[TopicPartition, Wanted]
-        The partitions to name, in the order of the request.
-    forgotten : list of tuple[TopicPartition, bytes]
-        The partitions to forget, with their topic ids.
-    """
-
-    session_id: int
-    epoch: int
-    named: Mapping[TopicPartition, Wanted]
-    forgotten: list[tuple[TopicPartition, bytes]]
-
-
-class FetchSession(Retried):
-    """The session of one client with one node.
-
-    Attributes
-    ----------
-    session_id : int
-        NO_SESSION if there is none.
-    epoch : int
-        The epoch of the next request.
     attempts, not_before_ns : int
         Those of Retried: another session after an error of this one.
     """
 
-    __slots__ = ("_known", "epoch", "session_id")
+    __slots__ = ("attempts", "not_before_ns")
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.session_id = NO_SESSION
-        self.epoch = INITIAL_EPOCH
-        self._known: Mapping[TopicPartition, Wanted] = {}
+    def __init__(self, road: FetchRoad, node_id: int) -> None:
+        super().__init__(road, node_id)
+        self.attempts = 0
+        self.not_before_ns = 0
 
     @property
     def is_open(self) -> bool:
         """True if the broker has the session, as far as is known."""
         return self.epoch != INITIAL_EPOCH
 
-    def request(self, wanted: Mapping[TopicPartition, Wanted]) -> SessionRequest:
-        """Return the part of the next request that asks for these partitions and no others."""
-        known, self._known = self._known, wanted
-        if not self.is_open:
-            return SessionRequest(self.session_id, self.epoch, wanted, [])
-        are_others = map(is_not, wanted.values(), map(known.get, wanted))  # most are the same as before
-        named = {
-            each: asked for each, asked in compress(wanted.items(), are_others) if known.get(each) != asked
-        }
-        # those of a topic that was created again are other ones: they are forgotten, and named
-        forgotten = [
-            (each, known[each].topic_id)
-            for each, asked in named.items()
-            if each in known and known[each].topic_id != asked.topic_id
-        ]
-        if len(known) > len(wanted) - sum(each not in known for each in named):  # some are not wanted
-            forgotten += [(each, asked.topic_id) for each, asked in known.items() if each not in wanted]
-        return SessionRequest(self.session_id, self.epoch, named, forgotten)
-
-    def handle_answer(self, session_id: int) -> None:
-        """Record an answer without an error."""
-        self.session_id = session_id
-        if session_id == NO_SESSION:
-            self.epoch = INITIAL_EPOCH
-        else:
-            self.epoch = 1 if self.epoch == MAX_EPOCH else self.epoch + 1
-
     def end(self, code: ErrorCode | None = None) -> None:
         """End the session, after an error, or after a lost answer if there is no code."""
         self.epoch = INITIAL_EPOCH
         if code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND:
             self.session_id = NO_SESSION
+
+    def read(self, request: Request, frame: bytes | memoryview) -> FetchAnswer:
+        """Return the answer in a frame. Raise ProtocolError if there is none."""
+        answer = read_fetch_answer(frame, request.api_version)
+        return _from_message(request, read_response(request, frame)) if answer is None else answer
+
+
+def _from_message(request: Request, message: Any) -> FetchAnswer:
+    """Return an answer that only the codec can read, as it would usually be written."""
+    version = request.api_version
+    frame = b"".join(codec.encode_response(message, version, request.correlation_id))
+    answer = read_fetch_answer(memoryview(frame)[4:], version)
+    assert answer is not None
+    return answer

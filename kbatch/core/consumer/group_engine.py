@@ -384,7 +384,7 @@ class GroupEngine(MemberEngine):
             state = PartitionState(partition, step.number, COMMITTED, NO_END, self._default_reset, now_ns)
             if self._membership is not None:
                 state.assigned_id = self._membership.topic_id_of(partition)
-            self._fetcher.partitions[partition] = state
+            self._fetcher.add(state)
             self._cluster.want(partition.topic, now_ns)
             self._metrics.assigned(state)
 

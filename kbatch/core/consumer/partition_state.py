@@ -14,15 +14,14 @@ from datetime import timedelta
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
+from kbatch._native.fetch.road import PartitionReading
 from kbatch.config.values import duration_of
-from kbatch.core.client.backoff import Retried
+from kbatch.core.client.backoff import Retrying
 from kbatch.errors import IllegalStateError
 from kbatch.records import NO_TOPIC_ID
 
 if TYPE_CHECKING:
     from kbatch.config import ConsumerConfig
-    from kbatch.core.client.cluster import ClusterSnapshot
-    from kbatch.core.consumer.fetch_session import Wanted
     from kbatch.records import OffsetAndMetadata, TopicPartition
 
 # The offset after every other.
@@ -131,7 +130,7 @@ TRANSITIONS: Mapping[FetchState, Mapping[FetchEvent, FetchState]] = {
 }
 
 
-class PartitionState(Retried):
+class PartitionState(PartitionReading, Retrying):
     """A partition that is read, from an `assign` or `seek` to the next.
 
     Attributes
@@ -169,19 +168,20 @@ class PartitionState(Retried):
         name's, or the program has chosen the partition.
     is_topic_given, is_topic_sure : bool
         True if the start has named the id; True if the position is known to be of the topic of that id.
-    in_flight : object | None
-        The FetchAttempt whose answer counts.
+    is_in_flight : bool
+        True if there is a request whose answer counts; `withdraw` ends that.
+    asked_offset, asked_epoch : int
+        The position, and the leader's epoch, that the last request has named.
     backlog_bytes : int
         The bytes of results that were not released.
     needed_bytes : int
         The size of a batch that did not fit in the last answer; else 0.
-    snapshot : ClusterSnapshot | None
-        Where `leader_id` and `leader_epoch` are from: the Fetcher looks them up once in each.
-    leader_id, leader_epoch : int
-    wanted : Wanted | None
-        What the last request asked of it.
+    leader_epoch : int
+        The current leader's; NO_EPOCH.
     replica_id, replica_until_ns : int
         The replica to fetch from, instead of the leader, up to a time (KIP-392); -1.
+    is_failing : bool
+        True if its last answer was an error.
     attempts, not_before_ns : int
         Those of Retried.
     is_paused : bool
@@ -191,38 +191,21 @@ class PartitionState(Retried):
 
     __slots__ = (
         "assigned_id",
-        "backlog_bytes",
-        "checked_epoch",
+        "attempts",
         "committed",
         "created_ns",
         "empty_from",
-        "end_offset",
-        "fetch_offset",
         "first_epoch",
         "first_offset",
         "first_topic_id",
         "generation",
-        "high_watermark",
-        "in_flight",
-        "is_paused",
         "is_topic_given",
-        "is_topic_sure",
-        "last_epoch",
-        "last_stable_offset",
-        "leader_epoch",
-        "leader_id",
-        "log_start_offset",
-        "needed_bytes",
         "partition",
         "read_offset",
-        "replica_id",
         "replica_until_ns",
         "reset",
-        "snapshot",
         "start",
         "state",
-        "topic_id",
-        "wanted",
     )
 
     def __init__(
@@ -234,12 +217,12 @@ class PartitionState(Retried):
         reset: Reset,
         now_ns: int,
     ) -> None:
-        super().__init__()
+        super().__init__(*partition, end_offset)
+        self.attempts = 0
         self.partition = partition
         self.generation = generation
         self.state = FetchState.NEW
         self.start = start
-        self.end_offset = end_offset
         self.empty_from = -1
         self.reset = reset
         self.created_ns = now_ns
@@ -247,24 +230,12 @@ class PartitionState(Retried):
         self.first_epoch = NO_EPOCH
         self.first_topic_id = NO_TOPIC_ID
         self.committed: OffsetAndMetadata | None = None
-        self.fetch_offset = self.read_offset = -1
-        self.last_epoch = NO_EPOCH
-        self.checked_epoch = NO_EPOCH
+        self.read_offset = -1
         self.topic_id = start.topic_id if isinstance(start, Start) else NO_TOPIC_ID
         self.assigned_id = NO_TOPIC_ID
         self.is_topic_given = self.topic_id != NO_TOPIC_ID
         self.is_topic_sure = not self.is_topic_given
-        self.in_flight: object | None = None
-        self.backlog_bytes = 0
-        self.needed_bytes = 0
-        self.snapshot: ClusterSnapshot | None = None
-        self.leader_id = -1
-        self.leader_epoch = NO_EPOCH
-        self.wanted: Wanted | None = None
-        self.replica_id = -1
         self.replica_until_ns = 0
-        self.is_paused = False
-        self.forget_log()
 
     def __repr__(self) -> str:
         return f"<{self.partition} at {self.fetch_offset}, {self.state.value}>"
@@ -275,8 +246,9 @@ class PartitionState(Retried):
         if state is None:
             raise IllegalStateError(f"{self.partition}: {event.value} while {self.state.value}")
         self.state = state
+        self.is_fetching = state is FetchState.FETCHING
         if event is not FetchEvent.POSITION:
-            self.in_flight = None
+            self.withdraw()
 
     def move_to(self, offset: int, last_epoch: int) -> None:
         """Continue at an offset. `last_epoch` is the leader epoch of the record before it, or NO_EPOCH."""

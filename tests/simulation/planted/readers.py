@@ -8,7 +8,7 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
-from kbatch.core.client.backoff import Retried
+from kbatch.core.client.backoff import Retrying
 from kbatch.core.consumer import assignors, commits
 from kbatch.core.consumer.budget import Budget, FrameShare
 from kbatch.core.consumer.classic_membership import ClassicMembership
@@ -36,41 +36,40 @@ nothing: Callable[..., None] = lambda *_, **__: None  # noqa: E731
 @plants(Fetcher, "run")
 def a_node_gets_two_fetches_at_once(original: Any, self: Fetcher, now_ns: int) -> None:
     """A node that has not answered a Fetch gets another, for partitions that became fetchable since."""
-    waiting, self._in_flight = self._in_flight, {}
+    waiting = [session for session in self._sessions.values() if session.is_in_flight]
+    for session in waiting:
+        session.is_in_flight = False
     try:
         original(self, now_ns)
     finally:
-        self._in_flight = {**waiting, **self._in_flight}
+        for session in waiting:
+            session.is_in_flight = True
 
 
-@plants(Fetcher, "_scan")
+@plants(Fetcher, "_read")
 def a_position_stays_before_markers(original: Any, self: Fetcher, *arguments: Any) -> Any:
     """The program hears nothing of an answer without records for it, so that its lag never reaches 0."""
-    fetched = original(self, *arguments)
-    return None if fetched is None or fetched.records is None else fetched
+    return [fetched for fetched in original(self, *arguments) if fetched.records is not None]
 
 
-def _with(part: Any, **changes: Any) -> Any:
-    names = [name for name in dir(part) if not name.startswith("_")]
-    return SimpleNamespace(**{name: getattr(part, name) for name in names} | changes)
-
-
-@plants(Fetcher, "_scan")
-def aborted_records_are_read(original: Any, self: Any, state: Any, part: Any, now_ns: Any) -> Any:
+@plants(Fetcher, "_read")
+def aborted_records_are_read(original: Any, self: Fetcher, *arguments: Any) -> Any:
     """The list of aborted transactions is ignored."""
-    return original(self, state, _with(part, aborted=()), now_ns)
+    self._road.reads_committed = False
+    return original(self, *arguments)
 
 
-@plants(Fetcher, "_scan")
-def the_first_record_of_a_batch_comes_twice(original: Any, self: Fetcher, state: Any, *arguments: Any) -> Any:
-    """A piece ends one offset too early, so that the next one begins with the last record again."""
-    fetched = original(self, state, *arguments)
-    if fetched is not None and state.fetch_offset > fetched.from_offset + 1:
-        state.fetch_offset -= 1
-    return fetched
+@plants(Fetcher, "_read")
+def the_first_record_of_a_batch_comes_twice(original: Any, self: Fetcher, *arguments: Any) -> Any:
+    """A result ends one offset too early, so that the next one begins with the last record again."""
+    found = original(self, *arguments)
+    for fetched in found:
+        if fetched.state.fetch_offset > fetched.from_offset + 1:
+            fetched.state.fetch_offset -= 1
+    return found
 
 
-@plants(Retried, "back_off")
+@plants(Retrying, "back_off")
 def a_fetch_does_not_back_off(*_: Any, **__: Any) -> None:
     """A partition, or a session, is asked for again at once after an error."""
 
@@ -86,16 +85,17 @@ def a_seek_keeps_its_generation(original: Any, self: ReadingEngine, partition: A
     return old.generation
 
 
-@plants(Fetcher, "_scan")
+@plants(Fetcher, "_read")
 def a_piece_of_markers_has_the_epoch_of_before(
-    original: Any, self: Fetcher, state: Any, *arguments: Any
+    original: Any, self: Fetcher, session: Any, *arguments: Any
 ) -> Any:
     """A commit after markers names the leader epoch of the record before, so that the log seems truncated."""
-    before = state.last_epoch
-    fetched = original(self, state, *arguments)
-    if fetched is not None and fetched.records is None:
-        fetched.last_epoch = before
-    return fetched
+    before = {state: state.last_epoch for state in session.asked()}
+    found = original(self, session, *arguments)
+    for fetched in found:
+        if fetched.records is None:
+            fetched.last_epoch = before[fetched.state]
+    return found
 
 
 @plants(Fetcher, "_handle_error")
@@ -112,21 +112,23 @@ def a_session_outlives_its_error(*_: Any, **__: Any) -> None:
     """After a lost answer, or an error of the session, the next request goes on with the same session."""
 
 
-@plants(FetchSession, "request")
-def a_session_does_not_name_new_offsets(original: Any, self: FetchSession, wanted: Any) -> Any:
+@plants(FetchSession, "ask")
+def a_session_does_not_name_new_offsets(original: Any, self: FetchSession, *arguments: Any) -> None:
     """A request within a session names new partitions only, not those that are read from elsewhere now."""
-    known = self._known
-    part = original(self, wanted)
-    if part.epoch == 0:
-        return part
-    return part._replace(named={each: asked for each, asked in part.named.items() if each not in known})
+    moved = {state: state.fetch_offset for state in self.candidates() if state.asked_offset > 0}
+    if self.is_open:
+        for state in moved:
+            state.fetch_offset = state.asked_offset
+    original(self, *arguments)
+    for state, offset in moved.items():
+        state.fetch_offset = offset
 
 
-@plants(Fetcher, "_fail_attempt")
-def a_lost_answer_is_forgotten(original: Any, self: Fetcher, attempt: Any, *arguments: Any) -> None:
+@plants(Fetcher, "_fail_request")
+def a_lost_answer_is_forgotten(original: Any, self: Fetcher, session: Any, *arguments: Any) -> None:
     """The memory that was reserved for a lost answer is not given back."""
-    self._budget.charge(attempt.reserved_bytes)
-    original(self, attempt, *arguments)
+    self._budget.charge(session.reserved_bytes)
+    original(self, session, *arguments)
 
 
 @plants(Budget, "__init__")

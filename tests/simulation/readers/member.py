@@ -232,7 +232,8 @@ class Member:
 
     def check_released(self) -> None:
         """Check that only answers that are awaited have memory."""
-        awaited = sum(each.reserved_bytes for each in self.engine._fetcher._in_flight.values())
+        sessions = self.engine._fetcher._sessions.values()
+        awaited = sum(each.reserved_bytes for each in sessions if each.is_in_flight)
         if self.engine._budget.used != awaited:
             raise Violation(f"{self.name}: {self.engine._budget.used - awaited} bytes are left at the end")
 

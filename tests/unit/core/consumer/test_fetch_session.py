@@ -1,100 +1,240 @@
-"""Fetch sessions: what a request names, and when it is complete again (KIP-227)."""
+"""Fetch sessions: what a request names, and when it is complete again (KIP-227). The codec reads requests
+back, as a broker does.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbatch.core.consumer.fetch_session import INITIAL_EPOCH, MAX_EPOCH, NO_SESSION, FetchSession, Wanted
+from kbatch._native.fetch.road import FetchRoad
+from kbatch.core.consumer.fetch_session import INITIAL_EPOCH, MAX_EPOCH, NO_SESSION, FetchSession
+from kbatch.core.consumer.partition_state import NO_END, PartitionState, Start
+from kbatch.core.consumer.results import Fetched
 from kbatch.errors import ErrorCode
-from kbatch.records import TopicPartition
+from kbatch.protocol import codec, features
+from kbatch.protocol.messages import FetchRequest
+from kbatch.records import NO_TOPIC_ID, TopicPartition
 
 A, B, C = (TopicPartition("t", number) for number in range(3))
 OLD_ID, NEW_ID = bytes(15) + b"\1", bytes(15) + b"\2"
+VERSION, PARTITION_BYTES = 17, 1000
 
 
-def wanted(offset: int, topic_id: bytes = OLD_ID) -> Wanted:
-    return Wanted(topic_id, 3, offset, -1, 1000)
+class Asked(NamedTuple):
+    """What a request asks of a partition."""
+
+    topic_id: bytes
+    leader_epoch: int
+    offset: int
+    last_epoch: int
+    max_bytes: int
 
 
-def opened(**partitions: int) -> FetchSession:
-    session = FetchSession()
-    session.request({TopicPartition("t", "ABC".index(name)): wanted(at) for name, at in partitions.items()})
-    session.handle_answer(7)
-    return session
+class Request(NamedTuple):
+    """A request as a broker reads it: partitions by topic (id or name) and number."""
+
+    session_id: int
+    epoch: int
+    named: dict[tuple[bytes | str, int], Asked]
+    forgotten: list[tuple[bytes | str, int]]
+
+
+def asked(offset: int, topic_id: bytes = OLD_ID) -> Asked:
+    return Asked(topic_id, 3, offset, -1, PARTITION_BYTES)
+
+
+class Reader:
+    """The partitions of a client with one node."""
+
+    def __init__(self, version: int = VERSION) -> None:
+        self.version = version
+        self.road = FetchRoad(
+            Fetched,
+            partition_bytes=PARTITION_BYTES,
+            reads_committed=False,
+            check_crcs=True,
+            max_decompressed_bytes=1 << 20,
+        )
+        self.session = FetchSession(self.road, 0)
+        self.states: dict[TopicPartition, PartitionState] = {}
+
+    def want(self, wanted: Mapping[TopicPartition, Asked]) -> None:
+        """Read these partitions, and no others."""
+        for partition in self.states.keys() - wanted.keys():
+            self.road.remove(self.states.pop(partition))
+        for partition, ask in wanted.items():
+            state = self.states.get(partition)
+            if state is None:
+                state = PartitionState(partition, 1, Start(ask.offset), NO_END, None, 0)
+                state.move_to(ask.offset, -1)
+                self.states[partition] = state
+                self.road.add(state)
+            state.topic_id, state.leader_epoch, state.fetch_offset = (
+                ask.topic_id,
+                ask.leader_epoch,
+                ask.offset,
+            )
+            state.place(self.road, self.session)
+
+    def request(self, wanted: Mapping[TopicPartition, Asked]) -> Request:
+        """Ask for these partitions, and no others."""
+        self.want(wanted)
+        self.road.scan(1 << 40, 0)
+        self.session.ask(self.version, 1, 0)
+        (frame,) = self.session.write(FetchRequest(), self.version, 7, "client")
+        message = codec.decode_request(memoryview(frame)[4:]).message
+        self.session.end_request()
+        return _read(message, self.version)
+
+
+def _read(message: Any, version: int) -> Request:
+    def name(topic: Any) -> bytes | str:
+        found: bytes | str = topic.topic if version < features.FETCH_TOPIC_IDS else topic.topic_id
+        return found
+
+    named = {
+        (name(topic), each.partition): Asked(
+            topic.topic_id,
+            each.current_leader_epoch,
+            each.fetch_offset,
+            each.last_fetched_epoch,
+            each.partition_max_bytes,
+        )
+        for topic in message.topics
+        for each in topic.partitions
+    }
+    forgotten = [
+        (name(topic), index) for topic in message.forgotten_topics_data for index in topic.partitions
+    ]
+    return Request(message.session_id, message.session_epoch, named, forgotten)
+
+
+def by_id(wanted: Mapping[TopicPartition, Asked]) -> dict[tuple[bytes | str, int], Asked]:
+    return {(ask.topic_id, at.partition): ask for at, ask in wanted.items()}
+
+
+def opened(**partitions: int) -> Reader:
+    reader = Reader()
+    reader.request({TopicPartition("t", "ABC".index(name)): asked(at) for name, at in partitions.items()})
+    reader.session.handle_answer(7)
+    return reader
 
 
 def test_first_request_names_all_partitions() -> None:
-    request = FetchSession().request({A: wanted(1), B: wanted(2)})
+    request = Reader().request({A: asked(1), B: asked(2)})
     assert (request.session_id, request.epoch) == (NO_SESSION, INITIAL_EPOCH)
-    assert request.named == {A: wanted(1), B: wanted(2)}
+    assert request.named == by_id({A: asked(1), B: asked(2)})
     assert request.forgotten == []
 
 
 def test_later_requests_name_what_has_changed() -> None:
-    session = opened(A=1, B=2)
-    request = session.request({A: wanted(1), B: wanted(5), C: wanted(0)})
+    reader = opened(A=1, B=2)
+    request = reader.request({A: asked(1), B: asked(5), C: asked(0)})
     assert (request.session_id, request.epoch) == (7, 1)
-    assert request.named == {B: wanted(5), C: wanted(0)}
+    assert request.named == by_id({B: asked(5), C: asked(0)})
     assert request.forgotten == []
-    session.handle_answer(7)
-    request = session.request({C: wanted(0)})
+    reader.session.handle_answer(7)
+    request = reader.request({C: asked(0)})
     assert (request.epoch, request.named) == (2, {})
-    assert request.forgotten == [(A, OLD_ID), (B, OLD_ID)]
+    assert request.forgotten == [(OLD_ID, 0), (OLD_ID, 1)]
 
 
 def test_new_topic_id_forgets_the_old_one() -> None:
-    request = opened(A=1).request({A: wanted(1, NEW_ID)})
-    assert request.named == {A: wanted(1, NEW_ID)}
-    assert request.forgotten == [(A, OLD_ID)]
+    request = opened(A=1).request({A: asked(1, NEW_ID)})
+    assert request.named == by_id({A: asked(1, NEW_ID)})
+    assert request.forgotten == [(OLD_ID, 0)]
+
+
+def test_partitions_of_two_ids_of_a_topic_stand_apart() -> None:
+    wanted = {A: asked(1), B: asked(1, NEW_ID), C: asked(2)}
+    assert opened(A=1).request(wanted).named == by_id({B: asked(1, NEW_ID), C: asked(2)})
+
+
+def test_another_reading_of_a_partition_is_named_only_if_it_differs() -> None:
+    reader = opened(A=1, B=2)
+    reader.want({B: asked(2)})  # A is closed, and read again, as after a seek
+    assert reader.request({A: asked(1), B: asked(2)}).named == {}
 
 
 def test_broker_without_room_for_sessions() -> None:
-    session = FetchSession()
-    session.request({A: wanted(1)})
-    session.handle_answer(NO_SESSION)
-    request = session.request({A: wanted(2), B: wanted(1)})
+    reader = Reader()
+    reader.request({A: asked(1)})
+    reader.session.handle_answer(NO_SESSION)
+    request = reader.request({A: asked(2), B: asked(1)})
     assert (request.session_id, request.epoch) == (NO_SESSION, INITIAL_EPOCH)
-    assert request.named == {A: wanted(2), B: wanted(1)}
+    assert request.named == by_id({A: asked(2), B: asked(1)})
+
+
+@pytest.mark.parametrize("version", [4, 6])
+def test_versions_without_sessions_name_all_partitions(version: int) -> None:
+    reader = Reader(version)
+    for offset in (1, 2):
+        named = reader.request({A: asked(offset), B: asked(1)}).named
+        assert {at: ask.offset for at, ask in named.items()} == {("t", 0): offset, ("t", 1): 1}
+        reader.session.handle_answer(NO_SESSION)
 
 
 def test_lost_answer_makes_the_next_request_complete() -> None:
-    session = opened(A=1, B=2)
-    session.request({A: wanted(1), B: wanted(3)})
-    session.end()
-    request = session.request({A: wanted(1), B: wanted(3)})
+    reader = opened(A=1, B=2)
+    reader.request({A: asked(1), B: asked(3)})
+    reader.session.end()
+    request = reader.request({A: asked(1), B: asked(3)})
     assert (request.session_id, request.epoch) == (7, INITIAL_EPOCH)  # which closes the old one
-    assert request.named == {A: wanted(1), B: wanted(3)}
+    assert request.named == by_id({A: asked(1), B: asked(3)})
 
 
 def test_forgotten_session_is_not_named_again() -> None:
-    session = opened(A=1)
-    session.end(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-    assert session.request({A: wanted(1)}).session_id == NO_SESSION
+    reader = opened(A=1)
+    reader.session.end(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+    assert reader.request({A: asked(1)}).session_id == NO_SESSION
 
 
 def test_epoch_after_the_last_is_one() -> None:
-    session = opened(A=1)
-    session.epoch = MAX_EPOCH
-    session.handle_answer(7)
-    assert session.epoch == 1
+    reader = opened(A=1)
+    reader.session.epoch = MAX_EPOCH
+    reader.session.handle_answer(7)
+    assert reader.session.epoch == 1
 
 
-@given(st.lists(st.tuples(st.dictionaries(st.integers(0, 3), st.integers(0, 3)), st.booleans()), max_size=12))
-def test_R18_broker_always_knows_what_is_wanted(steps: list[tuple[dict[int, int], bool]]) -> None:
+# Partitions of two topics.
+_WANTED = st.dictionaries(
+    st.builds(TopicPartition, st.sampled_from(["t", "u"]), st.integers(0, 3)),
+    st.tuples(st.integers(0, 3), st.integers(1, 2)),  # the offset, and the number of the topic's id
+)
+
+
+@given(st.lists(st.tuples(_WANTED, st.booleans()), max_size=12))
+def test_R18_broker_always_knows_what_is_wanted(
+    steps: list[tuple[dict[TopicPartition, tuple[int, int]], bool]],
+) -> None:
     """A broker that does what requests say has exactly the partitions that are wanted."""
-    session = FetchSession()
-    known: dict[TopicPartition, Wanted] = {}
-    for asked, is_lost in steps:
-        everything = {TopicPartition("t", number): wanted(at) for number, at in asked.items()}
-        request = session.request(everything)
+    reader = Reader()
+    known: dict[tuple[bytes | str, int], Asked] = {}
+    for step, is_lost in steps:
+        wanted = {
+            at: asked(offset, at.topic.encode() * 15 + bytes([number]))
+            for at, (offset, number) in step.items()
+        }
+        request = reader.request(wanted)
         if request.epoch == INITIAL_EPOCH:
             known = {}
-        for partition, _ in request.forgotten:
-            known.pop(partition, None)
+        for partition in request.forgotten:
+            del known[partition]
         known |= request.named
-        assert known == everything
+        assert known == by_id(wanted)
         if is_lost:
-            session.end()
+            reader.session.end()
         else:
-            session.handle_answer(7)
+            reader.session.handle_answer(7)
+
+
+def test_ids_of_topics_have_16_bytes() -> None:
+    state = PartitionState(A, 1, Start(0), NO_END, None, 0)
+    assert state.topic_id == NO_TOPIC_ID
+    with pytest.raises(ValueError, match="topic_id must have 16 bytes, got 3"):
+        state.topic_id = b"abc"

@@ -1,0 +1,616 @@
+/* The reading of partitions: which of them a Fetch names, and whose parts of an answer count. Without Python,
+ * clock, sockets and locks: one thread owns all of it.
+ *
+ * A *reading* is a partition from an `assign` or `seek` to the next. All are in one list, in the order in
+ * which they are asked for: one that had records moves to its end (KIP-74). A node has one request in flight
+ * at most; `in_flight` says which node's answer counts for a reading.
+ *
+ * A *session* (KIP-227) is what a node remembers: the *known* partitions, in the order of the last request.
+ * The next one names those whose ask differs, and those to forget. Partitions are known by topic and number,
+ * since the next reading of a partition is another one.
+ *
+ * After org.apache.kafka.clients.FetchSessionHandler and consumer.internals.AbstractFetch. */
+#ifndef KBATCH_FETCH_ROAD_H
+#define KBATCH_FETCH_ROAD_H
+
+#include "fetch_wire.h"
+
+enum {
+    KB_NO_SESSION = 0,
+    KB_SESSION_INITIAL_EPOCH = 0, /* asks for a session */
+    KB_SESSION_FINAL_EPOCH = -1   /* without one */
+};
+
+#define KB_NEVER_NS INT64_MAX
+
+typedef struct kb_reading kb_reading;
+typedef struct kb_fetch_node kb_fetch_node;
+typedef struct kb_fetch_slot kb_fetch_slot;
+
+/* A topic with partitions that are read or known; it owns its name. */
+typedef struct kb_fetch_topic {
+    struct kb_fetch_topic *previous, *next;
+    kb_span name;
+    uint8_t id[KB_WIRE_UUID_BYTES]; /* of the last request that named it */
+    kb_fetch_slot **slots;          /* by partition */
+    int32_t slot_count, slot_room;
+    /* its place in the lists of the request that is made, if that is `mark` */
+    uint64_t mark[2];
+    int32_t group[2];
+} kb_fetch_topic;
+
+/* A partition that a session knows. */
+typedef struct kb_fetch_known {
+    struct kb_fetch_known *previous, *next; /* in the session */
+    struct kb_fetch_known *of_slot;         /* of other sessions */
+    kb_fetch_slot *slot;
+    kb_fetch_node *node;
+    kb_fetch_ask ask;
+    uint64_t mark; /* of the last request that wanted it */
+} kb_fetch_known;
+
+/* A partition, as long as it is read or known. */
+struct kb_fetch_slot {
+    kb_fetch_topic *topic;
+    int32_t partition;
+    kb_reading *reading;   /* NULL: it is not read */
+    kb_fetch_known *known; /* by sessions, one each */
+};
+
+struct kb_reading {
+    kb_reading *previous, *next; /* all of them, in order */
+    kb_fetch_slot *slot;         /* NULL: not in the list */
+    void *owner;
+    bool is_fetching, is_paused, is_topic_sure, is_failing;
+    /* where it is read from: valid if `placement` is the road's, and there is no replica */
+    kb_fetch_node *node;
+    uint64_t placement;
+    int32_t leader_epoch, replica_id;
+    uint8_t topic_id[KB_WIRE_UUID_BYTES];
+    /* the position */
+    int64_t fetch_offset, end_offset;
+    int32_t last_epoch, checked_epoch;
+    int64_t needed_bytes, backlog_bytes, not_before_ns;
+    /* what the last answers said of the log; -1: nothing */
+    int64_t high_watermark, last_stable_offset, log_start_offset;
+    /* the request whose answer counts, which links all of its readings */
+    kb_fetch_node *in_flight;
+    kb_reading *asked_previous, *asked_next;
+    kb_fetch_ask asked;
+    kb_reading *candidate_next; /* of the next request, while that is made */
+};
+
+struct kb_fetch_node {
+    int32_t node_id;
+    void *owner;
+    /* the session */
+    int32_t session_id, session_epoch;
+    kb_fetch_known *known_first, *known_last;
+    /* the request in flight */
+    bool is_in_flight, is_full; /* an answer that is full has all partitions, others have those with news */
+    int version;
+    uint64_t mark; /* its number */
+    kb_reading *asked_first, *asked_last;
+    kb_fetch_list named, forgotten;
+    /* the candidates for the next request */
+    kb_fetch_node *found_next;
+    uint64_t scan;
+    kb_reading *candidate_first, *candidate_last;
+    int64_t candidate_count;
+    bool lacks_topic_ids;
+};
+
+typedef struct {
+    kb_reading *first, *last;
+    kb_fetch_topic *topics, *topics_last, *topic_hint;
+    int64_t reading_count, bounded_count;
+    uint64_t placement; /* grows when leaders may have moved */
+    uint64_t scan, mark; /* the numbers of the last scan and the last request */
+    uint64_t id_change;  /* the last request that named a topic by another id than one before */
+    /* what a scan has found */
+    kb_fetch_node *found_first, *found_last;
+    int64_t found_count, look_again_ns;
+    bool is_short;
+} kb_fetch_road;
+
+static inline void kb_reading_init(kb_reading *reading, void *owner) {
+    memset(reading, 0, sizeof(*reading));
+    reading->owner = owner;
+    reading->leader_epoch = reading->replica_id = reading->last_epoch = reading->checked_epoch = -1;
+    reading->fetch_offset = -1;
+    reading->high_watermark = reading->last_stable_offset = reading->log_start_offset = -1;
+}
+
+/* Topics and partitions */
+
+static inline bool kb_fetch_is_named(const kb_fetch_topic *topic, const kb_span *name, bool by_id) {
+    if (by_id)
+        return memcmp(topic->id, name->data, KB_WIRE_UUID_BYTES) == 0;
+    return topic->name.size == name->size && memcmp(topic->name.data, name->data, (size_t)name->size) == 0;
+}
+
+/* Find a topic by its name, or by its id. Answers name topics in the order of requests: the search begins
+ * with the last one that was found. */
+static inline kb_fetch_topic *kb_fetch_find_topic(kb_fetch_road *road, const kb_span *name, bool by_id) {
+    kb_fetch_topic *begin = road->topic_hint ? road->topic_hint : road->topics, *topic = begin;
+    while (topic) {
+        if (kb_fetch_is_named(topic, name, by_id)) {
+            road->topic_hint = topic;
+            return topic;
+        }
+        topic = topic->next ? topic->next : road->topics;
+        if (topic == begin)
+            break;
+    }
+    return NULL;
+}
+
+/* Return the index of a partition in a topic, or that of the next one. */
+static inline int32_t kb_fetch_slot_index(const kb_fetch_topic *topic, int32_t partition) {
+    int32_t low = 0, high = topic->slot_count;
+    while (low < high) {
+        int32_t middle = low + (high - low) / 2;
+        if (topic->slots[middle]->partition < partition)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static inline kb_fetch_slot *kb_fetch_find_slot(const kb_fetch_topic *topic, int32_t partition) {
+    int32_t at = kb_fetch_slot_index(topic, partition);
+    return at < topic->slot_count && topic->slots[at]->partition == partition ? topic->slots[at] : NULL;
+}
+
+static inline kb_fetch_topic *kb_fetch_add_topic(kb_fetch_road *road, const kb_span *name) {
+    kb_fetch_topic *topic = calloc(1, sizeof(kb_fetch_topic) + (size_t)name->size);
+    if (!topic)
+        return NULL;
+    topic->name.data = memcpy(topic + 1, name->data, (size_t)name->size);
+    topic->name.size = name->size;
+    topic->previous = road->topics_last;
+    if (topic->previous)
+        topic->previous->next = topic;
+    else
+        road->topics = topic;
+    road->topics_last = topic;
+    return topic;
+}
+
+/* Return a topic's partition, a new one if there is none; NULL without memory. */
+static inline kb_fetch_slot *kb_fetch_get_slot(kb_fetch_topic *topic, int32_t partition) {
+    int32_t at = kb_fetch_slot_index(topic, partition);
+    kb_fetch_slot *slot, **slots;
+    if (at < topic->slot_count && topic->slots[at]->partition == partition)
+        return topic->slots[at];
+    slots = kb_fetch_grow(topic->slots, sizeof(*slots), topic->slot_count, &topic->slot_room);
+    if (!slots)
+        return NULL;
+    topic->slots = slots;
+    slot = calloc(1, sizeof(kb_fetch_slot));
+    if (!slot)
+        return NULL;
+    slot->topic = topic;
+    slot->partition = partition;
+    memmove(slots + at + 1, slots + at, (size_t)(topic->slot_count++ - at) * sizeof(*slots));
+    slots[at] = slot;
+    return slot;
+}
+
+static inline void kb_fetch_drop_topic(kb_fetch_road *road, kb_fetch_topic *topic) {
+    if (road->topic_hint == topic)
+        road->topic_hint = NULL;
+    if (topic->previous)
+        topic->previous->next = topic->next;
+    else
+        road->topics = topic->next;
+    if (topic->next)
+        topic->next->previous = topic->previous;
+    else
+        road->topics_last = topic->previous;
+    free(topic->slots);
+    free(topic);
+}
+
+/* Free a partition that is neither read nor known, and a topic without any. */
+static inline void kb_fetch_drop_slot(kb_fetch_road *road, kb_fetch_slot *slot) {
+    kb_fetch_topic *topic = slot->topic;
+    int32_t at;
+    if (slot->reading || slot->known)
+        return;
+    at = kb_fetch_slot_index(topic, slot->partition);
+    topic->slot_count--;
+    memmove(topic->slots + at, topic->slots + at + 1, (size_t)(topic->slot_count - at) * sizeof(slot));
+    free(slot);
+    if (!topic->slot_count)
+        kb_fetch_drop_topic(road, topic);
+}
+
+/* Readings */
+
+static inline void kb_fetch_append(kb_fetch_road *road, kb_reading *reading) {
+    reading->next = NULL;
+    reading->previous = road->last;
+    if (road->last)
+        road->last->next = reading;
+    else
+        road->first = reading;
+    road->last = reading;
+}
+
+static inline void kb_fetch_unlink(kb_fetch_road *road, kb_reading *reading) {
+    if (reading->previous)
+        reading->previous->next = reading->next;
+    else
+        road->first = reading->next;
+    if (reading->next)
+        reading->next->previous = reading->previous;
+    else
+        road->last = reading->previous;
+}
+
+static inline void kb_fetch_move_to_end(kb_fetch_road *road, kb_reading *reading) {
+    kb_fetch_unlink(road, reading);
+    kb_fetch_append(road, reading);
+}
+
+/* Let go of the request that asks for a reading: its answer does not count any more. */
+static inline void kb_reading_withdraw(kb_reading *reading) {
+    kb_fetch_node *node = reading->in_flight;
+    if (!node)
+        return;
+    if (reading->asked_previous)
+        reading->asked_previous->asked_next = reading->asked_next;
+    else
+        node->asked_first = reading->asked_next;
+    if (reading->asked_next)
+        reading->asked_next->asked_previous = reading->asked_previous;
+    else
+        node->asked_last = reading->asked_previous;
+    reading->in_flight = NULL;
+    reading->asked_previous = reading->asked_next = NULL;
+}
+
+static inline void kb_fetch_note_asked(kb_fetch_node *node, kb_reading *reading) {
+    kb_reading_withdraw(reading);
+    reading->in_flight = node;
+    reading->asked_previous = node->asked_last;
+    if (node->asked_last)
+        node->asked_last->asked_next = reading;
+    else
+        node->asked_first = reading;
+    node->asked_last = reading;
+}
+
+/* Begin to read a partition that is not read. False without memory. */
+static inline bool kb_fetch_add_reading(kb_fetch_road *road, kb_reading *reading, const kb_span *topic_name,
+                                        int32_t partition) {
+    kb_fetch_topic *topic = kb_fetch_find_topic(road, topic_name, false);
+    if (!topic)
+        topic = kb_fetch_add_topic(road, topic_name);
+    reading->slot = topic ? kb_fetch_get_slot(topic, partition) : NULL;
+    if (!reading->slot) {
+        if (topic && !topic->slot_count)
+            kb_fetch_drop_topic(road, topic);
+        return false;
+    }
+    reading->slot->reading = reading;
+    kb_fetch_append(road, reading);
+    road->reading_count++;
+    road->bounded_count += reading->end_offset != INT64_MAX;
+    return true;
+}
+
+/* End the reading of a partition; the next request of its session forgets it. */
+static inline void kb_fetch_remove_reading(kb_fetch_road *road, kb_reading *reading) {
+    kb_fetch_slot *slot = reading->slot;
+    kb_reading_withdraw(reading);
+    kb_fetch_unlink(road, reading);
+    road->reading_count--;
+    road->bounded_count -= reading->end_offset != INT64_MAX;
+    slot->reading = NULL;
+    reading->slot = NULL;
+    kb_fetch_drop_slot(road, slot);
+}
+
+/* Which are asked for */
+
+/* True if the node of a reading must be looked up: leaders may have moved, or a replica is read, which is
+ * for some time only. */
+static inline bool kb_fetch_is_unplaced(const kb_fetch_road *road, const kb_reading *reading) {
+    return reading->is_fetching && (reading->placement != road->placement || reading->replica_id >= 0);
+}
+
+/* Return the first reading from `reading` on whose node must be looked up; NULL if there is none. */
+static inline kb_reading *kb_fetch_unplaced(const kb_fetch_road *road, kb_reading *reading) {
+    while (reading && !kb_fetch_is_unplaced(road, reading))
+        reading = reading->next;
+    return reading;
+}
+
+static inline void kb_fetch_clear_candidates(kb_fetch_node *node) {
+    node->candidate_first = node->candidate_last = NULL;
+    node->candidate_count = 0;
+    node->lacks_topic_ids = false;
+}
+
+static inline void kb_fetch_add_candidate(kb_fetch_node *node, kb_reading *reading) {
+    static const uint8_t no_id[KB_WIRE_UUID_BYTES] = {0};
+    reading->candidate_next = NULL;
+    if (node->candidate_last)
+        node->candidate_last->candidate_next = reading;
+    else
+        node->candidate_first = reading;
+    node->candidate_last = reading;
+    node->candidate_count++;
+    node->lacks_topic_ids |= memcmp(reading->topic_id, no_id, sizeof(no_id)) == 0;
+}
+
+static inline void kb_fetch_note_found(kb_fetch_road *road, kb_fetch_node *node) {
+    if (node->scan == road->scan)
+        return;
+    node->scan = road->scan;
+    kb_fetch_clear_candidates(node);
+    node->found_next = NULL;
+    if (road->found_last)
+        road->found_last->found_next = node;
+    else
+        road->found_first = node;
+    road->found_last = node;
+    road->found_count++;
+}
+
+/* Find the nodes that have readings, in order, and the candidates of each: what is neither in flight, paused,
+ * backed off, nor has more than `backlog_bytes` that the program did not read. */
+static inline void kb_fetch_scan(kb_fetch_road *road, int64_t backlog_bytes, int64_t now_ns) {
+    road->scan++;
+    road->found_first = road->found_last = NULL;
+    road->found_count = 0;
+    road->is_short = false;
+    road->look_again_ns = KB_NEVER_NS;
+    for (kb_reading *reading = road->first; reading; reading = reading->next) {
+        if (!reading->is_fetching || !reading->node)
+            continue;
+        kb_fetch_note_found(road, reading->node);
+        if (reading->in_flight && reading->in_flight != reading->node)
+            kb_reading_withdraw(reading); /* what another node still answers does not count any more */
+        if (now_ns < reading->not_before_ns) {
+            if (reading->not_before_ns < road->look_again_ns)
+                road->look_again_ns = reading->not_before_ns;
+        } else if (!reading->in_flight && !reading->is_paused) {
+            if (reading->backlog_bytes <= backlog_bytes)
+                kb_fetch_add_candidate(reading->node, reading);
+            else
+                road->is_short = true;
+        }
+    }
+}
+
+/* Sessions */
+
+static inline void kb_fetch_link_known(kb_fetch_known *known) {
+    kb_fetch_node *node = known->node;
+    known->next = NULL;
+    known->previous = node->known_last;
+    if (node->known_last)
+        node->known_last->next = known;
+    else
+        node->known_first = known;
+    node->known_last = known;
+}
+
+static inline void kb_fetch_unlink_known(kb_fetch_known *known) {
+    kb_fetch_node *node = known->node;
+    if (known->previous)
+        known->previous->next = known->next;
+    else
+        node->known_first = known->next;
+    if (known->next)
+        known->next->previous = known->previous;
+    else
+        node->known_last = known->previous;
+}
+
+static inline kb_fetch_known *kb_fetch_find_known(const kb_fetch_node *node, const kb_fetch_slot *slot) {
+    kb_fetch_known *known = slot->known;
+    while (known && known->node != node)
+        known = known->of_slot;
+    return known;
+}
+
+static inline kb_fetch_known *kb_fetch_add_known(kb_fetch_node *node, kb_fetch_slot *slot) {
+    kb_fetch_known *known = calloc(1, sizeof(kb_fetch_known));
+    if (!known)
+        return NULL;
+    known->slot = slot;
+    known->node = node;
+    known->of_slot = slot->known;
+    slot->known = known;
+    kb_fetch_link_known(known);
+    return known;
+}
+
+static inline void kb_fetch_drop_known(kb_fetch_road *road, kb_fetch_known *known) {
+    kb_fetch_slot *slot = known->slot;
+    kb_fetch_known **at = &slot->known;
+    while (*at != known)
+        at = &(*at)->of_slot;
+    *at = known->of_slot;
+    kb_fetch_unlink_known(known);
+    free(known);
+    kb_fetch_drop_slot(road, slot);
+}
+
+/* Forget all that a node's session knows. */
+static inline void kb_fetch_forget_session(kb_fetch_road *road, kb_fetch_node *node) {
+    while (node->known_first)
+        kb_fetch_drop_known(road, node->known_first);
+}
+
+/* Record an answer without an error. */
+static inline void kb_fetch_session_answered(kb_fetch_node *node, int32_t session_id) {
+    node->session_id = session_id;
+    if (session_id == KB_NO_SESSION)
+        node->session_epoch = KB_SESSION_INITIAL_EPOCH;
+    else
+        node->session_epoch = node->session_epoch == INT32_MAX ? 1 : node->session_epoch + 1;
+}
+
+/* The next request */
+
+enum { KB_NAMED,
+       KB_FORGOTTEN };
+
+/* Add a partition of a topic with this id to what a request names, or what its session is to forget. */
+static inline bool kb_fetch_list_slot(kb_fetch_road *road, kb_fetch_node *node, int which,
+                                      const kb_fetch_slot *slot, const kb_fetch_ask *ask) {
+    kb_fetch_list *list = which == KB_NAMED ? &node->named : &node->forgotten;
+    kb_fetch_topic *topic = slot->topic;
+    int32_t group = topic->mark[which] == road->mark ? topic->group[which] : -1;
+    /* a topic that was created again has two ids for a while */
+    if (group >= 0 && memcmp(list->groups[group].id, ask->topic_id, KB_WIRE_UUID_BYTES) != 0)
+        for (group = list->group_count - 1; group >= 0; group--)
+            if (list->groups[group].name.data == topic->name.data &&
+                memcmp(list->groups[group].id, ask->topic_id, KB_WIRE_UUID_BYTES) == 0)
+                break;
+    if (group < 0)
+        group = kb_fetch_list_add_topic(list, topic->name, ask->topic_id);
+    if (group < 0)
+        return false;
+    topic->mark[which] = road->mark;
+    topic->group[which] = group;
+    return kb_fetch_list_add(list, group, slot->partition, ask);
+}
+
+/* Note in an open session what is asked of a partition, and name it if that differs. */
+static inline bool kb_fetch_ask_in_session(kb_fetch_road *road, kb_fetch_node *node,
+                                           const kb_reading *reading) {
+    kb_fetch_known *known = kb_fetch_find_known(node, reading->slot);
+    bool is_new = !known;
+    if (is_new)
+        known = kb_fetch_add_known(node, reading->slot);
+    if (!known)
+        return false;
+    known->mark = road->mark;
+    if (!is_new) {
+        kb_fetch_unlink_known(known);
+        kb_fetch_link_known(known);
+        if (kb_fetch_ask_equals(&known->ask, &reading->asked))
+            return true;
+        /* a partition of a topic that was created again is another one */
+        if (memcmp(known->ask.topic_id, reading->asked.topic_id, KB_WIRE_UUID_BYTES) != 0 &&
+            !kb_fetch_list_slot(road, node, KB_FORGOTTEN, known->slot, &known->ask))
+            return false;
+    }
+    known->ask = reading->asked;
+    return kb_fetch_list_slot(road, node, KB_NAMED, known->slot, &known->ask);
+}
+
+/* Let the session forget what this request does not want: these stand before all that it does want. */
+static inline bool kb_fetch_forget_unwanted(kb_fetch_road *road, kb_fetch_node *node) {
+    kb_fetch_known *known;
+    while ((known = node->known_first) && known->mark != road->mark) {
+        if (!kb_fetch_list_slot(road, node, KB_FORGOTTEN, known->slot, &known->ask))
+            return false;
+        kb_fetch_drop_known(road, known);
+    }
+    return true;
+}
+
+static inline void kb_fetch_set_ask(kb_fetch_road *road, kb_reading *reading, int version,
+                                    int32_t max_bytes) {
+    kb_fetch_ask *ask = &reading->asked;
+    uint8_t *named_id = reading->slot->topic->id;
+    memset(ask, 0, sizeof(*ask));
+    memcpy(ask->topic_id, reading->topic_id, KB_WIRE_UUID_BYTES);
+    if (memcmp(named_id, ask->topic_id, KB_WIRE_UUID_BYTES) != 0) {
+        memcpy(named_id, ask->topic_id, KB_WIRE_UUID_BYTES);
+        road->id_change = road->mark;
+    }
+    ask->leader_epoch = reading->leader_epoch;
+    ask->last_epoch = version >= KB_FETCH_FLEXIBLE ? reading->last_epoch : -1;
+    ask->offset = reading->fetch_offset;
+    ask->max_bytes = reading->needed_bytes > max_bytes ? (int32_t)reading->needed_bytes : max_bytes;
+}
+
+/* Make a request for the candidates of a node: `named` and `forgotten`. `max_bytes` is what is asked of a
+ * partition, unless a batch of it did not fit. Return the size of the largest batch that did not; -1 without
+ * memory. */
+static inline int64_t kb_fetch_ask_all(kb_fetch_road *road, kb_fetch_node *node, int version,
+                                       int32_t max_bytes) {
+    bool has_session = version >= KB_FETCH_SESSION;
+    int64_t needed_bytes = 0;
+    node->mark = ++road->mark;
+    node->version = version;
+    node->is_in_flight = true;
+    node->is_full = !has_session || node->session_epoch == KB_SESSION_INITIAL_EPOCH;
+    kb_fetch_list_clear(&node->named);
+    kb_fetch_list_clear(&node->forgotten);
+    if (has_session && node->is_full)
+        kb_fetch_forget_session(road, node);
+    for (kb_reading *reading = node->candidate_first; reading; reading = reading->candidate_next) {
+        kb_fetch_set_ask(road, reading, version, max_bytes);
+        if (reading->needed_bytes > needed_bytes)
+            needed_bytes = reading->needed_bytes;
+        kb_fetch_note_asked(node, reading);
+        if (has_session ? !kb_fetch_ask_in_session(road, node, reading)
+                        : !kb_fetch_list_slot(road, node, KB_NAMED, reading->slot, &reading->asked))
+            return -1;
+    }
+    if (has_session && !kb_fetch_forget_unwanted(road, node))
+        return -1;
+    kb_fetch_clear_candidates(node);
+    return needed_bytes;
+}
+
+/* Answers */
+
+static inline bool kb_fetch_has_asked(const kb_fetch_node *node, const kb_reading *reading,
+                                      const kb_fetch_part *part) {
+    return reading && reading->in_flight == node && reading->slot->partition == part->partition &&
+           (node->version < KB_FETCH_TOPIC_ID ||
+            memcmp(reading->asked.topic_id, part->topic.data, KB_WIRE_UUID_BYTES) == 0);
+}
+
+/* Return the reading that a part of an answer is for; NULL if this request's answer for it does not count
+ * any more, or the request did not ask for it. */
+static inline kb_reading *kb_fetch_reading_of(kb_fetch_road *road, const kb_fetch_node *node,
+                                              const kb_fetch_part *part) {
+    kb_fetch_topic *topic = kb_fetch_find_topic(road, &part->topic, node->version >= KB_FETCH_TOPIC_ID);
+    kb_fetch_slot *slot = topic ? kb_fetch_find_slot(topic, part->partition) : NULL;
+    if (slot && kb_fetch_has_asked(node, slot->reading, part))
+        return slot->reading;
+    if (road->id_change < node->mark)
+        return NULL;
+    /* the topic may have got another id since it was named by this one */
+    for (kb_reading *reading = node->asked_first; reading; reading = reading->asked_next)
+        if (kb_fetch_has_asked(node, reading, part))
+            return reading;
+    return NULL;
+}
+
+/* True if a part has neither an error nor anything else that the engine must judge. */
+static inline bool kb_fetch_is_plain(const kb_reading *reading, const kb_fetch_part *part) {
+    return part->error_code == 0 && part->diverging_epoch == -1 && part->diverging_end_offset == -1 &&
+           part->preferred_read_replica < 0 && !reading->is_failing;
+}
+
+/* Record what a part without an error says of the log. The position is of the topic, and of its leader's
+ * epoch, that were asked for. */
+static inline void kb_fetch_note_log(kb_reading *reading, const kb_fetch_part *part) {
+    reading->is_topic_sure = true;
+    reading->checked_epoch = reading->asked.leader_epoch;
+    reading->high_watermark = part->high_watermark;
+    reading->last_stable_offset = part->last_stable_offset;
+    reading->log_start_offset = part->log_start_offset;
+}
+
+/* Let go of all readings of the request that is answered, or has failed. */
+static inline void kb_fetch_end_request(kb_fetch_node *node) {
+    node->is_in_flight = false;
+    while (node->asked_first)
+        kb_reading_withdraw(node->asked_first);
+}
+
+#endif
