@@ -163,12 +163,23 @@ LAYERS = (
     ),
     Layer(5, "metrics", "the table of metrics; makes docs/metrics.md"),
     Layer(5, "records", "TopicPartition, OffsetAndMetadata and their like"),
-    Layer(5, "serializers", "objects as bytes, a record at a time"),
     Layer(
         5,
-        "column_serializers/",
-        "whole columns as bytes: JSON, Avro, Protobuf",
+        "formats/",
+        "**one object for keys and values**, of records and tables, both ways",
+        {
+            "base plain json_format avro protobuf": "the base; a module for each kind",
+            "configured callables poison": "serializers and deserializers as they are configured; others' "
+            "functions and objects; **what becomes of a record that cannot be read**",
+            "avro_schemas protobuf_files": "schemas of Avro; files of messages",
+            "avro_records protobuf_records models": "**single values**: Avro, Protobuf; objects of classes "
+            "as dicts, and back",
+            "registered schemas framing strategies": "values that name their schema; those of a registry; "
+            "**Confluent's wire format**; the subject of a topic",
+            "writing reading": "columns as bytes, and back: a module for each kind",
+        },
     ),
+    Layer(5, "renamed", "names that have moved: `serializers`, `column_serializers`, `column_deserializers`"),
     Layer(
         5,
         "protocol/",
@@ -194,11 +205,9 @@ LAYERS = (
         "sasl/",
         "**how a client proves who it is**: each mechanism of SASL; tokens, and where they come from",
     ),
-    Layer(
-        6,
-        "column_deserializers/",
-        "the bytes of keys and values as whole columns; `framing` finds their schemas, `base` handles errors",
-    ),
+    Layer(6, "serializers", "old names"),
+    Layer(6, "column_serializers", "old names"),
+    Layer(6, "column_deserializers", "old names"),
     Layer(6, "partitioner", "partitioners by name"),
     Layer(6, "interceptors", "the chain of interceptors"),
     Layer(6, "prometheus", "metrics as Prometheus reads them"),
@@ -227,18 +236,6 @@ LAYERS = (
         },
     ),
     Layer(7, "tracing", "interceptors for OpenTelemetry"),
-    Layer(
-        7,
-        "formats/",
-        "**one object for keys and values**, of records and tables, both ways",
-        {
-            "base plain json_format avro": "the base; a module for each kind",
-            "avro_records models": "Avro of Python values; objects of classes as dicts, and back",
-            "registered strategies": "values that name their schema; the subject of a topic",
-            "configured poison": "deserializers as they are configured; **what becomes of a record that "
-            "cannot be read**",
-        },
-    ),
     Layer(
         7,
         "core/admin/",

@@ -31,7 +31,7 @@ def columns() -> Any:
 
 
 def question(peers: Peers) -> Question:
-    from kbatch.column_serializers import JsonLines
+    from kbatch.formats.writing import JsonLines
 
     batch = columns()
     serializer = JsonLines()

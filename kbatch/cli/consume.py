@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from kbatch.cli.selection import Selection
-    from kbatch.column_deserializers.base import Errors
     from kbatch.consumer.topic_reader import TopicReader
+    from kbatch.formats.reading.base import Errors
     from kbatch.schema_registry import SchemaRegistry
 
 FORMATS = ("json", "raw", "table", "csv", "parquet", "arrow")
@@ -200,7 +200,7 @@ def _number(text: str, there: Sequence[int], topic: str) -> int:
 
 def _deserializer(part: str, options: dict[str, Any]) -> Any:
     """Return the deserializer of keys or values; None leaves bytes."""
-    from kbatch import column_deserializers as made
+    from kbatch.formats import reading as made
 
     kind = options[f"{part}_kind"]
     errors: Errors = "raise" if options["malformed"] == "fail" else "null"
@@ -224,7 +224,7 @@ def _deserializer(part: str, options: dict[str, Any]) -> Any:
 
 def _protobuf(part: str, options: dict[str, Any], errors: Errors) -> Any:
     """Return the deserializer of messages, by a file of descriptors, a registry, or both."""
-    from kbatch.column_deserializers import Protobuf
+    from kbatch.formats.reading import Protobuf
 
     path, name, registry = options["descriptor_set"], options[f"{part}_message"], _registry(options)
     if (path is None) != (name is None):

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kbatch.cli.json_values import plain
-from kbatch.column_deserializers.conversions import in_microseconds, mapped_type
+from kbatch.formats.arrow_types import in_microseconds, mapped_type
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from kbatch.cli.column_roles import MAX_PARTITION, ColumnRoles
-from kbatch.column_serializers.base import RowError
-from kbatch.column_serializers.json_text import texts
+from kbatch.formats.writing.base import RowError
+from kbatch.formats.writing.json_text import texts
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

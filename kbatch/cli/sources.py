@@ -23,8 +23,8 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from kbatch.cli.column_roles import ColumnRoles
-from kbatch.column_serializers import JsonLines, RowError
-from kbatch.column_serializers.json_text import objects, or_null, quoted, texts
+from kbatch.formats.writing import JsonLines, RowError
+from kbatch.formats.writing.json_text import objects, or_null, quoted, texts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -95,7 +95,7 @@ def encode_arrow(
     key, value : str or column serializer
         Columns of binary, large_binary, binary_view, string, large_string, string_view, fixed_size_binary, a
         dictionary of those, or null. A null key is no key, a null value a tombstone. A column serializer
-        makes such a column of others, see `kbatch.column_serializers`. A key of None means no keys.
+        makes such a column of others, see `kbatch.formats.writing`. A key of None means no keys.
     headers : str or None
         Column of list<struct<key: string, value: binary>> or map<string, binary>, also large ones.
     timestamp : str or None

@@ -1,7 +1,7 @@
 """Which column of a table becomes what of its records.
 
 If all roles are names, the table is used as it is, and needs no pyarrow. If one is a serializer, or None, a
-stream of pieces takes its place, see `column_serializers.serialized_columns`.
+stream of pieces takes its place, see `formats.writing.serialized_columns`.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def record_columns(
     }
     if len(names) == len(parts):
         return RecordColumns(data, names, nullcontext)
-    from kbatch.column_serializers.serialized_columns import SerializedColumns  # which takes pyarrow
+    from kbatch.formats.writing.serialized_columns import SerializedColumns  # which takes pyarrow
 
     stream = SerializedColumns(data, parts, names)
     return RecordColumns(stream, stream.names, stream.reading)

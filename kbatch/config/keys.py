@@ -552,7 +552,7 @@ class ProducerConfig(ClientConfig):
         "Records without a key avoid partitions whose leader took no batch for this long; 0 turns it off.")
     key_serializer: object = key(OBJECT, None, ANY, HIGH,
         "Converts keys to bytes: a callable (value), (topic, value) or (topic, headers, value), or the name "
-        "of one of kbatch.serializers. By default keys must be bytes.")
+        "of one of kbatch.formats. By default keys must be bytes.")
     value_serializer: object = key(OBJECT, None, ANY, HIGH,
         "Converts values to bytes, like key.serializer.")
     interceptor_classes: tuple[object, ...] = key(OBJECTS, "", ANY, LOW,

@@ -56,9 +56,9 @@ if TYPE_CHECKING:
 
     from kbatch._native.codec.record import ConsumerRecord
     from kbatch._native.fetch.read_cursor import FetchIterator
-    from kbatch.column_deserializers.base import ColumnDeserializer, ReadFormat
     from kbatch.consumer.projection import Projection
     from kbatch.core.client.cluster import PartitionMetadata
+    from kbatch.formats.reading.base import ColumnDeserializer, ReadFormat
     from kbatch.waiting.deadline import Deadline
 
 SHARE_KEYS = frozenset({"share.acknowledgement.mode", "share.acquire.mode"})

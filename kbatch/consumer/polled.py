@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from kbatch._native.codec.record import ConsumerRecord
-    from kbatch.column_deserializers.base import ColumnDeserializer, ReadFormat
     from kbatch.consumer.backlog import LastRead, PolledRecords
+    from kbatch.formats.reading.base import ColumnDeserializer, ReadFormat
 
 
 @final

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, final
 
 from kbatch.codec.columns import FETCHED_COLUMNS, fetched_batch, fetched_schema
-from kbatch.column_deserializers import ColumnDeserializer, Where
-from kbatch.column_deserializers.base import ReadFormat
 from kbatch.consumer.ranges import check_choice
 from kbatch.distribution import needs
 from kbatch.errors import DeserializationError
+from kbatch.formats.reading import ColumnDeserializer, Where
+from kbatch.formats.reading.base import ReadFormat
 
 with needs("a table of records", "arrow"):
     import pyarrow as pa

@@ -31,7 +31,7 @@ with needs("kbatch.read_table", "arrow"):
     import pyarrow as pa
 
 if TYPE_CHECKING:
-    from kbatch.column_deserializers.base import ColumnDeserializer, ReadFormat
+    from kbatch.formats.reading.base import ColumnDeserializer, ReadFormat
 
 # The key of the table's metadata with the ranges that were skipped.
 LOST = b"kbatch.lost"
@@ -79,7 +79,7 @@ def read_table(
         log_append_time), key binary, value binary, headers list<struct<key: string, value: binary>>,
         leader_epoch int32. Only these are decoded.
     key, value : Format, ColumnDeserializer or None
-        Converts the column, see `kbatch.column_deserializers`. One with errors="column" adds a column
+        Converts the column, see `kbatch.formats.reading`. One with errors="column" adds a column
         key_error or value_error.
     isolation : "read_committed", "read_uncommitted" or None
         Whether records of aborted and open transactions are left out. None is isolation.level of `config`,

@@ -70,10 +70,10 @@ if TYPE_CHECKING:
 
     from kbatch._native.codec.record import ConsumerRecord
     from kbatch._native.fetch.fetched_batches import FetchedRecords
-    from kbatch.column_deserializers.base import ColumnDeserializer, ReadFormat
     from kbatch.config import ConsumerConfig
     from kbatch.config.keywords import TopicReaderKeywords
     from kbatch.consumer.projection import Projection
+    from kbatch.formats.reading.base import ColumnDeserializer, ReadFormat
 
 Item = TypeVar("Item")
 
@@ -679,7 +679,7 @@ class TopicReader(ReadingClient):
             binary, headers list<struct<key: string, value: binary>>, leader_epoch int32. Only these are
             decoded.
         key, value : Format, ColumnDeserializer or None
-            Converts the column, see `kbatch.column_deserializers`. One with errors="column" adds a column
+            Converts the column, see `kbatch.formats.reading`. One with errors="column" adds a column
             key_error or value_error.
         layout : "copy" or "view"
             "view" makes binary_view columns that point into the received or decompressed bytes, which saves a

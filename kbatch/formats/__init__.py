@@ -6,18 +6,22 @@ One object serves in all places, for records one at a time and for tables:
     Producer(value_serializer=order)                send_table("orders", frame, value=order)
     Consumer(value_deserializer=order)              read_table("orders", value=order)
 
-`Avro` needs the extra `avro`; it is imported when it is first used.
+`Avro`, `Protobuf` and `JsonSchema` need the extras of their names. Everything is imported at its first use.
 """
 
-from typing import TYPE_CHECKING, Any
-
-from kbatch.formats.base import Codec, Format
-from kbatch.formats.json_format import Json
-from kbatch.formats.plain import Boolean, Bytes, Float32, Float64, Int16, Int32, Int64, Utf8, Uuid
-from kbatch.formats.poison import SKIP
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from kbatch.formats.avro import Avro
+    from kbatch.formats.base import Codec, Format
+    from kbatch.formats.json_format import Json
+    from kbatch.formats.plain import Boolean, Bytes, Float32, Float64, Int16, Int32, Int64, Utf8, Uuid
+    from kbatch.formats.poison import SKIP
+    from kbatch.formats.protobuf import Protobuf
+    from kbatch.formats.reading.base import ColumnDeserializer, Where
+    from kbatch.formats.reading.roles import deserialize
+    from kbatch.formats.writing.base import ColumnSerializer, RowError
 
 __all__ = [
     "SKIP",
@@ -25,6 +29,8 @@ __all__ = [
     "Boolean",
     "Bytes",
     "Codec",
+    "ColumnDeserializer",
+    "ColumnSerializer",
     "Float32",
     "Float64",
     "Format",
@@ -32,14 +38,36 @@ __all__ = [
     "Int32",
     "Int64",
     "Json",
+    "Protobuf",
+    "RowError",
     "Utf8",
     "Uuid",
+    "Where",
+    "deserialize",
 ]
 
+_WHERE = {
+    "Avro": "avro",
+    "Codec": "base",
+    "ColumnDeserializer": "reading",
+    "ColumnSerializer": "writing",
+    "Format": "base",
+    "Json": "json_format",
+    "Protobuf": "protobuf",
+    "RowError": "writing",
+    "SKIP": "poison",
+    "Where": "reading",
+    "deserialize": "reading",
+}
 
-def __getattr__(name: str) -> Any:
-    if name != "Avro":
+
+def __getattr__(name: str) -> object:
+    """Import a name at its first use (PEP 562)."""
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from kbatch.formats.avro import Avro
+    module = import_module(f"{__name__}.{_WHERE.get(name, 'plain')}")
+    return globals().setdefault(name, getattr(module, name))
 
-    return Avro
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

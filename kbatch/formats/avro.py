@@ -9,23 +9,23 @@ from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 from kbatch.distribution import needs
-from kbatch.formats.base import Part, T
+from kbatch.formats.base import T
+from kbatch.formats.framing import Written
 from kbatch.formats.models import FromDict, ToDict, from_dict_of
-from kbatch.formats.registered import Read, RegisteredFormat, Write, check_no_loop
+from kbatch.formats.registered import IdIn, InUse, Read, RegisteredFormat, Write
 from kbatch.formats.strategies import Strategy
+from kbatch.schema_registry import Schema, SchemaReference
 
 with needs("Avro", "avro"):
     import fastavro
 
-    from kbatch.column_deserializers.avro_resolution import reading
-    from kbatch.column_deserializers.registered import SchemaOfRecords
-    from kbatch.column_serializers.avro_schemas import AvroSchema, kind_of, logical_of, name_of, within
-    from kbatch.column_serializers.base import confluent_header, registered_id
     from kbatch.formats.avro_records import decoder_of, encoder_of
+    from kbatch.formats.avro_schemas import AvroSchema, as_python, kind_of, logical_of, name_of, within
+    from kbatch.formats.reading.avro_resolution import reading
 
 if TYPE_CHECKING:
-    from kbatch.column_deserializers.base import ColumnDeserializer, Errors
-    from kbatch.column_serializers.base import ColumnSerializer
+    from kbatch.formats.reading.base import ColumnDeserializer, Errors
+    from kbatch.formats.writing.base import ColumnSerializer
     from kbatch.schema_registry import SchemaRegistry
 
 
@@ -49,9 +49,9 @@ class Avro(RegisteredFormat[T]):
         The writer's schema, and the reader's, as JSON or as Python's form of that JSON. None: the latest
         schema of the subject is written; it needs a registry.
     registry : SchemaRegistry or None
-    id : int or None
-        The schema's id, instead of looking it up.
-    subject, register, columns, on_error : see RegisteredFormat
+    references : iterable of SchemaReference
+        Schemas of the registry that have types of `schema`.
+    id, subject, register, normalize, id_in, columns, on_error : see RegisteredFormat
     model : class or None
         What records are read as: a dataclass, NamedTuple, or class of attrs, msgspec or pydantic.
     to_dict, from_dict : Callable or None
@@ -70,43 +70,55 @@ class Avro(RegisteredFormat[T]):
         schema: str | Mapping[str, Any] | Sequence[Any] | None = None,
         *,
         registry: SchemaRegistry | None = None,
+        references: Iterable[SchemaReference] = (),
         id: int | None = None,
         subject: str | Strategy = "topic",
         register: bool = False,
+        normalize: bool = False,
+        id_in: IdIn = "prefix",
         model: type[T] | None = None,
         to_dict: ToDict | None = None,
         from_dict: FromDict | None = None,
         columns: str | Iterable[str] | None = None,
         on_error: Errors = "raise",
     ) -> None:
-        super().__init__(
-            registry=registry, subject=subject, register=register, columns=columns, on_error=on_error
-        )
         if schema is None and registry is None:
             raise TypeError("Avro needs schema=, or registry= that has the schemas")
-        if id is not None and (schema is None or registry is None):
-            raise TypeError("id= is the registry's id of schema=; give schema= and registry=, too")
-        self._schema = None if schema is None else AvroSchema.of(schema)
-        self._id = id
-        self._known: dict[str, tuple[AvroSchema, int | None]] = {}  # what is written, by subject
+        own = None
+        if schema is not None:
+            own = Schema(json.dumps(as_python(schema)), self.schema_type, tuple(references))
+        super().__init__(
+            own,
+            registry=registry,
+            id=id,
+            subject=subject,
+            register=register,
+            normalize=normalize,
+            id_in=id_in,
+            columns=columns,
+            on_error=on_error,
+        )
+        if own is not None and not own.references:
+            _ = self.schema  # ValueError for an invalid one
         self._to_dict = to_dict
         self._from_dict = from_dict
         self._model: Any = model
         if model is not None and from_dict is None:
             from_dict_of(self._model)  # TypeError for other classes
 
-    @cached_property
-    def _schemas(self) -> SchemaOfRecords[AvroSchema]:
-        assert self._registry is not None
-        return SchemaOfRecords(self._registry, AvroSchema.registered, subject=self.fixed_subject)
+    schema_type = "AVRO"
 
-    def __getstate__(self) -> dict[str, Any]:
-        state = {name: each for name, each in super().__getstate__().items() if name != "_schemas"}
-        return {**state, "_known": {}}
+    @staticmethod
+    def parse(schema: Schema, registry: SchemaRegistry | None) -> AvroSchema:
+        return AvroSchema.of(schema.text) if registry is None else AvroSchema.registered(schema, registry)
 
-    def new_write(self, topic: str, part: Part) -> Write:
-        schema, number = self._written(topic, part)
-        header = confluent_header(number)
+    @property
+    def record_name(self) -> str:
+        schema = self.schema
+        is_named = schema is not None and isinstance(schema.schema, dict) and "name" in schema.schema
+        return name_of(schema.schema, schema.named) if is_named else ""
+
+    def new_write(self, schema: AvroSchema, prefix: bytes) -> Write:
         encode = encoder_of(schema.schema, schema.named, schema.physical[1])
         physical, _ = schema.physical
         to_dict = self._to_dict
@@ -114,43 +126,15 @@ class Avro(RegisteredFormat[T]):
 
         def write(value: Any) -> bytes:
             stream = BytesIO()
-            stream.write(header)
+            stream.write(prefix)
             write_value(stream, physical, encode(value if to_dict is None else to_dict(value)))
             return stream.getvalue()
 
         return write
 
-    def _written(self, topic: str | None, part: Part) -> tuple[AvroSchema, int | None]:
-        """Return the schema that values for a topic are written by, and its id; None without a registry."""
-        schema, registry = self._schema, self._registry
-        if registry is None or self._id is not None:
-            assert schema is not None
-            return schema, self._id
-        subject = self.subject_of(topic, part, self._record_name)
-        if subject not in self._known:
-            check_no_loop(f"the schema of {subject}")
-            if schema is None:
-                latest = registry.get_version(subject)
-                self._known[subject] = AvroSchema.registered(latest, registry), latest.id
-            else:
-                text = json.dumps(schema.parts[0])
-                number = registered_id(registry, subject, text, "AVRO", registers=self._register)
-                self._known[subject] = schema, number
-        return self._known[subject]
-
-    @property
-    def _record_name(self) -> str:
-        """The full name of the schema's record; "" if it is no named type."""
-        schema = self._schema
-        is_named = schema is not None and isinstance(schema.schema, dict) and "name" in schema.schema
-        return name_of(schema.schema, schema.named) if is_named and schema is not None else ""
-
-    def new_read(self, written: int | str | None) -> Read:
-        writer: AvroSchema | str | None = self._schema if written is None else self._schemas.of(written)
-        if isinstance(writer, str):
-            raise ValueError(writer)
-        assert writer is not None  # there is a schema, or a registry
-        read = _reading(writer, self._schema or writer)
+    def new_read(self, written: Written | None) -> Read:
+        writer = self.writer_of(written)
+        read = _reading(writer, self.schema or writer)
         make = self._from_dict or (None if self._model is None else from_dict_of(self._model))
 
         def read_whole(data: bytes, start: int) -> Any:
@@ -163,19 +147,20 @@ class Avro(RegisteredFormat[T]):
 
         return read_whole
 
-    def column_serializer(self, topic: str | None, part: Part) -> ColumnSerializer:
-        from kbatch.column_serializers import Avro as AvroColumns
+    def new_columns(self, written: InUse) -> ColumnSerializer:
+        from kbatch.formats.writing import Avro as AvroColumns
 
-        schema, number = self._written(topic, part)
-        return AvroColumns(schema, schema_id=number, columns=self._columns)
+        return AvroColumns(written.schema, schema_id=written.id, columns=self._columns)
 
     @cached_property
     def column_deserializer(self) -> ColumnDeserializer:
-        from kbatch.column_deserializers import Avro as AvroColumns
+        from kbatch.formats.reading import Avro as AvroColumns
 
-        schema = None if self._schema is None else self._schema.parts[-1]
-        subject = None if schema is not None else self.fixed_subject
-        return AvroColumns(schema, self._on_error, registry=self._registry, subject=subject)
+        subject = None if self.schema is not None else self.fixed_subject
+        has_header = None if self.asks else self.has_frame
+        return AvroColumns(
+            self.schema, self._on_error, registry=self._registry, subject=subject, has_header=has_header
+        )
 
 
 def _reading(writer: AvroSchema, reader: AvroSchema) -> Any:

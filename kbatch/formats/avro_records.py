@@ -15,7 +15,7 @@ from decimal import Decimal
 from enum import Enum
 from typing import Any
 
-from kbatch.column_serializers.avro_schemas import (
+from kbatch.formats.avro_schemas import (
     NAMED,
     kind_of,
     logical_of,

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Generic, Literal
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
-    from kbatch.column_deserializers.base import ColumnDeserializer, Errors
-    from kbatch.column_serializers.base import ColumnSerializer
+    from kbatch.formats.reading.base import ColumnDeserializer, Errors
+    from kbatch.formats.writing.base import ColumnSerializer
 
 Part = Literal["key", "value"]
 Headers = Sequence[tuple[str, bytes | None]]
@@ -29,9 +29,12 @@ class Codec(Generic[T]):
     ----------
     asks : bool
         True if `unknown` may return something.
+    adds_headers : bool
+        True if `encode` appends to the headers, which then are a list.
     """
 
     asks = False
+    adds_headers = False
 
     def encode(self, topic: str, headers: Headers, value: T) -> bytes:
         """Return the bytes of a value. Any exception is a fault of the value."""

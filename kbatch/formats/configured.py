@@ -1,17 +1,19 @@
-"""Deserializers as a configuration gives them: formats, names, Java's class names, callables, objects made
-for other clients.
+"""Serializers and deserializers as a configuration gives them: formats, names, Java's class names, callables,
+objects made for other clients.
+
+A callable takes (value), (topic, value) or (topic, headers, value), of a deserializer with bytes in the
+value's place; an object has such a `serialize` or `deserialize`. None never reaches it: a missing key stays
+missing, and a tombstone a tombstone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from kbatch.errors import ConfigError
 from kbatch.formats.base import Codec, Format, FunctionCodec, Part
-from kbatch.formats.json_format import Json
-from kbatch.formats.plain import NAMES
-from kbatch.serializers import arity_of, made_for_confluent
+from kbatch.formats.callables import Serializer, arity_of, made_for_confluent
 
 _JAVA = "org.apache.kafka.common.serialization."
 _JAVA_NAMES: Mapping[str, str] = {
@@ -47,6 +49,30 @@ class Deserializer(NamedTuple):
     codec: Codec[Any] | None = None
 
 
+def serializer_for(part: Part, given: object) -> Serializer | None:
+    """Return the serializer of a configuration; None leaves bytes.
+
+    Parameters
+    ----------
+    part : "key" or "value"
+    given : object
+        The value of key.serializer or value.serializer. Unsuitable ones raise ConfigError.
+    """
+    key = f"{part}.serializer"
+    given = _made(key, given, "serialize")
+    if given is None:
+        return None
+    if isinstance(given, Format):
+        codec = given.bind(part)
+        if isinstance(codec, FunctionCodec):
+            return Serializer(key, codec.of_value, 1)
+        return Serializer(key, codec.encode, 3, adds_headers=codec.adds_headers)
+    of_confluent = made_for_confluent(key, given, part, "Serializer")
+    if of_confluent is not None:  # it may be set up to do so
+        return Serializer(key, of_confluent, 3, adds_headers=True)
+    return Serializer(key, _function(key, given, "serialize"))
+
+
 def deserializer_for(part: Part, given: object) -> Deserializer | None:
     """Return the deserializer of a configuration; None leaves bytes.
 
@@ -57,8 +83,7 @@ def deserializer_for(part: Part, given: object) -> Deserializer | None:
         The value of key.deserializer or value.deserializer. Unsuitable ones raise ConfigError.
     """
     key = f"{part}.deserializer"
-    if isinstance(given, str):
-        given = _named(key, given)
+    given = _made(key, given, "deserialize")
     if given is None:
         return None
     if isinstance(given, Format):
@@ -66,17 +91,10 @@ def deserializer_for(part: Part, given: object) -> Deserializer | None:
         if isinstance(codec, FunctionCodec):
             return Deserializer(codec.of_data, True)
         return Deserializer(codec.decode, False, codec)
-    if isinstance(given, type) and (issubclass(given, Format) or hasattr(given, "deserialize")):
-        return deserializer_for(part, given())
     of_confluent = made_for_confluent(key, given, part, "Deserializer")
     if of_confluent is not None:
         return Deserializer(of_confluent, False)
-    function = getattr(given, "deserialize", given)
-    if not callable(function):
-        raise ConfigError(
-            f"{key} must be a format, a name, a callable or have a method deserialize, got {given!r}"
-        )
-    return _of_arity(key, function)
+    return _of_arity(key, _function(key, given, "deserialize"))
 
 
 def _of_arity(key: str, function: Callable[..., Any]) -> Deserializer:
@@ -86,8 +104,23 @@ def _of_arity(key: str, function: Callable[..., Any]) -> Deserializer:
     return Deserializer(function, arity == 1)
 
 
-def _named(key: str, name: str) -> Format[Any] | None:
-    short = name.removeprefix(_JAVA).removesuffix("Deserializer") if name.startswith(_JAVA) else None
+_Method = Literal["serialize", "deserialize"]
+
+
+def _made(key: str, given: object, method: _Method) -> object:
+    """Return the format of a name, or an object of a class; None for bytes."""
+    if isinstance(given, str):
+        return _named(key, given, f"{method.capitalize()}r")
+    if isinstance(given, type) and (issubclass(given, Format) or hasattr(given, method)):
+        return given()
+    return given
+
+
+def _named(key: str, name: str, ending: str) -> Format[Any] | None:
+    from kbatch.formats.json_format import Json  # most programs name none
+    from kbatch.formats.plain import NAMES
+
+    short = name.removeprefix(_JAVA).removesuffix(ending) if name.startswith(_JAVA) else None
     name_of_ours = name if short is None else _JAVA_NAMES.get(short, name)
     if name_of_ours == "json":
         return Json()
@@ -96,3 +129,12 @@ def _named(key: str, name: str) -> Format[Any] | None:
             f"{key} must be a format, a callable, or one of {', '.join(NAMES)}, json, got {name!r}"
         )
     return None if name_of_ours == "bytes" else NAMES[name_of_ours]()
+
+
+def _function(key: str, given: object, method: _Method) -> Callable[..., Any]:
+    function = getattr(given, method, given)
+    if not callable(function):
+        raise ConfigError(
+            f"{key} must be a format, a name, a callable or have a method {method}, got {given!r}"
+        )
+    return function

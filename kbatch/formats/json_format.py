@@ -19,8 +19,8 @@ from kbatch.formats.models import FromDict, ToDict, as_dict, from_dict_of
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kbatch.column_deserializers.base import ColumnDeserializer, Errors
-    from kbatch.column_serializers.base import ColumnSerializer
+    from kbatch.formats.reading.base import ColumnDeserializer, Errors
+    from kbatch.formats.writing.base import ColumnSerializer
 
 
 class Json(Format[T]):
@@ -35,7 +35,11 @@ class Json(Format[T]):
     model : class or None
         What records are read as: a dataclass, NamedTuple, or class of attrs, msgspec or pydantic.
     type : pyarrow.Schema, pyarrow.DataType or None
-        Of columns that are read: see `column_deserializers.Json`.
+        Of columns that are read: the members of objects, or the type of other values. None infers it.
+    infer : int or None
+        How many values of a column the type is inferred from; None means 1000.
+    decimals : "number" or "string"
+        Of columns that are sent: decimals as JSON numbers, or as strings.
     to_dict, from_dict : Callable or None
         Make a dict of a value, and a value of what was read, for other classes.
     columns, on_error : see Format
@@ -51,6 +55,8 @@ class Json(Format[T]):
         model: type[T] | None = None,
         *,
         type: pa.Schema | pa.DataType | None = None,
+        infer: int | None = None,
+        decimals: str = "number",
         to_dict: ToDict | None = None,
         from_dict: FromDict | None = None,
         columns: str | Iterable[str] | None = None,
@@ -58,6 +64,8 @@ class Json(Format[T]):
     ) -> None:
         super().__init__(columns=columns, on_error=on_error)
         self._type = type
+        self._infer = infer
+        self._decimals = decimals
         self._model: Any = model
         self._to_dict = to_dict
         self._from_dict = from_dict
@@ -90,15 +98,15 @@ class Json(Format[T]):
         return lambda data: make(json.loads(data))
 
     def column_serializer(self, topic: str | None, part: Part) -> ColumnSerializer:
-        from kbatch.column_serializers import JsonLines
+        from kbatch.formats.writing import JsonLines
 
-        return JsonLines(self._columns)
+        return JsonLines(self._columns, decimals=self._decimals)
 
     @cached_property
     def column_deserializer(self) -> ColumnDeserializer:
-        from kbatch.column_deserializers import Json as JsonColumns
+        from kbatch.formats.reading import Json as JsonColumns
 
-        return JsonColumns(self._type, self._on_error)
+        return JsonColumns(self._type, self._on_error, infer=self._infer)
 
 
 def encoded(value: Any) -> bytes:

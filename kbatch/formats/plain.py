@@ -9,11 +9,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from kbatch.formats.base import Codec, Format, FunctionCodec, Part, T
-from kbatch.serializers import utf8
 
 if TYPE_CHECKING:
-    from kbatch.column_deserializers.base import ColumnDeserializer, Errors
-    from kbatch.column_serializers.base import ColumnSerializer
+    import pyarrow as pa
+
+    from kbatch.formats.reading.base import ColumnDeserializer, Errors
+    from kbatch.formats.writing.base import ColumnSerializer
 
 
 class _Plain(Format[T]):
@@ -39,10 +40,10 @@ class _Plain(Format[T]):
         raise NotImplementedError
 
     def column_serializer(self, topic: str | None, part: Part) -> ColumnSerializer:
-        from kbatch import column_serializers
+        from kbatch.formats import writing
 
         made: Callable[..., ColumnSerializer] | None
-        made = getattr(column_serializers, type(self).__name__, None)
+        made = getattr(writing, type(self).__name__, None)
         if made is None:
             raise TypeError(
                 f"{type(self).__name__} has no form for tables that are sent; send a column of bytes"
@@ -55,14 +56,30 @@ class _Plain(Format[T]):
 
     @cached_property
     def column_deserializer(self) -> ColumnDeserializer:
-        from kbatch import column_deserializers
+        from kbatch.formats import reading
 
-        made: Callable[..., ColumnDeserializer] = getattr(column_deserializers, type(self).__name__)
+        made: Callable[..., ColumnDeserializer] = getattr(reading, type(self).__name__)
         return made(self._on_error)
 
 
-class Bytes(_Plain[bytes]):
-    """Bytes, unchanged (ByteArraySerializer, ByteArrayDeserializer)."""
+class _Binary(_Plain[T]):
+    """A format whose columns may be of several Arrow types."""
+
+    def __init__(
+        self, column: str | None = None, *, type: pa.DataType | None = None, on_error: Errors = "raise"
+    ) -> None:
+        super().__init__(column, on_error=on_error)
+        self._type = type
+
+
+class Bytes(_Binary[bytes]):
+    """Bytes, unchanged (ByteArraySerializer, ByteArrayDeserializer).
+
+    Parameters
+    ----------
+    type : pyarrow.DataType or None
+        Of columns that are read: binary (the default), large_binary or binary_view.
+    """
 
     def _encode(self, value: Any) -> bytes:
         return bytes(memoryview(value))
@@ -72,21 +89,36 @@ class Bytes(_Plain[bytes]):
 
     @cached_property
     def column_deserializer(self) -> ColumnDeserializer:
-        from kbatch import column_deserializers
+        from kbatch.formats import reading
 
-        return column_deserializers.Bytes()
+        return reading.Bytes(self._type)
 
 
-class Utf8(_Plain[str]):
+class Utf8(_Binary[str]):
     """Text as UTF-8 (StringSerializer, StringDeserializer). Bytes that are not UTF-8 are an error; Java
     replaces them silently.
+
+    Parameters
+    ----------
+    column : str or None
+        Of a table that is sent; None if there is just one without another role.
+    type : pyarrow.DataType or None
+        Of columns that are read: string (the default), large_string or string_view.
     """
 
     def _encode(self, value: Any) -> bytes:
-        return utf8(value)
+        if not isinstance(value, str):
+            raise TypeError(f"Utf8 needs a str, got {type(value).__name__}")
+        return value.encode()
 
     def _decode(self, data: bytes) -> str:
         return data.decode()
+
+    @cached_property
+    def column_deserializer(self) -> ColumnDeserializer:
+        from kbatch.formats import reading
+
+        return reading.Utf8(self._on_error, data_type=self._type)
 
 
 class _Number(_Plain[T]):
@@ -191,3 +223,5 @@ NAMES: dict[str, Callable[[], Format[Any]]] = {
     "boolean": Boolean,
     "uuid": Uuid,
 }
+# As functions, for `value_serializer=` and to call.
+utf8, int32, int64 = (each()._encode for each in (Utf8, Int32, Int64))

@@ -8,64 +8,124 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Hashable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Hashable, Iterable, Mapping, MutableSequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, cast
 
 from kbatch.errors import IllegalStateError, SchemaRegistryError
 from kbatch.formats.base import Codec, Format, Headers, Part, T
+from kbatch.formats.framing import (
+    ID_BYTES,
+    ID_HEADERS,
+    Written,
+    confluent_header,
+    frame_of,
+    guid_header,
+    written_of,
+)
+from kbatch.formats.schemas import SchemaOfRecords, registered_id
 from kbatch.formats.strategies import STRATEGIES, Strategy, strategy_of
-from kbatch.schema_registry import MISSING_SECONDS
+from kbatch.schema_registry import MISSING_SECONDS, Schema
 
 if TYPE_CHECKING:
-    from kbatch.column_deserializers.base import Errors
+    from kbatch.formats.reading.base import Errors
+    from kbatch.formats.writing.base import ColumnSerializer
     from kbatch.schema_registry import SchemaRegistry
 
-ID_BYTES, GUID_BYTES = 5, 17
-ID_HEADERS: Mapping[Part, str] = {"key": "__key_schema_id", "value": "__value_schema_id"}
 # What makes bytes of a value, and a value of what follows the frame.
 Write = Callable[[Any], bytes]
 Read = Callable[[bytes, int], Any]
+IdIn = Literal["prefix", "header"]
+
+
+class InUse(NamedTuple):
+    """What values for a topic are written by.
+
+    Attributes
+    ----------
+    schema : Any
+        As the format has it.
+    id : int or None
+        None: values have no frame.
+    frame : bytes
+        What names it, in front of values or in a header.
+    """
+
+    schema: Any
+    id: int | None
+    frame: bytes
 
 
 class RegisteredFormat(Format[T]):
-    """The base: override `_new_write` and `_new_read`.
+    """The base: override the methods from `parse` on.
 
     Parameters
     ----------
+    own : Schema or None
+        The schema that is given, as the registry takes it.
     registry : SchemaRegistry or None
-        None: values have no frame.
+        None: values have no frame, unless `id` is given.
+    id : int or None
+        The id of the schema, instead of looking it up. Without `registry` it is written in front of values,
+        and skipped where they are read.
     subject : str or Callable
         "topic" (the default), "record", "topic_record", a subject, or a function of (topic, "key" or "value",
         the record's full name) that returns one.
     register : bool
         Register a schema that the subject does not have yet, instead of raising.
+    normalize : bool
+        Let the registry bring the schema into its normal form before it compares it.
+    id_in : "prefix" or "header"
+        Where records have the id: in front of their values, or in a header, as the GUID if the registry has
+        GUIDs. Both are read, whatever this says.
     columns, on_error : see Format
     """
 
+    # Of the registry; the format in which it is to return schemas.
+    schema_type: ClassVar[str]
+    registry_format: ClassVar[str | None] = None
+    # True if a frame says which message of the schema it is.
+    has_path: ClassVar[bool] = False
+
     def __init__(
         self,
+        own: Schema | None,
         *,
         registry: SchemaRegistry | None,
+        id: int | None,
         subject: str | Strategy,
         register: bool,
+        normalize: bool,
+        id_in: IdIn,
         columns: str | Iterable[str] | None,
         on_error: Errors,
     ) -> None:
         super().__init__(columns=columns, on_error=on_error)
+        if id_in not in ("prefix", "header"):
+            raise ValueError(f"id_in must be 'prefix' or 'header', got {id_in!r}")
+        confluent_header(id)  # ValueError for no id
+        if registry is None and own is not None and own.references:
+            raise TypeError("references= are schemas of a registry; give registry=, too")
+        self._own = own
         self._registry = registry
+        self._id = id
         self._subject = subject
         self._strategy = strategy_of(subject)
         self._register = register
+        self._normalize = normalize
+        self.id_in = id_in
+        self._in_use: dict[str, InUse] = {}  # by subject
         self._codecs: dict[Part, RegisteredCodec[T]] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        left_out = ("_codecs", "_strategy", "column_deserializer")
+        left_out = ("_codecs", "_in_use", "_strategy", "_schemas", "schema", "column_deserializer")
         return {name: each for name, each in self.__dict__.items() if name not in left_out}
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         self.__dict__.update(state)
         self._strategy = strategy_of(self._subject)
         self._codecs = {}
+        self._in_use = {}
 
     def bind(self, part: Part) -> Codec[T]:
         return self._codecs.setdefault(part, RegisteredCodec(self, part))
@@ -76,11 +136,28 @@ class RegisteredFormat(Format[T]):
         for topic in topics:
             codec.load(topic)
 
-    def subject_of(self, topic: str | None, part: Part, record: str) -> str:
+    def column_serializer(self, topic: str | None, part: Part) -> ColumnSerializer:
+        if self.id_in == "header":
+            raise TypeError("id_in='header' is for records; the ids of tables stand in front of their values")
+        return self.new_columns(self.in_use(topic, part))
+
+    @property
+    def asks(self) -> bool:
+        """True if it has a registry."""
+        return self._registry is not None
+
+    @property
+    def has_frame(self) -> bool:
+        """True if values name their schema."""
+        return self.asks or self._id is not None
+
+    # Subjects
+
+    def subject_of(self, topic: str | None, part: Part) -> str:
         """Return the subject for a topic. Raise TypeError if it depends on the topic, and rows name those."""
         if topic is None and self.fixed_subject is None and self._subject != "record":
             raise TypeError("rows name their topics, so subject= must name the subject, or be 'record'")
-        return self._strategy(topic or "", part, record)
+        return self._strategy(topic or "", part, self.record_name)
 
     @property
     def fixed_subject(self) -> str | None:
@@ -88,11 +165,99 @@ class RegisteredFormat(Format[T]):
         is_name = isinstance(self._subject, str) and self._subject not in STRATEGIES
         return str(self._subject) if is_name else None
 
-    def new_write(self, topic: str, part: Part) -> Write:
-        """Return what writes values for a topic. It may ask the registry."""
+    # Schemas
+
+    @cached_property
+    def schema(self) -> Any:
+        """The schema that is given, as the format has it; None if none is. It may ask for its references."""
+        if self._own is None:
+            return None
+        if self._own.references:
+            check_no_loop("a schema that it refers to")
+        return self.parse(self._own, self._registry)
+
+    def in_use(self, topic: str | None, part: Part) -> InUse:
+        """Return what values for a topic are written by. It asks the registry, once a subject."""
+        if self._registry is None:
+            return InUse(self.schema, self._id, self._frame(self.schema, self._id))
+        subject = "" if self._id is not None else self.subject_of(topic, part)
+        if subject not in self._in_use:
+            check_no_loop(f"the schema of {subject or f'the id {self._id}'}")
+            schema, number = self.asked(subject, self._registry)
+            self._in_use[subject] = InUse(schema, number, self._frame(schema, number))
+        return self._in_use[subject]
+
+    def asked(self, subject: str, registry: SchemaRegistry) -> tuple[Any, int | None]:
+        """Return the schema that is given, else the registry's, and its id."""
+        schema = self.schema
+        if self._id is not None:
+            if schema is None:
+                schema = self.parse(registry.get(self._id, format=self.registry_format), registry)
+            return schema, self._id
+        if schema is not None:
+            return schema, self.registered(registry, subject)
+        latest = registry.get_version(subject, format=self.registry_format)
+        return self.parse(latest, registry), latest.id
+
+    def _frame(self, schema: Any, number: int | None) -> bytes:
+        if number is None:
+            return b""
+        frame = confluent_header(number)
+        if self.id_in == "header" and self._registry is not None:
+            guid = self._registry.get(number, format=self.registry_format).guid
+            frame = frame if guid is None else guid_header(guid)
+        return frame + self.path_in(schema)
+
+    def registered(self, registry: SchemaRegistry, subject: str) -> int:
+        """Return the id of the schema that is given, under a subject."""
+        own = self._own
+        assert own is not None
+        options = {"registers": self._register, "normalize": self._normalize}
+        return registered_id(registry, subject, own.text, own.schema_type, own.references, **options)
+
+    @cached_property
+    def _schemas(self) -> SchemaOfRecords[Any]:
+        assert self._registry is not None
+        return SchemaOfRecords(self._registry, self.parse, self.registry_format, subject=self.fixed_subject)
+
+    def writer_of(self, written: Written | None) -> Any:
+        """Return the schema that wrote a value; without a registry the one that is given. Raise ValueError if
+        there is none.
+        """
+        if written is None or self._registry is None:
+            return self.schema
+        found = self._schemas.of(written[0])
+        if isinstance(found, str):
+            raise ValueError(found)
+        return found
+
+    # What a format says
+
+    @staticmethod
+    def parse(schema: Schema, registry: SchemaRegistry | None) -> Any:
+        """Return the format's form of a schema, whose references the registry has. Raise ValueError for an
+        invalid one.
+        """
         raise NotImplementedError
 
-    def new_read(self, written: int | str | None) -> Read:
+    @property
+    def record_name(self) -> str:
+        """The full name of the given schema's record; "" if it has none."""
+        raise NotImplementedError
+
+    def path_in(self, schema: Any) -> bytes:
+        """Return what a frame has beside the id."""
+        return b""
+
+    def new_write(self, schema: Any, prefix: bytes) -> Write:
+        """Return what writes values, each after a prefix."""
+        raise NotImplementedError
+
+    def new_columns(self, written: InUse) -> ColumnSerializer:
+        """Return what serializes columns."""
+        raise NotImplementedError
+
+    def new_read(self, written: Written | None) -> Read:
         """Return what reads values that this schema wrote; None for values without a frame. It may ask the
         registry. Raise ValueError if its values cannot be read.
         """
@@ -105,15 +270,20 @@ class RegisteredCodec(Codec[T]):
     Attributes
     ----------
     asks : bool
-        False for values without a frame.
+        False if there is no registry.
     """
 
     def __init__(self, format: RegisteredFormat[T], part: Part) -> None:
         self._format = format
         self._part = part
         self._header = ID_HEADERS[part]
-        self.asks = format._registry is not None
+        self._has_frame = format.has_frame
+        self._has_path = format.has_path
+        self._usual_bytes = ID_BYTES + format.has_path  # of a frame
+        self.asks = format.asks
+        self.adds_headers = format.has_frame and format.id_in == "header"
         self._writes: dict[str, Write] = {}
+        self._frames: dict[str, bytes] = {}  # what is put into headers
         self._reads: dict[bytes | None, Read] = {}  # by what names a schema, None for values without it
         self._refused: dict[bytes | None, tuple[str, float]] = {}  # why it has no `Read`, and until when
 
@@ -123,20 +293,32 @@ class RegisteredCodec(Codec[T]):
         write = self._writes.get(topic)
         if write is None:
             write = self.load(topic)
-        return write(value)
+        data = write(value)
+        if self.adds_headers:
+            cast(MutableSequence[Any], headers).append((self._header, self._frames[topic]))
+        return data
 
     def load(self, topic: str) -> Write:
         """Return what writes values for a topic, whose schema is asked for once."""
-        return self._writes.setdefault(topic, self._format.new_write(topic, self._part))
+        found = self._format.in_use(topic, self._part)
+        self._frames[topic] = found.frame
+        return self._writes.setdefault(
+            topic, self._format.new_write(found.schema, b"" if self.adds_headers else found.frame)
+        )
 
     # Reading
 
     def decode(self, topic: str, headers: Headers, data: bytes) -> T:
+        if not headers:
+            read = self._reads.get(data[: self._usual_bytes])
+            if read is not None:
+                return read(data, self._usual_bytes)  # type: ignore[no-any-return]
         frame, start = self._frame(headers, data)
         read = self._reads.get(frame)
         if read is None:
             if frame not in self._refused:
-                check_no_loop("the schema of a value")
+                if self.asks:
+                    check_no_loop("the schema of a value")
                 self.fetch(topic, frame)
             read = self._reads.get(frame)
         if read is None:
@@ -144,8 +326,7 @@ class RegisteredCodec(Codec[T]):
         return read(data, start)  # type: ignore[no-any-return]
 
     def unknown(self, headers: Headers, data: bytes) -> Hashable | None:
-        frame = data[:ID_BYTES]
-        if frame in self._reads and not headers:
+        if not self.asks or (not headers and data[: self._usual_bytes] in self._reads):
             return None
         try:
             found, _ = self._frame(headers, data)
@@ -156,9 +337,9 @@ class RegisteredCodec(Codec[T]):
         return found
 
     def fetch(self, topic: str, unknown: Hashable) -> None:
-        frame: Any = unknown
+        frame = cast("bytes | None", unknown)
         try:
-            self._reads[frame] = self._format.new_read(_written(frame))
+            self._reads[frame] = self._format.new_read(None if frame is None else written_of(frame))
         except SchemaRegistryError:
             raise
         except ValueError as error:
@@ -166,35 +347,13 @@ class RegisteredCodec(Codec[T]):
 
     def _frame(self, headers: Headers, data: bytes) -> tuple[bytes | None, int]:
         """Return what names the schema, and where the value begins. Raise ValueError if nothing does."""
-        if not self.asks:
+        if not self._has_frame:
             return None, 0
         for name, given in headers:
             if name == self._header and given is not None:
-                return _checked(given), 0
-        frame = _checked(data)
+                return frame_of(given, has_path=self._has_path), 0
+        frame = frame_of(data, has_path=self._has_path)
         return frame, len(frame)
-
-
-def _checked(data: bytes) -> bytes:
-    """Return the bytes that name a schema: 0 and an id, or 1 and a GUID."""
-    size = {b"\0": ID_BYTES, b"\1": GUID_BYTES}.get(data[:1])
-    if size is None:
-        found = f"it begins with the byte {data[0]}" if data else "it is empty"
-        raise ValueError(f"it has no schema id: {found}, instead of 0 or 1 (Confluent's wire format)")
-    if len(data) < size:
-        raise ValueError(f"its schema id is cut off: it has {len(data)} bytes")
-    return bytes(data[:size])
-
-
-def _written(frame: bytes | None) -> int | str | None:
-    """Return the id or the GUID that a frame has."""
-    if frame is None:
-        return None
-    if len(frame) == ID_BYTES:
-        return int.from_bytes(frame[1:], "big")
-    import uuid
-
-    return str(uuid.UUID(bytes=frame[1:]))
 
 
 def check_no_loop(what: str) -> None:

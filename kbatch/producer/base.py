@@ -42,6 +42,7 @@ from kbatch.errors import (
     PurgedError,
     TransactionAbortedError,
 )
+from kbatch.formats.configured import serializer_for
 from kbatch.logs import ClientLogger
 from kbatch.metrics import MetricName
 from kbatch.partitioner import partitioner_for
@@ -50,7 +51,6 @@ from kbatch.producer.runtime import Runtime
 from kbatch.producer.tables import TableSending
 from kbatch.producer.transactions import TransactionCalls
 from kbatch.records import INT32_MAX
-from kbatch.serializers import serializer_for
 from kbatch.unpatched import real_threading
 from kbatch.waiting.threads import in_one_step
 
@@ -92,8 +92,8 @@ class ProducerBase(RecordSender):
         super().__init__(
             runtime.accumulator,
             max_request_size=config.max_request_size,
-            key_serializer=serializer_for("key.serializer", config.key_serializer),
-            value_serializer=serializer_for("value.serializer", config.value_serializer),
+            key_serializer=serializer_for("key", config.key_serializer),
+            value_serializer=serializer_for("value", config.value_serializer),
             partitioner=None if is_javas else partitioner_for(config, random),
             ignore_keys=config.partitioner_ignore_keys and is_javas,
         )

@@ -108,7 +108,7 @@ class TableSending:
         data : table
             As in `kbatch.encode_arrow`. A stream may be larger than memory: it is read batch by batch.
         key, value : str or column serializer
-            As in `kbatch.encode_arrow`; `kbatch.column_serializers` has those for JSON, Avro and Protobuf.
+            As in `kbatch.encode_arrow`; `kbatch.formats.writing` has those for JSON, Avro and Protobuf.
         headers, timestamp, partition : str or None
             Columns, as in `kbatch.encode_arrow`. If a row names no partition, Java's murmur2 of the key
             decides; without a key `send`'s sticky partition does.

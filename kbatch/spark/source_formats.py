@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from kbatch.column_deserializers.conversions import in_microseconds, mapped_type
 from kbatch.errors import ConfigError
+from kbatch.formats.arrow_types import in_microseconds, mapped_type
 
 if TYPE_CHECKING:
-    from kbatch.column_deserializers import ColumnDeserializer
+    from kbatch.formats.reading import ColumnDeserializer
     from kbatch.schema_registry import SchemaRegistry
 
 # Formats without a schema, and their types in SQL.
@@ -84,7 +84,7 @@ class ColumnFormat:
 
     def deserializer(self, kind: pa.DataType) -> ColumnDeserializer:
         """Return what makes a column of binary values; the type `kind` is that of json."""
-        from kbatch import column_deserializers as made
+        from kbatch.formats import reading as made
 
         if self.name == "json":
             return made.Json(kind, errors=self.on_malformed)
@@ -174,7 +174,7 @@ def _schema_of(part: str, name: str, given: Mapping[str, str]) -> tuple[str, str
         raise ValueError(f"option '{part}.message' is missing: name a message of {schema}, as in shop.Order")
     try:
         if name == "avro":
-            from kbatch.column_deserializers import Avro
+            from kbatch.formats.reading import Avro
 
             Avro(schema)
         if name == "protobuf":
@@ -186,7 +186,7 @@ def _schema_of(part: str, name: str, given: Mapping[str, str]) -> tuple[str, str
 
 def _descriptors(path: str, message: str) -> str:
     """Return the FileDescriptorSet in a file, which has the message, as base64."""
-    from kbatch.column_deserializers.protobuf_values import descriptor_in
+    from kbatch.formats.protobuf_files import descriptor_in
 
     try:
         data = Path(path).read_bytes()
@@ -218,7 +218,7 @@ def _registered(part: str, name: str, message: str, given: Mapping[str, str]) ->
 
 
 def _registered_message(registry: SchemaRegistry, subject: str, message: str) -> tuple[str, str]:
-    from kbatch.column_deserializers.protobuf_values import descriptor_in, descriptor_set, registered_file
+    from kbatch.formats.protobuf_files import descriptor_in, descriptor_set, registered_file
 
     file = registered_file(registry.get_version(subject, format="serialized"), registry)
     names = [message] if message else [each.full_name for each in file.message_types_by_name.values()]

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 import kbatch
 from kbatch.cli.commands import kbatch as command
-from kbatch.column_serializers import Avro, Int64, JsonLines
+from kbatch.formats.writing import Avro, Int64, JsonLines
 from tests.oracle.kafka import create_topic
 from tests.support.patience import HANG_SECONDS
 

@@ -15,11 +15,11 @@ import pyarrow as pa
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from kbatch import column_deserializers as back
-from kbatch import column_serializers as there
-from kbatch.column_deserializers import avro_arrays, avro_resolution, json_values
-from kbatch.column_deserializers.base import VALUE_ERRORS
-from kbatch.column_serializers.avro_schemas import AvroSchema, members
+from kbatch.formats import reading as back
+from kbatch.formats import writing as there
+from kbatch.formats.avro_schemas import AvroSchema, members
+from kbatch.formats.reading import avro_arrays, avro_resolution, json_values
+from kbatch.formats.reading.base import VALUE_ERRORS
 
 Kind = tuple[pa.DataType, st.SearchStrategy[Any]]
 UTC = datetime.UTC

@@ -11,7 +11,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbatch.column_serializers import JsonLines, Utf8
+from kbatch.formats.writing import JsonLines, Utf8
 
 # A type, what is in it, and what becomes of a value of it on the way to JSON and back.
 Kind = tuple[pa.DataType, st.SearchStrategy[Any], Any]

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from kbatch import column_deserializers
-from kbatch.column_deserializers import Avro
+from kbatch.formats import reading
+from kbatch.formats.avro import Avro
 from kbatch.testing import Broker
 from tests import ROOT
 from tests.support.registry import Registry
@@ -29,5 +29,5 @@ def test_examples_run_as_they_stand(name: str, code: str) -> None:
 
 
 def test_the_page_names_every_deserializer() -> None:
-    for name in column_deserializers.__all__:
+    for name in reading.__all__:
         assert name == "Where" or f"{name}(" in PAGE or f"`{name}`" in PAGE

@@ -127,10 +127,10 @@ import kbatch
 from kbatch.testing import Broker
 
 def import_serializers():
-    from kbatch.column_serializers import JsonLines
+    from kbatch.formats.writing import JsonLines
 
 def import_deserializers():
-    from kbatch.column_deserializers import Json
+    from kbatch.formats.reading import Json
 
 with Broker(topics={"t": 1}) as broker:
     servers = broker.bootstrap_servers

@@ -13,11 +13,10 @@ PUBLIC = {
     "kbatch": "Producer AsyncProducer Consumer AsyncConsumer ShareConsumer AsyncShareConsumer "
     "ConsumerRecord ShareRecord Polled encode decode encode_arrow decode_arrow read_table scan_topic "
     "TopicReader wait as_completed",
-    "kbatch.column_deserializers": "Avro ColumnDeserializer Int64 Json Protobuf Utf8 Where deserialize",
-    "kbatch.column_serializers": "Avro ColumnSerializer Int32 Int64 JsonLines Protobuf RowError Utf8",
     "kbatch.config": "KEYS ClientConfig ProducerConfig",
     "kbatch.errors": "AuthorizationError ErrorCode KafkaError RecordTooLargeError",
-    "kbatch.formats": "Avro Boolean Bytes Codec Float32 Float64 Format Int16 Int32 Int64 Json SKIP Utf8 Uuid",
+    "kbatch.formats": "Avro Boolean Bytes Codec ColumnDeserializer ColumnSerializer Float32 Float64 Format "
+    "Int16 Int32 Int64 Json Protobuf RowError SKIP Utf8 Uuid Where deserialize",
     "kbatch.interceptors": "ConsumerInterceptor Interceptor",
     "kbatch.metrics": "METRICS MetricName",
     "kbatch.partitioner": "Partitioner",
@@ -25,7 +24,6 @@ PUBLIC = {
     "kbatch.records": "OffsetAndMetadata TopicPartition",
     "kbatch.sasl": "Token",
     "kbatch.schema_registry": "Schema SchemaReference SchemaRegistry",
-    "kbatch.serializers": "int32 int64 utf8",
     "kbatch.spark": "ENCODED_SCHEMA TaskReport encode encoder kafka_partition kbatch_encode register",
     "kbatch.testing": "AclBinding Acls Broker Listener ReceivedRequest TlsFiles",
     "kbatch.tracing": "TracingInterceptor",

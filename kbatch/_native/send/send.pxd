@@ -49,6 +49,7 @@ cdef class RecordSender:
     cdef int64_t max_request_bytes
     cdef object _key_serializer
     cdef object _value_serializer
+    cdef bint _adds_headers
     cdef object partitioner
     cdef bint hashes_keys
 

@@ -120,6 +120,17 @@ cdef inline bytes _serialized(object serializer, str topic, object headers, obje
     return <bytes>data if type(data) is bytes else as_bytes(data, field)
 
 
+cdef inline object _own_headers(object headers):
+    """Return headers as a list for serializers to append to: those of the caller stay as they are."""
+    if headers is None:
+        return []
+    try:
+        return list(headers)
+    except TypeError:
+        raise TypeError(f"headers must be a sequence of (str, bytes | None), got "
+                        f"{type(headers).__name__}") from None
+
+
 cdef class RecordSender:
     """Sends records into an accumulator.
 
@@ -131,6 +142,7 @@ cdef class RecordSender:
         max.request.size, in bytes: no record may be larger, by Kafka's upper bound.
     key_serializer, value_serializer : callable or None
         `serializer(topic, headers, value)` returns something bytes-like; None accepts only bytes-like values.
+        One with a true `adds_headers` appends to `headers`.
     partitioner : kbatch.partitioner.Partitioner or None
         None is Java's: murmur2 of the key over all partitions, the sticky partition without a key.
     ignore_keys : bool
@@ -157,6 +169,8 @@ cdef class RecordSender:
         self.max_request_bytes = min(max_request_size, <int64_t>KB_MAX_RECORD_BODY)
         self._key_serializer = key_serializer
         self._value_serializer = value_serializer
+        self._adds_headers = any(getattr(each, "adds_headers", False)
+                                 for each in (key_serializer, value_serializer))
         self.partitioner = partitioner
         self.hashes_keys = not ignore_keys
         self.turn_left = -1
@@ -339,9 +353,10 @@ cdef class RecordSender:
             if self._goes_at_once(may_wait):
                 ready.transaction = transaction
                 self._check(&ready, partition, timestamp_ms, on_delivery)
-                key_bytes = _serialized(self._key_serializer, topic, headers, key, "key")
-                value_bytes = _serialized(self._value_serializer, topic, headers, value, "value")
-                spans = fill_record(&ready.record, key_bytes, value_bytes, headers)
+                sent_headers = _own_headers(headers) if self._adds_headers else headers
+                key_bytes = _serialized(self._key_serializer, topic, sent_headers, key, "key")
+                value_bytes = _serialized(self._value_serializer, topic, sent_headers, value, "value")
+                spans = fill_record(&ready.record, key_bytes, value_bytes, sent_headers)
                 self._check_size(&ready.record)
                 outcome = self._attempt(topic, &ready, key_bytes, value_bytes, on_delivery, NOT_IN_QUEUE)
                 if type(outcome) is Delivery:
@@ -426,9 +441,10 @@ cdef class RecordSender:
         cdef HeaderSpans spans
         if not record.is_serialized:
             self._check(&ready, record.partition, record.timestamp_ms, record.on_delivery)
-            key = _serialized(self._key_serializer, record.topic, record.headers, record.key, "key")
-            value = _serialized(self._value_serializer, record.topic, record.headers, record.value, "value")
-            spans = fill_record(&ready.record, key, value, record.headers)
+            headers = _own_headers(record.headers) if self._adds_headers else record.headers
+            key = _serialized(self._key_serializer, record.topic, headers, record.key, "key")
+            value = _serialized(self._value_serializer, record.topic, headers, record.value, "value")
+            spans = fill_record(&ready.record, key, value, headers)
             self._check_size(&ready.record)
             ready.transaction = record.transaction
             record.keep(&ready, key, value, spans)

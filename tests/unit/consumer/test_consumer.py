@@ -16,7 +16,6 @@ import pytest
 
 import kbatch
 from kbatch import OffsetAndMetadata, TopicPartition
-from kbatch.column_deserializers import Int64, Utf8
 from kbatch.errors import (
     CorruptRecordError,
     DeserializationError,
@@ -27,6 +26,7 @@ from kbatch.errors import (
     TopicAuthorizationError,
     UnknownTopicOrPartitionError,
 )
+from kbatch.formats.reading import Int64, Utf8
 from kbatch.testing import Broker
 from tests.support.patience import until
 from tests.support.polling import (

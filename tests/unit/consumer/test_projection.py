@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from kbatch._native.fetch.fetched_batches import FetchedRecords
-from kbatch.column_deserializers import Int64
 from kbatch.consumer.projection import Projection
 from kbatch.errors import DeserializationError
+from kbatch.formats.reading import Int64
 from tests.oracle import plain
 
 

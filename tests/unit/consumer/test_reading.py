@@ -12,7 +12,6 @@ import pytest
 
 import kbatch
 from kbatch import ReadProgress, TopicPartition
-from kbatch.column_deserializers import Int64, Json, Utf8
 from kbatch.config import ConsumerConfig
 from kbatch.errors import (
     ConfigError,
@@ -24,6 +23,7 @@ from kbatch.errors import (
     TopicAuthorizationError,
     UnknownTopicOrPartitionError,
 )
+from kbatch.formats.reading import Int64, Json, Utf8
 from kbatch.testing import AclBinding, Broker
 from kbatch.testing.broker.logs.partition import Partition
 from tests.oracle.plain import CODECS

@@ -20,8 +20,8 @@ from click.testing import CliRunner
 
 import kbatch
 from kbatch.cli.commands import kbatch as command
-from kbatch.column_deserializers import Avro, ColumnDeserializer, Json, Protobuf
 from kbatch.errors import DeserializationError, SchemaRegistryError
+from kbatch.formats.reading import Avro, ColumnDeserializer, Json, Protobuf
 from kbatch.testing import Broker
 from tests.support.patience import HANG_SECONDS
 from tests.support.registry import Registry

@@ -21,18 +21,22 @@ import pytest
 from kbatch import formats
 from kbatch.errors import ConfigError, IllegalStateError, SchemaRegistryError
 from kbatch.formats.base import Format
-from kbatch.formats.configured import deserializer_for
+from kbatch.formats.configured import deserializer_for, serializer_for
 from kbatch.schema_registry import Schema
-from kbatch.serializers import serializer_for
 from tests.support.registry import Registry
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # of what confluent_kafka imports, about its own future
-    from confluent_kafka.schema_registry import SchemaRegistryClient, header_schema_id_serializer
+    from confluent_kafka.schema_registry import (
+        SchemaRegistryClient,
+        dual_schema_id_deserializer,
+        header_schema_id_serializer,
+    )
     from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
     from confluent_kafka.serialization import MessageField, SerializationContext
 
 UTC = datetime.UTC
+DUAL = {"schema.id.deserializer": dual_schema_id_deserializer}
 IN_HEADER = {"schema.id.serializer": header_schema_id_serializer}
 NOON = datetime.datetime(2026, 1, 1, 12, tzinfo=UTC)
 DATE = {"type": "int", "logicalType": "date"}
@@ -330,10 +334,14 @@ def test_F_REG_14_confluents_avro_both_ways(registry: Registry) -> None:
         data = codec.encode("orders", (), ROW)
         assert data == theirs(ROW, context()) and data[:5] == number.to_bytes(5, "big")
         assert read(data, context()) == codec.decode("orders", (), data) == ROW
-    headers: list[Any] = []
+    theirs_in: list[Any] = []
+    ours_in: list[Any] = []
     bare = AvroSerializer(client, json.dumps(ORDER), conf=conf | IN_HEADER)
-    value = bare(ROW, context(headers=headers))
-    assert formats.Avro(registry=registry.client()).bind("value").decode("orders", headers, value) == ROW
+    value = bare(ROW, context(headers=theirs_in))
+    codec = formats.Avro(ORDER, registry=registry.client(), id_in="header").bind("value")
+    assert codec.encode("orders", ours_in, ROW) == value and ours_in == theirs_in
+    dual = AvroDeserializer(client, conf={"subject.name.strategy.type": "TOPIC"} | DUAL)
+    assert dual(value, context(headers=ours_in)) == codec.decode("orders", theirs_in, value) == ROW
 
 
 def test_schema_is_asked_for_once_and_is_not_registered_by_itself(registry: Registry) -> None:
@@ -405,16 +413,18 @@ def test_F_SIG_03_objects_for_confluent_are_taken_as_they_are(registry: Registry
     registry.add("orders-value", ORDER)
     client = SchemaRegistryClient({"url": registry.url})
     conf = {"auto.register.schemas": False, "subject.name.strategy.type": "TOPIC"}
-    write = serializer_for("value.serializer", AvroSerializer(client, json.dumps(ORDER), conf=conf))
+    write = serializer_for("value", AvroSerializer(client, json.dumps(ORDER), conf=conf))
     read = deserializer_for("value", AvroDeserializer(client, conf={"subject.name.strategy.type": "TOPIC"}))
     assert write is not None and read is not None and not read.is_of_data
     data = write("orders", (), ROW)
     assert read.function("orders", (), data) == ROW
     bare = AvroSerializer(client, json.dumps(ORDER), conf=conf | IN_HEADER)
-    in_header = serializer_for("value.serializer", bare)
-    assert in_header is not None
-    with pytest.raises(ConfigError, match="puts the schema's id into a header"):
-        in_header("orders", (), ROW)
+    in_header = serializer_for("value", bare)
+    assert in_header is not None and in_header.adds_headers
+    headers: list[Any] = [("mine", b"1")]
+    data = in_header("orders", headers, ROW)
+    assert [name for name, _ in headers] == ["mine", "__value_schema_id"]
+    assert read.function("orders", headers, data) == ROW
 
 
 class _OfKafkaPython:

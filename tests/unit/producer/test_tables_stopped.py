@@ -14,8 +14,8 @@ import pyarrow as pa
 import pytest
 
 from kbatch import AsyncProducer, BufferExhaustedError, DeliveryError
-from kbatch.column_serializers import Utf8
 from kbatch.errors import ProducerClosedError
+from kbatch.formats.writing import Utf8
 from kbatch.testing import Broker
 from tests.support.patience import until
 from tests.support.producing import SECONDS, SECONDS_MS, producing, waits_for_memory, within

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 
 from kbatch import DeliveryError, KafkaError, KafkaTimeoutError
-from kbatch.column_serializers import JsonLines
 from kbatch.errors import (
     ErrorCode,
     InvalidRecordError,
@@ -19,6 +18,7 @@ from kbatch.errors import (
     SerializationError,
     UnknownTopicOrPartitionError,
 )
+from kbatch.formats.writing import JsonLines
 from kbatch.interceptors import Interceptor
 from kbatch.producer.tables import TableReport
 from kbatch.testing import Broker

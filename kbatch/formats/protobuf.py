@@ -1,0 +1,269 @@
+"""Protobuf: records and columns, with a registry and without (the extra `protobuf`)."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from kbatch.formats.base import T
+from kbatch.formats.framing import FIRST_MESSAGE, Written, frame_of, path_bytes
+from kbatch.formats.models import FromDict, ToDict, from_dict_of
+from kbatch.formats.protobuf_files import (
+    descriptor_in,
+    descriptor_of,
+    file_text,
+    files_of,
+    message_at,
+    need_protobuf,
+    path_of,
+    pool_of,
+    registered_file,
+    registered_references,
+)
+from kbatch.formats.registered import IdIn, InUse, Read, RegisteredFormat, Write
+from kbatch.formats.schemas import registered_id
+from kbatch.formats.strategies import Strategy
+
+if TYPE_CHECKING:
+    from kbatch.formats.reading.base import ColumnDeserializer, Errors
+    from kbatch.formats.writing.base import ColumnSerializer
+    from kbatch.schema_registry import Schema, SchemaRegistry
+
+
+class Protobuf(RegisteredFormat[T]):
+    """Protobuf messages: with a registry in Confluent's wire format (0, the schema's id, the position of the
+    message in its file, the message), without it the messages alone.
+
+    What is sent is a message, a dict, or an object of a dataclass, NamedTuple, attrs, msgspec or pydantic
+    class. Aware datetimes and timedeltas become google.protobuf.Timestamp and Duration, plain values its
+    wrappers, dicts and lists its Struct and ListValue; None leaves a field unset. A naive datetime, an
+    integer that a double does not have and a field that the message lacks are errors.
+
+    Read, a value is a message: of the class that is given, else of the schema that wrote it. `model=dict`
+    gives a dict instead, and another `model` its objects: times become datetimes in UTC, without digits below
+    the microsecond, enums their names, wrappers their values; a field that knows whether it is set is None if
+    it is not.
+
+    Parameters
+    ----------
+    message : class of google.protobuf.message.Message, or its descriptor, or None
+        What is written, and what values are read as: a message of another type is an error. None: the first
+        message of the subject's latest schema is written; it needs a registry.
+    registry : SchemaRegistry or None
+        It must offer the format `serialized`, as Confluent's does. None: values are read with a frame or
+        without, whatever the frame says.
+    id, subject, register, normalize, id_in, columns, on_error : see RegisteredFormat
+        Files that the message's file imports have their names as subjects.
+    model : class or None
+        dict, a dataclass, NamedTuple, or class of attrs, msgspec or pydantic.
+    to_dict, from_dict : Callable or None
+        Make a dict or a message of a value, and a value of the dict that was read, for other classes.
+
+    Raises
+    ------
+    ImportError
+        protobuf is not installed.
+    TypeError
+        `message` or `model` is unsuitable, or neither message nor registry is given.
+    """
+
+    schema_type = "PROTOBUF"
+    registry_format = "serialized"
+    has_path = True
+
+    def __init__(
+        self,
+        message: Any = None,
+        *,
+        registry: SchemaRegistry | None = None,
+        id: int | None = None,
+        subject: str | Strategy = "topic",
+        register: bool = False,
+        normalize: bool = False,
+        id_in: IdIn = "prefix",
+        model: type[T] | None = None,
+        to_dict: ToDict | None = None,
+        from_dict: FromDict | None = None,
+        columns: str | Iterable[str] | None = None,
+        on_error: Errors = "raise",
+    ) -> None:
+        need_protobuf()
+        if message is None and registry is None:
+            raise TypeError("Protobuf needs the messages' class, or registry= that has the schemas")
+        super().__init__(
+            None,
+            registry=registry,
+            id=id,
+            subject=subject,
+            register=register,
+            normalize=normalize,
+            id_in=id_in,
+            columns=columns,
+            on_error=on_error,
+        )
+        self._read_as(message)
+        self._to_dict = to_dict
+        self._from_dict = from_dict
+        self._model: Any = model
+        if model not in (None, dict) and from_dict is None:
+            from_dict_of(self._model)  # TypeError for other classes
+
+    @classmethod
+    def from_descriptor_set(cls, data: bytes, message: str, **options: Any) -> Protobuf[T]:
+        """Return one for a message that is known by its descriptor only, without a class made by protoc.
+
+        Parameters
+        ----------
+        data : bytes
+            A FileDescriptorSet, as `protoc --include_imports --descriptor_set_out=FILE` writes it.
+        message : str
+            The full name of the message, such as "shop.Order".
+        options
+            Parameters of Protobuf.
+
+        Raises
+        ------
+        ImportError
+            protobuf is not installed.
+        ValueError
+            The bytes are no such set, a file that it imports is missing, or it has no such message.
+        """
+        return cls(descriptor_in(data, message), **options)
+
+    def _read_as(self, message: Any) -> None:
+        self.schema = None if message is None else descriptor_of(message)
+        self._class = None if message is None else _class_of(message)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a pickle has: a class by its name if it can be imported, else the files of its
+        descriptor, which belongs to its process.
+        """
+        state = {**super().__getstate__(), "_class": None}
+        if self._class is not None:
+            state["_message"] = _by_name(self._class) or (
+                files_of(self.schema.file),
+                self.schema.full_name,
+            )
+        return state
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        super().__setstate__(state)
+        message = self.__dict__.pop("_message", None)
+        if isinstance(message, tuple):
+            files, name = message
+            message = pool_of(files).FindMessageTypeByName(name)
+        self._read_as(pickle.loads(message) if isinstance(message, bytes) else message)
+
+    # Schemas
+
+    @staticmethod
+    def parse(schema: Schema, registry: SchemaRegistry | None) -> Any:
+        assert registry is not None  # without it there is a class
+        return registered_file(schema, registry)
+
+    @property
+    def record_name(self) -> str:
+        return "" if self.schema is None else str(self.schema.full_name)
+
+    def path_in(self, schema: Any) -> bytes:
+        return path_bytes(path_of(schema))
+
+    def asked(self, subject: str, registry: SchemaRegistry) -> tuple[Any, int | None]:
+        schema, number = super().asked(subject, registry)
+        if self.schema is not None:
+            return schema, number
+        message = message_at(schema, FIRST_MESSAGE)
+        if isinstance(message, str):
+            raise ValueError(f"the schema of {subject or number} has {message}")
+        return message, number
+
+    def registered(self, registry: SchemaRegistry, subject: str) -> int:
+        file = self.schema.file
+        references = registered_references(registry, file, self._register)
+        options = {"registers": self._register, "normalize": self._normalize}
+        return registered_id(registry, subject, file_text(file), self.schema_type, references, **options)
+
+    # Values
+
+    def new_write(self, schema: Any, prefix: bytes) -> Write:
+        from kbatch.formats.protobuf_records import maker_of
+
+        message = self._class or _class_of(schema)
+        make, to_dict = maker_of(message), self._to_dict
+
+        def write(value: Any) -> bytes:
+            if value.__class__ is not message:
+                value = make(value if to_dict is None else to_dict(value))
+            return prefix + value.SerializeToString()  # type: ignore[no-any-return]
+
+        return write
+
+    def new_read(self, written: Written | None) -> Read:
+        message = self._class if written is None or not self.asks else self._class_of_writer(written)
+        assert message is not None  # there is a class, or a registry
+        parse, name = message.FromString, message.DESCRIPTOR.full_name
+        convert = self._conversion(message.DESCRIPTOR)
+        may_have_frame = written is None
+
+        def read(data: bytes, start: int) -> Any:
+            if may_have_frame and data[:1] in (b"\0", b"\1"):  # no message begins so
+                start = len(frame_of(data, has_path=True))
+            try:
+                found = parse(data[start:])
+            except Exception as error:  # protobuf's DecodeError is no ValueError
+                raise ValueError(f"it is no message {name}: {error}") from error
+            return found if convert is None else convert(found)
+
+        return read
+
+    def _class_of_writer(self, written: Written) -> Any:
+        """Return what reads messages of a schema. Raise ValueError if they are of another type."""
+        found = message_at(self.writer_of(written), written[1])
+        if isinstance(found, str):
+            raise ValueError(f"its schema {written[0]} has {found}")
+        if self.schema is None:
+            return _class_of(found)
+        if found.full_name != self.schema.full_name:
+            raise ValueError(f"it is a message {found.full_name}, not {self.schema.full_name}")
+        return self._class
+
+    def _conversion(self, descriptor: Any) -> Any:
+        """Return what makes a value of a message; None if it stays one."""
+        from kbatch.formats.protobuf_records import as_values
+
+        if self._model is None and self._from_dict is None:
+            return None
+        values = as_values(descriptor)
+        make = self._from_dict or (None if self._model is dict else from_dict_of(self._model))
+        return values if make is None else lambda message: make(values(message))
+
+    # Columns
+
+    def new_columns(self, written: InUse) -> ColumnSerializer:
+        from kbatch.formats.writing import Protobuf as ProtobufColumns
+
+        message = self._class or _class_of(written.schema)
+        return ProtobufColumns(message, schema_id=written.id, columns=self._columns)
+
+    @cached_property
+    def column_deserializer(self) -> ColumnDeserializer:
+        from kbatch.formats.reading import Protobuf as ProtobufColumns
+
+        return ProtobufColumns(self.schema, self._on_error, registry=self._registry)
+
+
+def _class_of(message: Any) -> Any:
+    """Return a message's class, or the one of its descriptor."""
+    from google.protobuf.message_factory import GetMessageClass
+
+    return message if isinstance(message, type) else GetMessageClass(message)
+
+
+def _by_name(message: Any) -> bytes | None:
+    """Return a class as pickle finds it; None if it is not where it says."""
+    try:
+        return pickle.dumps(message)
+    except (pickle.PicklingError, AttributeError, ImportError):
+        return None

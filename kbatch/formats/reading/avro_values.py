@@ -1,0 +1,171 @@
+"""Avro values of columns, by fastavro (the extra `avro`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from io import BytesIO
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from kbatch.distribution import needs
+from kbatch.formats.avro_schemas import AvroSchema
+from kbatch.formats.reading.avro_arrays import shape_of, viewed
+from kbatch.formats.reading.avro_resolution import reading
+from kbatch.formats.reading.base import Errors, ObjectDeserializer, Spans, Where, reason_of, salvaged
+from kbatch.formats.reading.framing import framed, newest
+from kbatch.formats.schemas import SchemaOfRecords
+
+if TYPE_CHECKING:
+    from kbatch.schema_registry import SchemaRegistry
+
+
+class Avro(ObjectDeserializer):
+    """Avro values: in Confluent's wire format with a registry, without it the values alone.
+
+    Records become structs, enums strings, maps maps. A union of null and another type is that type; one of
+    several becomes a struct of member0, member1, ..., of which one is set, as in Spark. Times, dates,
+    decimals and UUIDs become Arrow's.
+
+    A column has one type. It is that of `schema`, or of the registry's `subject`; without both, of the
+    newest schema among the first values. Values that were written by other schemas are resolved to it by
+    Avro's rules.
+
+    Parameters
+    ----------
+    schema : str, Mapping, sequence or None
+        The reader's schema as JSON, or as Python's form of that JSON.
+    errors : "raise", "null", "column" or Callable
+        See ColumnDeserializer. An id that the registry does not know counts as an error of the value.
+    registry : SchemaRegistry or None
+        Has the writers' schemas. None means that `schema` wrote all values.
+    subject : str or None
+        The subject of the registry whose schema is the reader's.
+    version : int or "latest"
+        The subject's version.
+    has_header : bool or None
+        True if the values have Confluent's header, which is skipped without a registry. None means with a
+        registry only.
+
+    Raises
+    ------
+    ImportError
+        fastavro is not installed.
+    ValueError
+        The schema is invalid, or contains itself.
+    SchemaRegistryError
+        The registry does not know the subject, or cannot be reached.
+    """
+
+    def __init__(
+        self,
+        schema: str | Mapping[str, Any] | list[Any] | AvroSchema | None = None,
+        errors: Errors = "raise",
+        *,
+        registry: SchemaRegistry | None = None,
+        subject: str | None = None,
+        version: int | str = "latest",
+        has_header: bool | None = None,
+    ) -> None:
+        super().__init__(errors)
+        with needs("Avro", "avro"):
+            import fastavro  # noqa: F401
+        if schema is None and registry is None:
+            raise TypeError("Avro needs the schema that wrote the values, or a registry that has it")
+        if subject is not None and (registry is None or schema is not None):
+            raise TypeError("subject= names the reader's schema in a registry; give registry=, and no schema")
+        self._has_header = registry is not None if has_header is None else has_header
+        if registry is not None and not self._has_header:
+            raise TypeError("a registry needs values with a header; leave out has_header=False, or registry=")
+        self._schemas = (
+            None if registry is None else SchemaOfRecords(registry, AvroSchema.registered, subject=subject)
+        )
+        self._reader: AvroSchema | None = None
+        self._readings: dict[int | str, Callable[[Any], Any] | str] = {}
+        if schema is not None:
+            self._read_as(schema if isinstance(schema, AvroSchema) else AvroSchema.of(schema))
+        elif subject is not None and registry is not None:
+            self._read_as(AvroSchema.registered(registry.get_version(subject, version), registry))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_readings": {}}
+
+    def _read_as(self, schema: AvroSchema) -> pa.DataType:
+        schema.check_lengths()
+        self._reader = schema
+        self.data_type = schema.arrow_type
+        return self.data_type
+
+    def inferred(self, sample: pa.Array, where: Where) -> pa.DataType | None:
+        assert self._schemas is not None  # without a registry the type is known
+        groups = framed(Spans(sample), where).groups
+        for written, _ in newest(groups):
+            schema = self._schemas.of(written)
+            if not isinstance(schema, str):
+                return self._read_as(schema)
+        return None
+
+    def unreadable(self, column: pa.Array, where: Where) -> Mapping[int, str]:
+        assert self._schemas is not None  # without a registry the type is known
+        groups, _, faults = framed(Spans(column), where)
+        for (written, _), rows in groups.items():
+            if isinstance(reason := self._schemas.of(written), str):
+                faults.update(dict.fromkeys(rows.tolist(), reason))
+        return faults
+
+    def decode_piece(self, column: pa.Array, where: Where) -> tuple[pa.Array, Mapping[int, str]]:
+        assert self.data_type is not None
+        spans = Spans(column)
+        starts, ends = spans.starts, spans.ends
+        groups: dict[Any, np.ndarray] = {None: np.flatnonzero(spans.is_valid)}
+        faults: dict[int, str] = {}
+        if self._has_header:
+            groups, starts, faults = framed(spans, where)
+        values: list[Any] = [None] * len(column)
+        data = spans.view
+        for written, rows in groups.items():
+            read = self._reading(None if written is None else written[0])
+            if isinstance(read, str):
+                faults.update(dict.fromkeys(rows.tolist(), read))
+                continue
+            firsts, lasts = starts[rows].tolist(), ends[rows].tolist()
+            for row, first, last in zip(rows.tolist(), firsts, lasts, strict=True):
+                stream = BytesIO(data[first:last])
+                try:
+                    values[row] = read(stream)
+                except Exception as error:  # fastavro's errors have no common class
+                    faults[row] = f"it is no value of its Avro schema: {reason_of(error)}"
+                    continue
+                if stream.tell() != last - first:
+                    values[row] = None
+                    faults[row] = f"{last - first - stream.tell()} bytes follow its Avro value"
+        assert self._reader is not None
+        kind, made = self.data_type, self._reader.physical_arrow_type
+        array, more = salvaged(
+            lambda first, last: viewed(pa.array(values[first:last], made), kind), len(values), kind
+        )
+        return array, faults | more
+
+    def _reading(self, written: int | str | None) -> Callable[[Any], Any] | str:
+        """Return what reads a value that this schema wrote, or why none can be read."""
+        key = "" if written is None else written
+        if key not in self._readings:
+            if written is None or self._schemas is None:
+                writer: AvroSchema | str | None = self._reader
+            else:
+                writer = self._schemas.of(written)
+                if isinstance(writer, str):
+                    return writer  # the registry may know it later
+            assert isinstance(writer, AvroSchema) and self._reader is not None
+            self._readings[key] = _reading(writer, self._reader)
+        return self._readings[key]
+
+
+def _reading(writer: AvroSchema, reader: AvroSchema) -> Callable[[Any], Any] | str:
+    try:
+        read, has_names = reading(writer, reader)
+    except ValueError as error:
+        return str(error)
+    shape = shape_of(reader.schema, reader.named, has_names=has_names)
+    return read if shape is None else lambda stream: shape(read(stream))

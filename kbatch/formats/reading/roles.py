@@ -1,0 +1,76 @@
+"""From the bytes of records to their keys and values: whole record batches and tables."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from kbatch.formats.reading.base import ColumnDeserializer, ReadFormat, Where, combined
+
+_Rows = TypeVar("_Rows", pa.RecordBatch, pa.Table)
+PARTS = ("key", "value")
+# The column with the reasons, of errors="column".
+ERROR_COLUMN = "{part}_error"
+
+
+def deserialize(
+    records: _Rows,
+    *,
+    key: ColumnDeserializer | ReadFormat | None = None,
+    value: ColumnDeserializer | ReadFormat | None = None,
+    topic: str | None = None,
+) -> _Rows:
+    """Return records with their keys and values deserialized.
+
+    Parameters
+    ----------
+    records : pyarrow.RecordBatch or pyarrow.Table
+        Records in columns, as `decode_arrow` and `read_table` return them. The columns partition, offset and
+        headers, if there are some, say where a record is and which schema wrote it.
+    key, value : Format, ColumnDeserializer or None
+        Of the columns with these names; None leaves one as it is.
+    topic : str or None
+        For errors, if there is no column topic.
+
+    Returns
+    -------
+    pyarrow.RecordBatch or pyarrow.Table
+        The same columns. With errors="column" the column key_error or value_error follows its part: strings,
+        null for a value without a fault.
+
+    Raises
+    ------
+    DeserializationError
+        A key or value cannot be deserialized. Its `row` is that in `records`.
+    KeyError
+        There is no such column.
+    """
+    given: dict[str, ColumnDeserializer] = {
+        part: getattr(each, "column_deserializer", each)  # type: ignore[arg-type]  # of a format
+        for part, each in zip(PARTS, (key, value), strict=True)
+        if each is not None
+    }
+    columns: dict[str, Any] = {}
+    for name in records.schema.names:
+        columns[name] = records.column(name)
+        if name in given:
+            made = given[name](columns[name], _where(records, name, topic))
+            columns[name], reasons = made if isinstance(made, tuple) else (made, None)
+            if reasons is not None:
+                columns[ERROR_COLUMN.format(part=name)] = reasons
+    if missing := given.keys() - columns.keys():
+        raise KeyError(f"there is no column {sorted(missing)[0]!r}; the columns are {', '.join(columns)}")
+    return type(records).from_pydict(columns)
+
+
+def _where(records: Any, part: str, topic: str | None) -> Where:
+    def column(name: str) -> Any:
+        if name not in records.schema.names:
+            return None
+        found = records.column(name)
+        return combined(found) if name == "headers" else found
+
+    others = {name: column(name) for name in ("partition", "offset", "headers", "key", "value")}
+    found_topic = column("topic")
+    return Where(topic if found_topic is None else found_topic, **others, part=part)

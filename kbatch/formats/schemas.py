@@ -1,0 +1,104 @@
+"""Schemas of a registry: those by which records were written, and the one that is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from kbatch.errors import SchemaRegistryError
+from kbatch.schema_registry import NOT_FOUND
+
+if TYPE_CHECKING:
+    from kbatch.schema_registry import Schema, SchemaReference, SchemaRegistry
+
+_Parsed = TypeVar("_Parsed")
+CONTEXT = ":."
+
+
+class SchemaOfRecords(Generic[_Parsed]):
+    """Parsed schemas by their ids and GUIDs.
+
+    Parameters
+    ----------
+    registry : SchemaRegistry
+    parse : Callable
+        Makes one of the registry's schema. Its ValueError is the fault of all values of the schema.
+    format : str or None
+        See SchemaRegistry.get.
+    subject : str or None
+        Ids are those of its context (`:.staging:orders-value`), if it has one.
+    """
+
+    def __init__(
+        self,
+        registry: SchemaRegistry,
+        parse: Callable[[Schema, SchemaRegistry], _Parsed],
+        format: str | None = None,
+        subject: str | None = None,
+    ) -> None:
+        self._subject = subject if subject is not None and subject.startswith(CONTEXT) else None
+        self._registry = registry
+        self._parse = parse
+        self._format = format
+        self._parsed: dict[int | str, _Parsed | str] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_parsed": {}}
+
+    def of(self, written: int | str) -> _Parsed | str:
+        """Return a schema, or why it cannot be used.
+
+        Raises
+        ------
+        SchemaRegistryError
+            The registry refuses, or cannot be reached: that is no fault of the values.
+        """
+        if written in self._parsed:
+            return self._parsed[written]
+        try:
+            if isinstance(written, str):
+                schema = self._registry.get_by_guid(written, format=self._format)
+            else:
+                schema = self._registry.get(written, subject=self._subject, format=self._format)
+        except SchemaRegistryError as error:
+            if not _is_missing(error):
+                raise
+            return f"the registry does not know its schema {written}: {error}"  # it may later
+        try:
+            self._parsed[written] = self._parse(schema, self._registry)
+        except SchemaRegistryError as error:
+            if not _is_missing(error):
+                raise
+            return f"the registry does not have all that its schema {written} refers to: {error}"
+        except ValueError as error:
+            self._parsed[written] = f"its schema {written} cannot be used: {error}"
+        return self._parsed[written]
+
+
+def _is_missing(error: SchemaRegistryError) -> bool:
+    """True if a registry has said that it does not have a schema; a 404 without a code is none's answer."""
+    return error.status == NOT_FOUND and error.error_code is not None
+
+
+def registered_id(
+    registry: SchemaRegistry,
+    subject: str,
+    schema: str,
+    schema_type: str,
+    references: Iterable[SchemaReference] = (),
+    *,
+    registers: bool,
+    normalize: bool = False,
+) -> int:
+    """Return the id of a schema under a subject; `registers` registers it if it is new.
+
+    Raises
+    ------
+    SchemaRegistryError
+        The registry refuses it, does not have it, or cannot be reached.
+    """
+    if registers:
+        return registry.register(subject, schema, schema_type, references, normalize=normalize)
+    found = registry.lookup(subject, schema, schema_type, references, normalize=normalize).id
+    assert found is not None  # an answer about a subject has it
+    return found

@@ -1,0 +1,236 @@
+"""Avro values of one schema read as another: unions, defaults, logical types. Expected values are Avro's."""
+
+from __future__ import annotations
+
+import datetime
+import struct
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from kbatch.formats.reading import Avro
+from tests.support.registry import Registry
+
+DATE = {"type": "int", "logicalType": "date"}
+MILLIS = {"type": "long", "logicalType": "timestamp-millis"}
+MICROS = {"type": "long", "logicalType": "timestamp-micros"}
+TIME_MILLIS = {"type": "int", "logicalType": "time-millis"}
+TIME_MICROS = {"type": "long", "logicalType": "time-micros"}
+DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}
+FIXED = {"type": "fixed", "name": "F", "size": 4}
+NAMED = {"type": "record", "name": "A", "fields": [{"name": "a", "type": "string"}]}
+ENUM = {"type": "enum", "name": "E", "symbols": ["A"]}
+INNER = {
+    "type": "record",
+    "name": "I",
+    "fields": [
+        {"name": "b", "type": "int", "default": 7},
+        {"name": "c", "type": "bytes", "default": "\u00ff"},
+    ],
+}
+NEW_YEAR = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+NEW_YEAR_MS = 1767225600000
+DAY = 20454  # of NEW_YEAR
+YEAR_10000_MS = 253402300800000
+
+
+@pytest.fixture(scope="module")
+def registry() -> Iterator[Registry]:
+    with Registry() as running:
+        yield running
+
+
+def zigzag(number: int) -> bytes:
+    number = (number << 1) ^ (number >> 63)
+    made = bytearray()
+    while number > 0x7F:
+        made.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*made, number])
+
+
+def text(content: str | bytes) -> bytes:
+    data = content.encode() if isinstance(content, str) else content
+    return zigzag(len(data)) + data
+
+
+def record(*fields: Any) -> dict[str, Any]:
+    return {
+        "type": "record",
+        "name": "R",
+        "fields": [dict(zip(("name", "type", "default"), each, strict=False)) for each in fields],
+    }
+
+
+def union(*members: Any) -> dict[str, Any]:
+    return record(("x", list(members)))
+
+
+def member(number: int, count: int, value: Any) -> dict[str, Any]:
+    return {f"member{each}": value if each == number else None for each in range(count)}
+
+
+@pytest.mark.parametrize(
+    ("schema", "data", "expected"),
+    [
+        (union("null", DATE, MILLIS), zigzag(1) + zigzag(DAY), member(0, 2, NEW_YEAR.date())),
+        (union("null", DATE, MILLIS), zigzag(2) + zigzag(NEW_YEAR_MS), member(1, 2, NEW_YEAR)),
+        (union("null", "int", MILLIS), zigzag(1) + zigzag(5), member(0, 2, 5)),
+        (union("null", DATE, "long"), zigzag(1) + zigzag(DAY), member(0, 2, NEW_YEAR.date())),
+        (union("null", DATE, TIME_MICROS), zigzag(1) + zigzag(DAY), member(0, 2, NEW_YEAR.date())),
+        (
+            union("null", TIME_MILLIS, TIME_MICROS),
+            zigzag(1) + zigzag(3723000),
+            member(0, 2, datetime.time(1, 2, 3)),
+        ),
+        (
+            union(NAMED, {"type": "map", "values": "string"}),
+            zigzag(1) + zigzag(1) + text("a") + text("m") + zigzag(0),
+            member(1, 2, [("a", "m")]),
+        ),
+        (union(NAMED, {"type": "map", "values": "string"}), zigzag(0) + text("a"), member(0, 2, {"a": "a"})),
+        (union(ENUM, "string"), zigzag(1) + text("A"), member(1, 2, "A")),
+        (union(ENUM, "string"), zigzag(0) + zigzag(0), member(0, 2, "A")),
+        (union(FIXED, "bytes"), zigzag(1) + text("wxyz"), member(1, 2, b"wxyz")),
+        (union(FIXED, "bytes"), zigzag(1) + text("abcde"), member(1, 2, b"abcde")),
+        (union(FIXED, "bytes"), zigzag(0) + b"abcd", member(0, 2, b"abcd")),
+        (
+            union(
+                {**FIXED, "logicalType": "decimal", "precision": 9, "scale": 2},
+                {"type": "bytes", "logicalType": "decimal", "precision": 20, "scale": 4},
+            ),
+            zigzag(1) + text(b"\x05"),
+            member(1, 2, Decimal("0.0005")),
+        ),
+        (union("null", "int", "long"), zigzag(1) + zigzag(5), 5),
+        (union("null", "int", "long"), zigzag(2) + zigzag(1 << 40), 1 << 40),
+        (record(("x", {"type": "bytes", "logicalType": "decimal"})), text(b"\x05"), b"\x05"),
+        (
+            record(("x", {"type": "array", "items": ["string", NAMED]})),
+            zigzag(1) + zigzag(1) + text("a") + zigzag(0),
+            [member(1, 2, {"a": "a"})],
+        ),
+    ],
+)
+def test_F_AVRO_01_to_09_branch_is_the_written_one(schema: Any, data: bytes, expected: Any) -> None:
+    made = Avro(schema)(pa.array([data]))
+    made.validate(full=True)
+    assert made.to_pylist() == [{"x": expected}]
+
+
+def test_F_AVRO_08_uuid_of_sixteen_bytes() -> None:
+    kind = {"type": "fixed", "name": "U", "size": 16, "logicalType": "uuid"}
+    made = Avro(record(("x", kind)))(pa.array([bytes(range(16))]))
+    assert made.field("x").type == pa.uuid()
+    assert made.field("x").storage.to_pylist() == [bytes(range(16))]
+
+
+OLD, ONE = record(("id", "int")), zigzag(1)
+
+
+@pytest.mark.parametrize(
+    ("writer", "reader", "data", "expected"),
+    [
+        (OLD, record(("id", "int"), ("x", DECIMAL, "\u0001\u0000")), ONE, Decimal("2.56")),
+        (OLD, record(("id", "int"), ("x", [DECIMAL, "null"], "\u0001\u0000")), ONE, Decimal("2.56")),
+        (OLD, record(("id", "int"), ("x", ["bytes", "null"], "\u00ff")), ONE, b"\xff"),
+        (OLD, record(("id", "int"), ("x", {"type": "array", "items": "bytes"}, ["\u00ff"])), ONE, [b"\xff"]),
+        (
+            OLD,
+            record(("id", "int"), ("x", {"type": "map", "values": "bytes"}, {"k": "\u00ff"})),
+            ONE,
+            [("k", b"\xff")],
+        ),
+        (OLD, record(("id", "int"), ("x", INNER, {})), ONE, {"b": 7, "c": b"\xff"}),
+        (
+            OLD,
+            record(("id", "int"), ("x", [INNER, MILLIS, "int"], {"b": 1})),
+            ONE,
+            member(0, 3, {"b": 1, "c": b"\xff"}),
+        ),
+        (OLD, record(("id", "int"), ("x", ["double", "int"], 5)), ONE, member(0, 2, 5.0)),
+        (record(("x", "int")), union("double", "int"), zigzag(5), member(1, 2, 5)),
+        (record(("x", "string")), union("bytes", "string"), text("a"), member(1, 2, "a")),
+        (record(("x", MILLIS)), record(("x", "long")), zigzag(NEW_YEAR_MS), NEW_YEAR_MS),
+        (record(("x", "long")), record(("x", MILLIS)), zigzag(NEW_YEAR_MS), NEW_YEAR),
+        (record(("x", DATE)), record(("x", "int")), zigzag(DAY), DAY),
+        (record(("x", DATE)), record(("x", "double")), zigzag(DAY), float(DAY)),
+        (record(("x", "bytes")), record(("x", DECIMAL)), text(b"\x7d"), Decimal("1.25")),
+        (record(("x", DECIMAL)), record(("x", "bytes")), text(b"\x7d"), b"\x7d"),
+        (record(("x", DECIMAL)), record(("x", {**DECIMAL, "scale": 4})), text(b"\x7d"), Decimal("1.2500")),
+        (record(("x", MILLIS)), record(("x", MICROS)), zigzag(NEW_YEAR_MS), NEW_YEAR),
+        (record(("x", MICROS)), record(("x", MILLIS)), zigzag(NEW_YEAR_MS * 1000), NEW_YEAR),
+        (record(("x", "int")), union("null", "int", MILLIS), zigzag(5), member(0, 2, 5)),
+        (
+            union("null", DATE, MILLIS),
+            record(("x", ["null", DATE, MILLIS]), ("y", ["null", MILLIS], None)),
+            zigzag(1) + zigzag(DAY),
+            member(0, 2, NEW_YEAR.date()),
+        ),
+        (
+            union("null", DATE, MILLIS),
+            union("null", DATE, MICROS),
+            zigzag(2) + zigzag(NEW_YEAR_MS),
+            member(1, 2, NEW_YEAR),
+        ),
+        (
+            record(("x", NAMED)),
+            union({"type": "map", "values": "string"}, NAMED),
+            text("a"),
+            member(1, 2, {"a": "a"}),
+        ),
+        (record(("x", ENUM)), union("string", ENUM), zigzag(0), member(1, 2, "A")),
+        (
+            union("null", NAMED),
+            record(("x", NAMED), ("y", [DATE, MILLIS], 1)),
+            zigzag(1) + text("a"),
+            {"a": "a"},
+        ),
+    ],
+)
+def test_F_AVRO_10_to_18_older_values_are_resolved(
+    registry: Registry, writer: Any, reader: Any, data: bytes, expected: Any
+) -> None:
+    framed = struct.pack(">bI", 0, registry.add("a", writer)) + data
+    made = Avro(reader, registry=registry.client())(pa.array([framed, None, framed]))
+    made.validate(full=True)
+    assert [None if row is None else row["x"] for row in made.to_pylist()] == [expected, None, expected]
+
+
+@pytest.mark.parametrize(
+    ("writer", "reader", "data", "reason"),
+    [
+        (record(("x", MICROS)), record(("x", MILLIS)), zigzag(NEW_YEAR_MS * 1000 + 1), "is finer than"),
+        (record(("x", DATE)), record(("x", MILLIS)), zigzag(DAY), "a date is no timestamp-millis"),
+        (record(("x", {**DECIMAL, "scale": 4})), record(("x", DECIMAL)), text(b"\x7d"), "has more digits"),
+    ],
+)
+def test_F_AVRO_18a_times_and_decimals_that_cannot_be_converted_are_faults(
+    registry: Registry, writer: Any, reader: Any, data: bytes, reason: str
+) -> None:
+    framed = struct.pack(">bI", 0, registry.add("a", writer)) + data
+    made, reasons = Avro(reader, "column", registry=registry.client())(pa.array([framed]))
+    assert made.to_pylist() == [None] and reason in reasons[0].as_py()
+
+
+def test_F_AVRO_17_years_beyond_python(registry: Registry) -> None:
+    writer = record(("x", MILLIS))
+    framed = struct.pack(">bI", 0, registry.add("a", writer)) + zigzag(YEAR_10000_MS)
+    for reader in (writer, record(("x", MILLIS), ("y", ["null", MILLIS], None))):
+        made = Avro(reader, registry=registry.client())(pa.array([framed]))
+        assert made.field("x").cast(pa.int64()).to_pylist() == [YEAR_10000_MS]
+
+
+def test_decimal_beyond_its_type_is_a_fault_of_its_value() -> None:
+    values = [text(b"\x01" * 17), text(b"\x7d"), text((10**10).to_bytes(5, "big")), text(b"\xff" * 20)]
+    made, reasons = Avro(record(("x", DECIMAL)), "column")(pa.array(values))
+    assert [None if row is None else row["x"] for row in made.to_pylist()] == [
+        None,
+        Decimal("1.25"),
+        None,
+        Decimal("-0.01"),
+    ]
+    assert [each is None for each in reasons.to_pylist()] == [False, True, False, True]

@@ -1,0 +1,38 @@
+"""Names that have moved: they work, and say where they are now."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import pytest
+
+from kbatch.formats import plain, reading, writing
+
+OLD = {
+    "kbatch.serializers": (plain, ("int32", "int64", "utf8")),
+    "kbatch.column_serializers": (writing, writing.__all__),
+    "kbatch.column_deserializers": (reading, reading.__all__),
+}
+
+
+@pytest.mark.parametrize("module", OLD)
+def test_F_MIG_01_old_names_warn_and_are_the_new_ones(module: str) -> None:
+    where, names = OLD[module]
+    old = import_module(module)
+    assert sorted(old.__all__) == sorted(names)
+    for name in names:
+        with pytest.warns(
+            DeprecationWarning, match=rf"^{module}\.{name} is deprecated .* use kbatch\.formats"
+        ):
+            assert getattr(old, name) is getattr(where, name)
+
+
+def test_F_MIG_01_the_warning_is_about_the_import() -> None:
+    with pytest.warns(DeprecationWarning) as warned:
+        exec("from kbatch.column_serializers import Utf8", {})
+    assert warned[0].filename == "<string>"
+
+
+def test_other_names_are_not_there() -> None:
+    with pytest.raises(AttributeError, match=r"kbatch\.serializers.* no attribute 'int8'"):
+        import_module("kbatch.serializers").int8  # noqa: B018
