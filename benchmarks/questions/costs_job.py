@@ -136,7 +136,7 @@ def _rows(count: int, value_bytes: int = 100) -> list[Record]:
 
 def _sender(drained: Drained) -> Direct:
     sender = Direct(drained.records)
-    sender.accumulator.accepts_directly = True
+    sender._accumulator.accepts_directly = True
     return sender
 
 

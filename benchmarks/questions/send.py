@@ -70,7 +70,7 @@ def question(peers: Peers) -> Question:
     rows = (rows * (RECORDS // len(rows) + 1))[:RECORDS]
     drained = Drained()
     sender = Direct(drained.records)
-    sender.accumulator.accepts_directly = True
+    sender._accumulator.accepts_directly = True
     partitions = [sender.send("t", value, key).partition for key, value in rows]
     confluent = confluent_kafka.Producer(
         {"bootstrap.servers": "127.0.0.1:1", "log_level": 0, "queue.buffering.max.messages": 2 * RECORDS}

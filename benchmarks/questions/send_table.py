@@ -27,7 +27,7 @@ def question(peers: Peers, codec: str, batch_size: int) -> Question:
     rows: list[tuple[Any, ...]] = [record(number) for number in range(TABLE_ROWS)]
     drained = Drained(compression=codec, batch_size=batch_size)
     sender = Direct(drained.records)
-    sender.accumulator.accepts_directly = True
+    sender._accumulator.accepts_directly = True
 
     def encode(threads: int = 1) -> Any:
         return kbatch.encode_arrow(

@@ -272,9 +272,9 @@ class ProducerBase(RecordSender):
         """Return what is unfinished at the deadline; the empty string if all is done."""
         flushes: list[Flush] = []
         try:
-            flushes.extend(map(call, [self.accumulator.begin_flush]))  # in one native step, for interrupts
+            flushes.extend(map(call, [self._accumulator.begin_flush]))  # in one native step, for interrupts
             (flush,) = flushes
-            if self.accumulator.memory.complete_accepted is not None:  # this is a thread
+            if self._accumulator.memory.complete_accepted is not None:  # this is a thread
                 flush.wait_for_answers(lambda: deadline.left)
             if not flush.done() and not await self._is_over(flush, deadline):
                 return f"{flush.pending_count} batches are not delivered yet"
@@ -294,7 +294,7 @@ class ProducerBase(RecordSender):
 
     def _end(self, flushes: list[Flush]) -> None:
         if flushes:
-            in_one_step(flushes.clear, self.accumulator.end_flush)
+            in_one_step(flushes.clear, self._accumulator.end_flush)
 
     def _raise_unobserved(self) -> None:
         """Raise the failures that were never checked, and that no earlier call has raised."""
@@ -332,15 +332,15 @@ class ProducerBase(RecordSender):
         if self._runtime.is_forked:
             return
         deadline = self._runtime.deadline(0 if self._runtime.callbacks.in_callback() else timeout)
-        self.accumulator.accepts_directly = False
+        self._accumulator.accepts_directly = False
         self._runtime.is_closed = True
         if deadline.is_over:
             # first: when the accumulator is closed its batches become ready
             self._runtime.end_network(deadline)
         if not self._is_released:
-            self.accumulator.close()
+            self._accumulator.close()
             self._runtime.changed.notify()
-            self._runtime.queue.wake_first(self.accumulator)
+            self._runtime.queue.wake_first(self._accumulator)
             if not deadline.is_over:
                 await self._transactions.end(deadline)
                 await self._flush_until(deadline)
@@ -467,8 +467,8 @@ def configured(settings: Mapping[str, object] | None, keywords: Mapping[str, obj
 
 def _disown_all() -> None:
     for producer in list(open_producers):
-        producer._runtime.is_forked = producer.accumulator.memory.is_forked = True
-        producer.accumulator.accepts_directly = producer.gives_way = False
+        producer._runtime.is_forked = producer._accumulator.memory.is_forked = True
+        producer._accumulator.accepts_directly = producer._gives_way = False
     open_producers.clear()
 
 

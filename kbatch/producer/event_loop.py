@@ -111,7 +111,7 @@ class AsyncProducer(LiveProducer, CoroutineProducer):
         )
         self._network.use_lane(runtime.engine)
         register_sealers(self._network)
-        self.gives_way = self.accumulator.alarm.wakes_always = True
+        self._gives_way = self._accumulator.alarm.wakes_always = True
         self._turns: deque[asyncio.Future[None]] = deque()  # of tasks that gave way
         self._called_count = 1
         self._turn_records = -1  # the length of the last turn
@@ -193,8 +193,8 @@ class AsyncProducer(LiveProducer, CoroutineProducer):
     send_table = awaited(TableSending.send_table, "_tables")
 
     async def _send_in_turn(self, record: PendingRecord | PendingBatch, refusal: Refusal | None) -> Any:
-        if refusal is None and self.must_give_way:
-            if self.accumulator.memory.queued and not self.turn_left:
+        if refusal is None and self._has_to_give_way:
+            if self._accumulator.memory.queued and not self._turn_left:
                 refusal = Refusal.MEMORY  # its turn is over, and others are queued for memory
             else:
                 await self._give_way()
@@ -223,8 +223,8 @@ class AsyncProducer(LiveProducer, CoroutineProducer):
 
     def _bind(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self.accumulator.memory.loop_thread_ident = thread_ident()
-        self.loop_is_running = loop.is_running
+        self._accumulator.memory.loop_thread_ident = thread_ident()
+        self._loop_is_running = loop.is_running
         self._delivery.bind(loop)
         self._network.start(loop)
         self._runtime.accept_directly()
@@ -264,28 +264,28 @@ class AsyncProducer(LiveProducer, CoroutineProducer):
         """Wait for memory. A task whose turn was cut short continues before all others; one whose turn has
         not begun waits after them.
         """
-        left, self.turn_left = self.turn_left, -1
-        self._runtime.queue.wake_first(self.accumulator)
+        left, self._turn_left = self._turn_left, -1
+        self._runtime.queue.wake_first(self._accumulator)
         try:
             return await self._runtime.await_memory(
                 append, deadline, is_in_turn=0 < left < self._turn_records
             )
         finally:
-            self.turn_left = left if left > 0 else self._new_turn(0)
+            self._turn_left = left if left > 0 else self._new_turn(0)
 
     def _new_turn(self, waiting: int) -> int:
         """Return the length of a turn while so many tasks, or those queued for memory, wait for theirs; -1 is
         no limit.
         """
-        waiting = max(waiting, self.accumulator.memory.queued)
+        waiting = max(waiting, self._accumulator.memory.queued)
         if not waiting:
             return -1
         self._turn_records = min(max(ROUND_RECORDS // waiting, TURN_RECORDS), MOST_TURN_RECORDS)
         return self._turn_records
 
     async def _give_way(self) -> None:
-        left = 0 if self.is_giving_way else self.turn_left
-        if not self.is_giving_way:
+        left = 0 if self._is_giving_way else self._turn_left
+        if not self._is_giving_way:
             self._called_count = 1
         if left:
             # A task in a tight send loop releases the GIL for other threads nowhere else. It takes almost a
@@ -297,11 +297,11 @@ class AsyncProducer(LiveProducer, CoroutineProducer):
         if not self._turns:
             loop.call_soon(self._call_next, loop)
         (self._turns.appendleft if left > 0 else self._turns.append)(turn)
-        self.is_giving_way = True
+        self._is_giving_way = True
         await turn
         # until it suspends: then `_call_next` runs before any other task
-        self.is_giving_way = False
-        self.turn_left = left if left > 0 else self._new_turn(len(self._turns) - 1)
+        self._is_giving_way = False
+        self._turn_left = left if left > 0 else self._new_turn(len(self._turns) - 1)
 
     def _call_next(self, loop: asyncio.AbstractEventLoop) -> None:
         """Resume one of the tasks that gave way, in order, in each round of the loop; it runs until it has to
@@ -309,9 +309,9 @@ class AsyncProducer(LiveProducer, CoroutineProducer):
         """
         while self._turns and self._turns[0].done():
             self._turns.popleft()
-        self.is_giving_way = bool(self._turns)
+        self._is_giving_way = bool(self._turns)
         if not self._turns:
-            self.turn_left = -1
+            self._turn_left = -1
             return
         for turn in islice(self._turns, self._called_count):
             complete(turn)

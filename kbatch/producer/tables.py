@@ -270,7 +270,7 @@ class TableSending:
     async def _finish_whole(self, table: TableSender) -> None:
         ended = self._finished(table, None)
         try:
-            if ended and table.outcome.on_acknowledgement is not None and not self._sender.gives_way:
+            if ended and table.outcome.on_acknowledgement is not None and not self._sender._gives_way:
                 await self._runtime.await_sender()  # it delivers the last batch's callbacks first
         finally:
             self._runtime.callbacks.deliver(ended)

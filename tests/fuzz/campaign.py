@@ -190,7 +190,7 @@ def at_work(functions: Iterable[Callable[[threading.Event], object]]) -> Iterato
 
 def check_memory(producer: Any) -> None:
     """Check that no accepted record remains; callbacks and the sender get some time for that."""
-    accumulator, memory = producer.accumulator, producer.accumulator.memory
+    accumulator, memory = producer._accumulator, producer._accumulator.memory
     until(
         lambda: not accumulator.incomplete_batches() and memory.available == memory.total_memory,
         lambda: (Counter(batch.state for batch in accumulator.incomplete_batches()), memory.available),

@@ -63,6 +63,7 @@ MISTAKES = {
     "value that may be missing": ("print(record.value.decode())", "None"),
     "bytes as text": ("print((record.value or b'') + 'x')", "+"),
     "misspelt attribute": ("print(record.payload)", "payload"),
+    "internals of a producer": ("print(producer.accumulator)", "accumulator"),
     "name of other clients": ("producer.produce('t', b'v')", "produce"),
     "async with by a thread": ("with AsyncProducer(): pass", "AsyncProducer"),
     "topic of an admin": ("admin.topics.create(partitions='6', name='t')", "create"),

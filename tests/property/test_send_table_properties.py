@@ -47,7 +47,7 @@ class Direct(RecordSender):
 
 def direct(records: RecordAccumulator, **settings: Any) -> Direct:
     sender = Direct(records, **settings)
-    sender.accumulator.accepts_directly = True
+    sender._accumulator.accepts_directly = True
     return sender
 
 

@@ -41,3 +41,14 @@ def test_a_public_module_has_its_names(name: str) -> None:
 def test_all_names_of_the_package_are_there_in_order() -> None:
     assert all(hasattr(kbatch, name) for name in kbatch.__all__)
     assert sorted(kbatch.__all__) == kbatch.__all__
+
+
+# What an editor offers after the dot: what a program calls, and nothing of the engine.
+PRODUCER = """abort_transaction begin_transaction close commit_transaction committed_offsets flush group_ids
+init_transactions metrics partitions_for purge recreate resume send send_batch send_many
+send_offsets_to_transaction send_table transaction try_send"""
+
+
+@pytest.mark.parametrize("client", [kbatch.Producer, kbatch.AsyncProducer])
+def test_a_producer_offers_its_methods_only(client: type) -> None:
+    assert [name for name in dir(client) if not name.startswith("_")] == PRODUCER.split()

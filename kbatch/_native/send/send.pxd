@@ -39,13 +39,13 @@ cdef class PendingRecord:
 
 
 cdef class RecordSender:
-    cdef readonly RecordAccumulator accumulator
-    cdef public bint gives_way
-    cdef public bint is_giving_way
-    cdef public int64_t turn_left
-    cdef public object loop_is_running
-    cdef readonly int64_t slow_count
-    cdef readonly int64_t refused_count
+    cdef readonly RecordAccumulator _accumulator
+    cdef public bint _gives_way
+    cdef public bint _is_giving_way
+    cdef public int64_t _turn_left
+    cdef public object _loop_is_running
+    cdef readonly int64_t _slow_count
+    cdef readonly int64_t _refused_count
     cdef int64_t max_request_bytes
     cdef object _key_serializer
     cdef object _value_serializer

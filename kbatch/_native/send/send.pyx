@@ -150,22 +150,22 @@ cdef class RecordSender:
 
     Attributes
     ----------
-    gives_way : bool
+    _gives_way : bool
         True if a record that may wait goes to `_send_slowly` first when the sender has work
-        (`must_give_way`), because that needs the same thread.
-    is_giving_way : bool
+        (`_has_to_give_way`), because that needs the same thread.
+    _is_giving_way : bool
         True while another call does so: later ones give way too, to keep records in order.
-    turn_left : int
+    _turn_left : int
         Number of records that may go before the next call that gave way gets its turn; -1: none waits.
-    loop_is_running : callable or None
+    _loop_is_running : callable or None
         is_running of the producer's event loop, whose thread `BufferPool` knows.
-    slow_count, refused_count : int
+    _slow_count, _refused_count : int
         Number of records that went to `_send_slowly`, and for which `send` raised.
     """
 
     def __init__(self, RecordAccumulator accumulator not None, *, int64_t max_request_size=1048576,
                  key_serializer=None, value_serializer=None, partitioner=None, bint ignore_keys=False):
-        self.accumulator = accumulator
+        self._accumulator = accumulator
         self.max_request_bytes = min(max_request_size, <int64_t>KB_MAX_RECORD_BODY)
         self._key_serializer = key_serializer
         self._value_serializer = value_serializer
@@ -173,7 +173,7 @@ cdef class RecordSender:
                                  for each in (key_serializer, value_serializer))
         self.partitioner = partitioner
         self.hashes_keys = not ignore_keys
-        self.turn_left = -1
+        self._turn_left = -1
 
     def send(self, topic, value=None, key=None, *, headers=None, partition=None,
              timestamp_ms=None, on_delivery=None):
@@ -285,7 +285,7 @@ cdef class RecordSender:
         return self._send(_name_of(topic), value, key, headers, partition, timestamp_ms, on_delivery, True)
 
     @property
-    def must_give_way(self):
+    def _has_to_give_way(self):
         """True if the sender, or another task, is to run first."""
         return self._must_give_way()
 
@@ -294,17 +294,17 @@ cdef class RecordSender:
         """True if its loop runs here; this thread has no other. asyncio's own get_running_loop is a system
         call up to Python 3.11 (getpid), a tenth of the cost of `send`.
         """
-        return (self.loop_is_running is not None
-                and PyThread_get_thread_ident() == self.accumulator.memory.loop_thread_ident
-                and self.loop_is_running())
+        return (self._loop_is_running is not None
+                and PyThread_get_thread_ident() == self._accumulator.memory.loop_thread_ident
+                and self._loop_is_running())
 
     @cython.final
     cdef bint _must_give_way(self) noexcept:
-        if not self.gives_way:
+        if not self._gives_way:
             return False
-        if self.turn_left > 0:
-            self.turn_left -= 1
-        return self.is_giving_way or self.turn_left == 0 or self.accumulator.alarm.is_due()
+        if self._turn_left > 0:
+            self._turn_left -= 1
+        return self._is_giving_way or self._turn_left == 0 or self._accumulator.alarm.is_due()
 
     def _send_on(self, topic, iterator, list deliveries not None):
         """Send the records of `send_many`, up to the end, or up to one for which `_send_slowly` returned
@@ -348,7 +348,7 @@ cdef class RecordSender:
         cdef bytes key_bytes, value_bytes
         cdef HeaderSpans spans
         cdef PendingRecord pending = None
-        cdef int64_t transaction = self.accumulator.transaction_count
+        cdef int64_t transaction = self._accumulator.transaction_count
         try:
             if self._goes_at_once(may_wait):
                 ready.transaction = transaction
@@ -397,7 +397,7 @@ cdef class RecordSender:
 
     cdef object _send_encoded(self, PendingBatch batch):
         outcome = None
-        batch.transaction = self.accumulator.transaction_count
+        batch.transaction = self._accumulator.transaction_count
         try:
             if self._goes_at_once(True):
                 outcome = self._attempt_batch(batch, NOT_IN_QUEUE)
@@ -410,30 +410,30 @@ cdef class RecordSender:
 
     @cython.final
     cdef bint _goes_at_once(self, bint may_wait) noexcept:
-        return self.accumulator.accepts_directly and not (may_wait and self._must_give_way())
+        return self._accumulator.accepts_directly and not (may_wait and self._must_give_way())
 
     cdef object _send_refused(self, object pending, object refusal, bint may_wait):
-        self.slow_count += 1
+        self._slow_count += 1
         return self._send_slowly(pending, refusal, may_wait)
 
     cdef int _refuse(self, object pending, object error) except -1:
-        self.refused_count += 1
+        self._refused_count += 1
         self._handle_refused(pending, error)
         return 0
 
     @cython.final
     cdef Claim _claim(self, Claim claim) noexcept:
         return claim_of(claim == FIRST_IN_QUEUE,
-                       PyThread_get_thread_ident() == self.accumulator.callback_thread_ident)
+                       PyThread_get_thread_ident() == self._accumulator.callback_thread_ident)
 
     cdef object _attempt_batch(self, PendingBatch batch, Claim claim):
         cdef TopicInfo info
         if not batch.is_checked:
-            batch.check(self.accumulator.context.attributes, self.max_request_bytes)
-        info = self.accumulator.info_if_known(batch.topic)
+            batch.check(self._accumulator.context.attributes, self.max_request_bytes)
+        info = self._accumulator.info_if_known(batch.topic)
         if info is None or info.view.partition_count <= batch.checked_partition:
             return NO_METADATA
-        return self.accumulator.accept_batch(info, batch, self.accumulator.now_ns(), self._claim(claim))
+        return self._accumulator.accept_batch(info, batch, self._accumulator.now_ns(), self._claim(claim))
 
     cdef object _attempt_pending(self, PendingRecord record, Claim claim):
         cdef Ready ready
@@ -454,7 +454,7 @@ cdef class RecordSender:
     @cython.final
     cdef object _attempt(self, str topic, Ready *ready, bytes key, bytes value, object on_delivery,
                          Claim claim):
-        cdef TopicInfo info = self.accumulator.info_if_known(topic)
+        cdef TopicInfo info = self._accumulator.info_if_known(topic)
         if info is None:
             return NO_METADATA
         if ready.partition == NOT_CHOSEN and not self._choose_partition(info, ready, key, value):
@@ -462,11 +462,11 @@ cdef class RecordSender:
         if not ready.has_time:
             ready.record.timestamp_ms = PyTime_TimeRaw() // 1_000_000
         claim = self._claim(claim)
-        outcome = self.accumulator.accept(info, ready.partition, &ready.record, UNKNOWN_NS, on_delivery,
+        outcome = self._accumulator.accept(info, ready.partition, &ready.record, UNKNOWN_NS, on_delivery,
                                           claim, ready.transaction)
         if outcome is None:  # a batch begins: only then is the clock read
-            outcome = self.accumulator.accept(info, ready.partition, &ready.record,
-                                              self.accumulator.now_ns(), on_delivery, claim,
+            outcome = self._accumulator.accept(info, ready.partition, &ready.record,
+                                              self._accumulator.now_ns(), on_delivery, claim,
                                               ready.transaction)
         return outcome
 

@@ -129,12 +129,12 @@ cdef class TableSender:
         cdef int64_t block_rows
         cdef bint names_topics = "topic" in names
         self.outcome = TableOutcome(has_codes=names_topics, too_large=partial(
-            _too_large, sender.max_request_bytes, sender.accumulator.context.codec,
-            sender.accumulator.memory.total_memory, transaction > 0), on_acknowledgement=on_acknowledgement)
+            _too_large, sender.max_request_bytes, sender._accumulator.context.codec,
+            sender._accumulator.memory.total_memory, transaction > 0), on_acknowledgement=on_acknowledgement)
         self.unknown_partitions = []
         self._sender = sender
         self._transaction = transaction
-        self._accumulator = sender.accumulator
+        self._accumulator = sender._accumulator
         self._topics = TableTopics(self._accumulator, self.outcome, topic)
         self._data = data
         self._seal = seal

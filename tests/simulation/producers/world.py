@@ -57,7 +57,7 @@ class World(Stage):
             engine_keys={"first_counter": options.first_counter},
             accumulator_keys=self.accumulator_keys(),
         )
-        self.accumulator, self.engine = self.producer.accumulator, self.producer.runtime.engine
+        self.accumulator, self.engine = self.producer._accumulator, self.producer.runtime.engine
         self.shell = self.producer.shell
         self.tables = Tables(self.application, options.tables) if options.tables is not None else None
         self.application.tables = self.tables

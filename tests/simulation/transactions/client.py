@@ -108,7 +108,7 @@ class Client:
             random=random.Random(f"engine {world.options.seed} {self.name}"),
             accumulator_keys=world.accumulator_keys(),
         )
-        self.accumulator, self.engine = self.producer.accumulator, self.producer.runtime.engine
+        self.accumulator, self.engine = self.producer._accumulator, self.producer.runtime.engine
         self.shell = self.producer.shell
         self.wire = TransactionalWire(self)
         self.transaction: Transaction | None = None

@@ -584,9 +584,9 @@ def test_a_task_gives_way_also_for_a_node_that_takes_nothing(broker: Broker, run
     async def program() -> None:
         async with made_lingering(broker, linger_ms=1) as producer:
             await (await producer.send(TOPIC, b"", partition=0))
-            producer.accumulator.alarm.busy_nodes = frozenset(producer._runtime.engine.snapshot.nodes)
+            producer._accumulator.alarm.busy_nodes = frozenset(producer._runtime.engine.snapshot.nodes)
             await producer.send(TOPIC, b"", partition=0)
-            until(lambda: producer.must_give_way)  # linger is over
+            until(lambda: producer._has_to_give_way)  # linger is over
 
     run(program())
 
@@ -605,10 +605,10 @@ def test_each_task_gets_its_turn_and_none_is_called_for_a_record(broker: Broker,
                     sent[number] += 1
                     is_over = is_over or sent[number] == 10 * TURN_RECORDS
 
-            before = producer.slow_count
+            before = producer._slow_count
             await asyncio.gather(*(send_without_end(number) for number in range(20)))
             assert min(sent) >= TURN_RECORDS
-            assert producer.slow_count - before < sum(sent) / 3
+            assert producer._slow_count - before < sum(sent) / 3
 
     run(program())
 
@@ -685,7 +685,7 @@ def test_records_keep_the_order_in_which_tasks_were_made(broker: Broker, run: Ru
             deliveries = await asyncio.gather(
                 *(producer.send(TOPIC, b"%d" % number) for number in range(5000))
             )
-            assert producer.slow_count > 10
+            assert producer._slow_count > 10
             await producer.flush(SECONDS)
             assert [delivery.result(0).offset for delivery in deliveries] == list(range(5000))
 
@@ -697,14 +697,14 @@ def test_task_cancelled_while_giving_way_delays_no_other(broker: Broker, run: Ru
         async with made_lingering(broker) as producer:
             giving_way = [asyncio.create_task(producer._give_way()) for _ in range(5)]
             await asyncio.sleep(0)
-            assert producer.is_giving_way
+            assert producer._is_giving_way
             for task in giving_way[::2]:
                 task.cancel()
             await producer.send(TOPIC, b"")
             assert all(task.done() for task in giving_way)
             assert [task.cancelled() for task in giving_way] == [True, False, True, False, True]
             await producer.flush(SECONDS)
-            assert not producer.is_giving_way
+            assert not producer._is_giving_way
 
     run(program())
 
@@ -725,7 +725,7 @@ def test_tasks_may_be_cancelled_at_any_step_of_a_turn(broker: Broker, run: Runne
                     for _ in range(10):
                         await asyncio.sleep(0)
                 assert all(task.done() for task in tasks)
-                assert not producer.is_giving_way, interrupter.number
+                assert not producer._is_giving_way, interrupter.number
             assert interrupter.number > 20
 
     run(program())

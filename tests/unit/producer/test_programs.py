@@ -292,7 +292,7 @@ for compression in ("none", "gzip", "lz4"):
         producer.flush(30)
     except kbatch.DeliveryError as error:  # rows that an interrupt kept from being accepted
         assert isinstance(error.first, Interrupted), error
-    assert not producer.accumulator.incomplete_batches()
+    assert not producer._accumulator.incomplete_batches()
     producer.send(topic, b"last").result(30)
     producer.close(30)
 """
@@ -409,11 +409,11 @@ async def main():
     async with kbatch.AsyncProducer(**settings) as producer:
         await (await producer.send(topic, b"first"))
         await producer.send(topic, b"due")
-        assert producer.must_give_way
+        assert producer._has_to_give_way
         assert status_of_child(producer) == 0
         giving_way = asyncio.create_task(producer._give_way())
         await asyncio.sleep(0)
-        assert producer.is_giving_way
+        assert producer._is_giving_way
         assert status_of_child(producer) == 0
         await giving_way
 

@@ -273,7 +273,7 @@ def test_the_partition_must_exist(broker: Broker) -> None:
             with pytest.raises((TypeError, ValueError), match="partition must be"):
                 producer.send_batch(TOPIC, partition, BATCH)  # type: ignore[arg-type]
         assert metric(producer, "record-error-total") == 4
-        assert not producer.accumulator.batches(TOPIC, 3)
+        assert not producer._accumulator.batches(TOPIC, 3)
 
 
 def test_a_batch_waits_for_memory_and_fails_in_time(broker: Broker) -> None:

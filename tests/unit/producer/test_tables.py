@@ -280,7 +280,7 @@ def test_stopped_table_fails_the_rest_and_sends_accepted_rows(broker: Broker) ->
 def test_memory_is_charged_by_the_batch_and_given_back(broker: Broker) -> None:
     broker.hold_high_watermark("one", 0)
     with producing(broker, buffer_memory=1 << 20, batch_size=100_000, linger_ms=0) as producer:
-        memory = producer.accumulator.memory
+        memory = producer._accumulator.memory
         delivery = producer.send_table("one", numbered(2000))
         charged = memory.total_memory - memory.available
         assert 2000 * (4 + 14) < charged < 2000 * (8 + 14) + 40_000
@@ -587,7 +587,7 @@ def test_tables_and_records_of_several_threads(broker: Broker) -> None:
             assert [log[place].value for place in places(report)] == data["value"].to_pylist()
             for partition in range(PARTITIONS):
                 assert (np.diff(report.offsets[report.partitions == partition]) > 0).all()
-        until(lambda: producer.accumulator.memory.available == keys["buffer_memory"])
+        until(lambda: producer._accumulator.memory.available == keys["buffer_memory"])
 
 
 def test_a_report_keeps_neither_table_nor_producer(broker: Broker) -> None:

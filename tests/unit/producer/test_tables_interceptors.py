@@ -207,7 +207,7 @@ def test_without_an_on_acknowledgement_nothing_is_kept_for_it(broker: Broker) ->
     def charged(*interceptors: Interceptor) -> int:
         keys = {"buffer_memory": 1 << 24, **LINGERING, "batch_size": 1 << 20}
         with producing(broker, interceptor_classes=interceptors, **keys) as producer:
-            memory = producer.accumulator.memory
+            memory = producer._accumulator.memory
             producer.send_table("one", numbered(5000))
             return int(memory.total_memory - memory.available)
 
@@ -220,6 +220,6 @@ def test_memory_that_was_kept_for_it_comes_back(broker: Broker) -> None:
     with producing(broker, interceptor_classes=[listening], max_request_size=700) as producer:
         producer.send_table("one", numbered(3000, 500)).result(SECONDS)
         producer.flush(SECONDS)
-        memory = producer.accumulator.memory
+        memory = producer._accumulator.memory
         until(lambda: memory.available == memory.total_memory)
         assert len(listening.noted) == 3000

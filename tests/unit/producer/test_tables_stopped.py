@@ -92,7 +92,7 @@ def test_a_task_that_is_cancelled_reads_no_endless_stream(broker: Broker) -> Non
         )
         await producer.partitions_for("one")
         sending = asyncio.ensure_future(producer.send_table("one", endless.reader()))
-        while not producer.accumulator.memory.queued:
+        while not producer._accumulator.memory.queued:
             await asyncio.sleep(0.001)
         rows = endless.row_count
         sending.cancel()

@@ -182,7 +182,7 @@ def test_tables_of_several_threads(broker: Broker) -> None:
         for each in running:
             check(broker, each.result(SECONDS).result(SECONDS), data, topics)
         assert len(others.result(SECONDS)) == 50
-        until(lambda: producer.accumulator.memory.available == keys["buffer_memory"])
+        until(lambda: producer._accumulator.memory.available == keys["buffer_memory"])
     assert len(values(broker, topic="three")) == 3 * 1000
 
 

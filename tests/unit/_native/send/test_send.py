@@ -36,7 +36,7 @@ class Sender(RecordSender):
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
-        self.accumulator.accepts_directly = True
+        self._accumulator.accepts_directly = True
         self.asked: list[tuple[PendingRecord, Refusal | None, bool]] = []
         self.refused: list[tuple[PendingRecord, BaseException]] = []
         self.meanwhile: Callable[[PendingRecord], object] = lambda record: None
@@ -59,12 +59,12 @@ def sender(partitions: int | list[int] = 1, **settings: Any) -> Sender:
 
 
 def publish(producer: Sender, partitions: int) -> None:
-    producer.accumulator.publish(ClusterView({"t": [(1, 0)] * partitions}))
+    producer._accumulator.publish(ClusterView({"t": [(1, 0)] * partitions}))
 
 
 def sent(producer: Sender) -> list[kbatch.Record]:
     """Return all records that the producer's accumulator has, partition by partition."""
-    batches = all_drained(producer.accumulator)
+    batches = all_drained(producer._accumulator)
     records = [record for batch in batches for record in records_of(batch)]
     for batch in batches:
         batch.complete(0)
@@ -87,14 +87,14 @@ def test_a_record_gets_in_as_it_was_given() -> None:
         on_delivery=lambda metadata, error: called.append((metadata, error)),
     )
     assert (delivery.topic, delivery.partition, delivery.done()) == ("t", 2, False)
-    batch = one(producer.accumulator)
+    batch = one(producer._accumulator)
     (record,) = records_of(batch)
     assert record == kbatch.Record(b"key", b"value", [("h", b"1"), ("n", None)], 1234, 0)
     batch.complete(7)
     batch.completion.run_callbacks(print)
     assert called == [(delivery.result(0), None)]
-    assert (producer.asked, producer.slow_count, producer.refused_count) == ([], 0, 0)
-    assert is_whole(producer.accumulator)
+    assert (producer.asked, producer._slow_count, producer._refused_count) == ([], 0, 0)
+    assert is_whole(producer._accumulator)
 
 
 def test_topic_value_and_key_are_positional_and_the_rest_is_not() -> None:
@@ -163,7 +163,7 @@ def test_a_partitioner_may_leave_it_to_the_sticky_state_or_raise() -> None:
     producer = sender(partitioner=Failing())
     with pytest.raises(LookupError, match="no partition"):
         producer.send("t", b"v")
-    assert producer.refused_count == 1
+    assert producer._refused_count == 1
 
 
 def test_a_record_without_timestamp_has_that_of_the_call() -> None:
@@ -185,7 +185,7 @@ def test_batch_age_is_monotonic_time_since_its_first_record() -> None:
     for _ in range(3):
         producer.send("t", bytes(600))
         marks.append(time.monotonic_ns())
-    batches = producer.accumulator.incomplete_batches()
+    batches = producer._accumulator.incomplete_batches()
     assert len(batches) == 3
     for before, batch, after in zip(marks[:-1], batches, marks[1:], strict=True):
         assert before <= batch.created_ns <= after
@@ -232,8 +232,8 @@ def test_a_mistake_is_raised_before_anything_is_waited_for(
         producer.send(topic, **arguments)
     ((record, given),) = producer.refused
     assert (record.topic, given, record.is_serialized) == (topic, raised.value, False)
-    assert (producer.refused_count, producer.asked) == (1, [])
-    assert is_whole(producer.accumulator)
+    assert (producer._refused_count, producer.asked) == (1, [])
+    assert is_whole(producer._accumulator)
 
 
 # Golden: what AbstractRecords.estimateSizeInBytesUpperBound gives.
@@ -321,11 +321,11 @@ def test_N01_producer_waits_for_missing_metadata(topic: str, partition: int | No
     calls: list[Any] = []
     producer = sender(value_serializer=counting(calls), key_serializer=counting(calls))
     view = ClusterView({"t": [(1, 0)], "empty": []})
-    producer.accumulator.publish(view)
+    producer._accumulator.publish(view)
 
     def learn(record: PendingRecord) -> None:
         view = ClusterView({"t": [(1, 0)] * 2, "new": [(1, 0)] * 7, "empty": [(1, 0)] * 7})
-        producer.accumulator.publish(view)
+        producer._accumulator.publish(view)
 
     producer.meanwhile = learn
     headers = iter([("h", b"1")])
@@ -335,7 +335,7 @@ def test_N01_producer_waits_for_missing_metadata(topic: str, partition: int | No
     assert (delivery.topic, delivery.partition) == (topic, expected)
     ((record, refusal, may_wait),) = producer.asked
     assert (record.topic, record.value, record.partition) == (topic, b"value", partition)
-    assert (refusal, may_wait, producer.slow_count) == (Refusal.METADATA, True, 1)
+    assert (refusal, may_wait, producer._slow_count) == (Refusal.METADATA, True, 1)
     assert calls == [b"21", b"value"]
     (read,) = sent(producer)
     assert (read.key, read.value, read.headers) == (b"21", b"value", (("h", b"1"),))
@@ -345,7 +345,7 @@ def test_N01_producer_waits_for_missing_metadata(topic: str, partition: int | No
 def test_arguments_are_checked_before_serializers_run(wrong: dict[str, Any]) -> None:
     calls: list[Any] = []
     producer = sender(value_serializer=counting(calls), key_serializer=counting(calls))
-    for producer.accumulator.accepts_directly in (True, False):
+    for producer._accumulator.accepts_directly in (True, False):
         with pytest.raises((TypeError, ValueError), match=next(iter(wrong))):
             producer.send("t", b"v", b"k", **wrong)
     assert calls == []
@@ -354,7 +354,7 @@ def test_arguments_are_checked_before_serializers_run(wrong: dict[str, Any]) -> 
 def test_a_send_knows_the_partitions_as_they_are_then() -> None:
     producer = sender(2)
     assert producer.try_send("t", b"1", partition=1) is not None
-    producer.accumulator.publish(ClusterView())
+    producer._accumulator.publish(ClusterView())
     assert producer.try_send("t", b"2") is None
     publish(producer, 5)
     assert producer.try_send("t", b"3", partition=4) is not None
@@ -375,8 +375,8 @@ def test_memory_that_is_missing_is_waited_for_by_the_producer() -> None:
         def free(record: PendingRecord, value: bytearray = value) -> None:
             value[:5] = b"wrong"
             assert record.is_serialized
-            assert values_of(one(producer.accumulator))
-            for batch in producer.accumulator.incomplete_batches():
+            assert values_of(one(producer._accumulator))
+            for batch in producer._accumulator.incomplete_batches():
                 if batch.state == "in_flight":
                     batch.complete(0)
 
@@ -387,12 +387,12 @@ def test_memory_that_is_missing_is_waited_for_by_the_producer() -> None:
     assert len(every.asked) == len(calls)
     last = sent(producer)[-1]
     assert (last.key, last.value[:1]) == (b"%d" % (len(calls) - 1),) * 2  # type: ignore[index]
-    assert is_whole(producer.accumulator)
+    assert is_whole(producer._accumulator)
 
 
 def test_first_waiter_gets_the_memory_there_is() -> None:
     producer = sender()
-    waiter = producer.accumulator.begin_waiting()
+    waiter = producer._accumulator.begin_waiting()
     assert producer.try_send("t", b"second") is None
     producer.first_in_queue = True
     assert producer.try_send("t", b"first") is not None
@@ -403,7 +403,7 @@ def test_first_waiter_gets_the_memory_there_is() -> None:
 def test_a_partition_is_chosen_once() -> None:
     producer = sender(1000)
     chosen = sender(1000).send("t", b"v", b"key").partition
-    waiter = producer.accumulator.begin_waiting()
+    waiter = producer._accumulator.begin_waiting()
     producer.first_in_queue = True
     producer.meanwhile = lambda record: publish(producer, 1001)
     assert producer.send("t", b"v", b"key").partition == chosen
@@ -414,7 +414,7 @@ def test_a_partition_is_chosen_once() -> None:
 def test_indirect_producer_gets_every_record() -> None:
     calls: list[Any] = []
     producer = sender(3, value_serializer=counting(calls))
-    producer.accumulator.accepts_directly = False
+    producer._accumulator.accepts_directly = False
 
     def intercept(record: PendingRecord) -> None:
         assert not record.is_serialized
@@ -431,7 +431,7 @@ def test_indirect_producer_gets_every_record() -> None:
 
 def test_what_is_serialized_no_longer_changes() -> None:
     producer = sender()
-    producer.accumulator.publish(ClusterView())
+    producer._accumulator.publish(ClusterView())
 
     def change(record: PendingRecord) -> None:
         record.value = record.key = record.headers = None
@@ -463,22 +463,22 @@ def test_what_the_producer_raises_is_a_refusal_too() -> None:
     with pytest.raises(kbatch.KafkaTimeoutError, match="too late"):
         producer.send("unknown")
     assert [str(error) for _, error in producer.refused] == ["too late"]
-    assert (producer.slow_count, producer.refused_count) == (1, 1)
+    assert (producer._slow_count, producer._refused_count) == (1, 1)
 
 
 def test_a_send_that_comes_upon_a_close_is_refused() -> None:
     producer = sender()
-    producer.accumulator.close()
+    producer._accumulator.close()
     with pytest.raises(ProducerClosedError, match="closed"):
         producer.send("t", b"v")
-    assert producer.refused_count == 1
+    assert producer._refused_count == 1
 
 
 def test_send_from_callback_skips_the_queue() -> None:
     producer = sender(batch_size=1)
-    waiter = producer.accumulator.begin_waiting()
+    waiter = producer._accumulator.begin_waiting()
     assert producer.try_send("t", b"in line") is None
-    producer.accumulator.callback_thread_ident = threading.get_ident()
+    producer._accumulator.callback_thread_ident = threading.get_ident()
     assert producer.try_send("t", b"in a callback") is not None
     other = threading.Thread(target=lambda: producer.try_send("t", b"on another thread"))
     other.start()
@@ -562,7 +562,7 @@ def test_send_many_keeps_deliveries_if_the_records_raise() -> None:
 
 def test_send_many_waits_for_each_record_as_send_does() -> None:
     producer = sender()
-    producer.accumulator.publish(ClusterView())
+    producer._accumulator.publish(ClusterView())
     producer.meanwhile = lambda record: publish(producer, 1)
     producer.send_many("t", [(None, b"%d" % number) for number in range(5)])
     assert [record.value for record in sent(producer)] == [b"%d" % number for number in range(5)]
@@ -585,9 +585,9 @@ def test_each_threads_records_are_in_their_order() -> None:
         thread.start()
     for thread in threads:
         thread.join(DEADLINE_S)
-    put(producer.accumulator, b"last", partition=0)
-    producer.accumulator.close()
-    batches = all_drained(producer.accumulator)
+    put(producer._accumulator, b"last", partition=0)
+    producer._accumulator.close()
+    batches = all_drained(producer._accumulator)
     read = [record for batch in batches for record in records_of(batch)][:-1]
     assert len(read) == threads_count * count
     for who in range(threads_count):
