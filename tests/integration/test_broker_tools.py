@@ -1,9 +1,11 @@
-"""Kafka's own command line tools for share groups work on the embedded broker."""
+"""Kafka's own command line tools work on the embedded broker."""
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +19,11 @@ TOPIC, GROUP = "events", "workers"
 SHARE_GROUPS = "org.apache.kafka.tools.consumer.group.ShareGroupCommand"
 CONSOLE_SHARE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleShareConsumer"
 CONFIGS = "kafka.admin.ConfigCommand"
+FEATURES = "org.apache.kafka.tools.FeatureCommand"
+LEADER_ELECTION = "org.apache.kafka.tools.LeaderElectionCommand"
+LOG_DIRS = "org.apache.kafka.tools.LogDirsCommand"
+QUORUM = "org.apache.kafka.tools.MetadataQuorumCommand"
+REASSIGN = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
 
 
 @pytest.fixture
@@ -66,3 +73,83 @@ def test_tools_configure_read_describe_reset_and_delete_a_share_group(broker: Br
     assert run(broker, SHARE_GROUPS, "--delete-offsets", *of_topic)[1:] == [[TOPIC, "Successful"]]
     run(broker, SHARE_GROUPS, "--delete", "--group", GROUP)
     assert run(broker, SHARE_GROUPS, "--list") == []
+
+
+@pytest.fixture
+def cluster() -> Iterator[Broker]:
+    with (
+        Broker({TOPIC: 2}, nodes=3, log_dirs=2) as broker,
+        kbatch.Producer(bootstrap_servers=broker.bootstrap_servers) as producer,
+    ):
+        producer.send(TOPIC, b"value", partition=0).result(HANG_SECONDS)
+        yield broker
+
+
+def test_tool_elects_preferred_leaders(cluster: Broker) -> None:
+    cluster.move_leader(TOPIC, 0, 2)
+    run(cluster, LEADER_ELECTION, "--election-type", "preferred", "--all-topic-partitions")
+    assert cluster.leader(TOPIC, 0) == 0
+    for node in range(3):
+        cluster.kill_node(node)
+    cluster.start_node(1)
+    named = ("--topic", TOPIC, "--partition", "0")
+    run(cluster, LEADER_ELECTION, "--election-type", "unclean", *named)
+    assert cluster.leader(TOPIC, 0) == 1
+
+
+def test_tool_moves_partitions(cluster: Broker, tmp_path: Path) -> None:
+    cluster.create_topic("moved")
+    plan = tmp_path / "plan.json"
+    wanted = {"version": 1, "partitions": [{"topic": "moved", "partition": 0, "replicas": [2, 1]}]}
+    plan.write_text(json.dumps(wanted))
+    run(cluster, REASSIGN, "--reassignment-json-file", str(plan), "--execute")
+    cluster.wait_in_sync()
+    verified = run(cluster, REASSIGN, "--reassignment-json-file", str(plan), "--verify")
+    assert ["Reassignment", "of", "partition", "moved-0", "is", "completed."] in verified
+    assert cluster.replicas("moved", 0) == [2, 1]
+
+
+def test_tool_moves_a_replica_to_another_log_directory(cluster: Broker, tmp_path: Path) -> None:
+    def directories_of_topic() -> list[str]:
+        *_, last = run(cluster, LOG_DIRS, "--describe", "--broker-list", "1", "--topic-list", TOPIC)
+        (broker,) = json.loads(" ".join(last))["brokers"]
+        return [
+            found["partition"] + found["logDir"]
+            for found in (
+                {**partition, "logDir": each["logDir"]}
+                for each in broker["logDirs"]
+                for partition in each["partitions"]
+            )
+        ]
+
+    assert directories_of_topic() == [f"{TOPIC}-0/node-1/data-0", f"{TOPIC}-1/node-1/data-1"]
+    plan = tmp_path / "plan.json"
+    moved = {"topic": TOPIC, "partition": 0, "replicas": [0, 1, 2]}
+    moved["log_dirs"] = ["any", "/node-1/data-1", "any"]
+    plan.write_text(json.dumps({"version": 1, "partitions": [moved]}))
+    run(cluster, REASSIGN, "--reassignment-json-file", str(plan), "--execute")
+    assert directories_of_topic() == [f"{TOPIC}-0/node-1/data-1", f"{TOPIC}-1/node-1/data-1"]
+
+
+def test_tool_changes_levels_of_features(cluster: Broker) -> None:
+    def level() -> str:
+        rows = {row[1]: row[7] for row in run(cluster, FEATURES, "describe") if row[0] == "Feature:"}
+        return rows["transaction.version"]
+
+    assert level() == "2"
+    run(cluster, FEATURES, "downgrade", "--feature", "transaction.version=1")
+    assert level() == "1"
+    run(cluster, FEATURES, "upgrade", "--feature", "transaction.version=2")
+    assert level() == "2"
+
+
+def test_tool_describes_the_quorum(cluster: Broker) -> None:
+    rows = {row[0]: row[1:] for row in run(cluster, QUORUM, "describe", "--status")}
+    assert rows["LeaderId:"] == ["3000"]
+    assert rows["MaxFollowerLag:"] == ["0"]
+    followers = run(cluster, QUORUM, "describe", "--replication")
+    assert [(row[0], row[-1]) for row in followers[1:]] == [
+        ("3000", "Leader"),
+        *((str(each), "Follower") for each in (3001, 3002)),
+        *((str(each), "Observer") for each in (0, 1, 2)),
+    ]

@@ -360,6 +360,12 @@ SAMPLES: dict[str, dict[str, Any]] = {
         "topics": [{"name": TOPIC, "partitions": [{"partition_index": 0, "replicas": [0]}]}],
     },
     "ListPartitionReassignments": {"topics": [{"name": TOPIC, "partition_indexes": [0]}]},
+    "DescribeLogDirs": {"topics": [{"topic": TOPIC, "partitions": [0]}]},
+    "AlterReplicaLogDirs": {
+        "dirs": [{"path": "/node-0/data-0", "topics": [{"name": TOPIC, "partitions": [0]}]}],
+    },
+    "DescribeQuorum": {"topics": [{"topic_name": "__cluster_metadata", "partitions": [{}]}]},
+    "UpdateFeatures": {"feature_updates": [{"feature": "share.version", "max_version_level": 1}]},
     "DescribeProducers": {"topics": [{"name": TOPIC, "partition_indexes": [0]}]},
     "DescribeTransactions": {"transactional_ids": [TRANSACTIONAL_ID]},
     "ListTransactions": {},

@@ -66,6 +66,8 @@ class Broker:
         own, but for internal topics, and with `directory`: their replicas share one.
     racks : iterable of str or None
         The rack of each node, by which readers are sent to a replica near them (KIP-392).
+    log_dirs : int
+        Log directories of each node, for `fail_log_dir`; with `directory` there is one.
     replication_factor : int or None
         Replicas of topics that leave it open; None means as many as there are nodes, three at most.
     host : str
@@ -180,6 +182,8 @@ class Broker:
         super_users = tuple(options.pop("super_users", ()))
         racks = _racks_of(options.pop("racks", None), nodes)
         _check_replication_factor(options.get("replication_factor"), nodes)
+        if directory is not None and options.get("log_dirs", 1) != 1:
+            raise ValueError(f"log_dirs must be 1 with a directory, got {options['log_dirs']}")
         self._options = Options(**options, listeners=chosen, super_users=super_users, racks=racks)
         if not _is_loopback(host) and any(map(_lets_anyone_in, chosen)):
             warnings.warn(
@@ -525,6 +529,21 @@ class Broker:
             core.state.all_changed()
 
         self._call(resume)
+
+    def fail_log_dir(self, node: int, number: int = 0) -> None:
+        """Have a disk of a node fail: the partitions in that log directory are offline there.
+
+        Others lead what it led. A node with no other directory (`log_dirs`) ends, as Kafka does. When the
+        node is started again, the disk is a new, empty one; what shares a log is still there.
+        """
+        server = self._running_server
+
+        def fail(core: BrokerCore) -> None:
+            core.state.fail_log_dir(node, number)
+            if not core.state.cluster.node(node).is_running:
+                server.close_node(node)
+
+        self._call(fail)
 
     # The network
 

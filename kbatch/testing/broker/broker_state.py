@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -179,6 +179,7 @@ class BrokerState:
             settings=self.options.replication_settings(),
             clock=lambda: self.now_ms,
             racks=self.options.racks,
+            log_dir_count=self.options.log_dirs,
             replication_factor=self.options.replication_factor,
             shares_logs=self.shares_logs,
         )
@@ -288,6 +289,12 @@ class BrokerState:
         self.outages.kill(node_id, self.now_ms, at_once=at_once, lose=lose)
         self._node_ended(node_id)
 
+    def fail_log_dir(self, node_id: int, number: int) -> None:
+        self.outages.fail_log_dir(node_id, number, self.now_ms)
+        if not self.cluster.node(node_id).is_running:
+            self.fetch_sessions.forget(node_id)
+        self.all_changed()
+
     def start_node(self, node_id: int) -> None:
         self.outages.start(node_id, self.now_ms)
         self.all_changed()
@@ -316,11 +323,14 @@ class BrokerState:
         for partition in topic.partitions if topic else ():
             self.partition_changed(name, partition.index)
 
-    def set_transaction_version(self, level: int) -> None:
-        """Set the feature level, as by UpdateFeatures; clients learn it when they connect."""
-        self.options = replace(self.options, transaction_version=level)
+    def set_feature_level(self, name: str, level: int) -> None:
+        """Set the level of a feature; clients learn it when they connect."""
+        self.options = self.options.with_feature_level(name, level)
         self.features_epoch += 1
-        self.coordinators.transactions.transaction_version = level
+        self.coordinators.transactions.transaction_version = self.options.transaction_version
+        if not self.options.eligible_leader_replicas:
+            self.cluster.controller.min_isr_changed()
+        self.cluster.controller.settings = self.options.replication_settings()
 
     def hold_high_watermark(self, topic: str, index: int, hold: bool) -> None:
         """Stop the followers of a partition, or let them go on; a log without followers plays it."""

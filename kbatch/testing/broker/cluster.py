@@ -31,6 +31,7 @@ from kbatch.testing.broker.logs.topic_config import TopicConfig
 from kbatch.testing.broker.replication.replica import Replica
 
 NO_TOPIC = ""  # the name of topics that are not there
+EVERY_BROKER = ""
 MAX_PARTITIONS = 10_000  # limit of one request (ReplicationControlManager.MAX_PARTITIONS_PER_BATCH)
 STATE_FILE = "cluster.json"
 
@@ -45,7 +46,17 @@ class ClusterPartition:
         The replicas by node; with `shares_log` all have the same log.
     """
 
-    __slots__ = ("_deaf", "_known", "_open_log", "copies", "index", "registration", "shares_log", "topic")
+    __slots__ = (
+        "_deaf",
+        "_known",
+        "_nodes",
+        "_open_log",
+        "copies",
+        "index",
+        "registration",
+        "shares_log",
+        "topic",
+    )
 
     def __init__(
         self,
@@ -53,6 +64,7 @@ class ClusterPartition:
         index: int,
         registration: Registration,
         open_log: Callable[[], Partition],
+        nodes: Sequence[Node],
         deaf: set[int],
         *,
         shares_log: bool,
@@ -63,6 +75,7 @@ class ClusterPartition:
         self.shares_log = shares_log
         self.copies: dict[int, Replica] = {}
         self._open_log = open_log
+        self._nodes = nodes
         self._deaf = deaf  # the nodes that do not hear the controller
         self._known: dict[int, Registration] = {}  # what those know
         self._make_copies(registration)
@@ -104,6 +117,10 @@ class ClusterPartition:
         """True if the node leads, as far as it knows."""
         return node_id in self.copies and self.copies[node_id].leadership is not None
 
+    def is_online(self, node_id: int) -> bool:
+        """True unless the node's replica is on a disk that has failed."""
+        return node_id not in self.copies or not self.copies[node_id].log_dir.has_failed
+
     def known_by(self, node_id: int) -> Registration:
         """Return what a node knows of the partition."""
         return self._known.get(node_id, self.registration)
@@ -136,6 +153,7 @@ class ClusterPartition:
 
     def _drop_copy(self, node_id: int) -> None:
         copy = self.copies.pop(node_id)
+        copy.log_dir.replica_count -= 1
         if self.shares_log:
             return
         copy.log.close()
@@ -147,10 +165,18 @@ class ClusterPartition:
         for node_id in registration.replicas:
             if node_id not in self.copies:
                 log = log if log is not None and self.shares_log else self._open_log()
-                self.copies[node_id] = Replica(self, node_id, log)
+                log_dir = self._nodes[node_id].log_dir_for_replica()
+                self.copies[node_id] = Replica(self, node_id, log, log_dir)
         if self.is_replicated:
             for copy in self.copies.values():
                 copy.log.begin_replication()
+
+    def lose_copy(self, node_id: int) -> None:
+        """Have a replica begin anew, on an empty disk; one that shares its log keeps it."""
+        if not self.shares_log:
+            self.copies[node_id].log = self._open_log()
+        if self.is_replicated:
+            self.copies[node_id].log.begin_replication()
 
     @property
     def logs(self) -> list[Partition]:
@@ -158,6 +184,8 @@ class ClusterPartition:
         return [self.log] if self.shares_log else [copy.log for copy in self.copies.values()]
 
     def close(self) -> None:
+        for copy in self.copies.values():
+            copy.log_dir.replica_count -= 1
         for log in self.logs:
             log.close()
 
@@ -197,6 +225,8 @@ class Cluster:
         Returns the wall-clock milliseconds.
     racks : sequence of str or None
         The rack of each node.
+    log_dir_count : int
+        Log directories of each node.
     replication_factor : int or None
         Replicas of topics that leave it open; None means the number of nodes, three at most.
     shares_logs : bool
@@ -218,16 +248,23 @@ class Cluster:
         settings: ReplicationSettings | None = None,
         clock: Callable[[], int] = lambda: 0,
         racks: Sequence[str | None] = (),
+        log_dir_count: int = 1,
         replication_factor: int | None = None,
         shares_logs: bool = False,
     ) -> None:
-        self.nodes = [Node(node_id, rack) for node_id, rack in zip_longest(range(node_count), racks)]
+        self.nodes = [
+            Node(node_id, rack, _log_dirs(node_id, directory, log_dir_count))
+            for node_id, rack in zip_longest(range(node_count), racks)
+        ]
         self.deaf: set[int] = set()  # the nodes that do not hear the controller
         self.controller = Controller(self.nodes, self.partitions, settings or ReplicationSettings(), clock)
+        # dynamic configs of brokers, by node id; those of all brokers by EVERY_BROKER
+        self.broker_overrides: dict[str, dict[str, str | None]] = {}
         self.topics: dict[str, Topic] = {}
         self.topics_by_id: dict[bytes, Topic] = {}
         self._names: dict[str, str] = {}  # of topics, by what they are called in metrics
         self._saves_later = self._is_changed = False
+        self._forgotten_changes = 0  # of partitions that are gone
         self._directory = directory
         self._open_partition = open_partition
         self._random_uuid = random_uuid
@@ -247,6 +284,12 @@ class Cluster:
     @property
     def controller_id(self) -> int:
         return next((node.node_id for node in self.nodes if node.is_running), NO_LEADER)
+
+    @property
+    def metadata_offset(self) -> int:
+        """Return how many changes the controller has recorded."""
+        changes = sum(partition.registration.partition_epoch + 1 for partition in self.partitions())
+        return self._forgotten_changes + changes + sum(node.broker_epoch + 1 for node in self.nodes)
 
     def node(self, node_id: int) -> Node:
         """Return the node; raise ValueError if there is none."""
@@ -292,22 +335,50 @@ class Cluster:
             return
         node.is_running = True
         self.controller.fence(node)
+        self._replace_failed_disks(node)
         self.controller.register_broker(node, ended_cleanly=node.ended_cleanly)
         node.ended_cleanly = True
         self.hear(node_id)
         self.controller.unfence(node)
         self._save()
 
+    def _replace_failed_disks(self, node: Node) -> None:
+        lost = [each for each in self.partitions() if not each.is_online(node.node_id)]
+        for log_dir in node.log_dirs:
+            log_dir.has_failed = False
+        for partition in lost:
+            partition.lose_copy(node.node_id)
+            self.controller.forget_replica(partition, node.node_id)
+
+    def fail_log_dir(self, node_id: int, number: int) -> None:
+        """Have a disk of a node fail; raise ValueError if there is no such directory."""
+        node = self.node(node_id)
+        if not 0 <= number < len(node.log_dirs):
+            raise ValueError(
+                f"directory of node {node_id} must be 0 to {len(node.log_dirs) - 1}, got {number}; "
+                "log_dirs is how many a node has"
+            )
+        node.log_dirs[number].has_failed = True
+        self.report_failed_disks(node)
+
+    def report_failed_disks(self, node: Node) -> None:
+        """Tell the controller what is on disks that have failed, if the node reaches it."""
+        if node.node_id not in self.deaf and any(each.has_failed for each in node.log_dirs):
+            self.controller.log_dir_failed(node)
+            self._save()
+
     def deafen(self, node_id: int) -> None:
         """Have a node not hear the controller: it goes on with what it knows."""
         if node_id not in self.deaf:
-            self.nodes[node_id].known_brokers = [each.node_id for each in self.brokers_known_by(node_id)]
+            node = self.nodes[node_id]
+            node.known_brokers = [each.node_id for each in self.brokers_known_by(node_id)]
+            node.last_heard = (self.metadata_offset, self._clock())
             self.deaf.add(node_id)
 
     def hear(self, node_id: int) -> None:
         """Have a node hear the controller again, and act on what it missed."""
         self.deaf.discard(node_id)
-        self.nodes[node_id].known_brokers = None
+        self.nodes[node_id].known_brokers = self.nodes[node_id].last_heard = None
         for partition in self.partitions():
             partition.hear(node_id, self._clock())
 
@@ -364,24 +435,30 @@ class Cluster:
         return self.topics[topic].partitions[index]
 
     def led_partition(self, topic: str, index: int, node_id: int) -> Replica:
-        """Return the replica of `node_id` if the node leads, as far as it knows; else raise BrokerError
-        NOT_LEADER_OR_FOLLOWER.
+        """Return the replica of `node_id` if the node leads, as far as it knows.
+
+        Raises BrokerError NOT_LEADER_OR_FOLLOWER, and KAFKA_STORAGE_ERROR if its log directory has failed.
         """
         partition = self.partition(topic, index)
-        if not partition.is_led_by(node_id):
+        copy = partition.copies.get(node_id)
+        if copy is not None:
+            copy.check_online()
+        if copy is None or copy.leadership is None:
             raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        return partition.copies[node_id]
+        return copy
 
     def replica(self, topic: str, index: int, node_id: int, leader_epoch: int) -> Replica:
         """Return the replica of `node_id`, leader or not, if it is in this leader epoch (-1: any).
 
-        Raises BrokerError FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH, and NOT_LEADER_OR_FOLLOWER for a node
-        without a replica. Of replicas that share a log only the leader has it.
+        Raises BrokerError FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH, NOT_LEADER_OR_FOLLOWER for a node
+        without a replica, and KAFKA_STORAGE_ERROR if its log directory has failed. Of replicas that share a
+        log only the leader has it.
         """
         partition = self.partition(topic, index)
         if node_id not in partition.copies or (partition.shares_log and not partition.is_led_by(node_id)):
             raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         copy = partition.copies[node_id]
+        copy.check_online()
         copy.check_leader_epoch(leader_epoch)
         return copy
 
@@ -491,6 +568,16 @@ class Cluster:
                 log.config = config
         self._save()
 
+    def change_broker_configs(self, name: str, overrides: dict[str, str | None]) -> None:
+        """Set the dynamic configs of a broker, or of every broker."""
+        self.broker_overrides[name] = overrides
+        self._apply_broker_configs()
+        self._save()
+
+    def _apply_broker_configs(self) -> None:
+        """Let the controller have the defaults of topics that are set for every broker."""
+        self.controller.set_defaults(self.broker_overrides.get(EVERY_BROKER, {}))
+
     def delete_topic(self, name: str) -> None:
         topic = self.topics.pop(name, None)
         if topic is None:
@@ -498,6 +585,7 @@ class Cluster:
         del self.topics_by_id[topic.topic_id]
         del self._names[_metric_name(name)]
         for partition in topic.partitions:
+            self._forgotten_changes += partition.registration.partition_epoch + 2
             partition.close()
             if self._directory is not None:
                 shutil.rmtree(self._directory / f"{name}-{partition.index}", ignore_errors=True)
@@ -544,6 +632,7 @@ class Cluster:
             index,
             registration,
             lambda: self._open_partition(topic.name, index, topic.config, self._directory),
+            self.nodes,
             self.deaf,
             shares_log=self._shares_logs or topic.is_internal,
         )
@@ -569,6 +658,7 @@ class Cluster:
             return
         described = {
             "cluster_id": self.cluster_id,
+            "broker_configs": self.broker_overrides,
             "topics": [_describe(topic) for topic in self.topics.values()],
         }
         partial = self._directory / f"{STATE_FILE}.tmp"
@@ -582,6 +672,8 @@ class Cluster:
     def _load(self, described: dict[str, Any]) -> None:
         """Load the topics; every partition gets a new leader epoch, as after an election."""
         self.cluster_id = described["cluster_id"]
+        self.broker_overrides = described["broker_configs"]
+        self._apply_broker_configs()
         for saved in described["topics"]:
             name = saved["name"]
             topic = Topic(
@@ -595,6 +687,13 @@ class Cluster:
                 )
                 self._new_partition(topic, registration).lead_by(replicas[0], self._clock())
         self._save()
+
+
+def _log_dirs(node_id: int, directory: Path | None, count: int) -> list[str]:
+    """Return the paths of a node's log directories: that of a cluster with one, else names."""
+    if directory is not None:
+        return [str(directory)]
+    return [f"/node-{node_id}/data-{number}" for number in range(count)]
 
 
 def check_topic_name(name: str) -> None:
@@ -621,7 +720,11 @@ def config_of(configs: Mapping[str, str | None]) -> TopicConfig:
 def _read_state(path: Path) -> dict[str, Any]:
     try:
         described = json.loads(path.read_text())
-        return {"cluster_id": described["cluster_id"], "topics": described["topics"]}
+        return {
+            "cluster_id": described["cluster_id"],
+            "broker_configs": described.get("broker_configs", {}),
+            "topics": described["topics"],
+        }
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path} is damaged ({error!r}); restore the file that the broker wrote") from error
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kbatch.records import INT32_MAX
 from kbatch.testing.broker.cluster import MAX_PARTITIONS
@@ -33,9 +33,17 @@ LIMITS = {
     "group_share_max_share_sessions": (1, 10_000),
     "session_timeout_ms": (1, INT32_MAX),
     "replica_lag_ms": (1, INT32_MAX),
+    "log_dirs": (1, 100),
     "internal_topic_partitions": (1, MAX_PARTITIONS),
     "connections_max_reauth_ms": (0, INT32_MAX),
     "connection_failed_authentication_delay_ms": (0, INT32_MAX),
+}
+# Features and their highest levels; level 0 is not listed as finalized.
+FEATURES = {
+    "eligible.leader.replicas.version": 1,
+    "group.version": 1,
+    "share.version": 1,
+    "transaction.version": 2,
 }
 MIGRATION_POLICIES = ("disabled", "upgrade", "downgrade", "bidirectional")
 
@@ -56,6 +64,7 @@ class Options:
     replica_lag_ms: int = 30_000
     replication_factor: int | None = None
     racks: tuple[str | None, ...] = ()
+    log_dirs: int = 1
     group_initial_rebalance_delay_ms: int = 0
     group_max_size: int = INT32_MAX
     group_version: int = 1
@@ -112,8 +121,11 @@ class Options:
 
     def feature_level(self, name: str) -> int:
         """Return the level of a feature, such as "transaction.version"."""
-        level: int = getattr(self, name.replace(".", "_"))
-        return level
+        return int(getattr(self, _option_of(name)))
+
+    def with_feature_level(self, name: str, level: int) -> Options:
+        option = _option_of(name)
+        return replace(self, **{option: type(getattr(self, option))(level)})
 
     def broker_configs(self) -> dict[str, bool | int]:
         """Return the options that Kafka has too, under its names."""
@@ -145,3 +157,9 @@ class Options:
             "offsets.topic.num.partitions": self.internal_topic_partitions,
             "transaction.state.log.num.partitions": self.internal_topic_partitions,
         }
+
+
+def _option_of(feature: str) -> str:
+    """Return the option that has a feature's level."""
+    option = feature.replace(".", "_")
+    return option if option in Options.__slots__ else option.removesuffix("_version")

@@ -82,6 +82,16 @@ class Outages:
         """Let nodes that reach the controller again hear what they missed."""
         self._update(now_ms)
 
+    def fail_log_dir(self, node_id: int, number: int, now_ms: int) -> None:
+        """Have a disk of a node fail: the replicas in it are offline.
+
+        A node without any disk left ends (LogManager.handleLogDirFailure halts).
+        """
+        self._replication.note_silence(now_ms)
+        self._cluster.fail_log_dir(node_id, number)
+        if all(each.has_failed for each in self._cluster.nodes[node_id].log_dirs):
+            self.kill(node_id, now_ms)
+
     def _lose_unflushed(self, node_id: int, now_ms: int) -> None:
         for partition in self._cluster.partitions():
             if partition.is_replicated and node_id in partition.copies:
@@ -135,6 +145,7 @@ class Outages:
     def _hear_again(self, node: Node) -> None:
         self._forget_session(node.node_id)
         self._cluster.hear(node.node_id)
+        self._cluster.report_failed_disks(node)
         if node.state is BrokerControlState.FENCED:
             self._cluster.controller.unfence(node)
 

@@ -2,6 +2,7 @@
 
 from tests.integration.scenarios import (  # noqa: F401 - they register themselves
     admin,
+    cluster,
     consumer_groups,
     groups,
     produced_batches,

@@ -173,6 +173,18 @@ class Wire(broker_wire.Wire):
         request = kind(replica_id=-1, topics=[kind.ListOffsetsTopic(name=name, partitions=wanted)])
         until(lambda: not any(error_codes(self.ask(request))))
 
+    def await_feature(self, name: str, level: int) -> None:
+        """Wait until the broker has learned the level of a feature."""
+        request = messages.ApiVersionsRequest(
+            client_software_name=self.client_id, client_software_version="1"
+        )
+
+        def has_learned() -> bool:
+            rows = self.ask(request).finalized_features
+            return level == next((row.max_version_level for row in rows if row.name == name), 0)
+
+        until(has_learned)
+
     # Differences between brokers
 
     def _plain(self, value: Any, name: str = "") -> Any:

@@ -144,7 +144,7 @@ class TransactionalFaults(WorldFaults):
         cluster = self.world.cluster
         level = 3 - cluster.state.options.transaction_version
         self.world.trace("!! transaction.version is %d", level)
-        cluster.change(cluster.state.set_transaction_version, level)
+        cluster.change(cluster.state.set_feature_level, "transaction.version", level)
         if self._random.random() < 0.7:
             for node in cluster.state.cluster.nodes:
                 cluster.break_connections(node.node_id)

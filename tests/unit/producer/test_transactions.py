@@ -709,7 +709,7 @@ def test_T07_version_changed_while_idle_applies_to_next(broker: Broker, version:
     with transactional(broker, metadata_max_age_ms=10) as producer:
         producer.init_transactions()
         in_one(producer, "a")
-        broker._call(lambda core: core.state.set_transaction_version(other))
+        broker._call(lambda core: core.state.set_feature_level("transaction.version", other))
         learn(broker)
         since = len(broker.requests())
         in_one(producer, "b")

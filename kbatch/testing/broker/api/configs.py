@@ -1,5 +1,4 @@
-"""Configs by request: DescribeConfigs of topics, nodes and groups; AlterConfigs, also incremental, of topics
-and groups.
+"""Configs by request: DescribeConfigs of topics, nodes and groups; AlterConfigs, also incremental, of them.
 
 After org.apache.kafka.controller.ConfigurationControlManager and ConfigAdminManager.
 """
@@ -14,7 +13,8 @@ from kbatch.errors import ErrorCode
 from kbatch.protocol import features, messages
 from kbatch.testing.broker.api.items import each_item
 from kbatch.testing.broker.broker_error import BrokerError
-from kbatch.testing.broker.cluster import check_topic_name, config_of
+from kbatch.testing.broker.cluster import EVERY_BROKER, check_topic_name, config_of
+from kbatch.testing.broker.controller.controller import MIN_ISR, UNCLEAN_ELECTION
 from kbatch.testing.broker.groups.group_configs import KEYS as GROUP_KEYS
 from kbatch.testing.broker.logs.topic_config import TOPIC_CONFIGS, TopicConfig, broker_default
 from kbatch.testing.broker.security.authorizer import CLUSTER_NAME, Operation, ResourceType
@@ -23,8 +23,11 @@ if TYPE_CHECKING:
     from kbatch.testing.broker.broker_state import BrokerState, Context
 
 TOPIC_RESOURCE, BROKER_RESOURCE, LOGGER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE = 2, 4, 8, 16, 32
-DYNAMIC_TOPIC_CONFIG, STATIC_BROKER_CONFIG, DEFAULT_CONFIG, GROUP_CONFIG = 1, 4, 5, 8
+DYNAMIC_TOPIC_CONFIG, DYNAMIC_BROKER_CONFIG, DYNAMIC_DEFAULT_CONFIG = 1, 2, 3
+STATIC_BROKER_CONFIG, DEFAULT_CONFIG, GROUP_CONFIG = 4, 5, 8
 CONFIG_TYPES = {"boolean": 1, "string": 2, "int": 3, "long": 5, "double": 6, "list": 7}
+# The configs of brokers that can be set while they run, and have an effect here.
+DYNAMIC_CONFIGS = frozenset({MIN_ISR, UNCLEAN_ELECTION})
 SET, DELETE, APPEND, SUBTRACT = range(4)
 OPERATIONS = {SET: "SET", DELETE: "DELETE", APPEND: "APPEND", SUBTRACT: "SUBTRACT"}
 
@@ -76,28 +79,65 @@ def _configs_of(
         if not resource.resource_name:
             raise BrokerError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
         return group_configs(state, resource.resource_name)
-    if resource.resource_type == BROKER_RESOURCE and not resource.resource_name:
-        return []  # configs that were set for all brokers at run time: none here
     if resource.resource_type == BROKER_RESOURCE:
-        if resource.resource_name != str(node_id):
-            raise BrokerError(
-                ErrorCode.INVALID_REQUEST,
-                f"Unexpected broker id, expected {node_id} or empty string, but received "
-                f"{resource.resource_name}",
-            )
-        return [
-            _described(
-                name,
-                str(value).lower(),
-                "boolean" if isinstance(value, bool) else "int",
-                [Synonym(name=name, value=str(value).lower(), source=STATIC_BROKER_CONFIG)],
-                read_only=True,
-            )
-            for name, value in state.options.broker_configs().items()
-        ]
+        return broker_configs(state, resource.resource_name, node_id)
     raise BrokerError(
         ErrorCode.INVALID_REQUEST, f"Resource type {resource.resource_type} is not described here."
     )
+
+
+def broker_configs(state: BrokerState, name: str, node_id: int) -> list[Described]:
+    """Return the configs of a node, or with the name "" those that are set for all."""
+    if name == EVERY_BROKER:
+        for_all = state.cluster.broker_overrides.get(name, {})
+        return [_described_broker_config(state, key, name) for key in for_all]
+    if _broker_id(name, "Broker id") != node_id:
+        raise BrokerError(
+            ErrorCode.INVALID_REQUEST,
+            f"Unexpected broker id, expected {node_id} or empty string, but received {name}",
+        )
+    own = state.cluster.broker_overrides.get(name, {})
+    names = dict.fromkeys((*state.options.broker_configs(), *own))
+    return [_described_broker_config(state, key, name) for key in names]
+
+
+def _described_broker_config(state: BrokerState, key: str, broker: str) -> Described:
+    """Describe a config by what is set for the broker, for every broker, and at its start, in this order.
+
+    Kafka takes what it does not know for a secret.
+    """
+    static = state.options.broker_configs().get(key)
+    if static is None:
+        source = DYNAMIC_DEFAULT_CONFIG if broker == EVERY_BROKER else DYNAMIC_BROKER_CONFIG
+        return Described(
+            name=key,
+            value=None,
+            config_source=source,
+            is_sensitive=True,
+            read_only=True,
+            synonyms=[Synonym(name=key, value=None, source=source)],
+            documentation=None,
+        )
+    values = [(EVERY_BROKER, DYNAMIC_DEFAULT_CONFIG)]
+    if broker != EVERY_BROKER:
+        values.insert(0, (broker, DYNAMIC_BROKER_CONFIG))
+    synonyms = [
+        Synonym(name=key, value=value, source=source)
+        for name, source in values
+        if (value := state.cluster.broker_overrides.get(name, {}).get(key)) is not None
+    ]
+    synonyms.append(Synonym(name=key, value=str(static).lower(), source=STATIC_BROKER_CONFIG))
+    kind = "boolean" if isinstance(static, bool) else "int"
+    return _described(key, synonyms[0].value or "", kind, synonyms, read_only=key not in DYNAMIC_CONFIGS)
+
+
+def _broker_id(name: str, what: str) -> int:
+    try:
+        return int(name)
+    except ValueError:
+        raise BrokerError(
+            ErrorCode.INVALID_REQUEST, f"{what} must be an integer, but it is: {name}"
+        ) from None
 
 
 def topic_configs(config: TopicConfig) -> list[Described]:
@@ -241,9 +281,54 @@ def _configured_group(state: BrokerState, name: str) -> Configured:
     return Configured(state.group_configs.overrides(name), {}, change)
 
 
+def _configured_broker(state: BrokerState, name: str) -> Configured:
+    """Find the configs of a broker, or with the name "" those of all.
+
+    Raises BrokerError for a broker that is not there. A config that is unknown is taken, and has no effect.
+    """
+    if name != EVERY_BROKER and _broker_id(name, "Node id") not in range(len(state.cluster.nodes)):
+        raise BrokerError(
+            ErrorCode.INVALID_REQUEST,
+            f"No broker with id {name}; choose 0 to {len(state.cluster.nodes) - 1}.",
+        )
+
+    def change(overrides: dict[str, str | None]) -> Callable[[], None]:
+        before = state.cluster.broker_overrides.get(name, {})
+        _check_broker_configs(state, name, before, overrides)
+        return lambda: state.cluster.change_broker_configs(name, overrides)
+
+    return Configured(state.cluster.broker_overrides.get(name, {}), {}, change)
+
+
+def _check_broker_configs(
+    state: BrokerState,
+    name: str,
+    before: Mapping[str, str | None],
+    overrides: Mapping[str, str | None],
+) -> None:
+    known = state.options.broker_configs().keys()
+    static = [key for key in overrides if key in known and key not in DYNAMIC_CONFIGS]
+    if static:
+        raise BrokerError(
+            ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: [{', '.join(static)}]"
+        )
+    try:
+        TopicConfig.of({key: value for key, value in overrides.items() if key in DYNAMIC_CONFIGS})
+    except ValueError as error:
+        raise BrokerError(ErrorCode.INVALID_REQUEST, str(error)) from error
+    if state.options.eligible_leader_replicas and before.get(MIN_ISR) != overrides.get(MIN_ISR):
+        if name != EVERY_BROKER:
+            text = "Broker-level min.insync.replicas cannot be altered while ELR is enabled."
+            raise BrokerError(ErrorCode.INVALID_CONFIG, text)
+        if MIN_ISR not in overrides:
+            text = "Cluster-level min.insync.replicas cannot be removed while ELR is enabled."
+            raise BrokerError(ErrorCode.INVALID_CONFIG, text)
+
+
 # What finds a resource, by its type, and what it is to the authorizer.
 CONFIGURED = {
     TOPIC_RESOURCE: (_configured_topic, ResourceType.TOPIC),
+    BROKER_RESOURCE: (_configured_broker, ResourceType.CLUSTER),
     GROUP_RESOURCE: (_configured_group, ResourceType.GROUP),
 }
 
@@ -305,7 +390,8 @@ def _alter_resource(
             ErrorCode.INVALID_REQUEST, f"Resources of type {resource.resource_type} cannot be changed here."
         )
     find, kind = CONFIGURED[resource.resource_type]
-    state.authorize(context, Operation.ALTER_CONFIGS, kind, resource.resource_name)
+    name = CLUSTER_NAME if kind is ResourceType.CLUSTER else resource.resource_name
+    state.authorize(context, Operation.ALTER_CONFIGS, kind, name)
     target = find(state, resource.resource_name)
     apply = target.change(overrides_of(target, resource))
     if not validate_only:

@@ -12,6 +12,7 @@ from kbatch.protocol.structs import Message
 from kbatch.records import NO_TOPIC_ID
 from kbatch.testing.broker.broker_error import BrokerError
 from kbatch.testing.broker.cluster import INTERNAL_TOPICS, MAX_PARTITIONS, check_topic_name
+from kbatch.testing.broker.options import FEATURES
 from kbatch.testing.broker.security.authorizer import CLUSTER_NAME, Operation, ResourceType
 
 if TYPE_CHECKING:
@@ -26,8 +27,6 @@ NO_OPERATIONS = -(1 << 31)  # they were not asked for
 CLIENT_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 # The group's id, the topic's in URL-safe base64, and the partition.
 SHARE_KEY = re.compile(r"(?s:.+):[\w-]{22}:\d+", re.ASCII)
-# Features and their highest levels; level 0 is not listed as finalized.
-FEATURES = {"group.version": 1, "share.version": 1, "transaction.version": 2}
 # librdkafka treats a broker without Produce 0 as too new (KAFKA-18659).
 ADVERTISED_PRODUCE_FROM = 0
 
@@ -218,7 +217,9 @@ def _described_partition(
         leader_epoch=known.leader_epoch,
         replica_nodes=list(known.replicas),
         isr_nodes=list(known.isr),
-        offline_replicas=[each for each in known.replicas if each not in online],
+        offline_replicas=[
+            each for each in known.replicas if each not in online or not partition.is_online(each)
+        ],
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,25 @@ NEXT_STATES = {
 }
 
 
+class LogDir:
+    """A log directory of a broker; if its disk has failed, the replicas in it are offline.
+
+    Attributes
+    ----------
+    path : str
+    has_failed : bool
+    replica_count : int
+        Replicas in it.
+    """
+
+    __slots__ = ("has_failed", "path", "replica_count")
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.has_failed = False
+        self.replica_count = 0
+
+
 class Node:
     """A broker of the cluster.
 
@@ -39,11 +59,15 @@ class Node:
         The number of its present start.
     ended_cleanly : bool
         True if it has not been killed since it was last started.
+    last_heard : (int, int) or None
+        The controller's offset, and the time, when it was cut off from it; None if it hears the controller.
     known_brokers : list of int or None
         The brokers that it knew when it was cut off from the controller; None if it hears the controller.
     hidden : frozenset
         Requests that its answers to ApiVersions leave out.
     rack : str or None
+    log_dirs : list of LogDir
+        At least one.
     """
 
     __slots__ = (
@@ -54,13 +78,15 @@ class Node:
         "is_paused",
         "is_running",
         "known_brokers",
+        "last_heard",
+        "log_dirs",
         "node_id",
         "ports",
         "rack",
         "state",
     )
 
-    def __init__(self, node_id: int, rack: str | None = None) -> None:
+    def __init__(self, node_id: int, rack: str | None = None, log_dirs: Sequence[str] = ("/data",)) -> None:
         self.node_id = node_id
         self.rack = rack
         self.host = ""
@@ -71,7 +97,13 @@ class Node:
         self.broker_epoch = 0
         self.ended_cleanly = True
         self.known_brokers: list[int] | None = None
+        self.last_heard: tuple[int, int] | None = None
         self.hidden: frozenset[type[Message]] = frozenset()
+        self.log_dirs = [LogDir(path) for path in log_dirs]
+
+    def log_dir_for_replica(self) -> LogDir:
+        """Return the directory for a new replica: one that works, with the fewest."""
+        return min(self.log_dirs, key=lambda each: (each.has_failed, each.replica_count))
 
     def move_to(self, state: BrokerControlState) -> None:
         assert state in NEXT_STATES[self.state], f"{self.state} > {state}"

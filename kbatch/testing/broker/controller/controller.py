@@ -6,7 +6,7 @@ partition is a new registration (partition_change.py), which each node takes whe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -25,6 +25,7 @@ from kbatch.testing.broker.controller.partition_change import (
 if TYPE_CHECKING:
     from kbatch.testing.broker.logs.topic_config import TopicConfig
 
+CONTROLLER_IDS = (3000, 3001, 3002)  # of controllers that are not brokers
 MIN_ISR, UNCLEAN_ELECTION = "min.insync.replicas", "unclean.leader.election.enable"
 
 
@@ -50,6 +51,7 @@ class RegisteredPartition(Protocol):
     def leader(self) -> int: ...
     @property
     def shares_log(self) -> bool: ...
+    def is_online(self, node_id: int) -> bool: ...
     def register(self, registration: Registration, now_ms: int) -> None: ...
 
 
@@ -103,7 +105,14 @@ REFUSALS: dict[ErrorCode, Callable[[Registration, Proposal], bool]] = {
 
 
 class Controller:
-    """Decides for `partitions()`, which belong to `nodes`; `clock` returns the wall-clock milliseconds."""
+    """Decides for `partitions()`, which belong to `nodes`; `clock` returns the wall-clock milliseconds.
+
+    Attributes
+    ----------
+    settings : ReplicationSettings
+    epoch : int
+        The number of the present active controller.
+    """
 
     def __init__(
         self,
@@ -113,18 +122,31 @@ class Controller:
         clock: Callable[[], int],
     ) -> None:
         self.settings = settings
+        self._defaults: Mapping[str, str | None] = {}  # configs of all topics that do not set them
+        self.epoch = 1
         self._nodes = nodes
         self._partitions = partitions
         self._clock = clock
 
+    @property
+    def active_id(self) -> int:
+        """Return the active controller's id."""
+        return CONTROLLER_IDS[(self.epoch - 1) % len(CONTROLLER_IDS)]
+
     # Settings of topics
 
     def min_isr(self, topic: RegisteredTopic) -> int:
-        configured = topic.config.overrides.get(MIN_ISR)
+        configured = topic.config.overrides.get(MIN_ISR) or self._defaults.get(MIN_ISR)
         return int(configured) if configured is not None else self.settings.min_insync_replicas
 
+    def set_defaults(self, defaults: Mapping[str, str | None]) -> None:
+        """Set the configs that topics have that do not set them, instead of the settings."""
+        before, self._defaults = self._defaults, dict(defaults)
+        if before.get(MIN_ISR) != defaults.get(MIN_ISR):
+            self.min_isr_changed()
+
     def _election(self, topic: RegisteredTopic) -> Election:
-        configured = topic.config.overrides.get(UNCLEAN_ELECTION)
+        configured = topic.config.overrides.get(UNCLEAN_ELECTION) or self._defaults.get(UNCLEAN_ELECTION)
         allowed = self.settings.unclean_leader_election if configured is None else configured == "true"
         return Election.UNCLEAN if allowed else Election.CLEAN
 
@@ -167,6 +189,16 @@ class Controller:
             node.move_to(BrokerControlState.FENCED)
             self._remove(node)
 
+    def log_dir_failed(self, node: Node) -> None:
+        """Take a broker out of the in-sync replicas of what it has on failed disks (KIP-858)."""
+        for partition in self._partitions():
+            if not partition.is_online(node.node_id):
+                self._take_out(partition, node)
+
+    def forget_replica(self, partition: RegisteredPartition, node_id: int) -> None:
+        """Note that a replica has lost its records: it is no eligible leader any more."""
+        self._without(partition, node_id, ended_uncleanly=[node_id])
+
     def shut_down(self, node: Node) -> None:
         """Begin the end of a broker: its partitions are led by others from now on."""
         node.move_to(BrokerControlState.CONTROLLED_SHUTDOWN)
@@ -174,8 +206,11 @@ class Controller:
 
     def _remove(self, node: Node) -> None:
         for partition in self._partitions():
-            if node.node_id in partition.registration.isr or partition.leader == node.node_id:
-                self._without(partition, node.node_id)
+            self._take_out(partition, node)
+
+    def _take_out(self, partition: RegisteredPartition, node: Node) -> None:
+        if node.node_id in partition.registration.isr or partition.leader == node.node_id:
+            self._without(partition, node.node_id)
 
     # Partitions
 
@@ -293,7 +328,11 @@ class Controller:
         **wanted: Any,
     ) -> None:
         """Change the registration by the arguments of `changed`."""
-        rules = Rules(self.is_active, self.min_isr(partition.topic), self._has_elr)
+
+        def may_lead(node_id: int) -> bool:
+            return self.is_active(node_id) and partition.is_online(node_id)
+
+        rules = Rules(may_lead, self.min_isr(partition.topic), self._has_elr)
         after = changed(partition.registration, rules, election=election, **wanted)
         partition.register(after, self._clock())
 

@@ -142,7 +142,7 @@ class TopicConfig:
         self.overrides = dict(overrides or {})
         for name in self.overrides:
             if name not in TOPIC_CONFIGS:
-                raise ValueError(f"unknown topic config name: {name}")
+                raise ValueError(f"Unknown topic config name: {name}")
         parsed = _DEFAULTS | {name: _parse(name, text) for name, text in self.overrides.items()}
         self.is_compacted = "compact" in parsed["cleanup.policy"]
         self.is_deleted = "delete" in parsed["cleanup.policy"]
@@ -187,17 +187,26 @@ def broker_default(name: str) -> tuple[str, str] | None:
 
 
 def _parse(name: str, text: str) -> Any:
+    """Parse a value, or raise ValueError with the text of Kafka's ConfigDef."""
     key = TOPIC_CONFIGS[name]
     try:
         value = _PARSERS[key.kind](text.strip())
     except ValueError:
-        raise ValueError(f"{name}={text!r}: it must be of type {key.kind}") from None
+        if key.kind == "boolean":
+            raise _invalid(name, text, "Expected value to be either true or false") from None
+        raise _invalid(name, text, f"Not a number of type {key.kind.upper()}") from None
+    if isinstance(value, int | float) and value < key.lowest:
+        raise _invalid(name, text, f"Value must be at least {key.lowest}")
+    if isinstance(value, int | float) and value > key.highest:
+        raise _invalid(name, text, f"Value must be no more than {key.highest}")
     items = value if isinstance(value, list) else [value]
-    if isinstance(value, int | float) and not key.lowest <= value <= key.highest:
-        raise ValueError(f"{name}={text}: it must be {key.lowest} to {key.highest}")
     if key.choices and not {str(item) for item in items} <= set(key.choices):
-        raise ValueError(f"{name}={text!r}: it must be of {', '.join(key.choices)}")
+        raise _invalid(name, text, f"String must be one of: {', '.join(key.choices)}")
     return value
+
+
+def _invalid(name: str, text: str, reason: str) -> ValueError:
+    return ValueError(f"Invalid value {text} for configuration {name}: {reason}")
 
 
 def _boolean(text: str) -> bool:

@@ -16,6 +16,7 @@ from kbatch.testing.broker.controller.partition_change import Registration
 from kbatch.testing.broker.replication.leadership import Leadership
 
 if TYPE_CHECKING:
+    from kbatch.testing.broker.controller.brokers import LogDir
     from kbatch.testing.broker.controller.controller import RegisteredTopic
     from kbatch.testing.broker.logs.partition import Partition
 
@@ -67,14 +68,18 @@ class Replica:
         What the replica's node knows, which may be old.
     leadership : Leadership or None
         Is there while the node believes that it leads.
+    log_dir : LogDir
+        Where the log is.
     """
 
-    __slots__ = ("leadership", "log", "node_id", "partition", "registration")
+    __slots__ = ("leadership", "log", "log_dir", "node_id", "partition", "registration")
 
-    def __init__(self, partition: ReplicatedPartition, node_id: int, log: Partition) -> None:
+    def __init__(self, partition: ReplicatedPartition, node_id: int, log: Partition, log_dir: LogDir) -> None:
         self.partition = partition
         self.node_id = node_id
         self.log = log
+        self.log_dir = log_dir
+        log_dir.replica_count += 1
         self.registration = partition.known_by(node_id)
         self.leadership: Leadership | None = None
 
@@ -108,6 +113,17 @@ class Replica:
             self.leadership = Leadership(self.node_id, registration, self.log.log_end_offset, now_ms)
         else:
             self.leadership.take(registration, now_ms)
+
+    def move_to(self, log_dir: LogDir) -> None:
+        """Be in another log directory of the node."""
+        self.log_dir.replica_count -= 1
+        self.log_dir = log_dir
+        log_dir.replica_count += 1
+
+    def check_online(self) -> None:
+        """Raise BrokerError KAFKA_STORAGE_ERROR if the log directory has failed."""
+        if self.log_dir.has_failed:
+            raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR)
 
     def check_leader_epoch(self, epoch: int) -> None:
         """Check the epoch that a client or follower names: it must be the current one (KIP-320)."""

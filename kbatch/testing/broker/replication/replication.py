@@ -205,6 +205,8 @@ class Replication:
         leader = partition.copies.get(copy.leader)
         if leader is None or leader is copy or partition in self._held:
             return None
+        if copy.log_dir.has_failed or leader.log_dir.has_failed:
+            return None
         node_id, leader_id = copy.node_id, leader.node_id
         is_reached = (
             self._is_alive(node_id)

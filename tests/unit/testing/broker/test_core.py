@@ -67,7 +67,13 @@ def test_unknown_api_versions_request_is_answered_in_version_0(broker: VirtualBr
 
 @pytest.mark.parametrize("level", [0, 1, 2])
 def test_api_versions_lists_apis_and_levels_of_features(level: int) -> None:
-    broker = VirtualBroker(transaction_version=level, group_version=level // 2, share_version=level // 2)
+    half = level // 2
+    broker = VirtualBroker(
+        transaction_version=level,
+        group_version=half,
+        share_version=half,
+        eligible_leader_replicas=bool(half),
+    )
     answer = broker.client().ask(
         messages.ApiVersionsRequest(client_software_name="test", client_software_version="1.0")
     )
@@ -77,10 +83,15 @@ def test_api_versions_lists_apis_and_levels_of_features(level: int) -> None:
     del expected[0]
     assert listed == expected
     finalized = {feature.name: feature.max_version_level for feature in answer.finalized_features}
-    levels = {"group.version": level // 2, "share.version": level // 2, "transaction.version": level}
+    levels = {
+        "eligible.leader.replicas.version": half,
+        "group.version": half,
+        "share.version": half,
+        "transaction.version": level,
+    }
     assert finalized == {name: level for name, level in levels.items() if level}
     supported = {feature.name: feature.max_version for feature in answer.supported_features}
-    assert supported == {"group.version": 1, "share.version": 1, "transaction.version": 2}
+    assert supported == {name: 2 if name == "transaction.version" else 1 for name in levels}
 
 
 @pytest.mark.parametrize(("name", "version"), [("", "1"), ("a", ""), ("-a", "1"), ("a b", "1"), ("a", "1-")])

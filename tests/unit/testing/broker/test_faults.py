@@ -57,6 +57,8 @@ PLACES = {
     "DeleteGroups": {0: "results.error_code"},
     "ElectLeaders": {0: "replica_election_results.partition_result.error_code"},
     "AlterPartitionReassignments": {0: "responses.partitions.error_code"},
+    "DescribeLogDirs": {0: "results.error_code"},
+    "AlterReplicaLogDirs": {0: "results.partitions.error_code"},
     "DescribeProducers": {0: "topics.partitions.error_code"},
     "CreateAcls": {0: "results.error_code"},
     "DeleteAcls": {0: "filter_results.error_code"},

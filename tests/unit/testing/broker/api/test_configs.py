@@ -56,7 +56,7 @@ def test_configs_of_brokers() -> None:
     broker = VirtualBroker(nodes=2, min_insync_replicas=2)
     keys = ["auto.create.topics.enable", "min.insync.replicas"]
     found = describe_configs(broker, 4, "1", keys, node_id=1)
-    assert [(config.value, config.read_only) for config in found.configs] == [("true", True), ("2", True)]
+    assert [(config.value, config.read_only) for config in found.configs] == [("true", True), ("2", False)]
     assert describe_configs(broker, 4, "", None).configs == []
     assert describe_configs(broker, 4, "1", None, node_id=0).error_code == ErrorCode.INVALID_REQUEST
     assert describe_configs(broker, 8, "1", None).error_code == ErrorCode.INVALID_REQUEST
@@ -147,8 +147,8 @@ def test_changed_configs_hold_at_once_and_after_a_restart(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("changes", "fields", "code", "text"),
     [
-        ([("no.such", 0, "1")], {}, ErrorCode.INVALID_CONFIG, "unknown topic config name: no.such"),
-        ([("retention.ms", 0, "soon")], {}, ErrorCode.INVALID_CONFIG, "must be of type long"),
+        ([("no.such", 0, "1")], {}, ErrorCode.INVALID_CONFIG, "Unknown topic config name: no.such"),
+        ([("retention.ms", 0, "soon")], {}, ErrorCode.INVALID_CONFIG, "Not a number of type LONG"),
         ([("retention.ms", 2, "1")], {}, ErrorCode.INVALID_CONFIG, "Can't APPEND to key retention.ms"),
         (
             [("retention.ms", 0, None)],
@@ -161,9 +161,20 @@ def test_changed_configs_hold_at_once_and_after_a_restart(tmp_path: Path) -> Non
         ([], {"times": 2}, ErrorCode.INVALID_REQUEST, "at most once"),
         ([], {"name": "none"}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The topic 'none' does not exist"),
         ([], {"name": "a b"}, ErrorCode.INVALID_TOPIC_EXCEPTION, "a b"),
-        ([], {"name": "0", "resource_type": 4}, ErrorCode.INVALID_REQUEST, "type 4 cannot be changed"),
+        ([], {"name": "0", "resource_type": 8}, ErrorCode.INVALID_REQUEST, "type 8 cannot be changed"),
     ],
-    ids=["key", "value", "no list", "null", "operation", "key twice", "topic twice", "topic", "name", "node"],
+    ids=[
+        "key",
+        "value",
+        "no list",
+        "null",
+        "operation",
+        "key twice",
+        "topic twice",
+        "topic",
+        "name",
+        "logger",
+    ],
 )
 def test_refused_change_of_configs_changes_nothing(
     broker: VirtualBroker, changes: list[Any], fields: dict[str, Any], code: ErrorCode, text: str
@@ -184,3 +195,27 @@ def test_change_of_configs_needs_a_permission() -> None:
     assert alter(broker, ("retention.ms", 0, "1")).error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
     refused = alter(broker, name="0", resource_type=4)
     assert refused.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+
+def test_KE09_default_minimum_of_the_cluster_takes_effect(tmp_path: Path) -> None:
+    broker = VirtualBroker(nodes=3, directory=tmp_path)
+    controller, topic = broker.state.cluster.controller, broker.state.cluster.topics[TOPIC]
+    change = ("min.insync.replicas", 0, "2")
+    assert alter(broker, change, name="", resource_type=4).error_code == 0
+    assert controller.min_isr(topic) == 2
+    alter(broker, ("min.insync.replicas", 0, "1"))
+    assert controller.min_isr(topic) == 1, "the topic's own counts first"
+    alter(broker, ("min.insync.replicas", 1, None))
+    broker.state.close()
+    again = VirtualBroker(nodes=3, directory=tmp_path, topics=())
+    assert again.state.cluster.controller.min_isr(again.state.cluster.topics[TOPIC]) == 2
+
+
+def test_default_of_unclean_elections_takes_effect() -> None:
+    broker = VirtualBroker(nodes=2)
+    alter(broker, ("unclean.leader.election.enable", 0, "true"), name="", resource_type=4)
+    partition = broker.state.cluster.partition(TOPIC, 0)
+    for node in (1, 0):
+        broker.act(lambda state, node=node: state.kill_node(node))  # type: ignore[misc]
+    broker.act(lambda state: state.start_node(1))
+    assert partition.leader == 1

@@ -188,7 +188,7 @@ def test_transaction_version_may_change() -> None:
     broker = VirtualBroker()
     producer = Transactional(broker, tv2=True)
     producer.init()
-    broker.state.set_transaction_version(1)
+    broker.state.set_feature_level("transaction.version", 1)
     asked = messages.ApiVersionsRequest(client_software_name="new", client_software_version="1")
     answer = broker.client().ask(asked, 4)
     assert answer.finalized_features_epoch == 2

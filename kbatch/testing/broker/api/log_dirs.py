@@ -1,0 +1,117 @@
+"""Log directories: what is in them, and replicas that move from one to another (KIP-113)."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from kbatch.errors import ErrorCode
+from kbatch.protocol import messages
+from kbatch.testing.broker.broker_error import BrokerError
+from kbatch.testing.broker.security.authorizer import CLUSTER_NAME, Operation, ResourceType
+
+if TYPE_CHECKING:
+    from kbatch.testing.broker.broker_state import BrokerState, Context
+    from kbatch.testing.broker.cluster import ClusterPartition
+    from kbatch.testing.broker.controller.brokers import LogDir
+
+Described = messages.DescribeLogDirsResponse.DescribeLogDirsResult
+Moved = messages.AlterReplicaLogDirsResponse.AlterReplicaLogDirPartitionResult
+
+
+def describe_log_dirs(
+    state: BrokerState, request: messages.DescribeLogDirsRequest, context: Context
+) -> messages.DescribeLogDirsResponse:
+    """Describe the node's directories, each with the replicas that were asked for, or with all."""
+    state.authorize(context, Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
+    named = None
+    if request.topics is not None:
+        named = {each.topic: list(each.partitions) for each in request.topics}
+    node = state.cluster.node(context.node_id)
+    return messages.DescribeLogDirsResponse(
+        results=[
+            context.fill(Described(log_dir=each.path), _describe, state, each, node.node_id, named)
+            for each in node.log_dirs
+        ]
+    )
+
+
+def _describe(
+    state: BrokerState,
+    log_dir: LogDir,
+    node_id: int,
+    named: Mapping[str, list[int]] | None,
+    described: Described,
+) -> None:
+    if log_dir.has_failed:
+        raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR)
+    if state.directory is not None:
+        volume = shutil.disk_usage(state.directory)
+        described.total_bytes, described.usable_bytes = volume.total, volume.free
+    for name, topic in state.cluster.topics.items():
+        wanted = topic.partitions
+        if named is not None:
+            wanted = [each for each in topic.partitions if each.index in named.get(name, ())]
+        here = [each for each in wanted if _is_in(each, node_id, log_dir)]
+        if here:
+            partitions = [_described_replica(each, node_id) for each in here]
+            described.topics.append(
+                messages.DescribeLogDirsResponse.DescribeLogDirsTopic(name=name, partitions=partitions)
+            )
+
+
+def _is_in(partition: ClusterPartition, node_id: int, log_dir: LogDir) -> bool:
+    return node_id in partition.copies and partition.copies[node_id].log_dir is log_dir
+
+
+def _described_replica(
+    partition: ClusterPartition, node_id: int
+) -> messages.DescribeLogDirsResponse.DescribeLogDirsPartition:
+    log = partition.copies[node_id].log
+    return messages.DescribeLogDirsResponse.DescribeLogDirsPartition(
+        partition_index=partition.index,
+        partition_size=log.size_bytes,
+        offset_lag=max(log.high_watermark - log.log_end_offset, 0),
+    )
+
+
+def alter_replica_log_dirs(
+    state: BrokerState, request: messages.AlterReplicaLogDirsRequest, context: Context
+) -> messages.AlterReplicaLogDirsResponse:
+    """Move replicas of the node to other directories, at once: nothing has to be copied."""
+    results: dict[str, list[Moved]] = {}
+    for wanted in request.dirs:
+        for topic in wanted.topics:
+            results.setdefault(topic.name, []).extend(
+                context.fill(Moved(partition_index=index), _move, state, context, wanted.path, topic.name)
+                for index in topic.partitions
+            )
+    kind = messages.AlterReplicaLogDirsResponse
+    return kind(
+        results=[
+            kind.AlterReplicaLogDirTopicResult(topic_name=name, partitions=partitions)
+            for name, partitions in results.items()
+        ]
+    )
+
+
+def _move(state: BrokerState, context: Context, path: str, topic: str, answer: Moved) -> None:
+    """ReplicaManager.alterReplicaLogDirs"""
+    state.authorize(context, Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
+    node = state.cluster.node(context.node_id)
+    log_dir = next((each for each in node.log_dirs if each.path == path), None)
+    if log_dir is None:
+        raise BrokerError(ErrorCode.LOG_DIR_NOT_FOUND)
+    copy = state.cluster.partition(topic, answer.partition_index).copies.get(node.node_id)
+    if copy is None:
+        raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    if log_dir.has_failed or copy.log_dir.has_failed:
+        raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR)
+    copy.move_to(log_dir)
+
+
+HANDLERS = {
+    messages.DescribeLogDirsRequest: describe_log_dirs,
+    messages.AlterReplicaLogDirsRequest: alter_replica_log_dirs,
+}
