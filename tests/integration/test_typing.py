@@ -1,10 +1,11 @@
 """What type checkers say of programs that use kbatch: nothing of correct ones, and where the mistakes are of
-others. The judges are mypy --strict and pyright in its strict mode.
+others. The judges are mypy --strict and pyright in its strict mode. stubtest compares stubs with modules.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -70,6 +71,16 @@ MISTAKES = {
     "time limit that is a text": ("producer.flush('5')", "float | None"),
     "poll by a text": ("consumer.poll('1')", "float | None"),
 }
+
+# What stubtest cannot see: Cython's constructors, buffers before Python 3.12, names of types, and that the
+# default of an implementation belongs to one of its overloads only.
+INVISIBLE = (
+    r"[\w.]+\.__init__ is inconsistent, (stub does not have \*args|runtime does not have) parameter .*",
+    r"[\w.]+\.__buffer__ is not present at runtime",
+    r"kbatch\._native\.[\w.]+\.(BinaryBuffers|Chunk|DeliveryCallback|Encoded|Gate|Header|P|Serialize|T)"
+    r" is not present at runtime",
+    r"kbatch\.admin\.threads\.Topics\.add_partitions is inconsistent, runtime parameter \"to\" .*",
+)
 
 
 class Found(NamedTuple):
@@ -143,3 +154,13 @@ def test_a_mistake_is_found_where_it_is(said: dict[str, str], mistake: str) -> N
     _, word = MISTAKES[mistake]
     assert word in said[mistake], said[mistake]
     assert said["elsewhere"] == ""
+
+
+def test_stubs_have_what_the_modules_have() -> None:
+    stubs = sorted((ROOT / "kbatch").rglob("*.pyi"))
+    modules = [".".join(stub.relative_to(ROOT).with_suffix("").parts) for stub in stubs]
+    ran = _run("mypy.stubtest", "--concise", "--ignore-missing-stub", "--ignore-disjoint-bases", *modules)
+    lines = ran.stdout.splitlines()
+    assert len(modules) > 40 and "kbatch._native.codec.record" in modules
+    assert any(re.fullmatch(INVISIBLE[0], line) for line in lines), ran.stdout + ran.stderr  # it has looked
+    assert [line for line in lines if not any(re.fullmatch(each, line) for each in INVISIBLE)] == []
