@@ -168,7 +168,7 @@ LAYERS = (
         "formats/",
         "**one object for keys and values**, of records and tables, both ways",
         {
-            "base plain json_format avro protobuf": "the base; a module for each kind",
+            "base plain json_format json_schema avro protobuf": "the base; a module for each kind",
             "configured callables poison": "serializers and deserializers as they are configured; others' "
             "functions and objects; **what becomes of a record that cannot be read**",
             "avro_schemas protobuf_files": "schemas of Avro; files of messages",

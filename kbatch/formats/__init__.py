@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from kbatch.formats.avro import Avro
     from kbatch.formats.base import Codec, Format
     from kbatch.formats.json_format import Json
+    from kbatch.formats.json_schema import JsonSchema
     from kbatch.formats.plain import Boolean, Bytes, Float32, Float64, Int16, Int32, Int64, Utf8, Uuid
     from kbatch.formats.poison import SKIP
     from kbatch.formats.protobuf import Protobuf
@@ -38,6 +39,7 @@ __all__ = [
     "Int32",
     "Int64",
     "Json",
+    "JsonSchema",
     "Protobuf",
     "RowError",
     "Utf8",
@@ -53,6 +55,7 @@ _WHERE = {
     "ColumnSerializer": "writing",
     "Format": "base",
     "Json": "json_format",
+    "JsonSchema": "json_schema",
     "Protobuf": "protobuf",
     "RowError": "writing",
     "SKIP": "poison",

@@ -109,8 +109,20 @@ class Json(Format[T]):
         return JsonColumns(self._type, self._on_error, infer=self._infer)
 
 
+def encoded_plain(value: Any) -> bytes | None:
+    """Return a value of JSON's own types as JSON; None for others."""
+    if isinstance(value, tuple):
+        return None
+    try:
+        return _encode_plain(value).encode()
+    except (TypeError, ValueError):
+        return None
+
+
 def encoded(value: Any) -> bytes:
     """Return a value as JSON."""
+    if isinstance(value, tuple):
+        value = _with_objects(value)
     try:
         return _encode(value).encode()
     except ValueError:
@@ -122,7 +134,16 @@ def _other(value: Any) -> Any:
     for kind, convert in _OTHERS.items():
         if isinstance(value, kind):
             return convert(value)
-    return as_dict(value)
+    return _with_objects(as_dict(value))
+
+
+def _with_objects(value: Any) -> Any:
+    """Return a value with a dict for each NamedTuple, which `json` would take for an array."""
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        value = as_dict(value)
+    if isinstance(value, dict):
+        return {name: _with_objects(each) for name, each in value.items()}
+    return list(map(_with_objects, value)) if isinstance(value, list | tuple) else value
 
 
 _OTHERS: dict[type, Callable[[Any], Any]] = {
@@ -137,6 +158,7 @@ _OTHERS: dict[type, Callable[[Any], Any]] = {
     frozenset: list,
 }
 _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=_other).encode
+_encode_plain = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
 
 
 def _without_nan(value: Any) -> Any:
