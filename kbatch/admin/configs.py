@@ -208,7 +208,7 @@ class AsyncConfigs(Part):
             known = request.results[target]
             for name, _, _ in items[resource]:
                 # a setting of one listener begins with its name
-                if name not in known and not name.startswith("listener.name."):
+                if name not in known and name not in _UNLISTED and not name.startswith("listener.name."):
                     raise ConfigError(
                         f"{resource} does not know the setting {name!r}; correct the name, or pass "
                         "unknown_ok=True if a plugin of the broker reads it"
@@ -236,6 +236,14 @@ class AsyncConfigs(Part):
         return found
 
 
+# Settings that brokers have, and do not describe before they are set (o.a.k.server.config.QuotaConfig).
+_UNLISTED = frozenset(
+    (
+        "leader.replication.throttled.rate",
+        "follower.replication.throttled.rate",
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+    )
+)
 _KEYWORDS = {
     "topic": "topic",
     "broker": "broker",

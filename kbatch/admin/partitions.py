@@ -22,6 +22,7 @@ from kbatch.admin.base import (
     unique,
 )
 from kbatch.admin.planner import Plan, plan_of
+from kbatch.core.admin.cluster import DescribeCluster
 from kbatch.core.admin.configs import RESET, SET, AlterConfigs
 from kbatch.core.admin.partitions import (
     DescribeLogDirs,
@@ -38,6 +39,7 @@ from kbatch.errors import (
     KafkaError,
     KafkaTimeoutError,
     NoReassignmentInProgressError,
+    UnsupportedVersionError,
     error_of,
 )
 from kbatch.records import INT32_MAX, INT64_MAX, TopicPartition, check_integer, checked_partition
@@ -135,20 +137,41 @@ class AsyncPartitions(Part):
     async def _reassign(
         self, items: Mapping[TopicPartition, Sequence[int]], deadline: Deadline, *, changes_factor: bool
     ) -> dict[TopicPartition, Reassignment]:
-        await self._check_alive({each for brokers in items.values() for each in brokers}, deadline)
+        wanted = {each for brokers in items.values() for each in brokers}
+        _check_alive(wanted, await self._alive(deadline))
+        await self._cancel_stuck(items, deadline)
         await self._results_of(Reassign("reassign", items, changes_factor=changes_factor), deadline)
         found: dict[TopicPartition, Reassignment] = await self._runtime.await_answer_of(
             ListReassignments(items), deadline
         )
         return found
 
-    async def _check_alive(self, brokers: Iterable[int], deadline: Deadline) -> None:
-        alive = await self._runtime.await_nodes(deadline, "reassign")
-        if dead := sorted(set(brokers) - set(alive)):
-            raise BrokerNotAvailableError(
-                f"broker {dead[0]} is not alive, only {', '.join(map(str, alive))}: replicas on it would "
-                "never be in sync; name others, or start it first"
-            )
+    async def _cancel_stuck(self, items: Mapping[TopicPartition, Sequence[int]], deadline: Deadline) -> None:
+        """Cancel what adds a replica that is not wanted any more. A controller that replaces it would wait
+        for a change of the ISR which does not come once the replica is in sync (seen in Kafka 4.3).
+        """
+        found: Mapping[TopicPartition, Reassignment] = await self._runtime.await_answer_of(
+            ListReassignments(items), deadline
+        )
+        stuck = [each for each, moving in found.items() if not set(moving.adding) <= set(items[each])]
+        if stuck:
+            request = await self._ask(Reassign("cancel", dict.fromkeys(stuck), changes_factor=True), deadline)
+            for error in request.errors.values():
+                if not isinstance(error, NoReassignmentInProgressError):
+                    raise error
+
+    async def _alive(self, deadline: Deadline) -> dict[int, str | None]:
+        """Return the racks of the brokers that are alive, as one of them says now (before Kafka 2.8, as this
+        client knows it).
+        """
+        request = await self._ask(DescribeCluster(fenced=False, operations=False), deadline)
+        for error in request.errors.values():
+            if not isinstance(error, UnsupportedVersionError):
+                raise error
+            await self._runtime.await_nodes(deadline, "reassign")
+            nodes = self._runtime.engine.snapshot.nodes
+            return {node_id: node.rack for node_id, node in sorted(nodes.items())}
+        return {each.node_id: each.rack for each in request.answer.nodes}
 
     async def cancel(
         self, partitions: Iterable[Partition], *, timeout: float | None = None
@@ -235,11 +258,10 @@ class AsyncPartitions(Part):
         deadline: Deadline,
     ) -> Plan:
         found = await self._results_of(TopicQuery(dict.fromkeys(topics)), deadline)
-        alive = await self._runtime.await_nodes(deadline, "plan")
-        allowed = set(alive if brokers is None else brokers)
-        await self._check_alive(allowed, deadline)
-        nodes = self._runtime.engine.snapshot.nodes
-        racks = {each: nodes[each].rack for each in sorted(allowed - set(drain)) if each in nodes}
+        alive = await self._alive(deadline)
+        allowed = sorted(set(alive if brokers is None else brokers) - set(drain))
+        _check_alive(allowed, alive)
+        racks = {each: alive[each] for each in allowed}
         replicas = {
             TopicPartition(topic.name, each.partition): each.replicas
             for topic in found.values()
@@ -269,7 +291,7 @@ class AsyncPartitions(Part):
         brokers = sorted({each for move in plan.moves for each in (*move.before, *move.after)})
         topics = sorted({move.partition.topic for move in plan.moves})
         deadline = self._runtime.api_deadline(timeout)
-        await self._check_alive({each for move in plan.moves for each in move.after}, deadline)
+        _check_alive({each for move in plan.moves for each in move.after}, await self._alive(deadline))
         if throttle is not None:
             check_integer("throttle", throttle, 1, INT64_MAX)
             await self._throttle(brokers, topics, str(throttle), "*", deadline)
@@ -417,6 +439,14 @@ class AsyncPartitions(Part):
                 else:
                     results[partition, broker] = None
         return results_or_failure("move_log_dirs", results, errors)
+
+
+def _check_alive(brokers: Iterable[int], alive: Iterable[int]) -> None:
+    if dead := sorted(set(brokers) - set(alive)):
+        raise BrokerNotAvailableError(
+            f"broker {dead[0]} is not alive, only {', '.join(map(str, alive))}: replicas on it would never "
+            "be in sync; name others, or start it first"
+        )
 
 
 def _dirs_of(partition: TopicPartition, dirs: Iterable[LogDir]) -> ReplicaDirs:

@@ -242,8 +242,9 @@ class AsyncTopics(Part):
     ) -> CreatedTopic | dict[str, CreatedTopic]:
         """Create a topic, or several, and return what they are.
 
-        After a lost answer, a topic of that name with the partitions, replicas and settings that were asked
-        for counts as created, even if another program has made it meanwhile.
+        After a lost answer, or one that took so long that the controller may have died, a topic of that name
+        with the partitions, replicas and settings that were asked for counts as created, even if another
+        program has made it meanwhile.
 
         Parameters
         ----------

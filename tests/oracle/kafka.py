@@ -17,7 +17,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
@@ -38,7 +38,6 @@ PROTOCOL_MAP = "listener.security.protocol.map"
 JAVA_OPTIONS = ("-Xmx512m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
 DEFAULTS: Mapping[str, object] = {
     "process.roles": "broker,controller",
-    "node.id": 0,
     "controller.listener.names": "CONTROLLER",
     "inter.broker.listener.name": "BROKER",
     PROTOCOL_MAP: "BROKER:PLAINTEXT,CONTROLLER:PLAINTEXT",
@@ -117,13 +116,22 @@ def free_ports(count: int) -> list[int]:
                 return list(ports)
 
 
+class Node(NamedTuple):
+    """Which node of a cluster a broker is, and the ports of all brokers and controllers."""
+
+    node_id: int
+    brokers: Sequence[int]
+    controllers: Sequence[int]
+
+
 class RealKafka:
     """A broker, from `start` (or entering the context) to `close`; its folder and ports stay the same.
 
     `properties` go before the defaults above. `transaction_version` is the feature level of a new folder;
     None where Kafka's `version` has no such feature. `listeners` are further ones, and the protocol of each;
     clients reach them at `address`.
-    `java_options` come last: `-XX:TieredStopAtLevel=4` makes it fast in the long run.
+    `java_options` come last: `-XX:TieredStopAtLevel=4` makes it fast in the long run. `node` says which one
+    of a RealCluster it is.
     """
 
     def __init__(
@@ -135,14 +143,21 @@ class RealKafka:
         listeners: Mapping[str, str] | None = None,
         java_options: Sequence[str] = (),
         version: str = KAFKA_VERSION,
+        node: Node | None = None,
     ) -> None:
         protocols = dict(listeners or {})
-        self.port, controller_port, *ports = free_ports(2 + len(protocols))
+        if node is None:
+            port, controller, *ports = free_ports(2 + len(protocols))
+            node = Node(0, [port], [controller])
+        else:
+            ports = free_ports(len(protocols)) if protocols else []
+        self.port = node.brokers[node.node_id]
+        self.controllers = [f"{HOST}:{port}" for port in node.controllers]
         self._ports = dict(zip(protocols, ports, strict=True))
         self._folder = tempfile.TemporaryDirectory(prefix="kbatch-kafka-")
         self._log_path = Path(self._folder.name) / "output"
         self._properties_path = Path(self._folder.name) / "server.properties"
-        bound = [f"BROKER://{HOST}:{self.port}", f"CONTROLLER://{HOST}:{controller_port}"]
+        bound = [f"BROKER://{HOST}:{self.port}", f"CONTROLLER://{self.controllers[node.node_id]}"]
         advertised = [f"BROKER://{HOST}:{self.port}"]
         for name, port in self._ports.items():
             bound.append(f"{name}://{HOST}:{port}")
@@ -152,7 +167,10 @@ class RealKafka:
             "listeners": ",".join(bound),
             "advertised.listeners": ",".join(advertised),
             PROTOCOL_MAP: ",".join(mapped),
-            "controller.quorum.voters": f"0@{HOST}:{controller_port}",
+            "node.id": node.node_id,
+            "controller.quorum.voters": ",".join(
+                f"{number}@{address}" for number, address in enumerate(self.controllers)
+            ),
             "log.dirs": self.log_directory,
             "auto.create.topics.enable": str(auto_create_topics).lower(),
         }
@@ -202,13 +220,16 @@ class RealKafka:
 
         The first one of all stops then, to write the archive of its classes, and starts again with it.
         """
-        self._start(records=True)
+        self.begin(records=True)
+        self.await_served()
         if self._program.recording:
             self.stop()
-            self._start(records=False)
+            self.begin()
+            self.await_served()
         return self
 
-    def _start(self, *, records: bool) -> None:
+    def begin(self, *, records: bool = False) -> None:
+        """Start the process; it serves after `await_served`. It may write the archive of its classes."""
         arguments = [str(self._properties_path), CLUSTER_ID, *self._features]
         self._program = Program(
             "RealKafka",
@@ -227,6 +248,10 @@ class RealKafka:
                 start_new_session=True,
             )
         atexit.register(self.close)
+
+    def await_served(self) -> None:
+        """Wait until the broker serves clients. Raises KafkaDiedError."""
+        assert self._process is not None
         for _ in _until(START_SECONDS):
             if self._process.poll() is not None:
                 break
@@ -318,6 +343,53 @@ class RealKafka:
         self.kill()
         what = "does not answer" if status is None else f"ended with status {status}"
         return KafkaDiedError(f"Kafka {what}: {self.output()}")
+
+
+class RealCluster:
+    """Nodes 0, 1, ... of one cluster, each a broker and a controller; its methods are those of
+    kbatch.testing.Broker.
+    """
+
+    def __init__(self, nodes: int = 3, properties: Mapping[str, object] | None = None) -> None:
+        ports = free_ports(2 * nodes)
+        brokers, controllers = ports[:nodes], ports[nodes:]
+        self.nodes = [
+            RealKafka(properties, node=Node(node_id, brokers, controllers)) for node_id in range(nodes)
+        ]
+
+    def __enter__(self) -> Self:
+        with contextlib.ExitStack() as stack:
+            for node in self.nodes:
+                stack.callback(node.close)
+                node.begin()
+            for node in self.nodes:
+                node.await_served()
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return ",".join(node.bootstrap_servers for node in self.nodes)
+
+    @property
+    def controllers(self) -> str:
+        """The addresses of the controllers."""
+        return ",".join(self.nodes[0].controllers)
+
+    def kill_node(self, node: int) -> None:
+        self.nodes[node].kill()
+
+    def start_node(self, node: int) -> None:
+        self.nodes[node].start()
+
+    def pause_node(self, node: int) -> None:
+        self.nodes[node].pause()
+
+    def resume_node(self, node: int) -> None:
+        self.nodes[node].resume()
 
 
 def _escaped(value: object) -> str:

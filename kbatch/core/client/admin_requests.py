@@ -7,7 +7,8 @@ attempt, or the item's error. At the deadline, what has no answer fails.
 
 An attempt that was written, and whose answer did not come, may have been done: the item is `doubtful`. The
 repetition may then be refused because of the first attempt, as a topic that is created twice; whoever made
-the call looks at the cluster before it believes such a refusal.
+the call looks at the cluster before it believes such a refusal. A broker repeats by itself what it has passed
+on to a controller that died: an answer that took that long is doubtful, too.
 
 After org.apache.kafka.clients.admin.internals.AdminApiDriver.
 """
@@ -58,6 +59,9 @@ REPEATED = frozenset(
 )
 # Refusals that another attempt overcomes if the node, or the client, does not know a new topic yet.
 UNKNOWN = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
+# What a new controller says before brokers have reported to it, which they do every 2 s
+# (broker.heartbeat.interval.ms). It also says so if all log directories are cordoned, which does not pass.
+_ALL_FENCED, FENCED_ATTEMPTS = "All brokers are currently fenced", 10
 # What a broker says of its own inside when it has passed a request on.
 _INTERNALS = "Request(processor="
 
@@ -322,7 +326,8 @@ class AdminRequests:
             request.set_result(key, result)
             return
         is_lost = response.message is None or result.code == ErrorCode.REQUEST_TIMED_OUT
-        item.is_doubtful |= is_lost and response.request.was_written
+        took_ns = response.now_ns - response.request.sent_ns
+        item.is_doubtful |= response.request.was_written and (is_lost or request.route.may_repeat(took_ns))
         if item.is_doubtful and is_lost and not request.repeats:
             request.set_result(key, _unknown_outcome(request, key, result))
         elif self._is_repeated(request, item, result):
@@ -334,6 +339,8 @@ class AdminRequests:
         """True if another attempt may overcome the error."""
         if error.code in UNKNOWN:
             return not request.route.is_final(error.code, item.pending.attempts)
+        if error.code == ErrorCode.INVALID_REPLICATION_FACTOR and _ALL_FENCED in str(error):
+            return item.pending.attempts < FENCED_ATTEMPTS
         return error.code in REPEATED
 
     def _back_off(

@@ -29,6 +29,11 @@ if TYPE_CHECKING:
     from kbatch.records import TopicPartition
 
 
+# Controllers elect another 2 s after the active one was last heard (controller.quorum.fetch.timeout.ms), and
+# are heard every 0.5 s: an answer that came before has not been passed on twice.
+FAILOVER_NS = 1_000_000_000
+
+
 class Paths(NamedTuple):
     """What routes know of the cluster."""
 
@@ -70,9 +75,16 @@ class Route:
         """True if the refusal ends an item after so many attempts although its error is retriable."""
         return True
 
+    def may_repeat(self, took_ns: int) -> bool:
+        """True if the node may have sent a request twice to another that answers it, in this time."""
+        return False
+
 
 class _ControllerRoute(Route):
     """Requests that the controller answers, or a broker that passes them on."""
+
+    def may_repeat(self, took_ns: int) -> bool:
+        return took_ns > FAILOVER_NS
 
     def node_of(
         self,

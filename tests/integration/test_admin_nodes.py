@@ -1,0 +1,397 @@
+"""Admin and clusters of three nodes: embedded ones where the broker knows the request, and a real Kafka."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Protocol
+
+import pytest
+
+import kbatch
+from kbatch import Admin, TopicPartition
+from kbatch.admin import NewTopic, QuotaEntity
+from kbatch.errors import (
+    BrokerIdNotRegisteredError,
+    BrokerNotAvailableError,
+    EligibleLeadersNotAvailableError,
+    InvalidReplicationFactorError,
+    InvalidRequestError,
+    NoReassignmentInProgressError,
+    PartialFailure,
+    PreferredLeaderNotAvailableError,
+)
+from kbatch.protocol import messages
+from kbatch.testing import Broker
+from tests.conftest import require_jars
+from tests.oracle.kafka import RealCluster
+from tests.support.broker_wire import Wire
+from tests.support.patience import repeat_while, until
+
+NODES = (0, 1, 2)
+_numbers = itertools.count()
+
+
+class Cluster(Protocol):
+    """What tests do with three nodes."""
+
+    @property
+    def bootstrap_servers(self) -> str: ...
+    def kill_node(self, node: int) -> None: ...
+    def start_node(self, node: int) -> None: ...
+    def pause_node(self, node: int) -> None: ...
+    def resume_node(self, node: int) -> None: ...
+
+
+@pytest.fixture(scope="module")
+def real_cluster() -> Iterator[RealCluster]:
+    require_jars()
+    properties = {
+        "offsets.topic.replication.factor": 3,
+        "default.replication.factor": 3,
+        "min.insync.replicas": 1,
+        "unclean.leader.election.enable": "false",
+        "auto.leader.rebalance.enable": "false",
+    }
+    with RealCluster(len(NODES), properties) as cluster:
+        yield cluster
+
+
+@pytest.fixture(params=["embedded", pytest.param("real", marks=pytest.mark.java)])
+def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    if request.param == "real":
+        yield request.getfixturevalue("real_cluster")
+    else:
+        with Broker(nodes=len(NODES), auto_create_topics=False, replication_factor=3) as broker:
+            yield broker
+
+
+def real_only(what: str) -> pytest.MarkDecorator:
+    """Return the parameters of a test of requests that the embedded broker does not know."""
+    skip = pytest.mark.skip(reason=f"the embedded broker has no {what}")
+    real = pytest.param("real", marks=pytest.mark.java)
+    return pytest.mark.parametrize("cluster", [pytest.param("embedded", marks=skip), real], indirect=True)
+
+
+@pytest.fixture
+def admin(cluster: Cluster) -> Iterator[Admin]:
+    with admin_of(cluster) as opened:
+        yield opened
+
+
+def admin_of(cluster: Cluster) -> Admin:
+    return Admin(bootstrap_servers=cluster.bootstrap_servers, request_timeout_ms=5000, retry_backoff_ms=20)
+
+
+@pytest.fixture
+def topic(admin: Admin) -> str:
+    """Return a new topic whose two partitions have the replicas 0, 1 and 1, 2."""
+    name = f"nodes-{next(_numbers)}"
+    admin.topics.create(name, assignment={0: [0, 1], 1: [1, 2]})
+    return name
+
+
+def leaders(admin: Admin, topic: str) -> list[int | None]:
+    return [each.leader for each in admin.topics.describe(topic).partitions]
+
+
+def replicas(admin: Admin, topic: str) -> list[tuple[int, ...]]:
+    return [each.replicas for each in admin.topics.describe(topic).partitions]
+
+
+def await_in_sync(admin: Admin, topic: str) -> None:
+    until(
+        lambda: all(set(each.isr) == set(each.replicas) for each in admin.topics.describe(topic).partitions)
+    )
+
+
+def topic_ids(cluster: Cluster, node: int, topic: str) -> Mapping[str, Any]:
+    """Return what a node's metadata has of a topic, asked over a connection of its own."""
+    with Wire(cluster.bootstrap_servers, node) as wire:
+        asked = [messages.MetadataRequest.MetadataRequestTopic(name=topic)]
+        (found,) = wire.ask(messages.MetadataRequest(topics=asked, allow_auto_topic_creation=False)).topics
+    return {"error": found.error_code, "id": bytes(found.topic_id), "partitions": len(found.partitions)}
+
+
+# Topics
+
+
+def test_AS05_AS07_every_node_shows_what_was_done(cluster: Cluster, admin: Admin) -> None:
+    name = f"nodes-{next(_numbers)}"
+    for count in (3, 2, 5):
+        created = admin.topics.create(name, partitions=count)
+        for node in NODES:
+            shown = {"error": 0, "id": created.topic_id.bytes, "partitions": count}  # type: ignore[union-attr]
+            assert topic_ids(cluster, node, name) == shown
+        admin.topics.delete(name)
+        assert {topic_ids(cluster, node, name)["error"] for node in NODES} == {3}
+
+
+def test_AS06_a_paused_node_does_not_keep_create_waiting(cluster: Cluster, admin: Admin) -> None:
+    quiet = 2
+    admin.topics.list()
+    cluster.pause_node(quiet)
+    try:
+        created = admin.topics.create(f"nodes-{next(_numbers)}", assignment={0: [0, 1]}, timeout=60)
+        assert created.partitions == 1
+    finally:
+        cluster.resume_node(quiet)
+
+
+# Leaders
+
+
+def test_AS42_another_order_and_an_election_move_the_leader(admin: Admin, topic: str) -> None:
+    await_in_sync(admin, topic)
+    assert leaders(admin, topic) == [0, 1]
+    assert admin.partitions.reassign({(topic, 0): [1, 0]}) == {}
+    until(lambda: replicas(admin, topic)[0] == (1, 0))
+    assert leaders(admin, topic) == [0, 1]
+    partition = TopicPartition(topic, 0)
+    assert admin.partitions.elect([partition]) == {partition: True}
+    until(lambda: leaders(admin, topic) == [1, 1])
+    assert admin.partitions.elect([partition]) == {partition: False}
+
+
+def test_AS37_AS38_elections_without_a_replica_are_refused(cluster: Cluster, admin: Admin) -> None:
+    name = f"nodes-{next(_numbers)}"
+    admin.topics.create(name, assignment={0: [0, 1]})
+    admin.topics.create(f"{name}-lost", assignment={0: [0]})
+    await_in_sync(admin, name)
+    cluster.kill_node(0)
+    try:
+        until(lambda: [*leaders(admin, name), *leaders(admin, f"{name}-lost")] == [1, None])
+        preferred, lost = TopicPartition(name, 0), TopicPartition(f"{name}-lost", 0)
+        with pytest.raises(PartialFailure) as raised:
+            admin.partitions.elect([preferred])
+        assert isinstance(raised.value.errors[preferred], PreferredLeaderNotAvailableError)
+        with pytest.raises(PartialFailure) as raised:
+            admin.partitions.elect([preferred, lost], unclean=True)
+        assert raised.value.results == {preferred: False}
+        assert isinstance(raised.value.errors[lost], EligibleLeadersNotAvailableError)
+    finally:
+        cluster.start_node(0)
+    until(lambda: leaders(admin, f"{name}-lost") == [0])
+
+
+# Replicas
+
+
+@real_only("settings of brokers")
+def test_AS39_a_reassignment_is_replaced_and_cancelled(admin: Admin, cluster: Cluster, topic: str) -> None:
+    partition = TopicPartition(topic, 0)
+    fill(cluster, topic)
+    hold(admin, topic)  # copies are to take longer than the test
+    admin.partitions.reassign({partition: [0, 2]})
+    (first,) = admin.partitions.reassignments([partition]).values()
+    assert (first.adding, first.removing) == ((2,), (1,))
+    with pytest.raises(PartialFailure) as raised:
+        admin.partitions.reassign({partition: [0, 1, 2]})
+    assert isinstance(raised.value.errors[partition], InvalidReplicationFactorError)
+    assert admin.partitions.cancel([partition]) == {partition: None}
+    until(lambda: replicas(admin, topic)[0] == (0, 1))
+    with pytest.raises(PartialFailure) as raised:
+        admin.partitions.cancel([partition])
+    assert isinstance(raised.value.errors[partition], NoReassignmentInProgressError)
+    release(admin, topic)
+
+
+def test_AS40_reassign_keeps_the_number_of_replicas(admin: Admin, topic: str) -> None:
+    partition = TopicPartition(topic, 0)
+    with pytest.raises(PartialFailure) as raised:
+        admin.partitions.reassign({partition: [0, 1, 2]})
+    assert isinstance(raised.value.errors[partition], InvalidReplicationFactorError)
+    admin.partitions.set_replication_factor(topic, 3)
+    until(lambda: [sorted(each) for each in replicas(admin, topic)] == [[0, 1, 2], [0, 1, 2]])
+    admin.partitions.set_replication_factor(topic, 1)
+    until(lambda: [len(each) for each in replicas(admin, topic)] == [1, 1])
+
+
+def test_AS41_dead_brokers_get_no_replicas(cluster: Cluster, admin: Admin, topic: str) -> None:
+    plan = admin.partitions.plan([topic], brokers=[0, 2])
+    cluster.kill_node(2)
+    try:
+        until(lambda: 2 not in {each.node_id for each in admin.cluster.describe().nodes})
+        with pytest.raises(BrokerNotAvailableError, match="broker 2 is not alive"):
+            admin.partitions.apply(plan)
+        with pytest.raises(BrokerNotAvailableError):
+            admin.partitions.plan([topic], brokers=[0, 2])
+    finally:
+        cluster.start_node(2)
+
+
+@real_only("settings of brokers")
+def test_AS43_partitions_are_added_during_a_move(cluster: Cluster, admin: Admin, topic: str) -> None:
+    fill(cluster, topic)
+    hold(admin, topic)
+    admin.partitions.reassign({(topic, 0): [0, 2]})
+    assert admin.partitions.reassignments([(topic, 0)])
+    assert admin.topics.add_partitions(topic, 4) == 4
+    release(admin, topic)
+    until(lambda: admin.partitions.reassignments([(topic, 0)]) == {})
+    assert len(replicas(admin, topic)) == 4
+
+
+@real_only("settings of brokers")
+def test_plans_are_applied_under_a_throttle(cluster: Cluster, admin: Admin, topic: str) -> None:
+    fill(cluster, topic)
+    plan = admin.partitions.plan([topic], drain=[1])
+    assert {move.partition.partition for move in plan.moves} == {0, 1}
+    moved = admin.partitions.apply(plan, throttle=50_000_000)
+    assert {partition.partition: after for partition, after in moved.items()} == dict(
+        enumerate(replicas(admin, topic))
+    )
+    assert all(1 not in each for each in replicas(admin, topic))
+    assert leaders(admin, topic) == [each[0] for each in replicas(admin, topic)]
+    assert str(admin.partitions.plan([topic], drain=[1])) == "nothing to move"
+    assert throttles(admin, topic) == {}
+
+
+def fill(cluster: Cluster, topic: str) -> None:
+    """Give each partition some megabytes."""
+    with kbatch.Producer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+        for number in range(8):
+            producer.send(topic, bytes([number]) * 900_000, partition=number % 2)
+
+
+def throttles(admin: Admin, topic: str) -> dict[str, str | None]:
+    """Return what limits the copies of a topic or of brokers."""
+    found = dict(admin.configs.describe(topic=topic))
+    for node in NODES:
+        found |= admin.configs.describe(broker=node)
+    return {
+        name: each.value
+        for name, each in found.items()
+        if "replication.throttled" in name and each.source.startswith("DYNAMIC")
+    }
+
+
+def hold(admin: Admin, topic: str) -> None:
+    """Let replicas be copied so slowly that no test sees the end."""
+    for node in NODES:
+        admin.configs.alter(broker=node, set=dict.fromkeys(RATES, 1))
+    admin.configs.alter(topic=topic, set=dict.fromkeys(THROTTLED, "*"))
+    until(lambda: len(throttles(admin, topic)) == 4)
+
+
+def release(admin: Admin, topic: str) -> None:
+    admin.configs.alter(topic=topic, reset=THROTTLED)
+    for node in NODES:
+        admin.configs.alter(broker=node, reset=RATES)
+
+
+RATES = [f"{role}.replication.throttled.rate" for role in ("leader", "follower")]
+THROTTLED = [f"{role}.replication.throttled.replicas" for role in ("leader", "follower")]
+
+
+# Nodes that are away
+
+
+@real_only("log directories")
+def test_AS46_AS72_a_dead_node_costs_its_own_results_only(cluster: Cluster, admin: Admin) -> None:
+    admin.topics.list()
+    with admin_of(cluster) as other:
+        other.topics.list()  # it knows three nodes
+        cluster.kill_node(1)
+        try:
+            with pytest.raises(PartialFailure) as raised:
+                other.partitions.log_dirs(NODES, timeout=20)
+            assert set(raised.value.results) == {0, 2}
+            assert list(raised.value.errors) == [1]
+        finally:
+            cluster.start_node(1)
+    until(lambda: len(admin.cluster.describe().nodes) == len(NODES))
+
+
+@pytest.mark.java
+def test_AS47_AS48_a_dead_node_is_fenced_and_may_be_unregistered(real_cluster: RealCluster) -> None:
+    with admin_of(real_cluster) as admin:
+        with pytest.raises(InvalidRequestError, match="broker 2 is alive"):
+            admin.cluster.unregister(2)
+        real_cluster.kill_node(2)
+        try:
+            until(lambda: fenced(admin) == {0: False, 1: False, 2: True})
+            admin.cluster.unregister(2)
+            until(lambda: fenced(admin) == {0: False, 1: False})
+            with pytest.raises(BrokerIdNotRegisteredError):
+                admin.cluster.unregister(2)
+        finally:
+            real_cluster.start_node(2)
+        until(lambda: fenced(admin) == {0: False, 1: False, 2: False})
+
+
+def fenced(admin: Admin) -> dict[int, bool]:
+    return {each.node_id: each.is_fenced for each in admin.cluster.describe(fenced=True).nodes}
+
+
+# The controller dies
+
+Work = Callable[[Admin, int], object]
+
+
+def _changed(name: str) -> Mapping[str, Work]:
+    """Return calls that write, each with the number of its round; all but `create` change what is there."""
+    return {
+        "create": lambda admin, n: admin.topics.create(f"{name}-{n}", partitions=2, wait=False),
+        "delete": lambda admin, n: (
+            admin.topics.create(f"{name}-gone-{n}", partitions=1),
+            admin.topics.delete(f"{name}-gone-{n}"),
+        ),
+        "add_partitions": lambda admin, n: admin.topics.add_partitions(f"{name}-grown", n + 2),
+        "alter": lambda admin, n: admin.configs.alter(topic=f"{name}-set", set={"retention.ms": n + 1}),
+        "reassign": lambda admin, n: repeat_while(  # not to the node that is away
+            BrokerNotAvailableError,
+            lambda: admin.partitions.reassign({(f"{name}-moved", 0): [n % 2, 1 - n % 2]}),
+        ),
+        "quotas": lambda admin, n: admin.quotas.alter(QuotaEntity(user=name), {"consumer_byte_rate": n + 1}),
+        "users": lambda admin, n: (
+            admin.users.set(f"{name}-{n}", "secret", iterations=4096),
+            admin.users.delete(f"{name}-{n}", "SCRAM-SHA-512"),
+        ),
+    }
+
+
+@pytest.mark.java
+def test_AS14_calls_are_done_while_controllers_die(real_cluster: RealCluster) -> None:
+    name, rounds = f"nodes-{next(_numbers)}", 30
+    with admin_of(real_cluster) as admin:
+        new = {f"{name}-{each}": NewTopic(assignment={0: [0, 1]}) for each in ("grown", "set", "moved")}
+        admin.topics.create(new)
+        begun = threading.Semaphore(0)
+        failures: list[BaseException] = []
+
+        def work(call: Work) -> None:
+            try:
+                for number in range(rounds):
+                    call(admin, number)
+                    begun.release()
+            except BaseException as failure:
+                failures.append(failure)
+                raise
+            finally:
+                for _ in range(rounds):
+                    begun.release()
+
+        threads = [threading.Thread(target=work, args=[call]) for call in _changed(name).values()]
+        for thread in threads:
+            thread.start()
+        for _ in range(2):
+            for _ in range(20):
+                begun.acquire()
+            controller = admin.cluster.quorum().leader
+            real_cluster.kill_node(controller)
+            real_cluster.start_node(controller)
+        for thread in threads:
+            thread.join()
+        assert failures == []
+        until(lambda: admin.configs.describe(topic=f"{name}-set")["retention.ms"].value == str(rounds))
+        until(lambda: len(replicas(admin, f"{name}-grown")) == rounds + 1)
+        until(lambda: replicas(admin, f"{name}-moved") == [((rounds - 1) % 2, 1 - (rounds - 1) % 2)])
+        names = {each.name for each in admin.topics.list()}
+        assert {f"{name}-{number}" for number in range(rounds)} <= names
+        assert not {each for each in names if each.startswith(f"{name}-gone")}
+        assert admin.quotas.describe(user=name) == {
+            QuotaEntity(user=name): {"consumer_byte_rate": float(rounds)}
+        }
+        assert not [user for user in admin.users.describe() if user.startswith(name)]
