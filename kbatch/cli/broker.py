@@ -1,7 +1,10 @@
 """`kbatch broker`: the embedded broker, for any client, from a shell."""
 
 import signal
+import socket
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
 
@@ -9,6 +12,8 @@ import click
 
 from kbatch.errors import KafkaError
 from kbatch.testing import Broker, Listener
+
+HAS_CONTROL = hasattr(socket, "AF_UNIX")
 
 
 class _TopicType(click.ParamType[tuple[str, int]]):
@@ -46,7 +51,23 @@ class _User(click.ParamType[tuple[str, str]]):
         return user, password
 
 
-@click.command()
+class _Commands(click.Group):
+    """Runs a broker, but for its one command, which is loaded when it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return ["ctl"]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name != "ctl":
+            return None
+        if not HAS_CONTROL:
+            raise click.ClickException("kbatch broker ctl needs Unix sockets, which this system lacks")
+        from kbatch.cli.broker_ctl import command as ctl
+
+        return ctl
+
+
+@click.group(cls=_Commands, invoke_without_command=True, subcommand_metavar="[ctl COMMAND ...]")
 @click.option(
     "--topic", "topics", multiple=True, type=_TopicType(), help="A topic to create; may be repeated."
 )
@@ -86,8 +107,15 @@ class _User(click.ParamType[tuple[str, str]]):
     show_default=True,
     help="Port of the first node, with the others after it; 0 takes free ports.",
 )
+@click.option(
+    "--control",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The socket for `kbatch broker ctl`; by default one for the port, in the folder of temporary files.",
+)
 @click.option("--auto-create/--no-auto-create", default=True, help="Create requested topics (default).")
+@click.pass_context
 def command(
+    context: click.Context,
     topics: tuple[tuple[str, int], ...],
     directory: Path | None,
     nodes: int,
@@ -96,12 +124,16 @@ def command(
     users: tuple[tuple[str, str], ...],
     authority_file: Path | None,
     port: int,
+    control: Path | None,
     auto_create: bool,
 ) -> None:
     """Run a Kafka broker to develop and test against, until Ctrl-C or SIGTERM.
 
-    When it is ready, it prints the bootstrap servers for clients: a line for each listener.
+    When it is ready, it prints the bootstrap servers for clients: a line for each listener. Meanwhile
+    `kbatch broker ctl` kills its nodes, divides its network, moves its leaders, and tells how they are.
     """
+    if context.invoked_subcommand is not None:
+        return
     stopped = Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stopped.set())
@@ -120,7 +152,7 @@ def command(
             )
         if authority_file is not None:
             authority_file.write_text(broker.authority_pem)
-        with broker:
+        with broker, _controlled(broker, control):
             for addresses in broker.addresses:
                 click.echo(addresses)
             stopped.wait()
@@ -130,3 +162,15 @@ def command(
         raise click.ClickException(str(error)) from error
     except ValueError as error:
         raise click.UsageError(str(error)) from error
+
+
+@contextmanager
+def _controlled(broker: Broker, path: Path | None) -> Iterator[None]:
+    if not HAS_CONTROL:
+        yield
+        return
+    from kbatch.cli.broker_control import controlled, socket_path
+
+    port = int(broker.bootstrap_servers.partition(",")[0].rpartition(":")[2])
+    with controlled(broker, path or socket_path(port)):
+        yield

@@ -33,6 +33,7 @@ from kbatch.testing.broker.security.listeners import Listener
 from kbatch.testing.broker.security.oauth import TokenIssuer
 from kbatch.testing.broker.server import NOT_RUNNING, Server
 from kbatch.testing.broker.share.share_state import ShareKey
+from kbatch.testing.broker.status import PartitionStatus, node_states, partition_statuses
 
 if TYPE_CHECKING:
     from _typeshed import StrPath
@@ -142,6 +143,8 @@ class Broker:
         The feature of KIP-966: replicas that had everything may lead although they are out of sync.
     session_timeout_ms : int
         Time after which the controller fences a node that it does not hear (broker.session.timeout.ms).
+    leader_rebalance : bool
+        Preferred replicas lead again after five minutes at most (auto.leader.rebalance.enable).
     replica_lag_ms : int
         Time after which a follower that lags is out of sync (replica.lag.time.max.ms).
     seed : int or None
@@ -460,6 +463,25 @@ class Broker:
 
         self._call(act)
 
+    def fail_over_controller(self) -> None:
+        """Have another controller be the active one; preferred replicas that are in sync lead again."""
+        self._call(lambda core: core.state.fail_over_controller())
+
+    def delay_leaders(self, seconds: float, node: int | None = None) -> None:
+        """Have nodes answer only so long after they begin to lead a partition, from now on; 0 ends it.
+
+        Until then they answer NOT_LEADER_OR_FOLLOWER, with themselves as the leader, as Kafka may do for a
+        moment for a new topic. Without `node` all nodes do so.
+        """
+        delay_ms = milliseconds(seconds)
+
+        def delay(core: BrokerCore) -> None:
+            nodes = core.state.cluster.nodes if node is None else [core.state.cluster.node(node)]
+            for each in nodes:
+                each.lead_delay_ms = delay_ms
+
+        self._call(delay)
+
     def hide_requests(self, node: int, *apis: str) -> None:
         """Leave these requests out of the node's answers to ApiVersions, as a broker does that is half
         started or downgraded. Without `apis` the answers are whole again. Connections stay.
@@ -608,6 +630,7 @@ class Broker:
         return self._call(lambda core: _partition(core, topic, partition).leader)
 
     def leader_epoch(self, topic: str, partition: int) -> int:
+        """Return the number of the leader's term, as the controller knows it."""
         return self._call(lambda core: _partition(core, topic, partition).leader_epoch)
 
     def replicas(self, topic: str, partition: int) -> list[int]:
@@ -639,6 +662,14 @@ class Broker:
             return {node: end_offset - copy.log.log_end_offset for node, copy in known.copies.items()}
 
         return self._call(lags)
+
+    def status(self) -> list[PartitionStatus]:
+        """Return how each partition and its replicas are, without internal topics."""
+        return self._call(lambda core: partition_statuses(core.state.cluster))
+
+    def node_states(self) -> dict[int, str]:
+        """Return how each node is: "running", "fenced" (it runs, and may not lead), "paused" or "down"."""
+        return self._call(lambda core: node_states(core.state.cluster))
 
     def wait_in_sync(self, topic: str | None = None, timeout: float = 10.0) -> None:
         """Wait until all replicas, of a topic or of all, are in sync, have the same log, and know it.

@@ -28,7 +28,7 @@ from kbatch.testing.broker.logs.topic_config import TopicConfig
 from kbatch.testing.broker.options import Options
 from kbatch.testing.broker.outages import Outages
 from kbatch.testing.broker.purgatory import Purgatory
-from kbatch.testing.broker.replication.network import Network
+from kbatch.testing.broker.replication.network import CONTROLLER, Network
 from kbatch.testing.broker.replication.replication import Replication
 from kbatch.testing.broker.security.acls import Acls
 from kbatch.testing.broker.security.authorizer import (
@@ -48,7 +48,9 @@ from kbatch.testing.broker.share.share_sessions import ShareSessions
 from kbatch.testing.broker.timers import Timers
 
 Answer = TypeVar("Answer", bound=Struct)
-LOG_CHECK_INTERVAL_MS = 300_000  # log.retention.check.interval.ms
+# log.retention.check.interval.ms, leader.imbalance.check.interval.seconds and
+# unclean.leader.election.interval.ms are the same.
+CHECK_INTERVAL_MS = 300_000
 RETENTION_CONFIGS = frozenset({"retention.ms", "retention.bytes"})
 
 
@@ -186,13 +188,15 @@ class BrokerState:
         self.group_configs = GroupConfigs(self.options.broker_configs(), self.directory)
         network = Network(self.node_count)
         self.replication = Replication(self.cluster, network, self.timers, self.purgatory.touch)
-        self.outages = Outages(self.cluster, network, self.replication, self.timers)
+        self.outages = Outages(
+            self.cluster, network, self.replication, self.timers, lambda: self.purgatory.touch(CONTROLLER)
+        )
         self.coordinators = Coordinators(self)
         self.share_sessions = ShareSessions(self.options.group_share_max_share_sessions)
         self.share_partitions = SharePartitions(
             self.coordinators.share_states, self.group_configs, self.timers, self.partition_changed
         )
-        self.timers.call_at(self.now_ms + LOG_CHECK_INTERVAL_MS, self._check_logs)
+        self.timers.call_at(self.now_ms + CHECK_INTERVAL_MS, self._check)
 
     def random_uuid(self) -> bytes:
         return self.rng.randbytes(16)
@@ -233,13 +237,20 @@ class BrokerState:
             strict=self.options.strict_batches,
         )
 
+    def _check(self, now_ms: int) -> None:
+        """Repeat the periodic work of Kafka's log manager, cleaner and controller, until the broker ends."""
+        self.timers.call_at(now_ms + CHECK_INTERVAL_MS, self._check)
+        self._check_logs(now_ms)
+        if self.node_count > 1 and not self.shares_logs:
+            self.cluster.controller.balance_leaders()
+            self.all_changed()
+
     def _check_logs(self, now_ms: int) -> None:
-        """Repeat the periodic work of Kafka's log manager and cleaner, until the broker ends.
+        """Delete and compact what is old.
 
         Only topics that set a retention have one. Kafka's default of a week would surprise tests with old
         timestamps.
         """
-        self.timers.call_at(now_ms + LOG_CHECK_INTERVAL_MS, self._check_logs)
         for partition in self.cluster.partitions():
             for log in partition.logs:
                 with suppress(BrokerError):  # its disk failed; every request to it reports that
@@ -297,6 +308,10 @@ class BrokerState:
 
     def start_node(self, node_id: int) -> None:
         self.outages.start(node_id, self.now_ms)
+        self.all_changed()
+
+    def fail_over_controller(self) -> None:
+        self.cluster.controller.fail_over()
         self.all_changed()
 
     def elect_leader(self, topic: str, index: int, *, unclean: bool = False) -> None:

@@ -147,7 +147,12 @@ class ClusterPartition:
 
     def _tell(self, node_id: int, now_ms: int) -> None:
         if node_id in self.registration.replicas:
-            self.copies[node_id].take(self.registration, now_ms)
+            copy = self.copies[node_id]
+            before = copy.leadership
+            copy.take(self.registration, now_ms)
+            if copy.leadership is not before:
+                delay_ms = self._nodes[node_id].lead_delay_ms
+                copy.leads_from_ms = now_ms + delay_ms if delay_ms else 0
         else:
             self._drop_copy(node_id)
 
@@ -264,6 +269,7 @@ class Cluster:
         self.topics_by_id: dict[bytes, Topic] = {}
         self._names: dict[str, str] = {}  # of topics, by what they are called in metrics
         self._saves_later = self._is_changed = False
+        self._named_count = -1
         self._forgotten_changes = 0  # of partitions that are gone
         self._directory = directory
         self._open_partition = open_partition
@@ -281,9 +287,11 @@ class Cluster:
     def running_nodes(self) -> list[Node]:
         return [node for node in self.nodes if node.is_running]
 
-    @property
-    def controller_id(self) -> int:
-        return next((node.node_id for node in self.nodes if node.is_running), NO_LEADER)
+    def any_broker(self, node_id: int) -> int:
+        """Return the broker that a node names as the controller: any that it knows, another each time."""
+        known = self.brokers_known_by(node_id)
+        self._named_count += 1
+        return known[self._named_count % len(known)].node_id if known else NO_LEADER
 
     @property
     def metadata_offset(self) -> int:
@@ -441,11 +449,18 @@ class Cluster:
         """
         partition = self.partition(topic, index)
         copy = partition.copies.get(node_id)
-        if copy is not None:
-            copy.check_online()
+        if copy is not None and (copy.log_dir.has_failed or copy.leads_from_ms):
+            self._check_ready(copy)
         if copy is None or copy.leadership is None:
             raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return copy
+
+    def _check_ready(self, copy: Replica) -> None:
+        """Raise BrokerError for a replica whose disk has failed, and a leader that does not answer yet."""
+        if copy.log_dir.has_failed:
+            raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR)
+        if copy.leads_from_ms > self._clock():
+            raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def replica(self, topic: str, index: int, node_id: int, leader_epoch: int) -> Replica:
         """Return the replica of `node_id`, leader or not, if it is in this leader epoch (-1: any).
@@ -458,7 +473,8 @@ class Cluster:
         if node_id not in partition.copies or (partition.shares_log and not partition.is_led_by(node_id)):
             raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         copy = partition.copies[node_id]
-        copy.check_online()
+        if copy.log_dir.has_failed or copy.leads_from_ms:
+            self._check_ready(copy)
         copy.check_leader_epoch(leader_epoch)
         return copy
 

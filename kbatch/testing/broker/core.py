@@ -43,6 +43,7 @@ from kbatch.testing.broker.api.sasl import Admission
 from kbatch.testing.broker.broker_error import BrokerError
 from kbatch.testing.broker.broker_state import BrokerState, Connection, Context, Delayed
 from kbatch.testing.broker.faults import Faults
+from kbatch.testing.broker.replication.network import CONTROLLER
 
 logger = logging.getLogger(__name__)
 
@@ -72,6 +73,28 @@ HANDLERS: dict[type, Handler] = {
     for kind, handler in family.HANDLERS.items()
 }
 REMEMBERED_REQUESTS = 10_000
+REQUEST_TIMEOUT_MS = 30_000  # of requests without a time-out of their own
+# What a node passes on to the controller, and cannot answer without it.
+FORWARDED = frozenset(
+    {
+        messages.AlterConfigsRequest,
+        messages.AlterPartitionReassignmentsRequest,
+        messages.AlterUserScramCredentialsRequest,
+        messages.CreateAclsRequest,
+        messages.CreateDelegationTokenRequest,
+        messages.CreatePartitionsRequest,
+        messages.CreateTopicsRequest,
+        messages.DeleteAclsRequest,
+        messages.DeleteTopicsRequest,
+        messages.DescribeQuorumRequest,
+        messages.ElectLeadersRequest,
+        messages.ExpireDelegationTokenRequest,
+        messages.IncrementalAlterConfigsRequest,
+        messages.ListPartitionReassignmentsRequest,
+        messages.RenewDelegationTokenRequest,
+        messages.UpdateFeaturesRequest,
+    }
+)
 
 
 @dataclass(slots=True, frozen=True)
@@ -223,10 +246,41 @@ class BrokerCore:
                 return answer
             if answer is not None:
                 context.forced_error = answer
+        if kind in FORWARDED and context.node_id in self.state.cluster.deaf:
+            return self._after_controller(message, context)
+        return self._handled(message, context)
+
+    def _handled(self, message: Any, context: Context) -> Any:
         try:
-            return HANDLERS[kind](self.state, message, context)
+            return HANDLERS[type(message)](self.state, message, context)
         except BrokerError as error:
             return error_response(message, error)
+
+    def _after_controller(self, message: Any, context: Context) -> Delayed:
+        """Handle a request after the node reaches the controller, or refuse it when its time is up.
+
+        Kafka never answers then.
+        """
+        delayed = Delayed()
+
+        def attempt(now_ms: int) -> bool:
+            if context.node_id in self.state.cluster.deaf:
+                return False
+            context.now_ms = now_ms
+            answered = self._handled(message, context)
+            if isinstance(answered, Delayed):
+                answered.then(delayed.complete)
+            else:
+                delayed.complete(answered)
+            return True
+
+        def give_up(now_ms: int) -> None:
+            context.forced_error = ErrorCode.REQUEST_TIMED_OUT
+            delayed.complete(self._handled(message, context))
+
+        timeout_ms = getattr(message, "timeout_ms", REQUEST_TIMEOUT_MS)
+        self.state.purgatory.watch([CONTROLLER], attempt, context.now_ms + timeout_ms, give_up)
+        return delayed
 
     @property
     def _login_delay_ms(self) -> int:

@@ -62,6 +62,7 @@ class Options:
     eligible_leader_replicas: bool = True
     session_timeout_ms: int = 9_000
     replica_lag_ms: int = 30_000
+    leader_rebalance: bool = True
     replication_factor: int | None = None
     racks: tuple[str | None, ...] = ()
     log_dirs: int = 1
@@ -117,6 +118,7 @@ class Options:
             eligible_leader_replicas=self.eligible_leader_replicas,
             replica_lag_ms=self.replica_lag_ms,
             session_timeout_ms=self.session_timeout_ms,
+            leader_rebalance=self.leader_rebalance,
         )
 
     def feature_level(self, name: str) -> int:
@@ -134,6 +136,7 @@ class Options:
             "num.partitions": self.default_partitions,
             "min.insync.replicas": self.min_insync_replicas,
             "unclean.leader.election.enable": self.unclean_leader_election,
+            "auto.leader.rebalance.enable": self.leader_rebalance,
             "broker.session.timeout.ms": self.session_timeout_ms,
             "replica.lag.time.max.ms": self.replica_lag_ms,
             "connections.max.reauth.ms": self.connections_max_reauth_ms,

@@ -7,7 +7,7 @@ after the whole time.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from typing import TYPE_CHECKING
 
 from kbatch.testing.broker.controller.brokers import BrokerControlState
@@ -23,11 +23,21 @@ BROKERS = "brokers"  # all other nodes, as who a node is isolated from
 
 
 class Outages:
-    def __init__(self, cluster: Cluster, network: Network, replication: Replication, timers: Timers) -> None:
+    """`on_heard()` is called when a node hears the controller again."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        network: Network,
+        replication: Replication,
+        timers: Timers,
+        on_heard: Callable[[], None],
+    ) -> None:
         self._cluster = cluster
         self._network = network
         self._replication = replication
         self._timers = timers
+        self._on_heard = on_heard
         self._sessions: dict[int, Timer] = {}  # those that are about to end
 
     def answers_clients(self, node_id: int) -> bool:
@@ -148,6 +158,7 @@ class Outages:
         self._cluster.report_failed_disks(node)
         if node.state is BrokerControlState.FENCED:
             self._cluster.controller.unfence(node)
+        self._on_heard()
 
     def _end_session_later(self, node: Node, now_ms: int) -> None:
         if node.node_id in self._sessions or node.state is BrokerControlState.FENCED:

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,6 +16,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 import kbatch
+from kbatch.cli.broker_control import controlled, socket_path
 from kbatch.cli.commands import kbatch as command_line
 from kbatch.protocol import messages
 from kbatch.testing import Broker
@@ -181,7 +182,7 @@ def call(*arguments: object) -> Result:
         (["--port", 65_536], "--port"),
         (["--directory", __file__], "--directory"),
         (["--topics", "events"], "No such option"),
-        (["events"], "unexpected extra argument"),
+        (["events"], "No such command"),
         (["--listener", "TLS"], "security_protocol must be one of PLAINTEXT, SSL"),
         (["--listener", "SASL_SSL:GSSAPI"], "it needs a KDC"),
         (["--user", "ada"], "a user must be NAME:PASSWORD"),
@@ -221,3 +222,74 @@ def test_help_names_the_options() -> None:
     shown = call("--help").stdout
     for option in ("--topic", "--directory", "--nodes", "--host", "--port", "--listener", "--user"):
         assert option in shown
+
+
+# The command that controls it
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[tuple[Broker, Callable[..., Result]]]:
+    """Yield a cluster, and `kbatch broker ctl` for it."""
+    control = tmp_path / "control.sock"
+    tmp_path.chmod(0o700)
+    with Broker({TOPIC: 1}, nodes=3) as broker, controlled(broker, control):
+        yield broker, lambda *words: call("ctl", "--control", control, *words)
+
+
+def test_ctl_is_made_of_the_calls_of_a_broker(cluster: tuple[Broker, Callable[..., Result]]) -> None:
+    broker, ctl = cluster
+    assert ctl("kill-node", 0, "--no-at-once").exit_code == 0
+    assert broker.node_states() == {0: "down", 1: "running", 2: "running"}
+    assert broker.leader(TOPIC, 0) == 0, "the session has not ended"
+    ctl("advance", 9.0)
+    assert json.loads(ctl("leader", TOPIC, 0).output) == broker.leader(TOPIC, 0) == 1
+    ctl("start-node", 0)
+    ctl("wait-in-sync", "--topic", TOPIC)
+    assert json.loads(ctl("isr", TOPIC, 0).output) == broker.isr(TOPIC, 0) == [1, 2, 0]
+    ctl("partition-network", 1, "0,2,controller")
+    ctl("advance", 9.0)
+    assert broker.leader(TOPIC, 0) == 0
+    ctl("heal")
+    ctl("isolate", 2, "--from", "controller", "--from", 1)
+    ctl("advance", 9.0)
+    assert broker.isr(TOPIC, 0) == [0, 1]
+    ctl("heal")
+    ctl("reassign", TOPIC, 0, 2, 1)
+    ctl("rolling-restart")
+    assert broker.replicas(TOPIC, 0) == [2, 1]
+    ctl("fail-next", "Produce", 7, "--times", 3)
+    with Wire(broker.bootstrap_servers) as wire:
+        assert produce(wire, b"x").error_code == 7
+
+
+def test_ctl_shows_how_partitions_are(cluster: tuple[Broker, Callable[..., Result]]) -> None:
+    broker, ctl = cluster
+    broker.stop_node(1)
+    names, row = (line.split() for line in ctl("status").output.splitlines())
+    assert names[:4] == ["topic", "partition", "leader", "leader_epoch"]
+    assert row[:4] == [TOPIC, "0", "0", "0"]
+    described = json.loads(ctl("status", "--json").output)
+    assert (described["isr"], described["log_end_offsets"]) == ([0, 2], {"0": 0, "1": 0, "2": 0})
+    assert json.loads(ctl("node-states").output) == {"0": "running", "1": "down", "2": "running"}
+
+
+def test_ctl_says_what_is_wrong(cluster: tuple[Broker, Callable[..., Result]], tmp_path: Path) -> None:
+    _, ctl = cluster
+    assert "node must be 0 to 2, got 7" in ctl("kill-node", 7).output
+    assert "unknown topic 'evens'; did you mean 'events'?" in ctl("leader", "evens", 0).output
+    ctl("kill-node", 1)
+    assert "not in sync: events-0" in ctl("wait-in-sync", "--timeout", 0.01).output
+    nobody = call("ctl", "--control", tmp_path / "nobody.sock", "heal")
+    assert nobody.exit_code == 1 and "no broker is controlled at" in nobody.output
+    tmp_path.chmod(0o755)
+    assert "only you may enter" in ctl("heal").output
+
+
+def test_command_is_controlled_by_its_port() -> None:
+    with running("--topic", TOPIC, "--nodes", 2, "--port", 0) as (process, address):
+        port = address.partition(",")[0].rpartition(":")[2]
+        assert call("ctl", "--port", port, "stop-node", 0).exit_code == 0
+        assert json.loads(call("ctl", "--port", port, "isr", TOPIC, 0).output) == [1]
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(TIMEOUT_SECONDS) == 0
+        assert not socket_path(int(port)).exists()

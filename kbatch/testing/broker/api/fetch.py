@@ -195,7 +195,11 @@ class _Fetch:
         if epoch != NO_EPOCH and epoch < state.cluster.node(self._replica_id).broker_epoch:
             raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)  # an earlier start of that broker (KIP-903)
         asked = FollowerFetch(
-            self._replica_id, wanted.current_leader_epoch, wanted.fetch_offset, wanted.last_fetched_epoch
+            self._replica_id,
+            wanted.current_leader_epoch,
+            wanted.fetch_offset,
+            wanted.last_fetched_epoch,
+            wanted.log_start_offset,
         )
         fetched = replica.read_as_follower(asked, self._context.now_ms, notes=not self._is_parked)
         answer.high_watermark, answer.log_start_offset = fetched.high_watermark, fetched.log_start_offset

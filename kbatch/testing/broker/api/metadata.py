@@ -104,7 +104,9 @@ def metadata(
         for node in cluster.brokers_known_by(context.node_id)
     ]
     response = messages.MetadataResponse(
-        brokers=brokers, cluster_id=cluster.cluster_id, controller_id=cluster.controller_id
+        brokers=brokers,
+        cluster_id=cluster.cluster_id,
+        controller_id=cluster.any_broker(context.node_id),
     )
     may_create = request.allow_auto_topic_creation and _may_create(state, wanted)
     with cluster.saved_once():
@@ -337,7 +339,7 @@ def describe_cluster(
     return messages.DescribeClusterResponse(
         cluster_authorized_operations=operations,
         cluster_id=state.cluster.cluster_id,
-        controller_id=state.cluster.controller_id,
+        controller_id=state.cluster.any_broker(context.node_id),
         brokers=[
             messages.DescribeClusterResponse.DescribeClusterBroker(
                 broker_id=node.node_id, host=node.host, port=context.port_of(node)

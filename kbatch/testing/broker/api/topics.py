@@ -12,11 +12,13 @@ from kbatch.records import NO_TOPIC_ID
 from kbatch.testing.broker.api.configs import topic_configs
 from kbatch.testing.broker.api.items import each_partition
 from kbatch.testing.broker.broker_error import BrokerError
+from kbatch.testing.broker.broker_state import Delayed
 from kbatch.testing.broker.cluster import MAX_PARTITIONS
 from kbatch.testing.broker.security.authorizer import CLUSTER_NAME, Operation, ResourceType
 
 if TYPE_CHECKING:
     from kbatch.testing.broker.broker_state import BrokerState, Context
+    from kbatch.testing.broker.replication.replica import Replica
 
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 
@@ -197,7 +199,7 @@ def _create_partitions(
     messages.DeleteRecordsResponse.DeleteRecordsTopicResult,
     partial(messages.DeleteRecordsResponse.DeleteRecordsPartitionResult, low_watermark=-1),
 )
-def delete_records(
+def _delete_records(
     state: BrokerState,
     context: Context,
     topic: str,
@@ -206,7 +208,83 @@ def delete_records(
 ) -> None:
     state.authorize(context, Operation.DELETE, ResourceType.TOPIC, topic)
     partition = state.cluster.led_partition(topic, wanted.partition_index, context.node_id)
-    result.low_watermark = partition.log.delete_records_before(wanted.offset)
+    partition.log.delete_records_before(wanted.offset)
+    if partition.leadership is not None:
+        partition.leadership.log_start_offset = partition.log.log_start_offset
+    result.low_watermark = _low_watermark(state, partition)
+    state.partition_changed(topic, wanted.partition_index)
+
+
+def _low_watermark(state: BrokerState, led: Replica) -> int:
+    """Return the least start of the logs of all replicas that run (Partition.lowWatermarkIfLeader)."""
+    start_offset = led.log.log_start_offset
+    if led.leadership is None or not state.cluster.partition(led.topic.name, led.index).is_replicated:
+        return start_offset
+    alive = {node.node_id for node in state.cluster.brokers_known_by(led.node_id)}
+    return min(start_offset, led.leadership.low_watermark(start_offset, alive.__contains__))
+
+
+def delete_records(
+    state: BrokerState, request: messages.DeleteRecordsRequest, context: Context
+) -> messages.DeleteRecordsResponse | Delayed:
+    """Delete records of the leaders at once; answer when all replicas that run have deleted them as well.
+
+    After Kafka's DelayedDeleteRecords.
+    """
+    response: messages.DeleteRecordsResponse = _delete_records(state, request, context)
+    waiting = [
+        _Deletion(state, context, topic.name, each) for topic in response.topics for each in topic.partitions
+    ]
+    state.replication.run(context.now_ms)
+
+    def attempt(now_ms: int) -> bool:
+        waiting[:] = [each for each in waiting if not each.is_done()]
+        if not waiting:
+            delayed.complete(response)
+        return not waiting
+
+    def give_up(now_ms: int) -> None:
+        for each in waiting:
+            each.result.error_code = ErrorCode.REQUEST_TIMED_OUT
+        delayed.complete(response)
+
+    delayed = Delayed()
+    if attempt(context.now_ms):
+        return response
+    keys = [(each.topic, each.result.partition_index) for each in waiting]
+    state.purgatory.watch(keys, attempt, context.now_ms + request.timeout_ms, give_up)
+    return delayed
+
+
+class _Deletion:
+    """A partition whose records are deleted, until the replicas have done so."""
+
+    __slots__ = ("_context", "_start_offset", "_state", "result", "topic")
+
+    def __init__(
+        self,
+        state: BrokerState,
+        context: Context,
+        topic: str,
+        result: messages.DeleteRecordsResponse.DeleteRecordsPartitionResult,
+    ) -> None:
+        self._state = state
+        self._context = context
+        self.topic = topic
+        self.result = result
+        if result.error_code == ErrorCode.NONE:
+            self._start_offset = state.cluster.partition(topic, result.partition_index).log.log_start_offset
+
+    def is_done(self) -> bool:
+        """True if it has failed, or all replicas start where the leader started then."""
+        if self.result.error_code == ErrorCode.NONE:
+            self._context.fill(self.result, self._look)
+        is_good = self.result.error_code == ErrorCode.NONE
+        return not is_good or self.result.low_watermark >= self._start_offset
+
+    def _look(self, result: messages.DeleteRecordsResponse.DeleteRecordsPartitionResult) -> None:
+        led = self._state.cluster.led_partition(self.topic, result.partition_index, self._context.node_id)
+        result.low_watermark = _low_watermark(self._state, led)
 
 
 # Descriptions

@@ -63,6 +63,8 @@ class Node:
         The controller's offset, and the time, when it was cut off from it; None if it hears the controller.
     known_brokers : list of int or None
         The brokers that it knew when it was cut off from the controller; None if it hears the controller.
+    lead_delay_ms : int
+        Time after which it answers for a partition that it begins to lead.
     hidden : frozenset
         Requests that its answers to ApiVersions leave out.
     rack : str or None
@@ -79,6 +81,7 @@ class Node:
         "is_running",
         "known_brokers",
         "last_heard",
+        "lead_delay_ms",
         "log_dirs",
         "node_id",
         "ports",
@@ -98,6 +101,7 @@ class Node:
         self.ended_cleanly = True
         self.known_brokers: list[int] | None = None
         self.last_heard: tuple[int, int] | None = None
+        self.lead_delay_ms = 0
         self.hidden: frozenset[type[Message]] = frozenset()
         self.log_dirs = [LogDir(path) for path in log_dirs]
 

@@ -71,6 +71,8 @@ class ReplicationSettings:
         replica.lag.time.max.ms
     session_timeout_ms : int
         broker.session.timeout.ms
+    leader_rebalance : bool
+        auto.leader.rebalance.enable
     """
 
     min_insync_replicas: int = 1
@@ -78,6 +80,7 @@ class ReplicationSettings:
     eligible_leader_replicas: bool = True
     replica_lag_ms: int = 30_000
     session_timeout_ms: int = 9_000
+    leader_rebalance: bool = True
 
 
 class Proposal(NamedTuple):
@@ -246,6 +249,24 @@ class Controller:
             )
         if partition.leader == NO_LEADER:
             raise BrokerError(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE)
+
+    def balance_leaders(self) -> None:
+        """Have preferred replicas that are in sync lead again, and elect where an election may be unclean.
+
+        Kafka does so every five minutes (leader.imbalance.check.interval.seconds,
+        unclean.leader.election.interval.ms), and when another controller becomes active.
+        """
+        for partition in self._partitions():
+            known, preferred = partition.registration, partition.registration.target[0]
+            if known.leader == NO_LEADER:
+                self._change(partition, election=self._election(partition.topic))
+            elif self.settings.leader_rebalance and known.leader != preferred and preferred in known.isr:
+                self._change(partition, election=Election.PREFERRED)
+
+    def fail_over(self) -> None:
+        """Let another controller be the active one."""
+        self.epoch += 1
+        self.balance_leaders()
 
     # Reassignments
 

@@ -462,13 +462,15 @@ class Partition:
         self._producers.truncate_from_start(self._log.start_offset)
         return self._log.start_offset
 
-    def follow_start(self, offset: int) -> None:
-        """Start the log where the leader's starts, as far as the high watermark allows."""
+    def follow_start(self, offset: int) -> bool:
+        """Start the log where the leader's starts, as far as the high watermark allows; True if it moved."""
         offset = min(offset, self.high_watermark)
-        if offset > self._log.start_offset:
-            with self._disk:
-                self._log.delete_records_before(offset)
-            self._producers.truncate_from_start(self._log.start_offset)
+        if offset <= self._log.start_offset:
+            return False
+        with self._disk:
+            self._log.delete_records_before(offset)
+        self._producers.truncate_from_start(self._log.start_offset)
+        return True
 
     def begin_anew(self, offset: int, now_ms: int) -> None:
         """Throw away everything, and go on at `offset` (UnifiedLog.truncateFullyAndStartAt)."""

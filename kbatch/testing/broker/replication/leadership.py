@@ -27,12 +27,15 @@ class Follower:
         The last time at which it had all that the leader had.
     fetched_ms, leader_end_offset : int
         Time of its last fetch, and the end of the leader's log then.
+    log_start_offset : int
+        Start of its log, as it said with its last fetch.
     """
 
     caught_up_ms: int
     end_offset: int = UNKNOWN_OFFSET
     fetched_ms: int = NEVER_MS
     leader_end_offset: int = UNKNOWN_OFFSET
+    log_start_offset: int = UNKNOWN_OFFSET
 
     def note_fetch(self, offset: int, leader_end_offset: int, now_ms: int) -> None:
         """Note a fetch from `offset` on (Replica.updateFetchStateOrThrow)."""
@@ -58,14 +61,17 @@ class Leadership:
         In-sync replicas that the controller was asked for and has not confirmed.
     start_offset : int
         End of the leader's log when the term began.
+    log_start_offset : int
+        Where the followers' logs have to start, by DeleteRecords in this term.
     """
 
-    __slots__ = ("_node_id", "followers", "proposed", "registration", "start_offset")
+    __slots__ = ("_node_id", "followers", "log_start_offset", "proposed", "registration", "start_offset")
 
     def __init__(self, node_id: int, registration: Registration, end_offset: int, now_ms: int) -> None:
         self._node_id = node_id
         self.registration = registration
         self.start_offset = end_offset
+        self.log_start_offset = UNKNOWN_OFFSET
         self.proposed: tuple[int, ...] | None = None
         self.followers: dict[int, Follower] = {}
         self.take(registration, now_ms)
@@ -141,6 +147,11 @@ class Leadership:
             follower = self.followers.get(node_id)
             if follower is not None and follower.end_offset == end_offset:
                 follower.caught_up_ms = now_ms
+
+    def low_watermark(self, log_start_offset: int, is_alive: Callable[[int], bool]) -> int:
+        """Return the least start of all logs: the leader's, and those of the followers that run."""
+        starts = [each.log_start_offset for node_id, each in self.followers.items() if is_alive(node_id)]
+        return min(starts, default=log_start_offset)
 
     def _in_sync_followers(self) -> list[int]:
         return [each for each in self.registration.isr if each in self.followers]

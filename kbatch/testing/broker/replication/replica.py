@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from kbatch.errors import ErrorCode
 from kbatch.testing.broker.broker_error import BrokerError
 from kbatch.testing.broker.controller.partition_change import Registration
-from kbatch.testing.broker.replication.leadership import Leadership
+from kbatch.testing.broker.replication.leadership import UNKNOWN_OFFSET, Leadership
 
 if TYPE_CHECKING:
     from kbatch.testing.broker.controller.brokers import LogDir
@@ -38,6 +38,7 @@ class FollowerFetch(NamedTuple):
     leader_epoch: int
     offset: int
     last_epoch: int = NO_EPOCH
+    log_start_offset: int = UNKNOWN_OFFSET
 
 
 class FollowerFetched(NamedTuple):
@@ -68,11 +69,13 @@ class Replica:
         What the replica's node knows, which may be old.
     leadership : Leadership or None
         Is there while the node believes that it leads.
+    leads_from_ms : int
+        When it begins to answer clients as leader.
     log_dir : LogDir
         Where the log is.
     """
 
-    __slots__ = ("leadership", "log", "log_dir", "node_id", "partition", "registration")
+    __slots__ = ("leadership", "leads_from_ms", "log", "log_dir", "node_id", "partition", "registration")
 
     def __init__(self, partition: ReplicatedPartition, node_id: int, log: Partition, log_dir: LogDir) -> None:
         self.partition = partition
@@ -82,6 +85,7 @@ class Replica:
         log_dir.replica_count += 1
         self.registration = partition.known_by(node_id)
         self.leadership: Leadership | None = None
+        self.leads_from_ms = 0
 
     @property
     def topic(self) -> RegisteredTopic:
@@ -119,11 +123,6 @@ class Replica:
         self.log_dir.replica_count -= 1
         self.log_dir = log_dir
         log_dir.replica_count += 1
-
-    def check_online(self) -> None:
-        """Raise BrokerError KAFKA_STORAGE_ERROR if the log directory has failed."""
-        if self.log_dir.has_failed:
-            raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR)
 
     def check_leader_epoch(self, epoch: int) -> None:
         """Check the epoch that a client or follower names: it must be the current one (KIP-320)."""
@@ -174,6 +173,7 @@ class Replica:
         answer = FollowerFetched(batches, log.high_watermark, log.log_start_offset)
         if notes:
             follower.note_fetch(asked.offset, log.log_end_offset, now_ms)
+            follower.log_start_offset = asked.log_start_offset
         return answer
 
     # As follower
@@ -184,6 +184,7 @@ class Replica:
             self.leader_epoch,
             self.log.log_end_offset,
             self.log.latest_leader_epoch,
+            self.log.log_start_offset,
         )
 
     def append_fetched(self, fetched: FollowerFetched, now_ms: int) -> bool:
@@ -200,8 +201,8 @@ class Replica:
             if not log.append_as_follower(data, now_ms, last_epoch=self.leader_epoch):
                 break
         log.raise_high_watermark(min(fetched.high_watermark, log.log_end_offset))
-        log.follow_start(fetched.log_start_offset)
-        return log.log_end_offset > end_offset
+        has_new_start = log.follow_start(fetched.log_start_offset)
+        return has_new_start or log.log_end_offset > end_offset
 
     def restart_at(self, leader: Partition, now_ms: int) -> None:
         """Go on where the leader has something, after it refused the offset (fetchOffsetAndTruncate)."""

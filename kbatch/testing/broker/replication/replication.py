@@ -141,6 +141,8 @@ class Replication:
             return False
         if not copy.log.log_end_offset == leader.log.log_end_offset == follower.end_offset:
             return True
+        if follower.log_start_offset < leadership.log_start_offset:
+            return True
         rejoins = copy.node_id not in leadership.maximal_isr and self._may_join(copy.node_id)
         return rejoins and self._network.reaches(leader.node_id, CONTROLLER)
 
@@ -156,7 +158,7 @@ class Replication:
         """Fetch once; a refusal is tried again when the partition has changed."""
         assert leader.leadership is not None
         follower = leader.leadership.followers[copy.node_id]
-        before = follower.end_offset
+        before = (follower.end_offset, follower.log_start_offset)
         asked = copy.next_fetch()
         try:
             fetched = leader.read_as_follower(asked, now_ms)
@@ -167,7 +169,7 @@ class Replication:
             return False
         has_changed = copy.append_fetched(fetched, now_ms)
         joined = self._join(partition, leader, copy.node_id) if fetched.diverging is None else False
-        return has_changed or joined or follower.end_offset != before
+        return has_changed or joined or (follower.end_offset, follower.log_start_offset) != before
 
     def fetch_once(self, partition: ClusterPartition, node_id: int, now_ms: int) -> None:
         """Let a follower fetch once, although the followers of its partition are held."""

@@ -126,7 +126,7 @@ def test_port_in_use_leaves_nothing_open(tmp_path: Path) -> None:
 def test_invalid_topic_leaves_nothing_open(tmp_path: Path) -> None:
     others = broker_threads()
     wrong = Broker({"good": 1, "bad": {"partitions": 1, "retention_ms": "soon"}}, directory=tmp_path)
-    with pytest.raises(ValueError, match=r"topic 'bad': INVALID_CONFIG: Invalid value soon for configuration retention.ms"):
+    with pytest.raises(ValueError, match=r"topic 'bad': INVALID_CONFIG: Invalid value soon"):
         wrong.start()
     assert broker_threads() <= others
     with Broker(directory=tmp_path) as broker:

@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
+from kbatch.errors import ErrorCode
 from kbatch.protocol import messages
+from kbatch.testing.broker.api.configs import TOPIC_RESOURCE, change_configs
 from kbatch.testing.broker.controller.partition_change import NO_LEADER
-from tests.support.broker_core import TOPIC
+from tests.support.broker_core import TOPIC, fetch_request, fetched
 from tests.unit.testing.broker.replication.replicated import LEADER, Replicated
 
 
@@ -134,3 +136,139 @@ def test_unknown_parties_are_refused() -> None:
     with pytest.raises(ValueError, match="node 1 does not run"):
         broker.kill(1)
         broker.state.outages.pause(1, 0)
+
+
+# The controller
+
+
+def create(name: str, timeout_ms: int = 2000) -> messages.CreateTopicsRequest:
+    kind = messages.CreateTopicsRequest
+    return kind(
+        topics=[kind.CreatableTopic(name=name, num_partitions=1, replication_factor=1)],
+        timeout_ms=timeout_ms,
+    )
+
+
+def test_KB11_requests_wait_for_the_controller_and_time_out() -> None:
+    """Kafka does not answer at all; data and metadata go on."""
+    broker = Replicated()
+    broker.cut({0, 1, 2}, {"controller"})
+    waiting = broker.client(1).send(create("new"))
+    describing = broker.client(1).send(messages.DescribeAclsRequest())
+    assert describing.is_there and broker.put(b"a").error_code == 0
+    broker.advance(1999)
+    assert not waiting.is_there
+    broker.advance(1)
+    (created,) = waiting.message.topics
+    assert created.error_code == ErrorCode.REQUEST_TIMED_OUT
+    assert "new" not in broker.state.cluster.topics
+
+
+def test_KB06_requests_that_wait_are_done_when_the_controller_is_back() -> None:
+    broker = Replicated()
+    broker.cut({0, 1, 2}, {"controller"})
+    waiting = broker.client(1).send(create("new"))
+    broker.advance(1000)
+    broker.heal()
+    assert waiting.message.topics[0].error_code == 0
+    assert "new" in broker.state.cluster.topics
+
+
+def test_KB06_another_controller_goes_on_with_what_there_was() -> None:
+    broker = Replicated()
+    broker.kill(2)
+    before = broker.known
+    kind = messages.DescribeQuorumRequest
+    partition = kind.PartitionData(partition_index=0)
+    request = kind(topics=[kind.TopicData(topic_name="__cluster_metadata", partitions=[partition])])
+
+    def leader() -> tuple[int, int]:
+        (found,) = broker.client().ask(request).topics[0].partitions
+        return found.leader_id, found.leader_epoch
+
+    assert leader() == (3000, 1)
+    broker.act(lambda state: state.fail_over_controller())
+    assert leader() == (3001, 2)
+    assert broker.known == before
+
+
+def test_observer_that_is_cut_off_has_what_it_had() -> None:
+    broker = Replicated()
+    broker.cut({2}, {"controller"})
+    broker.kill(1)
+    kind = messages.DescribeQuorumRequest
+    partition = kind.PartitionData(partition_index=0)
+    request = kind(topics=[kind.TopicData(topic_name="__cluster_metadata", partitions=[partition])])
+    (found,) = broker.client().ask(request).topics[0].partitions
+    ends = {each.replica_id: each.log_end_offset for each in found.observers}
+    assert ends[0] == found.high_watermark > ends[2]
+
+
+def test_KE10_preferred_leader_comes_back_by_itself() -> None:
+    broker = Replicated()
+    broker.move(1)
+    broker.advance(300_000)
+    assert broker.partition.leader == 0
+    broker.move(1)
+    broker.act(lambda state: state.fail_over_controller())
+    assert broker.partition.leader == 0, "a new controller looks at once"
+    broker.stop(0)
+    broker.advance(600_000)
+    assert broker.partition.leader == 1
+
+
+def test_KE10_leaders_stay_if_that_is_wanted() -> None:
+    broker = Replicated(leader_rebalance=False)
+    broker.move(1)
+    broker.advance(600_000)
+    assert broker.partition.leader == 1
+
+
+def test_KE11_any_live_broker_is_named_as_the_controller() -> None:
+    broker = Replicated()
+    broker.kill(1)
+    client = broker.client()
+    named = [client.ask(messages.MetadataRequest(topics=[])).controller_id for _ in range(6)]
+    assert set(named) == {0, 2}
+
+
+def test_KE12_periodic_check_elects_what_may_be_unclean() -> None:
+    broker = Replicated()
+    broker.kill(1)
+    broker.kill(2)
+    broker.put(b"lost")
+    broker.start(1)
+    broker.hold()
+    broker.put(b"lost", acks=LEADER)
+    broker.act(lambda state: state.replication.hold(broker.partition, True, broker.now_ms))
+    broker.cut({0}, {1, 2})
+    broker.kill(1)
+    broker.kill(0)
+    broker.start(1)
+    assert broker.partition.leader == NO_LEADER
+    change = {"unclean.leader.election.enable": "true"}
+    broker.act(lambda state: change_configs(state, TOPIC_RESOURCE, TOPIC, change, ()))
+    assert broker.partition.leader == NO_LEADER, "by itself it elects nothing"
+    broker.advance(300_000)
+    assert broker.partition.leader == 1
+
+
+def test_KP08_new_leader_that_does_not_serve_yet_names_itself() -> None:
+    broker = Replicated()
+    for node in broker.state.cluster.nodes:
+        node.lead_delay_ms = 500
+    broker.act(lambda state: state.cluster.create_topic("new", 1, assignments=[[1, 0]]))
+    topic = broker.state.cluster.topics["new"]
+    named = messages.MetadataRequest.MetadataRequestTopic(name="new")
+    (described,) = broker.client().ask(messages.MetadataRequest(topics=[named]), 12).topics[0].partitions
+    assert (described.leader_id, described.error_code) == (1, 0)
+
+    def fetch() -> Any:
+        return fetched(broker.client(1).ask(fetch_request(broker, 0, topic="new")))
+
+    early = fetch()
+    assert early.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert (early.current_leader.leader_id, early.current_leader.leader_epoch) == (1, described.leader_epoch)
+    assert topic.partitions[0].leader == 1
+    broker.advance(500)
+    assert fetch().error_code == 0

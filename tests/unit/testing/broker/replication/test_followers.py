@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kbatch.errors import ErrorCode
-from tests.support.broker_core import batch, fetch_request, fetched, produce_request
+from kbatch.protocol import messages
+from tests.support.broker_core import TOPIC, Answer, batch, fetch_request, fetched, produce_request
 from tests.unit.testing.broker.replication.replicated import LEADER, Replicated
 
 
@@ -159,3 +160,46 @@ def test_KF17_batches_of_a_later_epoch_are_left_for_later() -> None:
     assert log.append_as_follower(view, broker.now_ms, last_epoch=0)
     assert not log.append_as_follower(later, broker.now_ms, last_epoch=0)
     assert log.log_end_offset == 1
+
+
+def _delete(broker: Replicated, offset: int, timeout_ms: int = 1000) -> Answer:
+    kind = messages.DeleteRecordsRequest
+    partition = kind.DeleteRecordsPartition(partition_index=0, offset=offset)
+    topic = kind.DeleteRecordsTopic(name=TOPIC, partitions=[partition])
+    return broker.client(broker.partition.leader).send(kind(topics=[topic], timeout_ms=timeout_ms))
+
+
+def _deleted(answer: Answer) -> tuple[int, int]:
+    (found,) = answer.message.topics[0].partitions
+    return found.error_code, found.low_watermark
+
+
+def test_KF15_records_are_deleted_when_all_replicas_have_done_so() -> None:
+    broker = Replicated()
+    broker.put(b"a", b"b", b"c")
+    assert _deleted(_delete(broker, 2)) == (0, 2)
+    assert [broker.log(node).log_start_offset for node in range(3)] == [2, 2, 2]
+
+
+def test_KF15_replica_that_does_not_fetch_holds_deletion_up() -> None:
+    broker = Replicated()
+    broker.put(b"a", b"b", b"c")
+    broker.hold()
+    late, timed_out = _delete(broker, 2, timeout_ms=5000), _delete(broker, 1)
+    assert not late.is_there
+    broker.advance(1000)
+    assert _deleted(timed_out) == (ErrorCode.REQUEST_TIMED_OUT, 0)
+    assert broker.log(0).log_start_offset == 2, "the leader has deleted them already"
+    broker.hold(False)
+    assert _deleted(late) == (0, 2)
+
+
+def test_KF15_dead_replicas_are_not_waited_for() -> None:
+    broker = Replicated()
+    broker.put(b"a", b"b", b"c")
+    broker.kill(2)
+    assert _deleted(_delete(broker, 2)) == (0, 2)
+    broker.hold()
+    waiting = _delete(broker, 3)
+    broker.move(1)
+    assert _deleted(waiting)[0] == ErrorCode.NOT_LEADER_OR_FOLLOWER
