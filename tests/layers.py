@@ -102,6 +102,7 @@ LAYERS = (
             "interrupts threads": "operations that a signal handler must not interrupt; **how a thread "
             "waits, also beside greenlets**; the threads of clients",
             "sensor backoff": "sensors of metrics; waits that double",
+            "sole_user": "who may use a consumer, one thread or task at a time",
         },
     ),
     Layer(
@@ -151,9 +152,15 @@ LAYERS = (
     Layer(
         4,
         "_native/fetch/",
-        "`frames`: memory of answers; `fetch_answer`: an answer in one step; `fetched_batches`: **the "
-        "records of a partition, as columns or objects**; `read_cursor`: how an iteration takes them one by "
-        "one",
+        "what was fetched, from the answer to the program",
+        {
+            "frames fetch_answer": "memory of answers; an answer in one step",
+            "fetched_batches fetched": "**the records of a partition, as columns or objects**; their part of "
+            "an answer's memory",
+            "fetch_buffer read_cursor": "**what was fetched and not yet taken**; how an iteration takes "
+            "records one by one",
+            "quick_polls": "**polls that have nothing to look at but records**, in one native step",
+        },
     ),
     Layer(
         5,
@@ -342,9 +349,9 @@ LAYERS = (
         "consumer/",
         "Consumer and ShareConsumer (`threads`), their like on event loops (`event_loop`), what both do "
         "(`base`, `share`), and how they begin and end (`lifetime`); topics as tables and streams "
-        "(`reading`), ranges (`topic_reader`); `backlog`, `acquired`: **what was fetched and not yet taken**"
-        "; `group_member`: **when callbacks of a rebalance run, and what is committed**; `process`: "
-        "`process()` and its workers",
+        "(`reading`), ranges (`topic_reader`); `backlog`, `acquired`: **what is unusual in what was "
+        "fetched**, and what is acquired; `fetch_columns`: columns of it; `group_member`: **when callbacks "
+        "of a rebalance run, and what is committed**; `process`: `process()` and its workers",
     ),
     Layer(
         12,

@@ -154,6 +154,7 @@ class AcquiredRecords:
         self._config = config
         self._now_ns = now_ns
         self._wake = wake
+        self.poll_count = 0
         self._fetch: _ShareFetch | None = None
         self._began: tuple[_ShareFetch | None, int] | None = None  # where the last `take` began
         self._open: dict[TopicPartition, dict[int, AcquiredAt]] = {}  # since the last poll, or renewed
@@ -170,6 +171,7 @@ class AcquiredRecords:
     def note_poll(self) -> None:
         """Count what was taken as delivered: `take_back` has nothing to return any more."""
         self._began = None
+        self.poll_count += 1
 
     def take(self, most: int) -> list[ShareRecord]:
         """Return the next records, `most` at most, in the order of arrival; raise an error that is first."""

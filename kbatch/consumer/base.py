@@ -18,10 +18,11 @@ from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from kbatch.consumer.backlog import AssignedPartition, Backlog, Limits, Plan, PolledRecords, start_after
+from kbatch._native.fetch.fetch_buffer import PolledRecords
+from kbatch.consumer.backlog import AssignedPartition, Backlog, Limits, Plan, start_after
 from kbatch.consumer.group_member import GroupMember, Partitions
 from kbatch.consumer.lifetime import Ending, MemberClient
-from kbatch.consumer.poll_metrics import PollMetrics
+from kbatch.consumer.poll_metrics import poll_times
 from kbatch.consumer.polled import Polled
 from kbatch.consumer.ranges import Position, position_of
 from kbatch.consumer.typed_records import RECORDS_AHEAD, TypedRecords, Unknown
@@ -80,7 +81,7 @@ class ConsumerBase(MemberClient):
             runtime.engine, lambda: runtime.network.wake(), runtime.changed.notify, runtime.now_ns
         )
         self._arrivals = self._backlog.arrivals
-        runtime.on_change = self._backlog.end_iterators
+        runtime.on_change = self._backlog.note_change
         self._interceptors = ConsumerInterceptorChain(config.interceptor_classes)
         self._typed = TypedRecords.of(config)
         # the records that were last prepared, as they were read and as the program gets them
@@ -95,7 +96,7 @@ class ConsumerBase(MemberClient):
         self._decoders = Workers(f"kbatch-decoder-{config.client_id}", self._decoder_count)
         self._projection: Projection | None = None  # of the last poll_table
         self._ends: dict[TopicPartition, int] = {}  # of until_end
-        self._metrics = PollMetrics(runtime.registry)
+        self._times = poll_times(runtime.registry)
 
     # Which partitions
 
@@ -450,6 +451,7 @@ class ConsumerBase(MemberClient):
     @contextmanager
     def _polling(self, *, is_bounded: bool = False) -> Iterator[None]:
         """Begin and end a poll."""
+        changes = self._backlog.changes  # before anything is looked at
         with self._user:
             self._user.refuse_callbacks("poll")
             if not self._backlog.assigned and not self._member.is_subscribed:
@@ -458,16 +460,17 @@ class ConsumerBase(MemberClient):
                 )
             if not is_bounded:
                 self._open_ends()
-            with self._one_poll():
+            with self._one_poll(changes):
                 yield
 
     @contextmanager
-    def _one_poll(self) -> Iterator[None]:
-        """Do what every poll does before and after it. The caller is the consumer's user."""
+    def _one_poll(self, changes: int) -> Iterator[None]:
+        """Do what every poll does before and after it. The caller is the consumer's user. `changes` are those
+        of the backlog before the poll has looked at anything.
+        """
         now_ns = self._runtime.now_ns
-        self._backlog.note_poll()
-        self._poll_count += 1
-        self._metrics.begin(now_ns())
+        self._backlog.note_poll(changes)
+        self._times.begin(now_ns())
         if self._interceptors:
             self._interceptors.on_poll()
         try:
@@ -477,7 +480,16 @@ class ConsumerBase(MemberClient):
             self._take_back()
             raise
         finally:
-            self._metrics.end(now_ns())
+            self._times.end(now_ns())
+
+    @property
+    def _may_be_quick(self) -> bool:
+        """True if a poll that finds records has nothing to do with them but to take them."""
+        return not (self._interceptors or self._typed is not None or self._ends)
+
+    @property
+    def _poll_count(self) -> int:
+        return self._backlog.poll_count
 
     def _take_back(self) -> None:
         self._backlog.take_back()
@@ -490,11 +502,21 @@ class ConsumerBase(MemberClient):
 
     async def _await_polled(self, is_there: Callable[[], bool], deadline: Deadline) -> bool:
         """Wait as `_await_next` does, and do what the group asks of the program."""
-        member = self._member
+        member, backlog = self._member, self._backlog
+
+        def is_next() -> bool:
+            return member.has_work or is_there()
+
+        def note_quiet() -> None:
+            if self._may_be_quick:
+                backlog.note_quiet(awaits=True)
+
         while True:
-            if not await self._await_next(lambda: member.has_work or is_there(), deadline, member.note_poll):
+            if not await self._await_next(is_next, deadline, member.note_poll, note_quiet):
                 return False
             if not member.has_work:
+                if self._may_be_quick:
+                    backlog.note_quiet(awaits=False)
                 return True
             if not await member.attend(deadline):
                 return False
@@ -506,7 +528,7 @@ class ConsumerBase(MemberClient):
     ) -> Iterator[ConsumerRecord] | None:
         """Return records that an iteration gives one by one; None at the ends of the logs, if `is_bounded`.
 
-        They may be all of a fetch: the network calls `end_iterators` when the program should poll again.
+        They may be all of a fetch: a change ends the iterator when the program should poll again.
         Interceptors see as many as a poll returns.
         """
         timeout = self.config.default_api_timeout_ms / 1000 if is_bounded else None
@@ -519,7 +541,7 @@ class ConsumerBase(MemberClient):
             found = None
             while found is None:
                 if await self._await_polled(has_next, deadline):
-                    found = backlog.next_fetch()
+                    found = backlog.next_with_record(True)
                     if found is None and is_bounded and not self._before_ends():
                         return None
                 else:
@@ -529,22 +551,21 @@ class ConsumerBase(MemberClient):
                         f"no records of {', '.join(map(str, left))} came within "
                         f"default.api.timeout.ms={self.config.default_api_timeout_ms}: {why}"
                     )
-            assigned, fetch = found
+            fetch = found.queue[0]
             fetched = fetch.records
-            assert fetched is not None
             typed = self._typed
             if not self._interceptors and (typed is None or not typed.needs_look):
-                iterator = backlog.begin_iterator(assigned, fetched, most)
+                iterator = backlog.begin_iterator(found, fetched, most)
                 return iterator if typed is None else map(typed.typed, iterator)
             most = min(most, self.config.max_poll_records if typed is None else RECORDS_AHEAD)
             records = fetched.peek_records(most)
-            taken = [PolledRecords(assigned.partition, fetch, fetch.first_row, len(records), records)]
+            taken = [PolledRecords(found.partition, fetch, fetch.first_row, len(records), records)]
             if typed is not None:
                 prepared = await self._prepare_records(typed, records)
                 taken = [taken[0]._replace(records=[each for each in prepared if each is not None])]
             if self._interceptors:
-                self._interceptors.on_consume(Polled(taken, {assigned.partition: records[-1]}))
-            iterator = backlog.begin_iterator(assigned, fetched, len(records))
+                self._interceptors.on_consume(Polled(taken, {found.partition: records[-1]}))
+            iterator = backlog.begin_iterator(found, fetched, len(records))
             return iterator if typed is None else _in_step(prepared, iterator)
 
     # Deserializers
@@ -632,6 +653,7 @@ class ConsumerBase(MemberClient):
                 await self._await_assignment()
             chosen = [each for each, assigned in self._backlog.assigned.items() if not assigned.is_silent]
             self._ends = await self._end_offsets(chosen)
+            self._backlog.note_change()
             for each, end in self._ends.items():
                 self._set_end(each, end)
             self._runtime.network.wake()

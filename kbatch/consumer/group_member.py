@@ -49,8 +49,8 @@ from kbatch.records import (
 )
 
 if TYPE_CHECKING:
+    from kbatch._native.io.sole_user import SoleUser
     from kbatch.consumer.runtime import ReaderRuntime
-    from kbatch.consumer.sole_user import SoleUser
     from kbatch.core.consumer.membership import Rebalance
     from kbatch.interceptors import ConsumerInterceptorChain
     from kbatch.waiting.deadline import Deadline
@@ -196,7 +196,8 @@ class GroupMember:
         self._async_commits: deque[tuple[CommitOffsets, OnCommit | None]] = deque()
         self._is_auto_commit = config.enable_auto_commit
         self._commit_interval_ns = config.auto_commit_interval_ms * NS_PER_MS
-        self._commit_due_ns = runtime.now_ns() + self._commit_interval_ns
+        if self._is_auto_commit:
+            backlog.due_ns = runtime.now_ns() + self._commit_interval_ns
         self._commit_all_ns = runtime.now_ns() + COMMIT_ALL_NS
         self._auto_commit: CommitOffsets | None = None
         self.note_seconds = config.max_poll_interval_ms / 1000 / NOTES_PER_INTERVAL
@@ -256,6 +257,7 @@ class GroupMember:
             self._engine.subscribe(subscription)
             self.wanted, self._listener = subscription, RebalanceListener(**callbacks)
             self._backlog.leave_out(subscription.excludes)
+            self._backlog.note_change()
             self.is_assigned = False
             self._missing.clear()
             self._leave_call = None
@@ -300,6 +302,7 @@ class GroupMember:
             call = self._leave_call = Call(name)
             self._engine.leave(call, leave)
         self.wanted = None
+        self._backlog.note_change()
         self._runtime.network.wake()
         failure: Exception | None = None
         while not call.is_done:
@@ -500,8 +503,8 @@ class GroupMember:
             self._runtime.network.wake()
         if self.wanted is not None and self._engine.group_metadata.generation_id >= 0:
             self._identity = self._engine.group_metadata
-        if self._commits_positions and now_ns >= self._commit_due_ns and not self.has_work:
-            self._commit_due_ns = now_ns + self._commit_interval_ns
+        if self._commits_positions and now_ns >= self._backlog.due_ns and not self.has_work:
+            self._backlog.due_ns = now_ns + self._commit_interval_ns
             self._commit_moved(now_ns)
 
     def _commit_moved(self, now_ns: int) -> None:

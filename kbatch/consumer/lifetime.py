@@ -8,9 +8,9 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
+from kbatch._native.io.sole_user import SoleUser
 from kbatch.config import ConsumerConfig
 from kbatch.consumer.runtime import ReaderRuntime, configured
-from kbatch.consumer.sole_user import SoleUser
 from kbatch.errors import IllegalStateError, KafkaError
 from kbatch.network.lifetime import OpenClient
 from kbatch.network.runtime import LOOK_SECONDS
@@ -116,7 +116,6 @@ class MemberClient(ReadingClient):
     # Makes tasks of the coroutines of callbacks; None if callbacks must be plain.
     _new_task: Callable[[Any], Any] | None = None
     _note_seconds = LOOK_SECONDS  # how often a poll that waits is noted
-    _poll_count = 0  # of those that may have taken records
     _closer: Any = None  # the thread or task that is in close()
     _closing: tuple[Deadline, Ending] | None = None  # since close() was called
     _refused: KafkaError | None = None  # the error of a login that was raised
@@ -128,6 +127,11 @@ class MemberClient(ReadingClient):
     @abstractmethod
     def _check_membership(self) -> None:
         """Raise if the membership, or a topic that is subscribed to, keeps polls from records."""
+
+    @property
+    @abstractmethod
+    def _poll_count(self) -> int:
+        """The number of polls that may have taken records."""
 
     @abstractmethod
     def _take_back(self) -> None:
@@ -141,10 +145,15 @@ class MemberClient(ReadingClient):
         return self._arrivals.deliver
 
     async def _await_next(
-        self, is_there: Callable[[], bool], deadline: Deadline, note: Callable[[], object] = lambda: None
+        self,
+        is_there: Callable[[], bool],
+        deadline: Deadline,
+        note: Callable[[], object] = lambda: None,
+        note_quiet: Callable[[], object] = lambda: None,
     ) -> bool:
         """Return True once `is_there()` is true, which is called after each arrival; False at the deadline.
-        Raise if the consumer fails, and the error of a failed login once. `note()` is called now and then.
+        Raise if the consumer fails, and the error of a failed login once. `note()` is called now and then,
+        `note_quiet()` if nothing is there and nothing fails.
         """
         runtime = self._runtime
 
@@ -156,6 +165,7 @@ class MemberClient(ReadingClient):
             refused, self._refused = self._refused, runtime.engine.authentication_error
             runtime.check_login(refused)
             self._check_membership()
+            note_quiet()
             return False
 
         note()
@@ -187,7 +197,7 @@ class MemberClient(ReadingClient):
         self._closing = deadline, ending
         try:
             runtime.is_closed = True
-            runtime.changed.notify()
+            runtime.note_change()
             has_group = self.config.group_id is not None and runtime.engine.fatal_error is None
             if has_group and await runtime.await_until(lambda: self._user.is_free, deadline):
                 await self._end_membership(deadline, ending)

@@ -7,13 +7,14 @@ from itertools import chain
 from typing import TYPE_CHECKING, final, overload
 
 from kbatch.consumer.backlog import offset_after
+from kbatch.consumer.fetch_columns import FetchColumns
 from kbatch.records import OffsetAndMetadata, TopicPartition, checked_partition
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from kbatch._native.codec.record import ConsumerRecord
-    from kbatch.consumer.backlog import LastRead, PolledRecords
+    from kbatch._native.fetch.fetch_buffer import LastRead, PolledRecords
     from kbatch.formats.reading.base import ColumnDeserializer, ReadFormat
 
 
@@ -67,7 +68,7 @@ class Polled(Sequence["ConsumerRecord"]):
         projection = Projection(columns, layout, {"key": key, "value": value})
         batches: list[pa.RecordBatch] = []
         for _, fetch, first_row, row_count, _ in self._polled:
-            decoded = fetch.columns(projection)
+            decoded = FetchColumns.of(fetch).now(projection)
             found = decoded.rows(first_row, row_count)
             if decoded.error is not None and sum(batch.num_rows for batch in found) < row_count:
                 raise decoded.error

@@ -14,8 +14,8 @@ from operator import attrgetter
 from random import Random
 from typing import TYPE_CHECKING, Any, final
 
+from kbatch._native.io.sole_user import SoleUser
 from kbatch.config import ConsumerConfig
-from kbatch.consumer.sole_user import SoleUser
 from kbatch.core.client.calls import Call
 from kbatch.core.consumer.calls import OffsetLookup, PartitionCount, TopicNames
 from kbatch.core.consumer.engine import ReadingEngine
@@ -84,10 +84,11 @@ class ReaderRuntime(ClientRuntime):
             registry=self.registry,
             now_ns=self.now_ns(),
             wall_clock_ms=lambda: time.time_ns() // 1_000_000,
-            on_change=self._note_change,
+            on_change=self.note_change,
         )
 
-    def _note_change(self) -> None:
+    def note_change(self) -> None:
+        """Make all callers look at what has changed. Any thread may call it."""
         self.on_change()
         self.changed.notify()
 

@@ -25,7 +25,7 @@ from kbatch.config.readers import NOT_FOR_SHARE_GROUPS
 from kbatch.consumer.acquired import AcquiredRecords
 from kbatch.consumer.group_member import topic_names
 from kbatch.consumer.lifetime import Ending, MemberClient
-from kbatch.consumer.poll_metrics import PollMetrics
+from kbatch.consumer.poll_metrics import poll_times
 from kbatch.core.client.calls import Call
 from kbatch.core.consumer.share_engine import ShareEngine
 from kbatch.core.consumer.share_session import Acknowledge
@@ -87,7 +87,7 @@ class ShareConsumerBase(MemberClient):
         self._missing: set[str] = set()  # topics that a warning was about
         self._calls: deque[tuple[Acknowledge, OnCommit | None]] = deque()
         self._interceptors = ConsumerInterceptorChain(config.interceptor_classes)
-        self._metrics = PollMetrics(runtime.registry)
+        self._times = poll_times(runtime.registry)
 
     # Subscription
 
@@ -183,8 +183,7 @@ class ShareConsumerBase(MemberClient):
                 raise IllegalStateError("the consumer has no subscription; subscribe() to topics first")
             self._decide()
             acquired.note_poll()
-            self._poll_count += 1
-            self._metrics.begin(runtime.now_ns())
+            self._times.begin(runtime.now_ns())
             self._interceptors.on_poll()
             try:
                 self._send(None, 0 if acquired.has_next else min(most, 2**31 - 1))
@@ -202,7 +201,11 @@ class ShareConsumerBase(MemberClient):
             finally:
                 self._engine.stop_acquiring()
                 runtime.network.wake()
-                self._metrics.end(runtime.now_ns())
+                self._times.end(runtime.now_ns())
+
+    @property
+    def _poll_count(self) -> int:
+        return self._acquired.poll_count
 
     def _take_back(self) -> None:
         self._acquired.take_back()

@@ -22,12 +22,14 @@ from itertools import chain
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, Self, Unpack, final
 
+from kbatch._native.fetch.quick_polls import QuickPolls
 from kbatch._native.fetch.read_cursor import ChainedIterator
 from kbatch._native.io.interrupts import at_once
 from kbatch._native.io.threads import ClientThread
 from kbatch.consumer.base import ConsumerBase
 from kbatch.consumer.group_member import GroupMember
 from kbatch.consumer.lifetime import CLOSE_SECONDS, EXIT_SECONDS, FORGOTTEN, Ending, MemberClient
+from kbatch.consumer.polled import Polled
 from kbatch.consumer.process.dead_letters import DeadLetter
 from kbatch.consumer.process.options import ProcessOptions, ProcessReport, settings_of
 from kbatch.consumer.process.processing import Processing
@@ -42,6 +44,7 @@ from kbatch.consumer.process.workers import (
 )
 from kbatch.consumer.runtime import ReaderRuntime
 from kbatch.consumer.share import ShareConsumerBase
+from kbatch.core.client.lasting_faults import NS_PER_SECOND
 from kbatch.core.consumer.results import Fetched
 from kbatch.errors import ConcurrentUseError
 from kbatch.unpatched import real_sleep
@@ -50,6 +53,7 @@ from kbatch.waiting.threads import ThreadWaiter
 
 if TYPE_CHECKING:
     from kbatch._native.codec.record import ConsumerRecord
+    from kbatch._native.fetch.read_cursor import FetchIterator
     from kbatch.consumer.backlog import Arrivals
     from kbatch.core.consumer.results import Result
 
@@ -70,16 +74,35 @@ def _byte_count(results: list[Result]) -> int:
     return sum(records.byte_count for records in fetched if records is not None)
 
 
-def _handing_out(method: Method[P, T]) -> Callable[Concatenate[Any, P], T]:
-    """Return the coroutine method of a poll as a plain one. If an interrupt keeps from the program what it
-    returns, that is taken back.
+def _quick_first(
+    method: Method[..., Polled],
+    client: Consumer,
+    timeout: float | None = None,
+    max_records: int | None = None,
+) -> Polled:
+    """Return the result of a quick poll, or of the coroutine method."""
+    quick = client._quick
+    polled: Polled | None = quick.poll(timeout, max_records)
+    if polled is None:
+        polled = at_once(method, client, quick.left_of(timeout), max_records)
+    return polled
+
+
+_quick_first.__qualname__ = "poll"  # in Python's errors of arguments
+
+
+def _handing_out(
+    method: Method[P, T], run: Callable[..., T] | None = None
+) -> Callable[Concatenate[Any, P], T]:
+    """Return the coroutine method of a poll as a plain one; `run` runs it, None is `at_once`. If an interrupt
+    keeps from the program what it returns, that is taken back.
     """
 
     @wraps(method)
     def call(client: Any, /, *arguments: P.args, **keywords: P.kwargs) -> T:
         before = client._poll_count
         try:
-            return at_once(method, client, *arguments, **keywords)
+            return (run or at_once)(method, client, *arguments, **keywords)
         except ConcurrentUseError:
             raise
         except BaseException:
@@ -130,7 +153,7 @@ class Consumer(ThreadClient, ConsumerBase):
     unsubscribe = blocking(GroupMember.unsubscribe, "_member")
     commit = blocking(GroupMember.commit, "_member")
     committed = blocking(GroupMember.committed, "_member")
-    poll = _handing_out(ConsumerBase._poll)
+    poll = _handing_out(ConsumerBase._poll, _quick_first)
     poll_table = _handing_out(ConsumerBase._poll_table)
     position = blocking(ConsumerBase._position)
     lag = blocking(ConsumerBase._lag)
@@ -143,13 +166,31 @@ class Consumer(ThreadClient, ConsumerBase):
     def _deliver(self) -> Callable[[list[Any]], object]:
         return partial(_deliver, self._arrivals)
 
+    def _start_network(self) -> None:
+        super()._start_network()
+        runtime = self._runtime
+        self._quick = QuickPolls(
+            self._backlog,
+            self._user,
+            self._times,
+            runtime.changed.waiting,
+            clock_ns=runtime.now_ns,
+            note_poll=self._engine.note_poll,
+            wake=runtime.network.wake,
+            new_polled=Polled,
+            most_records=self.config.max_poll_records,
+            longest_wait_ns=int(self._note_seconds * NS_PER_SECOND),
+        )
+
     def __iter__(self) -> Iterator[ConsumerRecord]:
         """Iterate over the records of all polls from now on, without an end."""
-        return self._chained(partial(at_once, self._next_iterator))
+        return self._chained(partial(at_once, self._next_iterator), self._quick.next_iterator)
 
-    def _chained(self, next_iterator: Callable[[], Any]) -> Iterator[ConsumerRecord]:
+    def _chained(
+        self, next_iterator: Callable[[], Any], quick: Callable[[], FetchIterator | None] | None = None
+    ) -> Iterator[ConsumerRecord]:
         if self._typed is None:
-            return ChainedIterator(next_iterator)
+            return ChainedIterator(next_iterator, quick)
         return chain.from_iterable(iter(next_iterator, None))
 
     def until_end(self) -> Iterator[ConsumerRecord]:

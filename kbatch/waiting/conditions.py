@@ -16,19 +16,25 @@ if TYPE_CHECKING:
 
 
 class Condition:
-    """Something whose changes callers wait for. `notify` never waits for a lock."""
+    """Something whose changes callers wait for. `notify` never waits for a lock.
+
+    Attributes
+    ----------
+    waiting : dict of Waiter to None
+        The waiters of callers, in the order in which they came.
+    """
 
     def __init__(self, new_waiter: Callable[[], Waiter]) -> None:
         self._new_waiter = new_waiter
-        self._waiting: dict[Waiter, None] = {}  # in order
+        self.waiting: dict[Waiter, None] = {}
 
     def notify(self) -> bool:
         """Make all callers check again, in the order in which they came. True if there were any. Any thread
         may call it.
         """
-        waiting = tuple(self._waiting)
+        waiting = tuple(self.waiting)
         for waiter in waiting:
-            self._waiting.pop(waiter, None)
+            self.waiting.pop(waiter, None)
             waiter.set()
         return bool(waiting)
 
@@ -38,14 +44,14 @@ class Condition:
         """
         while True:
             waiter = self._new_waiter()
-            self._waiting[waiter] = None  # before the check, so that no change is missed
+            self.waiting[waiter] = None  # before the check, so that no change is missed
             try:
                 if is_so():
                     return True
                 if not await waiter.wait(deadline):
                     return is_so()
             finally:
-                self._waiting.pop(waiter, None)
+                self.waiting.pop(waiter, None)
 
 
 @final

@@ -131,7 +131,7 @@ def test_the_span_of_a_poll_begins_with_its_wait(spans: InMemorySpanExporter) ->
     tracing = ConsumerTracingInterceptor()
     with Broker({polling.TOPIC: 3}) as broker, consuming(broker, interceptor_classes=[tracing]) as consumer:
         waiting = within(consumer.poll)
-        until(lambda: consumer._runtime.changed._waiting)
+        until(lambda: consumer._runtime.changed.waiting)
         sent_ns = time.time_ns()
         polling.fill(broker, 1, partitions=[0])
         assert len(waiting.result(SECONDS)) == 1

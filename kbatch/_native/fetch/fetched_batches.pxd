@@ -79,6 +79,11 @@ cdef class FetchedRecords:
     cdef bint _open(self, Reading *reading) except -1 nogil
     cdef int _note_origin(self) except -1
     cdef bint _append(self, Reading *reading, RecordChunks chunks) except -1 nogil
+    cdef bint _has_record(self) except -1
+    cdef int64_t _record_offset(self) noexcept
+    cdef bint is_over(self) noexcept
+    cpdef list take_records(self, Py_ssize_t count)
+    cpdef bint skip_to(self, int64_t offset) except -1
     cdef ConsumerRecord next_record(self)
     cdef void leave(self) noexcept
     cdef void _leave_ahead(self) noexcept

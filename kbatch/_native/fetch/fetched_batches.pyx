@@ -377,9 +377,12 @@ cdef class FetchedRecords:
 
     @property
     def is_used_up(self):
+        return self.is_over()
+
+    cdef bint is_over(self) noexcept:
         return self._stage == ENDED and self._ahead is None
 
-    def take_records(self, Py_ssize_t count):
+    cpdef list take_records(self, Py_ssize_t count):
         """Return the next visible records as objects.
 
         Batches are decompressed one by one, when their first record is taken, without the GIL. The pass is
@@ -432,23 +435,34 @@ cdef class FetchedRecords:
             self.position = self._taking.position
         return ahead[:count]
 
-    def skip_to(self, int64_t offset):
+    cpdef bint skip_to(self, int64_t offset) except -1:
         """Pass the records before an offset. True if there is one after them."""
-        cdef ConsumerRecord record
-        while (record := self.next_record()) is not None:
-            if record.offset >= offset:
+        while self._has_record():
+            if self._record_offset() >= offset:
                 return True
             self.leave()
         return False
 
+    cdef bint _has_record(self) except -1:
+        """True if there is a next record, which is found."""
+        if self._ahead is not None or self._stage == READY or self._advance(opens=True):
+            return True
+        self.position = self._taking.position
+        return False
+
+    cdef int64_t _record_offset(self) noexcept:
+        """Return the offset of the next record, which was found."""
+        cdef ConsumerRecord record
+        if self._ahead is None:
+            return self._taking.cursor.base_offset + self._taking.view.offset_delta
+        record = self._ahead[0]
+        return record.offset
+
     cdef ConsumerRecord next_record(self):
         """Return the next record, which `leave` takes; None at the end or at a fault."""
-        if self._ahead is not None:
-            return self._ahead[0]
-        if self._stage != READY and not self._advance(opens=True):
-            self.position = self._taking.position
+        if not self._has_record():
             return None
-        return self._new_record()
+        return self._new_record() if self._ahead is None else self._ahead[0]
 
     cdef void leave(self) noexcept:
         """Take the record that `next_record` has returned."""

@@ -8,6 +8,8 @@ class ReadCursor:
     # a ConsumerRecord, a LastRead of kbatch.consumer, or None
     last: Any
     iterator: FetchIterator | None
+    @property
+    def position(self) -> int: ...
     def take(self, records: FetchedRecords, count: int) -> list[ConsumerRecord]: ...
 
 @final
@@ -17,5 +19,9 @@ class FetchIterator(Iterator[ConsumerRecord]):
 
 @final
 class ChainedIterator(Iterator[ConsumerRecord]):
-    def __init__(self, next_iterator: Callable[[], FetchIterator | None]) -> None: ...
+    def __init__(
+        self,
+        next_iterator: Callable[[], FetchIterator | None],
+        quick: Callable[[], FetchIterator | None] | None = None,
+    ) -> None: ...
     def __next__(self) -> ConsumerRecord: ...

@@ -6,9 +6,6 @@ and noting that the program has it are one native step: no signal handler comes 
 
 cimport cython
 
-from kbatch._native.codec.record cimport ConsumerRecord
-from kbatch._native.fetch.fetched_batches cimport FetchedRecords
-
 
 cdef class ReadCursor:
     """Where a program is in a partition.
@@ -19,10 +16,20 @@ cdef class ReadCursor:
         What it has read last; None if its position is not known yet.
     iterator : FetchIterator or None
         The one that gives records of the partition now; another call ends it.
+    position : int
+        The offset of the next record; 0 if it is not known yet.
     """
 
-    cdef public object last
-    cdef public object iterator
+    cdef int64_t next_offset(self) except? -1:
+        """Return the offset of the next record; 0 if the position is not known yet."""
+        if isinstance(self.last, ConsumerRecord):
+            return (<ConsumerRecord>self.last).offset + 1
+        return 0 if self.last is None else self.last.offset + 1
+
+    @property
+    def position(self):
+        """The offset of the next record; 0 if it is not known yet."""
+        return self.next_offset()
 
     def take(self, FetchedRecords records not None, Py_ssize_t count):
         """Return the next records, `count` at most, and note that the program has them."""
@@ -37,10 +44,6 @@ cdef class FetchIterator:
     """Iterates over up to `count` records, and moves a cursor to each of them. It ends, too, if the cursor
     has another iterator.
     """
-
-    cdef ReadCursor _cursor
-    cdef FetchedRecords _records
-    cdef Py_ssize_t _left
 
     def __init__(self, ReadCursor cursor not None, FetchedRecords records not None, Py_ssize_t count):
         self._cursor = cursor
@@ -75,15 +78,32 @@ cdef class FetchIterator:
         return record
 
 
+cdef FetchIterator iterator_over(ReadCursor cursor, FetchedRecords records, Py_ssize_t count):
+    """Return a new FetchIterator."""
+    cdef FetchIterator iterator = FetchIterator.__new__(FetchIterator)
+    iterator._cursor, iterator._records, iterator._left = cursor, records, count
+    return iterator
+
+
 @cython.final
 cdef class ChainedIterator:
-    """Iterates over the records of all iterators that `next_iterator()` returns, until that is None."""
+    """Iterates over the records of all iterators that `next_iterator()` returns, until that is None.
+
+    Parameters
+    ----------
+    next_iterator : callable
+        Returns a FetchIterator, or None.
+    quick : callable or None
+        Called first; if it returns None, too, `next_iterator` decides.
+    """
 
     cdef object _next_iterator
+    cdef object _quick
     cdef FetchIterator _iterator
 
-    def __init__(self, next_iterator):
+    def __init__(self, next_iterator, quick=None):
         self._next_iterator = next_iterator
+        self._quick = quick
 
     def __iter__(self):
         return self
@@ -96,6 +116,9 @@ cdef class ChainedIterator:
                 if record is not None:
                     return record
                 self._iterator = None
-            self._iterator = self._next_iterator()
+            if self._quick is not None:
+                self._iterator = self._quick()
+            if self._iterator is None:
+                self._iterator = self._next_iterator()
             if self._iterator is None:
                 raise StopIteration

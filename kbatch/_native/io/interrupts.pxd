@@ -10,7 +10,8 @@ cdef class NativeEvent:
     cdef int _has_happened           # atomic
 
     cdef void ring(self) noexcept nogil
-    cdef object _wait_by(self, object nap, object deadline)
+    cdef bint wait_for(self, double timeout) except -1
+    cdef bint _wait_by(self, object nap, double deadline) except -1
 
 
 cdef object nap_of_greenlets()

@@ -38,6 +38,9 @@ cdef double LONGEST_WAIT = min(TIMEOUT_MAX, 3e9)
 cdef double FIRST_NAP = 0.0005
 cdef double LAST_NAP = 0.02
 
+# The thread that runs signal handlers.
+cdef unsigned long main_ident = main_thread().ident
+
 # Of the threads of clients, which wait in native code whatever else is patched.
 cdef dict _own_threads = {}  # by ident
 
@@ -62,6 +65,8 @@ def thread_ident():
 
 
 def _forget_threads():
+    global main_ident
+    main_ident = PyThread_get_thread_ident()
     current = own_thread()
     _own_threads.clear()
     if current is not None:
@@ -129,37 +134,41 @@ cdef class NativeEvent:
 
     def wait(self, timeout=None):
         """True if it has happened within `timeout` seconds (None: no limit)."""
+        return self.wait_for(LONGEST_WAIT if timeout is None else timeout)
+
+    cdef bint wait_for(self, double timeout) except -1:
+        """Do what `wait` does."""
         cdef PyLockStatus status
         cdef bint is_main
-        cdef double left, longest
-        deadline = None if timeout is None else monotonic() + timeout
+        cdef double left, longest, deadline
         PyErr_CheckSignals()
         if kb_flag_load(&self._has_happened):
             return True
+        deadline = monotonic() + min(timeout, LONGEST_WAIT)
         if (nap := nap_of_greenlets()) is not None:
             return self._wait_by(nap, deadline)
-        is_main = main_thread().ident == PyThread_get_thread_ident()
+        is_main = main_ident == PyThread_get_thread_ident()
         longest = FIRST_LOOK if is_main else LONGEST_WAIT
         while not kb_flag_load(&self._has_happened):
-            left = longest if deadline is None else max(0.0, min(longest, deadline - monotonic()))
+            left = max(0.0, min(longest, deadline - monotonic()))
             with nogil:
                 status = PyThread_acquire_lock_timed(self._lock, <long long>(left * 1e6), 1)
             if status == PY_LOCK_ACQUIRED:
                 PyThread_release_lock(self._lock)  # for other waiters
                 break
             PyErr_CheckSignals()
-            if deadline is not None and monotonic() >= deadline:
+            if monotonic() >= deadline:
                 break
             longest = min(2 * longest, LAST_LOOK if is_main else LONGEST_WAIT)
-        return self.is_set()
+        return kb_flag_load(&self._has_happened)
 
-    cdef object _wait_by(self, object nap, object deadline):
+    cdef bint _wait_by(self, object nap, double deadline) except -1:
         """Wait as `wait` does, in naps."""
         cdef double left, seconds = FIRST_NAP
         while not kb_flag_load(&self._has_happened):
-            left = seconds if deadline is None else min(seconds, deadline - monotonic())
+            left = min(seconds, deadline - monotonic())
             if left <= 0:
                 break
             nap(left)
             seconds = min(2 * seconds, LAST_NAP)
-        return self.is_set()
+        return kb_flag_load(&self._has_happened)

@@ -46,7 +46,8 @@ from kbatch.logs import ClientLogger
 from kbatch.records import INT64_MAX, NO_TOPIC_ID, OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
-    from kbatch.consumer.backlog import AssignedPartition, PolledRecords
+    from kbatch._native.fetch.fetch_buffer import PolledRecords
+    from kbatch.consumer.backlog import AssignedPartition
     from kbatch.consumer.base import ConsumerBase
     from kbatch.waiting.deadline import Deadline
 
@@ -202,7 +203,7 @@ class Processing:
         """Take records, as many as there is room for."""
         room, consumer = self.scheduler.room, self._consumer
         if room:
-            with consumer._one_poll():
+            with consumer._one_poll(self._backlog.changes):
                 for assigned in self._backlog.begun():
                     self._own(assigned)
                 polled = self._take_polled(min(room, consumer.config.max_poll_records))

@@ -170,7 +170,7 @@ def test_close_ends_calls_of_other_threads(broker: Broker, admin: Admin) -> None
 
     thread = threading.Thread(target=call)
     thread.start()
-    until(lambda: bool(admin._runtime.changed._waiting))
+    until(lambda: bool(admin._runtime.changed.waiting))
     admin.close(timeout=1)
     thread.join(30)
     assert [type(each) for each in errors] == [AdminClosedError]

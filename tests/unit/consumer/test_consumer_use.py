@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import kbatch
-from kbatch.consumer.sole_user import SoleUser
+from kbatch._native.io.sole_user import SoleUser
 from kbatch.errors import (
     ConcurrentUseError,
     ConfigError,
@@ -34,7 +34,7 @@ COUNT = 40
 
 
 def is_polling(consumer: Any) -> bool:
-    return bool(consumer._user._user) and bool(consumer._runtime.changed._waiting)
+    return not consumer._user.is_free and bool(consumer._runtime.changed.waiting)
 
 
 # 72: its end

@@ -541,7 +541,7 @@ def test_R74_reminder_before_an_iterator_ends_it_after_a_record(broker: Broker, 
         begin_iterator = backlog.begin_iterator
 
         def reminded(*arguments: Any) -> Any:
-            backlog.end_iterators()
+            backlog.note_change()
             return begin_iterator(*arguments)
 
         backlog.begin_iterator = reminded
@@ -898,7 +898,7 @@ def test_R72_close_of_another_thread_ends_a_poll_and_leaves(broker: Broker) -> N
         consumer.subscribe([TOPIC], **seen.listener())
         shared([consumer], [3])
         waiting = within(consumer.poll)
-        until(lambda: bool(consumer._user._user) and bool(consumer._runtime.changed._waiting))
+        until(lambda: not consumer._user.is_free and bool(consumer._runtime.changed.waiting))
         consumer.close()
         with pytest.raises(ConsumerClosedError):
             waiting.result(SECONDS)

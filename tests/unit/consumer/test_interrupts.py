@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -63,20 +64,24 @@ def offsets_of(found: list[Any]) -> list[int]:
 TAKERS = [taken_by_poll, taken_by_poll_table, taken_by_iteration, taken_until_end]
 
 
+@pytest.mark.parametrize("is_quick", [True, False], ids=["quick", "looks"])
 @pytest.mark.parametrize("take", TAKERS)
 def test_no_interrupt_loses_or_doubles_records(
-    broker: Broker, shell: str, take: Callable[[Any, list[Any]], None]
+    broker: Broker, shell: str, take: Callable[[Any, list[Any]], None], is_quick: bool
 ) -> None:
+    """A poll that is quick is interrupted in the engine, too, which gets memory back."""
     fill(broker, COUNT, partitions=[0], batch_size=500)
     found: list[Any] = []
-    interrupter = Interrupter("/kbatch/consumer/")
+    interrupter = Interrupter("/kbatch/" if is_quick else "/kbatch/consumer/")
     with consuming(broker, FIRST, auto_commit_interval_ms=0) as consumer:
         take(consumer, found)
         while not interrupter.is_over:
+            if not is_quick:
+                consumer._backlog.note_change()
             with interrupter.interrupting():
                 take(consumer, found)
         take(consumer, found)
-    assert interrupter.number > 50
+    assert interrupter.number > (5 if is_quick else 50)
     offsets = offsets_of(found)
     assert offsets == list(range(len(offsets)))
 
@@ -93,12 +98,34 @@ def test_interrupt_after_the_last_step_of_a_poll_takes_it_back(
     found: list[Any] = []
     with consuming(broker, FIRST) as consumer:
         take(consumer, found)
+        consumer._backlog.note_change()  # the poll is not quick
         with monkeypatch.context() as patch, pytest.raises(Interrupt):
             patch.setattr(threads, "at_once", interrupted)
             take(consumer, found)
         assert consumer.position(FIRST) == 2
         take(consumer, found)
     assert offsets_of(found) == [0, 1, 2, 3]
+
+
+def test_interrupt_after_the_last_step_of_a_quick_poll_takes_it_back(broker: Broker, shell: str) -> None:
+    fill(broker, COUNT, partitions=[0])
+    with consuming(broker, FIRST) as consumer:
+        quick = consumer._quick
+        found = [consumer.poll(SECONDS, max_records=2)]
+
+        def interrupted(timeout: float, max_records: int) -> None:
+            if (polled := quick.poll(timeout, max_records)) is not None:
+                found.append(polled)
+                raise Interrupt
+
+        consumer._quick = SimpleNamespace(poll=interrupted, left_of=quick.left_of)
+        with pytest.raises(Interrupt):
+            for _ in range(COUNT):  # until there are no changes any more
+                found.append(consumer.poll(SECONDS, max_records=2))
+        consumer._quick = quick
+        taken_back = found.pop()
+        assert consumer.position(FIRST) == taken_back[0].offset
+        assert offsets_of([consumer.poll(SECONDS, max_records=2)]) == offsets_of([taken_back])
 
 
 def test_poll_that_is_refused_takes_nothing_back(broker: Broker, shell: str) -> None:

@@ -137,7 +137,7 @@ def test_second_thread_is_refused_and_close_ends_a_poll() -> None:
     consumer = consumer_of()
     consumer.subscribe(["t"])
     waiting = within(consumer.poll)
-    until(lambda: bool(consumer._user._user) and bool(consumer._runtime.changed._waiting))
+    until(lambda: not consumer._user.is_free and bool(consumer._runtime.changed.waiting))
     with pytest.raises(ConcurrentUseError, match=threading.current_thread().name):
         consumer.poll(0)
     consumer.close()
@@ -181,7 +181,7 @@ def test_second_task_is_refused_and_close_ends_a_poll_on_a_loop(run: Runner) -> 
         async with AsyncShareConsumer(bootstrap_servers="127.0.0.1:1", group_id="g") as consumer:
             consumer.subscribe(["t"])
             first = asyncio.create_task(consumer.poll(), name="the first")
-            while not consumer._user._user:
+            while consumer._user.is_free:
                 await asyncio.sleep(0)
             with pytest.raises(ConcurrentUseError, match="the first is using the consumer"):
                 await consumer.poll(0)

@@ -92,7 +92,7 @@ def test_condition_that_never_holds_ends_at_the_deadline(new_waiter: Any, run: A
 
     assert run(lambda deadline: condition.wait_until(never, deadline.within(0.01)), lambda: None) is False
     assert len(asked) == 2  # at first, and when the time was over
-    assert not condition._waiting
+    assert not condition.waiting
 
 
 @SHELLS
@@ -120,7 +120,7 @@ def test_what_a_condition_raises_comes_out_and_nothing_is_left(new_waiter: Any, 
         return ""
 
     assert run(wait, lambda: None) == "raised"
-    assert not condition._waiting
+    assert not condition.waiting
 
 
 def test_cancelled_task_leaves_a_condition() -> None:
@@ -128,10 +128,10 @@ def test_cancelled_task_leaves_a_condition() -> None:
         condition = Condition(TaskWaiter)
         task = asyncio.create_task(condition.wait_until(lambda: False, Deadline(None)))
         await asyncio.sleep(0)
-        assert condition._waiting
+        assert condition.waiting
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        assert not condition._waiting
+        assert not condition.waiting
 
     asyncio.run(program())
 

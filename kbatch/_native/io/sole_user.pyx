@@ -1,15 +1,16 @@
 """SoleUser: lets one thread, or one task, use a consumer at a time."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any, final
+cimport cython
 
 from kbatch.errors import ConcurrentUseError, IllegalStateError
 
 
-@final
-class SoleUser:
+def _nothing():
+    pass
+
+
+@cython.final
+cdef class SoleUser:
     """A context that refuses a second user while the first is in it. A callback of the program, which runs
     inside it, may enter it again.
 
@@ -29,24 +30,20 @@ class SoleUser:
     ----------
     caller_back : Any
         The thread or task that runs a callback; None.
+    is_free : bool
+        True if no other user is in it.
+    is_in_callback : bool
+        True if a callback of the program calls.
+    current : Any
+        The thread or task that calls.
     """
 
-    def __init__(
-        self,
-        current: Callable[[], Any],
-        name_of: Callable[[Any], str],
-        *,
-        check: Callable[[], object] = lambda: None,
-        left: Callable[[], object] = lambda: None,
-    ) -> None:
-        self._current = current
-        self._name_of = name_of
-        self._check = check
-        self._left = left
-        self._user: dict[str, Any] = {}
-        self.caller_back: Any = None
+    def __cinit__(self, current, name_of, *, check=_nothing, left=_nothing):
+        self._current, self._name_of = current, name_of
+        self._check, self._left = check, left
+        self._user = {}
 
-    def __enter__(self) -> None:
+    def __enter__(self):
         if self.is_in_callback:
             return
         self._check()
@@ -58,29 +55,44 @@ class SoleUser:
                 f"its own consumer, or pass the records on"
             )
 
-    def __exit__(self, *of: object) -> None:
+    def __exit__(self, *of):
         if not self.is_in_callback:
-            self._user.clear()
-            self._left()
+            self.leave()
+
+    cdef bint enter_if_free(self) except -1:
+        """Enter unchecked, and return True, unless a callback runs or another user is in it."""
+        if self.caller_back is not None:
+            return False
+        me = self._current()
+        return self._user.setdefault("it", me) is me
+
+    cdef int leave(self) except -1:
+        """End the use."""
+        self._user.clear()
+        self._left()
+        return 0
 
     @property
-    def is_free(self) -> bool:
-        """True if no other user is in it."""
-        return self._user.get("it") in (None, self._current())
+    def is_free(self):
+        user = self._user.get("it")
+        return user is None or user is self._current()
 
     @property
-    def is_in_callback(self) -> bool:
-        """True if a callback of the program calls."""
+    def is_in_callback(self):
         return self.caller_back is not None and self.caller_back is self._current()
 
-    def refuse_callbacks(self, name: str) -> None:
+    @property
+    def current(self):
+        return self._current()
+
+    def refuse_callbacks(self, str name not None):
         """Raise IllegalStateError if a callback calls the method, which would wait for that callback."""
         if self.is_in_callback:
             raise IllegalStateError(
                 f"{name}() must not be called in a callback of the consumer; call it later"
             )
 
-    def call_back(self, callback: Callable[..., Any], *arguments: object) -> Any:
+    def call_back(self, callback, *arguments):
         """Return the result of a callback, which runs on this thread or task."""
         before = self.caller_back
         try:
@@ -88,8 +100,3 @@ class SoleUser:
             return callback(*arguments)
         finally:  # no signal handler runs between the call and this
             self.caller_back = before
-
-    @property
-    def current(self) -> Any:
-        """The thread or task that calls."""
-        return self._current()

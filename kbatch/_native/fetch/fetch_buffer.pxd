@@ -1,0 +1,67 @@
+from libc.stdint cimport int64_t
+
+from kbatch._native.fetch.fetched cimport Fetched
+from kbatch._native.fetch.fetched_batches cimport FetchedRecords
+from kbatch._native.fetch.read_cursor cimport FetchIterator, ReadCursor, iterator_over
+
+
+cdef class CompletedFetch:
+    cdef readonly object result
+    cdef readonly Fetched fetched        # the result, if it is one
+    cdef readonly object failure
+    cdef public object columns
+    cdef public int64_t row_count
+
+    cdef int64_t rows_taken(self) noexcept
+    cdef bint is_decoding(self) except -1
+    cdef bint is_over(self) except -1
+    cdef object fault(self)
+
+
+cdef class QueuedCursor(ReadCursor):
+    cdef public object partition
+    cdef public int64_t generation
+    cdef public bint is_paused
+    cdef public bint is_left_out
+    cdef public object queue             # a deque of CompletedFetch
+
+    cdef CompletedFetch head(self)
+    cdef CompletedFetch tail(self)
+    cdef bint keeps_silent(self) noexcept
+
+
+cdef class FetchBuffer:
+    cdef readonly object arrivals
+    cdef readonly dict assigned
+    cdef public dict _round_robin        # cursors with something in their queues
+    cdef public dict _moved              # since `take_moves`
+    cdef public dict _uncommitted        # moved since they were last committed
+    cdef public dict _before             # cursors, and where they were before the last delivery
+    cdef public bint _is_iterating       # in that
+    cdef readonly int64_t changes
+    cdef readonly int64_t polled_changes
+    cdef readonly int64_t poll_count
+    cdef int64_t _quiet_changes          # with nothing in them for a poll that finds records
+    cdef int64_t _awaited_changes        # with nothing in them for a poll that waits, either
+    cdef public int64_t due_ns
+    cdef readonly set faulty
+    cdef object _release
+    cdef public object _wake
+    cdef object _results                 # a deque, of arrivals
+
+    cdef bint may_take(self) noexcept
+    cdef bint may_wait(self) noexcept
+    cdef bint _is_read(self, QueuedCursor cursor) except -1
+    cpdef note_moved(self, QueuedCursor cursor)
+    cdef int give_back(self, Fetched fetched, int64_t row_count) except -1
+    cpdef sort(self)
+    cdef int _sort_result(self, object result) except -1
+    cdef int _put(self, QueuedCursor cursor, Fetched fetched) except -1
+    cdef QueuedCursor next_cursor(self)
+    cpdef move_to_end(self, QueuedCursor cursor)
+    cpdef discard_head(self, QueuedCursor cursor)
+    cpdef QueuedCursor next_with_record(self, bint raises)
+    cpdef list take_records(self, Py_ssize_t most)
+    cpdef dict take_moves(self)
+    cpdef note_poll(self, int64_t changes)
+    cpdef FetchIterator begin_iterator(self, QueuedCursor cursor, FetchedRecords records, Py_ssize_t most)

@@ -1,0 +1,417 @@
+"""FetchBuffer: what was fetched and the program does not have yet, and how it takes records of it.
+
+Theory of operation. The network delivers results to `arrivals`. The program's thread sorts them into queues,
+one a partition, and takes records from them, which are made then. Partitions are served in rotation, an
+answer each; those that are paused keep what they have. When a fetch is used up its memory goes back to the
+engine, which then fetches more.
+
+The program has what lies before the `last` of a cursor, and nothing else says so. Taking sets that after
+everything else is done. All of it is native, so a signal handler runs only in what the buffer calls: a
+subclass, which judges unusual results; the engine, which gets memory back; deserializers of columns.
+
+The buffer also counts the `changes` that polls must look at, and remembers up to which one they have found
+nothing to do but to take or to await records. Until the next change QuickPolls do only that.
+"""
+
+cimport cython
+
+from typing import NamedTuple
+
+# The time of what is never due.
+cdef int64_t NEVER_NS = 2**63 - 1
+
+
+class LastRead(NamedTuple):
+    """The offset before a position, the leader epoch of the record there, and the id of the topic. A
+    ConsumerRecord says all three, too. At the committed offset, `metadata` is what the group has with it.
+    """
+
+    offset: int
+    leader_epoch: int = -1
+    topic_id: bytes = bytes(16)
+    metadata: str = ""
+
+
+class PolledRecords(NamedTuple):
+    """Records that a poll has taken from a fetch.
+
+    Attributes
+    ----------
+    partition : TopicPartition
+    fetch : CompletedFetch
+    first_row : int
+        The number of records in the fetch before them.
+    row_count : int
+        How many they are in the fetch.
+    records : list of ConsumerRecord
+        Those that the program gets.
+    """
+
+    partition: object
+    fetch: object
+    first_row: int
+    row_count: int
+    records: list
+
+
+cdef object _new_tuple = tuple.__new__
+
+
+@cython.final
+cdef class CompletedFetch:
+    """A result in the queue of its partition. One without records moves the position, or is an error.
+
+    Parameters
+    ----------
+    result : Fetched, Moved or Failed
+    failure : Exception or None
+        The reason why nothing more of the partition is read.
+
+    Attributes
+    ----------
+    result, failure
+        The parameters.
+    records : FetchedRecords or None
+    columns : FetchColumns or None
+        Its columns, since a poll has asked for some.
+    row_count : int
+        The number of rows that the program has as columns.
+    first_row : int
+        The number of rows that the program has, as columns or as objects.
+    is_busy : bool
+        True if a worker decodes it.
+    is_used_up : bool
+        True if it is known to have no more records.
+    error : Exception or None
+        The reason why it ends early, after it is used up.
+    """
+
+    def __cinit__(self, result, failure=None):
+        self.result = result
+        self.fetched = result if isinstance(result, Fetched) else None
+        self.failure = failure
+
+    @property
+    def records(self):
+        return None if self.fetched is None else self.fetched.records
+
+    @property
+    def first_row(self):
+        return self.rows_taken()
+
+    cdef int64_t rows_taken(self) noexcept:
+        if self.fetched is None or self.fetched.records is None:
+            return self.row_count
+        return max(self.row_count, self.fetched.records.taken_count)
+
+    @property
+    def is_busy(self):
+        return self.is_decoding()
+
+    cdef bint is_decoding(self) except -1:
+        return self.columns is not None and self.columns.is_busy
+
+    @property
+    def is_used_up(self):
+        return self.is_over()
+
+    cdef bint is_over(self) except -1:
+        if self.fetched is None or self.fetched.records is None:
+            return True
+        decoded = None if self.columns is None else self.columns.decoded
+        if decoded is None:
+            return self.fetched.records.is_over()
+        return self.rows_taken() >= <int64_t>decoded.row_count
+
+    @property
+    def error(self):
+        return self.fault()
+
+    cdef object fault(self):
+        decoded = None if self.columns is None else self.columns.decoded
+        if decoded is not None:
+            return decoded.error
+        if self.fetched is None or self.fetched.records is None:
+            return self.failure
+        return self.fetched.records.fault
+
+
+cdef class QueuedCursor(ReadCursor):
+    """Where a program is in a partition, and what was fetched after that.
+
+    Attributes
+    ----------
+    partition : TopicPartition
+    generation : int
+        That of its results; those of earlier ones are outdated.
+    is_paused : bool
+    is_left_out : bool
+        True if the program has subscribed to other topics, and the group has not taken it back yet.
+    is_silent : bool
+        True if no records of it are given to the program.
+    queue : deque of CompletedFetch
+    """
+
+    @property
+    def is_silent(self):
+        return self.keeps_silent()
+
+    cdef bint keeps_silent(self) noexcept:
+        return self.is_paused or self.is_left_out
+
+    cdef CompletedFetch head(self):
+        """Return the first fetch of the queue; None if there is none."""
+        return self.queue[0] if self.queue else None
+
+    cdef CompletedFetch tail(self):
+        """Return its last fetch; there must be one."""
+        return self.queue[len(self.queue) - 1]
+
+
+cdef class FetchBuffer:
+    """All partitions of a consumer, with what was fetched. The subclass judges what is unusual: `_adopt` a
+    later generation, `_put_unusual` what are no records, `_raised` errors.
+
+    Parameters
+    ----------
+    arrivals : Arrivals
+    release : callable
+        Gives the memory of a result, of which the program got so many records, back to the engine. Returns
+        True if the engine's owner must be woken.
+    wake : callable
+        Wakes it.
+
+    Attributes
+    ----------
+    arrivals
+        The parameter.
+    assigned : dict of TopicPartition to QueuedCursor
+    changes : int
+        The number of calls of `note_change`.
+    polled_changes : int
+        Of those before the last poll looked at anything.
+    poll_count : int
+        The number of polls.
+    due_ns : int
+        When a poll has something to do though nothing has changed.
+    faulty : set of TopicPartition
+        Those with a fault that lasts until there are records again.
+    """
+
+    def __init__(self, arrivals, release, wake):
+        self.arrivals = arrivals
+        self.assigned = {}
+        self._round_robin, self._moved, self._uncommitted, self._before = {}, {}, {}, {}
+        self._release, self._wake = release, wake
+        self._results = arrivals.results
+        self.faulty = set()
+        self._quiet_changes = self._awaited_changes = -1
+        self.due_ns = NEVER_NS
+
+    # What polls must look at
+
+    def note_change(self):
+        """Make the next poll look at all that may have happened, and an iteration poll after the record that
+        the program has. Any thread may call it.
+        """
+        self.changes += 1
+        for cursor in list(self.assigned.values()):
+            (<QueuedCursor>cursor).iterator = None
+
+    def note_quiet(self, *, bint awaits):
+        """Record that a poll has found nothing to do but to take records; or, if it `awaits` some, nothing
+        else whether there are any or not. Until the next change that is so for all polls.
+        """
+        self._quiet_changes = self.polled_changes
+        if awaits:
+            self._awaited_changes = self.polled_changes
+
+    cdef bint may_take(self) noexcept:
+        """True if a poll has nothing to do but to take the records that are there."""
+        return self.changes == self._quiet_changes
+
+    cdef bint may_wait(self) noexcept:
+        """True if a poll has nothing to do but to wait for records."""
+        return self.changes == self._awaited_changes
+
+    cpdef note_poll(self, int64_t changes):
+        """Count what was delivered as processed. Discard what an iteration has used up: a poll then waits
+        without looking at it first. `changes` is their number before the poll has looked at anything.
+        """
+        iterated = list(self._before) if self._is_iterating else ()
+        self._before.clear()
+        self._is_iterating = False
+        self.polled_changes = changes
+        self.poll_count += 1
+        for cursor in iterated:
+            if self._is_read(cursor) and cursor.queue and not (<QueuedCursor>cursor).head().is_decoding():
+                self.discard_head(cursor)
+
+    # Where the program is
+
+    cdef bint _is_read(self, QueuedCursor cursor) except -1:
+        """True if the cursor is the latest of a partition that is read."""
+        return self.assigned.get(cursor.partition) is cursor
+
+    cpdef note_moved(self, QueuedCursor cursor):
+        """Note that the position in a partition has moved."""
+        self._moved[cursor.partition] = self._uncommitted[cursor.partition] = cursor
+
+    cpdef dict take_moves(self):
+        """Return what was read last where that has changed since the last call."""
+        cdef QueuedCursor cursor
+        cdef dict moved = self._moved
+        self._moved = {}
+        return {each: cursor.last for each, cursor in moved.items()
+                if cursor.last is not None and self._is_read(cursor)}
+
+    cpdef FetchIterator begin_iterator(self, QueuedCursor cursor, FetchedRecords records, Py_ssize_t most):
+        """Return an iterator over up to so many records of a partition."""
+        self._before[cursor] = cursor.last
+        self._uncommitted[cursor.partition] = cursor
+        self._is_iterating = True
+        cursor.iterator = iterator_over(cursor, records, most)
+        if self.changes != self.polled_changes:  # which has ended no iterator since, and would not again
+            cursor.iterator = iterator_over(cursor, records, 1)
+        return cursor.iterator
+
+    # What arrives
+
+    cpdef sort(self):
+        """Put what has arrived into the queues. An interrupt in it neither loses nor doubles a result."""
+        while self._results:
+            self._sort_result(self._results[0])
+            self._results.popleft()
+
+    cdef int _sort_result(self, object result) except -1:
+        cdef Fetched fetched = result if isinstance(result, Fetched) else None
+        cdef int64_t generation = result.generation if fetched is None else fetched.generation
+        cdef QueuedCursor cursor = self.assigned.get(result.partition if fetched is None
+                                                     else fetched.partition)
+        if cursor is not None and generation > cursor.generation:
+            cursor = self._adopt(cursor, generation)
+        if cursor is None or generation != cursor.generation:
+            if fetched is not None:
+                self.give_back(fetched, 0)
+            return 0
+        if not cursor.queue or cursor.tail().result is not result:
+            if fetched is None:
+                self._put_unusual(cursor, result)
+            else:
+                self._put(cursor, fetched)
+        if cursor.queue:
+            self._round_robin.setdefault(cursor, cursor)
+        return 0
+
+    cdef int _put(self, QueuedCursor cursor, Fetched fetched) except -1:
+        if fetched.partition in self.faulty:
+            self._end_fault(cursor)
+        if cursor.last is None and not self.find_position(cursor):
+            cursor.last = LastRead(fetched.from_offset - 1, topic_id=fetched.topic_id)
+        cursor.queue.append(CompletedFetch(fetched))
+        return 0
+
+    cdef int give_back(self, Fetched fetched, int64_t row_count) except -1:
+        """Give the memory of a result back to the engine."""
+        if self._release(fetched, row_count):
+            self._wake()
+        return 0
+
+    def drop(self, QueuedCursor cursor not None):
+        """Drop what was fetched of a partition."""
+        cursor.iterator = None
+        self._round_robin.pop(cursor, None)
+        for fetch in cursor.queue:
+            if (<CompletedFetch>fetch).fetched is not None:
+                self.give_back((<CompletedFetch>fetch).fetched, (<CompletedFetch>fetch).rows_taken())
+        cursor.queue.clear()
+
+    # What there is
+
+    def begun(self):
+        """Yield the partitions of which something is here, with a position."""
+        for cursor in self._round_robin:
+            if cursor.queue and cursor.last is not None:
+                yield cursor
+
+    @property
+    def has_next(self):
+        """True if `next_with_record` has something to return or raise."""
+        return self.next_cursor() is not None
+
+    cdef QueuedCursor next_cursor(self):
+        cdef QueuedCursor cursor
+        for each in self._round_robin:
+            cursor = each
+            # an interrupt may have left an empty queue here
+            if cursor.queue and not cursor.keeps_silent() and not cursor.head().is_decoding():
+                return cursor
+        return None
+
+    cpdef move_to_end(self, QueuedCursor cursor):
+        """Serve the other partitions first."""
+        if self._round_robin.pop(cursor, None) is not None and cursor.queue:
+            self._round_robin[cursor] = cursor
+
+    cpdef discard_head(self, QueuedCursor cursor):
+        """Discard what is used up at the head of the queue. Return an error that is there."""
+        cdef CompletedFetch fetch
+        cdef Fetched fetched
+        while (fetch := cursor.head()) is not None and fetch.is_over():
+            if (error := fetch.fault()) is not None:
+                return error
+            fetched = fetch.fetched
+            self.note_moved(cursor)
+            if fetched is None:
+                moved = fetch.result
+                cursor.last = LastRead(moved.to_offset - 1, moved.last_epoch, moved.topic_id)
+            elif fetched.next_offset > cursor.next_offset():
+                cursor.last = LastRead(fetched.next_offset - 1, fetched.last_epoch, fetched.topic_id)
+            if fetched is not None:
+                self.give_back(fetched, fetch.rows_taken())  # first: after an interrupt it is done again
+            cursor.queue.popleft()
+            self.move_to_end(cursor)
+        return None
+
+    # Taking
+
+    cpdef QueuedCursor next_with_record(self, bint raises):
+        """Return the next partition of the rotation, whose first fetch has another record. None if nothing
+        is there, or instead of raising an error.
+        """
+        cdef QueuedCursor cursor
+        cdef CompletedFetch fetch
+        while (cursor := self.next_cursor()) is not None:
+            cursor.iterator = None
+            fetch = cursor.head()
+            if fetch.columns is not None:
+                fetch.columns.forget()
+            if (error := self.discard_head(cursor)) is not None:
+                if raises:
+                    raise self._raised(cursor, error)
+                return None
+            fetch = cursor.head()
+            if fetch is None or fetch.is_decoding() or fetch.fetched is None:
+                continue
+            if fetch.fetched.records is not None and fetch.fetched.records.skip_to(cursor.next_offset()):
+                return cursor
+        return None
+
+    cpdef list take_records(self, Py_ssize_t most):
+        """Return the next records, `most` at most, which count as delivered."""
+        cdef list polled = []
+        cdef list records
+        cdef QueuedCursor cursor
+        cdef CompletedFetch fetch
+        cdef int64_t first_row
+        while most > 0 and (cursor := self.next_with_record(not polled)) is not None:
+            fetch = cursor.head()
+            self._before.setdefault(cursor, cursor.last)
+            first_row = fetch.rows_taken()
+            records = cursor.take(fetch.fetched.records, most)
+            polled.append(_new_tuple(PolledRecords, (cursor.partition, fetch, first_row, len(records),
+                                                     records)))
+            self.note_moved(cursor)
+            self.discard_head(cursor)
+            most -= len(records)
+        return polled

@@ -1,0 +1,18 @@
+from libc.stdint cimport int32_t, int64_t
+
+from kbatch._native.fetch.fetched_batches cimport FetchedRecords
+
+
+cdef class Fetched:
+    cdef readonly object partition
+    cdef public int64_t generation
+    cdef public FetchedRecords records
+    cdef public int64_t from_offset
+    cdef public int64_t next_offset
+    cdef public bytes topic_id
+    cdef public int32_t last_epoch
+    cdef public bint is_last
+    cdef readonly int64_t size_bytes
+    cdef readonly object state
+    cdef readonly object share
+    cdef readonly int64_t charged_bytes

@@ -1,0 +1,35 @@
+from collections.abc import Callable
+from typing import Any, final
+
+from kbatch._native.fetch.fetch_buffer import FetchBuffer
+from kbatch._native.fetch.read_cursor import FetchIterator
+from kbatch._native.io.sensor import Sensor
+from kbatch._native.io.sole_user import SoleUser
+
+@final
+class PollTimes:
+    began_ns: int
+    def __init__(self, between: Sensor, idle: Sensor) -> None: ...
+    def begin(self, now_ns: int) -> None: ...
+    def end(self, now_ns: int) -> None: ...
+
+@final
+class QuickPolls:
+    def __init__(
+        self,
+        buffer: FetchBuffer,
+        user: SoleUser,
+        times: PollTimes,
+        waiting: dict[Any, None],
+        *,
+        clock_ns: Callable[[], int],
+        note_poll: Callable[[int], bool],
+        wake: Callable[[], object],
+        new_polled: Callable[..., Any],
+        most_records: int,
+        longest_wait_ns: int,
+    ) -> None: ...
+    # what new_polled returns, or None
+    def poll(self, timeout: float | None, max_records: int | None) -> Any: ...
+    def left_of(self, timeout: float | None) -> float | None: ...
+    def next_iterator(self) -> FetchIterator | None: ...

@@ -1,0 +1,22 @@
+from libc.stdint cimport int64_t
+
+from kbatch._native.codec.record cimport ConsumerRecord
+from kbatch._native.fetch.fetched_batches cimport FetchedRecords
+
+
+cdef class ReadCursor:
+    cdef public object last
+    cdef public FetchIterator iterator
+
+    cdef int64_t next_offset(self) except? -1
+
+
+cdef class FetchIterator:
+    cdef ReadCursor _cursor
+    cdef FetchedRecords _records
+    cdef Py_ssize_t _left
+
+    cdef ConsumerRecord take(self)
+
+
+cdef FetchIterator iterator_over(ReadCursor cursor, FetchedRecords records, Py_ssize_t count)
