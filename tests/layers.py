@@ -378,7 +378,8 @@ LAYERS = (
     Layer(
         16,
         "tests/simulation/world/",
-        "**what worlds of the simulator are made of**: virtual time, a network, brokers, their faults",
+        "**what worlds of the simulator are made of**: virtual time, a network, brokers, their faults; in "
+        "`replicas` **what replicated ones have more**, and the checks of their logs",
     ),
     Layer(17, "tests/simulation/producers/", "worlds of one producer, and the checks of its promises"),
     Layer(17, "tests/simulation/readers/", "worlds of a consumer group, and theirs"),

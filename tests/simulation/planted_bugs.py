@@ -43,6 +43,12 @@ world the sender has a lane. Every third world, from 2 on, runs transactions. Ap
 repeat calls that timed out, and are declared dead but continue. Coordinators move, refuse and stay silent.
 Transactions exceed `transaction.timeout.ms`; `transaction.version` changes.
 
+A third of all worlds, of readers too, have replicas with logs of their own, which follow, lag and are
+elected. Nodes are killed, end cleanly, and restart one after the other; they are stopped and go on as
+leaders that are none any more; they are cut off from the controller, from each other and from clients.
+Followers stop or are slow, partitions move to other nodes, `min.insync.replicas` changes. Some worlds allow
+unclean elections, and in some machines die with what they had not flushed.
+
 Then all is healed, and these must be true:
 
 - Every delivery has one outcome, and it is true. Callbacks of a partition come in order.
@@ -53,6 +59,26 @@ Then all is healed, and these must be true:
 - Readers of committed data see all that was committed, nothing that was aborted, and all or nothing of a
   transaction with unknown outcome. They see it in order, a fenced producer's records before its
   successor's. Offsets go with their transaction. No transaction stays open.
+
+In replicated worlds also, after every event (the names are those of the TLA+ specification of KIP-966):
+
+- S01 ValidReplicaState: offsets have no gap, and epochs do not fall along a log. S02: the log knows the epoch
+  of its last batch. S03 LogMatching, S14 ConsistentRead: what is below the high watermarks of two replicas is
+  the same, and stays. S04: no two batches have the same leader epoch and offset. S05 SingleLeader: a leader
+  epoch has one leader. S06 MonotonicEpoch: epochs never fall, on the controller and on nodes.
+- S07 LeaderInIsr. S08 ValidControllerIsrAndElr, ValidControllerState: in-sync and eligible replicas are
+  replicas, and not both; no node in sync is fenced. S09 ReplicationQuorumSuperset: the leader counts whoever
+  is in sync. S10 StrongIsr, S11 LeaderCompleteness: who may lead, and who leads, has all that is committed.
+- S12 NoCommittedRecordLostGlobally. S13 MonotonicHighWatermark. S15 MetadataLogMatching: what a node knows
+  was true. S16: what a replica knows of producers is what its log says. S17: and of aborted transactions;
+  start, last stable offset, high watermark and end are in this order.
+- S18: what is acknowledged with acks=all is committed. S19: what was acknowledged with acks=1 and is not
+  there was cut off. S20: what failed with `possibly_persisted` False was never in any replica. S21: nothing
+  is twice in what is committed. S23: when all is healed, all replicas are in sync and equal, and no move is
+  unfinished.
+
+S03 and S10 to S14 hold while no election was unclean, and no disk was lost with as many nodes as make a
+quorum.
 
 ## Planted bugs
 

@@ -19,8 +19,8 @@ from tests.simulation.producers.table_application import EncodedRecord
 from tests.simulation.producers.wire import record_number
 from tests.simulation.producers.world import World
 from tests.simulation.transactions.options import is_transactional
-from tests.simulation.world.cluster import LostBatch
 from tests.simulation.world.options import WorldOptions, with_failing_leaders
+from tests.simulation.world.replicas.history import LostBatch
 from tests.simulation.world.trace import Violation
 from tests.simulation.worlds import SimulationError, simulate
 from tests.support.effort import WORLDS
@@ -223,7 +223,7 @@ def test_acks_1_and_unclean_elections_excuse_acknowledged_loss(
     assert isinstance(world, World)
     world.settings = world.settings | {"acks": acks, "enable.idempotence": False}
     for log_id, batches in Logs(world).batches.items():
-        world.cluster.lost += [LostBatch(log_id[1:], batch, was_replicated) for batch in batches]
+        world.cluster.cut_off += [LostBatch(log_id[1:], batch, was_replicated) for batch in batches]
     world.cluster.state.cluster.topics.clear()
     if is_excused:
         check_deliveries(world, Logs(world))

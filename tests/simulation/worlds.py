@@ -25,6 +25,7 @@ from tests.simulation.world.options import (
     with_other_clusters,
     with_remade_topics,
 )
+from tests.simulation.world.replicas.options import OF_READERS, with_replicas
 from tests.simulation.world.trace import Violation
 
 _AnyWorld = TypeVar("_AnyWorld", bound=World | TransactionalWorld | GroupWorld | ProcessWorld)
@@ -45,16 +46,17 @@ def simulate(seed: int, *, verbose: bool = False) -> World | TransactionalWorld:
     options, replay = WorldOptions.draw(seed), f"--seed {seed}"
     if is_transactional(seed):
         programs = with_half_started_nodes(with_logins(TransactionalOptions.of(options)))
+        programs = with_replicas(programs, may_lose=False)
         make = partial(TransactionalWorld, programs, prints=verbose)
         return _live(programs, make, transaction_checkers.check, replay, verbose=verbose)
     options = with_other_clusters(with_remade_topics(with_tables(with_failing_leaders(options))))
-    options = with_half_started_nodes(with_logins(options))
+    options = with_replicas(with_half_started_nodes(with_logins(options)))
     return _live(options, partial(World, options, prints=verbose), checkers.check, replay, verbose=verbose)
 
 
 def simulate_readers(seed: int, *, verbose: bool = False) -> GroupWorld:
     """Run the world of readers of a seed. It has seeds of its own. Raise SimulationError as `simulate`."""
-    options = GroupOptions.draw(seed)
+    options = with_replicas(GroupOptions.draw(seed), OF_READERS)
     make = partial(GroupWorld, options, prints=verbose)
     return _live(options, make, GroupWorld.check, f"--readers --seed {seed}", verbose=verbose)
 

@@ -346,6 +346,7 @@ class Cluster:
         self._replace_failed_disks(node)
         self.controller.register_broker(node, ended_cleanly=node.ended_cleanly)
         node.ended_cleanly = True
+        self._recover_copies(node_id)
         self.hear(node_id)
         self.controller.unfence(node)
         self._save()
@@ -374,6 +375,12 @@ class Cluster:
         if node.node_id not in self.deaf and any(each.has_failed for each in node.log_dirs):
             self.controller.log_dir_failed(node)
             self._save()
+
+    def _recover_copies(self, node_id: int) -> None:
+        """Reduce what the node's replicas know of producers to what is on its disk."""
+        for partition in self.partitions():
+            if node_id in partition.copies and not partition.shares_log:
+                partition.copies[node_id].log.recover(self._clock())
 
     def deafen(self, node_id: int) -> None:
         """Have a node not hear the controller: it goes on with what it knows."""

@@ -4,9 +4,6 @@ Theory of operation. A coordinator first appends a change to its internal topic,
 group, transactional id or share partition hashes to. The leader of that partition is the coordinator that
 clients must ask. All nodes share the coordinators' state, so a move of the leader only changes which node
 clients must ask. At the start the internal topics are read, and the state is restored.
-
-Markers go straight to the partitions' logs. Those of __consumer_offsets also decide the offsets that were
-committed in the transaction.
 """
 
 from __future__ import annotations
@@ -32,11 +29,13 @@ from kbatch.testing.broker.groups.offset_store import OffsetStore
 from kbatch.testing.broker.groups.share_group_coordinator import ShareGroupCoordinator
 from kbatch.testing.broker.logs.producer_state import EndTransactionMarker
 from kbatch.testing.broker.share.share_state import ShareKey, ShareState
+from kbatch.testing.broker.transactions.markers import Marker, Markers
 from kbatch.testing.broker.transactions.producer_ids import ProducerIdBlocks
 from kbatch.testing.broker.transactions.transaction_coordinator import OFFSETS_TOPIC, TransactionCoordinator
 
 if TYPE_CHECKING:
     from kbatch.testing.broker.options import Options
+    from kbatch.testing.broker.purgatory import Purgatory
     from kbatch.testing.broker.transactions.transaction_metadata import TopicPartition
 
 TRANSACTIONS_TOPIC = "__transaction_state"
@@ -51,6 +50,7 @@ class SharedState(Protocol):
     directory: Path | None
     cluster: Cluster
     group_configs: GroupConfigs
+    purgatory: Purgatory
     now_ms: int
 
     def random_uuid(self) -> bytes: ...
@@ -96,6 +96,7 @@ class Coordinators:
         self.offsets = OffsetStore(
             self.groups, self._store_offsets, state.now_ms, partition_count=self._counts[OFFSETS_TOPIC]
         )
+        self.markers = Markers(state, self.offsets.complete_transaction, self.transactions.markers_replicated)
         self.share_states = ShareState(ShareStateTopic(self))
         self.share_groups = ShareGroupCoordinator(
             self.groups,
@@ -193,32 +194,6 @@ class Coordinators:
         if code != ErrorCode.NONE:
             raise BrokerError(code)
 
-    def write_marker(
-        self,
-        producer_id: int,
-        producer_epoch: int,
-        commit: bool,
-        coordinator_epoch: int,
-        partition: TopicPartition,
-        transaction_version: int,
-    ) -> None:
-        topic, index = partition
-        led = self._state.cluster.partition(topic, index)
-        if led.leader == NO_LEADER:
-            raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE)
-        led.log.append_marker(
-            producer_id,
-            producer_epoch,
-            commit,
-            coordinator_epoch,
-            now_ms=self._state.now_ms,
-            leader_epoch=led.leader_epoch,
-            transaction_version=transaction_version,
-        )
-        self._state.partition_changed(topic, index)
-        if topic == OFFSETS_TOPIC:
-            self.offsets.complete_transaction(producer_id, commit, index)
-
     def _renew_coordinator_epoch(self) -> None:
         """Set the largest epoch of all transaction coordinators: this object is all of them.
 
@@ -237,21 +212,9 @@ class Coordinators:
         partitions: list[TopicPartition],
         transaction_version: int,
     ) -> list[TopicPartition]:
-        """Write markers, and return the partitions that have no leader now.
-
-        A marker is done if its partition refuses it, or if the partition was deleted (as in Kafka's
-        TransactionMarkerRequestCompletionHandler).
-        """
-        remaining = []
-        for each in partitions:
-            try:
-                self.write_marker(
-                    producer_id, producer_epoch, commit, coordinator_epoch, each, transaction_version
-                )
-            except BrokerError as error:
-                if error.code == ErrorCode.LEADER_NOT_AVAILABLE:
-                    remaining.append(each)
-        return remaining
+        """Write markers, and return the partitions where they are not done yet."""
+        marker = Marker(producer_id, producer_epoch, commit, coordinator_epoch, transaction_version)
+        return self.markers.write_all(marker, partitions)
 
     # Time
 

@@ -21,6 +21,7 @@ from kbatch.errors import ErrorCode, KafkaError, row_of
 from kbatch.protocol import codec, messages
 from tests.simulation.world.fate import NAMES
 from tests.simulation.world.network import ClientHost, Receiver, whole_requests
+from tests.simulation.world.replicas.faults import REPLICA_HAPPENINGS
 from tests.simulation.world.schedule import MS, LastSecond
 from tests.simulation.world.trace import Violation
 
@@ -40,6 +41,7 @@ LEADER_FAULTS = frozenset(
         "stale metadata",
         "fail_over",
         "elect_unclean",
+        *REPLICA_HAPPENINGS,
     }
 )
 NEVER = 2**63 - 1

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from kbatch.errors import ErrorCode
 from kbatch.protocol import messages
 from kbatch.records import NO_TOPIC_ID, TopicPartition
+from kbatch.testing.broker.broker_error import BrokerError
 from kbatch.testing.broker.groups.classic_group import Group
 from kbatch.testing.broker.groups.consumer_group import ConsumerGroup, ConsumerMember
+from kbatch.testing.broker.transactions.markers import Marker
 from tests.simulation.world.cluster import Ground, SimulatedCluster
 
 if TYPE_CHECKING:
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
     from kbatch.testing.broker.coordinators import Coordinators
     from kbatch.testing.broker.logs.partition import Appended
     from kbatch.testing.broker.logs.validation import ProducedBatch
+    from kbatch.testing.broker.replication.replica import Replica
     from tests.simulation.readers.ledger import GroupLedger
 
 GROUP = "readers"
@@ -153,6 +157,8 @@ class GroupCluster(SimulatedCluster):
     ) -> Appended:
         """Append a batch, within its producer's transaction if there is an identity."""
         place = (partition.topic.name, partition.index)
+        if not self.is_led(partition):
+            raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
         def append(state: BrokerState) -> Appended:
             if identity is not None:
@@ -170,6 +176,45 @@ class GroupCluster(SimulatedCluster):
             return appended
 
         return self.change_state(append)
+
+    def is_led(self, partition: ClusterPartition) -> bool:
+        """True if the leader of a replicated partition knows that it leads, and does."""
+        if self.history is None:
+            return True
+        leader = partition.copies.get(partition.leader)
+        if leader is None or leader.leadership is None or leader.leader_epoch != partition.leader_epoch:
+            return False
+        return not self.is_paused(leader.node_id)
+
+    def term_began(self, leader: Replica, is_complete: bool) -> None:
+        """Tell the ledger what the leader has: what an earlier one lacked may be there again."""
+        assert leader.leadership is not None
+        place = self.log_of(self.state.cluster.topics[leader.topic.name].topic_id, leader.index)
+        end_offset = leader.leadership.start_offset
+        numbers = [
+            (record.offset, int.from_bytes(bytes(record.value or b"")[:4], "big"))
+            for batch in leader.log.batches(leader.log.log_start_offset)
+            if not batch.is_control
+            for record in batch
+            if record.offset < end_offset
+        ]
+        self.ledger.cut(place, numbers[0][0] if numbers else end_offset, numbers, is_clean=is_complete)
+
+    @property
+    def has_torn_logs(self) -> bool:
+        """True if replicas have lost what was committed, and with it the ends of transactions perhaps."""
+        history = self.history
+        return history is not None and any(map(history.is_torn, self.world.data_partitions()))
+
+    def abort_hanging(self) -> None:
+        """Abort what no coordinator will end any more, as kafka-transactions.sh does."""
+        for partition in self.world.data_partitions():
+            for producer in partition.log.describe_producers():
+                if producer.current_transaction_first_offset >= 0:
+                    identity = producer.producer_id, producer.producer_epoch
+                    marker = Marker(*identity, False, max(producer.coordinator_epoch, 0), 0)
+                    write = self.coordinators.markers.write
+                    self.change(write, marker, partition.topic.name, partition.index)
 
     def fail_over(self, partition: ClusterPartition, node_id: int, offset: int) -> None:
         """Lose no markers: Kafka's coordinators wait until they are replicated."""

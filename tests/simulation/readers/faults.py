@@ -108,10 +108,10 @@ class GroupFaults(WorldFaults):
 
     def _move_coordinator(self) -> None:
         cluster = self.world.cluster
-        running = [node.node_id for node in cluster.state.cluster.running_nodes]
-        if running:
+        active = self._active_nodes()
+        if active:
             partition = cluster.coordinators.partition_of_group(GROUP)
-            node_id = self._random.choice(running)
+            node_id = self._random.choice(active)
             self.world.trace("!! node %d coordinates the group", node_id)
             cluster.change(cluster.state.move_leader, partition.topic.name, partition.index, node_id)
 

@@ -19,7 +19,7 @@ from kbatch.records import TopicPartition
 from tests.simulation.world.trace import Violation
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from tests.simulation.world.schedule import Schedule
 
@@ -126,6 +126,7 @@ class GroupLedger:
         self.outcomes: Counter[str] = Counter()
         self.records: dict[int, TopicPartition] = {}
         self.may_rewind: dict[TopicPartition, int] = {}
+        self._written: dict[int, WrittenRecord] = {}
         self._reached: dict[TopicPartition, int] = {}
         self._committed: dict[TopicPartition, list[tuple[int, int]]] = {}
 
@@ -142,12 +143,22 @@ class GroupLedger:
         for each in range(count):
             number = len(self.records)
             self.records[number] = partition
-            log.add(offset + each, WrittenRecord(number, transaction))
+            self._written[number] = WrittenRecord(number, transaction)
+            log.add(offset + each, self._written[number])
 
-    def cut(self, partition: TopicPartition, offset: int, *, is_clean: bool) -> None:
-        """Note that a new leader's log ends at an offset."""
+    def cut(
+        self,
+        partition: TopicPartition,
+        offset: int,
+        numbers: Iterable[tuple[int, int]] = (),
+        *,
+        is_clean: bool,
+    ) -> None:
+        """Note that a new leader's log goes on at an offset with these (offset, number) only."""
         log = self.log(partition)
         log.cut(offset)
+        for each, number in numbers:
+            log.add(each, self._written[number])
         if not is_clean:
             log.is_torn = True
             self.rewind(partition, offset)

@@ -205,6 +205,7 @@ class GroupOptions(WorldOptions):
             "round_us": draw.of(20, 500),
             "theme": "",
             "login": None,
+            "replicas": None,
             "tables": None,
         }
         if draw.random.random() < 0.1:
@@ -212,7 +213,8 @@ class GroupOptions(WorldOptions):
         return cls(**shared, readers=readers, writing=Writing.draw(draw))
 
     def parts(self) -> Sequence[Any]:
-        return (self.cluster, self.readers, self.writing, self.request_faults, self.cluster_faults)
+        replicas = () if self.replicas is None else (self.replicas,)
+        return (self.cluster, *replicas, self.readers, self.writing, self.request_faults, self.cluster_faults)
 
 
 def _of_brokers(draw: Draw) -> dict[str, Any]:

@@ -65,6 +65,8 @@ class GroupWorld(Members):
         self.faults.heal()
         self._finish_writing()
         self._settle()
+        if self.cluster.history is not None:
+            self.cluster.history.check_converged()
         self._close()
 
     def check(self) -> None:
@@ -89,8 +91,13 @@ class GroupWorld(Members):
         limit_ns = self.schedule.now_ns + self.writing.timeout_ms * MS + 30 * SECOND
         if not self.run_until(limit_ns, lambda: all(each.is_over for each in self._writers)):
             raise Violation("the writers do not end")
+        if self.cluster.has_torn_logs:
+            self.run_for(self.writing.timeout_ms * MS + SECOND)
+            self.cluster.abort_hanging()
         if not self.run_until(limit_ns, self._is_stable):
             raise Violation("a transaction hangs")
+        if not self.run_until(limit_ns, lambda: all(map(self.cluster.is_led, self.data_partitions()))):
+            raise Violation("a partition has no leader")
         for partition in self.data_partitions():
             if not self._writers[0].write(partition, 1, None):
                 raise Violation(f"{partition.topic.name}-{partition.index} takes no record")

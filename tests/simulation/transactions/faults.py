@@ -133,9 +133,9 @@ class TransactionalFaults(WorldFaults):
     def _move_coordinator(self) -> None:
         cluster = self.world.cluster
         internal = [each for each in cluster.state.cluster.partitions() if each.topic.is_internal]
-        running = [node.node_id for node in cluster.state.cluster.running_nodes]
-        if internal and running:
-            partition, node_id = self._random.choice(internal), self._random.choice(running)
+        active = self._active_nodes()
+        if internal and active:
+            partition, node_id = self._random.choice(internal), self._random.choice(active)
             self.world.trace("!! node %d coordinates by %s", node_id, partition.topic.name)
             cluster.change(cluster.state.move_leader, partition.topic.name, partition.index, node_id)
 

@@ -79,6 +79,8 @@ class TransactionalWorld(TransactionalStage):
         self.run_for(CALM_MS * MS + self.options.settings["transaction.timeout.ms"] * MS)
         self._check_nothing_hangs()
         self._probe()
+        if self.cluster.history is not None:
+            self.cluster.history.check_converged()
         self._close()
 
     def _check_nothing_hangs(self) -> None:

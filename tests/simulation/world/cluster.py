@@ -6,7 +6,7 @@ import random
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from kbatch._native.codec.record_batch import RecordBatch, decode
 from kbatch._native.send.sealing import SENDER_BYTES, SealPolicy
@@ -17,11 +17,13 @@ from kbatch.testing.broker.options import Options
 from kbatch.testing.broker.security.listeners import Listener
 from tests.simulation.world.login_options import PASSWORD, USER
 from tests.simulation.world.network import BROKEN_NET, Faults, Link, addresses_of, whole_frames
+from tests.simulation.world.replicas.history import History, LostBatch, ReplicatedState
 from tests.simulation.world.schedule import MS, SECOND, WALL_MS, Schedule, ScheduledAction
 from tests.simulation.world.trace import Trace, Violation
 
 if TYPE_CHECKING:
     from kbatch.testing.broker.cluster import ClusterPartition
+    from kbatch.testing.broker.replication.replica import Replica
     from tests.simulation.world.fate import Fate
     from tests.simulation.world.options import LoginOptions, WorldOptions
 
@@ -91,6 +93,7 @@ class NodeEnd:
         self._frames: deque[bytes] = deque()
         self._is_busy = False
         self._is_held = False
+        self._withheld: Callable[[], None] | None = None
 
     def cut(self) -> None:
         self.is_over = True
@@ -115,6 +118,9 @@ class NodeEnd:
 
     def go_on(self) -> None:
         """Answer the next request, unless the node is down or paused."""
+        if self._withheld is not None and self._cluster.reaches_clients(self.link.node_id):
+            send, self._withheld = self._withheld, None
+            send()
         if self._is_busy or self._is_held or not self._frames or self.is_over:
             return
         if self._cluster.is_paused(self.link.node_id):
@@ -146,6 +152,9 @@ class NodeEnd:
 
         def send() -> None:
             if self.is_over:
+                return
+            if not self._cluster.reaches_clients(self.link.node_id):
+                self._withheld = send
                 return
             self.link.send_back(data)
             if reply.closes_connection:
@@ -179,14 +188,6 @@ class Archive:
         self.logs: dict[int, list[RecordBatch]] = {}
 
 
-class LostBatch(NamedTuple):
-    """A batch of a log's tail that was cut off. With acks=all no unreplicated batch was ever acknowledged."""
-
-    topic_partition: tuple[str, int]
-    batch: RecordBatch
-    was_replicated: bool
-
-
 def _sequences_of(batch: RecordBatch) -> tuple[int, int, int, int]:
     return batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.last_sequence
 
@@ -210,8 +211,10 @@ class SimulatedCluster:
         Deleted topics, with their logs.
     missing : set of str
         Topics that are deleted now.
-    lost : list of LostBatch
-        The batches that were cut off logs.
+    cut_off : list of LostBatch
+        What logs have lost that play several replicas.
+    history : History or None
+        The past of replicas that have logs of their own.
     serving : Link | None
         The link of the last request.
     """
@@ -219,7 +222,8 @@ class SimulatedCluster:
     def __init__(self, world: Ground) -> None:
         options = world.options.cluster
         self.world = world
-        self.state = BrokerState(
+        is_replicated = world.options.replicas is not None
+        self.state = (ReplicatedState if is_replicated else BrokerState)(
             options=replace(
                 _options_of_listener(world.options.login),
                 auto_create_topics=False,
@@ -231,14 +235,18 @@ class SimulatedCluster:
             rng=random.Random(f"broker {world.options.seed}"),
             now_ms=WALL_MS,
             node_count=options.node_count,
-            shares_logs=True,  # what a new leader lacks is drawn, see `fail_over`
+            shares_logs=not is_replicated,  # what a new leader lacks is drawn then, see `fail_over`
         )
+        self.history = None
+        if isinstance(self.state, ReplicatedState) and world.options.replicas is not None:
+            allows_unclean = world.options.replicas.elect > 0
+            self.history = History(self.state, self.term_began, allows_unclean=allows_unclean)
         self.core = BrokerCore(self.state)
         self.ends: dict[NodeEnd, None] = {}  # in order
         self.paused_until_ns: dict[int, int] = {}
         self.archives: list[Archive] = []
         self.missing: set[str] = set()
-        self.lost: list[LostBatch] = []
+        self.cut_off: list[LostBatch] = []
         self.serving: Link | None = None
         self._names: dict[bytes, str] = {}
         self._timer: ScheduledAction | None = None
@@ -279,7 +287,12 @@ class SimulatedCluster:
         return self.state.cluster.nodes[node_id].is_running
 
     def is_paused(self, node_id: int) -> bool:
-        return self.world.schedule.now_ns < self.paused_until_ns.get(node_id, 0)
+        is_stopped = self.world.schedule.now_ns < self.paused_until_ns.get(node_id, 0)
+        return is_stopped or not self.reaches_clients(node_id)
+
+    def reaches_clients(self, node_id: int) -> bool:
+        """True if what a replicated node answers gets to its clients, and what they send to it."""
+        return self.state.outages.answers_clients(node_id)
 
     def name_of(self, topic_id: bytes) -> str:
         return self._names[topic_id]
@@ -294,9 +307,16 @@ class SimulatedCluster:
     def handle(self, connection: Connection, frame: bytes, error: Any) -> Reply:
         self._forced_error = error
         try:
-            return self.core.handle(connection, frame, self.now_ms)
+            reply = self.core.handle(connection, frame, self.now_ms)
         finally:
             self._forced_error = None
+        self._look()
+        return reply
+
+    def _look(self) -> None:
+        """Check the replicas after an event."""
+        if self.history is not None:
+            self.history.look()
 
     def reschedule(self) -> None:
         """Schedule the core for its next deadline."""
@@ -313,14 +333,18 @@ class SimulatedCluster:
     def _time_out(self) -> None:
         self._timer = None
         self.core.handle_timeout(self.now_ms)
+        self._look()
         self.reschedule()
 
     def change(self, function: Callable[..., Any], *arguments: Any) -> None:
         """Change the broker's state, and let waiting requests see it."""
         self.state.now_ms = self.now_ms
-        function(*arguments)
-        self.state.run_waiters(self.now_ms)
-        self.reschedule()
+        try:
+            function(*arguments)
+        finally:
+            self.state.run_waiters(self.now_ms)
+            self._look()
+            self.reschedule()
 
     def duplicates_in(self, frame: bytes) -> set[tuple[str, int]]:
         """Return the partitions of a Produce request that have its batch already, and replicated."""
@@ -357,13 +381,16 @@ class SimulatedCluster:
             for batch in log.batches(offset)
             if batch.last_offset >= offset
         ]
-        self.lost += lost
+        self.cut_off += lost
         self.world.trace(
             "!! node %d leads %s-%d with what is below %d; %d batches are lost",
             *(node_id, name, partition.index, offset, len(lost)),
         )
         log.truncate_to(offset, self.now_ms)
         self.change(self.state.move_leader, name, partition.index, node_id)
+
+    def term_began(self, leader: Replica, is_complete: bool) -> None:
+        """Note that a leader has begun its term, with all that was committed or not."""
 
     def delete_topic(self, name: str) -> None:
         self.archives.append(self._archive_of(name))
@@ -396,6 +423,18 @@ class SimulatedCluster:
     def all_archives(self) -> list[Archive]:
         """Return every topic that there ever was."""
         return [*self.archives, *(self._archive_of(name) for name in self.state.cluster.topics)]
+
+    @property
+    def lost(self) -> list[LostBatch]:
+        """Return the batches that were cut off logs, and are not in the last ones."""
+        if self.history is None:
+            return self.cut_off
+        return [
+            batch
+            for archive in self.all_archives()
+            for index, last in archive.logs.items()
+            for batch in self.history.lost(archive.topic_id, index, last)
+        ]
 
     def break_connections(self, node_id: int, *, is_down: bool = False) -> None:
         ends = [end for end in self.ends if end.link.node_id == node_id]

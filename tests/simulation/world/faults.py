@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from kbatch.errors import ErrorCode
 from kbatch.protocol import features, messages
-from kbatch.testing.broker.logs.topic_config import TopicConfig
 from tests.simulation.world.fate import NAMES, Fate
 from tests.simulation.world.network import Link
-from tests.simulation.world.schedule import MS, SECOND, WALL_MS
+from tests.simulation.world.replicas.faults import REPLICA_HAPPENINGS, ReplicaFaults
+from tests.simulation.world.schedule import MS
 from tests.simulation.world.trace import Violation
 
 if TYPE_CHECKING:
@@ -70,13 +70,11 @@ INIT_ERRORS = (
 ERRORS = {PRODUCE: PRODUCE_ERRORS, METADATA: METADATA_ERRORS, INIT_PRODUCER_ID: INIT_ERRORS}
 
 
-class WorldFaults:
+class WorldFaults(ReplicaFaults):
     """The faults of a world, drawn from its seed.
 
     Attributes
     ----------
-    is_active : bool
-        Faults happen; until `heal`.
     is_fatal : bool
         A broker has ended the producer by a fatal error.
     refused_requests : tuple of str
@@ -99,29 +97,18 @@ class WorldFaults:
     old_versions: Mapping[int, int] = {PRODUCE: PRODUCE_WITHOUT_LEADERS}
 
     def __init__(self, world: Ground) -> None:
-        self.world = world
-        self.is_active = True
+        super().__init__(world)
         self.is_fatal = False
         self.hidden: set[str] = set()
-        self.counts: dict[str, int] = {}
         self.errors: dict[int, tuple[ErrorCode, ...]] = ERRORS
         self.changes = {key: partial(change, self) for key, change in CHANGES.items()}
         highest = world.options.cluster.metadata_version
         self._limits = {} if highest is None else {**self.old_versions, METADATA: highest}
-        self._random = world.random
         self._answers = random.Random(f"answers {world.options.seed}")
         self._requests = world.options.request_faults
         self._login = world.options.login
-        self._undo: list[Callable[[], None]] = []
         self._topics_seen: dict[str, list[Any]] = {}
         self._has_produced = False
-
-    def _happens(self, probability: float) -> bool:
-        return self.is_active and probability > 0 and self._random.random() < probability
-
-    def note(self, name: str) -> None:
-        """Count a fault, or an event of the programs."""
-        self.counts[name] = self.counts.get(name, 0) + 1
 
     # Links and requests
 
@@ -215,6 +202,7 @@ class WorldFaults:
             self._answers.shuffle(topic.partition_responses)
             name = topic.name or self.world.cluster.name_of(bytes(topic.topic_id))
             for answer in topic.partition_responses:
+                self._check_acknowledged(name, answer)
                 if (name, answer.index) in fate.duplicates and answer.error_code in IS_KNOWN:
                     answer.error_code = ErrorCode.DUPLICATE_SEQUENCE_NUMBER
                     answer.base_offset = answer.log_append_time_ms = -1
@@ -231,6 +219,12 @@ class WorldFaults:
                     # this node knows less than the client: an older leader, or one node less
                     answer.current_leader.leader_epoch -= self._random.randrange(3)
                     answer.current_leader.leader_id = self._random.randrange(-1, 7)
+
+    def _check_acknowledged(self, topic: str, answer: Any) -> None:
+        history = self.world.cluster.history
+        is_all = self.world.options.settings.get("acks") == "all"
+        if history is not None and is_all and answer.error_code == ErrorCode.NONE:
+            history.check_acknowledged(topic, answer.index, answer.base_offset)
 
     def _change_metadata(self, fate: Fate, response: Any) -> None:
         """Return an older version now and then, or omit hidden topics."""
@@ -261,47 +255,8 @@ class WorldFaults:
     def begin(self) -> None:
         """Begin with the cluster faults of this world."""
         self._begin(self.world.options.cluster_faults, HAPPENINGS)
-
-    def _begin(self, rates: Any, happenings: Mapping[str, Callable[[Any], None]]) -> None:
-        for name, happen in happenings.items():
-            rate = getattr(rates, name)
-            if rate > 0:
-                self._after_a_while(rate, name, happen)
-
-    def _after_a_while(self, rate: float, name: str, happen: Callable[[WorldFaults], None]) -> None:
-        def go() -> None:
-            if self.is_active:
-                if not self.world.cluster.missing:  # one of them at a time is enough, then
-                    self.note(name)
-                    happen(self)
-                self._after_a_while(rate, name, happen)
-
-        self.world.schedule.after(int(self._random.expovariate(rate) * SECOND), go)
-
-    def heal(self) -> None:
-        """End all faults."""
-        self.is_active = False
-        self.world.schedule.wall_offset_ns = WALL_MS * MS
-        self.world.trace("!! all is well from now on")
-        for undo in self._undo:
-            undo()
-
-    def _for_a_while(self, longest_ms: int, undo: Callable[[], None]) -> None:
-        """Schedule one call of `undo()`, within `longest_ms` or when all heals."""
-
-        def once() -> None:
-            if once in self._undo:
-                self._undo = [other for other in self._undo if other is not once]
-                undo()
-
-        self._undo.append(once)
-        self.world.schedule.after(int(self._random.random() * longest_ms * MS), once)
-
-    def _any_topic(self) -> Any:
-        return self._random.choice(list(self.world.cluster.state.cluster.topics.values()))
-
-    def _any_partition(self) -> Any:
-        return self._random.choice(self._any_topic().partitions)
+        if self.world.options.replicas is not None:
+            self._begin(self.world.options.replicas, REPLICA_HAPPENINGS)
 
     def _move_leader(self) -> None:
         partition, cluster = self._any_partition(), self.world.cluster
@@ -435,14 +390,7 @@ class WorldFaults:
         topic = self._any_topic()
         limit = self._random.choice((90, 150, 300, 1000))
         self.world.trace("!! %s takes batches of up to %d bytes", topic.name, limit)
-        usual = {name: value for name, value in topic.config.overrides.items() if name != LIMIT}
-        self._configure(topic, TopicConfig({**usual, LIMIT: str(limit)}))
-        self._for_a_while(1000, lambda: self._configure(topic, TopicConfig(usual)))
-
-    def _configure(self, topic: Any, config: Any) -> None:
-        topic.config = config
-        for partition in topic.partitions:
-            partition.log.config = config
+        self._configure_for_a_while(topic, LIMIT, str(limit), 1000)
 
     def _break_connections(self) -> None:
         node_id = self._random.randrange(len(self.world.cluster.state.cluster.nodes))

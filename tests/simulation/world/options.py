@@ -345,6 +345,56 @@ class LoginOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplicaOptions:
+    """The options of a replicated cluster: how often each fault happens in a virtual second, and what holds.
+
+    Attributes
+    ----------
+    kill, stop : float
+        A node ends as by kill -9; cleanly. It starts again after a while.
+    pause : float
+        A node is stopped, as by SIGSTOP; when it goes on, it hears the controller only some time later.
+    isolate : float
+        A node is cut off from the controller, from other nodes, from clients, or from several of them.
+    divide : float
+        The network falls apart.
+    delay, hold : float
+        Fetches of followers take longer; those of a partition stop.
+    lead, prefer, elect : float
+        Another in-sync replica leads a partition; the preferred one; any, if none leads (unclean).
+    roll : float
+        One node after the other restarts, each when all replicas are in sync again.
+    reassign : float
+        A partition moves to other nodes; some moves are cancelled.
+    lose : float
+        A machine dies, with what was not flushed.
+    change_min_isr : float
+        A topic has another min.insync.replicas for a while.
+    longest_ms : int
+        The longest time of an outage.
+    deaf_ms : int
+        The longest time until a node that goes on hears the controller.
+    """
+
+    kill: float
+    stop: float
+    pause: float
+    isolate: float
+    divide: float
+    delay: float
+    hold: float
+    lead: float
+    prefer: float
+    elect: float
+    roll: float
+    reassign: float
+    lose: float
+    change_min_isr: float
+    longest_ms: int
+    deaf_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class WorldOptions:
     """The options of a world.
 
@@ -366,6 +416,8 @@ class WorldOptions:
         The application sends tables and encoded batches as well.
     login : LoginOptions or None
         The brokers require a login.
+    replicas : ReplicaOptions or None
+        Each replica has a log of its own.
     """
 
     seed: int
@@ -381,6 +433,7 @@ class WorldOptions:
     theme: str = ""
     tables: TableOptions | None = None
     login: LoginOptions | None = None
+    replicas: ReplicaOptions | None = None
 
     @classmethod
     def draw(cls, seed: int) -> WorldOptions:
@@ -406,7 +459,7 @@ class WorldOptions:
 
     def parts(self) -> Sequence[Any]:
         """Return the parts that a world is described by."""
-        optional = filter(None, (self.tables, self.login))
+        optional = filter(None, (self.replicas, self.tables, self.login))
         return (self.cluster, self.workload, *optional, self.request_faults, self.cluster_faults)
 
     def described(self) -> Sequence[str]:

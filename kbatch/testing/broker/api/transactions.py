@@ -12,10 +12,11 @@ from kbatch.testing.broker.api.items import by_topic, each_item
 from kbatch.testing.broker.broker_error import BrokerError
 from kbatch.testing.broker.cluster import INTERNAL_TOPICS
 from kbatch.testing.broker.security.authorizer import CLUSTER_NAME, Operation, ResourceType
+from kbatch.testing.broker.transactions.markers import Marker
 
 if TYPE_CHECKING:
     from kbatch.testing.broker.broker_state import BrokerState, Context
-    from kbatch.testing.broker.transactions.transaction_metadata import TopicPartition
+from kbatch.testing.broker.transactions.transaction_metadata import TopicPartition
 
 
 def _fenced(error: BrokerError, kind: type[Message], version: int) -> BrokerError:
@@ -223,14 +224,14 @@ def _write_marker(
     state.cluster.led_partition(topic, answer.partition_index, node_id)
     if marker.producer_id < 0 or marker.producer_epoch < 0:
         raise BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR)  # MemoryRecords.withEndTransactionMarker
-    state.coordinators.write_marker(
+    written = Marker(
         marker.producer_id,
         marker.producer_epoch,
         marker.transaction_result,
         marker.coordinator_epoch,
-        (topic, answer.partition_index),
         marker.transaction_version,
     )
+    state.coordinators.markers.write(written, topic, answer.partition_index)
 
 
 # Descriptions

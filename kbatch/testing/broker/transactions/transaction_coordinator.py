@@ -319,6 +319,12 @@ class TransactionCoordinator:
         if self._expiry_check_ms is not None and self._expiry_check_ms <= now_ms:
             self._expire(now_ms)
 
+    def markers_replicated(self, now_ms: int) -> None:
+        """Complete the transactions whose markers are in all their partitions now."""
+        for metadata in list(self._transactions.values()):
+            if metadata.state.is_preparing:
+                self._complete(metadata, now_ms)
+
     def load(self, records: Iterable[Record], now_ms: int) -> None:
         """Replace the state with the stored records.
 

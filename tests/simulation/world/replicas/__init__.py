@@ -1,0 +1,1 @@
+"""What replicated worlds have more: replicas that lag, and nodes that end, sleep and are cut off."""

@@ -1,0 +1,83 @@
+"""Which worlds are replicated: a third of all, and what happens to their nodes."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from tests.simulation.world.options import Draw, ReplicaOptions, WorldOptions
+
+LIKELIHOOD = 1 / 3
+# Faults that play, on one log, what replicas do themselves.
+PLAYED = (
+    "move_leader",
+    "leave_leaderless",
+    "stop_node",
+    "pause_node",
+    "restart",
+    "forget",
+    "hold",
+    "fail_over",
+    "elect_unclean",
+)
+AnyOptions = TypeVar("AnyOptions", bound=WorldOptions)
+
+
+# The numbers leave worlds as they were in which planted bugs are seldom seen (docs/simulation.md).
+OF_PRODUCERS, OF_READERS = "replicated 2064703", "replicated readers 3622"
+
+
+def is_replicated(seed: int, kind: str = OF_PRODUCERS) -> bool:
+    return random.Random(f"{kind} {seed}").random() < LIKELIHOOD
+
+
+def with_replicas(options: AnyOptions, kind: str = OF_PRODUCERS, *, may_lose: bool = True) -> AnyOptions:
+    """Return the same world, or one whose replicas have logs of their own.
+
+    Without `may_lose` nothing that was replicated is ever lost: no election is unclean, and no machine dies.
+    """
+    if not is_replicated(options.seed, kind):
+        return options
+    draw = Draw(random.Random(f"replicas {options.seed}"))
+    is_unclean = may_lose and draw.random.random() < 0.25
+    cluster = replace(
+        options.cluster,
+        node_count=draw.of(2, 3, 3, 3, 4, 5),
+        broker=options.cluster.broker | _of_brokers(draw, is_unclean=is_unclean),
+    )
+    cluster_faults = replace(options.cluster_faults, **dict.fromkeys(PLAYED, 0.0))
+    faults = _faults(draw, is_unclean=is_unclean, loses=may_lose and draw.random.random() < 0.15)
+    changed = replace(options, cluster=cluster, cluster_faults=cluster_faults, replicas=faults)
+    return replace(changed, fault_ms=draw.of(300, 1000, 3000, 5000))
+
+
+def _of_brokers(draw: Draw, *, is_unclean: bool) -> dict[str, Any]:
+    return {
+        "min_insync_replicas": draw.of(1, 1, 2, 2, 3),
+        "unclean_leader_election": is_unclean and draw.of(True, False),
+        "eligible_leader_replicas": draw.of(True, True, True, False),
+        "replica_lag_ms": draw.of(20, 100, 500, 30_000),
+        "session_timeout_ms": draw.of(20, 100, 500, 2000),
+    }
+
+
+def _faults(draw: Draw, *, is_unclean: bool, loses: bool) -> ReplicaOptions:
+    return ReplicaOptions(
+        kill=draw.rate(5, 0.4),
+        stop=draw.rate(3),
+        pause=draw.rate(4, 0.4),
+        isolate=draw.rate(5, 0.4),
+        divide=draw.rate(2),
+        delay=draw.rate(5),
+        hold=draw.rate(10, 0.4),
+        lead=draw.rate(20, 0.4),
+        prefer=draw.rate(5),
+        elect=draw.rate(10, 1.0) if is_unclean else 0.0,
+        roll=draw.rate(1, 0.2),
+        reassign=draw.rate(3),
+        lose=draw.rate(1, 1.0) if loses else 0.0,
+        change_min_isr=draw.rate(2, 0.2),
+        longest_ms=draw.of(50, 300, 1000),
+        deaf_ms=draw.of(1, 50, 500),
+    )

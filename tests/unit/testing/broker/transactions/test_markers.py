@@ -1,0 +1,74 @@
+"""Markers of transactions in replicated partitions: they are done when replicated, wherever the leader is."""
+
+from __future__ import annotations
+
+import pytest
+
+from kbatch.testing.broker.transactions.transaction_metadata import TransactionState
+from tests.support.broker_core import TOPIC
+from tests.unit.testing.broker.replication.replicated import Replicated
+
+NAME = "id"
+PLACE = (TOPIC, 0)
+SEVERAL_RETRIES_MS = 1000
+
+
+@pytest.fixture
+def broker() -> Replicated:
+    """Three nodes, and a transaction with the partition that node 0 leads."""
+    made = Replicated()
+    made.state.coordinators.internal_topic("__transaction_state")
+    transactions = made.state.coordinators.transactions
+    transactions.init_producer_id(NAME, 60_000, -1, -1, made.now_ms)
+    transactions.add_partitions(NAME, 0, 0, [PLACE], made.now_ms, client_tv2=True)
+    return made
+
+
+def end(broker: Replicated) -> None:
+    broker.act(lambda state: state.coordinators.transactions.end_txn(NAME, 0, 0, True, True, broker.now_ms))
+
+
+def state_of(broker: Replicated) -> TransactionState:
+    return broker.state.coordinators.transactions.describe(NAME).state
+
+
+def markers_at(broker: Replicated, node: int) -> int:
+    return sum(batch.is_control for batch in broker.log(node).batches())
+
+
+def test_marker_is_done_at_once_if_followers_have_it(broker: Replicated) -> None:
+    end(broker)
+    assert state_of(broker) is TransactionState.COMPLETE_COMMIT
+    assert [markers_at(broker, node) for node in range(3)] == [1, 1, 1]
+
+
+def test_marker_waits_for_followers_and_is_not_repeated(broker: Replicated) -> None:
+    broker.hold()
+    end(broker)
+    broker.advance(SEVERAL_RETRIES_MS)
+    assert state_of(broker) is TransactionState.PREPARE_COMMIT
+    assert markers_at(broker, 0) == 1
+    broker.hold(False)
+    assert state_of(broker) is TransactionState.COMPLETE_COMMIT
+    assert [markers_at(broker, node) for node in range(3)] == [1, 1, 1]
+
+
+def test_marker_that_only_a_dead_leader_had_is_written_again(broker: Replicated) -> None:
+    broker.hold()
+    end(broker)
+    broker.kill(0)
+    broker.hold(False)
+    broker.advance(SEVERAL_RETRIES_MS)
+    assert state_of(broker) is TransactionState.COMPLETE_COMMIT
+    broker.start(0)
+    assert [markers_at(broker, node) for node in range(3)] == [1, 1, 1]
+
+
+def test_marker_waits_for_a_leader_that_is_dead_and_not_fenced(broker: Replicated) -> None:
+    broker.kill(0, at_once=False)
+    end(broker)
+    assert state_of(broker) is TransactionState.PREPARE_COMMIT
+    assert markers_at(broker, 0) == 0
+    broker.advance(9_000 + SEVERAL_RETRIES_MS)
+    assert state_of(broker) is TransactionState.COMPLETE_COMMIT
+    assert [markers_at(broker, node) for node in (1, 2)] == [1, 1]
