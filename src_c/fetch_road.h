@@ -1,5 +1,5 @@
 /* The reading of partitions: which of them a Fetch names, and whose parts of an answer count. Without Python,
- * clock, sockets and locks: one thread owns all of it.
+ * clock, sockets and locks: one thread owns all of it, but for what is atomic.
  *
  * A *reading* is a partition from an `assign` or `seek` to the next. All are in one list, in the order in
  * which they are asked for: one that had records moves to its end (KIP-74). A node has one request in flight
@@ -13,7 +13,11 @@
 #ifndef KBATCH_FETCH_ROAD_H
 #define KBATCH_FETCH_ROAD_H
 
+#include "fetch_budget.h"
 #include "fetch_wire.h"
+#include "fetched.h"
+#include "flags.h"
+#include "sensor.h"
 
 enum {
     KB_NO_SESSION = 0,
@@ -70,25 +74,56 @@ struct kb_reading {
     /* the position */
     int64_t fetch_offset, end_offset;
     int32_t last_epoch, checked_epoch;
-    int64_t needed_bytes, backlog_bytes, not_before_ns;
-    /* what the last answers said of the log; -1: nothing */
+    int64_t needed_bytes, not_before_ns;
+    int64_t backlog_bytes; /* of results that were not released; atomic */
+    /* what the last answers said of the log; -1: nothing; atomic */
     int64_t high_watermark, last_stable_offset, log_start_offset;
     /* the request whose answer counts, which links all of its readings */
     kb_fetch_node *in_flight;
     kb_reading *asked_previous, *asked_next;
     kb_fetch_ask asked;
+    uint64_t answered; /* the last answer that has a part for it */
     kb_reading *candidate_next; /* of the next request, while that is made */
 };
+
+/* A connection that is lent to the road, and the request on it. */
+typedef struct {
+    bool is_lent;
+    bool is_engines; /* what it has received is for the engine */
+    bool reports_write;
+    int64_t connection_id;
+    int descriptor; /* -1: bytes go by hand */
+    int version;
+    int32_t next_correlation_id;
+    int64_t queued_bytes, handed_bytes, written_bytes; /* of the outgoing stream, from its beginning on */
+    int64_t active_ns, usable_until_ns;
+    const kb_request_sensors *sensors; /* NULL: nothing is recorded */
+    /* the request in flight */
+    int32_t correlation_id;
+    int64_t created_ns, written_ns, start_offset, end_offset;
+    bool is_counted; /* the engine has recorded it */
+    uint8_t *out;    /* its bytes */
+    int64_t out_room;
+    /* an answer that has begun: its size and its bytes */
+    uint8_t head[4];
+    uint8_t *frame; /* NULL: its size is not known yet */
+    int64_t frame_bytes, frame_room, filled;
+    uint8_t *rest; /* what came after an answer that is the engine's */
+    int64_t rest_bytes;
+} kb_fetch_link;
 
 struct kb_fetch_node {
     int32_t node_id;
     void *owner;
+    kb_fetch_link link;
+    kb_fetch_node *lent_next;
     /* the session */
     int32_t session_id, session_epoch;
     kb_fetch_known *known_first, *known_last;
     /* the request in flight */
     bool is_in_flight, is_full; /* an answer that is full has all partitions, others have those with news */
     int version;
+    int64_t reserved_bytes, most_bytes; /* for its answer; that it asks for */
     uint64_t mark; /* its number */
     kb_reading *asked_first, *asked_last;
     kb_fetch_list named, forgotten;
@@ -99,6 +134,29 @@ struct kb_fetch_node {
     int64_t candidate_count;
     bool lacks_topic_ids;
 };
+
+/* The records of a partition in an answer, and the position before and after them. */
+typedef struct {
+    kb_reading *reading; /* NULL: there are none */
+    kb_span records;
+    int64_t from_offset, next_offset, visible_end;
+    int64_t row_bound;
+    int64_t charged_bytes; /* to the backlog of the partition */
+    int32_t last_epoch;
+} kb_fetch_walked;
+
+/* An answer that was taken, for the program. It owns its frame. */
+typedef struct kb_fetch_arrival {
+    struct kb_fetch_arrival *next;
+    kb_fetch_node *node;
+    uint8_t *frame;
+    int64_t frame_bytes, frame_room;
+    int64_t created_ns, answered_ns;
+    int32_t throttle_time_ms;
+    int32_t with_rows; /* of `walked` */
+    int32_t part_count;
+    kb_fetch_walked walked[];
+} kb_fetch_arrival;
 
 typedef struct {
     kb_reading *first, *last;
@@ -111,6 +169,23 @@ typedef struct {
     kb_fetch_node *found_first, *found_last;
     int64_t found_count, look_again_ns;
     bool is_short;
+    /* what does not change */
+    kb_budget *budget;
+    int32_t partition_bytes;
+    int64_t fetch_bytes; /* of a request at most */
+    bool reads_committed;
+    kb_fetched_checksum checksum; /* NULL: checksums are not checked */
+    kb_fetch_head head; /* what all requests say */
+    /* memory for answers of a size, and its room; `give_back` if it is not needed. NULL: there is none */
+    uint8_t *(*take_frame)(void *frames, int64_t size, int64_t *room);
+    void (*give_back)(void *frames, uint8_t *frame, int64_t room);
+    void *frames;
+    /* while connections are lent */
+    kb_fetch_node *lent;
+    bool is_changed, needs_engine;
+    int awaits_memory; /* memory that is released may let a request go out, or no answer is due; atomic */
+    kb_fetch_arrival *arrived_first, *arrived_last;
+    uint64_t arrival_count;
 } kb_fetch_road;
 
 static inline void kb_reading_init(kb_reading *reading, void *owner) {
@@ -379,7 +454,7 @@ static inline void kb_fetch_scan(kb_fetch_road *road, int64_t backlog_bytes, int
             if (reading->not_before_ns < road->look_again_ns)
                 road->look_again_ns = reading->not_before_ns;
         } else if (!reading->in_flight && !reading->is_paused) {
-            if (reading->backlog_bytes <= backlog_bytes)
+            if (kb_count_load(&reading->backlog_bytes) <= backlog_bytes)
                 kb_fetch_add_candidate(reading->node, reading);
             else
                 road->is_short = true;
@@ -518,8 +593,7 @@ static inline bool kb_fetch_forget_unwanted(kb_fetch_road *road, kb_fetch_node *
     return true;
 }
 
-static inline void kb_fetch_set_ask(kb_fetch_road *road, kb_reading *reading, int version,
-                                    int32_t max_bytes) {
+static inline void kb_fetch_set_ask(kb_fetch_road *road, kb_reading *reading, int version) {
     kb_fetch_ask *ask = &reading->asked;
     uint8_t *named_id = reading->slot->topic->id;
     memset(ask, 0, sizeof(*ask));
@@ -531,14 +605,14 @@ static inline void kb_fetch_set_ask(kb_fetch_road *road, kb_reading *reading, in
     ask->leader_epoch = reading->leader_epoch;
     ask->last_epoch = version >= KB_FETCH_FLEXIBLE ? reading->last_epoch : -1;
     ask->offset = reading->fetch_offset;
-    ask->max_bytes = reading->needed_bytes > max_bytes ? (int32_t)reading->needed_bytes : max_bytes;
+    ask->max_bytes = road->partition_bytes;
+    if (reading->needed_bytes > ask->max_bytes) /* a batch did not fit */
+        ask->max_bytes = (int32_t)reading->needed_bytes;
 }
 
-/* Make a request for the candidates of a node: `named` and `forgotten`. `max_bytes` is what is asked of a
- * partition, unless a batch of it did not fit. Return the size of the largest batch that did not; -1 without
- * memory. */
-static inline int64_t kb_fetch_ask_all(kb_fetch_road *road, kb_fetch_node *node, int version,
-                                       int32_t max_bytes) {
+/* Make a request for the candidates of a node: `named` and `forgotten`. Return the size of the largest batch
+ * that did not fit in an answer before; -1 without memory. */
+static inline int64_t kb_fetch_ask_all(kb_fetch_road *road, kb_fetch_node *node, int version) {
     bool has_session = version >= KB_FETCH_SESSION;
     int64_t needed_bytes = 0;
     node->mark = ++road->mark;
@@ -550,7 +624,7 @@ static inline int64_t kb_fetch_ask_all(kb_fetch_road *road, kb_fetch_node *node,
     if (has_session && node->is_full)
         kb_fetch_forget_session(road, node);
     for (kb_reading *reading = node->candidate_first; reading; reading = reading->candidate_next) {
-        kb_fetch_set_ask(road, reading, version, max_bytes);
+        kb_fetch_set_ask(road, reading, version);
         if (reading->needed_bytes > needed_bytes)
             needed_bytes = reading->needed_bytes;
         kb_fetch_note_asked(node, reading);
@@ -601,9 +675,9 @@ static inline bool kb_fetch_is_plain(const kb_reading *reading, const kb_fetch_p
 static inline void kb_fetch_note_log(kb_reading *reading, const kb_fetch_part *part) {
     reading->is_topic_sure = true;
     reading->checked_epoch = reading->asked.leader_epoch;
-    reading->high_watermark = part->high_watermark;
-    reading->last_stable_offset = part->last_stable_offset;
-    reading->log_start_offset = part->log_start_offset;
+    kb_count_store(&reading->high_watermark, part->high_watermark);
+    kb_count_store(&reading->last_stable_offset, part->last_stable_offset);
+    kb_count_store(&reading->log_start_offset, part->log_start_offset);
 }
 
 /* Let go of all readings of the request that is answered, or has failed. */
@@ -611,6 +685,148 @@ static inline void kb_fetch_end_request(kb_fetch_node *node) {
     node->is_in_flight = false;
     while (node->asked_first)
         kb_reading_withdraw(node->asked_first);
+}
+
+/* Return the bytes that a request for a number of partitions, to one of `node_count` nodes, reserves. */
+static inline int64_t kb_fetch_request_bytes(const kb_fetch_road *road, int64_t count, int64_t node_count) {
+    int64_t bytes = count * road->partition_bytes;
+    int64_t most = kb_budget_request_bytes(road->budget, node_count);
+    if (most > road->fetch_bytes)
+        most = road->fetch_bytes;
+    if (bytes > most)
+        bytes = most;
+    return bytes > 1 ? bytes : 1;
+}
+
+/* Make a request for the candidates of a node, with this memory reserved for its answer. False without memory
+ * for it. */
+static inline bool kb_fetch_ask_node(kb_fetch_road *road, kb_fetch_node *node, int version,
+                                     int64_t reserved_bytes) {
+    int64_t needed_bytes = kb_fetch_ask_all(road, node, version);
+    node->reserved_bytes = reserved_bytes;
+    /* a batch that did not fit is asked for in full, although it is not reserved */
+    node->most_bytes = needed_bytes > reserved_bytes ? needed_bytes : reserved_bytes;
+    return needed_bytes >= 0;
+}
+
+/* Return what a request of a node says besides its partitions. */
+static inline kb_fetch_head kb_fetch_head_of(const kb_fetch_road *road, const kb_fetch_node *node,
+                                             int32_t correlation_id) {
+    kb_fetch_head head = road->head;
+    head.version = node->version;
+    head.correlation_id = correlation_id;
+    head.max_bytes = (int32_t)node->most_bytes;
+    head.session_id = node->session_id;
+    head.session_epoch = node->session_epoch;
+    return head;
+}
+
+/* Walk the headers of a part's batches. False if there is no whole one, or any that cannot be: the engine
+ * explains that. Batches without visible rows are checked here: if all are such, they will not be decoded. */
+static inline bool kb_fetch_walk(const kb_fetch_road *road, const kb_reading *reading,
+                                 const kb_fetch_part *part, kb_fetch_walked *walked) {
+    kb_fetched walk = {0};
+    kb_fetched_batch batch;
+    kb_fetched_scan scan;
+    bool is_limited = road->reads_committed && part->last_stable_offset >= 0;
+    walked->visible_end = is_limited ? part->last_stable_offset : INT64_MAX;
+    walk.data = part->records.data;
+    walk.size = (size_t)part->records.size;
+    walk.from_offset = walk.next_offset = reading->fetch_offset;
+    walk.end_offset = reading->end_offset < walked->visible_end ? reading->end_offset : walked->visible_end;
+    walk.last_epoch = -1;
+    scan = kb_fetched_scan_all(&walk, &batch, road->checksum);
+    walked->row_bound = scan.row_bound;
+    walked->records = part->records;
+    walked->from_offset = reading->fetch_offset;
+    walked->next_offset = walk.next_offset;
+    walked->last_epoch = walk.last_epoch;
+    return scan.status != KB_FETCHED_CORRUPT && walk.next_offset > walk.from_offset;
+}
+
+/* Look at the parts of an answer. False if any needs a judge, or a partition is left out that a full answer
+ * has: nothing is changed then. */
+static inline bool kb_fetch_look_at(kb_fetch_road *road, const kb_fetch_node *node,
+                                    const kb_fetch_answer *answer, kb_fetch_arrival *arrival) {
+    int64_t found_count = 0, asked_count = 0;
+    road->arrival_count++;
+    for (int32_t i = 0; i < answer->part_count; i++) {
+        const kb_fetch_part *part = &answer->parts[i];
+        kb_fetch_walked *walked = &arrival->walked[i];
+        kb_reading *reading = kb_fetch_reading_of(road, node, part);
+        if (!reading)
+            continue;
+        if (reading->answered == road->arrival_count || !kb_fetch_is_plain(reading, part) ||
+            (road->reads_committed && part->aborted_count > 0) || reading->end_offset != INT64_MAX)
+            return false;
+        if (part->records.size > 0 && !kb_fetch_walk(road, reading, part, walked))
+            return false;
+        reading->answered = road->arrival_count;
+        walked->reading = reading;
+        arrival->with_rows += walked->row_bound > 0;
+        found_count++;
+    }
+    for (const kb_reading *each = node->is_full ? node->asked_first : NULL; each; each = each->asked_next)
+        asked_count++;
+    return asked_count <= found_count;
+}
+
+/* Move the position of a reading after its part of an answer, and charge what the program is to read. */
+static inline void kb_fetch_move(kb_fetch_road *road, const kb_fetch_part *part, kb_fetch_walked *walked,
+                                 int64_t share_bytes) {
+    kb_reading *reading = walked->reading;
+    kb_fetch_note_log(reading, part);
+    if (part->records.size > 0) {
+        reading->fetch_offset = walked->next_offset;
+        reading->needed_bytes = 0;
+        if (walked->last_epoch != -1)
+            reading->last_epoch = walked->last_epoch;
+        kb_fetch_move_to_end(road, reading);
+    } else {
+        walked->reading = NULL;
+    }
+    if (walked->row_bound > 0) {
+        walked->charged_bytes = part->records.size > share_bytes ? part->records.size : share_bytes;
+        kb_count_add(&reading->backlog_bytes, walked->charged_bytes);
+    }
+    kb_reading_withdraw(reading);
+}
+
+static inline kb_fetch_arrival *kb_fetch_new_arrival(const kb_fetch_answer *answer) {
+    return calloc(1, sizeof(kb_fetch_arrival) + (size_t)answer->part_count * sizeof(kb_fetch_walked));
+}
+
+/* Take an answer without its size, if all of it is usual. NULL, without any change, if it is not. The frame
+ * is not the arrival's yet. */
+static inline kb_fetch_arrival *kb_fetch_take_answer(kb_fetch_road *road, kb_fetch_node *node,
+                                                     const uint8_t *frame, int64_t size) {
+    kb_fetch_answer answer = {0};
+    kb_fetch_arrival *arrival = NULL;
+    bool is_usual = kb_fetch_read(&answer, node->version, frame, size) && !answer.error_code &&
+                    !answer.throttle_time_ms && !answer.endpoint_count &&
+                    answer.correlation_id == node->link.correlation_id &&
+                    answer.part_count <= road->reading_count;
+    if (is_usual)
+        arrival = kb_fetch_new_arrival(&answer);
+    if (arrival && !kb_fetch_look_at(road, node, &answer, arrival)) {
+        free(arrival);
+        arrival = NULL;
+    }
+    if (arrival) {
+        int64_t share_bytes = arrival->with_rows ? size / arrival->with_rows : 0;
+        for (int32_t i = 0; i < answer.part_count; i++)
+            if (arrival->walked[i].reading)
+                kb_fetch_move(road, &answer.parts[i], &arrival->walked[i], share_bytes);
+        arrival->node = node;
+        arrival->part_count = answer.part_count;
+        road->budget->reserved -= node->reserved_bytes;
+        if (arrival->with_rows)
+            kb_count_add(&road->budget->unread, size);
+        kb_fetch_session_answered(node, answer.session_id);
+        kb_fetch_end_request(node);
+    }
+    kb_fetch_answer_free(&answer);
+    return arrival;
 }
 
 #endif

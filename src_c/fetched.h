@@ -9,6 +9,8 @@
 #include "codec_ids.h"
 #include "record_columns.h"
 
+typedef uint32_t (*kb_fetched_checksum)(uint32_t crc, const uint8_t *data, size_t size);
+
 typedef struct {
     int64_t first_offset;
     int64_t producer; /* its index in producer_ids */
@@ -144,6 +146,30 @@ static inline kb_fetched_status kb_fetched_next(kb_fetched *fetched, kb_fetched_
     if (last >= fetched->next_offset)
         fetched->next_offset = last + 1;
     return KB_FETCHED_BATCH;
+}
+
+/* What all headers say: visible records at most, and the position before the batch at which it ended. */
+typedef struct {
+    int64_t row_bound, position;
+    kb_fetched_status status;
+} kb_fetched_scan;
+
+/* Look at all headers. Batches without visible rows have their checksum checked here, by `checksum` unless
+ * that is NULL: if all are such, they will not be decoded. `batch` is the last one. */
+static inline kb_fetched_scan kb_fetched_scan_all(kb_fetched *fetched, kb_fetched_batch *batch,
+                                                  kb_fetched_checksum checksum) {
+    kb_fetched_scan scan = {0, 0, KB_FETCHED_BATCH};
+    while (scan.status == KB_FETCHED_BATCH) {
+        scan.position = fetched->next_offset;
+        scan.status = kb_fetched_next(fetched, batch);
+        if (scan.status != KB_FETCHED_BATCH)
+            break;
+        scan.row_bound += batch->row_bound;
+        if (batch->row_bound == 0 && checksum &&
+            batch->header.crc != checksum(0, batch->data + KB_ATTRIBUTES_AT, batch->size - KB_ATTRIBUTES_AT))
+            scan.status = KB_FETCHED_CORRUPT;
+    }
+    return scan;
 }
 
 /* True if a batch of this size can have as many records as its header claims; `limit`: the decompressed

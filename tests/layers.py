@@ -50,7 +50,10 @@ LAYERS = (
             "batch_queue.h node_queues.h sequences.h": "the states of a batch and the order of a queue; "
             "queues by node; **which batch may follow which**",
             "wire.h produce_wire.h fetch_wire.h": "values of the protocol; Produce requests and usual "
-            "answers; answers to Fetch",
+            "answers; Fetch requests and their answers",
+            "fetch_road.h fetch_link.h road_poll.h fetch_budget.h": "**how usual Fetches are sent and "
+            "answered without the GIL**: which partitions, sessions, positions; without and with sockets; "
+            "the memory of answers",
             "bytes.h record.h record_batch.h": "big-endian loads and stores; one record, written and read; "
             "the 61-byte header, Kafka's closing rule and ratio rule",
             "lane.h lane_poll.h alarm.h sensor.h": "**how usual batches are sent without the GIL**, without "
@@ -154,7 +157,8 @@ LAYERS = (
         "_native/fetch/",
         "what was fetched, from the answer to the program",
         {
-            "frames fetch_answer": "memory of answers; an answer in one step",
+            "road": "**what a Fetch asks, and what its answer means**",
+            "budget frames fetch_answer": "memory of answers; an answer in one step",
             "fetched_batches fetched": "**the records of a partition, as columns or objects**; their part of "
             "an answer's memory",
             "fetch_buffer read_cursor": "**what was fetched and not yet taken**; how an iteration takes "
@@ -254,8 +258,8 @@ LAYERS = (
         "a client that reads partitions, without sockets, threads or clocks",
         {
             "engine results calls": "the entry; its results; calls about topics and offsets",
-            "fetcher fetch_session budget": "**which node is asked for which partitions, and "
-            "in how much memory**",
+            "fetcher fetch_session budget": "**where partitions are read from, and what unusual answers "
+            "mean**; sessions; a poll that waits for rows",
             "outcomes": "**where a retry is decided**: what follows from each error code, a table a request",
             "distances": "**how far the program is from the ends of logs**, for `lag` and metrics",
             "positions partition_state leader_requests": "where reading goes on if the log does not have a "

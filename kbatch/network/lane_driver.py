@@ -1,4 +1,5 @@
-"""LaneDriver: drives a lane by hand, for an owner whose sockets the lane cannot wait for.
+"""LaneDriver: drives a producer's lane, or a reader's road, by hand, for an owner whose sockets that cannot
+wait for.
 
 Theory of operation. After a round of the engine the owner lends the ready connections to the lane (`begin`).
 From then on `work` sends what is usual, and `received` and `written` give the lane the events of its
@@ -15,21 +16,36 @@ from typing import TYPE_CHECKING, Any, Protocol, final
 
 if TYPE_CHECKING:
     from kbatch._native.batch.delivery_queue import DeliveryQueue
-    from kbatch._native.send.lane import Lane
+    from kbatch._native.io.waker import Waker
     from kbatch.core.producer.actions import Seal
 
 # The maximum number of requests to a node between two looks at the sockets, which must be read in time.
 _REQUESTS = 8
 
 
+class Borrower(Protocol):
+    """What connections are lent to: a producer's Lane, or a reader's FetchRoad."""
+
+    def wait(
+        self, poller: int, waker: Waker, deadline_ns: int, on_idle: Callable[[], None], /
+    ) -> list[tuple[int, int]]: ...
+    def step(self, now_ns: int, /, *, was_rung: bool) -> int: ...
+    def late_work_ns(self) -> int: ...
+    def late_work_done(self) -> None: ...
+    def unsent(self, connection_id: int, /) -> bytes: ...
+    def handed(self, connection_id: int, size: int, /) -> None: ...
+    def written(self, connection_id: int, size: int, now_ns: int, /) -> bool: ...
+    def received(self, connection_id: int, data: bytes | memoryview, now_ns: int, /) -> bool: ...
+
+
 class LendingEngine(Protocol):
-    """The part of an engine that lends its connections to a lane, such as ProducerEngine."""
+    """The part of an engine that lends its connections: ProducerEngine, and ReadingEngine."""
 
     def open_lane(
         self, deliver: Callable[[list[Any]], object], queue: DeliveryQueue | None = None, /
     ) -> None: ...
     def close_lane(self) -> None: ...
-    def lend(self, descriptor_of: Callable[[int], int], now_ns: int, /) -> Lane | None: ...
+    def lend(self, descriptor_of: Callable[[int], int], now_ns: int, /) -> Borrower | None: ...
     def take_back(self, now_ns: int, /) -> None: ...
     def seal(self) -> list[Seal]: ...
     def observe(self, now_ns: int, /) -> None: ...
@@ -67,7 +83,7 @@ class LaneDriver:
         self._write = write
         self._seal = seal
         self._clock_ns = clock_ns
-        self._lane: Lane | None = None  # while it has connections
+        self._lane: Borrower | None = None  # while it has connections
         self._lent: list[int] = []
         self.deadline_ns = 0
         self._was_rung = False
@@ -109,7 +125,7 @@ class LaneDriver:
             self._lending.observe(now_ns)
         return min(look_ns, lane.late_work_ns(), self.deadline_ns)
 
-    def _hand_over(self, lane: Lane) -> None:
+    def _hand_over(self, lane: Borrower) -> None:
         for connection_id in self._lent:
             if data := lane.unsent(connection_id):
                 taken_bytes, written_bytes = self._write(connection_id, data)

@@ -77,11 +77,13 @@ class ThreadNetwork(EngineDriver):
         """
         return self._thread.is_started and not self._has_ended
 
-    def use_lane(self, lending: LendingEngine, queue: DeliveryQueue, *, by_hand: bool) -> None:
-        """Send by the engine's lane while the thread waits.
+    def use_lane(
+        self, lending: LendingEngine, queue: DeliveryQueue | None = None, *, by_hand: bool = False
+    ) -> None:
+        """Send, or read, by the engine's lane while the thread waits.
 
-        It waits for plain sockets itself, and then the thread of `queue` completes what it has sent. Its
-        it is driven `by_hand` if so wanted, under TLS, and on systems where it cannot wait.
+        It waits for plain sockets itself, and then the thread of `queue` completes what a producer has sent.
+        It is driven `by_hand` if so wanted, under TLS, and on systems where it cannot wait.
         """
         if by_hand or self._tls is not None or not CAN_WAIT:
             self._drive_lane(lending, self._write_of_lane)

@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kbatch._native.fetch.budget import Budget
 from kbatch._native.fetch.fetch_answer import VERSIONS
+from kbatch._native.fetch.frames import FramePool
 from kbatch._native.fetch.road import FetchRoad
 from kbatch.core.consumer.fetch_session import FetchSession
 from kbatch.core.consumer.partition_state import NO_END, PartitionState, Start
-from kbatch.core.consumer.results import Fetched
 from kbatch.protocol import codec
 from kbatch.protocol.messages import FetchRequest
 from kbatch.records import TopicPartition
@@ -91,11 +92,14 @@ def test_requests_are_written_as_the_protocol_says(
     client_id: str | None,
 ) -> None:
     road = FetchRoad(
-        Fetched,
+        Budget(1 << 30),
+        FramePool(),
+        client_id=client_id,
+        rack_id=head["rack_id"],
+        max_wait_ms=head["max_wait_ms"],
+        min_bytes=head["min_bytes"],
         partition_bytes=size_bytes,
-        reads_committed=False,
-        check_crcs=True,
-        max_decompressed_bytes=1 << 20,
+        reads_committed=bool(head["isolation_level"]),
     )
     session, states = FetchSession(road, 0), []
     for each in asked:
@@ -109,5 +113,5 @@ def test_requests_are_written_as_the_protocol_says(
     session.ask(version, most_bytes, 0)
     message = message_of({**head, "max_bytes": most_bytes}, asked, version, size_bytes)
     expected = codec.encode_request(message, version, correlation_id, client_id)
-    found = session.write(FetchRequest(**head), version, correlation_id, client_id)
+    found = session.write(FetchRequest(), version, correlation_id, client_id)
     assert b"".join(found) == b"".join(expected)

@@ -11,7 +11,7 @@ def drive_all_by_hand() -> None:
     """Let ThreadNetwork drive all lanes by hand, as it does under TLS."""
     use_lane = ThreadNetwork.use_lane
 
-    def use_by_hand(self: ThreadNetwork, lending: Any, queue: Any, *, by_hand: bool) -> None:
+    def use_by_hand(self: ThreadNetwork, lending: Any, queue: Any = None, *, by_hand: bool = False) -> None:
         use_lane(self, lending, queue, by_hand=True)
 
     ThreadNetwork.use_lane = use_by_hand  # type: ignore[method-assign]

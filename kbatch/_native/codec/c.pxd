@@ -309,7 +309,16 @@ cdef extern from "fetched.h" nogil:
         KB_FETCHED_END
         KB_FETCHED_CORRUPT
 
+    ctypedef uint32_t (*kb_fetched_checksum)(uint32_t crc, const uint8_t *data, size_t size) noexcept
+
+    ctypedef struct kb_fetched_scan:
+        int64_t row_bound
+        int64_t position
+        kb_fetched_status status
+
     kb_fetched_status kb_fetched_next(kb_fetched *fetched, kb_fetched_batch *batch) noexcept
+    kb_fetched_scan kb_fetched_scan_all(kb_fetched *fetched, kb_fetched_batch *batch,
+                                        kb_fetched_checksum checksum) noexcept
     bint kb_fetched_count_fits(const kb_fetched_batch *batch, size_t limit) noexcept
     bint kb_fetched_header_suffices(const kb_fetched *fetched, const kb_fetched_batch *batch,
                                     int wanted) noexcept

@@ -1,5 +1,6 @@
 from libc.stdint cimport int32_t, int64_t
 
+from kbatch._native.fetch.budget cimport FrameShare
 from kbatch._native.fetch.fetched_batches cimport FetchedRecords
 
 
@@ -14,5 +15,9 @@ cdef class Fetched:
     cdef public bint is_last
     cdef readonly int64_t size_bytes
     cdef readonly object state
-    cdef readonly object share
+    cdef readonly FrameShare share
     cdef readonly int64_t charged_bytes
+
+
+cdef Fetched new_fetched(object state, FetchedRecords records, int64_t from_offset, int64_t next_offset,
+                         bint is_last, int32_t last_epoch, int64_t size_bytes)

@@ -2,6 +2,8 @@
 
 cimport cython
 
+from kbatch._native.fetch.budget cimport FrameShare
+
 # A leader epoch that is not known.
 cdef int32_t NO_EPOCH = -1
 
@@ -54,19 +56,36 @@ cdef class Fetched:
         self.size_bytes = size_bytes
         self.state = state
 
-    def charge(self, share):
+    def charge(self, FrameShare share not None):
         """Charge its part of an answer's memory, until `release`."""
         self.share = share
-        self.charged_bytes = max(self.size_bytes, <int64_t>share.piece_bytes)
-        self.state.backlog_bytes += self.charged_bytes
+        self.charged_bytes = max(self.size_bytes, share.piece_bytes)
+        self.state.charge(self.charged_bytes)
 
     def release(self):
-        """Return the charged bytes to the budget. A second call has no effect."""
-        if self.share is not None:
-            self.share.release()
+        """Return the charged bytes to the budget. A second call has no effect. Any thread may call this."""
+        cdef FrameShare share = self.share
+        if share is not None:
             self.share = None
-            self.state.backlog_bytes -= self.charged_bytes
+            self.state.charge(-self.charged_bytes)
+            share.release()
 
     def __repr__(self):
         end = ", the last" if self.is_last else ""
         return f"<{self.partition}: {self.from_offset} to {self.next_offset}{end}>"
+
+
+cdef Fetched new_fetched(object state, FetchedRecords records, int64_t from_offset, int64_t next_offset,
+                         bint is_last, int32_t last_epoch, int64_t size_bytes):
+    """Return what Fetched(...) does."""
+    cdef Fetched fetched = Fetched.__new__(Fetched)
+    fetched.partition = state.partition
+    fetched.generation = state.generation
+    fetched.topic_id = state.topic_id
+    fetched.records = records
+    fetched.from_offset, fetched.next_offset = from_offset, next_offset
+    fetched.last_epoch = last_epoch
+    fetched.is_last = is_last
+    fetched.size_bytes = size_bytes
+    fetched.state = state
+    return fetched

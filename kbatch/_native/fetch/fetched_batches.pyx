@@ -43,9 +43,12 @@ from kbatch._native.codec.c cimport (
     kb_cursor_limit,
     kb_fetched,
     kb_fetched_batch,
+    kb_fetched_checksum,
     kb_fetched_count_fits,
     kb_fetched_header_suffices,
     kb_fetched_next,
+    kb_fetched_scan,
+    kb_fetched_scan_all,
     kb_fetched_status,
     kb_load_be32,
     kb_memory,
@@ -212,29 +215,25 @@ cdef class FetchedRecords:
         """
         cdef Reading reading
         cdef kb_fetched *walk = &reading.walk
-        cdef kb_fetched_status status
-        cdef int64_t rows = 0
+        cdef kb_fetched_scan scan
+        cdef kb_fetched_checksum checksum = NULL
+        if self._check_crcs:
+            checksum = crc32c_extend
         self._begin(&reading)
         try:
             with nogil:
-                while True:
-                    reading.position = walk.next_offset
-                    status = kb_fetched_next(walk, &reading.batch)
-                    if status == KB_FETCHED_BATCH and reading.batch.row_bound == 0 and self._is_bad(&reading):
-                        status = KB_FETCHED_CORRUPT
-                    if status != KB_FETCHED_BATCH:
-                        break
-                    rows += reading.batch.row_bound
-            if status == KB_FETCHED_CORRUPT:
+                scan = kb_fetched_scan_all(walk, &reading.batch, checksum)
+            reading.position = scan.position
+            if scan.status == KB_FETCHED_CORRUPT:
                 walk.next_offset = reading.position
                 reading.fault = HEADER_FAULT
                 self.fault = self._error(&reading)
             self.next_offset = walk.next_offset
             self.is_past_end = walk.next_offset >= self.to_offset
             self.last_epoch = walk.last_epoch
-            self.row_bound = rows
+            self.row_bound = scan.row_bound
             self.byte_count = walk.at
-            if walk.at == 0 and walk.size and status == KB_FETCHED_END and not self.is_past_end:
+            if walk.at == 0 and walk.size and scan.status == KB_FETCHED_END and not self.is_past_end:
                 self.needed_bytes = self._first_size()
         finally:
             _end(&reading)

@@ -2,11 +2,13 @@
 
 Memory that was used before costs nothing; that of a fresh frame costs more than receiving into it, because
 the kernel clears each page at the first touch. So a frame is a block of a few sizes, which goes back to its
-pool with the last view of it. Blocks of 2 MiB or more are made of huge pages.
+pool with the last view of it. Blocks of 2 MiB or more are made of huge pages. Small frames have memory of
+their size.
 """
 
 cimport cython
 from libc.stdint cimport uint8_t
+from libc.stdlib cimport free, malloc
 
 from kbatch._native.codec.lock cimport (
     kb_lock,
@@ -23,18 +25,11 @@ cdef extern from "pages.h" nogil:
     void kb_pages_free(void *data, size_t size)
     void kb_pages_make_small(void *data, size_t size)
 
-cdef enum:
-    CLASSES = 9  # 256 KiB, 512 KiB, ..., 64 MiB; larger frames are not kept
-    SPARES = 64  # of a class, at most
-
 cdef size_t SMALLEST_BLOCK = 262144
+cdef size_t SMALL_BYTES = 65536  # frames below are not kept
 # A broker often sends as many bytes of records as it was asked for, which is a power of two. The fields
 # beside them have room in the same block, on small pages: few of those are used.
 cdef size_t FIELD_BYTES = 65536
-
-cdef struct Spares:
-    int count
-    void *blocks[SPARES]
 
 
 cdef int _class_of(size_t size) noexcept nogil:
@@ -63,12 +58,6 @@ cdef class FramePool:
     ValueError
         `spare_bytes` is negative.
     """
-
-    cdef kb_lock _lock
-    # under _lock
-    cdef Spares[CLASSES] _spares
-    cdef size_t _spare_bytes, _used_bytes
-    cdef size_t _spare_limit
 
     def __cinit__(self):
         kb_lock_init(&self._lock)
@@ -100,23 +89,40 @@ cdef class FramePool:
 
         Raise ValueError for a negative size, MemoryError without memory.
         """
-        cdef Frame frame
-        cdef int number = _class_of(size)
-        cdef size_t capacity = _block_bytes(number) if number < CLASSES else size
+        cdef size_t capacity
+        cdef void *data
         if size < 0:
             raise ValueError(f"size must not be negative, got {size}")
-        frame = Frame.__new__(Frame)
-        frame._data = self._take_spare(number, capacity)
-        if frame._data == NULL:
-            if not kb_pages_resize(&frame._data, &frame._capacity, capacity):
-                self._count_used(-<Py_ssize_t>capacity)
-                raise MemoryError(f"no memory for a frame of {size} bytes")
-            if number < CLASSES and SMALLEST_BLOCK << number >= <size_t>KB_HUGE_PAGE_BYTES:
-                kb_pages_make_small(<uint8_t *>frame._data + (SMALLEST_BLOCK << number), FIELD_BYTES)
+        data = self.take_memory(size, &capacity)
+        if data == NULL:
+            raise MemoryError(f"no memory for a frame of {size} bytes")
+        return self.frame_of(data, size, capacity)
+
+    cdef Frame frame_of(self, void *data, Py_ssize_t size, size_t capacity):
+        """Return the Frame of memory, which owns it."""
+        cdef Frame frame = Frame.__new__(Frame)
         frame._pool = self
+        frame._data = data
         frame._capacity = capacity
         frame._size = size
         return frame
+
+    cdef void *take_memory(self, size_t size, size_t *capacity) noexcept nogil:
+        """Return memory for a frame; NULL if there is none."""
+        cdef int number = _class_of(size)
+        cdef size_t before = 0
+        cdef void *data
+        capacity[0] = size if size < SMALL_BYTES or number == CLASSES else _block_bytes(number)
+        data = self._take_spare(number, capacity[0])
+        if data == NULL and size < SMALL_BYTES:
+            data = malloc(size if size else 1)
+        elif data == NULL:
+            if (kb_pages_resize(&data, &before, capacity[0]) and number < CLASSES
+                    and SMALLEST_BLOCK << number >= <size_t>KB_HUGE_PAGE_BYTES):
+                kb_pages_make_small(<uint8_t *>data + (SMALLEST_BLOCK << number), FIELD_BYTES)
+        if data == NULL:
+            self._count_used(-<Py_ssize_t>capacity[0])
+        return data
 
     cdef void *_take_spare(self, int number, size_t capacity) noexcept nogil:
         """Count a block as used, and return a spare one; NULL if there is none."""
@@ -124,7 +130,7 @@ cdef class FramePool:
         cdef void *block = NULL
         kb_lock_acquire(&self._lock)
         self._used_bytes += capacity
-        if number < CLASSES:
+        if number < CLASSES and capacity >= SMALL_BYTES:
             spares = &self._spares[number]
             if spares.count:
                 spares.count -= 1
@@ -138,14 +144,15 @@ cdef class FramePool:
         self._used_bytes += change
         kb_lock_release(&self._lock)
 
-    cdef void _give_back(self, void *block, size_t capacity) noexcept nogil:
+    cdef void give_back(self, void *block, size_t capacity) noexcept nogil:
         """Keep a block, or free it."""
         cdef int number = _class_of(capacity)
         cdef bint keeps
         cdef Spares *spares
         kb_lock_acquire(&self._lock)
         self._used_bytes -= capacity
-        keeps = number < CLASSES and capacity + self._spare_bytes <= self._spare_limit
+        keeps = (number < CLASSES and capacity >= SMALL_BYTES
+                 and capacity + self._spare_bytes <= self._spare_limit)
         if keeps:
             spares = &self._spares[number]
             keeps = spares.count < SPARES
@@ -154,7 +161,9 @@ cdef class FramePool:
                 spares.count += 1
                 self._spare_bytes += capacity
         kb_lock_release(&self._lock)
-        if not keeps:
+        if capacity < SMALL_BYTES:
+            free(block)
+        elif not keeps:
             kb_pages_free(block, capacity)
 
 
@@ -165,17 +174,12 @@ cdef class Frame:
     Each view refers to the frame, so its block goes back to the pool with the last of them, and not before.
     """
 
-    cdef FramePool _pool
-    cdef void *_data
-    cdef size_t _capacity
-    cdef Py_ssize_t _size
-
     def __init__(self):
         raise TypeError("a Frame comes from FramePool.take")
 
     def __dealloc__(self):
         if self._pool is not None:
-            self._pool._give_back(self._data, self._capacity)
+            self._pool.give_back(self._data, self._capacity)
 
     def __len__(self):
         return self._size

@@ -1,29 +1,47 @@
-from typing import Any, final
+from collections.abc import Callable
+from typing import Any, NamedTuple, final
 
+from typing_extensions import Buffer
+
+from kbatch._native.fetch.budget import Budget
 from kbatch._native.fetch.fetch_answer import FetchAnswer
+from kbatch._native.fetch.frames import FramePool
+from kbatch._native.io.sensor import RequestSensors
+from kbatch._native.io.waker import Waker
 from kbatch.protocol.structs import Message
 
+class Lent(NamedTuple):
+    connection_id: int
+    next_correlation_id: int
+    queued_bytes: int
+    written_bytes: int
+    active_ns: int
+    requests: list[FetchNode]
+    received: bytes
+    unsent: bytes
+
 class PartitionReading:
-    topic_name: str
-    partition_number: int
-    topic_id: bytes
     is_paused: bool
     is_topic_sure: bool
     is_failing: bool
     is_fetching: bool
+    topic_id: bytes
     leader_epoch: int
     replica_id: int
     fetch_offset: int
     last_epoch: int
     checked_epoch: int
     needed_bytes: int
-    backlog_bytes: int
     not_before_ns: int
     high_watermark: int
     last_stable_offset: int
     log_start_offset: int
 
     def __init__(self, topic_name: str, partition_number: int, end_offset: int) -> None: ...
+    @property
+    def topic_name(self) -> str: ...
+    @property
+    def partition_number(self) -> int: ...
     @property
     def end_offset(self) -> int: ...
     @property
@@ -32,6 +50,9 @@ class PartitionReading:
     def asked_offset(self) -> int: ...
     @property
     def asked_epoch(self) -> int: ...
+    @property
+    def backlog_bytes(self) -> int: ...
+    def charge(self, size_bytes: int) -> None: ...
     def withdraw(self) -> None: ...
     def place(self, road: FetchRoad, node: FetchNode | None) -> None: ...
 
@@ -39,14 +60,28 @@ class FetchNode:
     session_id: int
     epoch: int
     sent_ns: int
-    reserved_bytes: int
     is_in_flight: bool
+    is_counted: bool
 
     def __init__(self, road: FetchRoad, node_id: int) -> None: ...
     @property
     def node_id(self) -> int: ...
     @property
     def version(self) -> int: ...
+    @property
+    def reserved_bytes(self) -> int: ...
+    @property
+    def correlation_id(self) -> int: ...
+    @property
+    def created_ns(self) -> int: ...
+    @property
+    def written_ns(self) -> int: ...
+    @property
+    def start_offset(self) -> int: ...
+    @property
+    def end_offset(self) -> int: ...
+    @property
+    def expects_answer(self) -> bool: ...
     @property
     def is_full(self) -> bool: ...
     @property
@@ -60,24 +95,35 @@ class FetchNode:
     def write(
         self, message: Message, version: int, correlation_id: int, client_id: str | None
     ) -> list[bytes | memoryview]: ...
+    def note_sent(self, correlation_id: int, created_ns: int, start_offset: int, end_offset: int) -> None: ...
     def handle_answer(self, session_id: int) -> None: ...
     def end_request(self) -> None: ...
 
 @final
 class FetchRoad:
     reads_committed: bool
+    awaits_memory: bool
 
     def __init__(
         self,
-        fetched: type[Any],
+        budget: Budget,
+        frames: FramePool,
         *,
-        partition_bytes: int,
-        reads_committed: bool,
-        check_crcs: bool,
-        max_decompressed_bytes: int,
+        client_id: str | None = None,
+        rack_id: str | None = "",
+        max_wait_ms: int = 500,
+        min_bytes: int = 1,
+        max_bytes: int = 52428800,
+        partition_bytes: int = 1048576,
+        request_timeout_ms: int = 30000,
+        reads_committed: bool = False,
+        check_crcs: bool = True,
+        max_decompressed_bytes: int = 268435456,
     ) -> None: ...
     @property
     def bounded_count(self) -> int: ...
+    @property
+    def has_unplaced(self) -> bool: ...
     @property
     def is_short(self) -> bool: ...
     @property
@@ -89,3 +135,30 @@ class FetchRoad:
     def scan(self, backlog_bytes: int, now_ns: int) -> list[Any]: ...
     def take(self, node: FetchNode, answer: FetchAnswer, judge: Any, now_ns: int) -> list[Any]: ...
     def note_log(self, reading: PartitionReading, answer: FetchAnswer, index: int) -> None: ...
+    def request_bytes(self, partition_count: int, node_count: int) -> int: ...
+    def begin(self, on_arrivals: Callable[[], object]) -> None: ...
+    def lend(
+        self,
+        node: FetchNode,
+        connection_id: int,
+        descriptor: int,
+        version: int,
+        *,
+        next_correlation_id: int,
+        queued_bytes: int,
+        usable_until_ns: int,
+        sensors: RequestSensors | None = None,
+    ) -> None: ...
+    def wait(
+        self, poller: int, waker: Waker, deadline_ns: int, on_idle: Callable[[], object]
+    ) -> list[tuple[int, int]]: ...
+    def take_arrivals(self) -> list[tuple[Any, int, int, list[Any]]]: ...
+    def take_back(self) -> list[Lent]: ...
+    def in_flight_count(self) -> int: ...
+    def step(self, now_ns: int, *, was_rung: bool) -> int: ...
+    def late_work_ns(self) -> int: ...
+    def late_work_done(self) -> None: ...
+    def unsent(self, connection_id: int) -> bytes: ...
+    def handed(self, connection_id: int, size: int) -> None: ...
+    def written(self, connection_id: int, size: int, now_ns: int) -> bool: ...
+    def received(self, connection_id: int, data: Buffer, now_ns: int) -> bool: ...

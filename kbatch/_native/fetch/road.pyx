@@ -7,12 +7,15 @@ an answer is done here; what needs a decision is left to a judge, the Fetcher.
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
-from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
+from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t
+from libc.stdlib cimport free
 from libc.string cimport memcpy
 
 from kbatch._native.codec.c cimport kb_span
-from kbatch._native.codec.record_batch cimport decompression_limit
+from kbatch._native.codec.hashes cimport crc32c_extend
+from kbatch._native.codec.record_batch cimport Source, decompression_limit
 from kbatch._native.codec.wire cimport text_of
+from kbatch._native.fetch.budget cimport Budget, FrameShare, kb_count_add, kb_count_load, kb_count_store
 from kbatch._native.fetch.fetch_answer cimport FetchAnswer, aborted_of
 from kbatch._native.fetch.fetch_wire cimport (
     KB_FETCH_FIRST_VERSION,
@@ -23,10 +26,56 @@ from kbatch._native.fetch.fetch_wire cimport (
     kb_fetch_room,
     kb_fetch_write,
 )
+from kbatch._native.fetch.fetched cimport Fetched, new_fetched
 from kbatch._native.fetch.fetched_batches cimport FetchedRecords, records_in
+from kbatch._native.fetch.frames cimport FramePool
+from kbatch._native.io.sensor cimport RequestSensors
+from kbatch._native.io.waker cimport Waker
 
+from typing import NamedTuple
 
 cdef int64_t NO_END = INT64_MAX
+
+# The reasons of the end of a loan; 0 is none, but answers have arrived.
+cdef enum Reason:
+    ARRIVED = 0
+    TIME = 1
+    CALLED = 2
+    UNUSUAL = 4
+    EVENTS = 8
+    IDLE = 16
+
+# What may be late is done after this time without an answer, or after so many answers.
+cdef enum:
+    LATE_WORK_NS = 50_000_000
+    MOST_LATE = 256
+    SPACE_BYTES = 65536
+
+
+class Lent(NamedTuple):
+    """What the engine must know of a connection after a loan.
+
+    Attributes
+    ----------
+    connection_id, next_correlation_id : int
+    queued_bytes, written_bytes : int
+        Of its outgoing stream, from its beginning on.
+    active_ns : int
+        When bytes last went either way; 0 if none did.
+    requests : list of FetchNode
+        That with a request in flight, if there is one.
+    received, unsent : bytes
+        What the engine must read; what it must write.
+    """
+
+    connection_id: int
+    next_correlation_id: int
+    queued_bytes: int
+    written_bytes: int
+    active_ns: int
+    requests: list
+    received: bytes
+    unsent: bytes
 
 
 @cython.no_gc_clear
@@ -172,11 +221,11 @@ cdef class PartitionReading:
 
     @property
     def backlog_bytes(self):
-        return self._reading.backlog_bytes
+        return kb_count_load(&self._reading.backlog_bytes)
 
-    @backlog_bytes.setter
-    def backlog_bytes(self, int64_t value):
-        self._reading.backlog_bytes = value
+    def charge(self, int64_t size_bytes):
+        """Add bytes that the program is to read; negative ones were released. Any thread may call this."""
+        kb_count_add(&self._reading.backlog_bytes, size_bytes)
 
     @property
     def not_before_ns(self):
@@ -188,27 +237,27 @@ cdef class PartitionReading:
 
     @property
     def high_watermark(self):
-        return self._reading.high_watermark
+        return kb_count_load(&self._reading.high_watermark)
 
     @high_watermark.setter
     def high_watermark(self, int64_t value):
-        self._reading.high_watermark = value
+        kb_count_store(&self._reading.high_watermark, value)
 
     @property
     def last_stable_offset(self):
-        return self._reading.last_stable_offset
+        return kb_count_load(&self._reading.last_stable_offset)
 
     @last_stable_offset.setter
     def last_stable_offset(self, int64_t value):
-        self._reading.last_stable_offset = value
+        kb_count_store(&self._reading.last_stable_offset, value)
 
     @property
     def log_start_offset(self):
-        return self._reading.log_start_offset
+        return kb_count_load(&self._reading.log_start_offset)
 
     @log_start_offset.setter
     def log_start_offset(self, int64_t value):
-        self._reading.log_start_offset = value
+        kb_count_store(&self._reading.log_start_offset, value)
 
 
 @cython.no_gc_clear
@@ -228,6 +277,8 @@ cdef class FetchNode:
         Of the last request.
     sent_ns, reserved_bytes : int
         When the last request was made, and the bytes that are reserved for its answer.
+    correlation_id, created_ns, written_ns, start_offset, end_offset, is_counted, expects_answer
+        The request in flight, for Connections.take_back, as kbatch._native.send.lane.LentRequest has it.
     is_in_flight : bool
         True if there is a request in flight.
     is_full : bool
@@ -249,6 +300,7 @@ cdef class FetchNode:
             kb_fetch_forget_session(&self._road._road, &self._node)
         kb_fetch_list_free(&self._node.named)
         kb_fetch_list_free(&self._node.forgotten)
+        free(self._node.link.out)
 
     @property
     def node_id(self):
@@ -281,6 +333,42 @@ cdef class FetchNode:
     @is_in_flight.setter
     def is_in_flight(self, bint value):
         self._node.is_in_flight = value
+
+    @property
+    def reserved_bytes(self):
+        return self._node.reserved_bytes
+
+    @property
+    def correlation_id(self):
+        return self._node.link.correlation_id
+
+    @property
+    def created_ns(self):
+        return self._node.link.created_ns
+
+    @property
+    def written_ns(self):
+        return self._node.link.written_ns
+
+    @property
+    def start_offset(self):
+        return self._node.link.start_offset
+
+    @property
+    def end_offset(self):
+        return self._node.link.end_offset
+
+    @property
+    def expects_answer(self):
+        return True
+
+    @property
+    def is_counted(self):
+        return self._node.link.is_counted
+
+    @is_counted.setter
+    def is_counted(self, bint value):
+        self._node.link.is_counted = value
 
     @property
     def is_full(self):
@@ -321,46 +409,21 @@ cdef class FetchNode:
 
     def ask(self, int version, int64_t reserved_bytes, int64_t now_ns):
         """Make a request for all candidates; `write` must follow."""
-        cdef int64_t needed_bytes
         if not KB_FETCH_FIRST_VERSION <= version <= KB_FETCH_LAST_VERSION:
             raise ValueError(f"version must be {KB_FETCH_FIRST_VERSION} to {KB_FETCH_LAST_VERSION}, got "
                              f"{version}")
-        needed_bytes = kb_fetch_ask_all(&self._road._road, &self._node, version, self._road._partition_bytes)
-        if needed_bytes < 0:
+        if not kb_fetch_ask_node(&self._road._road, &self._node, version, reserved_bytes):
             raise MemoryError
-        self.reserved_bytes = reserved_bytes
         self.sent_ns = now_ns
-        # a batch that did not fit is asked for in full, although it is not reserved
-        self._most_bytes = max(reserved_bytes, needed_bytes)
 
-    def write(self, message not None, int version, int32_t correlation_id, client_id):
-        """Return the buffers of the request that `ask` has made, size and header first.
-
-        Parameters
-        ----------
-        message : FetchRequest
-            The request without partitions, sizes and session.
-
-        Raises
-        ------
-        ProtocolError
-            A string is too large for the protocol.
+    def write(self, message, int version, int32_t correlation_id, client_id):
+        """Return the buffers of the request that `ask` has made, size and header first; it is the one in
+        flight now. All but `correlation_id` is known.
         """
-        cdef kb_fetch_head head
-        cdef uint8_t *space
+        cdef kb_fetch_head head = kb_fetch_head_of(&self._road._road, &self._node, correlation_id)
+        cdef int64_t room = kb_fetch_room(&head, &self._node.named, &self._node.forgotten)
+        cdef uint8_t *space = <uint8_t *>PyMem_Malloc(room)
         cdef uint8_t *end
-        rack_id = message.rack_id
-        head.version = version
-        head.correlation_id = correlation_id
-        head.client_id = text_of(client_id, "FetchRequest", "client_id")
-        head.rack_id = text_of(rack_id, "FetchRequest", "rack_id")
-        head.max_wait_ms = message.max_wait_ms
-        head.min_bytes = message.min_bytes
-        head.max_bytes = <int32_t>self._most_bytes
-        head.isolation_level = message.isolation_level
-        head.session_id = self._node.session_id
-        head.session_epoch = self._node.session_epoch
-        space = <uint8_t *>PyMem_Malloc(kb_fetch_room(&head, &self._node.named, &self._node.forgotten))
         if space == NULL:
             raise MemoryError
         try:
@@ -368,6 +431,14 @@ cdef class FetchNode:
             return [PyBytes_FromStringAndSize(<const char *>space, end - space)]
         finally:
             PyMem_Free(space)
+
+    def note_sent(self, int32_t correlation_id, int64_t created_ns, int64_t start_offset, int64_t end_offset):
+        """Record where the request is in the outgoing stream of its connection, which may be lent with it."""
+        self._node.link.correlation_id = correlation_id
+        self._node.link.created_ns = self._node.link.written_ns = created_ns
+        self._node.link.start_offset = start_offset
+        self._node.link.end_offset = end_offset
+        self._node.link.is_counted = True
 
     def handle_answer(self, int32_t session_id):
         """Record an answer without an error, and the session that it names."""
@@ -379,16 +450,20 @@ cdef class FetchNode:
 
 
 @cython.final
+@cython.no_gc_clear
 cdef class FetchRoad:
     """The partitions that a client reads, in the order in which they are asked for: one that had records
-    moves to the end.
+    moves to the end. While its owner waits, it sends and receives on the connections that are lent to it.
 
     Parameters
     ----------
-    fetched : callable
-        Makes a result: Fetched, of kbatch.core.consumer.results.
-    partition_bytes : int
-        max.partition.fetch.bytes.
+    budget : Budget
+    frames : FramePool
+        The memory of answers.
+    client_id, rack_id : str or None
+    max_wait_ms, min_bytes, max_bytes, partition_bytes : int
+        Those of requests; `max_bytes` at most.
+    request_timeout_ms : int
     reads_committed, check_crcs : bool
     max_decompressed_bytes : int
         Of a batch.
@@ -401,16 +476,57 @@ cdef class FetchRoad:
         True if the last scan has found partitions that are left out since too much of them is unread.
     look_again_ns : int
         When the first partition's back-off ends, by the last scan.
+    awaits_memory : bool
+        True if memory that is released may let a request go out, or if no answer is due. Any thread may read
+        it.
     """
 
-    def __init__(self, fetched, *, int32_t partition_bytes, bint reads_committed, bint check_crcs,
-                 max_decompressed_bytes):
-        self._fetched = fetched
-        self._partition_bytes = partition_bytes
-        self.reads_committed = reads_committed
+    def __init__(self, Budget budget not None, FramePool frames not None, *, client_id=None,
+                 rack_id="", int32_t max_wait_ms=500, int32_t min_bytes=1, int32_t max_bytes=52428800,
+                 int32_t partition_bytes=1048576, int64_t request_timeout_ms=30000,
+                 bint reads_committed=False, bint check_crcs=True, max_decompressed_bytes=268435456):
+        self._budget, self._frames = budget, frames
+        self._texts = client_id, rack_id
         self._check_crcs = check_crcs
         self._limit = decompression_limit(max_decompressed_bytes)
+        self._request_timeout_ns = request_timeout_ms * 1_000_000
+        self._scratch = bytearray(SPACE_BYTES)
+        self._space = <uint8_t *><char *>self._scratch
         self._road.placement = 1  # readings are not placed at first
+        self._road.budget = &budget.raw
+        self._road.partition_bytes = partition_bytes
+        self._road.fetch_bytes = max_bytes
+        self._road.reads_committed = reads_committed
+        if check_crcs:
+            self._road.checksum = crc32c_extend
+        self._road.head.client_id = text_of(client_id, "FetchRequest", "client.id")
+        self._road.head.rack_id = text_of(rack_id, "FetchRequest", "client.rack")
+        self._road.head.max_wait_ms = max_wait_ms
+        self._road.head.min_bytes = min_bytes
+        self._road.head.isolation_level = reads_committed
+        self._road.take_frame = _take_frame
+        self._road.give_back = _give_back
+        self._road.frames = <void *>frames
+        self._road.awaits_memory = True
+
+    def __dealloc__(self):
+        _free_arrivals(&self._road, kb_road_take_arrivals(&self._road))
+
+    @property
+    def reads_committed(self):
+        return self._road.reads_committed
+
+    @reads_committed.setter
+    def reads_committed(self, bint value):
+        self._road.reads_committed = value
+
+    @property
+    def awaits_memory(self):
+        return kb_flag_load(&self._road.awaits_memory) != 0
+
+    @awaits_memory.setter
+    def awaits_memory(self, bint value):
+        kb_flag_store(&self._road.awaits_memory, value)
 
     @property
     def bounded_count(self):
@@ -440,6 +556,11 @@ cdef class FetchRoad:
     def displace(self):
         """Look up the nodes of all partitions again, since leaders may have moved."""
         self._road.placement += 1
+
+    @property
+    def has_unplaced(self):
+        """True if the node of any partition must be looked up."""
+        return kb_fetch_unplaced(&self._road, self._road.first) != NULL
 
     def unplaced(self):
         """Return the partitions whose node must be looked up."""
@@ -506,13 +627,13 @@ cdef class FetchRoad:
                       object judge, int64_t now_ns):
         """Walk the batches of a part, and move the position after them."""
         cdef kb_reading *raw = &reading._reading
-        cdef bint is_limited = self.reads_committed and part.last_stable_offset >= 0
+        cdef bint is_limited = self._road.reads_committed and part.last_stable_offset >= 0
         cdef int64_t from_offset = raw.fetch_offset
         cdef FetchedRecords records = records_in(
             answer.source, answer.records_of(part), part.records.data, part.records.size, reading.topic_name,
             reading._topic_id, reading.partition_number, from_offset, raw.end_offset,
             part.last_stable_offset if is_limited else NO_END,
-            aborted_of(part) if self.reads_committed else None, self._check_crcs, self._limit)
+            aborted_of(part) if self._road.reads_committed else None, self._check_crcs, self._limit)
         if records.next_offset <= from_offset:
             judge.handle_no_progress(reading, records, now_ns)
             return None
@@ -525,7 +646,310 @@ cdef class FetchRoad:
             judge.complete(reading)
         kb_fetch_move_to_end(&self._road, raw)
         has_rows = records.row_bound > 0
-        return self._fetched(
-            reading, records if has_rows else None, from_offset=from_offset,
-            next_offset=min(records.next_offset, raw.end_offset), is_last=is_last,
-            last_epoch=records.last_epoch, size_bytes=part.records.size if has_rows else 0)
+        return new_fetched(reading, records if has_rows else None, from_offset,
+                           min(records.next_offset, raw.end_offset), is_last, records.last_epoch,
+                           part.records.size if has_rows else 0)
+
+    def request_bytes(self, int64_t partition_count, int64_t node_count):
+        """Return the bytes that a request for some partitions, to one of `node_count` nodes, reserves."""
+        return kb_fetch_request_bytes(&self._road, partition_count, node_count)
+
+    # A loan
+
+    def begin(self, on_arrivals not None):
+        """Begin a loan, without connections yet. `on_arrivals()` is called when there are answers to take."""
+        self._on_arrivals = on_arrivals
+        self._road.lent = NULL
+        self._road.is_changed = self._road.needs_engine = False
+
+    def lend(self, FetchNode node not None, int64_t connection_id, int descriptor, int version, *,
+             int32_t next_correlation_id, int64_t queued_bytes, int64_t usable_until_ns,
+             RequestSensors sensors=None):
+        """Lend a ready connection, whose bytes are all written and of which no part of an answer was read. A
+        request on it is that of the node.
+
+        Parameters
+        ----------
+        connection_id, next_correlation_id, queued_bytes : int
+            As in Lent.
+        descriptor : int
+            Of its socket; -1 if bytes go through `unsent` and `received`.
+        version : int
+            Of Fetch requests.
+        usable_until_ns : int
+            After that it must log in again before it takes a request.
+        sensors : RequestSensors or None
+            Record its requests.
+        """
+        node._sensors = sensors
+        node._node.link.sensors = NULL if sensors is None else &sensors.raw
+        node._node.link.connection_id = connection_id
+        node._node.link.descriptor = descriptor
+        node._node.link.version = version
+        node._node.link.next_correlation_id = next_correlation_id
+        node._node.link.queued_bytes = queued_bytes
+        node._node.link.usable_until_ns = usable_until_ns
+        kb_road_lend(&self._road, &node._node)
+
+    def wait(self, int poller, Waker waker not None, int64_t deadline_ns, on_idle not None):
+        """Read until there is work for the engine, or until `deadline_ns`.
+
+        Parameters
+        ----------
+        poller : int
+            The epoll descriptor that waits for all sockets, with level-triggered events.
+        on_idle : callable
+            Called when no answer has come for a moment, or after many: for what may be late.
+
+        Returns
+        -------
+        list of (int, int)
+            Descriptors and events, as of epoll, that are for the engine.
+        """
+        cdef int reason = ARRIVED
+        cdef int i
+        self._other_count = 0
+        self._has_polled = False
+        while reason == ARRIVED or reason == IDLE:
+            with nogil:
+                reason = self._poll(poller, waker, deadline_ns)
+            if self._road.arrived_first != NULL:
+                self._on_arrivals()
+            if reason == IDLE:
+                self.late_work_done()
+                on_idle()
+        return [(self._others[i].descriptor, self._others[i].events) for i in range(self._other_count)]
+
+    cdef int _poll(self, int poller, Waker waker, int64_t deadline_ns) noexcept nogil:
+        """Work until there is something for others."""
+        cdef int64_t now_ns, until_ns
+        while True:
+            now_ns = kb_lane_now_ns()
+            until_ns = min(kb_road_step(&self._road, now_ns), min(deadline_ns, self._timeout_ns()))
+            kb_road_flush_all(&self._road, poller)
+            if self._road.arrived_first != NULL:
+                return ARRIVED  # the program gets it while the next answer is on its way
+            if self._road.needs_engine:
+                return self._end_loan(UNUSUAL, poller, waker)
+            if now_ns >= min(deadline_ns, self._timeout_ns()):
+                return self._end_loan(TIME, poller, waker)
+            if now_ns >= self._late_work_ns():
+                return IDLE
+            until_ns = min(until_ns, self._late_work_ns())
+            if self._look(poller, waker, max(until_ns - now_ns, 0)):
+                return CALLED
+            if self._other_count:
+                return EVENTS
+
+    cdef int _end_loan(self, int reason, int poller, Waker waker) noexcept nogil:
+        """End a loan, but not without a look at the sockets: they must be read, whatever the engine has to
+        do.
+        """
+        if not self._has_polled:
+            self._look(poller, waker, 0)
+        return reason
+
+    cdef bint _look(self, int poller, Waker waker, int64_t wait_ns) noexcept nogil:
+        """Wait for sockets, and do what the road does with events. True if the waker was called."""
+        cdef int was_rung
+        self._has_polled = True
+        self._other_count = kb_road_wait(&self._road, poller, waker._reader, wait_ns,
+                                         <uint8_t *>self._space, self._others, &was_rung)
+        return was_rung and waker.take_call()
+
+    cdef int64_t _timeout_ns(self) noexcept nogil:
+        """Return when a request times out."""
+        cdef int64_t timeout_ns = INT64_MAX
+        cdef kb_fetch_node *node = self._road.lent
+        while node != NULL:
+            if node.is_in_flight:
+                timeout_ns = min(timeout_ns, node.link.created_ns + self._request_timeout_ns)
+            node = node.lent_next
+        return timeout_ns
+
+    cdef int64_t _late_work_ns(self) noexcept nogil:
+        """Return when to do what may be late."""
+        if not self._late_count:
+            return INT64_MAX
+        return INT64_MIN if self._late_count >= MOST_LATE else self._answered_ns + LATE_WORK_NS
+
+    def take_arrivals(self):
+        """Return the answers that have arrived, each as the node, the times of the request and of the answer,
+        and the results with new positions, in order.
+        """
+        cdef kb_fetch_arrival *arrival = kb_road_take_arrivals(&self._road)
+        cdef kb_fetch_arrival *following
+        cdef list found = []
+        try:
+            while arrival != NULL:
+                self._late_count += 1
+                self._answered_ns = arrival.answered_ns
+                found.append((<FetchNode>arrival.node.owner, arrival.created_ns, arrival.answered_ns,
+                              self._results_of(arrival)))
+                following = arrival.next
+                free(arrival)
+                arrival = following
+        finally:
+            _free_arrivals(&self._road, arrival)
+        return found
+
+    cdef list _results_of(self, kb_fetch_arrival *arrival):
+        cdef list found = []
+        cdef kb_fetch_walked *walked
+        cdef PartitionReading reading
+        cdef FrameShare share = None
+        cdef Fetched fetched
+        cdef FetchedRecords records
+        cdef Source source
+        cdef int32_t i
+        frame = self._frames.frame_of(arrival.frame, arrival.frame_bytes, arrival.frame_room)
+        start = arrival.frame
+        arrival.frame = NULL
+        if arrival.with_rows:
+            source, view = Source(frame), memoryview(frame)
+            share = FrameShare(self._budget, arrival.frame_bytes, arrival.with_rows)
+        for i in range(arrival.part_count):
+            walked = &arrival.walked[i]
+            if walked.reading == NULL:
+                continue
+            reading = <PartitionReading>walked.reading.owner
+            records = None
+            if walked.row_bound > 0:
+                at = walked.records.data - start
+                records = records_in(
+                    source, view[at:at + walked.records.size], walked.records.data, walked.records.size,
+                    reading.topic_name, reading._topic_id, reading.partition_number, walked.from_offset,
+                    NO_END, walked.visible_end, None, self._check_crcs, self._limit)
+            fetched = new_fetched(reading, records, walked.from_offset, walked.next_offset, False,
+                                  walked.last_epoch, walked.records.size if records is not None else 0)
+            if records is not None:
+                fetched.share, fetched.charged_bytes = share, walked.charged_bytes
+            found.append(fetched)
+        return found
+
+    def take_back(self):
+        """End the loan; return a Lent for each connection."""
+        cdef kb_fetch_node *node = self._road.lent
+        cdef kb_fetch_link *link
+        cdef list lent = []
+        while node != NULL:
+            link = &node.link
+            lent.append(Lent(
+                link.connection_id,
+                link.next_correlation_id,
+                link.queued_bytes,
+                link.written_bytes,
+                link.active_ns,
+                [<FetchNode>node.owner] if node.is_in_flight else [],
+                _received(link),
+                _unsent(link),
+            ))
+            kb_link_drop_frame(&self._road, link)
+            link.is_lent = False
+            node = node.lent_next
+        self._road.lent = NULL
+        return lent
+
+    def in_flight_count(self):
+        """Return the number of unanswered requests during a loan. Any thread may call this."""
+        cdef kb_fetch_node *node = self._road.lent
+        cdef int count = 0
+        while node != NULL:
+            count += node.is_in_flight
+            node = node.lent_next
+        return count
+
+    # Without sockets
+
+    def step(self, int64_t now_ns, *, bint was_rung):
+        """Make requests of what may go now. Return when to look again; 0 if there is work for the engine."""
+        cdef int64_t look_ns = kb_road_step(&self._road, now_ns)
+        if self._road.needs_engine or now_ns >= self._timeout_ns():
+            return 0
+        return min(look_ns, self._timeout_ns())
+
+    def late_work_ns(self):
+        """Return when to do what may be late, and to call `late_work_done`: some time after the last answer,
+        or after many.
+        """
+        return self._late_work_ns()
+
+    def late_work_done(self):
+        """Record that nothing is late any more."""
+        self._late_count = 0
+
+    cdef kb_fetch_node *_lent(self, int64_t connection_id) noexcept:
+        cdef kb_fetch_node *node = self._road.lent
+        while node != NULL and node.link.connection_id != connection_id:
+            node = node.lent_next
+        return node
+
+    def unsent(self, int64_t connection_id):
+        """Return the bytes of a connection that its owner has not taken yet."""
+        cdef kb_fetch_node *node = self._lent(connection_id)
+        return b"" if node == NULL else _unsent(&node.link)
+
+    def handed(self, int64_t connection_id, int64_t size):
+        """Record that the owner has taken so many bytes of `unsent`, which it writes."""
+        cdef kb_fetch_node *node = self._lent(connection_id)
+        if node == NULL:
+            raise KeyError(connection_id)
+        node.link.handed_bytes += size
+
+    def written(self, int64_t connection_id, int64_t size, int64_t now_ns):
+        """Record that so many bytes are written. False if they are not the road's."""
+        cdef kb_fetch_node *node = self._lent(connection_id)
+        if node == NULL:
+            return False
+        kb_link_written(&node.link, size, now_ns)
+        return True
+
+    def received(self, int64_t connection_id, const uint8_t[::1] data not None, int64_t now_ns):
+        """Handle bytes of a connection, which may be in `space`. False if they are for the engine."""
+        cdef kb_fetch_node *node = self._lent(connection_id)
+        if node == NULL or not node.is_in_flight or node.link.is_engines:
+            return False
+        if not kb_link_received(&self._road, node, &data[0], data.shape[0], now_ns):
+            raise MemoryError(f"no memory for {data.shape[0]} bytes of node {node.node_id}")
+        if self._road.arrived_first != NULL:
+            self._on_arrivals()
+        return True
+
+
+cdef uint8_t *_take_frame(void *frames, int64_t size, int64_t *room) noexcept nogil:
+    cdef size_t capacity = 0
+    cdef void *data = (<FramePool>frames).take_memory(size, &capacity)
+    room[0] = capacity
+    return <uint8_t *>data
+
+
+cdef void _give_back(void *frames, uint8_t *frame, int64_t room) noexcept nogil:
+    (<FramePool>frames).give_back(frame, room)
+
+
+cdef void _free_arrivals(kb_fetch_road *road, kb_fetch_arrival *arrival) noexcept:
+    cdef kb_fetch_arrival *following
+    while arrival != NULL:
+        following = arrival.next
+        if arrival.frame != NULL:
+            road.give_back(road.frames, arrival.frame, arrival.frame_room)
+        free(arrival)
+        arrival = following
+
+
+cdef bytes _received(const kb_fetch_link *link):
+    """Return the bytes of a connection that are for the engine."""
+    cdef int64_t head_bytes = min(link.filled, 4) if link.frame == NULL else 4
+    cdef bytes head = PyBytes_FromStringAndSize(<const char *>link.head, head_bytes)
+    cdef bytes begun = b""
+    if link.frame != NULL:
+        begun = PyBytes_FromStringAndSize(<const char *>link.frame, link.filled)
+    return head + begun + PyBytes_FromStringAndSize(<const char *>link.rest, link.rest_bytes)
+
+
+cdef bytes _unsent(const kb_fetch_link *link):
+    """Return a copy of the bytes of the request that are left."""
+    if not kb_link_has_unsent(link):
+        return b""
+    return PyBytes_FromStringAndSize(<const char *>kb_link_unsent(link),
+                                     link.queued_bytes - link.handed_bytes)

@@ -99,7 +99,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from kbatch._native.io.sensor import RequestSensors
-    from kbatch._native.send.lane import Lent, LentRequest
+    from kbatch.core.client.connection import Lent, LentRequest
 
 __all__ = ["Connections", "FinalizedFeatures", "Request", "Response"]
 
@@ -548,12 +548,14 @@ class Connections:
 
     # Lending, while the owner waits
 
-    def lendable(self, kind: type[Message], now_ns: int, *, highest: int) -> list[tuple[Connection, int]]:
+    def lendable(
+        self, kind: type[Message], now_ns: int, *, highest: int, purpose: int = 0
+    ) -> list[tuple[Connection, int]]:
         """Return the connections that may be lent (`lend`) for requests of this `kind`, with the version of
         these.
         """
         found = []
-        for state in self._by_purpose[0].values():
+        for state in self._by_purpose[purpose].values():
             version = _lent_version(state, kind, highest, now_ns)
             if version is not None:
                 assert state.connection is not None
@@ -565,7 +567,7 @@ class Connections:
         state = self._by_purpose[0].get(node_id)
         return state is not None and _lent_version(state, kind, highest, now_ns) is not None
 
-    def lend(self, connection: Connection) -> tuple[list[LentRequest], RequestSensors | None]:
+    def lend(self, connection: Connection) -> tuple[list[Any], RequestSensors | None]:
         """Lend a `lendable` connection: the caller sends and receives on it until it calls `take_back`.
 
         Returns
@@ -582,18 +584,24 @@ class Connections:
         return requests, self._metrics.sensors_of(connection.node.node_id)
 
     def take_back(
-        self, lent: Lent, kind: type[Message], handle: Callable[[LentRequest], tuple[Any, Any]], now_ns: int
+        self,
+        lent: Lent,
+        kind: type[Message],
+        handle: Callable[[Any], tuple[Any, Any]],
+        now_ns: int,
+        *,
+        memory: Callable[[int], Buffer] = new_memory,
     ) -> None:
         """Take back a lent connection, with its requests in flight, of `kind`. `handle(request)` returns the
-        functions `handle` and `read` of a request, as for `send`. `handle_bytes` gets `lent.received`
-        afterwards.
+        functions `handle` and `read` of a request; these and `memory` are as for `send`. `handle_bytes` gets
+        `lent.received` afterwards.
         """
         state = self._by_connection[lent.connection_id]
         connection = state.connection
         assert connection is not None
         for request in lent.requests:
             self._count_lent_request(connection, request, lent.written_bytes)
-            self._adopt(connection, kind, request, handle)
+            self._adopt(connection, kind, request, handle, memory)
         connection.next_correlation_id = lent.next_correlation_id
         connection.queued_bytes = lent.queued_bytes
         connection.written_bytes = lent.written_bytes
@@ -607,7 +615,8 @@ class Connections:
         connection: Connection,
         kind: type[Message],
         lent: LentRequest,
-        handle: Callable[[LentRequest], tuple[Any, Any]],
+        handle: Callable[[Any], tuple[Any, Any]],
+        memory: Callable[[int], Buffer],
     ) -> None:
         deadline_ns = lent.created_ns + self._request_timeout_ns
         connection.next_correlation_id = lent.correlation_id
@@ -623,6 +632,7 @@ class Connections:
             deadline_ns=deadline_ns,
             size_bytes=lent.end_offset - lent.start_offset,
             read=read,
+            memory=memory,
         )
         request.sent_ns = lent.written_ns
         request.lent = lent
@@ -645,9 +655,9 @@ class Connections:
         if self._metrics is not None:
             self._metrics.lent_in_flight = in_flight
 
-    def note_served(self, node_id: int, now_ns: int) -> None:
+    def note_served(self, node_id: int, now_ns: int, purpose: int = 0) -> None:
         """Record that the node has answered a request on a lent connection."""
-        state = self._by_purpose[0].get(node_id)
+        state = self._by_purpose[purpose].get(node_id)
         if state is not None:
             self._note_served(state, now_ns)
 

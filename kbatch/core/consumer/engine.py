@@ -20,13 +20,15 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from itertools import count
 from random import Random
-from typing import TYPE_CHECKING, ClassVar, Literal, NotRequired, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NotRequired, TypedDict, TypeVar
 
+from kbatch._native.fetch.budget import Budget
 from kbatch._native.fetch.frames import FramePool
+from kbatch.core.client.backoff import NS_PER_MS
 from kbatch.core.client.calls import Call
 from kbatch.core.client.cluster import TopicUse
 from kbatch.core.client.engine import ClientEngine
-from kbatch.core.consumer.budget import Budget, RowsAwaited
+from kbatch.core.consumer.budget import RowsAwaited
 from kbatch.core.consumer.calls import OffsetLookup, PartitionCount, TopicCalls, TopicNames
 from kbatch.core.consumer.distances import Distances
 from kbatch.core.consumer.fetch_metrics import FetchMetrics
@@ -49,6 +51,8 @@ from kbatch.errors import IllegalStateError, KafkaError
 from kbatch.metrics import CONSUMER_METRICS, Metric, MetricsRegistry
 
 if TYPE_CHECKING:
+    from kbatch._native.batch.delivery_queue import DeliveryQueue
+    from kbatch._native.fetch.road import FetchRoad
     from kbatch.config import ConsumerConfig
     from kbatch.records import TopicPartition
 
@@ -298,14 +302,14 @@ class ReadingEngine(ClientEngine):
             True if the owner must be woken. Otherwise an answer is due, and the next `run` is soon enough.
         """
 
-        def release(now_ns: int) -> None:
-            fetched.state.read_offset = fetched.next_offset
-            if row_count:
-                self._metrics.consumed(fetched, row_count, now_ns)
-            fetched.release()
-
-        self.submit(release)
-        return self._fetcher.awaits_memory
+        fetched.state.read_offset = fetched.next_offset
+        if row_count:
+            self._metrics.consumed(fetched, row_count)
+        fetched.release()
+        is_awaited = self._fetcher.awaits_memory
+        if is_awaited:
+            self.submit(_look_again)
+        return is_awaited
 
     def await_rows(self, awaited: RowsAwaited | None) -> None:
         """Fetch for a poll that waits for more rows than were fetched, until the next call; None for none."""
@@ -327,6 +331,31 @@ class ReadingEngine(ClientEngine):
         """
         state = self._fetcher.partitions.get(partition)
         return None if state is None else self.distances.lag(state, end_offset)
+
+    # Loans
+
+    def open_lane(self, deliver: Callable[[list[Any]], object], queue: DeliveryQueue | None = None) -> None:
+        """Have the road read what is usual, for an owner that calls `lend` before it waits. `deliver` gets
+        results meanwhile. There is no `queue` of deliveries.
+        """
+        self._fetcher.open_lane(lambda: deliver(self.poll_completed()))
+
+    def close_lane(self) -> None:
+        """Do nothing: the road ends with the engine."""
+
+    def lend(self, descriptor_of: Callable[[int], int], now_ns: int) -> FetchRoad | None:
+        """Lend connections to the road (`Fetcher.lend`), while the owner waits; None if there is none."""
+        if self._fatal_error is not None or not self._fetcher.partitions:
+            return None
+        return self._fetcher.lend(descriptor_of, now_ns)
+
+    def take_back(self, now_ns: int) -> None:
+        """Take back what is lent (`Fetcher.take_back`)."""
+        self._fetcher.take_back(now_ns)
+
+    def seal(self) -> list[Any]:
+        """Return nothing: a reader has no batches to seal."""
+        return []
 
     # What is to be done
 
@@ -379,6 +408,7 @@ class ReadingEngine(ClientEngine):
 
     def _observe_work(self, now_ns: int) -> None:
         self._fetcher.observe()
+        self._metrics.observe(now_ns // NS_PER_MS)
 
     def _work_deadline_ns(self, now_ns: int) -> int:
         deadline_ns = self._fetcher.deadline_ns
@@ -444,3 +474,7 @@ class ReadingEngine(ClientEngine):
                     state.is_paused = is_paused
 
         self.submit(set_paused)
+
+
+def _look_again(now_ns: int) -> None:
+    """Do nothing: the fetcher looks again after any command."""

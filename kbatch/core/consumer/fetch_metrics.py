@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 from kbatch.core.client.backoff import NS_PER_MS
 
 if TYPE_CHECKING:
-    from kbatch.core.consumer.budget import Budget
+    from kbatch._native.fetch.budget import Budget
     from kbatch.core.consumer.distances import Distances
     from kbatch.core.consumer.partition_state import PartitionState
     from kbatch.core.consumer.results import Fetched
@@ -131,9 +132,11 @@ class FetchMetrics(RequestMetrics):
         super().__init__(registry, budget)
         self._distances = distances
         self._partitions: dict[TopicPartition, _PartitionMetrics] = {}
+        self._unobserved: deque[tuple[Fetched, int]] = deque()
         registry.before_snapshot(self._sample)
 
     def _sample(self, now_ms: int) -> None:
+        self.observe(now_ms)
         for metrics in list(self._partitions.values()):
             metrics.sample(now_ms)
 
@@ -147,9 +150,16 @@ class FetchMetrics(RequestMetrics):
         for topic, size_bytes in by_topic.items():
             self._registry.sensor("bytes-fetched", topic=topic).record(size_bytes, now_ms)
 
-    def consumed(self, fetched: Fetched, row_count: int, now_ns: int) -> None:
-        """Record records that the program got."""
-        now_ms = now_ns // NS_PER_MS
+    def consumed(self, fetched: Fetched, row_count: int) -> None:
+        """Note records that the program got, for `observe`. Any thread may call this."""
+        self._unobserved.append((fetched, row_count))
+
+    def observe(self, now_ms: int) -> None:
+        """Record what the program got."""
+        while self._unobserved:
+            self._observe_consumed(*self._unobserved.popleft(), now_ms)
+
+    def _observe_consumed(self, fetched: Fetched, row_count: int, now_ms: int) -> None:
         self._records.record(row_count, now_ms)
         self._registry.sensor("records-fetched", topic=fetched.partition.topic).record(row_count, now_ms)
         metrics = self._partitions.get(fetched.partition)

@@ -21,15 +21,17 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from kbatch._native.fetch.budget import Budget, FrameShare
+from kbatch._native.fetch.fetch_answer import VERSIONS as FETCH_VERSIONS
 from kbatch._native.fetch.road import FetchRoad
 from kbatch.core.client.backoff import NEVER_NS, NS_PER_MS, ExponentialBackoff
 from kbatch.core.client.cluster import node_of
 from kbatch.core.client.connection import MAX_FRAME_BYTES
 from kbatch.core.client.lasting_faults import LastingFaults
 from kbatch.core.client.routes import error_of_partition
-from kbatch.core.consumer.budget import Budget, FrameShare, RowsAwaited
+from kbatch.core.consumer.budget import RowsAwaited
 from kbatch.core.consumer.fetch_session import FINAL_EPOCH, FetchSession
 from kbatch.core.consumer.leader_requests import CONSUMER
 from kbatch.core.consumer.outcomes import FETCH_OUTCOMES, FetchOutcome
@@ -67,6 +69,8 @@ FETCH_PURPOSE = 1
 MAX_REQUEST_BYTES = MAX_FRAME_BYTES - (1 << 20)
 # An error that a partition has for so long is logged. One without another error for longer is over.
 LASTING_NS, FORGOTTEN_NS = 10_000 * NS_PER_MS, 60_000 * NS_PER_MS
+# The class of all requests; FetchSession writes them.
+_MESSAGE = messages.FetchRequest()
 SESSION_ERRORS = (
     ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
     ErrorCode.INVALID_FETCH_SESSION_EPOCH,
@@ -98,9 +102,6 @@ class Fetcher:
         The partitions that are read, by `add` and `remove`.
     deadline_ns : int
         The time of the next `run`, if nothing happens before.
-    awaits_memory : bool
-        True if memory that is released may let a request go out, or if no answer is due. Any thread may read
-        it.
     rows_awaited : RowsAwaited | None
         The poll that waits for more rows than were fetched.
     """
@@ -136,23 +137,24 @@ class Fetcher:
         self._placed_in: ClusterSnapshot | None = None
         reads_committed = config.isolation_level == "read_committed"
         self._road = FetchRoad(
-            Fetched,
+            budget,
+            frames,
+            client_id=config.client_id,
+            rack_id=config.client_rack,
+            max_wait_ms=config.fetch_max_wait_ms,
+            min_bytes=config.fetch_min_bytes,
+            max_bytes=min(config.fetch_max_bytes, MAX_REQUEST_BYTES),
             partition_bytes=config.max_partition_fetch_bytes,
+            request_timeout_ms=config.request_timeout_ms,
             reads_committed=reads_committed,
             check_crcs=config.check_crcs,
             max_decompressed_bytes=config.kbatch_max_decompressed_bytes,
         )
-        self._message = messages.FetchRequest(
-            replica_id=CONSUMER,
-            max_wait_ms=config.fetch_max_wait_ms,
-            min_bytes=config.fetch_min_bytes,
-            isolation_level=int(reads_committed),
-            rack_id=config.client_rack,
-        )
         self.partitions: dict[TopicPartition, PartitionState] = {}
         self.deadline_ns = NEVER_NS
-        self.awaits_memory = self._awaited_memory = True
+        self._awaited_memory = True
         self.rows_awaited: RowsAwaited | None = None
+        self._deliver: Callable[[], object] = lambda: None
 
     # Partitions
 
@@ -187,6 +189,17 @@ class Fetcher:
             awaited.note(is_short)
         is_asking = any(session.is_in_flight for session in self._sessions.values())
         self.awaits_memory = self._awaited_memory = is_short or not is_asking
+
+    @property
+    def awaits_memory(self) -> bool:
+        """True if memory that is released may let a request go out, or if no answer is due. Any thread may
+        read it.
+        """
+        return self._road.awaits_memory
+
+    @awaits_memory.setter
+    def awaits_memory(self, awaits_memory: bool) -> None:
+        self._road.awaits_memory = awaits_memory
 
     def run_if_due(self, now_ns: int) -> None:
         """Run if the time for it has come. Nothing else has happened since the last `run`."""
@@ -267,13 +280,13 @@ class Fetcher:
             session.choose([state for state in session.candidates() if self._is_valid(state, now_ns)])
         if not session.candidate_count:
             return True
-        size_bytes = self._request_bytes(session.candidate_count, node_count)
+        size_bytes = self._road.request_bytes(session.candidate_count, node_count)
         if not self._budget.reserve(size_bytes):
             return False
         session.ask(version, size_bytes, now_ns)
-        connections.send(
+        request = connections.send(
             node_id,
-            self._message,
+            _MESSAGE,
             partial(self.handle_response, session),
             now_ns,
             version=version,
@@ -282,6 +295,8 @@ class Fetcher:
             write=session.write,
             read=session.read,
         )
+        session.note_sent(request.correlation_id, now_ns, request.start_offset, request.end_offset)
+        request.lent = session  # with its connection, if that is lent
         return True
 
     def _is_valid(self, state: PartitionState, now_ns: int) -> bool:
@@ -291,14 +306,6 @@ class Fetcher:
             return True
         self._positions.validate(state, now_ns)
         return False
-
-    def _request_bytes(self, partition_count: int, node_count: int) -> int:
-        """Return the bytes that a request asks for and reserves."""
-        wanted_bytes = partition_count * self._config.max_partition_fetch_bytes
-        most_bytes = min(
-            self._config.fetch_max_bytes, self._budget.request_bytes(node_count), MAX_REQUEST_BYTES
-        )
-        return max(min(wanted_bytes, most_bytes), 1)
 
     def close_sessions(self, now_ns: int) -> None:
         """Close the sessions. A node that is busy with a Fetch keeps its own."""
@@ -310,6 +317,79 @@ class Fetcher:
                 )
                 self._connections.send(node_id, message, lambda response: None, now_ns, purpose=FETCH_PURPOSE)
                 session.end(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+
+    # Loans
+
+    def open_lane(self, deliver: Callable[[], object]) -> None:
+        """Have the road read what is usual. `deliver()` hands results to the program meanwhile."""
+        self._deliver = deliver
+        self._connections.count_lent(self._road.in_flight_count)
+
+    def lend(self, descriptor_of: Callable[[int], int], now_ns: int) -> FetchRoad | None:
+        """Lend the connections that nothing but Fetches is on to the road, and return it. None if there is
+        none, or if what is read needs the Fetcher between answers: ranges that end, replicas, and a poll that
+        waits for rows.
+
+        Parameters
+        ----------
+        descriptor_of : Callable[[int], int]
+            Returns the descriptor of the socket of a connection, by its id.
+        """
+        road, connections = self._road, self._connections
+        is_usual = self.rows_awaited is None and not road.bounded_count
+        if not is_usual or self._placed_in is not self._cluster.snapshot or road.has_unplaced:
+            return None
+        road.begin(self._take_arrivals)
+        is_lent = False
+        for connection, version in connections.lendable(
+            messages.FetchRequest, now_ns, highest=FETCH_VERSIONS[-1], purpose=FETCH_PURPOSE
+        ):
+            session = self._session(connection.node.node_id)
+            requests = [session] if session.is_in_flight else []
+            if version < features.FETCH_COMPARES_EPOCHS or requests != [
+                request.lent for request in connection.in_flight
+            ]:
+                continue
+            _, sensors = connections.lend(connection)
+            road.lend(
+                session,
+                connection.connection_id,
+                descriptor_of(connection.connection_id),
+                version,
+                next_correlation_id=connection.next_correlation_id,
+                queued_bytes=connection.queued_bytes,
+                usable_until_ns=min(connection.session.renew_ns, NEVER_NS),
+                sensors=sensors,
+            )
+            is_lent = True
+        return road if is_lent else None
+
+    def take_back(self, now_ns: int) -> None:
+        """End the loan to the road."""
+        all_lent = self._road.take_back()
+        for lent in all_lent:
+            self._connections.take_back(
+                lent, messages.FetchRequest, self._handlers_of, now_ns, memory=self._frames.take
+            )
+        for lent in all_lent:
+            if lent.received:
+                self._connections.handle_bytes(lent.connection_id, lent.received, now_ns)
+
+    def _handlers_of(self, session: FetchSession) -> tuple[Callable[[Response], None], Callable[..., Any]]:
+        """Return what handles and what reads the answer to a request of the road."""
+        return partial(self.handle_response, session), session.read
+
+    def _take_arrivals(self) -> None:
+        """Take the answers that the road has received, for the program."""
+        before = len(self._results)
+        for session, sent_ns, now_ns, found in self._road.take_arrivals():
+            self._unobserved.append(partial(self._metrics.answered, session.node_id, sent_ns, 0, now_ns))
+            if found:
+                self._unobserved.append(partial(self._metrics.fetched, found, now_ns))
+                self._results += found
+            self._connections.note_served(session.node_id, now_ns, FETCH_PURPOSE)
+        if len(self._results) > before:
+            self._deliver()
 
     # Answers
 

@@ -20,10 +20,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kbatch._native.fetch.budget import Budget, FrameShare
 from kbatch.core.client.api_versions import read_response
 from kbatch.core.client.backoff import NEVER_NS, NS_PER_MS, Retried
 from kbatch.core.client.cluster import Node, node_of
-from kbatch.core.consumer.budget import Budget, FrameShare
 from kbatch.core.consumer.fetcher import FETCH_PURPOSE, MAX_REQUEST_BYTES, RETRIES_AT_ONCE
 from kbatch.core.consumer.outcomes import (
     ACKNOWLEDGE_OUTCOMES,

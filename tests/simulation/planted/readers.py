@@ -10,7 +10,7 @@ from typing import Any
 
 from kbatch.core.client.backoff import Retrying
 from kbatch.core.consumer import assignors, commits
-from kbatch.core.consumer.budget import Budget, FrameShare
+from kbatch.core.consumer import engine as engine_module
 from kbatch.core.consumer.classic_membership import ClassicMembership
 from kbatch.core.consumer.commits import Commits
 from kbatch.core.consumer.consumer_membership import ConsumerMembership
@@ -131,15 +131,16 @@ def a_lost_answer_is_forgotten(original: Any, self: Fetcher, session: Any, *argu
     original(self, session, *arguments)
 
 
-@plants(Budget, "__init__")
-def the_budget_is_in_kibibytes(original: Any, self: Any, limit: Any) -> Any:
+@plants(engine_module, "Budget")
+def the_budget_is_in_kibibytes(original: Any, limit: int) -> Any:
     """kbatch.fetch.buffer.memory is taken for kibibytes."""
-    return original(self, limit * 1024)
+    return original(limit * 1024)
 
 
-@plants(FrameShare, "release")
-def memory_of_answers_is_not_returned(*_: Any, **__: Any) -> None:
+@plants(ReadingEngine, "release")
+def memory_of_answers_is_not_returned(*_: Any, **__: Any) -> bool:
     """What was read stays charged."""
+    return False
 
 
 @plants(Positions, "handle_divergence")

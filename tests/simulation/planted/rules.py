@@ -72,7 +72,7 @@ def _in_lane(bug: str, doc: str) -> Bug:
         def begin(self: LaneDriver, *rest: Any) -> None:
             original(self, *rest)
             if self._lane is not None:
-                self._lane = _WithWrongRules(self._lane, bug)  # type: ignore[assignment]
+                self._lane = _WithWrongRules(self._lane, bug)
 
         return begin
 

@@ -129,6 +129,8 @@ class Member:
             on_change=self._changed,
         )
         self.shell = MemberShell(self, self.engine)
+        if world.options.seed % 2:  # in the other worlds the engine does all
+            self.shell.use_lane(self.engine)
         self.wire = GroupWire(self)
         self.results: list[Result] = []
         self.is_alive = True

@@ -11,10 +11,10 @@ import pytest
 
 import kbatch
 from kbatch import AcknowledgeType, AsyncShareConsumer, ConsumerRecord, ShareConsumer, ShareRecord
+from kbatch._native.fetch.budget import Budget, FrameShare
 from kbatch.config import ConsumerConfig
 from kbatch.config.readers import NOT_FOR_SHARE_GROUPS
 from kbatch.consumer.acquired import GAP, AcquiredRecords
-from kbatch.core.consumer.budget import Budget, FrameShare
 from kbatch.core.consumer.share_engine import ShareEngine
 from kbatch.core.consumer.share_fetcher import Acquired, ShareFailed
 from kbatch.core.consumer.share_session import AcquiredAt

@@ -15,7 +15,7 @@ SMALLEST = 256 * KIB + FIELDS
 @pytest.mark.parametrize(
     ("size", "block"),
     [
-        *((0, SMALLEST), (1, SMALLEST), (SMALLEST, SMALLEST), (SMALLEST + 1, 512 * KIB + FIELDS)),
+        *((64 * KIB, SMALLEST), (SMALLEST, SMALLEST), (SMALLEST + 1, 512 * KIB + FIELDS)),
         *((MIB, MIB + FIELDS), (4 * MIB + 300, 4 * MIB + FIELDS), (4 * MIB + FIELDS, 4 * MIB + FIELDS)),
         *((64 * MIB, 64 * MIB + FIELDS), (65 * MIB, 65 * MIB)),
     ],
@@ -34,22 +34,32 @@ def test_frame_has_its_size_and_the_block_its_class(size: int, block: int) -> No
     assert pool.spare_bytes == (block if block <= 32 * MIB else 0)
 
 
+@pytest.mark.parametrize("size", [0, 1, 64 * KIB - 1])
+def test_small_frames_have_memory_of_their_size(size: int) -> None:
+    pool = FramePool()
+    frame = pool.take(size)
+    assert (len(frame), pool.used_bytes) == (size, size)
+    memoryview(frame)[:] = bytes(size)
+    del frame
+    assert (pool.used_bytes, pool.spare_bytes) == (0, 0)
+
+
 def test_R31_block_is_reused_after_the_last_view() -> None:
     pool = FramePool()
-    frame = pool.take(100)
+    frame = pool.take(100 * KIB)
     view = memoryview(frame)
     view[:5] = b"first"
     piece = view[2:4]
     del frame, view
-    other = pool.take(100)
+    other = pool.take(100 * KIB)
     assert pool.used_bytes == 2 * SMALLEST
     assert bytes(piece) == b"rs"
     del other
     assert (pool.used_bytes, pool.spare_bytes) == (SMALLEST, SMALLEST)
     del piece
     assert (pool.used_bytes, pool.spare_bytes) == (0, 2 * SMALLEST)
-    again = pool.take(5)
-    assert bytes(again) == b"first"
+    again = pool.take(70 * KIB)
+    assert bytes(again)[:5] == b"first"
     assert pool.spare_bytes == SMALLEST
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbatch.core.consumer.budget import Budget, FrameShare, RowsAwaited
+from kbatch._native.fetch.budget import Budget, FrameShare
+from kbatch.core.consumer.budget import RowsAwaited
 
 
 def test_reservation_is_refused_above_the_limit() -> None:

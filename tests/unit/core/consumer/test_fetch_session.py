@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kbatch._native.fetch.budget import Budget
+from kbatch._native.fetch.frames import FramePool
 from kbatch._native.fetch.road import FetchRoad
 from kbatch.core.consumer.fetch_session import INITIAL_EPOCH, MAX_EPOCH, NO_SESSION, FetchSession
 from kbatch.core.consumer.partition_state import NO_END, PartitionState, Start
-from kbatch.core.consumer.results import Fetched
 from kbatch.errors import ErrorCode
 from kbatch.protocol import codec, features
 from kbatch.protocol.messages import FetchRequest
@@ -54,11 +55,7 @@ class Reader:
     def __init__(self, version: int = VERSION) -> None:
         self.version = version
         self.road = FetchRoad(
-            Fetched,
-            partition_bytes=PARTITION_BYTES,
-            reads_committed=False,
-            check_crcs=True,
-            max_decompressed_bytes=1 << 20,
+            Budget(1 << 30), FramePool(), client_id="client", partition_bytes=PARTITION_BYTES
         )
         self.session = FetchSession(self.road, 0)
         self.states: dict[TopicPartition, PartitionState] = {}

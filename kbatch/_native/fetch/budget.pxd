@@ -1,0 +1,26 @@
+from libc.stdint cimport int64_t
+
+cdef extern from "fetch_budget.h" nogil:
+    ctypedef struct kb_budget:
+        int64_t limit
+        int64_t reserved
+        int64_t unread
+
+    int64_t kb_count_load(const int64_t *count) noexcept
+    void kb_count_store(int64_t *count, int64_t value) noexcept
+    void kb_count_add(int64_t *count, int64_t change) noexcept
+    int64_t kb_budget_used(const kb_budget *budget) noexcept
+    int64_t kb_budget_request_bytes(const kb_budget *budget, int64_t node_count) noexcept
+    int64_t kb_budget_backlog_bytes(const kb_budget *budget, int64_t partition_count, bint is_shared) noexcept
+    bint kb_budget_reserve(kb_budget *budget, int64_t size) noexcept
+
+
+cdef class Budget:
+    cdef kb_budget raw
+
+
+cdef class FrameShare:
+    cdef Budget _budget
+    cdef readonly int64_t frame_bytes
+    cdef int64_t _piece_count
+    cdef readonly int64_t piece_bytes
