@@ -59,6 +59,7 @@ CALLS: Mapping[str, Callable[..., Any]] = {
         Broker.node_states,
         Broker.partition_network,
         Broker.pause_node,
+        Broker.quota,
         Broker.reassign,
         Broker.replicas,
         Broker.resume_node,

@@ -46,6 +46,7 @@ TYPES: dict[Any, click.ParamType[Any]] = {
     str: click.STRING,
     str | int: _Party(),
     int | None: click.INT,
+    float | None: click.FLOAT,
     str | None: click.STRING,
 }
 LISTS: dict[Any, click.ParamType[Any]] = {

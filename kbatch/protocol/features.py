@@ -36,6 +36,8 @@ METADATA_RELIABLE_EPOCHS = 9  # MetadataResponse.hasReliableLeaderEpochs
 METADATA_TOPIC_IDS = 12  # in requests; brokers of earlier versions do not find them (KAFKA-12701)
 METADATA_REBOOTSTRAP = 13  # KIP-1102
 
+# From these versions on a change that exceeds a quota is refused, not done and then throttled (KIP-599).
+CREATE_PARTITIONS_QUOTA, CREATE_TOPICS_QUOTA, DELETE_TOPICS_QUOTA = 3, 6, 5
 CREATE_TOPICS_DEFAULTS = 4  # of the numbers of partitions and replicas (KIP-464)
 DELETE_TOPICS_IDS = 6  # KIP-516
 DESCRIBE_CONFIGS_DOCUMENTATION = 3  # KIP-569

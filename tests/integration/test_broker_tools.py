@@ -153,3 +153,18 @@ def test_tool_describes_the_quorum(cluster: Broker) -> None:
         *((str(each), "Follower") for each in (3001, 3002)),
         *((str(each), "Observer") for each in (0, 1, 2)),
     ]
+
+
+def test_tool_sets_and_describes_quotas(broker: Broker) -> None:
+    entity = (
+        "--entity-type",
+        "users",
+        "--entity-name",
+        "ada",
+        "--entity-type",
+        "clients",
+        "--entity-default",
+    )
+    run(broker, CONFIGS, "--alter", *entity, "--add-config", "producer_byte_rate=1000")
+    (line,) = run(broker, CONFIGS, "--describe", *entity)
+    assert line[-1] == "producer_byte_rate=1000.0"

@@ -366,6 +366,15 @@ SAMPLES: dict[str, dict[str, Any]] = {
     },
     "DescribeQuorum": {"topics": [{"topic_name": "__cluster_metadata", "partitions": [{}]}]},
     "UpdateFeatures": {"feature_updates": [{"feature": "share.version", "max_version_level": 1}]},
+    "DescribeClientQuotas": {"components": [{"entity_type": "user", "match_type": 2, "match": None}]},
+    "AlterClientQuotas": {
+        "entries": [
+            {
+                "entity": [{"entity_type": "client-id", "entity_name": "other"}],
+                "ops": [{"key": "producer_byte_rate", "value": 1000.0}],
+            }
+        ],
+    },
     "DescribeProducers": {"topics": [{"name": TOPIC, "partition_indexes": [0]}]},
     "DescribeTransactions": {"transactional_ids": [TRANSACTIONAL_ID]},
     "ListTransactions": {},

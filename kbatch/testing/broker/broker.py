@@ -21,6 +21,16 @@ from kbatch.errors import IllegalStateError
 from kbatch.testing.broker.api.configs import GROUP_RESOURCE, TOPIC_RESOURCE, change_configs
 from kbatch.testing.broker.broker_error import BrokerError
 from kbatch.testing.broker.broker_state import BrokerState
+from kbatch.testing.broker.controller.quotas import (
+    CLIENT_ID,
+    CONSUMER_BYTE_RATE,
+    DEFAULT,
+    MUTATION_RATE,
+    PRODUCER_BYTE_RATE,
+    USER,
+    check_limit,
+    checked_entity,
+)
 from kbatch.testing.broker.core import BrokerCore, ReceivedRequest
 from kbatch.testing.broker.directory_lock import locked
 from kbatch.testing.broker.faults import Faults, Interceptor, Scope, milliseconds, request_class
@@ -419,6 +429,38 @@ class Broker:
             )
         changes = {key: _config_text(value) for key, value in (set or {}).items()}
         self._call(lambda core: change_configs(core.state, *resources[0], changes, reset))
+
+    def quota(
+        self,
+        *,
+        user: str | None = None,
+        client_id: str | None = None,
+        produce: float | None = None,
+        fetch: float | None = None,
+        mutations: float | None = None,
+    ) -> None:
+        """Set the quotas of a client, a user, or a client of a user; None removes one.
+
+        Parameters
+        ----------
+        user, client_id : str or None
+            Who: "ANONYMOUS" is who has not logged in, "*" all that have no quota of their own.
+        produce, fetch : float or None
+            Bytes a second, at each node. A client may use in a moment what it may in ten seconds.
+        mutations : float or None
+            Partitions created and deleted, a second.
+        """
+        named = {USER: user, CLIENT_ID: client_id}
+        names = {kind: DEFAULT if name == "*" else name for kind, name in named.items() if name is not None}
+        limits = {PRODUCER_BYTE_RATE: produce, CONSUMER_BYTE_RATE: fetch, MUTATION_RATE: mutations}
+
+        def change(core: BrokerCore) -> None:
+            entity = checked_entity(names)
+            for key, value in limits.items():
+                check_limit(entity, key, value)
+            core.state.cluster.change_quotas(entity, limits)
+
+        self._call(change)
 
     def move_leader(self, topic: str, partition: int, node: int, unclean: bool = False) -> None:
         """Make another in-sync replica the partition's leader, in a new leader epoch.

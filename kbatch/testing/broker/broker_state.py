@@ -20,6 +20,7 @@ from kbatch.testing.broker.broker_error import BrokerError
 from kbatch.testing.broker.cluster import Cluster
 from kbatch.testing.broker.controller.brokers import Node
 from kbatch.testing.broker.controller.partition_change import Election
+from kbatch.testing.broker.controller.quotas import MUTATION_RATE, Limit
 from kbatch.testing.broker.coordinators import Coordinators
 from kbatch.testing.broker.fetch_sessions import FetchSessions
 from kbatch.testing.broker.groups.group_configs import GroupConfigs
@@ -45,6 +46,7 @@ from kbatch.testing.broker.security.scram import ScramUsers
 from kbatch.testing.broker.security.sessions import ANONYMOUS, Session
 from kbatch.testing.broker.share.share_partitions import SharePartitions
 from kbatch.testing.broker.share.share_sessions import ShareSessions
+from kbatch.testing.broker.throttles import Throttles
 from kbatch.testing.broker.timers import Timers
 
 Answer = TypeVar("Answer", bound=Struct)
@@ -110,6 +112,8 @@ class Context:
     closes_connection: bool = False
     # set if the login fails: answer late, and close the connection after it
     fails_login: bool = False
+    size_bytes: int = 0  # of the request
+    throttle_ms: int = 0  # set if the client exceeds a quota: say so, and do not read its connection so long
 
     @property
     def node_id(self) -> int:
@@ -165,6 +169,7 @@ class BrokerState:
     def __post_init__(self) -> None:
         self.purgatory = Purgatory(self.timers)
         self.fetch_sessions = FetchSessions(self.now_ms)
+        self._throttles = [Throttles() for _ in range(self.node_count)]
         self.delegation_tokens = DelegationTokens(self.rng.randbytes)
         self.scram_users = ScramUsers(self.options.users or {}, self.rng.randbytes)
         self.authorizer = Authorizer(
@@ -223,6 +228,43 @@ class BrokerState:
         return self.authorizer.authorized_operations(
             client.principal, client.client_host, resource_type, name
         )
+
+    # Quotas
+
+    def limit_of(self, context: Context, key: str) -> Limit | None:
+        """Return the limit that counts for the client."""
+        user = context.connection.session.user or ANONYMOUS
+        return self.cluster.quotas.limit_of(key, user, context.client_id)
+
+    def throttle_bytes(self, context: Context, key: str, amount: int, *, is_refused: bool = False) -> None:
+        """Count bytes of a client, and throttle it if they exceed its quota.
+
+        With `is_refused` bytes that exceed it are not sent, and so not counted.
+        """
+        limit = self.limit_of(context, key)
+        if limit is None:
+            return
+        rate = self._throttles[context.node_id].rate((key, limit.sharers))
+        rate.record(amount, self.now_ms)
+        context.throttle_ms = rate.throttle_ms(limit.value, self.now_ms)
+        if context.throttle_ms and is_refused:
+            rate.record(-amount, self.now_ms)
+
+    def take_mutations(self, context: Context, count: int, *, is_strict: bool) -> None:
+        """Count partitions that a client creates or deletes, and throttle it if it owes some (KIP-599).
+
+        Raises BrokerError THROTTLING_QUOTA_EXCEEDED, if it is strict, while some are owed from before.
+        """
+        limit = self.limit_of(context, MUTATION_RATE)
+        if limit is None:
+            return
+        tokens = self._throttles[context.node_id].tokens(limit.sharers, limit.value, self.now_ms)
+        context.throttle_ms = tokens.throttle_ms(limit.value, self.now_ms)
+        if context.throttle_ms and is_strict:
+            raise BrokerError(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
+        tokens.take(count)
+        if not is_strict:
+            context.throttle_ms = tokens.throttle_ms(limit.value, self.now_ms)
 
     def _open_partition(
         self, topic: str, index: int, config: TopicConfig, directory: Path | None

@@ -26,6 +26,7 @@ from kbatch.testing.broker.broker_error import BrokerError
 from kbatch.testing.broker.controller.brokers import BrokerControlState, Node
 from kbatch.testing.broker.controller.controller import Controller, ReplicationSettings
 from kbatch.testing.broker.controller.partition_change import NO_LEADER, Registration, led_by
+from kbatch.testing.broker.controller.quotas import Entity, Quotas, entity_of
 from kbatch.testing.broker.logs.partition import Partition
 from kbatch.testing.broker.logs.topic_config import TopicConfig
 from kbatch.testing.broker.replication.replica import Replica
@@ -265,6 +266,7 @@ class Cluster:
         self.controller = Controller(self.nodes, self.partitions, settings or ReplicationSettings(), clock)
         # dynamic configs of brokers, by node id; those of all brokers by EVERY_BROKER
         self.broker_overrides: dict[str, dict[str, str | None]] = {}
+        self.quotas = Quotas()
         self.topics: dict[str, Topic] = {}
         self.topics_by_id: dict[bytes, Topic] = {}
         self._names: dict[str, str] = {}  # of topics, by what they are called in metrics
@@ -597,6 +599,12 @@ class Cluster:
         self._apply_broker_configs()
         self._save()
 
+    def change_quotas(self, entity: Entity, limits: Mapping[str, float | None]) -> None:
+        """Set limits of a client, user or address; None removes one."""
+        for key, value in limits.items():
+            self.quotas.set(entity, key, value)
+        self._save()
+
     def _apply_broker_configs(self) -> None:
         """Let the controller have the defaults of topics that are set for every broker."""
         self.controller.set_defaults(self.broker_overrides.get(EVERY_BROKER, {}))
@@ -682,6 +690,7 @@ class Cluster:
         described = {
             "cluster_id": self.cluster_id,
             "broker_configs": self.broker_overrides,
+            "quotas": [[entity, limits] for entity, limits in self.quotas.limits.items()],
             "topics": [_describe(topic) for topic in self.topics.values()],
         }
         partial = self._directory / f"{STATE_FILE}.tmp"
@@ -697,6 +706,8 @@ class Cluster:
         self.cluster_id = described["cluster_id"]
         self.broker_overrides = described["broker_configs"]
         self._apply_broker_configs()
+        for names, limits in described["quotas"]:
+            self.quotas.limits[entity_of(dict(names))] = limits
         for saved in described["topics"]:
             name = saved["name"]
             topic = Topic(
@@ -746,6 +757,7 @@ def _read_state(path: Path) -> dict[str, Any]:
         return {
             "cluster_id": described["cluster_id"],
             "broker_configs": described.get("broker_configs", {}),
+            "quotas": described.get("quotas", []),
             "topics": described["topics"],
         }
     except (ValueError, KeyError, TypeError) as error:

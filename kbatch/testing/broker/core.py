@@ -31,6 +31,7 @@ from kbatch.testing.broker.api import (
     offsets,
     produce,
     quorum,
+    quotas,
     replicas,
     sasl,
     share_fetch,
@@ -62,6 +63,7 @@ HANDLERS: dict[type, Handler] = {
         offsets,
         produce,
         quorum,
+        quotas,
         replicas,
         sasl,
         share_fetch,
@@ -77,6 +79,7 @@ REQUEST_TIMEOUT_MS = 30_000  # of requests without a time-out of their own
 # What a node passes on to the controller, and cannot answer without it.
 FORWARDED = frozenset(
     {
+        messages.AlterClientQuotasRequest,
         messages.AlterConfigsRequest,
         messages.AlterPartitionReassignmentsRequest,
         messages.AlterUserScramCredentialsRequest,
@@ -186,7 +189,7 @@ class BrokerCore:
             reply.close()
         else:
             self._remember(request, connection)
-            self._handle(request, connection, reply)
+            self._handle(request, connection, reply, len(frame))
         self.state.run_waiters(now_ms)
         return reply
 
@@ -209,7 +212,7 @@ class BrokerCore:
         self.state.coordinators.handle_timeout(now_ms)
         self.state.run_waiters(now_ms)
 
-    def _handle(self, request: codec.Request, connection: Connection, reply: Reply) -> None:
+    def _handle(self, request: codec.Request, connection: Connection, reply: Reply, size_bytes: int) -> None:
         kind = type(request.message)
         admission = sasl.admit(self.state, connection, kind)
         if self.faults.drops("before", kind, connection.node_id) or admission is Admission.CLOSE:
@@ -218,7 +221,9 @@ class BrokerCore:
         if admission is Admission.CLOSE_LATE:
             self._after(self._login_delay_ms, reply.close)
             return
-        context = Context(connection, request.version, request.client_id or "", self.state.now_ms)
+        context = Context(
+            connection, request.version, request.client_id or "", self.state.now_ms, size_bytes=size_bytes
+        )
         if admission is Admission.REFUSE:
             context.forced_error, context.fails_login = ErrorCode.ILLEGAL_SASL_STATE, True
         try:
@@ -230,6 +235,7 @@ class BrokerCore:
         if self.faults.drops("after", kind, connection.node_id) or context.closes_connection:
             reply.close()
         elif response is None:  # acks=0
+            reply.mute_ms = context.throttle_ms
             reply.send([])
         else:
             reply.breaks_tls = self.faults.breaks_tls(kind, connection.node_id)
@@ -296,8 +302,9 @@ class BrokerCore:
         """Send `response` after it is there and its delay is over."""
 
         def send(response: Any) -> None:
-            if self.faults.throttle_ms and hasattr(response, "throttle_time_ms"):
-                response.throttle_time_ms = reply.mute_ms = self.faults.throttle_ms
+            throttle_ms = self.faults.throttle_ms or context.throttle_ms
+            if throttle_ms and hasattr(response, "throttle_time_ms"):
+                response.throttle_time_ms = reply.mute_ms = throttle_ms
             try:
                 buffers = codec.encode_response(response, request.version, request.correlation_id)
             except ProtocolError:

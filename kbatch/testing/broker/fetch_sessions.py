@@ -109,6 +109,8 @@ class FetchSession:
 class FetchPlan:
     """A request without a session: all that it names is read and answered."""
 
+    session_id = NO_SESSION  # of a session that has begun
+
     def __init__(self, partitions: Iterable[WantedPartition]) -> None:
         self.partitions = list(partitions)
 
@@ -148,6 +150,7 @@ class _NextPlan(FetchPlan):
     def __init__(self, session: FetchSession) -> None:
         super().__init__(session.partitions.values())
         self._session = session
+        self.session_id = session.session_id
         self._epoch = session.epoch
 
     def answer(self, answers: list[Answered], now_ms: int) -> tuple[int, list[Answered]]:

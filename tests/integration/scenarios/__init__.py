@@ -7,6 +7,7 @@ from tests.integration.scenarios import (  # noqa: F401 - they register themselv
     groups,
     produced_batches,
     producer_state,
+    quotas,
     reading,
     security,
     share_groups,

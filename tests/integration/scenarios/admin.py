@@ -16,8 +16,8 @@ SET, DELETE, APPEND, SUBTRACT = range(4)
 # Kafka has these only where a plugin takes what clients push.
 FEATURES = {"group.version", "transaction.version"}
 TELEMETRY = (71, 72)
-# The embedded broker lacks quotas, brokers, voters and streams groups.
-NOT_EMBEDDED = (48, 49, 64, 80, 81, 89)
+# The embedded broker lacks brokers and voters that come and go, and streams groups.
+NOT_EMBEDDED = (64, 80, 81, 89)
 # Configs that both brokers have, with the same defaults.
 CONFIGS = (
     *("cleanup.policy", "compression.type", "max.message.bytes", "segment.bytes"),

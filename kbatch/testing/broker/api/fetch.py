@@ -8,14 +8,16 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from kbatch.errors import ErrorCode
-from kbatch.protocol import features, messages
+from kbatch.protocol import codec, features, messages
 from kbatch.testing.broker.api.items import each_partition
 from kbatch.testing.broker.broker_error import BrokerError
 from kbatch.testing.broker.broker_state import Delayed
+from kbatch.testing.broker.controller.quotas import CONSUMER_BYTE_RATE
 from kbatch.testing.broker.fetch_sessions import NO_EPOCH, Answered, FetchPlan, WantedPartition
 from kbatch.testing.broker.logs.partition import LATEST
 from kbatch.testing.broker.replication.replica import EpochEnd, FollowerFetch
 from kbatch.testing.broker.security.authorizer import Operation, ResourceType
+from kbatch.testing.broker.throttles import BURST_SECONDS
 
 if TYPE_CHECKING:
     from kbatch.testing.broker.broker_state import BrokerState, Context
@@ -54,11 +56,22 @@ class _Fetch:
         self._plan = plan
         self._context = context
         self._is_parked = False
+        self._max_bytes = request.max_bytes
+        self._has_limit = False
+        if state.cluster.quotas.limits and self._replica_id < 0:
+            self._limit_bytes()
         if not self._attempt(context.now_ms):
             partitions = [(self._topic_name(wanted), wanted.request.partition) for wanted in plan.partitions]
             deadline_ms = context.now_ms + request.max_wait_ms
             self._is_parked = True
             state.purgatory.watch(partitions, self._attempt, deadline_ms, self._complete)
+
+    def _limit_bytes(self) -> None:
+        """Read no more than the client's quota allows at once, if it has one."""
+        limit = self._state.limit_of(self._context, CONSUMER_BYTE_RATE)
+        if limit is not None:
+            self._max_bytes = min(self._max_bytes, int(limit.value * BURST_SECONDS))
+            self._has_limit = True
 
     def _attempt(self, now_ms: int) -> bool:
         answers, size, failed = self._read()
@@ -72,6 +85,10 @@ class _Fetch:
         self._answer(self._read()[0], now_ms)
 
     def _answer(self, answers: list[Answered], now_ms: int) -> None:
+        if self._has_limit and self._is_throttled(answers):
+            session_id = self._plan.session_id
+            self.response.complete(messages.FetchResponse(session_id=session_id, responses=[]))
+            return
         try:
             session_id, answers = self._plan.answer(answers, now_ms)
         except BrokerError as error:
@@ -84,6 +101,13 @@ class _Fetch:
             )
         )
 
+    def _is_throttled(self, answers: list[Answered]) -> bool:
+        """True if the answer would exceed the client's quota: it gets an empty one, and must wait."""
+        whole = messages.FetchResponse(responses=_by_topic(answers))
+        size_bytes = sum(map(len, codec.encode_response(whole, self._context.version, 0)))
+        self._state.throttle_bytes(self._context, CONSUMER_BYTE_RATE, size_bytes, is_refused=True)
+        return self._context.throttle_ms > 0
+
     def _topic_name(self, wanted: WantedPartition) -> str:
         if self._context.version < features.FETCH_TOPIC_IDS:
             return wanted.topic
@@ -95,7 +119,7 @@ class _Fetch:
         answers = []
         for wanted in self._plan.partitions:
             answer = PartitionData(partition_index=wanted.request.partition, high_watermark=-1, records=b"")
-            room = self._request.max_bytes - size
+            room = self._max_bytes - size
             self._context.fill(answer, self._read_partition, wanted, room, size == 0)
             is_read = (
                 answer.error_code == ErrorCode.NONE

@@ -13,6 +13,7 @@ from kbatch.errors import ErrorCode
 from kbatch.protocol import features, messages
 from kbatch.testing.broker.broker_error import BrokerError
 from kbatch.testing.broker.broker_state import Delayed
+from kbatch.testing.broker.controller.quotas import PRODUCER_BYTE_RATE
 from kbatch.testing.broker.logs.validation import ProducedBatch, RecordErrors, is_transactional, read_produced
 from kbatch.testing.broker.security.authorizer import Operation, ResourceType
 
@@ -110,6 +111,7 @@ class _Produce:
 
     def result(self) -> messages.ProduceResponse | Delayed | None:
         if self._request.acks == NO_ACKS:
+            self._throttle()
             self._context.closes_connection = not all(item.is_good for item in self._items)
             return None
         if self._request.acks == ALL_IN_SYNC:
@@ -144,7 +146,13 @@ class _Produce:
         self._state.purgatory.watch(partitions, attempt, deadline_ms, give_up)
         return delayed
 
+    def _throttle(self) -> None:
+        """Count the request against the client's quota: it counts when it is answered."""
+        if self._state.cluster.quotas.limits:
+            self._state.throttle_bytes(self._context, PRODUCER_BYTE_RATE, self._context.size_bytes)
+
     def _answered(self) -> messages.ProduceResponse:
+        self._throttle()
         if self._context.version >= features.PRODUCE_NAMES_LEADERS:
             self._hint_at_leaders()
         return self._response

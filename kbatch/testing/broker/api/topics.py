@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kbatch.errors import ErrorCode
-from kbatch.protocol import messages
+from kbatch.protocol import features, messages
 from kbatch.records import NO_TOPIC_ID
 from kbatch.testing.broker.api.configs import topic_configs
 from kbatch.testing.broker.api.items import each_partition
@@ -90,6 +90,8 @@ def _create_topic(
     configs = {config.name: config.value for config in wanted.configs}
     cluster = state.cluster
     config = cluster.check_new_topic(wanted.name, count, replication_factor, assignments, configs)
+    is_strict = context.version >= features.CREATE_TOPICS_QUOTA
+    state.take_mutations(context, count, is_strict=is_strict)
     if validate_only:
         result.topic_id = cluster.new_topic_id()
     else:
@@ -150,6 +152,8 @@ def _delete_topic(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
         )
     state.authorize(context, Operation.DELETE, ResourceType.TOPIC, name)
+    is_strict = context.version >= features.DELETE_TOPICS_QUOTA
+    state.take_mutations(context, len(state.cluster.topics[name].partitions), is_strict=is_strict)
     result.topic_id = state.cluster.topics[name].topic_id
     state.delete_topic(name)
     result.name = name
@@ -191,8 +195,11 @@ def _create_partitions(
     given = wanted.assignments
     assignments = None if given is None else [assignment.broker_ids for assignment in given]
     cluster = state.cluster
-    act = cluster.check_more_partitions if validate_only else cluster.create_partitions
-    act(wanted.name, wanted.count, assignments)
+    topic = cluster.check_more_partitions(wanted.name, wanted.count, assignments)
+    is_strict = context.version >= features.CREATE_PARTITIONS_QUOTA
+    state.take_mutations(context, wanted.count - len(topic.partitions), is_strict=is_strict)
+    if not validate_only:
+        cluster.create_partitions(wanted.name, wanted.count, assignments)
 
 
 @each_partition(

@@ -59,6 +59,7 @@ PLACES = {
     "AlterPartitionReassignments": {0: "responses.partitions.error_code"},
     "DescribeLogDirs": {0: "results.error_code"},
     "AlterReplicaLogDirs": {0: "results.partitions.error_code"},
+    "AlterClientQuotas": {0: "entries.error_code"},
     "DescribeProducers": {0: "topics.partitions.error_code"},
     "CreateAcls": {0: "results.error_code"},
     "DeleteAcls": {0: "filter_results.error_code"},

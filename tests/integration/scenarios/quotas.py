@@ -1,0 +1,178 @@
+"""Client quotas: limits that are set and described, and clients that exceed them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from kbatch.errors import ErrorCode
+from kbatch.protocol import messages
+from tests.integration.scenarios.requests import fetch_request, produce_request
+from tests.integration.scenarios.wire import Wire, scenario
+from tests.oracle import plain
+from tests.support.patience import until
+
+PRODUCE, FETCH, MUTATIONS = "producer_byte_rate", "consumer_byte_rate", "controller_mutation_rate"
+EXACT, DEFAULT, ANY = range(3)
+Entity = list[tuple[str, str | None]]
+Limits = dict[str, float | None]
+
+
+def _altered(wire: Wire, entity: Entity, limits: Limits, **how: Any) -> Any:
+    kind = messages.AlterClientQuotasRequest
+    entry = kind.EntryData(
+        entity=[kind.EntityData(entity_type=each, entity_name=name) for each, name in entity],
+        ops=[kind.OpData(key=key, value=value or 0.0, remove=value is None) for key, value in limits.items()],
+    )
+    (answer,) = wire.ask(kind(entries=[entry], **how)).entries
+    names = [(each.entity_type, each.entity_name) for each in answer.entity]
+    return ErrorCode(answer.error_code).name, answer.error_message, names
+
+
+def _described(wire: Wire, *components: tuple[str, int, str | None], strict: bool = False) -> Any:
+    kind = messages.DescribeClientQuotasRequest
+    named = [kind.ComponentData(entity_type=t, match_type=how, match=name) for t, how, name in components]
+    answer = wire.ask(kind(components=named, strict=strict))
+    entries = answer.entries and sorted(map(_row, answer.entries))
+    return ErrorCode(answer.error_code).name, answer.error_message, entries
+
+
+def _row(entry: Any) -> str:
+    names = [(each.entity_type, each.entity_name) for each in entry.entity]
+    return repr((names, sorted((each.key, each.value) for each in entry.values)))
+
+
+@contextmanager
+def _limited(wire: Wire, **limits: float) -> Iterator[None]:
+    """Limit the scenario's client."""
+    entity: Entity = [("client-id", wire.client_id)]
+    _altered(wire, entity, {**limits})
+    until(lambda: _described(wire, ("client-id", EXACT, wire.client_id))[2])
+    try:
+        yield
+    finally:
+        _altered(wire, entity, dict.fromkeys(limits))
+        until(lambda: not _described(wire, ("client-id", EXACT, wire.client_id))[2])
+
+
+@scenario
+def quotas_are_set_and_described(wire: Wire) -> None:
+    alice, default = ("user", "alice"), ("user", None)
+    entities: dict[str, Entity] = {
+        "user": [alice],
+        "client": [("client-id", "x")],
+        "default user": [default],
+        "client of a user": [alice, ("client-id", None)],
+        "address": [("ip", "127.0.0.9")],
+    }
+    limits: dict[str, Limits] = {
+        "user": {PRODUCE: 1000.0},
+        "client": {FETCH: 2000.0, "request_percentage": 50.0},
+        "default user": {MUTATIONS: 3.5},
+        "client of a user": {PRODUCE: 4.0},
+        "address": {"connection_creation_rate": 10.0},
+    }
+    wire.note("only validated", _altered(wire, [alice], {PRODUCE: 5.0}, validate_only=True))
+    for name, entity in entities.items():
+        wire.note(f"set {name}", _altered(wire, entity, limits[name]))
+    until(lambda: len(_described(wire)[2]) == len(entities))
+    wire.note("all", _described(wire))
+    for strict in (False, True):
+        wire.note(f"alice {strict}", _described(wire, ("user", EXACT, "alice"), strict=strict))
+        wire.note(f"any user {strict}", _described(wire, ("user", ANY, None), strict=strict))
+        wire.note(f"any client {strict}", _described(wire, ("client-id", ANY, None), strict=strict))
+        both = (("user", ANY, None), ("client-id", DEFAULT, None))
+        wire.note(f"default client of any user {strict}", _described(wire, *both, strict=strict))
+    wire.note("default user", _described(wire, ("user", DEFAULT, None)))
+    wire.note("address", _described(wire, ("ip", EXACT, "127.0.0.9")))
+    for name, entity in entities.items():
+        wire.note(f"remove {name}", _altered(wire, entity, dict.fromkeys(limits[name])))
+    until(lambda: not _described(wire)[2])
+    wire.note("none", _described(wire))
+
+
+@scenario
+def quotas_refusals(wire: Wire) -> None:
+    user: Entity = [("user", "alice")]
+    address: Entity = [("ip", "127.0.0.9")]
+    rate: Limits = {PRODUCE: 1.0}
+    changes: dict[str, tuple[Entity, Limits]] = {
+        "unknown key": (user, {"nope": 1.0}),
+        "unknown type": ([("nope", "alice")], rate),
+        "negative": (user, {PRODUCE: -1.0}),
+        "fraction": (user, {PRODUCE: 1.5}),
+        "no entity": ([], rate),
+        "address and user": ([*user, ("ip", "1.1.1.1")], rate),
+        "rate of an address": (address, rate),
+        "connections of a user": (user, {"connection_creation_rate": 1.0}),
+        "no address": ([("ip", "not an ip")], {"connection_creation_rate": 1.0}),
+        "no name": ([("user", "")], rate),
+        "one of two wrong": (user, {PRODUCE: 1.0, "nope": 1.0}),
+        "remove what is not there": ([("user", "bob")], {PRODUCE: None}),
+    }
+    for note, (entity, limits) in changes.items():
+        wire.note(note, _altered(wire, entity, limits))
+    wire.note("describe unknown type", _described(wire, ("nope", ANY, None)))
+    wire.note("describe match 7", _described(wire, ("user", 7, None)))
+    wire.note("describe no type", _described(wire, ("", ANY, None)))
+    wire.note("describe twice", _described(wire, ("user", ANY, None), ("user", ANY, None)))
+    wire.note("describe user and address", _described(wire, ("user", ANY, None), ("ip", ANY, None)))
+    wire.note("describe exactly nothing", _described(wire, ("user", EXACT, None)))
+    wire.note("describe default name", _described(wire, ("user", DEFAULT, "alice")))
+    wire.note("describe any name", _described(wire, ("user", ANY, "alice")))
+
+
+def _seconds(answer: Any) -> int:
+    milliseconds: int = answer.throttle_time_ms
+    return round(milliseconds / 1000)
+
+
+@scenario
+def producers_are_throttled(wire: Wire) -> None:
+    topic = wire.topic()
+    batch = plain.encode([(None, bytes(50_000), (), 0)])
+    with _limited(wire, **{PRODUCE: 10_000.0}):
+        for number in range(3):
+            answer = wire.ask(produce_request(wire, {(topic, 0): batch}))
+            (found,) = answer.responses[0].partition_responses
+            wire.note(f"produce {number}", (found.error_code, found.base_offset, _seconds(answer)))
+        with wire.second_connection() as other:
+            answer = other.ask(produce_request(wire, {(topic, 0): batch}))
+            wire.note("by another connection", _seconds(answer))
+
+
+@scenario
+def consumers_are_throttled(wire: Wire) -> None:
+    topic = wire.topic()
+    wire.ask(produce_request(wire, {(topic, 0): plain.encode([(None, bytes(60_000), (), 0)])}))
+    with _limited(wire, **{FETCH: 20_000.0}):
+        for number in range(4):
+            answer = wire.ask(fetch_request(wire, topic))
+            wire.note(f"fetch {number}", (answer.error_code, len(answer.responses), _seconds(answer)))
+
+
+@scenario
+def mutations_are_throttled(wire: Wire) -> None:
+    kind = messages.CreateTopicsRequest
+
+    def create(suffix: str, count: int, version: int = 7, *, validate: bool = False) -> None:
+        named = kind.CreatableTopic(name=wire.topic_name(suffix), num_partitions=count, replication_factor=1)
+        with wire.second_connection() as other:
+            answer = other.ask(kind(topics=[named], timeout_ms=10_000, validate_only=validate), version)
+        code = ErrorCode(answer.topics[0].error_code).name
+        wire.note(f"create {suffix} v{version}", (code, answer.topics[0].error_message, _seconds(answer)))
+
+    with _limited(wire, **{MUTATIONS: 1.0}):
+        create("checked", 9, validate=True)
+        for suffix in "abc":
+            create(suffix, 5)
+        create("d", 1)
+        create("checked", 1, validate=True)
+        delete = messages.DeleteTopicsRequest
+        with wire.second_connection() as other:
+            topic = delete.DeleteTopicState(name=wire.topic_name("a"), topic_id=bytes(16))
+            answer = other.ask(delete(topics=[topic], timeout_ms=10_000))
+            row = (answer.responses[0].error_code, answer.responses[0].error_message, _seconds(answer))
+            wire.note("delete", row)
+        create("e", 5, 5)
