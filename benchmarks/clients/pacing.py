@@ -20,11 +20,11 @@ from typing import Any, Self
 from uuid import uuid4
 
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks.clients.contest import Driver, able
 from benchmarks.clients.counted import CountedDriver, Marks
 from benchmarks.clients.followers import FOLLOWERS, STAMP
+from kbatch import Admin
 from kbatch.bench.contest import Answer, ContestError
 
 VALUE_BYTES = 100
@@ -74,17 +74,18 @@ class PacedTopic:
 
     def __init__(self, bootstrap_servers: str, partitions: int) -> None:
         self._bootstrap_servers = bootstrap_servers
-        self._admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+        self._admin = Admin(bootstrap_servers=bootstrap_servers)
         self._topic = f"kbatch-bench-pace-{uuid4().hex[:8]}"
         self._ends = [0] * partitions
         self._number = 0  # of records so far
 
     def __enter__(self) -> Self:
-        self._admin.create_topics([NewTopic(self._topic, len(self._ends))])[self._topic].result()
+        self._admin.topics.create(self._topic, partitions=len(self._ends))
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._admin.delete_topics([self._topic])[self._topic].result()
+        self._admin.topics.delete(self._topic)
+        self._admin.close()
 
     def follow(
         self, driver: Driver, pace: Pace, access: Mapping[str, str] | None = None, **job: object

@@ -11,8 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from uuid import uuid4
 
-from confluent_kafka.admin import AdminClient, NewTopic
-
 from benchmarks.clients.contest import Driver, able, drivers_of
 from benchmarks.clients.contestants import JAVA
 from benchmarks.clients.followers import FOLLOWERS
@@ -24,6 +22,7 @@ from benchmarks.pages.plan import Plan
 from benchmarks.questions import read
 from benchmarks.questions.latency import PERCENTILES, percentile
 from benchmarks.questions.read import CONFLUENT, OBJECTS_CPU, OBJECTS_CPU_OF_CONFLUENT, TABLE_CPU, TUNED
+from kbatch import Admin
 from kbatch.bench.contest import Answer
 from kbatch.bench.settings import listed
 from tests.integration.cutting_proxy import CuttingProxy
@@ -198,9 +197,9 @@ def _rebalances(plan: Plan) -> Iterator[Question]:
     found: dict[tuple[str, str, str], list[float]] = {}
     events = {"one joins": "joined_ns", "one dies": "died_ns"}
     with kafka(SESSIONS) as broker, drivers_of([ITERATED, *able([JAVA])]) as drivers:
-        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
         topic = "kbatch-bench-members"
-        admin.create_topics([NewTopic(topic, MEMBERS_PARTITIONS)])[topic].result()
+        with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+            admin.topics.create(topic, partitions=MEMBERS_PARTITIONS)
         for number in range(-1, plan.rounds_of(REBALANCE_ROUNDS)):  # the first round warms up
             rest_seconds = random.uniform(*REST_SECONDS)
             for protocol in PROTOCOLS:

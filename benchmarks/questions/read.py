@@ -9,8 +9,6 @@ from contextlib import ExitStack
 from importlib.util import find_spec
 from uuid import uuid4
 
-from confluent_kafka.admin import AdminClient, NewTopic
-
 import kbatch
 from benchmarks.clients.contest import able, drivers_of
 from benchmarks.clients.contestants import JAVA
@@ -54,8 +52,8 @@ class Topic:
         self.settings = {"bootstrap.servers": bootstrap_servers}
         self.name = f"kbatch-bench-read-{codec}-{uuid4().hex[:8]}"
         self.records = records
-        self._admin = AdminClient({**self.settings, "log_level": 0})
-        self._admin.create_topics([NewTopic(self.name, PARTITIONS)])[self.name].result()
+        self._admin = kbatch.Admin(self.settings)
+        self._admin.topics.create(self.name, partitions=PARTITIONS)
         self._fill(codec)
 
     def _fill(self, codec: str) -> None:
@@ -74,7 +72,8 @@ class Topic:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._admin.delete_topics([self.name])[self.name].result()
+        self._admin.topics.delete(self.name)
+        self._admin.close()
 
 
 def _readers(names: Sequence[str]) -> list[str]:

@@ -13,19 +13,13 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from confluent_kafka.admin import (
-    AdminClient,
-    ScramCredentialInfo,
-    ScramMechanism,
-    UserScramCredentialUpsertion,
-)
-
 from benchmarks.clients.contest import Contest, able, drivers_of, records_for
 from benchmarks.clients.contestants import JAVA
 from benchmarks.clients.kafka import kafka
 from benchmarks.pages import summary
 from benchmarks.pages.harness import Claim, Contender, Question
 from benchmarks.pages.plan import Plan
+from kbatch import Admin
 from kbatch.bench.cluster import Address
 from kbatch.bench.contest import SETTINGS, Answer
 from kbatch.bench.settings import listed
@@ -89,10 +83,8 @@ def _broker_properties(authority: Authority) -> dict[str, object]:
 
 
 def _add_user(bootstrap_servers: str) -> None:
-    info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, ITERATIONS)
-    user = UserScramCredentialUpsertion(USER, info, PASSWORD.encode())
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-    admin.alter_user_scram_credentials([user])[USER].result()
+    with Admin(bootstrap_servers=bootstrap_servers) as admin:
+        admin.users.set(USER, PASSWORD, MECHANISM, ITERATIONS)
 
 
 def _answers(plan: Plan, records: int) -> dict[str, list[Answer]]:

@@ -21,7 +21,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from confluent_kafka.admin import AdminClient
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
@@ -31,6 +30,7 @@ from benchmarks.clients.probes import cpu_ns_of, tree_cpu_ns
 from benchmarks.pages.harness import Claim, Contender, Question
 from benchmarks.pages.plan import Plan
 from benchmarks.questions.spark_writers import ConfluentSource, NoOpSource
+from kbatch import Admin
 from kbatch.bench.settings import listed
 from kbatch.spark.sink_options import BULK_SETTINGS
 from tests.oracle.java_programs import JavaMissingError, spark_kafka_jars
@@ -172,7 +172,7 @@ class Writes:
     def __init__(self, spark: SparkSession, brokers: str, broker_id: int | None, frame: DataFrame) -> None:
         self._spark = spark
         self._brokers = brokers
-        self._admin = AdminClient({"bootstrap.servers": brokers})
+        self._admin = Admin(bootstrap_servers=brokers)
         self._broker_id = broker_id
         self._frame = frame
         self._wanted = tuple(frame.agg(*digest()).collect()[0])
@@ -189,7 +189,7 @@ class Writes:
             found = self._write(name, topic)
             if name != NO_OP:
                 self._check(name, topic)
-            self._admin.delete_topics([topic])[topic].result()
+            self._admin.topics.delete(topic)
             if counts:
                 self.measured[name].append(found)
 

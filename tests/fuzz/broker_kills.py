@@ -21,8 +21,9 @@ from contextlib import closing
 from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
 
+from kbatch import Admin
+from kbatch.admin import NewTopic
 from kbatch.errors import ErrorCode
 from kbatch.protocol import messages
 from tests.fuzz import campaign
@@ -82,11 +83,10 @@ class Block:
         self._reader.close()
 
     def _make_topics(self) -> None:
-        admin = AdminClient(SETTINGS | {"bootstrap.servers": self._servers})
-        config = {"internal.segment.bytes": str(self.rng.choice(SEGMENT_BYTES))}
-        topics = [NewTopic(name, PARTITIONS, 1, config=config) for name in (PLAIN, TRANSACTIONAL)]
-        for made in admin.create_topics(topics).values():
-            made.result()
+        configs = {"internal.segment.bytes": self.rng.choice(SEGMENT_BYTES)}
+        new = NewTopic(partitions=PARTITIONS, replication_factor=1, configs=configs)
+        with Admin(bootstrap_servers=self._servers) as admin:
+            admin.topics.create(dict.fromkeys((PLAIN, TRANSACTIONAL), new))
 
     # Rounds
 

@@ -25,13 +25,12 @@ import time
 from collections import Counter
 from contextlib import ExitStack, closing
 
-import confluent_kafka
 import pyarrow as pa
 import pyarrow.compute as pc
-from confluent_kafka.admin import AdminClient, ConsumerGroupDescription, MemberDescription
 
 import kbatch
-from kbatch import TopicPartition
+from kbatch import Admin, TopicPartition
+from kbatch.records import GroupDescription
 from tests import ROOT
 from tests.fuzz import campaign
 from tests.fuzz.group_member import EAGER, FENCED, GROUP, SESSION_MS, SOURCE, TARGET
@@ -241,34 +240,28 @@ def await_ended_transactions(servers: str) -> None:
         )
 
 
-def described(servers: str) -> ConsumerGroupDescription:
+def described(servers: str) -> GroupDescription:
     """Return what Kafka says of the group."""
-    admin = AdminClient({"bootstrap.servers": servers})  # which has to live until the answer comes
-    found: ConsumerGroupDescription = admin.describe_consumer_groups([GROUP])[GROUP].result(SETTLE_SECONDS)
-    return found
+    with Admin(bootstrap_servers=servers) as admin:
+        return admin.groups.describe(GROUP, timeout=SETTLE_SECONDS)
 
 
-def words_of(group: ConsumerGroupDescription) -> str:
+def words_of(group: GroupDescription) -> str:
     """Return a line for the group and for each of its members."""
-    lines = [f"the group is {group.state.name}, by {group.partition_assignor!r}"]
+    lines = [f"the group is {group.state}, by {group.assignor!r}"]
     for member in group.members:
-        own = sorted(each.partition for each in member.assignment.topic_partitions)
+        own = sorted(each.partition for each in member.partitions)
         lines.append(f"{member.client_id}, {member.member_id}: {own}")
     return "\n".join(lines)
 
 
-def has_faulty_target(group: ConsumerGroupDescription) -> bool:
+def has_faulty_target(group: GroupDescription) -> bool:
     """True if Kafka gives a partition of the source to no member of the group, or to two."""
-    given = Counter(each.partition for member in group.members for each in _target_of(member))
+    given = Counter(each.partition for member in group.members for each in member.target)
     return any(given[partition] != 1 for partition in range(PARTITIONS))
 
 
-def _target_of(member: MemberDescription) -> list[confluent_kafka.TopicPartition]:
-    target = member.target_assignment
-    return [] if target is None else target.topic_partitions
-
-
-def keeps_members(group: ConsumerGroupDescription, gone: set[str]) -> bool:
+def keeps_members(group: GroupDescription, gone: set[str]) -> bool:
     """True if Kafka still has members that ended many sessions ago."""
     return any(member.client_id in gone for member in group.members)
 

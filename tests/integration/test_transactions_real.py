@@ -11,10 +11,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException
+from confluent_kafka import Consumer, KafkaException
 from confluent_kafka import Producer as TheirProducer
 from confluent_kafka import TopicPartition as TheirTopicPartition
-from confluent_kafka.admin import AdminClient
 
 import kbatch
 from kbatch import OffsetAndMetadata, Producer, TopicPartition
@@ -98,10 +97,11 @@ def read_committed(brokers: str, topic: str, partitions: int = 2) -> list[bytes]
 
 
 def committed_offset(brokers: str, group: str, topic: str) -> int:
-    asked = ConsumerGroupTopicPartitions(group, [TheirTopicPartition(topic, 0)])
-    admin = AdminClient({"bootstrap.servers": brokers})
-    (found,) = admin.list_consumer_group_offsets([asked], require_stable=True).values()
-    return int(found.result().topic_partitions[0].offset)
+    settings = {"bootstrap.servers": brokers, "group.id": group, "isolation.level": "read_committed"}
+    consumer = Consumer(settings)
+    (found,) = consumer.committed([TheirTopicPartition(topic, 0)], timeout=30)
+    consumer.close()
+    return int(found.offset)
 
 
 def test_read_committed_sees_what_was_committed_and_nothing_else(brokers: str) -> None:

@@ -17,11 +17,9 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
-from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
-
+from kbatch import Admin
 from tests.oracle.java_programs import KAFKA_VERSION, Program
 from tests.support.patience import HANG_SECONDS
 
@@ -82,27 +80,21 @@ def create_topic(
     partitions: int = 1,
     configs: Mapping[str, str] | None = None,
     *,
-    timeout_seconds: float = 30.0,
+    timeout_seconds: float = HANG_SECONDS,
 ) -> None:
-    """Create a topic, and wait until each partition is led. Raises confluent_kafka.KafkaException."""
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-    topic = NewTopic(name, num_partitions=partitions, replication_factor=1, config=dict(configs or {}))
-    admin.create_topics([topic], request_timeout=timeout_seconds)[name].result()
-    deadline = time.monotonic() + timeout_seconds
-    while not _is_led(admin, name, partitions):
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"topic {name} has no leaders after {timeout_seconds} s")
-        time.sleep(POLL_SECONDS)
-
-
-def _is_led(admin: AdminClient, topic: str, partitions: int) -> bool:
-    """True if all partitions are led, not by metadata alone, which a broker has a moment before it leads."""
-    found = admin.list_topics(topic, timeout=10).topics[topic]
-    if len(found.partitions) < partitions or any(p.leader < 0 for p in found.partitions.values()):
-        return False
-    latest: Any = OffsetSpec.latest  # without types
-    ends = {TopicPartition(topic, number): latest() for number in range(partitions)}
-    return all(end.exception() is None for end in admin.list_offsets(ends, request_timeout=10).values())
+    """Create a topic, and wait until each partition is led: not by metadata alone, which a broker has a
+    moment before it leads. Raises KafkaError.
+    """
+    with Admin(bootstrap_servers=bootstrap_servers) as admin:
+        admin.topics.create(
+            name,
+            partitions=partitions,
+            replication_factor=1,
+            configs=configs or {},
+            timeout=timeout_seconds,
+        )
+        ends = {(name, number): "latest" for number in range(partitions)}
+        admin.topics.offsets(ends, timeout=timeout_seconds)
 
 
 def free_ports(count: int) -> list[int]:

@@ -13,14 +13,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import TopicPartition as KafkaPartition
-from confluent_kafka.admin import AdminClient, NewPartitions
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
 
 import kbatch
+from kbatch import Admin
 from kbatch.errors import DataLossError
 from kbatch.spark.source import KbatchReader, read_range
 from kbatch.spark.source_offsets import OffsetRange
@@ -37,7 +36,6 @@ from tests.spark.sinks import (
     numbers,
     read,
 )
-from tests.support.patience import until
 from tests.support.shop import ORDER, SHOP
 
 pytestmark = pytest.mark.spark
@@ -229,9 +227,8 @@ def test_R102_aborted_records_are_left_out(spark: SparkSession, sink: Sink) -> N
 
 def test_deleted_records_are_data_loss(spark: SparkSession, sink: Sink) -> None:
     produce(sink, [(0, None, b"%d" % number) for number in range(10)])
-    admin = AdminClient({"bootstrap.servers": sink.brokers})
-    for done in admin.delete_records([KafkaPartition(sink.topic, 0, 4)]).values():
-        done.result()
+    with Admin(bootstrap_servers=sink.brokers) as admin:
+        admin.topics.delete_records({(sink.topic, 0): 4})
     place = json.dumps({sink.topic: {"0": 2, **{str(each): 0 for each in range(1, PARTITIONS)}}})
     with pytest.raises(PySparkException, match="DataLossError"):
         reading(spark, sink, startingOffsets=place).collect()
@@ -248,9 +245,8 @@ def test_topic_that_was_created_again_is_read_whole(spark: SparkSession, sink: S
         return numbers_of(reading(spark, sink, failOnDataLoss=fails))
 
     assert fill(100) == list(range(100))
-    admin = AdminClient({"bootstrap.servers": sink.brokers})
-    admin.delete_topics([sink.topic])[sink.topic].result()
-    until(lambda: sink.topic not in admin.list_topics(timeout=60).topics)
+    with Admin(bootstrap_servers=sink.brokers) as admin:
+        admin.topics.delete(sink.topic)
     create_topic(sink.brokers, sink.topic, PARTITIONS)
     assert fill(300) == list(range(300))
 
@@ -258,9 +254,8 @@ def test_topic_that_was_created_again_is_read_whole(spark: SparkSession, sink: S
 def deleted_up_to(sink: Sink, offset: int) -> None:
     """Produce ten records to partition 0, and delete those before the offset."""
     produce(sink, [(0, None, b"%d" % number) for number in range(10)])
-    admin = AdminClient({"bootstrap.servers": sink.brokers})
-    for done in admin.delete_records([KafkaPartition(sink.topic, 0, offset)]).values():
-        done.result()
+    with Admin(bootstrap_servers=sink.brokers) as admin:
+        admin.topics.delete_records({(sink.topic, 0): offset})
 
 
 def rows_of_range(sink: Sink, start: int, end: int, **options: str) -> list[int]:
@@ -357,8 +352,8 @@ def test_running_stream_reads_a_topic_that_was_created_again(embedded: Sink) -> 
     produce(embedded, [(number % PARTITIONS, None, b"") for number in range(100)])
     count, end = batch(stream.initialOffset())
     assert count == 100
-    admin = AdminClient({"bootstrap.servers": embedded.brokers})
-    admin.delete_topics([embedded.topic])[embedded.topic].result()
+    with Admin(bootstrap_servers=embedded.brokers) as admin:
+        admin.topics.delete(embedded.topic)
     create_topic(embedded.brokers, embedded.topic, PARTITIONS)
     produce(embedded, [(number % PARTITIONS, None, b"") for number in range(400)])
     count, end = batch(end)
@@ -468,8 +463,8 @@ def test_R100_new_partitions_are_read_from_their_beginning(
     found = Batches()
     produce(sink, [(0, None, b"0")])
     run_to_end(streaming(spark, sink), tmp_path, found)
-    admin = AdminClient({"bootstrap.servers": sink.brokers})
-    admin.create_partitions([NewPartitions(sink.topic, PARTITIONS + 1)])[sink.topic].result()
+    with Admin(bootstrap_servers=sink.brokers) as admin:
+        admin.topics.add_partitions(sink.topic, PARTITIONS + 1)
     produce(sink, [(PARTITIONS, None, b"1"), (0, None, b"2")])
     run_to_end(streaming(spark, sink), tmp_path, found)
     assert found.values == [[0], [1, 2]]

@@ -6,11 +6,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
-from confluent_kafka import TopicPartition as KafkaPartition
-from confluent_kafka.admin import AdminClient
 
 import kbatch
-from kbatch import TopicPartition, TopicReader
+from kbatch import Admin, TopicPartition, TopicReader
 from kbatch.spark import source_sizes
 from kbatch.spark.source_sizes import SAMPLING, MeanSizes, sampled
 from kbatch.testing import Broker
@@ -104,9 +102,8 @@ def test_lost_offsets_are_no_part_of_a_sample() -> None:
         with kbatch.Producer(bootstrap_servers=broker.bootstrap_servers, linger_ms=0) as producer:
             for _ in range(10):
                 producer.send("t", b"v" * 100, partition=0).result(10)
-        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-        (done,) = admin.delete_records([KafkaPartition("t", 0, 5)]).values()
-        done.result()
+        with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+            admin.topics.delete_records({("t", 0): 5})
         with TopicReader(bootstrap_servers=broker.bootstrap_servers) as opened:
             ((size, count),) = sampled(opened, {SMALL: (0, 10)}).values()
             assert sampled(opened, {SMALL: (0, 5)}) == {}

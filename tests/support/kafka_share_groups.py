@@ -5,10 +5,8 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
-
 import kbatch
-from kbatch import ShareConsumer, ShareRecord
+from kbatch import Admin, ShareConsumer, ShareRecord
 from tests.oracle.kafka import create_topic
 from tests.support.patience import HANG_SECONDS
 
@@ -19,15 +17,8 @@ LOCK_MS = 1000
 def new_group(servers: str, **configs: object) -> str:
     """Return the id of a share group that reads topics from their beginning."""
     group = f"share-{uuid.uuid4()}"
-    wanted = {"share.auto.offset.reset": "earliest", **configs}
-    entries = [
-        ConfigEntry(name, str(value), incremental_operation=AlterConfigOpType.SET)
-        for name, value in wanted.items()
-    ]
-    resource = ConfigResource(ResourceType.GROUP, group, incremental_configs=entries)
-    admin = AdminClient({"bootstrap.servers": servers})
-    for done in admin.incremental_alter_configs([resource]).values():
-        done.result()
+    with Admin(bootstrap_servers=servers) as admin:
+        admin.configs.alter(group=group, set={"share.auto.offset.reset": "earliest", **configs})
     return group
 
 

@@ -12,18 +12,9 @@ from typing import Any
 
 import confluent_kafka
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import (
-    AclBinding,
-    AclOperation,
-    AclPermissionType,
-    AdminClient,
-    ResourcePatternType,
-    ResourceType,
-    ScramCredentialInfo,
-    ScramMechanism,
-    UserScramCredentialUpsertion,
-)
 
+from kbatch import Admin
+from kbatch.admin import Acl, ScramInfo
 from tests.integration.security.secrets_used import PASSWORDS, SCRAM_ODD, STORE_PASSWORD
 from tests.oracle import java_clients
 from tests.oracle.authority import Authority
@@ -49,31 +40,13 @@ LISTENERS: Mapping[str, str] = {
 }
 WITH_ALL = ("SASL_SSL", "SASL_PLAINTEXT", "SHORT")
 # Of the SCRAM users, by mechanism.
-ITERATIONS: Mapping[ScramMechanism, int] = {
-    ScramMechanism.SCRAM_SHA_256: 4096,
-    ScramMechanism.SCRAM_SHA_512: 8192,
-}
+ITERATIONS: Mapping[str, int] = {SCRAM_256: 4096, SCRAM_512: 8192}
 ALLOWED = ("alice", "odd", SCRAM_ODD, CLIENT)
-# What they may do: topics as they like, and what exactly-once writes of Spark need.
+# What they may do, by prefix: topics as they like, and what exactly-once writes of Spark need.
 ACLS = (
-    (
-        ResourceType.TOPIC,
-        TOPIC,
-        ResourcePatternType.PREFIXED,
-        (AclOperation.WRITE, AclOperation.READ, AclOperation.DESCRIBE),
-    ),
-    (
-        ResourceType.TRANSACTIONAL_ID,
-        "kbatch",
-        ResourcePatternType.PREFIXED,
-        (AclOperation.WRITE, AclOperation.DESCRIBE),
-    ),
-    (
-        ResourceType.GROUP,
-        "kbatch",
-        ResourcePatternType.PREFIXED,
-        (AclOperation.READ, AclOperation.DESCRIBE),
-    ),
+    ("topic", TOPIC, ("Write", "Read", "Describe")),
+    ("transactional_id", "kbatch", ("Write", "Describe")),
+    ("group", "kbatch", ("Read", "Describe")),
 )
 POLL_SECONDS = 0.02
 
@@ -121,34 +94,26 @@ class Site:
 
     def allow(self, *principals: str) -> None:
         """Let them do what ACLS says. The broker knows it when it knows a user who is made after this."""
-        wanted = [
-            AclBinding(kind, name, pattern, f"User:{who}", "*", operation, AclPermissionType.ALLOW)
+        self._admin.acls.create(
+            Acl(kind, name, operation, f"User:{who}", pattern="prefixed")
             for who in principals
-            for kind, name, pattern, operations in ACLS
+            for kind, name, operations in ACLS
             for operation in operations
-        ]
-        for future in self._admin.create_acls(wanted).values():
-            future.result()
+        )
 
     def set_password(self, name: str, password: str) -> None:
         """Make a user of SCRAM, or change the password; returns when the broker knows a new user."""
-        for mechanism, iterations in ITERATIONS.items():  # a request alters a user once
-            info = ScramCredentialInfo(mechanism, iterations)
-            user = UserScramCredentialUpsertion(name, info, password.encode())
-            self._admin.alter_user_scram_credentials([user])[name].result()
+        for mechanism, iterations in ITERATIONS.items():
+            self._admin.users.set(name, password, mechanism, iterations)
         until(lambda: self._has_password(name), f"that the broker knows {name}", pause_seconds=POLL_SECONDS)
 
     def _has_password(self, name: str) -> bool:
-        described = self._admin.describe_user_scram_credentials([name])
-        assert isinstance(described, dict)  # a future alone where no users are named
-        try:
-            return len(described[name].result().scram_credential_infos) == len(ITERATIONS)
-        except confluent_kafka.KafkaException:
-            return False
+        known = self._admin.users.describe().get(name, ())
+        return set(known) == {ScramInfo(*each) for each in ITERATIONS.items()}
 
     @cached_property
-    def _admin(self) -> AdminClient:
-        return AdminClient({"bootstrap.servers": self.broker.bootstrap_servers, "log_level": 0})
+    def _admin(self) -> Admin:
+        return Admin(bootstrap_servers=self.broker.bootstrap_servers)
 
     @cached_property
     def delegation_token(self) -> tuple[str, str]:

@@ -244,13 +244,8 @@ def test_records_deleted_under_a_read_are_a_loss_too(broker: Broker, on_data_los
 
 
 def delete_records(broker: Broker, before: dict[int, int]) -> None:
-    from confluent_kafka import TopicPartition as KafkaPartition
-    from confluent_kafka.admin import AdminClient
-
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-    partitions = [KafkaPartition(TOPIC, partition, offset) for partition, offset in before.items()]
-    for future in admin.delete_records(partitions).values():
-        future.result(SECONDS)
+    with kbatch.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+        admin.topics.delete_records({(TOPIC, partition): offset for partition, offset in before.items()})
 
 
 # Types
