@@ -7,7 +7,7 @@ replicas goes on after it: `reassignments` and `replica_dirs` show how far it is
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kbatch.admin.base import (
@@ -270,7 +270,12 @@ class AsyncPartitions(Part):
         return plan_of(replicas, racks, replication_factor=replication_factor)
 
     async def apply(
-        self, plan: Plan, *, throttle: int | None = None, timeout: float | None = None
+        self,
+        plan: Plan,
+        *,
+        throttle: int | None = None,
+        on_progress: Callable[[int], object] | None = None,
+        timeout: float | None = None,
     ) -> dict[TopicPartition, tuple[int, ...]]:
         """Carry out a plan: move its partitions, 100 at a time, wait until they have their new replicas, and
         elect their preferred leaders. Return the new replicas.
@@ -280,6 +285,8 @@ class AsyncPartitions(Part):
         plan : Plan
         throttle : int or None
             Bytes a second for copies from and to each broker. It is taken off at the end.
+        on_progress : callable or None
+            Called with the number of partitions that have been moved, whenever it grows.
         timeout : float or None
             Seconds without progress; the whole may take longer.
 
@@ -300,7 +307,9 @@ class AsyncPartitions(Part):
                 items = {move.partition: move.after for move in plan.moves[first : first + MOVES_AT_ONCE]}
                 deadline = self._runtime.api_deadline(timeout)
                 await self._reassign(items, deadline, changes_factor=True)
-                await self._await_moved(items, timeout)
+                async for left in self._moving(items, timeout):
+                    if on_progress is not None:
+                        on_progress(first + len(items) - left)
         finally:
             if throttle is not None:
                 await self._throttle(brokers, topics, None, None, self._runtime.api_deadline(timeout))
@@ -310,14 +319,15 @@ class AsyncPartitions(Part):
             await self._results_of(ElectLeaders(moved, unclean=False), deadline)
         return moved
 
-    async def _await_moved(self, items: Mapping[TopicPartition, Any], timeout: float | None) -> None:
-        """Wait until nothing of a step goes on."""
+    async def _moving(self, items: Mapping[TopicPartition, Any], timeout: float | None) -> AsyncIterator[int]:
+        """Wait until nothing of a step goes on. Yield how many partitions still move, whenever fewer do."""
         left = len(items)
         deadline = self._runtime.api_deadline(timeout)
         while left:
             found = await self._runtime.await_answer_of(ListReassignments(items), deadline)
             if len(found) < left:
                 left, deadline = len(found), self._runtime.api_deadline(timeout)
+                yield left
             if left and not await self._pause(MOVE_SECONDS, deadline):
                 raise KafkaTimeoutError(f"apply: {left} partitions still move, {min(found)} for one")
 

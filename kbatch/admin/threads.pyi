@@ -1,6 +1,6 @@
 """The parts of an Admin as threads use them. `python -m kbatch.admin.stubs` writes this file."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, overload
 from uuid import UUID
@@ -269,6 +269,7 @@ class Partitions(ThreadPart):
         plan: Plan,
         *,
         throttle: int | None = None,
+        on_progress: Callable[[int], object] | None = None,
         timeout: float | None = None,
     ) -> dict[TopicPartition, tuple[int, ...]]: ...
     def reassignments(

@@ -1,8 +1,10 @@
-"""`kbatch acls`, `kbatch quotas` and `kbatch users`: who may do what, and how much."""
+"""`kbatch acls`, `kbatch quotas`, `kbatch users` and `kbatch tokens`: who may do what, and how much."""
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ import click
 
 from kbatch.cli.administration import JSON, YES, checked_pairs, confirm, open_admin, print_rows
 from kbatch.cli.options import client_options
-from kbatch.core.admin.results import Acl, QuotaEntity
+from kbatch.core.admin.results import Acl, QuotaEntity, Token
 from kbatch.core.admin.security import AclFilter
 
 RULES = ("principal", "host", "operation", "pattern", "resource", "name", "allow")
@@ -189,3 +191,85 @@ def delete_user(user: str, settings: dict[str, str], mechanism: str, yes: bool) 
     confirm("delete the password of", [user], yes=yes)
     with open_admin(settings, "users") as admin:
         admin.users.delete(user, mechanism)
+
+
+@click.group()
+def tokens() -> None:
+    """List delegation tokens, make, renew and expire them. The connection must have authenticated by SASL."""
+
+
+TOKEN = ("token_id", "owner", "requester", "issued", "expires", "ends", "renewers")
+
+
+def _token_row(token: Token) -> list[object]:
+    return [getattr(token, name) for name in TOKEN]
+
+
+@tokens.command("list")
+@client_options("admin")
+@click.option("--owner", "owners", multiple=True, help="As User:alice; may be repeated.")
+@JSON
+def list_tokens(settings: dict[str, str], owners: tuple[str, ...], as_json: bool) -> None:
+    """List the tokens that this client may see, without their secrets."""
+    with open_admin(settings, "tokens") as admin:
+        found = admin.tokens.list(owners or None)
+    print_rows(TOKEN, map(_token_row, found), as_json=as_json)
+
+
+@tokens.command("create")
+@client_options("admin")
+@click.option("--owner", help="As User:alice; by default this client.")
+@click.option("--renewer", "renewers", multiple=True, help="Who may renew it; may be repeated.")
+@click.option("--hours", type=float, help="How long it may live; by default the broker's maximum.")
+@click.option(
+    "--hmac-file",
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    required=True,
+    help="Where its secret goes, the password of SCRAM with the token's id as the user.",
+)
+@JSON
+def create_token(
+    settings: dict[str, str],
+    owner: str | None,
+    renewers: tuple[str, ...],
+    hours: float | None,
+    hmac_file: Path,
+    as_json: bool,
+) -> None:
+    """Make a token, and write its secret into a file that only its owner can read."""
+    hmac_file.touch(0o600)
+    with hmac_file.open("w") as file:
+        with open_admin(settings, "tokens") as admin:
+            made = admin.tokens.create(owner, renewers, None if hours is None else timedelta(hours=hours))
+        file.write(base64.b64encode(made.hmac).decode())
+    print_rows(TOKEN, [_token_row(made)], as_json=as_json)
+
+
+def _token_command(name: str, help: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return a decorator of a command about the token whose secret is in a file."""
+    file = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+    def add(command: Callable[..., Any]) -> Callable[..., Any]:
+        command = click.option("--hours", type=float, help="Until it expires.")(JSON(command))
+        decorated = client_options("admin")(command)
+        return tokens.command(name, help=help)(click.argument("hmac_file", type=file)(decorated))
+
+    return add
+
+
+@_token_command("renew", "Let the token whose secret is in HMAC_FILE live longer.")
+def renew_token(hmac_file: Path, settings: dict[str, str], hours: float | None, as_json: bool) -> None:
+    """Renew a token."""
+    with open_admin(settings, "tokens") as admin:
+        expires = admin.tokens.renew(hmac_file.read_text(), None if hours is None else timedelta(hours=hours))
+    print_rows(("expires",), [(expires,)], as_json=as_json)
+
+
+@_token_command("expire", "Let the token whose secret is in HMAC_FILE expire, now or after some hours.")
+def expire_token(hmac_file: Path, settings: dict[str, str], hours: float | None, as_json: bool) -> None:
+    """Expire a token."""
+    with open_admin(settings, "tokens") as admin:
+        expires = admin.tokens.expire(
+            hmac_file.read_text(), None if hours is None else timedelta(hours=hours)
+        )
+    print_rows(("expires",), [(expires,)], as_json=as_json)

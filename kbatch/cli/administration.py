@@ -1,8 +1,8 @@
 """What the commands of administration share: an Admin, what they print, and questions before they destroy.
 
-Results are tables, or with --json an object a line whose names are the fields of kbatch.admin's results. Of a
-call about several items each failure is a line of stderr, or with --json an object with `error`; the status
-is 1 then.
+Results are tables on a terminal. Elsewhere, or with --json, they are an object a line whose names are the
+fields of kbatch.admin's results; --table makes a table anywhere. Of a call about several items each failure
+is a line of stderr, and as JSON an object with `error`; the status is 1 then.
 """
 
 from __future__ import annotations
@@ -23,7 +23,18 @@ from kbatch.records import TopicPartition
 if TYPE_CHECKING:
     from kbatch.admin.client import Admin
 
-JSON = click.option("--json", "as_json", is_flag=True, help="A JSON object a line.")
+
+def _as_json(context: click.Context, option: click.Parameter, given: bool | None) -> bool:
+    return not sys.stdout.isatty() if given is None else given
+
+
+JSON = click.option(
+    "--json/--table",
+    "as_json",
+    default=None,
+    callback=_as_json,
+    help="A JSON object a line, or a table; the default is a table on a terminal.",
+)
 DRY_RUN = click.option("--dry-run", is_flag=True, help="Check only; change nothing.")
 YES = click.option("--yes", is_flag=True, help="Do not ask.")
 
@@ -55,7 +66,7 @@ def print_rows(names: Sequence[str], rows: Iterable[Sequence[object]], *, as_jso
         return
     numeric = [all(isinstance(row[at], int | float | None) for row in rows) for at in range(len(names))]
     # names of others, and a line end in one must not forge a row
-    cells = [list(names), *([_cell(each) for each in row] for row in rows)]
+    cells = [list(names), *([cell_of(each) for each in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     for row in cells:
         padded = (
@@ -65,11 +76,12 @@ def print_rows(names: Sequence[str], rows: Iterable[Sequence[object]], *, as_jso
         click.echo("  ".join(padded).rstrip())
 
 
-def _cell(value: object) -> str:
+def cell_of(value: object) -> str:
+    """Return a value as a cell of a table; None is a dash."""
     if value is None:
         return "-"
     if isinstance(value, list | tuple | set | frozenset):
-        return ",".join(_cell(each) for each in value) or "-"
+        return ",".join(cell_of(each) for each in value) or "-"
     return shown(str(value if isinstance(value, str) else _plain_text(value)))
 
 
@@ -113,6 +125,16 @@ def confirm(what: str, names: Sequence[str], *, yes: bool) -> None:
     click.echo(f"This will {what} {shown(listed)}.", err=True)
     if click.prompt("Type that again to go on", err=True) != listed:
         raise click.ClickException("nothing was done: what was typed is something else")
+
+
+@contextmanager
+def progress_bar(length: int, label: str) -> Iterator[Callable[[int], None]]:
+    """Yield a function that shows on stderr how many of all are done, if that is a terminal."""
+    with click.progressbar(
+        length=length, label=label, show_pos=True, file=sys.stderr, hidden=not sys.stderr.isatty()
+    ) as bar:
+        yield lambda done: bar.update(done - bar.pos)
+        bar.update(length - bar.pos)
 
 
 def checked_pairs(given: Sequence[str], option: str = "settings") -> dict[str, str]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+from uuid import UUID
+
 import click
 
 from kbatch.cli.administration import DRY_RUN, JSON, YES, checked_pairs, confirm, open_admin, print_rows
@@ -83,3 +86,46 @@ def upgrade(
     with open_admin(settings, "cluster") as admin:
         wanted = {name: int(level) for name, level in given.items()}
         admin.cluster.update_features(wanted, downgrade=downgrade, validate_only=dry_run)
+
+
+class _EndpointType(click.ParamType[tuple[str, tuple[str, int]]]):
+    """A listener of a controller, as CONTROLLER://host:9093."""
+
+    name = "LISTENER://HOST:PORT"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, context: click.Context | None
+    ) -> tuple[str, tuple[str, int]]:
+        listener, _, address = value.partition("://")
+        host, _, port = address.rpartition(":")
+        if not listener or not host or not port.isdecimal():
+            self.fail(f"{value!r} is no listener, as CONTROLLER://host:9093", param, context)
+        return listener, (host, int(port))
+
+
+@command.command("add-voter")
+@click.argument("controller", type=int)
+@click.argument("directory_id", type=click.UUID)
+@click.argument("endpoints", nargs=-1, required=True, type=_EndpointType(), metavar="LISTENER://HOST:PORT...")
+@client_options("admin")
+def add_voter(
+    controller: int,
+    directory_id: UUID,
+    endpoints: tuple[tuple[str, tuple[str, int]], ...],
+    settings: dict[str, str],
+) -> None:
+    """Let a CONTROLLER with this DIRECTORY_ID vote (Kafka 3.9, with kraft.version=1)."""
+    with open_admin(settings, "cluster") as admin:
+        admin.cluster.add_voter(controller, directory_id, dict(endpoints))
+
+
+@command.command("remove-voter")
+@click.argument("controller", type=int)
+@click.argument("directory_id", type=click.UUID)
+@client_options("admin")
+@YES
+def remove_voter(controller: int, directory_id: UUID, settings: dict[str, str], yes: bool) -> None:
+    """Let a CONTROLLER with this DIRECTORY_ID vote no more."""
+    confirm("remove voter", [str(controller)], yes=yes)
+    with open_admin(settings, "cluster") as admin:
+        admin.cluster.remove_voter(controller, directory_id)

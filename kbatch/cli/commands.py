@@ -17,6 +17,7 @@ COMMANDS = {
     "bench": "kbatch.cli.bench",
     "broker": "kbatch.cli.broker",
     "cluster": "kbatch.cli.cluster",
+    "completion": "kbatch.cli.completion",
     "configs": "kbatch.cli.configs",
     "consume": "kbatch.cli.consume",
     "dump": "kbatch.cli.dump",
@@ -25,6 +26,9 @@ COMMANDS = {
     "partitions": "kbatch.cli.partitions",
     "produce": "kbatch.cli.produce",
     "quotas": "kbatch.cli.access:quotas",
+    "records": "kbatch.cli.topics:records",
+    "tokens": "kbatch.cli.access:tokens",
+    "top": "kbatch.cli.top",
     "topics": "kbatch.cli.topics",
     "transactions": "kbatch.cli.transactions",
     "users": "kbatch.cli.access:users",
@@ -73,4 +77,4 @@ def _show_version(context: click.Context, parameter: click.Parameter, is_asked: 
     help="Show the version.",
 )
 def kbatch() -> None:
-    """Read from and send to Kafka, inspect its log segments, and run a broker for tests."""
+    """Read from and send to Kafka, administrate it, inspect its log segments, and run a broker for tests."""

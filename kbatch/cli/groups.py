@@ -8,6 +8,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from kbatch.cli.administration import (
+    JSON,
+    YES,
+    PartitionType,
+    confirm,
+    open_admin,
+    print_failures,
+    print_rows,
+    results_of,
+)
 from kbatch.cli.options import client_options, open_reader
 from kbatch.cli.positions import HELP, Position, PositionType, resolve
 from kbatch.errors import GroupIdNotFoundError
@@ -17,10 +27,8 @@ from kbatch.records import GroupDescription, GroupMember, TopicPartition, check_
 if TYPE_CHECKING:
     from kbatch.consumer.topic_reader import TopicReader
 
-JSON = click.option("--json", "as_json", is_flag=True, help="A JSON object a line.")
 # A target of `reset`: no offset.
 NONE = "none"
-FIGURES = ("partition", "committed", "start", "end", "lag", "new")
 SHARE = "share"
 # An offset, the end, and the lag.
 Figures = tuple[int | None, int | None, int | None]
@@ -42,7 +50,7 @@ class _GroupId(click.ParamType[str]):
 
 @click.group()
 def command() -> None:
-    """List and describe groups, and reset the offsets of consumer groups."""
+    """List and describe groups, reset and delete their offsets, remove members, and delete groups."""
 
 
 @command.command("list")
@@ -52,14 +60,8 @@ def list_groups(settings: dict[str, str], as_json: bool) -> None:
     """List the groups, with their protocols and states."""
     with open_reader(settings, "groups") as reader:
         found = reader.groups.list()
-    if as_json:
-        for each in found:
-            click.echo(json.dumps({"group": each.group_id, "protocol": each.kind, "state": each.state}))
-    else:
-        _print_table(
-            ("group", "protocol", "state"),
-            [(each.group_id, each.kind or each.protocol_type, each.state) for each in found],
-        )
+    rows = [(each.group_id, each.kind or each.protocol_type, each.state) for each in found]
+    print_rows(("group", "protocol", "state"), rows, as_json=as_json)
 
 
 @command.command("describe")
@@ -155,12 +157,13 @@ def _print_group(described: GroupDescription, rows: Sequence[_Row]) -> None:
     cells = [
         (
             *(each.partition.topic, each.partition.partition, each.offset, each.end, each.lag),
-            ", ".join(member.client_id for member in each.owners),
-            ", ".join(sorted({member.host for member in each.owners})),
+            [member.client_id for member in each.owners],
+            sorted({member.host for member in each.owners}),
         )
         for each in rows
     ]
-    _print_table(("topic", "partition", offset, "end", "lag", "client", "host"), cells)
+    columns = ("topic", "partition", offset, "end", "lag", "client", "host")
+    print_rows(columns, cells, as_json=False)
 
 
 class _Chosen(click.ParamType[tuple[str, tuple[int, ...] | None]]):
@@ -231,7 +234,7 @@ def reset(
             found = {partition: offset for partition, offset in new.items() if offset is not None}
             reader.groups.commit_offsets(group, found)
     rows = [(each.topic, each.partition, committed.get(each), new[each]) for each in sorted(new)]
-    _print_changes(rows, as_json)
+    print_rows(("topic", "partition", "committed", "new"), rows, as_json=as_json)
     if not executes:
         click.echo("dry run: nothing has changed; add --execute", err=True)
 
@@ -306,23 +309,74 @@ def _shifted(partition: TopicPartition, committed: Mapping[TopicPartition, int],
     return committed[partition] + by
 
 
-def _print_changes(rows: Sequence[tuple[str, int, int | None, int | None]], as_json: bool) -> None:
-    names = ("topic", "partition", "committed", "new")
-    if as_json:
-        for row in rows:
-            click.echo(json.dumps(dict(zip(names, row, strict=True))))
-    else:
-        _print_table(names, rows)
+@command.command("delete")
+@click.argument("groups", nargs=-1, required=True, type=_GroupId(), metavar="GROUP...")
+@click.option("--if-exists", is_flag=True, help="Accept that there is no such group.")
+@client_options("admin")
+@YES
+@JSON
+def delete(
+    groups: tuple[str, ...], if_exists: bool, settings: dict[str, str], yes: bool, as_json: bool
+) -> None:
+    """Delete each GROUP with its offsets. It must have no members."""
+    confirm("delete", groups, yes=yes)
+    with open_admin(settings, "groups") as admin:
+        found, failure = results_of(lambda: admin.groups.delete(groups, missing_ok=if_exists))
+    print_rows(("group",), [(name,) for name in found], as_json=as_json)
+    if failure:
+        print_failures(failure, "group", as_json=as_json)
 
 
-def _print_table(names: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print columns side by side; numbers are at the right, None is a dash."""
-    # a member chooses its client.id, and a line end in it must not forge a row
-    cells = [list(names), *(["-" if cell is None else shown(str(cell)) for cell in row] for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    for row in cells:
-        padded = (
-            cell.rjust(width) if name in FIGURES else cell.ljust(width)
-            for cell, width, name in zip(row, widths, names, strict=True)
-        )
-        click.echo("  ".join(padded).rstrip())
+@command.command("delete-offsets")
+@click.argument("group", type=_GroupId())
+@click.argument("partitions", nargs=-1, required=True, type=PartitionType(), metavar="TOPIC:PARTITION...")
+@client_options("admin")
+@YES
+@JSON
+def delete_offsets(
+    group: str,
+    partitions: tuple[TopicPartition, ...],
+    settings: dict[str, str],
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Delete the offsets that GROUP has committed for partitions of topics that no member subscribes to."""
+    confirm(f"delete offsets of {group} in", [str(each) for each in partitions], yes=yes)
+    with open_admin(settings, "groups") as admin:
+        _, failure = results_of(lambda: admin.groups.delete_offsets(group, partitions))
+    failed = failure.errors if failure else {}
+    rows = [(each.topic, each.partition) for each in partitions if each not in failed]
+    print_rows(("topic", "partition"), rows, as_json=as_json)
+    if failure:
+        print_failures(failure, "partition", as_json=as_json)
+
+
+@command.command("remove-members")
+@click.argument("group", type=_GroupId())
+@click.argument("instances", nargs=-1, metavar="[INSTANCE]...")
+@click.option("--all", "removes_all", is_flag=True, help="All members, also those that are dynamic.")
+@click.option("--reason", default="", help="What the coordinator's log says.")
+@client_options("admin")
+@YES
+@JSON
+def remove_members(
+    group: str,
+    instances: tuple[str, ...],
+    removes_all: bool,
+    reason: str,
+    settings: dict[str, str],
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Remove members from GROUP: those with a group.instance.id of INSTANCE, or all."""
+    if bool(instances) == removes_all:
+        raise click.UsageError("name instances, or pass --all")
+    from kbatch.admin.groups import ALL
+
+    confirm(f"remove from {group}", instances or ["all"], yes=yes)
+    with open_admin(settings, "groups") as admin:
+        members = ALL if removes_all else instances
+        found, failure = results_of(lambda: admin.groups.remove_members(group, members, reason))
+    print_rows(("member",), [(each,) for each in found], as_json=as_json)
+    if failure:
+        print_failures(failure, "member", as_json=as_json)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from kbatch.cli.administration import (
     open_admin,
     print_failures,
     print_rows,
+    progress_bar,
     results_of,
 )
 from kbatch.cli.options import client_options
@@ -23,6 +25,24 @@ from kbatch.records import TopicPartition
 
 BROKERS = click.option("--brokers", metavar="ID,...", help="Brokers that may have replicas; by default all.")
 MOVES = ("partition", "before", "after")
+
+
+# How often `status --wait` looks.
+POLL_SECONDS = 0.5
+
+
+class _ReplicaType(click.ParamType[tuple[TopicPartition, int]]):
+    """A replica, as orders:0:1."""
+
+    name = "TOPIC:PARTITION:BROKER"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, context: click.Context | None
+    ) -> tuple[TopicPartition, int]:
+        partition, colon, broker = value.rpartition(":")
+        if not colon or not broker.isdecimal():
+            self.fail(f"{value!r} is no replica, as orders:0:1", param, context)
+        return PartitionType().convert(partition, param, context), int(broker)
 
 
 def _ids(given: str | None) -> list[int] | None:
@@ -89,7 +109,8 @@ def plan(
         print_rows(MOVES, [(str(each[0]), *each[1:]) for each in found.moves], as_json=as_json)
         if apply and found.moves:
             confirm("move the replicas of", topics, yes=yes)
-            admin.partitions.apply(found, throttle=throttle)
+            with progress_bar(len(found.moves), "partitions moved") as show:
+                admin.partitions.apply(found, throttle=throttle, on_progress=show)
 
 
 @command.command("reassign")
@@ -116,11 +137,18 @@ def _replicas_of(file: Path) -> dict[TopicPartition, list[int]]:
 
 @command.command("status")
 @client_options("admin")
+@click.option("--wait", is_flag=True, help="Wait until none goes on.")
 @JSON
-def status(settings: dict[str, str], as_json: bool) -> None:
+def status(settings: dict[str, str], wait: bool, as_json: bool) -> None:
     """Show the reassignments that go on."""
     with open_admin(settings, "partitions") as admin:
         found = admin.partitions.reassignments()
+        if wait and found:
+            with progress_bar(len(found), "partitions moved") as show:
+                while left := admin.partitions.reassignments(found):
+                    show(len(found) - len(left))
+                    time.sleep(POLL_SECONDS)
+            found = {}
     columns = ("partition", "replicas", "adding", "removing")
     print_rows(columns, [(str(each), *moving) for each, moving in found.items()], as_json=as_json)
 
@@ -134,6 +162,18 @@ def cancel(partitions: tuple[TopicPartition, ...], settings: dict[str, str]) -> 
         _, failure = results_of(lambda: admin.partitions.cancel(partitions))
     if failure:
         print_failures(failure, "partition", as_json=False)
+
+
+@command.command("move")
+@click.argument("replicas", nargs=-1, required=True, type=_ReplicaType(), metavar="TOPIC:PARTITION:BROKER...")
+@click.argument("directory")
+@client_options("admin")
+def move(replicas: tuple[tuple[TopicPartition, int], ...], directory: str, settings: dict[str, str]) -> None:
+    """Begin to move replicas to another log DIRECTORY of their brokers."""
+    with open_admin(settings, "partitions") as admin:
+        _, failure = results_of(lambda: admin.partitions.move_log_dirs(dict.fromkeys(replicas, directory)))
+    if failure:
+        print_failures(failure, "replica", as_json=False)
 
 
 @command.command("log-dirs")

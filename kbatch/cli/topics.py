@@ -1,6 +1,10 @@
-"""`kbatch topics`: which topics a Kafka has; create, change and delete them."""
+"""`kbatch topics` and `kbatch records`: which topics a Kafka has; create, change and delete them, and the
+oldest records of their partitions.
+"""
 
 from __future__ import annotations
+
+from typing import Any
 
 import click
 
@@ -8,6 +12,7 @@ from kbatch.cli.administration import (
     DRY_RUN,
     JSON,
     YES,
+    PartitionType,
     confirm,
     open_admin,
     print_failures,
@@ -152,3 +157,42 @@ def alter(topic: str, settings: dict[str, str], partitions: int, dry_run: bool, 
     with open_admin(settings, "topics") as admin:
         found = admin.topics.add_partitions(topic, partitions, validate_only=dry_run)
     print_rows(("topic", "partitions"), [(topic, found)], as_json=as_json)
+
+
+@click.group()
+def records() -> None:
+    """Delete the oldest records of partitions."""
+
+
+class _KeptType(click.ParamType[tuple[TopicPartition, int | str]]):
+    """A partition and the first offset to keep, as orders:0=42 or orders:0=end."""
+
+    name = "TOPIC:PARTITION=OFFSET"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, context: click.Context | None
+    ) -> tuple[TopicPartition, int | str]:
+        partition, equals, offset = value.rpartition("=")
+        if not equals or not (offset.isdecimal() or offset == "end"):
+            self.fail(
+                f"{value!r} is no partition with an offset, as orders:0=42 or orders:0=end", param, context
+            )
+        return PartitionType().convert(partition, param, context), offset if offset == "end" else int(offset)
+
+
+@records.command("delete")
+@click.argument("kept", nargs=-1, required=True, type=_KeptType(), metavar="TOPIC:PARTITION=OFFSET...")
+@client_options("admin")
+@YES
+@JSON
+def delete_records(
+    kept: tuple[tuple[TopicPartition, int | str], ...], settings: dict[str, str], yes: bool, as_json: bool
+) -> None:
+    """Delete the records before OFFSET of each partition; "end" deletes all. Show the new first offsets."""
+    confirm("delete records of", [str(partition) for partition, _ in kept], yes=yes)
+    with open_admin(settings, "records") as admin:
+        found, failure = results_of(lambda: admin.topics.delete_records(dict(kept)))
+    rows = [(each.topic, each.partition, first) for each, first in found.items()]
+    print_rows(("topic", "partition", "earliest"), rows, as_json=as_json)
+    if failure:
+        print_failures(failure, "partition", as_json=as_json)

@@ -75,3 +75,19 @@ def terminate(transactional_id: str, settings: dict[str, str], yes: bool) -> Non
     confirm("end the transaction of", [transactional_id], yes=yes)
     with open_admin(settings, "transactions") as admin:
         admin.transactions.terminate(transactional_id)
+
+
+@command.command("fence")
+@click.argument("ids", nargs=-1, required=True, metavar="ID...")
+@client_options("admin")
+@YES
+@JSON
+def fence(ids: tuple[str, ...], settings: dict[str, str], yes: bool, as_json: bool) -> None:
+    """Fence the producers of each transactional ID, and abort what they have open."""
+    confirm("fence the producers of", ids, yes=yes)
+    with open_admin(settings, "transactions") as admin:
+        found, failure = results_of(lambda: admin.transactions.fence(ids))
+    rows = [(name, *each) for name, each in found.items()]
+    print_rows(("transactional_id", "producer_id", "epoch"), rows, as_json=as_json)
+    if failure:
+        print_failures(failure, "transactional_id", as_json=as_json)

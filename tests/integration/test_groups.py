@@ -79,7 +79,7 @@ def test_share_group_is_described_with_its_lag(real_kafka: RealKafka) -> None:
         assert GroupListing(group, "share", "Stable", "share") in reader.groups.list()
         offsets = {first: ShareGroupOffset(2, 3, 1), second: ShareGroupOffset(0, 3, 3)}
         until(lambda: reader.groups.share_offsets(group) == offsets)
-        result = CliRunner().invoke(kbatch_command, ["groups", "describe", group, "-b", servers])
+        result = CliRunner().invoke(kbatch_command, ["groups", "describe", group, "-b", servers, "--table"])
         head, names, *rows = result.stdout.splitlines()
         assert head.startswith(f"{group}: Stable, share, assignor simple, 1 member, lag 4")
         assert names.split() == ["topic", "partition", "start", "end", "lag", "client", "host"]

@@ -7,9 +7,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from click.shell_completion import ShellComplete
 from click.testing import CliRunner, Result
 
+from kbatch import Producer
 from kbatch.cli.commands import COMMANDS, kbatch
+from kbatch.cli.completion import SHELLS
 from kbatch.testing import Broker
 
 
@@ -61,13 +64,45 @@ def test_settings_are_changed(broker: Broker) -> None:
         each["name"]: each["value"] for each in rows(run(broker, "configs", "describe", *topic, "--json"))
     }
     assert found == {"retention.ms": "5000", "cleanup.policy": "delete,compact"}
-    table = run(broker, "configs", "describe", *topic).stdout.splitlines()
+    table = run(broker, "configs", "describe", *topic, "--table").stdout.splitlines()
     assert table[0].split() == ["name", "value", "source", "type"]
     assert run(broker, "configs", "reset", *topic, "retention.ms", "cleanup.policy").exit_code == 0
     assert rows(run(broker, "configs", "describe", *topic, "--json")) == []
     wrong = run(broker, "configs", "set", *topic, "retention.ms=often")
     assert (wrong.exit_code, "retention.ms" in wrong.stderr) == (1, True)
     assert run(broker, "configs", "describe").exit_code == 2
+
+
+def test_a_pipe_gets_json_and_a_table_if_it_asks(broker: Broker) -> None:
+    (row,) = rows(run(broker, "topics"))
+    assert row["topic"] == "orders"
+    names, line = run(broker, "topics", "--table").stdout.splitlines()
+    assert names.split() == ["topic", "topic_id", "partitions"]
+    assert line.split()[::2] == ["orders", "2"]
+
+
+def test_records_are_deleted(broker: Broker) -> None:
+    with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        for _ in range(5):
+            producer.send("orders", b"", partition=0)
+    refused = run(broker, "records", "delete", "orders:0=3")
+    assert (refused.exit_code, "--yes" in refused.stderr) == (2, True)
+    assert rows(run(broker, "records", "delete", "orders:0=3", "orders:1=end", "--yes")) == [
+        {"topic": "orders", "partition": 0, "earliest": 3},
+        {"topic": "orders", "partition": 1, "earliest": 0},
+    ]
+    beyond = run(broker, "records", "delete", "orders:0=99", "--yes")
+    assert (beyond.exit_code, "partition orders-0" in beyond.stderr) == (1, True)
+    assert run(broker, "records", "delete", "orders:0", "--yes").exit_code == 2
+
+
+@pytest.mark.parametrize("interpreter", SHELLS)
+def test_completion_knows_commands_and_options(interpreter: str) -> None:
+    result = CliRunner().invoke(kbatch, ["completion", interpreter])
+    assert result.exit_code == 0 and "_KBATCH_COMPLETE" in result.stdout
+    words = ShellComplete(kbatch, {}, "kbatch", "_KBATCH_COMPLETE")
+    assert "topics" in {each.value for each in words.get_completions([], "top")}
+    assert {each.value for each in words.get_completions(["topics", "create"], "--part")} == {"--partitions"}
 
 
 @pytest.mark.parametrize("command", sorted(COMMANDS))

@@ -261,4 +261,9 @@ def test_topics_and_offsets_are_listed(broker: Broker) -> None:
     assert [json.loads(line) for line in lines] == [
         {"topic": TOPIC, "partition": number, "earliest": 0, "latest": 10, "at": 5} for number in range(3)
     ]
-    assert run(broker, "offsets", TOPIC).stdout.splitlines()[0].split() == ["partition", "earliest", "latest"]
+    assert run(broker, "offsets", TOPIC, "--table").stdout.splitlines()[0].split() == [
+        "topic",
+        "partition",
+        "earliest",
+        "latest",
+    ]

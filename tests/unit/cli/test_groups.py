@@ -34,7 +34,8 @@ def reader(broker: Broker) -> Iterator[TopicReader]:
 
 
 def run(broker: Broker, *arguments: str) -> Result:
-    return CliRunner().invoke(kbatch, ["groups", *arguments, "-b", broker.bootstrap_servers])
+    shape = () if "--json" in arguments else ("--table",)
+    return CliRunner().invoke(kbatch, ["groups", *arguments, *shape, "-b", broker.bootstrap_servers])
 
 
 def lines(broker: Broker, *arguments: str) -> list[dict[str, Any]]:
@@ -79,8 +80,8 @@ def test_lag_is_described(broker: Broker, reader: TopicReader) -> None:
     head, names, first, second = run(broker, "describe", GROUP).stdout.splitlines()
     assert head == f"{GROUP}: Empty, classic, 0 members, lag 10"
     assert names.split() == ["topic", "partition", "committed", "end", "lag", "client", "host"]
-    assert first.split() == ["orders", "0", "4", "10", "6"]
-    assert second.split() == ["orders", "1", "6", "10", "4"]
+    assert first.split() == ["orders", "0", "4", "10", "6", "-", "-"]
+    assert second.split() == ["orders", "1", "6", "10", "4", "-", "-"]
 
 
 def test_committed_offset_below_0_is_none(broker: Broker, reader: TopicReader) -> None:
@@ -182,3 +183,41 @@ def test_wrong_call_is_explained(
     result = run(broker, *arguments)
     assert result.exit_code == status, result.output
     assert text in " ".join(result.stderr.split())
+
+
+def test_groups_and_their_offsets_are_deleted(broker: Broker, reader: TopicReader) -> None:
+    reader.groups.commit_offsets("another", {FIRST: 1})
+    deleted = lines(broker, "delete-offsets", GROUP, "orders:1", "--yes")
+    assert deleted == [{"topic": "orders", "partition": 1}]
+    assert committed(reader) == {FIRST: 4}
+    partly = run(broker, "delete", "another", "nobody", "--yes", "--json")
+    assert (partly.exit_code, json.loads(partly.stdout.splitlines()[0])) == (1, {"group": "another"})
+    assert "group nobody" in partly.stderr
+    assert lines(broker, "delete", GROUP, "nobody", "--if-exists", "--yes") == [
+        {"group": GROUP},
+        {"group": "nobody"},
+    ]
+    assert lines(broker, "list") == []
+
+
+def test_AS77_members_are_removed(broker: Broker, reader: TopicReader) -> None:
+    keys: dict[str, Any] = {"group_id": "static", "group_instance_id": "one", "group_protocol": "classic"}
+    with Consumer(bootstrap_servers=broker.bootstrap_servers, **keys) as consumer:
+        consumer.subscribe(["orders"])
+        repeat_until(lambda: consumer.poll(0.01), consumer.assignment)
+        unknown = run(broker, "remove-members", "static", "two", "--yes")
+        assert (unknown.exit_code, "member two" in unknown.stderr) == (1, True)
+        assert lines(broker, "remove-members", "static", "one", "--yes") == [{"member": "one"}]
+    assert run(broker, "remove-members", "static", "--yes").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("delete", GROUP), ("delete-offsets", GROUP, "orders:0"), ("remove-members", GROUP, "--all")],
+)
+def test_AS88_nothing_of_a_group_is_destroyed_without_a_question(
+    broker: Broker, reader: TopicReader, arguments: tuple[str, ...]
+) -> None:
+    refused = run(broker, *arguments)
+    assert (refused.exit_code, "--yes" in refused.stderr) == (2, True)
+    assert committed(reader) == {FIRST: 4, SECOND: 6}

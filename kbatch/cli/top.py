@@ -1,0 +1,219 @@
+"""`kbatch top`: rates of topics, lag of groups and load of brokers, once a second.
+
+A terminal shows tables that change in place. Elsewhere each row is a JSON object a line, or with --table a
+line of a table; either way rows come again every time.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, NamedTuple
+
+import click
+
+from kbatch.cli.administration import JSON, cell_of, open_admin, print_rows, results_of
+from kbatch.cli.options import client_options
+from kbatch.records import TopicPartition
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+    from kbatch.admin.client import Admin
+    from kbatch.core.admin.results import ClusterNode, PartitionDescription
+
+TOPIC_COLUMNS = ("topic", "partitions", "offsets", "records_per_s")
+GROUP_COLUMNS = ("group", "state", "lag", "records_per_s")
+BROKER_COLUMNS = ("broker", "address", "rack", "leaders", "replicas", "out_of_sync", "records_per_s")
+Row = Sequence[object]
+# The rows of each table that a terminal shows.
+ROWS = 15
+Rate = Callable[[int], float | None]
+# By what a table is about: its columns and rows.
+Tables = Mapping[str, tuple[Sequence[str], list[Row]]]
+
+
+class GroupState(NamedTuple):
+    """How far a group is: the sum of what it has committed, and its lag."""
+
+    state: str
+    committed: int
+    lag: int
+
+
+class Sample(NamedTuple):
+    """A cluster at a moment.
+
+    Attributes
+    ----------
+    seconds : float
+        When it was taken, by a clock that never goes back.
+    partitions : mapping of TopicPartition to PartitionDescription
+    ends : mapping of TopicPartition to int
+        The offsets after the last records, of partitions with a leader.
+    groups : mapping of str to GroupState
+    nodes : tuple of ClusterNode
+    """
+
+    seconds: float
+    partitions: Mapping[TopicPartition, PartitionDescription]
+    ends: Mapping[TopicPartition, int]
+    groups: Mapping[str, GroupState]
+    nodes: tuple[ClusterNode, ...]
+
+
+def take_sample(admin: Admin, *, internal: bool) -> Sample:
+    """Ask the cluster. What cannot be told now, such as topics without a leader, is left out."""
+    names = [each.name for each in admin.topics.list(internal=internal)]
+    topics, _ = results_of(lambda: admin.topics.describe(names))
+    partitions = {
+        TopicPartition(topic.name, each.partition): each
+        for topic in topics.values()
+        for each in topic.partitions
+    }
+    led = [each for each, found in partitions.items() if found.leader is not None]
+    ends, _ = results_of(lambda: admin.topics.offsets(dict.fromkeys(led, "latest")))
+    return Sample(
+        time.monotonic(),
+        partitions,
+        {partition: found.offset for partition, found in ends.items() if found is not None},
+        _group_states(admin),
+        admin.cluster.describe().nodes,
+    )
+
+
+def _group_states(admin: Admin) -> dict[str, GroupState]:
+    listed, _ = results_of(lambda: admin.groups.list(kinds=["classic", "consumer"]))
+    states = {each.group_id: each.state for each in listed}
+    offsets, _ = results_of(lambda: admin.groups.offsets(states))
+    return {
+        group_id: GroupState(
+            states[group_id],
+            sum(each.committed.offset for each in found.values()),
+            sum(each.lag or 0 for each in found.values()),
+        )
+        for group_id, found in offsets.items()
+    }
+
+
+def tables_of(sample: Sample, before: Sample | None) -> Tables:
+    """Return what a sample shows; rates are those since the one before, None without it."""
+    written = _grown(sample.ends, before.ends if before else {})
+    seconds = sample.seconds - before.seconds if before else 0.0
+
+    def rate(grown: int) -> float | None:
+        return round(grown / seconds, 1) if seconds else None
+
+    return {
+        "topics": (TOPIC_COLUMNS, _topic_rows(sample, written, rate)),
+        "groups": (GROUP_COLUMNS, _group_rows(sample, before, rate)),
+        "brokers": (BROKER_COLUMNS, _broker_rows(sample, written, rate)),
+    }
+
+
+def _grown(
+    now: Mapping[TopicPartition, int], before: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    """Return by how much offsets have grown; a topic that was made again has not."""
+    return {each: max(end - before.get(each, end), 0) for each, end in now.items()}
+
+
+def _topic_rows(sample: Sample, written: Mapping[TopicPartition, int], rate: Rate) -> list[Row]:
+    partitions = Counter(each.topic for each in sample.partitions)
+    offsets, grown = Counter[str](), Counter[str]()
+    for each, end in sample.ends.items():
+        offsets[each.topic] += end
+        grown[each.topic] += written[each]
+    busiest = sorted(partitions, key=lambda topic: (-grown[topic], topic))
+    return [(topic, partitions[topic], offsets[topic], rate(grown[topic])) for topic in busiest]
+
+
+def _group_rows(sample: Sample, before: Sample | None, rate: Rate) -> list[Row]:
+    def read(group_id: str, now: GroupState) -> int:
+        earlier = before.groups.get(group_id, now) if before else now
+        return now.committed - earlier.committed
+
+    latest = sorted(sample.groups.items(), key=lambda item: (-item[1].lag, item[0]))
+    return [(name, each.state, each.lag, rate(read(name, each))) for name, each in latest]
+
+
+def _broker_rows(sample: Sample, written: Mapping[TopicPartition, int], rate: Rate) -> list[Row]:
+    leaders, replicas, missing, grown = Counter[int](), Counter[int](), Counter[int](), Counter[int]()
+    for partition, each in sample.partitions.items():
+        replicas.update(each.replicas)
+        missing.update(set(each.replicas) - set(each.isr))
+        if each.leader is not None:
+            leaders[each.leader] += 1
+            grown[each.leader] += written.get(partition, 0)
+    return [
+        (
+            *(each.node_id, f"{each.host}:{each.port}", each.rack),
+            *(leaders[each.node_id], replicas[each.node_id], missing[each.node_id]),
+            rate(grown[each.node_id]),
+        )
+        for each in sample.nodes
+    ]
+
+
+@click.command()
+@client_options("admin")
+@click.option("-n", "--count", type=click.IntRange(1), help="How often; by default until you press Ctrl-C.")
+@click.option(
+    "--interval", type=click.FloatRange(0, min_open=True), default=1.0, show_default=True, help="Seconds."
+)
+@click.option("--internal", is_flag=True, help="Also Kafka's own topics, such as __consumer_offsets.")
+@JSON
+def command(
+    settings: dict[str, str], count: int | None, interval: float, internal: bool, as_json: bool
+) -> None:
+    """Show the rates of topics, the lag of groups and the load of brokers, again and again."""
+    with open_admin(settings, "top") as admin, suppress(KeyboardInterrupt):
+        samples = _samples(admin, count, interval, internal=internal)
+        if not as_json and sys.stdout.isatty():
+            _show_live(samples)
+        else:
+            _print_all(samples, as_json=as_json)
+
+
+def _samples(admin: Admin, count: int | None, interval: float, *, internal: bool) -> Iterable[Tables]:
+    """Yield so many tables, and wait between them."""
+    before, number = None, 0
+    while count is None or number < count:
+        if number:
+            time.sleep(interval)
+        sample = take_sample(admin, internal=internal)
+        yield tables_of(sample, before)
+        before, number = sample, number + 1
+
+
+def _print_all(samples: Iterable[Tables], *, as_json: bool) -> None:
+    for tables in samples:
+        now = datetime.now(UTC)
+        for columns, rows in tables.values():
+            print_rows(("time", *columns), [(now, *row) for row in rows], as_json=as_json)
+
+
+def _show_live(samples: Iterable[Tables]) -> None:
+    from rich.live import Live
+
+    with Live(screen=True, auto_refresh=False) as live:
+        for tables in samples:
+            live.update(_drawn(tables), refresh=True)
+
+
+def _drawn(tables: Tables) -> Group:
+    """Return tables that share the height of the screen."""
+    from rich.console import Group
+    from rich.table import Table
+
+    drawn: list[Table | str] = []
+    for columns, rows in tables.values():
+        table = Table(*columns, box=None, pad_edge=False, expand=False)
+        for row in rows[:ROWS]:
+            table.add_row(*(cell_of(each) for each in row))
+        drawn += [table, ""]
+    return Group(*drawn)

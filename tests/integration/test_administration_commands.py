@@ -1,0 +1,150 @@
+"""The commands of administration on a real Kafka with an authorizer and SASL: what they print, and do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+import kbatch
+from kbatch import Admin
+from kbatch.cli.commands import kbatch as command
+from tests.conftest import require_jars
+from tests.oracle.kafka import RealKafka
+from tests.support.patience import until
+
+pytestmark = pytest.mark.java
+
+LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+PROPERTIES = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:ANONYMOUS;User:alice",
+    "delegation.token.secret.key": "secret",
+    "listener.name.sasl.sasl.enabled.mechanisms": "PLAIN",
+    "listener.name.sasl.plain.sasl.jaas.config": f'{LOGIN} user_alice="wonder";',
+}
+TOPIC = "orders"
+
+
+@pytest.fixture(scope="module")
+def kafka() -> Iterator[RealKafka]:
+    require_jars()
+    with RealKafka(PROPERTIES, listeners={"SASL": "SASL_PLAINTEXT"}) as broker:
+        with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+            admin.topics.create(TOPIC, partitions=2, replication_factor=1)
+        yield broker
+
+
+def run(kafka: RealKafka, *arguments: str, servers: str | None = None, text: str | None = None) -> Result:
+    return CliRunner().invoke(command, [*arguments, "-b", servers or kafka.bootstrap_servers], input=text)
+
+
+def rows(kafka: RealKafka, *arguments: str, **how: Any) -> list[dict[str, Any]]:
+    result = run(kafka, *arguments, **how)
+    assert result.exit_code == 0, result.output
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def test_partitions(kafka: RealKafka, tmp_path: Path) -> None:
+    assert rows(kafka, "partitions", "elect", f"{TOPIC}:0") == [{"partition": f"{TOPIC}-0", "elected": False}]
+    assert rows(kafka, "partitions", "plan", TOPIC) == []
+    plan = tmp_path / "plan.json"
+    plan.write_text(json.dumps({"partitions": [{"topic": TOPIC, "partition": 0, "replicas": [0]}]}))
+    refused = run(kafka, "partitions", "reassign", str(plan))
+    assert (refused.exit_code, "--yes" in refused.stderr) == (2, True)
+    assert run(kafka, "partitions", "reassign", str(plan), "--yes").exit_code == 0
+    assert rows(kafka, "partitions", "status", "--wait") == []
+    none = run(kafka, "partitions", "cancel", f"{TOPIC}:0")
+    assert (none.exit_code, f"partition {TOPIC}-0" in none.stderr) == (1, True)
+    (directory,) = rows(kafka, "partitions", "log-dirs")
+    assert directory["path"] == str(kafka.log_directory) and directory["replicas"] >= 2
+    moved = run(kafka, "partitions", "move", f"{TOPIC}:0:0", "/nowhere")
+    assert (moved.exit_code, "/nowhere" in moved.stderr) == (1, True)
+
+
+def test_acls(kafka: RealKafka) -> None:
+    rule = ("--principal", "User:bob", "--resource", "topic", "--name", TOPIC, "--operation", "Read")
+    assert run(kafka, "acls", "grant", *rule).exit_code == 0
+    assert run(kafka, "acls", "deny", *rule, "--host", "10.0.0.1").exit_code == 0
+    until(lambda: len(rows(kafka, "acls", "list", "--principal", "User:bob")) == 2)
+    assert {each["allow"] for each in rows(kafka, "acls", "list", "--principal", "User:bob")} == {True, False}
+    refused = run(kafka, "acls", "revoke", "--principal", "User:bob")
+    assert (refused.exit_code, "--yes" in refused.stderr) == (2, True)
+    assert run(kafka, "acls", "revoke", "--principal", "User:bob", "--yes").exit_code == 0
+    until(lambda: rows(kafka, "acls", "list", "--principal", "User:bob") == [])
+    wrong = run(kafka, "acls", "grant", *rule[:-1], "CreateTokens")
+    assert (wrong.exit_code, "does not have CreateTokens" in wrong.stderr) == (2, True)
+
+
+def test_quotas_and_users(kafka: RealKafka, tmp_path: Path) -> None:
+    assert run(kafka, "quotas", "set", "--user", "bob", "producer_byte_rate=1000").exit_code == 0
+    expected = {"user": "bob", "client_id": None, "ip": None, "quota": "producer_byte_rate", "value": 1000.0}
+    until(lambda: rows(kafka, "quotas", "list", "--user", "bob") == [expected])
+    assert run(kafka, "quotas", "reset", "--user", "bob", "producer_byte_rate").exit_code == 0
+    until(lambda: rows(kafka, "quotas", "list") == [])
+    password = tmp_path / "password"
+    password.write_text("builder\n")
+    assert run(kafka, "users", "set", "bob", "--password-file", str(password)).exit_code == 0
+    asked = run(kafka, "users", "set", "eve", "--iterations", "4096", text="apple\napple\n")
+    assert asked.exit_code == 0 and "apple" not in asked.output
+    until(lambda: [each["user"] for each in rows(kafka, "users", "list")] == ["bob", "eve"])
+    assert run(kafka, "users", "delete", "bob").exit_code == 2
+    assert run(kafka, "users", "delete", "bob", "--yes").exit_code == 0
+    until(lambda: [each["user"] for each in rows(kafka, "users", "list")] == ["eve"])
+
+
+def test_transactions(kafka: RealKafka) -> None:
+    with kbatch.Producer(bootstrap_servers=kafka.bootstrap_servers, transactional_id="billing") as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send(TOPIC, b"x", partition=0).result()
+        (listed,) = rows(kafka, "transactions", "list", "--state", "Ongoing")
+        (described,) = rows(kafka, "transactions", "describe", "billing")
+        assert (listed["transactional_id"], described["partitions"]) == ("billing", [f"{TOPIC}-0"])
+        assert rows(kafka, "transactions", "find-hanging", TOPIC, "--minutes", "0") == []
+        assert run(kafka, "transactions", "terminate", "billing").exit_code == 2
+        assert run(kafka, "transactions", "terminate", "billing", "--yes").exit_code == 0
+        with pytest.raises(kbatch.errors.ProducerFencedError):
+            producer.commit_transaction()
+    (fenced,) = rows(kafka, "transactions", "fence", "billing", "--yes")
+    assert fenced["producer_id"] == listed["producer_id"]
+
+
+def test_cluster(kafka: RealKafka) -> None:
+    (node,) = rows(kafka, "cluster", "describe", "--fenced")
+    assert (node["node"], node["fenced"]) == (0, False)
+    (voter,) = rows(kafka, "cluster", "quorum")
+    assert (voter["node"], voter["role"], voter["leader"]) == (0, "voter", True)
+    levels = {each["feature"]: each["level"] for each in rows(kafka, "cluster", "features")}
+    same = f"transaction.version={levels['transaction.version']}"
+    assert run(kafka, "cluster", "upgrade", same).exit_code == 0
+    lower = run(kafka, "cluster", "upgrade", "transaction.version=1", "--downgrade", "safe")
+    assert (lower.exit_code, "--yes" in lower.stderr) == (2, True)
+    assert run(kafka, "cluster", "unregister", "0").exit_code == 2
+    alive = run(kafka, "cluster", "unregister", "0", "--yes")
+    assert (alive.exit_code, "is alive" in alive.stderr) == (1, True)
+    identity = "00000000-0000-0000-0000-000000000005"
+    added = run(kafka, "cluster", "add-voter", "5", identity, "CONTROLLER://localhost:1234")
+    assert (added.exit_code, "kraft.version" in added.stderr) == (1, True)
+    assert run(kafka, "cluster", "add-voter", "5", identity, "localhost:1234").exit_code == 2
+    assert run(kafka, "cluster", "remove-voter", "5", identity).exit_code == 2
+
+
+def test_AS68_a_token_works_at_once(kafka: RealKafka, tmp_path: Path) -> None:
+    login = ["-X", "security.protocol=SASL_PLAINTEXT", "-X", "sasl.mechanism=PLAIN"]
+    login += ["-X", f'sasl.jaas.config={LOGIN} username="alice" password="wonder";']
+    secret, servers = tmp_path / "token", kafka.address("SASL")
+    (made,) = rows(kafka, "tokens", "create", "--hmac-file", str(secret), *login, servers=servers)
+    assert made["owner"] == "User:alice" and secret.read_text() not in json.dumps(made)
+    assert secret.stat().st_mode & 0o077 == 0
+    (renewed,) = rows(kafka, "tokens", "renew", str(secret), *login, servers=servers)
+    assert renewed["expires"] >= made["issued"]
+    (listed,) = rows(kafka, "tokens", "list", *login, servers=servers)
+    assert listed["token_id"] == made["token_id"]
+    rows(kafka, "tokens", "expire", str(secret), *login, servers=servers)
+    until(lambda: rows(kafka, "tokens", "list", *login, servers=servers) == [])
+    assert run(kafka, "tokens", "list").exit_code == 1  # without a login

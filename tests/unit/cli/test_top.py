@@ -1,0 +1,80 @@
+"""`kbatch top`: what it counts, and what it prints into a pipe and on a terminal."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from io import StringIO
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from rich.console import Console
+
+from kbatch import Admin, Producer, TopicPartition
+from kbatch.cli.commands import kbatch
+from kbatch.cli.top import _drawn, tables_of, take_sample
+from kbatch.testing import Broker
+
+TOPICS = {"orders": 2, "returns": 1}
+
+
+@pytest.fixture
+def admin() -> Iterator[Admin]:
+    with Broker(TOPICS) as broker, Admin(bootstrap_servers=broker.bootstrap_servers) as opened:
+        yield opened
+
+
+def send(admin: Admin, topic: str, count: int) -> None:
+    with Producer(bootstrap_servers=admin.config.bootstrap_servers) as producer:
+        for _ in range(count):
+            producer.send(topic, b"", partition=0)
+
+
+def test_rates_are_those_between_samples(admin: Admin) -> None:
+    admin.groups.commit_offsets("billing", {TopicPartition("orders", 0): 0})
+    before = take_sample(admin, internal=False)._replace(seconds=10.0)
+    send(admin, "orders", 6)
+    admin.groups.commit_offsets("billing", {TopicPartition("orders", 0): 4})
+    now = take_sample(admin, internal=False)._replace(seconds=12.0)
+    tables = {about: rows for about, (_, rows) in tables_of(now, before).items()}
+    assert tables["topics"] == [("orders", 2, 6, 3.0), ("returns", 1, 0, 0.0)]
+    assert tables["groups"] == [("billing", "Empty", 2, 2.0)]
+    ((broker, address, rack, *figures),) = tables["brokers"]
+    assert (broker, f"{address}", rack, figures) == (0, address, None, [3, 3, 0, 3.0])
+    first = {about: rows for about, (_, rows) in tables_of(now, None).items()}
+    assert first["topics"][0] == ("orders", 2, 6, None)
+
+
+def test_topic_that_was_made_again_has_no_negative_rate(admin: Admin) -> None:
+    send(admin, "returns", 5)
+    before = take_sample(admin, internal=False)._replace(seconds=0.0)
+    admin.topics.delete("returns")
+    admin.topics.create("returns", partitions=1)
+    now = take_sample(admin, internal=False)._replace(seconds=1.0)
+    rates = {row[0]: row[3] for row in tables_of(now, before)["topics"][1]}
+    assert rates == {"orders": 0.0, "returns": 0.0}
+
+
+def test_a_pipe_gets_a_line_a_row(admin: Admin) -> None:
+    servers = ",".join(admin.config.bootstrap_servers)
+    arguments = ["top", "-b", servers, "-n", "2", "--interval", "0.01"]
+    result = CliRunner().invoke(kbatch, arguments)
+    assert result.exit_code == 0, result.output
+    lines: list[dict[str, Any]] = [json.loads(line) for line in result.stdout.splitlines()]
+    topics = [each for each in lines if "topic" in each]
+    assert [each["topic"] for each in topics] == [*TOPICS, *TOPICS]
+    assert [each["records_per_s"] for each in topics] == [None, None, 0.0, 0.0]
+    assert len([each for each in lines if "broker" in each]) == 2
+    table = CliRunner().invoke(kbatch, [*arguments, "--table"])
+    assert table.stdout.splitlines()[0].split() == [
+        *("time", "topic", "partitions", "offsets", "records_per_s")
+    ]
+
+
+def test_a_terminal_shows_all_tables(admin: Admin) -> None:
+    screen = Console(file=StringIO(), width=100, force_terminal=False)
+    screen.print(_drawn(tables_of(take_sample(admin, internal=False), None)))
+    assert isinstance(screen.file, StringIO)
+    shown = screen.file.getvalue()
+    assert "orders" in shown and "lag" in shown and "out_of_sync" in shown
