@@ -45,33 +45,13 @@ from kbatch.consumer.process.workers import (
 from kbatch.consumer.runtime import ReaderRuntime
 from kbatch.consumer.share import ShareConsumerBase
 from kbatch.core.client.lasting_faults import NS_PER_SECOND
-from kbatch.core.consumer.results import Fetched
 from kbatch.errors import ConcurrentUseError
-from kbatch.unpatched import real_sleep
 from kbatch.waiting.methods import Method, P, T, blocking, named_for_users
 from kbatch.waiting.threads import ThreadWaiter
 
 if TYPE_CHECKING:
     from kbatch._native.codec.record import ConsumerRecord
     from kbatch._native.fetch.read_cursor import FetchIterator
-    from kbatch.consumer.backlog import Arrivals
-    from kbatch.core.consumer.results import Result
-
-# A program that waits for a few records gets them at once if the network's thread lets go of the GIL for so
-# long; otherwise only after the next Fetch is sent. That comes first when there are more bytes.
-HAND_OVER_SECONDS = 20e-6
-HAND_OVER_BYTES = 16_384
-
-
-def _deliver(arrivals: Arrivals[Result], results: list[Result]) -> None:
-    """Store results of the engine, on the network's thread, and let the program have them at once."""
-    if arrivals.deliver(results) and _byte_count(results) <= HAND_OVER_BYTES:
-        real_sleep(HAND_OVER_SECONDS)
-
-
-def _byte_count(results: list[Result]) -> int:
-    fetched = (each.records for each in results if isinstance(each, Fetched))
-    return sum(records.byte_count for records in fetched if records is not None)
 
 
 def _quick_first(
@@ -162,9 +142,6 @@ class Consumer(ThreadClient, ConsumerBase):
     beginning_offsets = blocking(ConsumerBase._beginning_offsets)
     end_offsets = blocking(ConsumerBase._end_offsets)
     offsets_for_times = blocking(ConsumerBase._offsets_for_times)
-
-    def _deliver(self) -> Callable[[list[Any]], object]:
-        return partial(_deliver, self._arrivals)
 
     def _start_network(self) -> None:
         super()._start_network()

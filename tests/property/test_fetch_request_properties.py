@@ -8,15 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbatch._native.fetch.budget import Budget
 from kbatch._native.fetch.fetch_answer import VERSIONS
-from kbatch._native.fetch.frames import FramePool
-from kbatch._native.fetch.road import FetchRoad
-from kbatch.core.consumer.fetch_session import FetchSession
 from kbatch.core.consumer.partition_state import NO_END, PartitionState, Start
 from kbatch.protocol import codec
 from kbatch.protocol.messages import FetchRequest
 from kbatch.records import TopicPartition
+from tests.support.roads import new_road
 
 FIRST_EPOCHS, FIRST_LEADER_EPOCHS = 12, 9
 int32, offsets = st.integers(-1, 2**31 - 1), st.integers(0, 2**63 - 1)
@@ -91,9 +88,7 @@ def test_requests_are_written_as_the_protocol_says(
     correlation_id: int,
     client_id: str | None,
 ) -> None:
-    road = FetchRoad(
-        Budget(1 << 30),
-        FramePool(),
+    road, session = new_road(
         client_id=client_id,
         rack_id=head["rack_id"],
         max_wait_ms=head["max_wait_ms"],
@@ -101,7 +96,7 @@ def test_requests_are_written_as_the_protocol_says(
         partition_bytes=size_bytes,
         reads_committed=bool(head["isolation_level"]),
     )
-    session, states = FetchSession(road, 0), []
+    states = []
     for each in asked:
         state = PartitionState(each.at, 1, Start(each.offset), NO_END, None, 0)
         state.move_to(each.offset, each.last_epoch)

@@ -5,7 +5,7 @@ from kbatch._native.fetch.budget cimport Budget, kb_budget
 from kbatch._native.fetch.fetch_answer cimport FetchAnswer
 from kbatch._native.fetch.fetch_wire cimport kb_fetch_head, kb_fetch_list, kb_fetch_part
 from kbatch._native.fetch.frames cimport FramePool
-from kbatch._native.io.sensor cimport RequestSensors, kb_request_sensors
+from kbatch._native.io.sensor cimport RequestSensors, Sensor, kb_request_sensors
 from kbatch._native.io.waker cimport Waker
 
 cdef extern from "fetch_road.h" nogil:
@@ -204,6 +204,7 @@ cdef class PartitionReading:
     cdef bytes _topic_id
     cdef FetchRoad _road  # in whose list it is
     cdef FetchNode _node  # which `_reading.node` is of
+    cdef public Sensor byte_count
 
 
 cdef class FetchNode:
@@ -211,12 +212,17 @@ cdef class FetchNode:
     cdef FetchRoad _road
     cdef RequestSensors _sensors  # which `_node.link` refers to
     cdef public int64_t sent_ns
+    cdef readonly Sensor latency
 
 
 cdef class FetchRoad:
     cdef kb_fetch_road _road
     cdef Budget _budget
     cdef FramePool _frames
+    cdef Sensor _latency
+    cdef Sensor _throttle
+    cdef Sensor _byte_count
+    cdef dict _served             # the time of the last answer of nodes
     cdef tuple _texts             # which `_road.head` refers to
     cdef size_t _limit
     cdef bint _check_crcs

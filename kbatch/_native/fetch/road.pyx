@@ -29,7 +29,7 @@ from kbatch._native.fetch.fetch_wire cimport (
 from kbatch._native.fetch.fetched cimport Fetched, new_fetched
 from kbatch._native.fetch.fetched_batches cimport FetchedRecords, records_in
 from kbatch._native.fetch.frames cimport FramePool
-from kbatch._native.io.sensor cimport RequestSensors
+from kbatch._native.io.sensor cimport RequestSensors, Sensor, kb_sensor_record
 from kbatch._native.io.waker cimport Waker
 
 from typing import NamedTuple
@@ -89,6 +89,11 @@ cdef class PartitionReading:
     partition_number : int
     end_offset : int
         The partition is complete when its position is there; 2**63 - 1.
+
+    Attributes
+    ----------
+    byte_count : Sensor
+        Records the bytes of records in answers, of its topic; set before it is read.
     """
 
     def __init__(self, str topic_name not None, int32_t partition_number, int64_t end_offset):
@@ -268,6 +273,8 @@ cdef class FetchNode:
     ----------
     road : FetchRoad
     node_id : int
+    latency : Sensor
+        Records the time of its answers, in milliseconds.
 
     Attributes
     ----------
@@ -287,10 +294,13 @@ cdef class FetchNode:
         The number of partitions that the next request can ask for.
     lacks_topic_ids : bool
         True if the topic id of any candidate is unknown.
+    latency : Sensor
+        The parameter.
     """
 
-    def __init__(self, FetchRoad road not None, int32_t node_id):
+    def __init__(self, FetchRoad road not None, int32_t node_id, Sensor latency not None):
         self._road = road
+        self.latency = latency
         self._node.node_id = node_id
         self._node.owner = <void *>self
 
@@ -440,6 +450,14 @@ cdef class FetchNode:
         self._node.link.end_offset = end_offset
         self._node.link.is_counted = True
 
+    def record_answer(self, int64_t sent_ns, int64_t throttle_ms, int64_t now_ns):
+        """Record an answer, good or bad."""
+        cdef double latency_ms = (now_ns - sent_ns) / 1e6
+        cdef int64_t now_ms = now_ns // 1_000_000
+        kb_sensor_record(&self.latency.raw, latency_ms, now_ms)
+        kb_sensor_record(&self._road._latency.raw, latency_ms, now_ms)
+        kb_sensor_record(&self._road._throttle.raw, throttle_ms, now_ms)
+
     def handle_answer(self, int32_t session_id):
         """Record an answer without an error, and the session that it names."""
         kb_fetch_session_answered(&self._node, session_id)
@@ -460,6 +478,8 @@ cdef class FetchRoad:
     budget : Budget
     frames : FramePool
         The memory of answers.
+    latency, throttle, byte_count : Sensor
+        Record the time of an answer and its throttling, in milliseconds, and the bytes of the records in it.
     client_id, rack_id : str or None
     max_wait_ms, min_bytes, max_bytes, partition_bytes : int
         Those of requests; `max_bytes` at most.
@@ -481,15 +501,18 @@ cdef class FetchRoad:
         it.
     """
 
-    def __init__(self, Budget budget not None, FramePool frames not None, *, client_id=None,
-                 rack_id="", int32_t max_wait_ms=500, int32_t min_bytes=1, int32_t max_bytes=52428800,
+    def __init__(self, Budget budget not None, FramePool frames not None, *, Sensor latency not None,
+                 Sensor throttle not None, Sensor byte_count not None, client_id=None, rack_id="",
+                 int32_t max_wait_ms=500, int32_t min_bytes=1, int32_t max_bytes=52428800,
                  int32_t partition_bytes=1048576, int64_t request_timeout_ms=30000,
                  bint reads_committed=False, bint check_crcs=True, max_decompressed_bytes=268435456):
         self._budget, self._frames = budget, frames
+        self._latency, self._throttle, self._byte_count = latency, throttle, byte_count
         self._texts = client_id, rack_id
         self._check_crcs = check_crcs
         self._limit = decompression_limit(max_decompressed_bytes)
         self._request_timeout_ns = request_timeout_ms * 1_000_000
+        self._served = {}
         self._scratch = bytearray(SPACE_BYTES)
         self._space = <uint8_t *><char *>self._scratch
         self._road.placement = 1  # readings are not placed at first
@@ -774,24 +797,56 @@ cdef class FetchRoad:
         return INT64_MIN if self._late_count >= MOST_LATE else self._answered_ns + LATE_WORK_NS
 
     def take_arrivals(self):
-        """Return the answers that have arrived, each as the node, the times of the request and of the answer,
-        and the results with new positions, in order.
-        """
+        """Return the results of the answers that have arrived, with new positions, in order."""
         cdef kb_fetch_arrival *arrival = kb_road_take_arrivals(&self._road)
         cdef kb_fetch_arrival *following
-        cdef list found = []
+        cdef FetchNode node
+        cdef list results, found = []
         try:
             while arrival != NULL:
                 self._late_count += 1
                 self._answered_ns = arrival.answered_ns
-                found.append((<FetchNode>arrival.node.owner, arrival.created_ns, arrival.answered_ns,
-                              self._results_of(arrival)))
+                node = <FetchNode>arrival.node.owner
+                node.record_answer(arrival.created_ns, 0, arrival.answered_ns)
+                self._served[node.node_id] = arrival.answered_ns
+                results = self._results_of(arrival)
+                self.record_fetched(results, arrival.answered_ns)
+                found += results
                 following = arrival.next
                 free(arrival)
                 arrival = following
         finally:
             _free_arrivals(&self._road, arrival)
         return found
+
+    def take_served(self):
+        """Return the nodes that have answered since the last call, each with the time of its last answer."""
+        cdef dict served = self._served
+        if served:
+            self._served = {}
+        return served
+
+    def record_fetched(self, list found not None, int64_t now_ns):
+        """Record the bytes of the results of an answer, if there are any: of all, and of each topic."""
+        cdef Fetched fetched
+        cdef PartitionReading reading
+        cdef int64_t size_bytes = 0, now_ms = now_ns // 1_000_000
+        cdef dict by_sensor
+        if len(found) == 1:  # as usual for a lone record
+            fetched = found[0]
+            reading = <PartitionReading>fetched.state
+            kb_sensor_record(&reading.byte_count.raw, fetched.size_bytes, now_ms)
+            size_bytes = fetched.size_bytes
+        elif found:
+            by_sensor = {}
+            for fetched in found:
+                reading = <PartitionReading>fetched.state
+                size_bytes += fetched.size_bytes
+                by_sensor[reading.byte_count] = fetched.size_bytes + by_sensor.get(reading.byte_count, 0)
+            for sensor, of_topic in by_sensor.items():
+                kb_sensor_record(&(<Sensor>sensor).raw, of_topic, now_ms)
+        if found:
+            kb_sensor_record(&self._byte_count.raw, size_bytes, now_ms)
 
     cdef list _results_of(self, kb_fetch_arrival *arrival):
         cdef list found = []

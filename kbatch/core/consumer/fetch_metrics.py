@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,7 @@ from kbatch.core.client.backoff import NS_PER_MS
 
 if TYPE_CHECKING:
     from kbatch._native.fetch.budget import Budget
+    from kbatch._native.io.sensor import Sensor
     from kbatch.core.consumer.distances import Distances
     from kbatch.core.consumer.partition_state import PartitionState
     from kbatch.core.consumer.results import Fetched
@@ -26,22 +27,24 @@ class RequestMetrics:
     ----------
     registry : MetricsRegistry
     budget : Budget
+
+    Attributes
+    ----------
+    latency, throttle, byte_count : Sensor
+        Of answers: their times in milliseconds, and the bytes of the records in them.
     """
 
     def __init__(self, registry: MetricsRegistry, budget: Budget) -> None:
         self._registry = registry
-        self._latency = registry.sensor("fetch-latency")
-        self._throttle = registry.sensor("fetch-throttle-time")
-        self._bytes = registry.sensor("bytes-fetched")
+        self.latency = registry.sensor("fetch-latency")
+        self.throttle = registry.sensor("fetch-throttle-time")
+        self.byte_count = registry.sensor("bytes-fetched")
         self._records = registry.sensor("records-fetched")
         registry.gauge("fetch-buffer-used-bytes", lambda now_ms: budget.used)
 
-    def answered(self, node_id: int, sent_ns: int, throttle_ms: int, now_ns: int) -> None:
-        """Record an answer, good or bad."""
-        now_ms, latency_ms = now_ns // NS_PER_MS, (now_ns - sent_ns) / NS_PER_MS
-        self._latency.record(latency_ms, now_ms)
-        self._registry.sensor("request-latency", node=node_id).record(latency_ms, now_ms)
-        self._throttle.record(throttle_ms, now_ms)
+    def latency_of(self, node_id: int) -> Sensor:
+        """Return the sensor of a node's answers."""
+        return self._registry.sensor("request-latency", node=node_id)
 
 
 class ShareFetchMetrics(RequestMetrics):
@@ -54,9 +57,16 @@ class ShareFetchMetrics(RequestMetrics):
         self._acknowledged = registry.sensor("acknowledgements-send")
         self._failed = registry.sensor("acknowledgements-error")
 
+    def answered(self, node_id: int, sent_ns: int, throttle_ms: int, now_ns: int) -> None:
+        """Record an answer, good or bad."""
+        now_ms, latency_ms = now_ns // NS_PER_MS, (now_ns - sent_ns) / NS_PER_MS
+        self.latency.record(latency_ms, now_ms)
+        self.latency_of(node_id).record(latency_ms, now_ms)
+        self.throttle.record(throttle_ms, now_ms)
+
     def acquired(self, size_bytes: int, now_ns: int) -> None:
         """Record the bytes of the records in an answer."""
-        self._bytes.record(size_bytes, now_ns // NS_PER_MS)
+        self.byte_count.record(size_bytes, now_ns // NS_PER_MS)
 
     def consumed(self, record_count: int, now_ns: int) -> None:
         """Record records that the program got of one answer."""
@@ -140,16 +150,6 @@ class FetchMetrics(RequestMetrics):
         for metrics in list(self._partitions.values()):
             metrics.sample(now_ms)
 
-    def fetched(self, found: Iterable[Fetched], now_ns: int) -> None:
-        """Record the records of an answer."""
-        now_ms, by_topic = now_ns // NS_PER_MS, dict[str, int]()
-        for each in found:
-            topic = each.partition.topic
-            by_topic[topic] = by_topic.get(topic, 0) + each.size_bytes
-        self._bytes.record(sum(by_topic.values()), now_ms)
-        for topic, size_bytes in by_topic.items():
-            self._registry.sensor("bytes-fetched", topic=topic).record(size_bytes, now_ms)
-
     def consumed(self, fetched: Fetched, row_count: int) -> None:
         """Note records that the program got, for `observe`. Any thread may call this."""
         self._unobserved.append((fetched, row_count))
@@ -168,6 +168,7 @@ class FetchMetrics(RequestMetrics):
 
     def assigned(self, state: PartitionState) -> None:
         """Add the metrics of a partition that is now read."""
+        state.byte_count = self._registry.sensor("bytes-fetched", topic=state.partition.topic)
         self._partitions[state.partition] = _PartitionMetrics(self._registry, state, self._distances)
 
     def unassigned(self, partition: TopicPartition) -> None:

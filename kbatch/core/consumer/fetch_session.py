@@ -24,6 +24,7 @@ from kbatch.protocol import codec
 
 if TYPE_CHECKING:
     from kbatch._native.fetch.road import FetchRoad
+    from kbatch._native.io.sensor import Sensor
     from kbatch.core.client.connections import Request
 
 NO_SESSION = 0
@@ -43,8 +44,8 @@ class FetchSession(FetchNode, Retrying):
 
     __slots__ = ("attempts", "not_before_ns")
 
-    def __init__(self, road: FetchRoad, node_id: int) -> None:
-        super().__init__(road, node_id)
+    def __init__(self, road: FetchRoad, node_id: int, latency: Sensor) -> None:
+        super().__init__(road, node_id, latency)
         self.attempts = 0
         self.not_before_ns = 0
 

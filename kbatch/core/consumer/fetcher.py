@@ -18,7 +18,6 @@ answers).
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -132,13 +131,15 @@ class Fetcher:
         self._faults = LastingFaults(logger)
         # the times of the first and the last error of partitions whose last answer was an error
         self._failing_ns: dict[TopicPartition, tuple[int, int]] = {}
-        self._unobserved: deque[Callable[[], object]] = deque()
         self._sessions: dict[int, FetchSession] = {}
         self._placed_in: ClusterSnapshot | None = None
         reads_committed = config.isolation_level == "read_committed"
         self._road = FetchRoad(
             budget,
             frames,
+            latency=metrics.latency,
+            throttle=metrics.throttle,
+            byte_count=metrics.byte_count,
             client_id=config.client_id,
             rack_id=config.client_rack,
             max_wait_ms=config.fetch_max_wait_ms,
@@ -223,7 +224,8 @@ class Fetcher:
     def _session(self, node_id: int) -> FetchSession:
         session = self._sessions.get(node_id)
         if session is None:
-            session = self._sessions[node_id] = FetchSession(self._road, node_id)
+            session = FetchSession(self._road, node_id, self._metrics.latency_of(node_id))
+            self._sessions[node_id] = session
         return session
 
     def _node_of(self, state: PartitionState, now_ns: int) -> int:
@@ -381,14 +383,9 @@ class Fetcher:
 
     def _take_arrivals(self) -> None:
         """Take the answers that the road has received, for the program."""
-        before = len(self._results)
-        for session, sent_ns, now_ns, found in self._road.take_arrivals():
-            self._unobserved.append(partial(self._metrics.answered, session.node_id, sent_ns, 0, now_ns))
-            if found:
-                self._unobserved.append(partial(self._metrics.fetched, found, now_ns))
-                self._results += found
-            self._connections.note_served(session.node_id, now_ns, FETCH_PURPOSE)
-        if len(self._results) > before:
+        found = self._road.take_arrivals()
+        if found:
+            self._results += found
             self._deliver()
 
     # Answers
@@ -403,7 +400,7 @@ class Fetcher:
             assert response.error is not None
             self._fail_request(session, response.error, now_ns)
         else:
-            self._note_answered(session, answer, now_ns)
+            session.record_answer(session.sent_ns, answer.throttle_time_ms, now_ns)
             if answer.error_code:
                 self._refuse_all(session, answer, now_ns)
             else:
@@ -411,14 +408,10 @@ class Fetcher:
                 self._take(session, answer, now_ns)
         session.end_request()
 
-    def _note_answered(self, session: FetchSession, answer: FetchAnswer, now_ns: int) -> None:
-        metrics, sent_ns, throttle_ms = self._metrics, session.sent_ns, answer.throttle_time_ms
-        self._unobserved.append(partial(metrics.answered, session.node_id, sent_ns, throttle_ms, now_ns))
-
     def observe(self) -> None:
-        """Record the metrics of answers; the program got the records first."""
-        while self._unobserved:
-            self._unobserved.popleft()()
+        """Note which nodes the road has heard from."""
+        for node_id, now_ns in self._road.take_served().items():
+            self._connections.note_served(node_id, now_ns, FETCH_PURPOSE)
 
     def _fail_request(self, session: FetchSession, error: KafkaError, now_ns: int) -> None:
         """Handle a lost answer: the next request is complete, and goes to the leader."""
@@ -454,9 +447,8 @@ class Fetcher:
             share = FrameShare(self._budget, answer.frame_bytes, len(with_records))
             for each in with_records:
                 each.charge(share)
-        if found:
-            self._unobserved.append(partial(self._metrics.fetched, found, now_ns))
-            self._results[before:before] = found
+        self._road.record_fetched(found, now_ns)
+        self._results[before:before] = found
         for state in bounded:
             self._look_at_remaining(state, session, now_ns)
         if session.is_full:  # the answer leaves out the others, which no correct one does

@@ -11,15 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbatch._native.fetch.budget import Budget
-from kbatch._native.fetch.frames import FramePool
-from kbatch._native.fetch.road import FetchRoad
-from kbatch.core.consumer.fetch_session import INITIAL_EPOCH, MAX_EPOCH, NO_SESSION, FetchSession
+from kbatch.core.consumer.fetch_session import INITIAL_EPOCH, MAX_EPOCH, NO_SESSION
 from kbatch.core.consumer.partition_state import NO_END, PartitionState, Start
 from kbatch.errors import ErrorCode
 from kbatch.protocol import codec, features
 from kbatch.protocol.messages import FetchRequest
 from kbatch.records import NO_TOPIC_ID, TopicPartition
+from tests.support.roads import new_road
 
 A, B, C = (TopicPartition("t", number) for number in range(3))
 OLD_ID, NEW_ID = bytes(15) + b"\1", bytes(15) + b"\2"
@@ -54,10 +52,7 @@ class Reader:
 
     def __init__(self, version: int = VERSION) -> None:
         self.version = version
-        self.road = FetchRoad(
-            Budget(1 << 30), FramePool(), client_id="client", partition_bytes=PARTITION_BYTES
-        )
-        self.session = FetchSession(self.road, 0)
+        self.road, self.session = new_road(client_id="client", partition_bytes=PARTITION_BYTES)
         self.states: dict[TopicPartition, PartitionState] = {}
 
     def want(self, wanted: Mapping[TopicPartition, Asked]) -> None:
