@@ -17,7 +17,7 @@ WHEELS ?=
 # Of `make bench`: groups, and --quick; nothing means all of them, in full.
 BENCH ?=
 
-.PHONY: help demo test test-slow coverage simulate soak sanitize platforms wheels bench bench-compare bench-baseline lint format clean
+.PHONY: help demo test test-slow coverage simulate soak sanitize platforms wheels docs bench bench-compare bench-baseline lint format clean
 
 help:
 	@echo "make demo      336,776 real flights through Spark into segments and a broker and back, proven equal,"
@@ -34,6 +34,8 @@ help:
 	@echo "make platforms the native modules, compiled for macOS, aarch64, musl and Windows by ziglang"
 	@echo "make wheels    the source distribution, and wheels for every Python, x86_64 and aarch64, in dist/, each"
 	@echo "               tried (WHEELS='--version 3.12 --platform x86_64': some of them)"
+	@echo "make docs      the site of the documentation, in build/site; fails at a link that leads nowhere, or a public"
+	@echo "               name without a text"
 	@echo "make bench     kbatch beside its peers; results go to docs/benchmarks/ and docs/costs.md"
 	@echo "               (BENCH='throughput latency --quick': some of the groups, and few records)"
 	@echo "make bench-compare   what runs in one process beside its saved baseline; fails at 1.15 x"
@@ -106,6 +108,9 @@ build/release/ready: release/requirements.txt
 
 wheels: build/release/ready
 	build/release/bin/python -m release $(WHEELS)
+
+docs: .venv/ready
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 bench: .venv/ready .venv/jvm
 	$(BIN)/python -m benchmarks $(BENCH)

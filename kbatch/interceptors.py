@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from kbatch._native.send.encoded_batch import PendingBatch
     from kbatch.records import TopicPartition
 
+__all__ = ["ConsumerInterceptor", "Interceptor"]
+
 logger = ClientLogger(__name__)
 
 _Kind = TypeVar("_Kind")

@@ -16,6 +16,8 @@ from typing import NamedTuple, final
 from kbatch._native.io.sensor import Reading, Sensor
 from kbatch.unpatched import real_threading
 
+__all__ = ["CONSUMER_METRICS", "METRICS", "Kind", "Metric", "MetricName"]
+
 PRODUCER = "producer-metrics"
 TOPIC = "producer-topic-metrics"
 NODE = "producer-node-metrics"

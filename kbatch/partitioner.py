@@ -18,6 +18,8 @@ from kbatch.errors import ConfigError
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
+__all__ = ["Partitioner"]
+
 # "The sticky state decides": RecordMetadata.UNKNOWN_PARTITION.
 STICKY = -1
 

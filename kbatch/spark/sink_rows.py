@@ -41,6 +41,7 @@ class PartitionOffsets:
     last: int = -1
 
     def add(self, records: int, first: int, last: int) -> None:
+        """Count more records, from the offset `first` to `last`; -1: not known."""
         self.records += records
         if last >= 0:
             self.first = first if self.first < 0 else min(self.first, first)

@@ -401,6 +401,7 @@ class Broker:
         self._call(lambda core: _create_topic(core, name, partitions, **configs))
 
     def delete_topic(self, name: str) -> None:
+        """Delete a topic with its records."""
         self._call(lambda core: core.state.delete_topic(_topic(core, name).name))
 
     def create_partitions(self, name: str, count: int) -> None:

@@ -142,6 +142,7 @@ class AclBinding(NamedTuple):
         return self.resource_name in (name, WILDCARD)
 
     def is_about(self, principal: str, host: str) -> bool:
+        """True if it is for this principal on this host."""
         return self.principal in (principal, "User:*") and self.host in (host, WILDCARD)
 
     def decides(self, operation: Operation) -> bool:

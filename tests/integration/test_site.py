@@ -1,0 +1,164 @@
+"""The site of the documentation: built strictly, its reference complete, searched by a browser."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from functools import partial
+from html.parser import HTMLParser
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urldefrag, urljoin
+
+import pytest
+
+import kbatch
+from tests import ROOT
+from tests.support.chromium import chromium
+from tests.support.patience import until
+from website import docstrings, reference
+
+ADDRESS = "https://kbatch.github.io/kbatch/"
+SHOTS = ROOT / "build" / "screenshots"
+OPENED = (
+    "",
+    "quickstart/",
+    "install/",
+    "configuration/",
+    "consumer/",
+    "tables/",
+    "spark/",
+    "errors/",
+    "reference/",
+    "reference/kbatch/",
+)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the site."""
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
+    environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
+    ran = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=500, check=False, env=environment
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return folder
+
+
+class _Page(HTMLParser):
+    """The links and anchors of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.anchors: set[str] = set()
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        self.links += [value for name in ("href", "src") if (value := given.get(name))]
+        self.anchors |= {value for name in ("id", "name") if (value := given.get(name))}
+
+
+def test_every_link_within_the_site_leads_somewhere(site: Path) -> None:
+    """Also those of the theme and of generated pages, which mkdocs does not look at."""
+    pages = {page: _Page(page.read_text()) for page in site.rglob("*.html") if page.name != "404.html"}
+    broken = []
+    for path, page in pages.items():
+        here = urljoin(ADDRESS, path.relative_to(site).as_posix().removesuffix("index.html"))
+        for link in page.links:
+            target, anchor = urldefrag(urljoin(here, link))
+            if not target.startswith(ADDRESS):
+                continue
+            name = unquote(target.removeprefix(ADDRESS))
+            file = site / name / "index.html" if name.endswith("/") or not name else site / name
+            is_there = file.is_file() and (not anchor or file not in pages or anchor in pages[file].anchors)
+            if not is_there:
+                broken.append(f"{here}: {link}")
+    assert len(pages) > 50 and broken == []
+
+
+def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
+    for page in site.rglob("*.html"):
+        loaded = re.findall(
+            r'<(?:script|link rel="stylesheet"|img)[^>]+(?:src|href)="(https?:[^"]+)', page.read_text()
+        )
+        assert loaded == [], page
+
+
+def test_llms_txt_names_every_page_for_users(site: Path) -> None:
+    listed = re.findall(r"\]\((https:[^)]+)\): (.+)", (site / "llms.txt").read_text())
+    assert len(listed) > 30 and all(about for _, about in listed)
+    for address, _ in listed:
+        assert (site / address.removeprefix(ADDRESS) / "index.html").is_file(), address
+    assert "def main" in (site / "llms-full.txt").read_text()
+
+
+def test_the_reference_has_every_public_name() -> None:
+    """A name without a text raises while the pages are made."""
+    pages = reference.pages()
+    (page,) = (text for path, text in pages.items() if path == "reference/kbatch.md")
+    assert {f"## {name} {{ #kbatch.{name} }}" for name in kbatch.__all__} <= set(page.splitlines())
+    for member in ("Producer.send_table", "Producer.flush", "AsyncConsumer.poll", "Record.value"):
+        assert f"{{ #kbatch.{member} }}" in page, member
+    assert "timestamp_ms: SupportsIndex | None = None," in page  # of a native module, from its stub
+    assert "await flush(" in page and "\nflush(" in page  # on an event loop, and on a thread
+    assert "`KafkaTimeoutError`" in page  # errors raised
+
+
+def test_a_name_without_a_text_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kbatch.Polled, "forgotten", property(lambda polled: None), raising=False)
+    with pytest.raises(reference.Undocumented, match=r"kbatch\.Polled\.forgotten"):
+        reference.pages()
+
+
+def test_docstrings_become_lists() -> None:
+    made = docstrings.parsed(
+        "Return a number.\n\n    number()\n\nParameters\n----------\na, b : int\n    Two of\n    them.\n\n"
+        "Raises\n------\nTypeError, ValueError\n    They are unsuitable."
+    )
+    assert list(docstrings.markdown(made, str)) == [
+        "Return a number.\n\n\n```python\nnumber()\n```\n",
+        "**Parameters**",
+        "- `a`, `b` : int<br>Two of them.",
+        "**Raises**",
+        "- `TypeError`, `ValueError`<br>They are unsuitable.",
+    ]
+
+
+class _Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *arguments: Any) -> None: ...
+
+
+@pytest.fixture
+def address(site: Path) -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(site))) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+        thread.join()
+
+
+def test_a_browser_opens_pages_and_finds_send_table(address: str, tmp_path: Path) -> None:
+    """The screenshots stay in build/screenshots, for a person to look at."""
+    SHOTS.mkdir(parents=True, exist_ok=True)
+    with chromium(tmp_path) as tab:
+        for number, page in enumerate(OPENED):
+            tab.open(address + page)
+            assert tab.run("document.querySelector('h1').innerText.length") > 3, page
+            assert tab.run("document.documentElement.scrollWidth <= window.innerWidth"), f"{page} is too wide"
+            tab.screenshot(SHOTS / f"{number}-{page.strip('/').replace('/', '-') or 'index'}.png")
+        tab.open(f"{address}quickstart/?q=send_table")
+        found = "[...document.querySelectorAll('.md-search-result__link')].map(each => each.href)"
+        links = until(lambda: tab.run(found), "results of the search")
+        tab.screenshot(SHOTS / "search.png")
+    assert any("reference/kbatch/" in link and link.endswith("send_table") for link in links), links
+    assert any("/tables/" in link for link in links), links
