@@ -160,10 +160,13 @@ static inline bool kb_link_take(kb_fetch_road *road, kb_fetch_node *node, int64_
     return true;
 }
 
-/* Begin an answer, whose size is there. False if it cannot be one, or there is no memory. */
+/* Begin an answer, whose size is there. False if it is the engine's: it cannot be one, there is no memory, or
+ * it is large and its bytes come by hand. The engine's owner receives such ones in place. */
 static inline bool kb_link_begin_frame(kb_fetch_road *road, kb_fetch_link *link) {
     int64_t size = (int32_t)kb_load_be32(link->head);
     if (size < KB_FETCH_SMALLEST_FRAME || size > KB_FETCH_LARGEST_FRAME)
+        return false;
+    if (link->descriptor < 0 && size >= KB_FETCH_SPACE_BYTES)
         return false;
     link->frame = road->take_frame(road->frames, size, &link->frame_room);
     link->frame_bytes = size;

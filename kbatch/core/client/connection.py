@@ -34,7 +34,7 @@ MIN_FRAME_BYTES = 4
 MAX_FRAME_BYTES = 100_000_000
 # The maximum before the connection is ready: nothing is known of the peer yet.
 MAX_SETUP_FRAME_BYTES = 524_288
-# From this size on an answer has memory of its own.
+# From this size on an answer has memory of its own (KB_FETCH_SPACE_BYTES of src_c/fetch_link.h is the same).
 LARGE_FRAME_BYTES = 65_536
 MAX_CORRELATION_ID = 2**31 - 1
 # The first two bytes of an alert record of TLS.

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from kbatch.core.client.backoff import Retrying
+from kbatch.core.client.connections import Connections
 from kbatch.core.consumer import assignors, commits
 from kbatch.core.consumer import engine as engine_module
 from kbatch.core.consumer.classic_membership import ClassicMembership
@@ -141,6 +142,42 @@ def the_budget_is_in_kibibytes(original: Any, limit: int) -> Any:
 def memory_of_answers_is_not_returned(*_: Any, **__: Any) -> bool:
     """What was read stays charged."""
     return False
+
+
+# Loans to the road
+
+
+@plants(Connections, "take_back")
+def requests_of_the_road_are_forgotten(
+    original: Any, self: Connections, lent: Any, *arguments: Any, **named: Any
+) -> None:
+    """Requests in flight are not taken back: their answers come unexpected."""
+    original(self, lent._replace(requests=[]), *arguments, **named)
+
+
+@plants(Fetcher, "take_back")
+def bytes_of_the_road_are_dropped(original: Any, self: Fetcher, now_ns: int) -> None:
+    """What the road has received of an answer that is the engine's is lost."""
+    handle, self._connections.handle_bytes = self._connections.handle_bytes, nothing  # type: ignore[method-assign]
+    try:
+        original(self, now_ns)
+    finally:
+        self._connections.handle_bytes = handle  # type: ignore[method-assign]
+
+
+@plants(Fetcher, "_place")
+def the_road_reads_where_leaders_were(original: Any, self: Fetcher, now_ns: int) -> None:
+    """Partitions stay where they were read from first."""
+    if self._placed_in is None:
+        original(self, now_ns)
+    else:
+        self._placed_in = self._cluster.snapshot
+        for state in self._road.unplaced():
+            node_id = self._node_of(state, now_ns)
+            state.place(self._road, None if node_id < 0 else self._session(node_id))
+
+
+# Positions that the log does not have
 
 
 @plants(Positions, "handle_divergence")
