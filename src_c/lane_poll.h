@@ -123,7 +123,7 @@ static inline int kb_lane_wait(kb_lane *lane, int poller, int waker, int64_t wai
 #else
 #define KB_LANE_POLLS 0
 
-/* The lane compiles, and does not wait: owners drive it by hand (kbatch/network/lane_driver.py). */
+/* The lane compiles, and does not wait: owners drive it by hand (kbatch/network/loan_driver.py). */
 static inline void kb_lane_flush_all(kb_lane *lane, int poller) {
     (void)lane, (void)poller;
 }

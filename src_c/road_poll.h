@@ -105,7 +105,7 @@ static inline int kb_road_wait(kb_fetch_road *road, int poller, int waker, int64
 
 #else
 
-/* The road compiles, and does not wait: owners drive it by hand (kbatch/network/lane_driver.py). */
+/* The road compiles, and does not wait: owners drive it by hand (kbatch/network/loan_driver.py). */
 static inline void kb_road_flush_all(kb_fetch_road *road, int poller) {
     (void)road, (void)poller;
 }

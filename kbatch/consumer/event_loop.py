@@ -55,7 +55,7 @@ class LoopClient(LoopLife, MemberClient):
 
     def _start_network(self) -> None:
         self._make_network(self._runtime.engine, self._deliver())
-        self._network.use_lane(self._runtime.engine)
+        self._network.use_loans(self._runtime.engine)
 
     async def _give_way(self) -> None:
         """Suspend the task once, so that the network and other tasks run."""

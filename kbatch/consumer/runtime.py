@@ -101,7 +101,7 @@ class ReaderRuntime(ClientRuntime):
             name=f"kbatch-reader-{self.config.client_id}",
             metrics=self.registry,
         )
-        network.use_lane(self.engine)
+        network.use_loans(self.engine)
         network.start()
 
     def sole_user(self, current: Callable[[], Any], name_of: Callable[[Any], str]) -> SoleUser:

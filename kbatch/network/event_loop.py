@@ -20,7 +20,7 @@ from kbatch.core.client.actions import Address, Close, Connect, Resolve, Write, 
 from kbatch.errors import IllegalStateError, KafkaError, NetworkError
 from kbatch.logs import ClientLogger
 from kbatch.network.driver import RECEIVE_BYTES, EngineDriver, distinct, peer_of, without_address
-from kbatch.network.lane_driver import LendingEngine
+from kbatch.network.loan_driver import LendingEngine
 from kbatch.network.rounds import DrivenEngine
 from kbatch.network.transports import TransportChannel
 from kbatch.unpatched import breaks_asyncio
@@ -93,9 +93,9 @@ class LoopNetwork(EngineDriver):
         """True if it has a loop that can run it."""
         return self._loop is not None and not self._is_stopped and not self._loop.is_closed()
 
-    def use_lane(self, lending: LendingEngine) -> None:
-        """Send by the engine's lane between rounds."""
-        self._drive_lane(lending, self._write_of_lane)
+    def use_loans(self, lending: LendingEngine) -> None:
+        """Lend the engine's connections between rounds."""
+        self._drive_loans(lending, self._write_on_loan)
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Start on the loop, once; call this on the loop's thread."""
@@ -329,7 +329,7 @@ class LoopNetwork(EngineDriver):
         elif written_bytes := channel.write(action.buffers):
             self._take_written(channel.connection_id, written_bytes)
 
-    def _write_of_lane(self, connection_id: int, data: bytes) -> tuple[int, int]:
+    def _write_on_loan(self, connection_id: int, data: bytes) -> tuple[int, int]:
         return len(data), self._channels[connection_id].write([data])
 
     def _close(self, action: Close) -> None:

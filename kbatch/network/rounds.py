@@ -6,8 +6,8 @@ at once, before the next look at the sockets, since an action may have made more
 does not run: with a lone record it is quiet after sending, and after the answer. Actions of one kind of
 client, such as sealing batches, are registered (`register`).
 
-A producer's owner may have a lane (`_drive_lane`): then a round in which nothing happens for the engine is a
-step of the lane, and every event of the engine ends the loan first (`_engine_alone`).
+An owner may lend connections (`_drive_loans`): then a round in which nothing happens for the engine is a step
+of the borrower, and every event of the engine ends the loan first (`_engine_alone`).
 
 An exception of the engine is a defect. The engine fails everything with it, so that no caller waits for ever,
 and the owner ends.
@@ -24,7 +24,7 @@ from kbatch.core.client.actions import Address, Close, Connect, Resolve, Write, 
 from kbatch.errors import KafkaError
 from kbatch.logs import ClientLogger
 from kbatch.metrics import MetricsRegistry
-from kbatch.network.lane_driver import LaneDriver, LendingEngine
+from kbatch.network.loan_driver import LendingEngine, LoanDriver
 
 logger = ClientLogger(__name__)
 
@@ -102,7 +102,7 @@ class EngineRounds(ABC):
         self._select_time = None if metrics is None else metrics.sensor("select")
         self._io_time = None if metrics is None else metrics.sensor("io")
         self._io_ns = 0  # of this round
-        self._lane_driver: LaneDriver | None = None
+        self._loan_driver: LoanDriver | None = None
         self._must_run = False  # the engine, after a loan to the lane
 
     def register(
@@ -115,29 +115,29 @@ class EngineRounds(ABC):
         if stop is not None:
             self._stops.append(stop)
 
-    # The lane
+    # Loans
 
-    def _drive_lane(self, lending: LendingEngine, write: Callable[[int, bytes], tuple[int, int]]) -> None:
-        """Send by the engine's lane between the engine's runs, by `write` (LaneDriver)."""
-        lending.open_lane(self._deliver)
-        self._lane_driver = LaneDriver(lending, write, self._perform_action, self._clock_ns)
-        self._stops += [self._lane_driver.end, lending.close_lane]
+    def _drive_loans(self, lending: LendingEngine, write: Callable[[int, bytes], tuple[int, int]]) -> None:
+        """Lend the engine's connections between its runs, and write by `write` (LoanDriver)."""
+        lending.open_loans(self._deliver)
+        self._loan_driver = LoanDriver(lending, write, self._perform_action, self._clock_ns)
+        self._stops += [self._loan_driver.end, lending.close_loans]
 
     def _engine_alone(self) -> DrivenEngine:
-        """End the lane's loan, and return the engine, for an event or a call."""
-        if self._lane_driver is not None and self._lane_driver.end():
+        """End the loan, and return the engine, for an event or a call."""
+        if self._loan_driver is not None and self._loan_driver.end():
             self._must_run = True
         return self._engine
 
     def _take_bytes(self, connection_id: int, data: bytes | memoryview) -> memoryview | None:
         """Hand over received bytes, and return where the next ones should be received."""
-        if self._lane_driver is not None and self._lane_driver.received(connection_id, data):
+        if self._loan_driver is not None and self._loan_driver.received(connection_id, data):
             return None
         return self._engine_alone().handle_bytes(connection_id, data, self._clock_ns())
 
     def _take_written(self, connection_id: int, written_bytes: int) -> None:
         """Report written bytes."""
-        if self._lane_driver is None or not self._lane_driver.written(connection_id, written_bytes):
+        if self._loan_driver is None or not self._loan_driver.written(connection_id, written_bytes):
             self._engine_alone().handle_written(connection_id, written_bytes, self._clock_ns())
 
     def _take_token(self, connection_id: int, token: bytes | KafkaError | None, now_ns: int) -> None:
@@ -148,9 +148,9 @@ class EngineRounds(ABC):
         """True if a wake-up is for the engine; `was_called` says that `wake` was the reason. Otherwise there
         may be new batches, which the lane sends if there is one.
         """
-        if self._lane_driver is None:
+        if self._loan_driver is None:
             return True
-        self._lane_driver.ring()
+        self._loan_driver.ring()
         return was_called
 
     # Rounds
@@ -159,7 +159,7 @@ class EngineRounds(ABC):
         """Run a round, with the engine if that has to run, and return how long the owner may wait. The owner
         waited `waited_ns` until `woken_ns`; `was_called` says that the engine has to run.
         """
-        driver = self._lane_driver
+        driver = self._loan_driver
         if driver is None:
             return self._run_engine_on(waited_ns, woken_ns, was_called=was_called)
         if not was_called and not self._must_run:

@@ -29,7 +29,7 @@ from kbatch.errors import IllegalStateError, NetworkError
 from kbatch.logs import CLOSE_SECONDS, ClientLogger, flush
 from kbatch.network.channels import Channel, PlainChannel
 from kbatch.network.driver import RECEIVE_BYTES, EngineDriver, distinct, peer_of, without_address
-from kbatch.network.lane_driver import LendingEngine
+from kbatch.network.loan_driver import LendingEngine
 from kbatch.network.rounds import STOP_SECONDS, DrivenEngine
 from kbatch.network.workers import Workers
 from kbatch.unpatched import real_names, real_selectors
@@ -77,20 +77,20 @@ class ThreadNetwork(EngineDriver):
         """
         return self._thread.is_started and not self._has_ended
 
-    def use_lane(
+    def use_loans(
         self, lending: LendingEngine, queue: DeliveryQueue | None = None, *, by_hand: bool = False
     ) -> None:
-        """Send, or read, by the engine's lane while the thread waits.
+        """Lend the engine's connections while the thread waits.
 
-        It waits for plain sockets itself, and then the thread of `queue` completes what a producer has sent.
-        It is driven `by_hand` if so wanted, under TLS, and on systems where it cannot wait.
+        The borrower waits for plain sockets itself, and then the thread of `queue` completes what a producer
+        has sent. It is driven `by_hand` if so wanted, under TLS, and on systems where it cannot wait.
         """
         if by_hand or self._tls is not None or not CAN_WAIT:
-            self._drive_lane(lending, self._write_of_lane)
+            self._drive_loans(lending, self._write_on_loan)
             return
-        lending.open_lane(self._deliver, queue)
+        lending.open_loans(self._deliver, queue)
         self._lending = lending
-        self._stops.append(lending.close_lane)
+        self._stops.append(lending.close_loans)
 
     def start(self) -> None:
         """Start the thread, once. Raise IllegalStateError after `stop`."""
@@ -145,7 +145,7 @@ class ThreadNetwork(EngineDriver):
         """Wait up to `wait_ns`, do a round, and return how long the next one may wait."""
         start_ns = time.monotonic_ns()
         was_called = False
-        events = self._wait_in_lane(start_ns + wait_ns, start_ns)
+        events = self._wait_on_loan(start_ns + wait_ns, start_ns)
         if events is None:
             events = self._selector.select(wait_ns / 1e9)
         else:
@@ -161,14 +161,14 @@ class ThreadNetwork(EngineDriver):
             self._inbox.popleft()()
         return self._do_round(woken_ns - start_ns, woken_ns, was_called=was_called)
 
-    def _wait_in_lane(self, deadline_ns: int, now_ns: int) -> list[tuple[SelectorKey, int]] | None:
-        """Wait with a lane that sends meanwhile, and return the events; None if there is none now."""
+    def _wait_on_loan(self, deadline_ns: int, now_ns: int) -> list[tuple[SelectorKey, int]] | None:
+        """Wait with connections lent, and return the events; None if there are none now."""
         lending = self._lending
-        lane = None if lending is None else lending.lend(self._descriptor_of, now_ns)
-        if lending is None or lane is None:
+        borrower = None if lending is None else lending.lend(self._descriptor_of, now_ns)
+        if lending is None or borrower is None:
             return None
-        poller = self._selector.fileno()  # of epoll: there is no lane elsewhere
-        found = lane.wait(poller, self._waker, deadline_ns, self._on_idle)
+        poller = self._selector.fileno()  # of epoll: elsewhere nothing is lent here
+        found = borrower.wait(poller, self._waker, deadline_ns, self._on_idle)
         lending.take_back(time.monotonic_ns())
         keys = self._selector.get_map()
         return [(keys[descriptor], _mask_of(events)) for descriptor, events in found]
@@ -333,7 +333,7 @@ class ThreadNetwork(EngineDriver):
         else:
             self._written(channel, channel.write(action.buffers))
 
-    def _write_of_lane(self, connection_id: int, data: bytes) -> tuple[int, int]:
+    def _write_on_loan(self, connection_id: int, data: bytes) -> tuple[int, int]:
         channel = self._channels[connection_id]
         written_bytes = channel.write([data])
         if channel.ended is None:

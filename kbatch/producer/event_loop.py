@@ -109,7 +109,7 @@ class AsyncProducer(LiveProducer, CoroutineProducer):
             waker=waker,
             after_round=self._queue.look,
         )
-        self._network.use_lane(runtime.engine)
+        self._network.use_loans(runtime.engine)
         register_sealers(self._network)
         self._gives_way = self._accumulator.alarm.wakes_always = True
         self._turns: deque[asyncio.Future[None]] = deque()  # of tasks that gave way

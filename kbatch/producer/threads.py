@@ -70,7 +70,7 @@ class Producer(LiveProducer):
             waker=waker,
         )
         by_hand = config.kbatch_lane == "python"
-        network.use_lane(runtime.engine, self._delivery.queue, by_hand=by_hand)
+        network.use_loans(runtime.engine, self._delivery.queue, by_hand=by_hand)
         self._delivery.start()
         register_sealers(network)
         network.start()

@@ -401,7 +401,7 @@ class Sending:
 
     def with_lane(self) -> Self:
         """Let a lane send from now on (`lend_once`)."""
-        self.engine.open_lane(self._complete)
+        self.engine.open_loans(self._complete)
         return self
 
     def lend_once(self, size_bytes: int = 2**31) -> None:

@@ -12,7 +12,7 @@ loan gets such requests again, if the engine did not answer them meanwhile.
 
 An owner whose sockets the lane cannot wait for drives the lane by hand, with the GIL: it calls `step`, passes
 bytes on by `unsent`, `handed`, `written` and `received`, and batches are completed at once
-(kbatch/network/lane_driver.py).
+(kbatch/network/loan_driver.py).
 
 Lane and engine never run at the same time, so they share the structures of batches, queues and sequences
 without a lock.

@@ -334,13 +334,13 @@ class ReadingEngine(ClientEngine):
 
     # Loans
 
-    def open_lane(self, deliver: Callable[[list[Any]], object], queue: DeliveryQueue | None = None) -> None:
+    def open_loans(self, deliver: Callable[[list[Any]], object], queue: DeliveryQueue | None = None) -> None:
         """Have the road read what is usual, for an owner that calls `lend` before it waits. `deliver` gets
         results meanwhile. There is no `queue` of deliveries.
         """
-        self._fetcher.open_lane(lambda: deliver(self.poll_completed()))
+        self._fetcher.open_loans(lambda: deliver(self.poll_completed()))
 
-    def close_lane(self) -> None:
+    def close_loans(self) -> None:
         """Do nothing: the road ends with the engine."""
 
     def lend(self, descriptor_of: Callable[[int], int], now_ns: int) -> FetchRoad | None:

@@ -322,7 +322,7 @@ class Fetcher:
 
     # Loans
 
-    def open_lane(self, deliver: Callable[[], object]) -> None:
+    def open_loans(self, deliver: Callable[[], object]) -> None:
         """Have the road read what is usual. `deliver()` hands results to the program meanwhile."""
         self._deliver = deliver
         self._connections.count_lent(self._road.in_flight_count)

@@ -157,15 +157,15 @@ class ProducerEngine(ClientEngine):
 
     # The lane
 
-    def open_lane(
+    def open_loans(
         self, deliver: Callable[[list[Completion]], object], queue: DeliveryQueue | None = None
     ) -> None:
-        """Have a lane send what is usual (`Sender.open_lane`)."""
-        self._sender.open_lane(deliver, queue)
+        """Have a lane send what is usual (`Sender.open_loans`)."""
+        self._sender.open_loans(deliver, queue)
 
-    def close_lane(self) -> None:
+    def close_loans(self) -> None:
         """Note that the lane gets no more loans."""
-        self._sender.close_lane()
+        self._sender.close_loans()
 
     def lend(self, descriptor_of: Callable[[int], int], now_ns: int) -> Lane | None:
         """Lend the connections to the lane (`Sender.lend`), while the owner waits; None if it cannot send."""

@@ -379,7 +379,7 @@ class Sender:
 
     # The lane
 
-    def open_lane(
+    def open_loans(
         self, deliver: Callable[[list[Completion]], object], queue: DeliveryQueue | None = None
     ) -> None:
         """Have a lane send what is usual, for an owner that calls `lend` before it waits.
@@ -414,7 +414,7 @@ class Sender:
             self._accumulator.memory.complete_accepted = lane.complete_without_callbacks
         self._connections.count_lent(lane.unanswered_count)
 
-    def close_lane(self) -> None:
+    def close_loans(self) -> None:
         """Note that the owner has ended: the lane gets no more loans."""
         if self._lane is not None:
             self._accumulator.memory.complete_accepted = self._accumulator.memory.why_unsent = None

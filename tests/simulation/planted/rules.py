@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kbatch.network.lane_driver import LaneDriver
+from kbatch.network.loan_driver import LoanDriver
 from tests.simulation.planted.planting import BUGS, Bug
 from tests.simulation.planted.rule_table import RULES, with_wrong
 
@@ -69,14 +69,14 @@ class _WithWrongRules:
 
 def _in_lane(bug: str, doc: str) -> Bug:
     def make(original: Any) -> Any:
-        def begin(self: LaneDriver, *rest: Any) -> None:
+        def begin(self: LoanDriver, *rest: Any) -> None:
             original(self, *rest)
-            if self._lane is not None:
-                self._lane = _WithWrongRules(self._lane, bug)
+            if self._borrower is not None:
+                self._borrower = _WithWrongRules(self._borrower, bug)
 
         return begin
 
-    return Bug(LaneDriver, "begin", make, doc, is_of_transactions=False)
+    return Bug(LoanDriver, "begin", make, doc, is_of_transactions=False)
 
 
 def _everywhere(bug: str, doc: str) -> Bug:

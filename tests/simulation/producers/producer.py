@@ -89,7 +89,7 @@ class SimulatedProducer(CoroutineProducer):
         super().__init__(runtime, random)
         self.seal = seal
         if host.options.seed % 2:  # the other worlds are those of TLS, and of event loops
-            self.shell.use_lane(runtime.engine)
+            self.shell.use_loans(runtime.engine)
         runtime.is_closed = self._is_released = False
         runtime.accept_directly()
 

@@ -130,7 +130,7 @@ class Member:
         )
         self.shell = MemberShell(self, self.engine)
         if world.options.seed % 2:  # in the other worlds the engine does all
-            self.shell.use_lane(self.engine)
+            self.shell.use_loans(self.engine)
         self.wire = GroupWire(self)
         self.results: list[Result] = []
         self.is_alive = True

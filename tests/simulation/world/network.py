@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     import random
 
     from kbatch.config import ClientConfig
-    from kbatch.network.lane_driver import LendingEngine
+    from kbatch.network.loan_driver import LendingEngine
     from kbatch.network.rounds import DrivenEngine
     from kbatch.sasl import Exchange
     from tests.simulation.world.fate import Fate
@@ -392,9 +392,9 @@ class Shell(EngineRounds):
         self.register(EndAuthentication, self._end_authentication)
         self.register(Seal, self._seal)
 
-    def use_lane(self, lending: LendingEngine) -> None:
-        """Use the engine's lane while the sender waits, as ThreadNetwork does."""
-        self._drive_lane(lending, self._offer)
+    def use_loans(self, lending: LendingEngine) -> None:
+        """Lend the engine's connections while the owner waits, as ThreadNetwork does."""
+        self._drive_loans(lending, self._offer)
 
     def post(self, function: Callable[[], object]) -> None:
         """Call `function()` in the next round."""
@@ -439,7 +439,7 @@ class Shell(EngineRounds):
             self._inbox.popleft()()
             self._world.application.note_event()
         wait_ns = self._do_round(now_ns - self._slept_ns, now_ns, was_called=was_called)
-        if self._lane_driver is not None and self._engine.deadline_ns(now_ns) < self._lane_driver.deadline_ns:
+        if self._loan_driver is not None and self._engine.deadline_ns(now_ns) < self._loan_driver.deadline_ns:
             raise Violation("the engine has work, and the lane does not end the loan")
         self._slept_ns = now_ns
         self._sleep(wait_ns)

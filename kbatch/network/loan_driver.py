@@ -1,12 +1,11 @@
-"""LaneDriver: drives a producer's lane, or a reader's road, by hand, for an owner whose sockets that cannot
-wait for.
+"""LoanDriver: drives the borrower of connections by hand, for an owner whose sockets it cannot wait for.
 
-Theory of operation. After a round of the engine the owner lends the ready connections to the lane (`begin`).
-From then on `work` sends what is usual, and `received` and `written` give the lane the events of its
-connections. The loan ends (`end`) before the engine hears of anything, or runs. Bytes go both ways through
-the owner's channels: under TLS, and on event loops.
+Theory of operation. After a round of the engine the owner lends the ready connections (`begin`): to a
+producer's lane, or to a reader's road. From then on `work` sends what is usual, and `received` and `written`
+give the borrower the events of its connections. The loan ends (`end`) before the engine hears of anything, or
+runs. Bytes go both ways through the owner's channels: under TLS, and on event loops.
 
-ThreadNetwork does not drive it by hand if the lane can wait for its sockets itself (`Lane.wait`).
+ThreadNetwork does not drive it by hand if the borrower can wait for its sockets itself (`Borrower.wait`).
 """
 
 from __future__ import annotations
@@ -41,10 +40,10 @@ class Borrower(Protocol):
 class LendingEngine(Protocol):
     """The part of an engine that lends its connections: ProducerEngine, and ReadingEngine."""
 
-    def open_lane(
+    def open_loans(
         self, deliver: Callable[[list[Any]], object], queue: DeliveryQueue | None = None, /
     ) -> None: ...
-    def close_lane(self) -> None: ...
+    def close_loans(self) -> None: ...
     def lend(self, descriptor_of: Callable[[int], int], now_ns: int, /) -> Borrower | None: ...
     def take_back(self, now_ns: int, /) -> None: ...
     def seal(self) -> list[Seal]: ...
@@ -52,13 +51,13 @@ class LendingEngine(Protocol):
 
 
 @final
-class LaneDriver:
-    """Drives a lane by hand.
+class LoanDriver:
+    """Drives a borrower by hand.
 
     Parameters
     ----------
     lending : LendingEngine
-        It has opened its lane.
+        It has opened its loans.
     write : Callable[[int, bytes], tuple[int, int]]
         `write(connection_id, data)` takes bytes to write, from the beginning on. It returns how many, and how
         many are newly written; `written` gets the rest later.
@@ -83,7 +82,7 @@ class LaneDriver:
         self._write = write
         self._seal = seal
         self._clock_ns = clock_ns
-        self._lane: Borrower | None = None  # while it has connections
+        self._borrower: Borrower | None = None  # while it has connections
         self._lent: list[int] = []
         self.deadline_ns = 0
         self._was_rung = False
@@ -96,60 +95,60 @@ class LaneDriver:
         """Begin a loan, after which the engine runs at `deadline_ns` at the latest."""
         self._lent.clear()
         self.deadline_ns = deadline_ns
-        self._lane = self._lending.lend(self._lend, self._clock_ns())
+        self._borrower = self._lending.lend(self._lend, self._clock_ns())
 
     def _lend(self, connection_id: int) -> int:
         self._lent.append(connection_id)
-        return -1  # its descriptor is not the lane's
+        return -1  # its descriptor is not the borrower's
 
     def work(self) -> int | None:
-        """Advance the lane, and return when there is more to do; None if the engine must run, or there is
+        """Advance the borrower, and return when there is more to do; None if the engine must run, or there is
         no loan.
         """
-        lane = self._lane
+        borrower = self._borrower
         now_ns = self._clock_ns()
-        if lane is None or now_ns >= self.deadline_ns:
+        if borrower is None or now_ns >= self.deadline_ns:
             return None
         for action in self._lending.seal():
             self._seal(action)
         for _ in range(_REQUESTS):
-            look_ns = lane.step(now_ns, was_rung=self._was_rung)
+            look_ns = borrower.step(now_ns, was_rung=self._was_rung)
             self._was_rung = False
-            self._hand_over(lane)
+            self._hand_over(borrower)
             if not look_ns:
                 return None
             if look_ns > now_ns:
                 break
-        if now_ns >= lane.late_work_ns():
-            lane.late_work_done()
+        if now_ns >= borrower.late_work_ns():
+            borrower.late_work_done()
             self._lending.observe(now_ns)
-        return min(look_ns, lane.late_work_ns(), self.deadline_ns)
+        return min(look_ns, borrower.late_work_ns(), self.deadline_ns)
 
-    def _hand_over(self, lane: Borrower) -> None:
+    def _hand_over(self, borrower: Borrower) -> None:
         for connection_id in self._lent:
-            if data := lane.unsent(connection_id):
+            if data := borrower.unsent(connection_id):
                 taken_bytes, written_bytes = self._write(connection_id, data)
-                lane.handed(connection_id, taken_bytes)
+                borrower.handed(connection_id, taken_bytes)
                 if written_bytes:
-                    lane.written(connection_id, written_bytes, self._clock_ns())
+                    borrower.written(connection_id, written_bytes, self._clock_ns())
 
     def written(self, connection_id: int, written_bytes: int) -> bool:
-        """Count written bytes of a connection. Return False if they are not the lane's."""
-        lane = self._lane
-        return lane is not None and lane.written(connection_id, written_bytes, self._clock_ns())
+        """Count written bytes of a connection. Return False if they are not the borrower's."""
+        borrower = self._borrower
+        return borrower is not None and borrower.written(connection_id, written_bytes, self._clock_ns())
 
     def received(self, connection_id: int, data: bytes | memoryview) -> bool:
         """Handle received bytes of a connection, and complete what they accept. Return False if they are
         the engine's.
         """
-        lane = self._lane
-        return lane is not None and lane.received(connection_id, data, self._clock_ns())
+        borrower = self._borrower
+        return borrower is not None and borrower.received(connection_id, data, self._clock_ns())
 
     def end(self) -> bool:
         """End the loan, so that the engine has everything. False if there is none."""
-        lane, self._lane = self._lane, None
+        borrower, self._borrower = self._borrower, None
         self.deadline_ns = 0
-        if lane is None:
+        if borrower is None:
             return False
         self._lending.take_back(self._clock_ns())
         return True
