@@ -84,3 +84,27 @@ def test_the_example_of_traces_runs_as_it_stands(monkeypatch: pytest.MonkeyPatch
     assert processed.parent is not None and processed.parent.span_id == sent.context.span_id
     assert processed.attributes is not None and processed.attributes["price"] == 6
     assert [link.context.span_id for link in polled.links] == [sent.context.span_id]
+
+
+def test_questions_quote_what_errors_say() -> None:
+    """The texts are parts of literals in the sources, which may go on in the next line."""
+    table = (DOCS / "faq.md").read_text().partition("## Texts of kbatch")[2].partition("\n## ")[0]
+    texts = re.findall(r"^\| `([^`]+)` \|", table, re.MULTILINE)
+    files = [each for kind in ("*.py", "*.pyx") for each in (ROOT / "kbatch").rglob(kind)]
+    sources = [re.sub(r'"\n\s*f?"|\{[^{}]*\}', "", each.read_text()) for each in files]
+    assert len(texts) > 10
+    assert [text for text in texts if not any(text in source for source in sources)] == []
+
+
+def test_links_of_the_readme_work_on_the_package_index() -> None:
+    """They are absolute, and lead to what the repository has."""
+    text = (ROOT / "README.md").read_text()
+    assert re.findall(r"\]\(", text) == []
+    labels = dict(re.findall(r"^\[([\w-]+)\]: (\S+)$", text, re.MULTILINE))
+    used = re.findall(r"\]\[([\w-]+)\]", text)
+    assert set(used) <= set(labels)
+    links = list(labels.values())
+    repository = "https://github.com/kbatch/kbatch/blob/main/"
+    assert len(links) > 20 and [link for link in links if not link.startswith("https://")] == []
+    missing = [link for link in links if not (ROOT / link.removeprefix(repository)).is_file()]
+    assert missing == []
