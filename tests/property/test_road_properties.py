@@ -152,7 +152,7 @@ def receive(reader: Reader, sent: bytes, cuts: list[int]) -> tuple[list[Fetched]
     """Let the road receive an answer in pieces. Return what it took of it, and the bytes that it refused."""
     found: list[Fetched] = []
     road, session = reader.road, reader.session
-    road.begin(lambda: found.extend(road.take_arrivals()))
+    road.begin(found.extend)
     session.note_sent(CORRELATION_ID, 0, 0, 80)
     road.lend(
         session,

@@ -5,7 +5,7 @@ from kbatch._native.fetch.budget cimport Budget, kb_budget
 from kbatch._native.fetch.fetch_answer cimport FetchAnswer
 from kbatch._native.fetch.fetch_wire cimport kb_fetch_head, kb_fetch_list, kb_fetch_part
 from kbatch._native.fetch.frames cimport FramePool
-from kbatch._native.io.sensor cimport RequestSensors, Sensor, kb_request_sensors
+from kbatch._native.io.sensor cimport RequestSensors, Sensor, SensorGroup, kb_request_sensors
 from kbatch._native.io.waker cimport Waker
 
 cdef extern from "fetch_road.h" nogil:
@@ -205,6 +205,7 @@ cdef class PartitionReading:
     cdef FetchRoad _road  # in whose list it is
     cdef FetchNode _node  # which `_reading.node` is of
     cdef public Sensor byte_count
+    cdef public SensorGroup row_count
 
 
 cdef class FetchNode:
@@ -228,7 +229,7 @@ cdef class FetchRoad:
     cdef bint _check_crcs
     cdef int64_t _request_timeout_ns
     # of a loan
-    cdef object _on_arrivals
+    cdef object _deliver
     cdef bytearray _scratch
     cdef uint8_t *_space          # the memory of `_scratch`
     cdef kb_lane_event[64] _others
@@ -239,6 +240,8 @@ cdef class FetchRoad:
 
     cdef object _read(self, PartitionReading reading, const kb_fetch_part *part, FetchAnswer answer,
                       object judge, int64_t now_ns)
+    cdef int _deliver_arrivals(self) except -1
+    cdef list _take_arrivals(self)
     cdef list _results_of(self, kb_fetch_arrival *arrival)
     cdef int _poll(self, int poller, Waker waker, int64_t deadline_ns) noexcept nogil
     cdef int _end_loan(self, int reason, int poller, Waker waker) noexcept nogil

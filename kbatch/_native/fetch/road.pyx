@@ -92,8 +92,9 @@ cdef class PartitionReading:
 
     Attributes
     ----------
-    byte_count : Sensor
-        Records the bytes of records in answers, of its topic; set before it is read.
+    byte_count, row_count : Sensor, SensorGroup
+        Record the bytes of records in answers, of its topic, and the records that the program got; set before
+        it is read.
     """
 
     def __init__(self, str topic_name not None, int32_t partition_number, int64_t end_offset):
@@ -679,9 +680,9 @@ cdef class FetchRoad:
 
     # A loan
 
-    def begin(self, on_arrivals not None):
-        """Begin a loan, without connections yet. `on_arrivals()` is called when there are answers to take."""
-        self._on_arrivals = on_arrivals
+    def begin(self, deliver not None):
+        """Begin a loan, without connections yet. `deliver` gets the results of answers, in order."""
+        self._deliver = deliver
         self._road.lent = NULL
         self._road.is_changed = self._road.needs_engine = False
 
@@ -736,8 +737,7 @@ cdef class FetchRoad:
         while reason == ARRIVED or reason == IDLE:
             with nogil:
                 reason = self._poll(poller, waker, deadline_ns)
-            if self._road.arrived_first != NULL:
-                self._on_arrivals()
+            self._deliver_arrivals()
             if reason == IDLE:
                 self.late_work_done()
                 on_idle()
@@ -796,8 +796,16 @@ cdef class FetchRoad:
             return INT64_MAX
         return INT64_MIN if self._late_count >= MOST_LATE else self._answered_ns + LATE_WORK_NS
 
-    def take_arrivals(self):
-        """Return the results of the answers that have arrived, with new positions, in order."""
+    cdef int _deliver_arrivals(self) except -1:
+        """Deliver the results of the answers that have arrived."""
+        cdef list found
+        if self._road.arrived_first != NULL:
+            found = self._take_arrivals()
+            if found:
+                self._deliver(found)
+        return 0
+
+    cdef list _take_arrivals(self):
         cdef kb_fetch_arrival *arrival = kb_road_take_arrivals(&self._road)
         cdef kb_fetch_arrival *following
         cdef FetchNode node
@@ -966,8 +974,7 @@ cdef class FetchRoad:
             return False
         if not kb_link_received(&self._road, node, &data[0], data.shape[0], now_ns):
             raise MemoryError(f"no memory for {data.shape[0]} bytes of node {node.node_id}")
-        if self._road.arrived_first != NULL:
-            self._on_arrivals()
+        self._deliver_arrivals()
         return True
 
 

@@ -338,7 +338,7 @@ class ReadingEngine(ClientEngine):
         """Have the road read what is usual, for an owner that calls `lend` before it waits. `deliver` gets
         results meanwhile. There is no `queue` of deliveries.
         """
-        self._fetcher.open_loans(lambda: deliver(self.poll_completed()))
+        self._fetcher.open_loans(deliver)
 
     def close_loans(self) -> None:
         """Do nothing: the road ends with the engine."""

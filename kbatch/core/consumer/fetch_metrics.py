@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
+from kbatch._native.io.sensor import SensorGroup
 from kbatch.core.client.backoff import NS_PER_MS
 
 if TYPE_CHECKING:
@@ -155,20 +156,25 @@ class FetchMetrics(RequestMetrics):
         self._unobserved.append((fetched, row_count))
 
     def observe(self, now_ms: int) -> None:
-        """Record what the program got."""
+        """Record what the program got, and the distances of its partitions."""
+        if not self._unobserved:
+            return
+        states: dict[PartitionState, None] = {}
         while self._unobserved:
-            self._observe_consumed(*self._unobserved.popleft(), now_ms)
-
-    def _observe_consumed(self, fetched: Fetched, row_count: int, now_ms: int) -> None:
-        self._records.record(row_count, now_ms)
-        self._registry.sensor("records-fetched", topic=fetched.partition.topic).record(row_count, now_ms)
-        metrics = self._partitions.get(fetched.partition)
-        if metrics is not None and metrics.state is fetched.state:
-            metrics.sample(now_ms)
+            fetched, row_count = self._unobserved.popleft()
+            state: PartitionState = fetched.state
+            state.row_count.record(row_count, now_ms)
+            states[state] = None
+        for state in states:
+            metrics = self._partitions.get(state.partition)
+            if metrics is not None and metrics.state is state:
+                metrics.sample(now_ms)
 
     def assigned(self, state: PartitionState) -> None:
         """Add the metrics of a partition that is now read."""
-        state.byte_count = self._registry.sensor("bytes-fetched", topic=state.partition.topic)
+        topic = state.partition.topic
+        state.byte_count = self._registry.sensor("bytes-fetched", topic=topic)
+        state.row_count = SensorGroup([self._records, self._registry.sensor("records-fetched", topic=topic)])
         self._partitions[state.partition] = _PartitionMetrics(self._registry, state, self._distances)
 
     def unassigned(self, partition: TopicPartition) -> None:

@@ -155,7 +155,7 @@ class Fetcher:
         self.deadline_ns = NEVER_NS
         self._awaited_memory = True
         self.rows_awaited: RowsAwaited | None = None
-        self._deliver: Callable[[], object] = lambda: None
+        self._deliver: Callable[[list[Any]], object] = lambda results: None
 
     # Partitions
 
@@ -322,8 +322,8 @@ class Fetcher:
 
     # Loans
 
-    def open_loans(self, deliver: Callable[[], object]) -> None:
-        """Have the road read what is usual. `deliver()` hands results to the program meanwhile."""
+    def open_loans(self, deliver: Callable[[list[Any]], object]) -> None:
+        """Have the road read what is usual. `deliver` gets results meanwhile."""
         self._deliver = deliver
         self._connections.count_lent(self._road.in_flight_count)
 
@@ -338,10 +338,11 @@ class Fetcher:
             Returns the descriptor of the socket of a connection, by its id.
         """
         road, connections = self._road, self._connections
-        is_usual = self.rows_awaited is None and not road.bounded_count
+        # results of before come before those of the road
+        is_usual = self.rows_awaited is None and not road.bounded_count and not self._results
         if not is_usual or self._placed_in is not self._cluster.snapshot or road.has_unplaced:
             return None
-        road.begin(self._take_arrivals)
+        road.begin(self._deliver)
         is_lent = False
         for connection, version in connections.lendable(
             messages.FetchRequest, now_ns, highest=FETCH_VERSIONS[-1], purpose=FETCH_PURPOSE
@@ -380,13 +381,6 @@ class Fetcher:
     def _handlers_of(self, session: FetchSession) -> tuple[Callable[[Response], None], Callable[..., Any]]:
         """Return what handles and what reads the answer to a request of the road."""
         return partial(self.handle_response, session), session.read
-
-    def _take_arrivals(self) -> None:
-        """Take the answers that the road has received, for the program."""
-        found = self._road.take_arrivals()
-        if found:
-            self._results += found
-            self._deliver()
 
     # Answers
 
