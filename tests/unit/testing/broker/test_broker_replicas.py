@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 
@@ -10,6 +11,7 @@ import pytest
 from kbatch import Producer
 from kbatch.errors import KafkaError
 from kbatch.testing import Broker
+from tests import ROOT
 from tests.support.patience import until
 
 TOPIC = "events"
@@ -45,15 +47,19 @@ def test_KB07_killed_leader_loses_nothing_with_acks_all(broker: Broker) -> None:
     assert values(broker) == [b"%d" % number for number in range(300)]
 
 
-def test_leader_that_dies_takes_what_it_alone_acknowledged(broker: Broker) -> None:
-    """The example of docs/broker.md."""
-    with producer_of(broker, acks="1", **{"enable.idempotence": False}) as producer:
-        broker.hold_high_watermark(TOPIC, 0)
-        producer.send(TOPIC, b"lost").result(10)
-        broker.kill_node(broker.leader(TOPIC, 0))
-        broker.hold_high_watermark(TOPIC, 0, hold=False)
-        producer.send(TOPIC, b"kept").result(10)
-    assert values(broker) == [b"kept"]
+PAGE = (ROOT / "docs" / "broker.md").read_text()
+FAILURES = PAGE[PAGE.index("## Six failures to play") : PAGE.index("## Inspection")]
+EXAMPLES = re.findall(r"\*\*(.*?)\.\*\*.*?```python\n(.*?)```", FAILURES, re.DOTALL)
+
+
+@pytest.mark.parametrize("code", [pytest.param(code, id=title) for title, code in EXAMPLES])
+def test_failure_of_the_page_can_be_played(code: str, capsys: pytest.CaptureFixture[str]) -> None:
+    exec(compile(code, "docs/broker.md", "exec"), {})
+    assert ("LogTruncationError" in code) == bool(capsys.readouterr().out)
+
+
+def test_page_has_six_failures() -> None:
+    assert len(EXAMPLES) == 6
 
 
 def test_too_few_in_sync_replicas_are_refused_until_they_are_back() -> None:
