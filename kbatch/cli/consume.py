@@ -16,7 +16,15 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 from kbatch.cli.members import TopicMember, open_member
-from kbatch.cli.options import COLUMNS, CONDITION_HELP, client_options, names, need_arrow, open_reader
+from kbatch.cli.options import (
+    COLUMNS,
+    CONDITION_HELP,
+    INTERRUPTED_STATUS,
+    client_options,
+    names,
+    need_arrow,
+    open_reader,
+)
 from kbatch.cli.positions import HELP as POSITION_HELP
 from kbatch.cli.positions import Position, PositionType, resolve
 from kbatch.errors import ConfigError, DeserializationError
@@ -33,7 +41,18 @@ if TYPE_CHECKING:
 FORMATS = ("json", "raw", "table", "csv", "parquet", "arrow")
 # Types of keys and values; json infers its fields from the first records.
 KINDS = ("text", "bytes", "json", "avro", "protobuf", "int32", "int64", "float32", "float64")
-INTERRUPTED_STATUS = 130
+
+
+class FormatType(click.ParamType[str]):
+    """The name of a format, or a template with a percent sign."""
+
+    name = "format"
+
+    def convert(self, value: str, parameter: click.Parameter | None, context: click.Context | None) -> str:
+        if value not in FORMATS and "%" not in value:
+            choices = ", ".join(FORMATS)
+            self.fail(f"{value!r} is not one of {choices}, nor a template with %", parameter, context)
+        return value
 
 
 @click.command()
@@ -54,7 +73,16 @@ INTERRUPTED_STATUS = 130
     "partitions without a commit.",
 )
 @click.option("-n", "--max-records", type=click.IntRange(min=1), help="End after this many records.")
-@click.option("-f", "--format", "form", type=click.Choice(FORMATS), help="Else by FILE's suffix, else json.")
+@click.option(
+    "-f",
+    "--format",
+    "form",
+    type=FormatType(),
+    metavar="FORMAT|TEMPLATE",
+    help=f"{', '.join(FORMATS)}; else by FILE's suffix, else json. Or a template, such as '%k %o %s\\n': "
+    "%t topic, %p partition, %o offset, %T milliseconds since 1970, %k key, %K its bytes, %s value, %S its "
+    "bytes, %h headers.",
+)
 @click.option("--key", "key_kind", type=click.Choice(KINDS), default="text", show_default=True)
 @click.option("--value", "value_kind", type=click.Choice(KINDS), default="text", show_default=True)
 @click.option(
@@ -105,6 +133,7 @@ def command(
       kbatch consume orders -b localhost:9092 --from 1h
       kbatch consume orders -b localhost:9092 --value json --where "value.price > 100" -o large.parquet
       kbatch consume orders -b localhost:9092 --follow --format raw | grep -i error
+      kbatch consume orders -b localhost:9092 -f '%p:%o %k %s\\n'
       kbatch consume orders -b localhost:9092 --group audit --follow -f raw >> orders.txt
     """
     with need_arrow():
@@ -158,6 +187,8 @@ def _format(form: str | None, output: Path | None) -> str:
 
 
 def _columns(given: tuple[str, ...] | None, form: str) -> tuple[str, ...]:
+    if form not in FORMATS:
+        return _columns_of_template(given, form)
     if form == "raw":
         if given not in (None, ("value",)):
             raise click.UsageError("--format raw writes values only; omit --columns")
@@ -166,6 +197,14 @@ def _columns(given: tuple[str, ...] | None, form: str) -> tuple[str, ...]:
         if name not in COLUMNS:
             raise click.UsageError(f"there is no column {name!r}; the columns are {', '.join(COLUMNS)}")
     return given or COLUMNS
+
+
+def _columns_of_template(given: tuple[str, ...] | None, template: str) -> tuple[str, ...]:
+    from kbatch.cli.templates import Template
+
+    if given is not None:
+        raise click.UsageError("a template names its columns; omit --columns")
+    return Template(template).columns or ("offset",)
 
 
 def _ranges(

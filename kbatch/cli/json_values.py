@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from uuid import UUID
@@ -25,3 +26,13 @@ def plain(value: object) -> object:
     if isinstance(value, Decimal | UUID):
         return str(value)
     raise TypeError(f"no JSON for {type(value).__name__}")
+
+
+def raw(value: object) -> bytes:
+    """Return the bytes of a value, or its text as UTF-8; nothing for null."""
+    if value is None:
+        return b""
+    if isinstance(value, bytes):
+        return value
+    text = value if isinstance(value, str) else json.dumps(value, default=plain, ensure_ascii=False)
+    return text.encode("utf-8", "surrogatepass")

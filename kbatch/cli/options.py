@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import wraps
@@ -18,6 +19,11 @@ from kbatch.errors import ConfigError
 if TYPE_CHECKING:
     from kbatch.consumer.topic_reader import TopicReader
 
+# The status of a command that Ctrl-C ends, as shells have it.
+INTERRUPTED_STATUS = 130
+# Where a call finds a Kafka that it does not name.
+SERVERS_VARIABLE, CONFIG_VARIABLE = "KBATCH_BOOTSTRAP_SERVERS", "KBATCH_CONFIG"
+DEFAULT_CONFIG = "~/.config/kbatch/kbatch.properties"
 # Columns of records, for `kbatch consume`, and the conditions on them that it takes.
 COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
 CONDITION_HELP = "comparisons of columns with numbers and texts, joined by and, or, not; `in` takes a list"
@@ -53,7 +59,7 @@ def client_options(
             "--bootstrap-servers",
             "bootstrap_servers",
             metavar="HOST:PORT,...",
-            help="Brokers to start from (or bootstrap.servers in --config).",
+            help=f"Brokers to start from (or bootstrap.servers in --config, or {SERVERS_VARIABLE}).",
         ),
         click.option(
             "-X",
@@ -68,8 +74,11 @@ def client_options(
             "-F",
             "--config",
             metavar="FILE",
+            envvar=CONFIG_VARIABLE,
+            show_envvar=True,
             type=click.Path(exists=True, dir_okay=False, path_type=Path),
-            help=f"A .properties file with settings of the {client}, as for Kafka's tools.",
+            help=f"A .properties file with settings of the {client}, as for Kafka's tools; by default "
+            f"{DEFAULT_CONFIG}, if it exists.",
         ),
         click.option("-v", "--verbose", is_flag=True, help="Log connections and retries."),
     )
@@ -102,21 +111,39 @@ def client_options(
 def _settings_of(
     path: Path | None, given: Iterable[tuple[str, str]], bootstrap_servers: str | None
 ) -> dict[str, str]:
-    """Return the client's settings; the option for servers has the last word, the file the first."""
-    try:
-        settings = {} if path is None else read_properties(path)
-    except ConfigError as error:
-        raise click.UsageError(str(error)) from error
+    """Return the client's settings; the option for servers has the last word, the file the first. The
+    environment names servers instead of the user's own file, but not of one that the call names.
+    """
+    settings = _of_environment() if path is None else _of_file(path)
     settings.update(given)
     if bootstrap_servers is not None:
         settings["bootstrap.servers"] = bootstrap_servers
     return settings
 
 
+def _of_environment() -> dict[str, str]:
+    """Return the settings that the user has for all calls."""
+    path = Path(DEFAULT_CONFIG).expanduser()
+    settings = _of_file(path) if path.is_file() else {}
+    if servers := os.environ.get(SERVERS_VARIABLE):
+        settings["bootstrap.servers"] = servers
+    return settings
+
+
+def _of_file(path: Path) -> dict[str, str]:
+    try:
+        return read_properties(path)
+    except ConfigError as error:
+        raise click.UsageError(str(error)) from error
+
+
 def need_servers(settings: dict[str, str]) -> None:
     """Raise UsageError unless the settings name brokers."""
     if "bootstrap.servers" not in settings:
-        raise click.UsageError("name a Kafka with --bootstrap-server HOST:PORT")
+        raise click.UsageError(
+            f"name a Kafka with --bootstrap-server HOST:PORT, {SERVERS_VARIABLE} in the environment, or "
+            f"bootstrap.servers in {DEFAULT_CONFIG}"
+        )
 
 
 @contextmanager

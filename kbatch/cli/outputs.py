@@ -11,12 +11,14 @@ import io
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import IO, TYPE_CHECKING, Any, final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kbatch.cli.json_values import plain
+from kbatch.cli.json_values import plain, raw
+from kbatch.cli.templates import Template
 from kbatch.formats.arrow_types import in_microseconds, mapped_type
 
 if TYPE_CHECKING:
@@ -60,7 +62,20 @@ class RawOutput(Output):
     """The bytes of each value, and a line feed. Tombstones are empty lines."""
 
     def write(self, batch: pa.RecordBatch) -> None:
-        self.file.write(b"".join(_raw(row["value"]) + b"\n" for row in _rows(batch)))
+        self.file.write(b"".join(raw(row["value"]) + b"\n" for row in _rows(batch)))
+        self.file.flush()
+
+
+@final
+class TemplateOutput(Output):
+    """What a template makes of each record."""
+
+    def __init__(self, template: str, file: IO[bytes], schema: pa.Schema) -> None:
+        super().__init__(file, schema)
+        self._template = Template(template)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self.file.write(b"".join(map(self._template.written, _rows(batch))))
         self.file.flush()
 
 
@@ -160,6 +175,13 @@ OUTPUTS: Mapping[str, Callable[[IO[bytes], pa.Schema], Output]] = {
     "parquet": ParquetOutput,
     "arrow": ArrowOutput,
 }
+
+
+def output_of(form: str) -> Callable[[IO[bytes], pa.Schema], Output]:
+    """Return what makes the output of a format, or of a template."""
+    return OUTPUTS[form] if form in OUTPUTS else partial(TemplateOutput, form)
+
+
 # Formats that a terminal cannot show, and those of file names.
 BINARY = ("parquet", "arrow")
 SUFFIXES = {
@@ -205,15 +227,6 @@ def _value(scalar: pa.Scalar) -> Any:
         return scalar.as_py()
     except (OverflowError, ValueError):
         return scalar.value
-
-
-def _raw(value: object) -> bytes:
-    if value is None:
-        return b""
-    if isinstance(value, bytes):
-        return value
-    text = value if isinstance(value, str) else json.dumps(value, default=plain, ensure_ascii=False)
-    return text.encode("utf-8", "surrogatepass")
 
 
 def _cell(value: object) -> str:

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from operator import itemgetter
@@ -30,7 +31,7 @@ from rich.progress import (
 )
 
 from kbatch.cli.column_roles import MAX_PARTITION, ColumnRoles
-from kbatch.cli.options import client_options, names, need_arrow, need_servers, pairs
+from kbatch.cli.options import INTERRUPTED_STATUS, client_options, names, need_arrow, need_servers, pairs
 from kbatch.errors import (
     ConfigError,
     DeliveryError,
@@ -57,7 +58,11 @@ INTERRUPTED = "interrupted"
 @click.argument("file", metavar="FILE", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
 @click.option("-t", "--topic", required=True, help="Where to.")
 @click.option(
-    "-f", "--format", "form", type=click.Choice(["csv", "jsonl", "parquet"]), help="Else by FILE's suffix."
+    "-f",
+    "--format",
+    "form",
+    type=click.Choice(["csv", "jsonl", "parquet", "text"]),
+    help="Else by FILE's suffix; text for standard input: each line is a value.",
 )
 @click.option("-k", "--key", metavar="COLUMN", help="Its text is the key; empty or null is no key.")
 @click.option(
@@ -77,6 +82,7 @@ INTERRUPTED = "interrupted"
 @click.option(
     "-H", "--header", "fixed", metavar="NAME=VALUE", multiple=True, callback=pairs, help="For every record."
 )
+@click.option("-K", "--key-separator", metavar="TEXT", help="Text: what is before it in a line is the key.")
 @click.option("--delimiter", metavar="CHARACTER", help="Separator of CSV's cells; a comma, or a tab in .tsv.")
 @click.option("--strings", is_flag=True, help="CSV: numbers, true and false are strings in JSON too.")
 @client_options("producer", needs_servers=False)
@@ -92,22 +98,25 @@ def command(
     partition: str | None,
     headers: tuple[str, ...] | None,
     fixed: tuple[tuple[str, str], ...],
+    key_separator: str | None,
     delimiter: str | None,
     strings: bool,
     dry_run: bool,
     progress: bool | None,
     **columns: Any,
 ) -> None:
-    """Send the rows of FILE to a topic: CSV with a line of names, JSON lines, or Parquet.
+    """Send the rows of FILE to a topic: CSV with a line of names, JSON lines, Parquet, or lines of text.
 
-    FILE may be - for standard input, and CSV and JSON lines may be packed with gzip or zstd. A row becomes a
-    JSON object of the columns without another role; a line of JSON is sent unchanged. Rows are sent in order,
-    and reading stops at the first broken one.
+    FILE may be - for standard input, and all but Parquet may be packed with gzip or zstd. A row becomes a
+    JSON object of the columns without another role; a line of JSON or text is sent unchanged. Rows are sent
+    in order, and reading stops at the first broken one.
 
-    \b Exit status: 0 all rows are acknowledged; 1 some are not, with the reasons; 2 the call is wrong.
+    \b Exit status: 0 all rows are acknowledged; 1 some are not, with the reasons; 2 the call is wrong; 130
+    Ctrl-C.
 
     \b
       kbatch produce orders.csv -b localhost:9092 --topic orders --key id
+      echo user-7:hello | kbatch produce - -b localhost:9092 --topic greetings -K :
       zcat log.json.gz | kbatch produce - -f jsonl -b localhost:9092 --topic log -X compression.type=zstd
     """
     roles = ColumnRoles(
@@ -122,7 +131,8 @@ def command(
         )
     if not dry_run:
         need_servers(settings)
-    source = _open(file, form, delimiter, not strings, roles)
+    roles, form = _of_text(file, form, roles, key_separator)
+    source = _open(file, form, delimiter, not strings, key_separator, roles)
     if dry_run:
         _show(source, roles, file)
         return
@@ -132,7 +142,7 @@ def command(
         tally = _Tally(source.unit, show)
         fault = _send(file, topic, source, roles, settings, tally)
     if not _report(topic, tally, fault, time.monotonic() - start):
-        raise click.exceptions.Exit(1)
+        raise click.exceptions.Exit(INTERRUPTED_STATUS if fault == INTERRUPTED else 1)
 
 
 # Options
@@ -146,7 +156,25 @@ def _partition(given: str | None) -> int | str | None:
     return int(given)
 
 
-def _open(file: str, form: str | None, delimiter: str | None, infers: bool, roles: ColumnRoles) -> Any:
+def _of_text(
+    file: str, form: str | None, roles: ColumnRoles, key_separator: str | None
+) -> tuple[ColumnRoles, str | None]:
+    """Return the roles of lines of text, and the format, if the call says it."""
+    if key_separator is None:
+        return roles, form or ("text" if file == "-" else None)
+    if not key_separator or form not in (None, "text") or roles.key is not None:
+        raise click.UsageError("--key-separator is for lines of text, and not empty; omit --format and --key")
+    return replace(roles, key="key"), "text"
+
+
+def _open(
+    file: str,
+    form: str | None,
+    delimiter: str | None,
+    infers: bool,
+    key_separator: str | None,
+    roles: ColumnRoles,
+) -> Any:
     with need_arrow():
         from kbatch.cli import sources
     path = None if file == "-" else Path(file)
@@ -158,7 +186,7 @@ def _open(file: str, form: str | None, delimiter: str | None, infers: bool, role
     if delimiter is not None and len(delimiter) != 1:
         raise click.BadParameter("it must be one character", param_hint="--delimiter")
     try:
-        source = sources.open_source(path, form, delimiter, infers)
+        source = sources.open_source(path, form, delimiter, infers, key_separator)
     except sources.UnreadableError as error:
         raise click.ClickException(f"{file}: {error}") from error
     if source.names is not None and (missing := roles.missing(source.names)):

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from kbatch.cli.conditions import ConditionError, columns_of, condition_of
 from kbatch.cli.options import COLUMNS
-from kbatch.cli.outputs import BINARY, OUTPUTS
+from kbatch.cli.outputs import BINARY, output_of
 from kbatch.consumer.projection import Projection
 
 
@@ -124,7 +124,7 @@ def _put(batches: Iterator[pa.RecordBatch], fields: list[pa.Field], form: str, p
     """Write batches in a format. What was written is a whole file, even if an error or Ctrl-C ends it."""
     with ExitStack() as opened:
         file: IO[bytes] = sys.stdout.buffer if path is None else opened.enter_context(path.open("wb"))
-        output = OUTPUTS[form](file, pa.schema(fields))
+        output = output_of(form)(file, pa.schema(fields))
         opened.callback(output.close)
         for batch in batches:
             output.write(batch)

@@ -37,11 +37,15 @@ FORMATS = {
     ".ndjson": "jsonl",
     ".parquet": "parquet",
     ".pq": "parquet",
+    ".txt": "text",
+    ".log": "text",
 }
 PACKED = (".gz", ".zst")
 PIECE_ROWS = 16384
 BLOCK_BYTES = 1 << 20
 LOOK_SECONDS = 0.2
+# The column of keys that lines have before a separator.
+KEY = "key"
 # The texts that are also numbers, or true or false, in JSON.
 _JSON_LITERAL = r"^(-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?|true|false)$"
 _json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
@@ -113,7 +117,9 @@ def format_of(path: Path) -> str | None:
     return FORMATS.get(suffixes[-1]) if suffixes else None
 
 
-def open_source(path: Path | None, form: str, delimiter: str | None, infers: bool) -> InputFile:
+def open_source(
+    path: Path | None, form: str, delimiter: str | None, infers: bool, key_separator: str | None = None
+) -> InputFile:
     """Open a file, or standard input for None.
 
     Raises
@@ -126,6 +132,8 @@ def open_source(path: Path | None, form: str, delimiter: str | None, infers: boo
     raw = _Raw(path)
     if form == "jsonl":
         return JsonSource(raw)
+    if form == "text":
+        return TextSource(raw, key_separator)
     is_tabbed = path is not None and ".tsv" in [suffix.lower() for suffix in path.suffixes]
     return CsvSource(raw, delimiter or ("\t" if is_tabbed else ","), infers)
 
@@ -146,6 +154,28 @@ class _Raw:
 
     def read(self, size: int = BLOCK_BYTES) -> bytes:
         return self.stream.read1(size)
+
+    def lines(self) -> Iterator[tuple[bytes, int, bool]]:
+        """Yield each line, its number, and whether the next has yet to come."""
+        number, begun = 0, [b""]
+        while True:
+            try:
+                block = self.read()
+            except (EOFError, OSError) as error:
+                raise BrokenRowError(f"after line {number}: reading the file failed: {error}") from error
+            *whole, begun_line = block.split(b"\n")
+            if whole:
+                whole[0] = b"".join(begun) + whole[0]
+                begun = []
+            for at, line in enumerate(whole, 1):
+                number += 1
+                yield line, number, at == len(whole)
+            begun.append(begun_line)
+            if not block:
+                last = b"".join(begun)
+                if last:
+                    yield last, number + 1, True
+                return
 
     def readable(self) -> bool:
         return True
@@ -369,7 +399,7 @@ class JsonSource:
                 each.clear()
             return made
 
-        for line, number, is_last_for_now in self._lines():
+        for line, number, is_last_for_now in self._raw.lines():
             try:
                 found = _parsed(line, needed) if needed or roles.columns is not None else _checked(line)
             except ValueError as error:
@@ -382,28 +412,6 @@ class JsonSource:
                 values.append(_value(line, found, roles))
             if numbers and (is_last_for_now or len(numbers) == PIECE_ROWS):
                 yield row_block()
-
-    def _lines(self) -> Iterator[tuple[bytes, int, bool]]:
-        """Yield each line, its number, and whether the next has yet to come."""
-        number, begun = 0, [b""]
-        while True:
-            try:
-                block = self._raw.read()
-            except (EOFError, OSError) as error:
-                raise BrokenRowError(f"after line {number}: reading the file failed: {error}") from error
-            *whole, begun_line = block.split(b"\n")
-            if whole:
-                whole[0] = b"".join(begun) + whole[0]
-                begun = []
-            for at, line in enumerate(whole, 1):
-                number += 1
-                yield line, number, at == len(whole)
-            begun.append(begun_line)
-            if not block:
-                last = b"".join(begun)
-                if last:
-                    yield last, number + 1, True
-                return
 
 
 _BLANK: dict[str, Any] = {}
@@ -452,6 +460,39 @@ def _value(line: bytes, found: Any, roles: ColumnRoles) -> bytes | None:
     if roles.columns is not None:
         return _json({name: found[name] for name in roles.columns if name in found}).encode()
     return line.strip().removeprefix(b"\xef\xbb\xbf")
+
+
+class TextSource:
+    """Lines of any bytes: each is a value. With a separator, what is before it in a line is the key."""
+
+    unit = "line"
+
+    def __init__(self, raw: _Raw, key_separator: str | None) -> None:
+        self._raw = raw
+        self._separator = None if key_separator is None else key_separator.encode()
+        self.size = raw.size
+        self.names: list[str] = [] if self._separator is None else [KEY]
+
+    def blocks(self, roles: ColumnRoles) -> Iterator[RowBlock]:
+        first, keys, values = 1, [], []
+        for line, number, is_last_for_now in self._raw.lines():
+            key, value = self._parts(line.removesuffix(b"\r"))
+            keys.append(key)
+            values.append(value)
+            if is_last_for_now or len(values) == PIECE_ROWS:
+                yield self._block(first, keys, values)
+                first, keys, values = number + 1, [], []
+
+    def _parts(self, line: bytes) -> tuple[bytes | None, bytes]:
+        if self._separator is None or self._separator not in line:
+            return None, line
+        key, _, value = line.partition(self._separator)
+        return key, value
+
+    def _block(self, first: int, keys: list[bytes | None], values: list[bytes]) -> RowBlock:
+        made = pa.array(values, pa.large_binary())
+        fields = pa.RecordBatch.from_arrays([pa.array(keys, pa.large_binary())], [KEY])
+        return RowBlock(first, fields, made, self._raw.position)
 
 
 class ParquetSource:

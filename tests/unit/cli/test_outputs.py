@@ -7,11 +7,13 @@ import io
 import json
 from datetime import UTC, datetime
 
+import click
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from kbatch.cli.outputs import OUTPUTS, ParquetOutput
+from kbatch.cli.templates import Template
 
 HEADERS = pa.list_(pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())]))
 BATCH = pa.record_batch(
@@ -100,3 +102,35 @@ def test_times_beyond_pythons_are_shown_as_numbers() -> None:
     assert (first["listed"], first["mapped"]) == ([far], {"a": far})
     assert (second["timestamp"], second["nested"]) == (far, {"at": far})
     assert third == {"timestamp": None, "nested": {"at": None}, "listed": None, "mapped": {}}
+
+
+TEMPLATES = {
+    r"%t %p %o %T %k %K\n": b"orders 3 7 1700000000123 k 1\n",
+    r"[%s] %S %h %%\t.\\n": b"[v\xff] 2 a=1,b= %\t.\\n",
+    "no sign": b"no sign",
+}
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_a_template_is_filled_from_a_record(template: str) -> None:
+    row = {
+        "topic": "orders",
+        "partition": 3,
+        "offset": 7,
+        "timestamp": datetime.fromtimestamp(1_700_000_000.123, UTC),
+        "key": b"k",
+        "value": b"v\xff",
+        "headers": [{"key": "a", "value": b"1"}, {"key": "b", "value": None}],
+    }
+    made = Template(template)
+    assert made.written({name: row[name] for name in made.columns}) == TEMPLATES[template]
+
+
+def test_a_tombstone_without_a_key_has_no_bytes_in_a_template() -> None:
+    assert Template("%k|%K|%s|%S").written({"key": None, "value": None}) == b"|-1||-1"
+
+
+@pytest.mark.parametrize("template", ["%x", "%", "100 %."])
+def test_a_template_refuses_an_unknown_sign(template: str) -> None:
+    with pytest.raises(click.UsageError, match="its signs are %t topic"):
+        Template(template)

@@ -107,7 +107,7 @@ def test_every_part_of_a_record(broker: Broker, tmp_path: Path) -> None:
 
 def test_csv_by_its_options(broker: Broker, tmp_path: Path) -> None:
     produced(broker, written(tmp_path / "a.tsv", "\ufeffa\tb\r\n1\t2,5\r\n"))
-    produced(broker, written(tmp_path / "a.txt", "a;b\n1;2"), "-f", "csv", "--delimiter", ";", "--strings")
+    produced(broker, written(tmp_path / "a.dat", "a;b\n1;2"), "-f", "csv", "--delimiter", ";", "--strings")
     produced(broker, written(tmp_path / "none.csv", "a,b\n"))
     assert values(broker) == [b'{"a":1,"b":"2,5"}', b'{"a":"1","b":"2"}']
 
@@ -211,13 +211,12 @@ def test_a_dry_run_sends_nothing(broker: Broker, tmp_path: Path) -> None:
         (["a.csv", "--key", "x"], "a.csv has no column 'x'; its columns are id, name, price, zip"),
         (["a.csv", "--columns", "id,x,y"], "a.csv has no column 'x', 'y'; its columns are id, name"),
         (["a.csv", "--value", "id", "--columns", "id"], "--value and --columns exclude each other"),
-        (["a.txt"], "a.txt has no suffix of .csv"),
-        (["-"], "- has no suffix of .csv"),
+        (["a.dat"], "a.dat has no suffix of .csv"),
         (["-", "-f", "parquet"], "Parquet cannot be read from standard input"),
         (["a.csv", "-H", "x"], "'x' is not NAME=VALUE"),
         (["a.csv", "-X", "linger=5"], "linger is not a configuration key"),
         (["a.csv", "-X", "acks"], "'acks' is not NAME=VALUE"),
-        (["a.csv", "--config", "a.txt"], "text is not a configuration key"),
+        (["a.csv", "--config", "a.dat"], "text is not a configuration key"),
         (["a.csv", "-F", "u.txt"], "u.txt, line 2: \\u must have four hexadecimal digits"),
         (["a.csv", "--delimiter", "ab"], "it must be one character"),
         (["a.csv", "-p", "99999999999"], "99999999999 is no partition"),
@@ -225,9 +224,9 @@ def test_a_dry_run_sends_nothing(broker: Broker, tmp_path: Path) -> None:
 )
 def test_wrong_calls(tmp_path: Path, arguments: list[str], text: str) -> None:
     written(tmp_path / "a.csv", CSV)
-    written(tmp_path / "a.txt", "text")
+    written(tmp_path / "a.dat", "text")
     written(tmp_path / "u.txt", "\na=\\u12")
-    given = [str(tmp_path / each) if each in ("a.csv", "a.txt", "u.txt") else each for each in arguments]
+    given = [str(tmp_path / each) if each in ("a.csv", "a.dat", "u.txt") else each for each in arguments]
     status, noted = produce(*given, "-t", TOPIC, "-b", "localhost:1")
     assert status == 2 and text in noted.replace(f"{tmp_path}/", ""), noted
 
@@ -326,8 +325,36 @@ def test_ctrl_c_says_what_was_acknowledged(broker: Broker) -> None:
     process.stdin.flush()
     until(lambda: len(values(broker)) == 3)  # a pipe that is open still: lines go out as they come
     process.send_signal(signal.SIGINT)
-    assert process.wait(SECONDS) == 1
+    assert process.wait(SECONDS) == 130
     text = process.stderr.read().decode()
     assert "Error: interrupted" in text and "3 rows acknowledged by events" in text
     assert "Traceback" not in text
     process.communicate()
+
+
+def test_lines_of_standard_input_are_values(broker: Broker) -> None:
+    produced(broker, "-", given=b"hello\r\n\n{not json\n\xff end")
+    assert values(broker) == [b"hello", b"", b"{not json", b"\xff end"]
+
+
+def test_what_is_before_the_separator_of_a_line_is_its_key(broker: Broker) -> None:
+    produced(broker, "-", "-K", "::", given="k::v::w\nno key\n::empty\nü::ö\n".encode())
+    found = [(record.key, record.value) for record in broker.records(TOPIC)]
+    assert found == [(b"k", b"v::w"), (None, b"no key"), (b"", b"empty"), ("ü".encode(), "ö".encode())]
+
+
+def test_lines_of_a_packed_log_are_sent_in_order(broker: Broker, tmp_path: Path) -> None:
+    """More of them than a block has."""
+    lines = [b"line %d" % number for number in range(40_000)]
+    path = tmp_path / "service.log.gz"
+    path.write_bytes(gzip.compress(b"\n".join(lines)))
+    produced(broker, path)
+    assert values(broker) == lines
+
+
+@pytest.mark.parametrize(
+    "arguments", [("-K", ""), ("-K", ":", "--format", "jsonl"), ("-K", ":", "--key", "id")]
+)
+def test_a_separator_is_for_lines_of_text(broker: Broker, arguments: tuple[str, ...]) -> None:
+    status, text = produce("-b", broker.bootstrap_servers, "-t", TOPIC, "-", *arguments)
+    assert (status, values(broker)) == (2, []) and "--key-separator is for lines of text" in text
