@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,9 +10,9 @@ import pytest
 
 from tests import ROOT
 from tests.support.compiling import compile_c
+from tests.support.races import FOUND, environment, skip_without_thread_sanitizer
 
 SOURCES = (Path(__file__).with_name("lane_threads.c"), ROOT / "src_c" / "crc32c.c")
-FOUND = 66  # the exit code
 
 
 @pytest.fixture(scope="module")
@@ -21,21 +20,9 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if not sys.platform.startswith("linux"):
         pytest.skip("the lane waits for sockets on Linux only")
     folder = tmp_path_factory.mktemp("lane_threads")
-    nothing = folder / "nothing.c"
-    nothing.write_text("int main(void) { return 0; }\n")
-    try:
-        compile_c(folder / "nothing", nothing, "-fsanitize=thread")
-        subprocess.run([folder / "nothing"], check=True, capture_output=True, env=environment())
-    except subprocess.CalledProcessError as error:
-        pytest.skip(f"no ThreadSanitizer here: {error.stderr}")
+    skip_without_thread_sanitizer(folder)
     compile_c(folder / "lane_threads", *SOURCES, "-fsanitize=thread", "-pthread")
     return folder / "lane_threads"
-
-
-def environment() -> dict[str, str]:
-    """Return the environment without another sanitizer's library."""
-    others = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
-    return others | {"TSAN_OPTIONS": f"halt_on_error=1:exitcode={FOUND}"}
 
 
 def run(program: Path, left_out: str) -> subprocess.CompletedProcess[str]:

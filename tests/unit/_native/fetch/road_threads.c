@@ -1,0 +1,241 @@
+/* A road that reads over a socket while another thread releases what it has read: a broker of one partition
+ * answers each Fetch with a record, and the memory holds two answers. Under ThreadSanitizer it finds races of
+ * what they share; by itself, that no wake-up is lost: without one of them nothing goes on.
+ *
+ * The driver hands results over under a lock that is the GIL here. With PLAIN the program releases without an
+ * atomic step: that must be reported. */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "road_poll.h"
+
+enum {
+    ANSWERS = 50000,
+    PARTITION_BYTES = 400,
+    RECORD_BYTES = 200,
+    STALLED = 3
+};
+
+static const uint8_t topic_id[16] = "a topic of tests";
+static kb_budget budget = {2 * PARTITION_BYTES, 0, 0};
+static kb_fetch_road road;
+static kb_fetch_node node;
+static kb_reading reading;
+static int waker, sockets[2];
+
+/* What the driver has handed to the program. */
+static pthread_mutex_t gil = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t has_results = PTHREAD_COND_INITIALIZER;
+static kb_fetch_arrival *results, *last_result;
+
+static uint8_t *take_frame(void *frames, int64_t size, int64_t *room) {
+    (void)frames;
+    *room = size;
+    return malloc((size_t)size);
+}
+
+static void give_back(void *frames, uint8_t *frame, int64_t room) {
+    (void)frames, (void)room;
+    free(frame);
+}
+
+/* The broker */
+
+static void read_fully(int descriptor, uint8_t *to, size_t size) {
+    while (size) {
+        ssize_t got = read(descriptor, to, size);
+        if (got <= 0)
+            exit(EXIT_FAILURE);
+        to += got;
+        size -= (size_t)got;
+    }
+}
+
+static uint8_t *put_batch(uint8_t *to, int64_t offset) {
+    memset(to, 0, RECORD_BYTES);
+    kb_store_be64(to, (uint64_t)offset);
+    kb_store_be32(to + KB_LENGTH_AT, RECORD_BYTES - KB_LOG_OVERHEAD);
+    to[KB_MAGIC_AT] = 2;
+    kb_store_be32(to + KB_BATCH_HEADER_SIZE - 4, 1); /* the number of records */
+    return to + RECORD_BYTES;
+}
+
+static uint8_t *put_answer(uint8_t *frame, uint32_t correlation_id, int64_t offset) {
+    uint8_t *to = frame + 4;
+    to = kb_wire_put32(to, (int32_t)correlation_id);
+    *to++ = 0;
+    to = kb_wire_put32(to, 0); /* throttling */
+    to = kb_wire_put16(to, 0);
+    to = kb_wire_put32(to, 7); /* the session */
+    to = kb_wire_put_count(to, 1, true);
+    to = kb_wire_put_uuid(to, topic_id);
+    to = kb_wire_put_count(to, 1, true);
+    to = kb_wire_put32(to, 0);
+    to = kb_wire_put16(to, 0);
+    for (int i = 0; i < 3; i++, to += 8) /* high watermark, last stable offset, first offset */
+        kb_store_be64(to, (uint64_t)(i < 2 ? offset + 1 : 0));
+    to = kb_wire_put_count(to, -1, true); /* aborted transactions */
+    to = kb_wire_put32(to, -1);
+    to = kb_wire_put_count(to, RECORD_BYTES, true);
+    to = put_batch(to, offset);
+    memset(to, 0, 3); /* tagged fields */
+    to += 3;
+    kb_store_be32(frame, (uint32_t)(to - frame - 4));
+    return to;
+}
+
+static void *answer_all(void *unused) {
+    (void)unused;
+    for (int64_t offset = 0; offset < ANSWERS; offset++) {
+        uint8_t request[4096], answer[4096], *end;
+        read_fully(sockets[1], request, 4);
+        read_fully(sockets[1], request + 4, kb_load_be32(request));
+        end = put_answer(answer, kb_load_be32(request + 8), offset);
+        for (uint8_t *at = answer; at < end;) {
+            ssize_t sent = write(sockets[1], at, (size_t)(end - at));
+            if (sent <= 0)
+                exit(EXIT_FAILURE);
+            at += sent;
+        }
+    }
+    return NULL;
+}
+
+/* The program */
+
+static kb_fetch_arrival *next_result(void) {
+    kb_fetch_arrival *result;
+    pthread_mutex_lock(&gil);
+    while (!results)
+        pthread_cond_wait(&has_results, &gil);
+    result = results;
+    results = result->next;
+    pthread_mutex_unlock(&gil);
+    return result;
+}
+
+static void release(kb_fetch_arrival *result) {
+    kb_count_add(&reading.backlog_bytes, -result->walked[0].charged_bytes);
+#if defined(PLAIN)
+    budget.unread -= result->frame_bytes;
+#else
+    kb_count_add(&budget.unread, -result->frame_bytes);
+#endif
+    free(result->frame);
+    free(result);
+    if (kb_flag_load(&road.awaits_memory))
+        kb_descriptor_ring(waker);
+}
+
+/* Be busy for some time, so that releases meet the driver anywhere. */
+static void be_busy(uint32_t *state) {
+    *state = *state * 1664525 + 1013904223;
+    for (volatile uint32_t left = *state >> 20; left; left--) {
+    }
+}
+
+static void *read_all(void *unused) {
+    uint32_t state = 1;
+    (void)unused;
+    for (int64_t offset = 0; offset < ANSWERS; offset++) {
+        kb_fetch_arrival *result = next_result();
+        if (result->walked[0].from_offset != offset || kb_count_load(&reading.high_watermark) <= offset)
+            exit(EXIT_FAILURE);
+        be_busy(&state);
+        release(result);
+    }
+    return NULL;
+}
+
+/* The driver */
+
+static int hand_over(void) {
+    int count = 0;
+    kb_fetch_arrival *arrival = kb_road_take_arrivals(&road);
+    pthread_mutex_lock(&gil);
+    while (arrival) {
+        kb_fetch_arrival *following = arrival->next;
+        arrival->next = NULL;
+        if (results)
+            last_result->next = arrival;
+        else
+            results = arrival;
+        last_result = arrival;
+        arrival = following;
+        count++;
+    }
+    pthread_cond_signal(&has_results);
+    pthread_mutex_unlock(&gil);
+    return count;
+}
+
+static void drive(int poller) {
+    static uint8_t scratch[KB_FETCH_SPACE_BYTES];
+    kb_lane_event others[KB_LANE_EVENTS];
+    for (int left = ANSWERS; left;) {
+        int was_rung;
+        kb_road_step(&road, kb_lane_now_ns());
+        kb_road_flush_all(&road, poller);
+        left -= hand_over();
+        if (road.needs_engine)
+            exit(EXIT_FAILURE);
+        if (!left)
+            break;
+        if (kb_road_wait(&road, poller, waker, 20000000000, scratch, others, &was_rung))
+            exit(EXIT_FAILURE);
+        road.is_changed |= was_rung != 0; /* the engine would run, and look */
+        if (!was_rung && !road.arrived_first && !node.is_in_flight)
+            exit(STALLED);
+    }
+}
+
+static int begin(void) {
+    struct epoll_event event = {EPOLLIN, {0}};
+    kb_span name = {(const uint8_t *)"events", 6};
+    int poller = epoll_create1(0);
+    waker = eventfd(0, EFD_NONBLOCK);
+    if (poller < 0 || waker < 0 || socketpair(AF_UNIX, SOCK_STREAM, 0, sockets))
+        exit(EXIT_FAILURE);
+    event.data.fd = waker;
+    epoll_ctl(poller, EPOLL_CTL_ADD, waker, &event);
+    event.data.fd = sockets[0];
+    epoll_ctl(poller, EPOLL_CTL_ADD, sockets[0], &event);
+    road.budget = &budget;
+    road.partition_bytes = PARTITION_BYTES;
+    road.fetch_bytes = 1 << 20;
+    road.take_frame = take_frame;
+    road.give_back = give_back;
+    road.placement = 1;
+    road.is_changed = true;
+    kb_reading_init(&reading, NULL);
+    reading.end_offset = INT64_MAX;
+    reading.fetch_offset = 0;
+    reading.is_fetching = true;
+    memcpy(reading.topic_id, topic_id, sizeof(topic_id));
+    if (!kb_fetch_add_reading(&road, &reading, &name, 0))
+        exit(EXIT_FAILURE);
+    reading.node = &node;
+    reading.placement = 1;
+    node.link.descriptor = sockets[0];
+    node.link.version = KB_FETCH_ENDPOINTS;
+    node.link.usable_until_ns = INT64_MAX;
+    kb_road_lend(&road, &node);
+    return poller;
+}
+
+int main(void) {
+    pthread_t broker, program;
+    int poller = begin();
+    pthread_create(&broker, NULL, answer_all, NULL);
+    pthread_create(&program, NULL, read_all, NULL);
+    drive(poller);
+    pthread_join(program, NULL);
+    pthread_join(broker, NULL);
+    return kb_count_load(&budget.unread) || kb_count_load(&reading.backlog_bytes) ? EXIT_FAILURE : EXIT_SUCCESS;
+}
