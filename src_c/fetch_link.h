@@ -156,6 +156,8 @@ static inline bool kb_link_take(kb_fetch_road *road, kb_fetch_node *node, int64_
     else
         road->arrived_first = arrival;
     road->arrived_last = arrival;
+    for (int32_t i = 0; i < arrival->part_count; i++)
+        road->has_results |= arrival->walked[i].reading != NULL;
     road->is_changed = true;
     return true;
 }
@@ -230,6 +232,7 @@ static inline void kb_link_drop_frame(kb_fetch_road *road, kb_fetch_link *link) 
 static inline kb_fetch_arrival *kb_road_take_arrivals(kb_fetch_road *road) {
     kb_fetch_arrival *arrived = road->arrived_first;
     road->arrived_first = road->arrived_last = NULL;
+    road->has_results = false;
     return arrived;
 }
 

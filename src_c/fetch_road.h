@@ -186,6 +186,7 @@ typedef struct {
     int awaits_memory; /* memory that is released may let a request go out, or no answer is due; atomic */
     kb_fetch_arrival *arrived_first, *arrived_last;
     uint64_t arrival_count;
+    bool has_results; /* for the program, in any of them */
 } kb_fetch_road;
 
 static inline void kb_reading_init(kb_reading *reading, void *owner) {

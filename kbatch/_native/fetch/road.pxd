@@ -143,6 +143,7 @@ cdef extern from "fetch_road.h" nogil:
         bint needs_engine
         int awaits_memory
         kb_fetch_arrival *arrived_first
+        bint has_results
 
     void kb_reading_init(kb_reading *reading, void *owner) noexcept
     void kb_reading_withdraw(kb_reading *reading) noexcept

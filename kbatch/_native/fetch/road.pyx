@@ -750,8 +750,8 @@ cdef class FetchRoad:
             now_ns = kb_lane_now_ns()
             until_ns = min(kb_road_step(&self._road, now_ns), min(deadline_ns, self._timeout_ns()))
             kb_road_flush_all(&self._road, poller)
-            if self._road.arrived_first != NULL:
-                return ARRIVED  # the program gets it while the next answer is on its way
+            if self._road.has_results:
+                return ARRIVED  # the program gets them while the next answer is on its way
             if self._road.needs_engine:
                 return self._end_loan(UNUSUAL, poller, waker)
             if now_ns >= min(deadline_ns, self._timeout_ns()):
@@ -792,9 +792,13 @@ cdef class FetchRoad:
 
     cdef int64_t _late_work_ns(self) noexcept nogil:
         """Return when to do what may be late."""
-        if not self._late_count:
-            return INT64_MAX
-        return INT64_MIN if self._late_count >= MOST_LATE else self._answered_ns + LATE_WORK_NS
+        if self._late_count >= MOST_LATE:
+            return INT64_MIN
+        if self._late_count:
+            return self._answered_ns + LATE_WORK_NS
+        if self._road.arrived_first != NULL:  # without results
+            return self._road.arrived_first.answered_ns + LATE_WORK_NS
+        return INT64_MAX
 
     cdef int _deliver_arrivals(self) except -1:
         """Deliver the results of the answers that have arrived."""
