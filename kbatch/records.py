@@ -5,13 +5,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from operator import index
-from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, SupportsIndex
 
 from kbatch._native.batch.delivery import Delivery, RecordMetadata
 from kbatch._native.codec.record import Record
+from kbatch.typed import K, V
 
 if TYPE_CHECKING:
     from kbatch._native.codec.record import Header
+    from kbatch.errors import RecordDeserializationError
 
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
@@ -343,7 +345,7 @@ class AcknowledgeType(IntEnum):
     """It takes longer: lock it for another while, and acknowledge it later (KIP-1222)."""
 
 
-class ShareRecord(NamedTuple):
+class ShareRecord(NamedTuple, Generic[K, V]):
     """A record that a share group has delivered.
 
     Attributes
@@ -352,21 +354,29 @@ class ShareRecord(NamedTuple):
     partition : int
     offset : int
     key, value : bytes or None
+        Of a consumer with deserializers: what they make of `raw_key` and `raw_value`.
     headers : tuple of (str, bytes or None)
     timestamp_ms : int or None
     timestamp_type : "create_time" or "log_append_time"
     leader_epoch : int
     delivery_count : int
         1 for the first delivery.
+    raw_key, raw_value : bytes or None
+        The bytes, with and without deserializers.
+    deserialization_error : RecordDeserializationError or None
+        Why key or value is None, under on.deserialization.error=null.
     """
 
     topic: str
     partition: int
     offset: int
-    key: bytes | None
-    value: bytes | None
+    key: K
+    value: V
     headers: tuple[tuple[str, bytes | None], ...]
     timestamp_ms: int | None
     timestamp_type: str
     leader_epoch: int
     delivery_count: int
+    raw_key: bytes | None = None
+    raw_value: bytes | None = None
+    deserialization_error: "RecordDeserializationError | None" = None

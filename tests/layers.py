@@ -151,6 +151,7 @@ LAYERS = (
             "table_sender table_topics": "**how a table gets into batches**; the topics that rows name",
         },
     ),
+    Layer(4, "typed", "which types keys and values have, for type checkers"),
     Layer(4, "schema_registry", "schemas by id, subject and version, from Confluent's REST API"),
     Layer(
         4,

@@ -8,9 +8,10 @@ their default are missing; a mapping of settings may have them.
 from collections.abc import Callable, Mapping
 from os import PathLike
 from ssl import SSLContext
-from typing import Any, Protocol, TypedDict
+from typing import Any, Generic, Protocol, TypedDict
 
 from kbatch.config.values import Password
+from kbatch.typed import AnyDeserializer, K, V
 
 
 class TokenProvider(Protocol):
@@ -188,7 +189,7 @@ class ProducerKeywords(ClientKeywords, total=False):
     max_batch_size: int | str | None
 
 
-class ConsumerKeywords(ClientKeywords, total=False):
+class ConsumerKeywords(ClientKeywords, Generic[K, V], total=False):
     """The keywords of Consumer and AsyncConsumer."""
 
     fetch_min_bytes: int | str | None
@@ -218,8 +219,8 @@ class ConsumerKeywords(ClientKeywords, total=False):
     exclude_internal_topics: bool | str | None
     share_acknowledgement_mode: str | None
     share_acquire_mode: str | None
-    key_deserializer: object
-    value_deserializer: object
+    key_deserializer: AnyDeserializer[K] | None
+    value_deserializer: AnyDeserializer[V] | None
     on_deserialization_error: object
     interceptor_classes: list[Any] | tuple[Any, ...] | None
     auto_commit_enable: bool | str | None
@@ -228,7 +229,7 @@ class ConsumerKeywords(ClientKeywords, total=False):
     queued_max_messages_kbytes: int | str | None
 
 
-class ShareConsumerKeywords(ClientKeywords, total=False):
+class ShareConsumerKeywords(ClientKeywords, Generic[K, V], total=False):
     """The keywords of ShareConsumer and AsyncShareConsumer."""
 
     fetch_min_bytes: int | str | None
@@ -248,6 +249,9 @@ class ShareConsumerKeywords(ClientKeywords, total=False):
     exclude_internal_topics: bool | str | None
     share_acknowledgement_mode: str | None
     share_acquire_mode: str | None
+    key_deserializer: AnyDeserializer[K] | None
+    value_deserializer: AnyDeserializer[V] | None
+    on_deserialization_error: object
     interceptor_classes: list[Any] | tuple[Any, ...] | None
     fetch_wait_max_ms: int | str | None
     fetch_message_max_bytes: int | str | None

@@ -32,7 +32,4 @@ NOT_FOR_SHARE_GROUPS: Mapping[str, str] = {
     "group.protocol": "leave it out: share groups have one protocol",
     "group.remote.assignor": "leave it out: share groups have one assignor",
     "partition.assignment.strategy": "leave it out: share groups have one assignor",
-    "key.deserializer": "leave it out: its records have bytes",
-    "value.deserializer": "leave it out: its records have bytes",
-    "on.deserialization.error": "leave it out: its records have bytes",
 }

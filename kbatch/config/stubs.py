@@ -20,9 +20,10 @@ their default are missing; a mapping of settings may have them.
 from collections.abc import Callable, Mapping
 from os import PathLike
 from ssl import SSLContext
-from typing import Any, Protocol, TypedDict
+from typing import Any, Generic, Protocol, TypedDict
 
 from kbatch.config.values import Password
+from kbatch.typed import AnyDeserializer, K, V
 
 
 class TokenProvider(Protocol):
@@ -31,6 +32,8 @@ class TokenProvider(Protocol):
     def token(self) -> Any: ...
 '''
 _SHARED = "ClientKeywords"
+# They say which types a client's records have.
+_GENERIC = {"key_deserializer": "AnyDeserializer[K]", "value_deserializer": "AnyDeserializer[V]"}
 _CLIENTS: Mapping[str, tuple[str, Mapping[str, Key], Collection[str]]] = {
     "ProducerKeywords": ("Producer and AsyncProducer", KEYS, ()),
     "ConsumerKeywords": ("Consumer and AsyncConsumer", CONSUMER_KEYS, ()),
@@ -60,11 +63,13 @@ def _annotations(keys: Mapping[str, Key], missing: Collection[str]) -> dict[str,
         for other, alias in ALIASES.items()
         if alias.key in has and other not in keys
     }
-    return {name.replace(".", "_"): annotation for name, annotation in (has | others).items()}
+    words = {name.replace(".", "_"): annotation for name, annotation in (has | others).items()}
+    return {word: _GENERIC.get(word, annotation) for word, annotation in words.items()}
 
 
 def _class(name: str, base: str, clients: str, annotations: Mapping[str, str]) -> Iterator[str]:
-    yield f"class {name}({base}, total=False):"
+    generic = ", Generic[K, V]" if any(word in annotations for word in _GENERIC) else ""
+    yield f"class {name}({base}{generic}, total=False):"
     yield f'    """The keywords of {clients}."""'
     yield ""
     for word, annotation in annotations.items():

@@ -15,7 +15,7 @@ After org.apache.kafka.clients.consumer.internals.ShareFetch, ShareInFlightBatch
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, final
 
 from kbatch._native.fetch.fetched_batches import FetchedRecords
@@ -24,7 +24,7 @@ from kbatch.core.consumer.share_fetcher import Acquired, ShareFailed
 from kbatch.core.consumer.share_session import AcquiredAt
 from kbatch.errors import IllegalStateError
 from kbatch.logs import ClientLogger
-from kbatch.records import AcknowledgeType, ShareRecord, TopicPartition
+from kbatch.records import INT64_MAX, AcknowledgeType, ShareRecord, TopicPartition
 
 if TYPE_CHECKING:
     from kbatch._native.codec.record import ConsumerRecord
@@ -159,6 +159,8 @@ class AcquiredRecords:
         self._began: tuple[_ShareFetch | None, int] | None = None  # where the last `take` began
         self._open: dict[TopicPartition, dict[int, AcquiredAt]] = {}  # since the last poll, or renewed
         self._undecided: dict[tuple[TopicPartition, int], None] = {}
+        self._kept: deque[ShareRecord] = deque()  # taken, and not given to the program
+        self._until_ns = 0  # when the first of their locks ends
         self._chosen: dict[AcquiredAt, dict[int, int]] = {}
 
     # Delivery
@@ -166,7 +168,7 @@ class AcquiredRecords:
     @property
     def has_next(self) -> bool:
         """True if `take` has something to return or raise."""
-        return bool(self.arrivals.results)
+        return bool(self._kept or self.arrivals.results)
 
     def note_poll(self) -> None:
         """Count what was taken as delivered: `take_back` has nothing to return any more."""
@@ -175,10 +177,14 @@ class AcquiredRecords:
 
     def take(self, most: int) -> list[ShareRecord]:
         """Return the next records, `most` at most, in the order of arrival; raise an error that is first."""
+        if self._kept:
+            return self._take_kept(most)
         fetch, taken = self._fetch, list[ShareRecord]()
+        self._until_ns = INT64_MAX
         self._began = fetch, 0 if fetch is None else fetch.next_offset
         while len(taken) < most and (fetch := self._next_fetch(raises=not taken)) is not None:
             at, gaps = fetch.acquired.at, list[int]()
+            self._until_ns = min(self._until_ns, fetch.acquired.until_ns)
             for record in fetch.take(most - len(taken), gaps):
                 taken.append(record)
                 self._open.setdefault(at.partition, {})[record.offset] = at
@@ -186,6 +192,23 @@ class AcquiredRecords:
             self._choose(at, gaps, GAP)
             if fetch.is_used_up and not self._end_fetch(fetch, raises=not taken):
                 break
+        return taken
+
+    def keep(self, records: Iterable[ShareRecord]) -> None:
+        """Return the last of what was taken again with the next `take`, unless their locks end before."""
+        kept = list(records)
+        for record in kept:
+            self._undecided.pop((TopicPartition(record.topic, record.partition), record.offset), None)
+        self._kept.extendleft(reversed(kept))
+        self._began = None
+
+    def _take_kept(self, most: int) -> list[ShareRecord]:
+        if self._now_ns() >= self._until_ns:
+            logger.warning("locks of %s records have ended before a poll", len(self._kept))
+            self._kept.clear()
+        taken = [self._kept.popleft() for _ in range(min(most, len(self._kept)))]
+        for record in taken:
+            self._undecided[TopicPartition(record.topic, record.partition), record.offset] = None
         return taken
 
     def take_back(self) -> None:
@@ -253,6 +276,7 @@ class AcquiredRecords:
                 self._engine.discard(arrived)
             results.popleft()
         self._open.clear()
+        self._kept.clear()
         self._undecided.clear()
         self._chosen.clear()
 
@@ -311,4 +335,6 @@ def _share_record(record: ConsumerRecord, count: int) -> ShareRecord:
         record.timestamp_type,
         record.leader_epoch,
         count,
+        record.key,
+        record.value,
     )

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, Unpack
 
 from kbatch._native.fetch.fetch_buffer import PolledRecords
 from kbatch.consumer.backlog import AssignedPartition, Backlog, Limits, Plan, start_after
@@ -25,7 +25,7 @@ from kbatch.consumer.lifetime import Ending, MemberClient
 from kbatch.consumer.poll_metrics import poll_times
 from kbatch.consumer.polled import Polled
 from kbatch.consumer.ranges import Position, position_of
-from kbatch.consumer.typed_records import RECORDS_AHEAD, TypedRecords, Unknown
+from kbatch.consumer.typed_records import RECORDS_AHEAD, TypedRecords, Unknown, check_letter
 from kbatch.core.consumer.group_engine import GroupEngine
 from kbatch.core.consumer.leader_requests import FoundOffset
 from kbatch.core.consumer.partition_state import (
@@ -50,6 +50,7 @@ from kbatch.records import (
     checked_partitions,
 )
 from kbatch.timeouts import checked_seconds
+from kbatch.typed import K, V
 from kbatch.waiting.methods import plain
 
 if TYPE_CHECKING:
@@ -57,6 +58,8 @@ if TYPE_CHECKING:
 
     from kbatch._native.codec.record import ConsumerRecord
     from kbatch._native.fetch.read_cursor import FetchIterator
+    from kbatch.config import ConsumerConfig
+    from kbatch.config.keywords import ConsumerKeywords
     from kbatch.consumer.projection import Projection
     from kbatch.core.client.cluster import PartitionMetadata
     from kbatch.formats.reading.base import ColumnDeserializer, ReadFormat
@@ -65,11 +68,20 @@ if TYPE_CHECKING:
 SHARE_KEYS = frozenset({"share.acknowledgement.mode", "share.acquire.mode"})
 
 
-class ConsumerBase(MemberClient):
-    """Base of the consumers."""
+class ConsumerBase(MemberClient, Generic[K, V]):
+    """Base of the consumers. Keys are of K and values of V, where they are not null."""
 
     _engine_type = GroupEngine
     _is_async = False
+
+    if TYPE_CHECKING:  # deserializers say the types
+
+        def __init__(
+            self,
+            settings: ConsumerConfig | Mapping[str, object] | None = None,
+            /,
+            **keywords: Unpack[ConsumerKeywords[K, V]],
+        ) -> None: ...
 
     def _prepare(self) -> None:
         runtime, config = self._runtime, self.config
@@ -86,10 +98,7 @@ class ConsumerBase(MemberClient):
         self._typed = TypedRecords.of(config)
         # the records that were last prepared, as they were read and as the program gets them
         self._prepared_ahead: list[tuple[ConsumerRecord, ConsumerRecord | None]] = []
-        letter = None if self._typed is None else self._typed.dead_letter
-        if letter is not None and letter.is_for_tasks is not self._is_async:
-            needed = "an AsyncProducer" if self._is_async else "a Producer"
-            raise ConfigError(f"the DeadLetter of {type(self).__name__} needs {needed}")
+        check_letter(self._typed, type(self).__name__, is_async=self._is_async)
         self._member = GroupMember(runtime, self._backlog, self._user, self._interceptors, self._new_task)
         self._note_seconds = self._member.note_seconds
         self._decoder_count = config.kbatch_decode_threads or decoder_count()
@@ -296,7 +305,7 @@ class ConsumerBase(MemberClient):
 
     # Polls
 
-    async def _poll(self, timeout: float | None = None, max_records: int | None = None) -> Polled:
+    async def _poll(self, timeout: float | None = None, max_records: int | None = None) -> Polled[K, V]:
         """Return the next records as soon as there are some. If a task's call is cancelled, the next poll
         returns them.
 
@@ -525,7 +534,7 @@ class ConsumerBase(MemberClient):
 
     async def _next_iterator(
         self, most: int = INT64_MAX, *, is_bounded: bool = False
-    ) -> Iterator[ConsumerRecord] | None:
+    ) -> Iterator[ConsumerRecord[K, V]] | None:
         """Return records that an iteration gives one by one; None at the ends of the logs, if `is_bounded`.
 
         They may be all of a fetch: a change ends the iterator when the program should poll again.
@@ -608,26 +617,13 @@ class ConsumerBase(MemberClient):
         return [each for _, each in pairs]
 
     async def _ask_registry(self, typed: TypedRecords, unknown: Unknown) -> None:
-        """Ask for schemas on another thread, so that an event loop goes on."""
-        outcomes: list[Exception | None] = []
-
-        def ask() -> None:
-            try:
-                typed.fetch(unknown)
-                outcomes.append(None)
-            except Exception as error:
-                outcomes.append(error)
-            self._runtime.changed.notify()
-
-        self._decoders.submit(ask)
-        if not await self._await_next(lambda: bool(outcomes), self._runtime.api_deadline()):
-            raise KafkaTimeoutError(
-                "the schema registry has not answered within default.api.timeout.ms="
-                f"{self.config.default_api_timeout_ms}"
-            )
-        (error,) = outcomes
-        if error is not None:
-            raise error
+        deadline = self._runtime.api_deadline()
+        await typed.ask(
+            unknown,
+            self._decoders.submit,
+            lambda is_there: self._await_next(is_there, deadline),
+            self._runtime.changed.notify,
+        )
 
     def skip(self, error: RecordDeserializationError) -> None:
         """Go on after the record of an error, unless the position is after it already.

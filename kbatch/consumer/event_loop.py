@@ -28,11 +28,14 @@ from kbatch.consumer.process.workers import TaskWorkers
 from kbatch.consumer.runtime import ReaderRuntime
 from kbatch.consumer.share import ShareConsumerBase
 from kbatch.network.loop_lifetime import LoopLife
+from kbatch.typed import K, V
 from kbatch.waiting.event_loop import TaskWaiter
 from kbatch.waiting.methods import awaited, named_for_users
 
 if TYPE_CHECKING:
     from kbatch._native.codec.record import ConsumerRecord
+    from kbatch.consumer.polled import Polled
+    from kbatch.records import ShareRecord
     from kbatch.waiting.deadline import Deadline
 
 # Records that an iteration gives before other tasks and the network run.
@@ -90,7 +93,7 @@ class LoopClient(LoopLife, MemberClient):
 
 
 @named_for_users
-class AsyncConsumer(LoopClient, ConsumerBase):
+class AsyncConsumer(LoopClient, ConsumerBase[K, V]):
     """Reads records from Kafka on an asyncio event loop: Consumer's methods, awaited. Those that never wait
     are plain: `subscribe`, `subscription`, `assign`, `assignment`, `seek`, `seek_to_beginning`,
     `seek_to_end`, `pause`, `resume`, `paused`, `commit_async`, `group_metadata`, `alive`, `metrics`. One task
@@ -106,7 +109,14 @@ class AsyncConsumer(LoopClient, ConsumerBase):
     _new_task = staticmethod(asyncio.ensure_future)
     _is_async = True
 
-    poll = awaited(ConsumerBase._poll, before=LoopClient._give_way)
+    if TYPE_CHECKING:  # K and V are lost in a decorator
+
+        async def poll(
+            self, timeout: float | None = None, max_records: int | None = None
+        ) -> Polled[K, V]: ...
+
+    else:
+        poll = awaited(ConsumerBase._poll, before=LoopClient._give_way)
     poll_table = awaited(ConsumerBase._poll_table, before=LoopClient._give_way)
     unsubscribe = awaited(GroupMember.unsubscribe, "_member")
     commit = awaited(GroupMember.commit, "_member")
@@ -119,11 +129,11 @@ class AsyncConsumer(LoopClient, ConsumerBase):
     end_offsets = ConsumerBase._end_offsets
     offsets_for_times = ConsumerBase._offsets_for_times
 
-    def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
+    def __aiter__(self) -> AsyncIterator[ConsumerRecord[K, V]]:
         """Iterate over the records of all polls from now on, without an end."""
         return self._records()
 
-    async def until_end(self) -> AsyncIterator[ConsumerRecord]:
+    async def until_end(self) -> AsyncIterator[ConsumerRecord[K, V]]:
         """Iterate over the records up to where each log ends when the iteration begins; like
         Consumer.until_end.
         """
@@ -131,7 +141,7 @@ class AsyncConsumer(LoopClient, ConsumerBase):
         async for record in self._records(is_bounded=True):
             yield record
 
-    async def _records(self, *, is_bounded: bool = False) -> AsyncIterator[ConsumerRecord]:
+    async def _records(self, *, is_bounded: bool = False) -> AsyncIterator[ConsumerRecord[K, V]]:
         while True:
             await self._give_way()
             iterator = await self._next_iterator(RECORDS_AT_A_TIME, is_bounded=is_bounded)
@@ -171,7 +181,7 @@ class AsyncConsumer(LoopClient, ConsumerBase):
 
 @final
 @named_for_users
-class AsyncShareConsumer(LoopClient, ShareConsumerBase):
+class AsyncShareConsumer(LoopClient, ShareConsumerBase[K, V]):
     """Reads records as a member of a share group, on an asyncio event loop: ShareConsumer's methods, awaited.
     Those that never wait are plain: `subscribe`, `subscription`, `acknowledge`, `commit_async`, `metrics`.
     One task uses it at a time.
@@ -179,7 +189,16 @@ class AsyncShareConsumer(LoopClient, ShareConsumerBase):
     It may be created anywhere, and belongs to the loop on which it is first used.
     """
 
-    poll = awaited(ShareConsumerBase._poll, before=LoopClient._give_way)
+    _is_async = True
+
+    if TYPE_CHECKING:  # K and V are lost in a decorator
+
+        async def poll(
+            self, timeout: float | None = None, max_records: int | None = None
+        ) -> list[ShareRecord[K, V]]: ...
+
+    else:
+        poll = awaited(ShareConsumerBase._poll, before=LoopClient._give_way)
     unsubscribe = ShareConsumerBase._unsubscribe
     commit = ShareConsumerBase._commit
 

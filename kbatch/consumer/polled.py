@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, final, overload
+from typing import TYPE_CHECKING, Generic, final, overload
 
 from kbatch.consumer.backlog import offset_after
 from kbatch.consumer.fetch_columns import FetchColumns
 from kbatch.records import OffsetAndMetadata, TopicPartition, checked_partition
+from kbatch.typed import K, V
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @final
-class Polled(Sequence["ConsumerRecord"]):
+class Polled(Sequence["ConsumerRecord[K, V]"], Generic[K, V]):
     """The records of a poll: a sequence, in the order of the offsets of each partition. It is empty, and
     false, if the time-out came first.
 
@@ -44,7 +45,7 @@ class Polled(Sequence["ConsumerRecord"]):
         """Return the partitions that the records are from."""
         return list(dict.fromkeys(each.partition for each in self._polled))
 
-    def records(self, partition: TopicPartition | tuple[str, int]) -> list[ConsumerRecord]:
+    def records(self, partition: TopicPartition | tuple[str, int]) -> list[ConsumerRecord[K, V]]:
         """Return the records of one partition. Raise TypeError or ValueError unless it is one."""
         checked = checked_partition(partition)
         return [record for each in self._polled if each.partition == checked for record in each.records]
@@ -82,14 +83,14 @@ class Polled(Sequence["ConsumerRecord"]):
     def __len__(self) -> int:
         return len(self._records)
 
-    def __iter__(self) -> Iterator[ConsumerRecord]:
+    def __iter__(self) -> Iterator[ConsumerRecord[K, V]]:
         return iter(self._records)
 
     @overload
-    def __getitem__(self, index: int) -> ConsumerRecord: ...
+    def __getitem__(self, index: int) -> ConsumerRecord[K, V]: ...
     @overload
-    def __getitem__(self, index: slice) -> list[ConsumerRecord]: ...
-    def __getitem__(self, index: int | slice) -> ConsumerRecord | list[ConsumerRecord]:
+    def __getitem__(self, index: slice) -> list[ConsumerRecord[K, V]]: ...
+    def __getitem__(self, index: int | slice) -> ConsumerRecord[K, V] | list[ConsumerRecord[K, V]]:
         return self._records[index]
 
     def __repr__(self) -> str:

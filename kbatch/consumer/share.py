@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Generic, Unpack
 
 from kbatch.config import ConsumerConfig
 from kbatch.config.readers import NOT_FOR_SHARE_GROUPS
@@ -26,6 +26,8 @@ from kbatch.consumer.acquired import AcquiredRecords
 from kbatch.consumer.group_member import topic_names
 from kbatch.consumer.lifetime import Ending, MemberClient
 from kbatch.consumer.poll_metrics import poll_times
+from kbatch.consumer.typed_records import TypedRecords, check_letter
+from kbatch.consumer.typed_share import TypedShareRecords
 from kbatch.core.client.calls import Call
 from kbatch.core.consumer.share_engine import ShareEngine
 from kbatch.core.consumer.share_session import Acknowledge
@@ -35,9 +37,11 @@ from kbatch.errors import (
     InvalidGroupIdError,
     KafkaError,
     KafkaTimeoutError,
+    RecordDeserializationError,
 )
 from kbatch.interceptors import ConsumerInterceptorChain
 from kbatch.logs import ClientLogger
+from kbatch.network.workers import Workers
 from kbatch.records import (
     INT64_MAX,
     AcknowledgeType,
@@ -45,9 +49,11 @@ from kbatch.records import (
     TopicPartition,
     check_integer,
 )
+from kbatch.typed import K, V
 
 if TYPE_CHECKING:
     from kbatch.config.keywords import ShareConsumerKeywords
+    from kbatch.consumer.typed_records import Unknown
     from kbatch.waiting.deadline import Deadline
 
 logger = ClientLogger("kbatch.consumer")
@@ -55,10 +61,11 @@ logger = ClientLogger("kbatch.consumer")
 OnCommit = Callable[[dict[TopicPartition, KafkaError | None]], object]
 
 
-class ShareConsumerBase(MemberClient):
-    """Base of the share consumers."""
+class ShareConsumerBase(MemberClient, Generic[K, V]):
+    """Base of the share consumers. Keys are of K and values of V, where they are not null."""
 
     _engine_type = ShareEngine
+    _is_async = False
 
     if TYPE_CHECKING:  # its own keywords
 
@@ -66,7 +73,7 @@ class ShareConsumerBase(MemberClient):
             self,
             settings: ConsumerConfig | Mapping[str, object] | None = None,
             /,
-            **keywords: Unpack[ShareConsumerKeywords],
+            **keywords: Unpack[ShareConsumerKeywords[K, V]],
         ) -> None: ...
 
     def _prepare(self) -> None:
@@ -83,6 +90,10 @@ class ShareConsumerBase(MemberClient):
             notify=runtime.changed.notify,
         )
         self._arrivals = self._acquired.arrivals
+        typed = TypedRecords.of(config)
+        check_letter(typed, type(self).__name__, is_async=self._is_async)
+        self._typed = None if typed is None else TypedShareRecords(typed, self._acquired, self._ask_registry)
+        self._registry_threads = Workers(f"kbatch-registry-{config.client_id}", 1)
         self._topics: frozenset[str] = frozenset()
         self._missing: set[str] = set()  # topics that a warning was about
         self._calls: deque[tuple[Acknowledge, OnCommit | None]] = deque()
@@ -140,7 +151,9 @@ class ShareConsumerBase(MemberClient):
 
     # Polls
 
-    async def _poll(self, timeout: float | None = None, max_records: int | None = None) -> list[ShareRecord]:
+    async def _poll(
+        self, timeout: float | None = None, max_records: int | None = None
+    ) -> list[ShareRecord[K, V]]:
         """Acknowledge what earlier polls have returned, and return the next records as soon as there are
         some. Their locks last for the group's share.record.lock.duration.ms. If a task's call is cancelled,
         the program has none of them: the next poll returns them, or brokers deliver them again.
@@ -166,6 +179,12 @@ class ShareConsumerBase(MemberClient):
             The membership has ended, with the broker's words; `subscribe` begins another.
         TopicAuthorizationError, CorruptRecordError, ...
             A partition cannot be read. Invalid batches are rejected.
+        RecordDeserializationError
+            A record cannot be read, under on.deserialization.error=raise. Records before it have come with
+            the poll before; `skip` rejects it.
+        SchemaRegistryError
+            A deserializer's registry refuses, or cannot be reached. The next poll begins with the same
+            records, while their locks last.
         AuthenticationError
             A login failed; raised once for each.
         ConcurrentUseError
@@ -190,7 +209,10 @@ class ShareConsumerBase(MemberClient):
                 while await self._await_next(
                     lambda: acquired.has_next, deadline, lambda: self._engine.note_poll(runtime.now_ns())
                 ):
-                    if taken := acquired.take(most):
+                    taken = acquired.take(most)
+                    if taken and self._typed is not None:
+                        taken = await self._typed.prepared(taken)
+                    if taken:
                         self._interceptors.on_consume(taken)
                         return taken
                     self._send(None, min(most, 2**31 - 1))
@@ -209,6 +231,32 @@ class ShareConsumerBase(MemberClient):
 
     def _take_back(self) -> None:
         self._acquired.take_back()
+
+    async def _ask_registry(self, unknown: Unknown) -> None:
+        assert self._typed is not None
+        deadline = self._runtime.api_deadline()
+        await self._typed.typed.ask(
+            unknown,
+            self._registry_threads.submit,
+            lambda is_there: self._await_next(
+                is_there, deadline, lambda: self._engine.note_poll(self._runtime.now_ns())
+            ),
+            self._runtime.changed.notify,
+        )
+
+    def skip(self, error: RecordDeserializationError) -> None:
+        """Reject the record of an error that the last poll has raised: no member gets it again. Without this
+        it is released, and delivered again up to the group's limit.
+
+        Raises
+        ------
+        IllegalStateError
+            There are no deserializers, or the record was acknowledged before: call it before the next poll.
+        """
+        with self._user:
+            if self._typed is None:
+                raise IllegalStateError("skip() is for consumers with deserializers")
+            self._typed.skip(error)
 
     def _decide(self) -> None:
         """Accept what the last poll has returned, or make sure that the program has acknowledged it."""
@@ -336,6 +384,7 @@ class ShareConsumerBase(MemberClient):
         await self._leave("close", deadline, is_failing=ending.is_failing)
 
     def _end(self, deadline: Deadline | None = None) -> None:
+        self._registry_threads.stop()
         self._interceptors.close()
         super()._end(deadline)
 

@@ -46,12 +46,15 @@ from kbatch.consumer.runtime import ReaderRuntime
 from kbatch.consumer.share import ShareConsumerBase
 from kbatch.core.client.lasting_faults import NS_PER_SECOND
 from kbatch.errors import ConcurrentUseError
+from kbatch.typed import K, V
 from kbatch.waiting.methods import Method, P, T, blocking, named_for_users
 from kbatch.waiting.threads import ThreadWaiter
 
 if TYPE_CHECKING:
     from kbatch._native.codec.record import ConsumerRecord
     from kbatch._native.fetch.read_cursor import FetchIterator
+    from kbatch.consumer.polled import Polled
+    from kbatch.records import ShareRecord
 
 
 def _quick_first(
@@ -123,7 +126,7 @@ class ThreadClient(MemberClient):
 
 
 @named_for_users
-class Consumer(ThreadClient, ConsumerBase):
+class Consumer(ThreadClient, ConsumerBase[K, V]):
     """Reads records from Kafka, as a member of a group or alone. One thread uses it at a time; any thread may
     close it.
 
@@ -133,7 +136,12 @@ class Consumer(ThreadClient, ConsumerBase):
     unsubscribe = blocking(GroupMember.unsubscribe, "_member")
     commit = blocking(GroupMember.commit, "_member")
     committed = blocking(GroupMember.committed, "_member")
-    poll = _handing_out(ConsumerBase._poll, _quick_first)
+    if TYPE_CHECKING:  # K and V are lost in a decorator
+
+        def poll(self, timeout: float | None = None, max_records: int | None = None) -> Polled[K, V]: ...
+
+    else:
+        poll = _handing_out(ConsumerBase._poll, _quick_first)
     poll_table = _handing_out(ConsumerBase._poll_table)
     position = blocking(ConsumerBase._position)
     lag = blocking(ConsumerBase._lag)
@@ -159,18 +167,18 @@ class Consumer(ThreadClient, ConsumerBase):
             longest_wait_ns=int(self._note_seconds * NS_PER_SECOND),
         )
 
-    def __iter__(self) -> Iterator[ConsumerRecord]:
+    def __iter__(self) -> Iterator[ConsumerRecord[K, V]]:
         """Iterate over the records of all polls from now on, without an end."""
         return self._chained(partial(at_once, self._next_iterator), self._quick.next_iterator)
 
     def _chained(
         self, next_iterator: Callable[[], Any], quick: Callable[[], FetchIterator | None] | None = None
-    ) -> Iterator[ConsumerRecord]:
+    ) -> Iterator[ConsumerRecord[K, V]]:
         if self._typed is None:
             return ChainedIterator(next_iterator, quick)
         return chain.from_iterable(iter(next_iterator, None))
 
-    def until_end(self) -> Iterator[ConsumerRecord]:
+    def until_end(self) -> Iterator[ConsumerRecord[K, V]]:
         """Iterate over the records up to where each log ends when the iteration begins: under
         read_committed, at its last stable offset. Partitions that are paused are left out.
 
@@ -293,11 +301,18 @@ class Consumer(ThreadClient, ConsumerBase):
 
 @final
 @named_for_users
-class ShareConsumer(ThreadClient, ShareConsumerBase):
+class ShareConsumer(ThreadClient, ShareConsumerBase[K, V]):
     """Reads records as a member of a share group. One thread uses it at a time; any thread may close it."""
 
     unsubscribe = blocking(ShareConsumerBase._unsubscribe)
-    poll = _handing_out(ShareConsumerBase._poll)
+    if TYPE_CHECKING:  # K and V are lost in a decorator
+
+        def poll(
+            self, timeout: float | None = None, max_records: int | None = None
+        ) -> list[ShareRecord[K, V]]: ...
+
+    else:
+        poll = _handing_out(ShareConsumerBase._poll)
     commit = blocking(ShareConsumerBase._commit)
 
     def close(self, timeout: float | None = CLOSE_SECONDS) -> None:

@@ -9,17 +9,24 @@ the program (skip, DeadLetter, a function): then all are decoded when they are t
 from __future__ import annotations
 
 import time
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, cast
 
 from kbatch._native.codec.record import ConsumerRecord, RecordDecoder
 from kbatch.config import ConsumerConfig
 from kbatch.consumer.process.dead_letters import DeadLetter
-from kbatch.errors import DeserializationError, KafkaError, RecordDeserializationError
-from kbatch.formats.base import Codec, Part
+from kbatch.errors import (
+    ConfigError,
+    DeserializationError,
+    KafkaError,
+    KafkaTimeoutError,
+    RecordDeserializationError,
+)
+from kbatch.formats.base import Codec
 from kbatch.formats.configured import Deserializer, deserializer_for
 from kbatch.formats.poison import SKIP, Handler, checked_policy
 from kbatch.logs import ClientLogger
+from kbatch.typed import Part
 
 logger = ClientLogger(__name__)
 # What a registry has to be asked for, and a topic that needs it.
@@ -103,6 +110,39 @@ class TypedRecords:
         for (part, what), topic in unknown.items():
             self._codecs[part].fetch(topic, what)
 
+    async def ask(
+        self,
+        unknown: Unknown,
+        submit: Callable[[Callable[[], object]], object],
+        await_until: Callable[[Callable[[], bool]], Awaitable[bool]],
+        notify: Callable[[], object],
+    ) -> None:
+        """Ask for it on another thread, so that an event loop goes on.
+
+        Raises
+        ------
+        SchemaRegistryError
+            The registry refuses, or cannot be reached.
+        KafkaTimeoutError
+            It has not answered while `await_until` waited.
+        """
+        outcomes: list[Exception | None] = []
+
+        def fetch() -> None:
+            try:
+                self.fetch(unknown)
+                outcomes.append(None)
+            except Exception as error:
+                outcomes.append(error)
+            notify()
+
+        submit(fetch)
+        if not await await_until(lambda: bool(outcomes)):
+            raise KafkaTimeoutError("the schema registry has not answered within default.api.timeout.ms")
+        (error,) = outcomes
+        if error is not None:
+            raise error
+
     # Records
 
     def prepare(self, records: Sequence[ConsumerRecord]) -> Prepared:
@@ -150,6 +190,14 @@ class TypedRecords:
         if self._policy == "skip" or self.dead_letter is not None:
             return SKIP, error
         return cast(Handler, self._policy)(error), error
+
+
+def check_letter(typed: TypedRecords | None, client: str, *, is_async: bool) -> None:
+    """Raise ConfigError for a DeadLetter whose producer is not of the client's kind."""
+    letter = None if typed is None else typed.dead_letter
+    if letter is not None and letter.is_for_tasks is not is_async:
+        needed = "an AsyncProducer" if is_async else "a Producer"
+        raise ConfigError(f"the DeadLetter of {client} needs {needed}")
 
 
 def _function(given: Deserializer | None) -> tuple[Any, bool] | None:

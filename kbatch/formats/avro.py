@@ -9,12 +9,12 @@ from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 from kbatch.distribution import needs
-from kbatch.formats.base import T
 from kbatch.formats.framing import Written
 from kbatch.formats.models import FromDict, ToDict, from_dict_of
 from kbatch.formats.registered import IdIn, InUse, Read, RegisteredFormat, Write
 from kbatch.formats.strategies import Strategy
 from kbatch.schema_registry import Schema, SchemaReference
+from kbatch.typed import T
 
 with needs("Avro", "avro"):
     import fastavro

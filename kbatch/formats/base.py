@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, Literal
+from typing import TYPE_CHECKING, Generic
+
+from kbatch.typed import Headers, Part, T
 
 if TYPE_CHECKING:
-    from typing_extensions import TypeVar
-
     from kbatch.formats.reading.base import ColumnDeserializer, Errors
     from kbatch.formats.writing.base import ColumnSerializer
-
-Part = Literal["key", "value"]
-Headers = Sequence[tuple[str, bytes | None]]
-if TYPE_CHECKING:
-    T = TypeVar("T", default=Any)
-else:  # the library knows defaults from Python 3.13 on
-    from typing import TypeVar
-
-    T = TypeVar("T")
 
 
 class Codec(Generic[T]):

@@ -12,7 +12,7 @@ from kbatch.errors import ConfigError
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-    from kbatch.formats.base import Part
+    from kbatch.typed import Part
 
 # The arguments of a serializer, by their number.
 _ARGUMENTS: Mapping[int, Callable[[str, object, object], tuple[object, ...]]] = {

@@ -12,8 +12,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple
 
 from kbatch.errors import ConfigError
-from kbatch.formats.base import Codec, Format, FunctionCodec, Part
+from kbatch.formats.base import Codec, Format, FunctionCodec
 from kbatch.formats.callables import Serializer, arity_of, made_for_confluent
+from kbatch.typed import Part
 
 _JAVA = "org.apache.kafka.common.serialization."
 _JAVA_NAMES: Mapping[str, str] = {

@@ -13,8 +13,9 @@ from enum import Enum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from kbatch.formats.base import Codec, Format, FunctionCodec, Part, T
+from kbatch.formats.base import Codec, Format, FunctionCodec
 from kbatch.formats.models import FromDict, ToDict, as_dict, from_dict_of
+from kbatch.typed import Part, T
 
 if TYPE_CHECKING:
     import pyarrow as pa

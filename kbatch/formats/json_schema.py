@@ -8,13 +8,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from kbatch.distribution import needs
-from kbatch.formats.base import T
 from kbatch.formats.framing import Written
 from kbatch.formats.json_format import encoded, encoded_plain
 from kbatch.formats.models import FromDict, ToDict, from_dict_of
 from kbatch.formats.registered import IdIn, InUse, Read, RegisteredFormat, Write
 from kbatch.formats.strategies import Strategy
 from kbatch.schema_registry import Schema, SchemaReference
+from kbatch.typed import T
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from kbatch.formats.base import Codec, Format, FunctionCodec, Part, T
+from kbatch.formats.base import Codec, Format, FunctionCodec
+from kbatch.typed import Part, T
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from kbatch.formats.base import T
 from kbatch.formats.framing import FIRST_MESSAGE, Written, frame_of, path_bytes
 from kbatch.formats.models import FromDict, ToDict, from_dict_of
 from kbatch.formats.protobuf_files import (
@@ -25,6 +24,7 @@ from kbatch.formats.protobuf_files import (
 from kbatch.formats.registered import IdIn, InUse, Read, RegisteredFormat, Write
 from kbatch.formats.schemas import registered_id
 from kbatch.formats.strategies import Strategy
+from kbatch.typed import T
 
 if TYPE_CHECKING:
     from kbatch.formats.reading.base import ColumnDeserializer, Errors

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, cast
 
 from kbatch.errors import IllegalStateError, SchemaRegistryError
-from kbatch.formats.base import Codec, Format, Headers, Part, T
+from kbatch.formats.base import Codec, Format
 from kbatch.formats.framing import (
     ID_BYTES,
     ID_HEADERS,
@@ -26,6 +26,7 @@ from kbatch.formats.framing import (
 from kbatch.formats.schemas import SchemaOfRecords, registered_id
 from kbatch.formats.strategies import STRATEGIES, Strategy, strategy_of
 from kbatch.schema_registry import MISSING_SECONDS, Schema
+from kbatch.typed import Headers, Part, T
 
 if TYPE_CHECKING:
     from kbatch.formats.reading.base import Errors

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from kbatch.formats.base import Part
+from kbatch.typed import Part
 
 # Returns the subject for a topic, "key" or "value", and the full name of the schema's record.
 Strategy = Callable[[str, Part, str], str]

@@ -1,10 +1,12 @@
 """Correct programs of users: mypy --strict, and pyright in its strict mode, must find nothing in them."""
 
 import asyncio
+import json
 import ssl
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Unpack
+from typing import Unpack, assert_type
 
 import kbatch
 from kbatch import (
@@ -17,6 +19,7 @@ from kbatch import (
     Record,
     RecordMetadata,
     TopicPartition,
+    formats,
 )
 from kbatch.config import ProducerConfig, read_properties
 from kbatch.config.keywords import ProducerKeywords
@@ -112,6 +115,50 @@ async def send_on_a_loop() -> int:
         metadata = await delivery
         await asyncio.gather(*await producer.send_many("orders", [(None, b"v")]))
         return metadata.offset if sent is None else (await sent).offset
+
+
+# Keys and values
+
+
+@dataclass
+class Order:
+    id: int
+    price: float
+
+
+def order_of(data: bytes) -> Order:
+    return Order(**json.loads(data))
+
+
+def typed_consumers() -> None:
+    """What a client makes of keys and values is known by its deserializers."""
+    order = formats.Avro(model=Order, registry=kbatch.SchemaRegistry("http://localhost:8081"))
+    with Consumer(
+        bootstrap_servers=SERVERS, key_deserializer=formats.Utf8(), value_deserializer=order
+    ) as consumer:
+        assert_type(consumer, Consumer[str, Order])
+        for record in consumer.poll(1.0):
+            assert_type(record.key, str)
+            assert_type(record.value, Order)
+            assert_type(record.raw_value, bytes | None)
+        for each in consumer.until_end():
+            assert_type(each.value.price, float)
+    with Consumer(bootstrap_servers=SERVERS, value_deserializer=order_of) as of_function:
+        for record in of_function:
+            assert_type(record.value, Order)
+    named: Consumer[str, Order | None] = Consumer({"value.deserializer": order, "key.deserializer": "utf8"})
+    assert_type(named.poll()[0].value, Order | None)
+    assert_type(Consumer[str, int](bootstrap_servers=SERVERS), Consumer[str, int])
+
+
+async def typed_tasks() -> None:
+    async with kbatch.AsyncConsumer(
+        bootstrap_servers=SERVERS, value_deserializer=formats.Json(Order)
+    ) as consumer:
+        async for record in consumer:
+            assert_type(record.value, Order)
+        polled = await consumer.poll(1.0)
+        assert_type(polled.records(("orders", 0))[0].value, Order)
 
 
 # Consumers

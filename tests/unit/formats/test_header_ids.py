@@ -10,8 +10,8 @@ import pytest
 
 import kbatch
 from kbatch import formats
-from kbatch.formats.base import Part
 from kbatch.testing import Broker
+from kbatch.typed import Part
 from tests.support.registry import Registry
 
 KEY = {"type": "record", "name": "Key", "fields": [{"name": "k", "type": "long"}]}
