@@ -8,10 +8,12 @@ import http.client
 import socket
 import ssl
 import threading
+import time
 import urllib.request
 from base64 import b64decode
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from email.utils import parsedate_to_datetime
 from urllib.error import HTTPError, URLError
 
 from kbatch.errors.words import shown_without
@@ -34,15 +36,23 @@ class HttpAnswer:
         Why no answer came.
     distrust : str or None
         Why the server's certificate was refused.
+    retry_after : float or None
+        Seconds after which the server wants to be asked again.
     """
 
     def __init__(
-        self, status: int = 0, body: bytes = b"", failure: str | None = None, distrust: str | None = None
+        self,
+        status: int = 0,
+        body: bytes = b"",
+        failure: str | None = None,
+        distrust: str | None = None,
+        retry_after: float | None = None,
     ) -> None:
         self.status = status
         self.body = body
         self.failure = failure
         self.distrust = distrust
+        self.retry_after = retry_after
 
 
 class HttpClient:
@@ -125,7 +135,8 @@ class _Request:
                 return HttpAnswer(response.status, response.read(self._client.max_bytes + 1))
         except HTTPError as error:
             with error:
-                return HttpAnswer(error.code, _read_some(error))
+                seconds = retry_after(error.headers.get("Retry-After"), time.time())
+                return HttpAnswer(error.code, _read_some(error), retry_after=seconds)
         except URLError as error:
             return self._failed(error.reason, headers)
         except (OSError, http.client.HTTPException, ValueError) as error:
@@ -178,6 +189,18 @@ def credentials_in(headers: Mapping[str, str]) -> list[str]:
 
 def is_https(url: str) -> bool:
     return url.lower().startswith("https:")
+
+
+def retry_after(value: str | None, now: float) -> float | None:
+    """Return the seconds that a header Retry-After says, as a number or as a date; None if it says none."""
+    if value is None:
+        return None
+    if value.strip().isdecimal():
+        return float(value)
+    try:
+        return max(0.0, parsedate_to_datetime(value).timestamp() - now)
+    except (ValueError, OverflowError):
+        return None
 
 
 def _read_some(error: HTTPError) -> bytes:

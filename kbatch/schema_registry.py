@@ -9,7 +9,10 @@ That an id is unknown is believed for `MISSING_SECONDS`. The latest version is n
 
 A request goes to the URL that answered last. On a failure that may pass (no connection, no answer in time, a
 5xx status) it goes to the next one at once. After all of them, it goes round again, after a wait that
-doubles.
+doubles, or as long as the registry says (Retry-After), if that is not longer than the time-out.
+
+A replica of a registry may not know yet what another one has just registered. So an unknown id is asked for
+again for some seconds, one id at a time, before it is believed to be unknown.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from base64 import b64encode
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote, unquote, urlencode, urlsplit
@@ -44,6 +48,10 @@ MAX_MISSING = 1024
 MAX_SCHEMA_BYTES = 1 << 26
 MAX_BACKOFF_MS = 1000
 NOT_FOUND = 404
+UNKNOWN_SCHEMA = 40403
+SOFT_DELETED = (40404, 40406)  # a subject, a version: it is deleted softly already
+# The time of a minute that may be waited for ids that are unknown.
+PATIENT_SECONDS, PATIENCE_PERIOD = 5.0, 60.0
 HEADERS = {
     "Accept": "application/vnd.schemaregistry.v1+json, application/json",
     "User-Agent": f"kbatch/{VERSION}",
@@ -120,6 +128,10 @@ class SchemaRegistry:
         How often a request is repeated, at all URLs, after a failure that may pass.
     retry_backoff_ms : int
         The first wait between two repetitions. It doubles, with jitter, to one second at most.
+    unknown_id_seconds : float
+        How long an id that the registry does not know is asked for again, at most 5 s a minute in all.
+    cache_size : int
+        How many schemas are kept; those that were used last.
     headers : Mapping or None
         More headers of each request, such as target-sr-cluster.
 
@@ -143,6 +155,8 @@ class SchemaRegistry:
         timeout: float = 30.0,
         retries: int = 3,
         retry_backoff_ms: int = 100,
+        unknown_id_seconds: float = PATIENT_SECONDS,
+        cache_size: int = 1000,
         headers: Mapping[str, str] | None = None,
     ) -> None:
         self._arguments = {name: value for name, value in locals().items() if name not in ("self", "url")}
@@ -171,9 +185,16 @@ class SchemaRegistry:
         self._retries = retries
         self._retry_backoff_ms = retry_backoff_ms
         self._first = 0  # the URL that answered last
-        self._schemas: _Once[Schema] = _Once(MISSING_SECONDS)
-        self._ids: _Once[int] = _Once(0.0)
-        self._found: _Once[Schema] = _Once(0.0)
+        if cache_size < 1 or unknown_id_seconds < 0:
+            raise ConfigError(
+                "cache_size must be at least 1, unknown_id_seconds at least 0, got "
+                f"{cache_size!r} and {unknown_id_seconds!r}"
+            )
+        self._timeout = timeout
+        self._patience = _Patience(unknown_id_seconds)
+        self._schemas: _Once[Schema] = _Once(MISSING_SECONDS, cache_size)
+        self._ids: _Once[int] = _Once(0.0, cache_size)
+        self._found: _Once[Schema] = _Once(0.0, cache_size)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # what is known stays here: it has locks, and may be much
@@ -279,6 +300,112 @@ class SchemaRegistry:
 
         return self._found(("lookup", path, body), lambda: _schema_of(path, self._ask("POST", path, body)))
 
+    def incompatibilities(
+        self,
+        subject: str,
+        schema: str,
+        schema_type: str = "AVRO",
+        references: Iterable[SchemaReference] = (),
+        *,
+        version: int | str = "latest",
+        normalize: bool = False,
+    ) -> list[str]:
+        """Return why a schema cannot follow a version of a subject, by the subject's rules; an empty list if
+        it can. Other parameters are those of `register`.
+
+        Raises
+        ------
+        SchemaRegistryError
+            There is no such version, the schema is invalid, or the registry refuses or cannot be reached.
+        """
+        path = f"/compatibility/subjects/{quote(subject, safe='')}/versions/{version}"
+        path = _with_query(path, {"verbose": "true", "normalize": "true" if normalize else None})
+        fields = self._ask("POST", path, _body(schema, schema_type, references))
+        if not isinstance(fields.get("is_compatible"), bool):
+            raise _unsuitable(path, "is_compatible", _names(fields))
+        reasons = fields.get("messages") or ["the registry gives no reason"]
+        return [] if fields["is_compatible"] else list(map(str, reasons))
+
+    def subjects(self, prefix: str = "", *, deleted: bool = False) -> list[str]:
+        """Return the subjects whose names begin so, with `deleted` also those that are deleted softly."""
+        query = {"subjectPrefix": prefix or None, "deleted": "true" if deleted else None}
+        path = _with_query("/subjects", query)
+        return list(map(str, _checked(path, self._json("GET", path), list, "a list")))
+
+    def versions(self, subject: str, *, deleted: bool = False) -> list[int]:
+        """Return the versions of a subject, with `deleted` also those that are deleted softly."""
+        path = f"/subjects/{quote(subject, safe='')}/versions"
+        path = _with_query(path, {"deleted": "true" if deleted else None})
+        return [
+            _checked(path, each, int, "numbers")
+            for each in _checked(path, self._json("GET", path), list, "a list")
+        ]
+
+    def delete_subject(self, subject: str, *, permanent: bool = False) -> list[int]:
+        """Delete a subject, and return its versions. Their ids can still be read, unless it is `permanent`.
+
+        Raises
+        ------
+        SchemaRegistryError
+            There is no such subject, another schema refers to it, or the registry refuses or cannot be
+            reached.
+        """
+        path = f"/subjects/{quote(subject, safe='')}"
+        return list(_checked(path, self._deleted(subject, path, permanent), list, "a list"))
+
+    def delete_version(self, subject: str, version: int | str, *, permanent: bool = False) -> int:
+        """Delete a version of a subject, and return it. See `delete_subject`."""
+        path = f"/subjects/{quote(subject, safe='')}/versions/{version}"
+        return _checked(path, self._deleted(subject, path, permanent), int, "a number")
+
+    def _deleted(self, subject: str, path: str, permanent: bool) -> Any:
+        """Delete softly, which comes first, and then permanently."""
+        try:
+            found = self._json("DELETE", path)
+        except SchemaRegistryError as error:
+            if not (permanent and error.error_code in SOFT_DELETED):
+                raise
+        if permanent:
+            found = self._json("DELETE", _with_query(path, {"permanent": "true"}))
+        self._forget(subject)
+        return found
+
+    def _forget(self, subject: str) -> None:
+        """Drop what is known of a subject, and of ids, which it may have had."""
+        quoted = f"/subjects/{quote(subject, safe='')}"
+        self._schemas.forget(lambda path: str(path).startswith((quoted, "/schemas/")))
+        for known in (self._ids, self._found):
+            known.forget(lambda question: isinstance(question, tuple) and str(question[1]).startswith(quoted))
+
+    def config(self, subject: str | None = None) -> Mapping[str, Any]:
+        """Return the configuration of a subject, or the registry's: `compatibilityLevel` and others. That of
+        the registry counts for subjects without their own.
+        """
+        path = _with_query(_of_subject("/config", subject), {"defaultToGlobal": "true" if subject else None})
+        return self._ask("GET", path)
+
+    def set_config(self, subject: str | None = None, **config: Any) -> Mapping[str, Any]:
+        """Set the configuration of a subject, or the registry's, as its API names the fields:
+        `set_config("orders-value", compatibility="FULL")`. Return what it has set.
+        """
+        return self._ask("PUT", _of_subject("/config", subject), json.dumps(config).encode())
+
+    def delete_config(self, subject: str) -> None:
+        """Delete the configuration of a subject: the registry's counts for it."""
+        self._json("DELETE", _of_subject("/config", subject))
+
+    def mode(self, subject: str | None = None) -> str:
+        """Return the mode of a subject, or the registry's: READWRITE, READONLY, IMPORT, ..."""
+        path = _with_query(_of_subject("/mode", subject), {"defaultToGlobal": "true" if subject else None})
+        return _checked(path, self._ask("GET", path).get("mode"), str, "a mode")
+
+    def set_mode(self, mode: str, subject: str | None = None, *, force: bool = False) -> str:
+        """Set the mode of a subject, or the registry's, and return it; `force` also if there are schemas."""
+        path = _with_query(_of_subject("/mode", subject), {"force": "true" if force else None})
+        return _checked(
+            path, self._ask("PUT", path, json.dumps({"mode": mode}).encode()).get("mode"), str, "a mode"
+        )
+
     def with_references(self, schema: Schema, *, format: str | None = None) -> list[Schema]:
         """Return a schema after all that it refers to, directly or not, each once.
 
@@ -304,17 +431,29 @@ class SchemaRegistry:
         self, path: str, query: Mapping[str, str | None], *, id: int | None = None, guid: str | None = None
     ) -> Schema:
         path = _with_query(path, query)
-        return self._schemas(path, lambda: _schema_of(path, self._ask("GET", path), id, guid))
+        return self._schemas(
+            path, lambda: _schema_of(path, self._patience(lambda: self._ask("GET", path)), id, guid)
+        )
 
     def _ask(self, method: str, path: str, body: bytes | None = None) -> Mapping[str, Any]:
-        """Return the object that the registry answers with, from any URL that answers."""
+        """Return the object that the registry answers with."""
+        return _checked(path, self._json(method, path, body), dict, "a JSON object")
+
+    def _json(self, method: str, path: str, body: bytes | None = None) -> Any:
+        """Return what the registry answers with, from any URL that answers.
+
+        Raises
+        ------
+        SchemaRegistryError
+            It refuses, cannot be reached, or wants to be asked later than `timeout` from now.
+        """
         failures: dict[str, SchemaRegistryError] = {}
         for attempt in range(self._retries + 1):
             if attempt:
-                wait_ns = backoff_ns(
-                    self._retry_backoff_ms * 10**6, MAX_BACKOFF_MS * 10**6, attempt - 1, random.random()
-                )
-                time.sleep(wait_ns / 1e9)
+                wanted = max(each.retry_after or 0.0 for each in failures.values())
+                if wanted > self._timeout:
+                    break
+                time.sleep(max(wanted, _back_off_seconds(self._retry_backoff_ms, attempt)))
             first = self._first
             for number in range(len(self._urls)):
                 place = (first + number) % len(self._urls)
@@ -326,7 +465,7 @@ class SchemaRegistry:
                 fault = _fault(named, answer, shown)
                 if fault is None:
                     self._first = place
-                    return _object(path, answer.body, shown)
+                    return _parsed(path, answer.body, shown)
                 if not fault.retriable:
                     raise fault
                 failures[url] = fault
@@ -338,6 +477,7 @@ class SchemaRegistry:
             status=first_fault.status,
             error_code=first_fault.error_code,
             retriable=True,
+            retry_after=max(each.retry_after or 0.0 for each in failures.values()) or None,
         )
 
 
@@ -416,6 +556,10 @@ def _with_query(path: str, query: Mapping[str, str | None]) -> str:
     return f"{path}?{urlencode(given)}" if given else path
 
 
+def _of_subject(path: str, subject: str | None) -> str:
+    return path if subject is None else f"{path}/{quote(subject, safe='')}"
+
+
 def _body(schema: str, schema_type: str, references: Iterable[SchemaReference]) -> bytes:
     if schema_type not in SCHEMA_TYPES:
         raise ValueError(f"schema_type must be one of {', '.join(SCHEMA_TYPES)}, got {schema_type!r}")
@@ -462,17 +606,25 @@ def _fault(
         status=answer.status,
         error_code=code,
         retriable=answer.status in (408, 429) or answer.status >= 500,
+        retry_after=answer.retry_after,
     )
 
 
-def _object(path: str, body: bytes, shown: Callable[[str | bytes], str]) -> Mapping[str, Any]:
+def _back_off_seconds(first_ms: int, attempt: int) -> float:
+    return backoff_ns(first_ms * 10**6, MAX_BACKOFF_MS * 10**6, attempt - 1, random.random()) / 1e9
+
+
+def _parsed(path: str, body: bytes, shown: Callable[[str | bytes], str]) -> Any:
     try:
-        fields = json.loads(body)
+        return json.loads(body)
     except (ValueError, RecursionError):
-        fields = None
-    if not isinstance(fields, dict):
-        raise _unsuitable(path, "a JSON object", shown(body))
-    return fields
+        raise _unsuitable(path, "JSON", shown(body)) from None
+
+
+def _checked(path: str, found: Any, kind: type[_Value], wanted: str) -> _Value:
+    if not isinstance(found, kind) or isinstance(found, bool):
+        raise _unsuitable(path, wanted, shown(json.dumps(found)))
+    return found
 
 
 def _unsuitable(path: str, wanted: str, found: object) -> SchemaRegistryError:
@@ -530,10 +682,11 @@ class _Ask(Generic[_Value]):
 class _Once(Generic[_Value]):
     """Answers by their questions; each is asked once, whichever threads want it. None is no answer."""
 
-    def __init__(self, missing_seconds: float) -> None:
+    def __init__(self, missing_seconds: float, size: int) -> None:
         self._missing_seconds = missing_seconds
+        self._size = size
         self._lock = real_threading().Lock()
-        self._known: dict[Hashable, _Value] = {}
+        self._known: dict[Hashable, _Value] = {}  # that which was used last is the last
         self._missing: dict[Hashable, tuple[float, SchemaRegistryError]] = {}
         self._asked: dict[Hashable, _Ask[_Value]] = {}
 
@@ -541,7 +694,8 @@ class _Once(Generic[_Value]):
         while True:
             with self._lock:
                 if question in self._known:
-                    return self._known[question]
+                    known = self._known[question] = self._known.pop(question)
+                    return known
                 until, error = self._missing.get(question, (0.0, None))
                 if error is not None and time.monotonic() < until:
                     raise copy.copy(error)
@@ -562,13 +716,62 @@ class _Once(Generic[_Value]):
             self._settle(question, asked)
         return asked.answer
 
+    def forget(self, is_old: Callable[[Hashable], bool]) -> None:
+        """Drop answers to some questions, also that nothing is known."""
+        with self._lock:
+            for answers in (self._known, self._missing):
+                for question in list(filter(is_old, answers)):
+                    del answers[question]
+
     def _settle(self, question: Hashable, asked: _Ask[_Value]) -> None:
         with self._lock:
             del self._asked[question]
             if asked.answer is not None:
                 self._known[question] = asked.answer
+                if len(self._known) > self._size:
+                    del self._known[next(iter(self._known))]
             elif asked.error is not None and asked.error.status == NOT_FOUND:
                 if len(self._missing) >= MAX_MISSING:
                     self._missing.clear()
                 self._missing[question] = (time.monotonic() + self._missing_seconds, asked.error)
         asked.is_done.set()
+
+
+class _Patience:
+    """Repeats a request for an id that is unknown, for some seconds, and for one thread at a time."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._turn = real_threading().Lock()
+        self._period_end = 0.0
+        self._left = 0.0
+
+    def __call__(self, ask: Callable[[], _Value]) -> _Value:
+        try:
+            return ask()
+        except SchemaRegistryError as error:
+            fault = error
+        if fault.error_code != UNKNOWN_SCHEMA or not self._turn.acquire(blocking=False):
+            raise fault
+        begin = time.monotonic()
+        if begin >= self._period_end:
+            self._period_end, self._left = begin + PATIENCE_PERIOD, PATIENT_SECONDS
+        try:
+            return self._repeated(ask, fault, begin + min(self._seconds, self._left))
+        finally:
+            self._left -= time.monotonic() - begin
+            self._turn.release()
+
+    def _repeated(self, ask: Callable[[], _Value], fault: SchemaRegistryError, end: float) -> _Value:
+        for attempt in count(1):
+            wait = _back_off_seconds(100, attempt)
+            if time.monotonic() + wait > end:
+                raise fault
+            time.sleep(wait)
+            try:
+                return ask()
+            except SchemaRegistryError as error:
+                if error.error_code != UNKNOWN_SCHEMA:
+                    raise
+                fault = error
+        raise AssertionError

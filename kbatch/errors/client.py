@@ -186,6 +186,8 @@ class SchemaRegistryError(KafkaError):
         The status of HTTP; 0 if there was no answer.
     error_code : int or None
         The registry's own code, such as 40403 for an unknown schema.
+    retry_after : float or None
+        Seconds after which it wants to be asked again, if it said so and they were too many to wait for.
     """
 
     def __init__(
@@ -195,10 +197,12 @@ class SchemaRegistryError(KafkaError):
         status: int = 0,
         error_code: int | None = None,
         retriable: bool = False,
+        retry_after: float | None = None,
     ) -> None:
         super().__init__(*(() if text is None else (text,)))
         self.status = status
         self.error_code = error_code
+        self.retry_after = retry_after
         self.retriable = retriable
 
 

@@ -32,6 +32,8 @@ class Registry:
         The headers of each request, with lower-case names.
     faults : deque
         What is answered first: (status, body), or (DROP, b"") for a connection that ends.
+    retry_after : str or None
+        The header Retry-After of what is answered first.
     before : Callable or None
         Called with each path before it is answered.
     """
@@ -44,6 +46,9 @@ class Registry:
         self.authorization: str | None = None
         self._schemas: list[dict[str, Any]] = []  # by id, from 1 on
         self._subjects: dict[str, list[int]] = {}
+        self._deleted: dict[str, list[int]] = {}
+        self._settings: dict[tuple[str, str], str] = {}
+        self.retry_after: str | None = None
         self._lock = threading.Lock()
         server = self
 
@@ -71,7 +76,7 @@ class Registry:
 
     def client(self, **options: Any) -> SchemaRegistry:
         """Return a client that waits briefly between its repetitions."""
-        return SchemaRegistry(self.url, **({"retry_backoff_ms": 1} | options))
+        return SchemaRegistry(self.url, **({"retry_backoff_ms": 1, "unknown_id_seconds": 0} | options))
 
     def add(
         self, subject: str, schema: Any, schema_type: str = "AVRO", references: list[Any] | None = None
@@ -114,7 +119,49 @@ class Registry:
                 return 200, {"id": schema_id, "guid": str(self.guid(schema_id))}
             case "POST", ["subjects", subject]:
                 return self._lookup(subject, body)
+            case "POST", ["compatibility", "subjects", subject, "versions", version]:
+                status, found = self._version(subject, version)
+                reasons = (
+                    [f"reader type: {body['schema'].strip(chr(34))}"] if "never" in body["schema"] else []
+                )
+                return (
+                    status,
+                    {"is_compatible": not reasons, "messages": reasons} if status == 200 else found,
+                )
+            case "GET", ["subjects"]:
+                return 200, sorted(name for name, versions in self._subjects.items() if versions)
+            case "GET", ["subjects", subject, "versions"]:
+                return 200, [number + 1 for number in range(len(self._subjects[subject]))]
+            case "DELETE", ["subjects", subject, *rest]:
+                return self._delete(subject, rest)
+            case method, ["config" | "mode" as kind, *named]:
+                return self._setting(method, kind, "".join(named), body)
         return 404, {"error_code": 404, "message": "HTTP 404 Not Found"}
+
+    def _delete(self, subject: str, rest: list[str]) -> tuple[int, Any]:
+        """Delete a subject, or its last version. One that is deleted is remembered as such."""
+        versions = self._subjects.get(subject, [])
+        if rest:
+            versions.pop()
+            return 200, int(rest[1])
+        if versions:
+            self._deleted[subject] = list(range(1, len(versions) + 1))
+            versions.clear()
+            return 200, self._deleted[subject]
+        if self.requests[-1].endswith("permanent=true"):
+            return 200, self._deleted.pop(subject)
+        return 404, {"error_code": 40404, "message": f"Subject '{subject}' was soft deleted."}
+
+    def _setting(self, method: str, kind: str, subject: str, body: Any) -> tuple[int, Any]:
+        field = {"config": "compatibility", "mode": "mode"}[kind]
+        shown = {"config": "compatibilityLevel", "mode": "mode"}[kind]
+        default = {"config": "BACKWARD", "mode": "READWRITE"}[kind]
+        if method == "PUT":
+            self._settings[kind, subject] = body[field]
+            return 200, body
+        if method == "DELETE":
+            del self._settings[kind, subject]
+        return 200, {shown: self._settings.get((kind, subject), default)}
 
     def _schema(self, number: int) -> dict[str, Any]:
         fields = {name: value for name, value in self._schemas[number - 1].items() if value}
@@ -166,11 +213,13 @@ class _Handler(BaseHTTPRequestHandler):
         if status == DROP:
             return
         self.send_response(status)
+        if status >= 400 and registry.retry_after is not None:
+            self.send_header("Retry-After", registry.retry_after)
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
         self.wfile.write(data)
 
-    do_POST = do_GET
+    do_POST = do_PUT = do_DELETE = do_GET
 
     def log_message(self, *_: Any) -> None:
         """Print nothing."""

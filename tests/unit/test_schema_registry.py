@@ -13,7 +13,7 @@ import pytest
 
 import kbatch
 from kbatch.errors import ConfigError, SchemaRegistryError
-from kbatch.http_client import HttpAnswer
+from kbatch.http_client import HttpAnswer, retry_after
 from kbatch.schema_registry import Schema, SchemaReference, SchemaRegistry
 from tests.oracle.kafka import free_ports
 from tests.support.certificates import Files, needs_openssl
@@ -284,3 +284,119 @@ def test_registry_goes_to_other_processes(registry: Registry) -> None:
     other = pickle.loads(pickle.dumps(client))
     assert other.get(number) == client.get(number) and len(registry.requests) == 2
     assert registry.headers[0]["authorization"] == registry.headers[1]["authorization"]
+
+
+# What administrators do
+
+
+def test_retry_after_is_waited_for(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr("kbatch.schema_registry.time.sleep", slept.append)
+    number = registry.add("s", TEXT)
+    registry.retry_after = "7"
+    registry.faults.extend([(429, b"{}"), (503, b"{}")])
+    assert registry.client().get(number).text == TEXT
+    assert slept == [7.0, 7.0]
+
+
+def test_F_REG_03_retry_after_beyond_the_timeout_is_raised(registry: Registry) -> None:
+    registry.retry_after = "3600"
+    registry.faults.append((429, b'{"error_code": 42901, "message": "slow down"}'))
+    with pytest.raises(SchemaRegistryError, match="429: 42901 slow down") as raised:
+        registry.client().get(1)
+    assert raised.value.retry_after == 3600 and raised.value.retriable
+    assert len(registry.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        ("120", 120),
+        ("Thu, 01 Jan 1970 00:02:00 GMT", 20),
+        ("Thu, 01 Jan 1970 00:00:00 GMT", 0),
+        ("soon", None),
+    ],
+)
+def test_retry_after_is_a_number_or_a_date(value: str, seconds: float | None) -> None:
+    assert retry_after(value, 100.0) == seconds
+
+
+def test_F_REG_09_id_that_a_replica_learns_is_found(registry: Registry) -> None:
+    number = registry.add("s", TEXT)
+    registry.faults.extend([(404, b'{"error_code": 40403, "message": "Schema not found"}')] * 2)
+    assert registry.client(unknown_id_seconds=5).get(number).text == TEXT
+    assert len(registry.requests) == 3
+
+
+def test_F_REG_10_garbage_does_not_stall(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No more than 5 s of a minute are waited, however many ids are unknown."""
+    now = [1000.0]
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    monkeypatch.setattr("kbatch.schema_registry.time.sleep", sleep)
+    monkeypatch.setattr("kbatch.schema_registry.time.monotonic", lambda: now[0])
+    client = registry.client(unknown_id_seconds=5)
+    for number in range(50, 70):
+        with pytest.raises(SchemaRegistryError, match="40403"):
+            client.get(number)
+    assert now[0] - 1000 <= 5
+    assert 20 < len(registry.requests) < 20 + 20
+
+
+def test_F_REG_12_schemas_that_were_used_last_are_kept(registry: Registry) -> None:
+    ids = [registry.add("s", f'"{kind}"') for kind in ("int", "long", "string")]
+    client = registry.client(cache_size=2)
+    for number in (ids[0], ids[1], ids[0], ids[2], ids[0]):
+        client.get(number)
+    assert len(registry.requests) == 3
+    client.get(ids[1])
+    assert len(registry.requests) == 4
+
+
+def test_compatibility_says_why_not(registry: Registry) -> None:
+    registry.add("s", TEXT)
+    client = registry.client()
+    assert client.incompatibilities("s", '"string"') == []
+    assert client.incompatibilities("s", '"never"') == ["reader type: never"]
+    with pytest.raises(SchemaRegistryError, match="40401"):
+        client.incompatibilities("other", TEXT)
+
+
+def test_deleted_subjects_are_forgotten(registry: Registry) -> None:
+    client = registry.client()
+    client.register("s", TEXT)
+    client.register("s", '"long"')
+    client.register("other", TEXT)
+    assert client.subjects() == ["other", "s"]
+    client.subjects("s", deleted=True)
+    assert registry.requests[-1] == "GET /subjects?subjectPrefix=s&deleted=true"
+    assert client.versions("s") == [1, 2]
+    assert client.lookup("s", TEXT).version == 1
+    assert client.delete_version("s", 2) == 2
+    assert client.delete_subject("s") == [1]
+    with pytest.raises(SchemaRegistryError, match="40403"):
+        client.lookup("s", TEXT)
+    with pytest.raises(SchemaRegistryError, match="40401"):
+        client.get_version("s", 1)
+    assert client.delete_subject("s", permanent=True) == [1]
+    assert registry.requests[-2:] == ["DELETE /subjects/s", "DELETE /subjects/s?permanent=true"]
+    assert client.subjects() == ["other"]
+
+
+def test_configuration_and_mode(registry: Registry) -> None:
+    client = registry.client()
+    assert client.config()["compatibilityLevel"] == "BACKWARD"
+    client.set_config("s", compatibility="FULL")
+    assert client.config("s")["compatibilityLevel"] == "FULL"
+    client.delete_config("s")
+    assert client.config("s")["compatibilityLevel"] == "BACKWARD"
+    assert client.mode() == "READWRITE"
+    assert client.set_mode("READONLY", "s") == client.mode("s") == "READONLY"
+
+
+@pytest.mark.parametrize("options", [{"cache_size": 0}, {"unknown_id_seconds": -1}])
+def test_bounds_must_be_bounds(options: dict[str, float]) -> None:
+    with pytest.raises(ConfigError, match="cache_size must be at least 1, unknown_id_seconds at least 0"):
+        SchemaRegistry("http://localhost:1", **options)  # type: ignore[arg-type]
