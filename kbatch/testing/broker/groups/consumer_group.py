@@ -17,18 +17,17 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from copy import copy
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 
 from kbatch.errors import ErrorCode
 from kbatch.protocol import features, messages
-from kbatch.protocol.structs import Message
 from kbatch.testing.broker.broker_error import BrokerError
-from kbatch.testing.broker.coordinator_records import Record, decode_record, encode_record
+from kbatch.testing.broker.coordinator_records import Record, encode_record
 from kbatch.testing.broker.groups.assignors import Subscriber, Target, TopicIdPartition
+from kbatch.testing.broker.groups.recorded_group import Change, RecordedGroup, Records
 from kbatch.testing.broker.groups.requests import Commit
 
 if TYPE_CHECKING:
@@ -38,7 +37,6 @@ LEAVE_EPOCH, LEAVE_STATIC_EPOCH = -1, -2
 RECORD_VERSION = 0
 
 # Key and value of a record; None is the tombstone
-Change = tuple[Message, Message | None]
 # Partitions, each with the epoch at which the member got it
 Assignment = Mapping[TopicIdPartition, int]
 
@@ -111,21 +109,11 @@ class ResolvedRegex(NamedTuple):
     timestamp_ms: int
 
 
-class ConsumerGroup:
+class ConsumerGroup(RecordedGroup[ConsumerMember]):
     """One group.
 
     Attributes
     ----------
-    epoch : int
-    metadata_hash : int
-        The hash of the subscribed topics for which the epoch was made.
-    members : dict of str to ConsumerMember
-    targets : dict of str to frozenset
-        The target assignment, by member id.
-    target_epoch : int
-        The group's epoch for which `targets` was made.
-    target_timestamp_ms : int
-        The time at which it was made, 0 for never.
     regexes : dict of str to ResolvedRegex
     """
 
@@ -133,18 +121,11 @@ class ConsumerGroup:
     protocol_type = "consumer"
 
     def __init__(self, group_id: str) -> None:
-        self.group_id = group_id
-        self.epoch = 1
-        self.metadata_hash = 0
-        self.members: dict[str, ConsumerMember] = {}
-        self.targets: dict[str, Target] = {}
-        self.target_epoch = 1
-        self.target_timestamp_ms = 0
+        super().__init__(group_id)
         self.regexes: dict[str, ResolvedRegex] = {}
 
     def copy(self) -> Self:
-        twin = copy(self)
-        twin.members, twin.targets = dict(self.members), dict(self.targets)
+        twin = super().copy()
         twin.regexes = dict(self.regexes)
         return twin
 
@@ -159,18 +140,6 @@ class ConsumerGroup:
         if all(member.has_reached(self.target_epoch) for member in self.members.values()):
             return "Stable"
         return "Reconciling"
-
-    @property
-    def is_empty(self) -> bool:
-        return not self.members
-
-    def member(self, member_id: str) -> ConsumerMember:
-        """Return the member; raise BrokerError UNKNOWN_MEMBER_ID."""
-        if (member := self.members.get(member_id)) is None:
-            raise BrokerError(
-                ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {self.group_id}."
-            )
-        return member
 
     def has_classic_members_only(self) -> bool:
         return bool(self.members) and all(each.classic is not None for each in self.members.values())
@@ -297,10 +266,6 @@ class ConsumerGroup:
 
     # Records
 
-    def apply(self, key: Message, value: Message | None) -> None:
-        """Apply the value of a record of the group, except the one that deletes the group."""
-        _APPLY[type(key)](self, key, value)
-
     def tombstones(self) -> list[Record]:
         """Return the records that delete the group (ConsumerGroup.createGroupTombstoneRecords)."""
         changes = [change for member_id in self.members for change in member_tombstones(self, member_id)]
@@ -309,12 +274,6 @@ class ConsumerGroup:
         changes.append((messages.ConsumerGroupTargetAssignmentMetadataKey(group_id=self.group_id), None))
         changes.append((messages.ConsumerGroupMetadataKey(group_id=self.group_id), None))
         return to_records(changes)
-
-    def _apply_metadata(
-        self, key: messages.ConsumerGroupMetadataKey, value: messages.ConsumerGroupMetadataValue | None
-    ) -> None:
-        if value is not None:
-            self.epoch, self.metadata_hash = value.epoch, value.metadata_hash
 
     def _apply_member(
         self,
@@ -342,24 +301,6 @@ class ConsumerGroup:
                 tuple((each.name, bytes(each.metadata)) for each in stored.supported_protocols),
             ),
         )
-
-    def _apply_target_epoch(
-        self,
-        key: messages.ConsumerGroupTargetAssignmentMetadataKey,
-        value: messages.ConsumerGroupTargetAssignmentMetadataValue | None,
-    ) -> None:
-        if value is not None:
-            self.target_epoch, self.target_timestamp_ms = value.assignment_epoch, value.assignment_timestamp
-
-    def _apply_target(
-        self,
-        key: messages.ConsumerGroupTargetAssignmentMemberKey,
-        value: messages.ConsumerGroupTargetAssignmentMemberValue | None,
-    ) -> None:
-        if value is None:
-            self.targets.pop(key.member_id, None)
-        else:
-            self.targets[key.member_id] = frozenset(flattened(value.topic_partitions))
 
     def _apply_current(
         self,
@@ -391,15 +332,32 @@ class ConsumerGroup:
         else:
             self.regexes[key.regular_expression] = ResolvedRegex(frozenset(value.topics), value.timestamp)
 
+    RECORDS: ClassVar[Records] = {
+        messages.ConsumerGroupMetadataKey: (
+            messages.ConsumerGroupMetadataValue,
+            RecordedGroup._apply_metadata,
+        ),
+        messages.ConsumerGroupMemberMetadataKey: (messages.ConsumerGroupMemberMetadataValue, _apply_member),
+        messages.ConsumerGroupTargetAssignmentMetadataKey: (
+            messages.ConsumerGroupTargetAssignmentMetadataValue,
+            RecordedGroup._apply_target_epoch,
+        ),
+        messages.ConsumerGroupTargetAssignmentMemberKey: (
+            messages.ConsumerGroupTargetAssignmentMemberValue,
+            RecordedGroup._apply_target,
+        ),
+        messages.ConsumerGroupCurrentMemberAssignmentKey: (
+            messages.ConsumerGroupCurrentMemberAssignmentValue,
+            _apply_current,
+        ),
+        messages.ConsumerGroupRegularExpressionKey: (
+            messages.ConsumerGroupRegularExpressionValue,
+            _apply_regex,
+        ),
+    }
 
-class RecordedGroup(Protocol):
-    """A group whose state is the values of its records."""
 
-    def copy(self) -> Self: ...
-    def apply(self, key: Message, value: Message | None) -> None: ...
-
-
-AnyRecordedGroup = TypeVar("AnyRecordedGroup", bound=RecordedGroup)
+AnyRecordedGroup = TypeVar("AnyRecordedGroup", bound=RecordedGroup[Any])
 
 
 class Draft(Generic[AnyRecordedGroup]):
@@ -439,11 +397,6 @@ def metadata_hash(names: Iterable[str], topics: Mapping[str, Topic]) -> int:
 def existing_ids(names: Iterable[str], topics: Mapping[str, Topic]) -> frozenset[bytes]:
     """Return the ids of the topics that exist."""
     return frozenset(topics[name].topic_id for name in names if name in topics)
-
-
-def flattened(topics: Iterable[Any]) -> list[TopicIdPartition]:
-    """Return the partitions of structs with `topic_id` and `partitions`."""
-    return [(bytes(topic.topic_id), index) for topic in topics for index in topic.partitions]
 
 
 def by_topic(partitions: Iterable[TopicIdPartition]) -> dict[bytes, list[int]]:
@@ -573,14 +526,6 @@ def to_records(changes: Iterable[Change]) -> list[Record]:
     return [encode_record(key, value, RECORD_VERSION) for key, value in changes]
 
 
-def from_record(record: Record) -> Change | None:
-    """Return the change that was stored; None for a record of another kind."""
-    for key_kind, value_kind in _VALUE_KINDS.items():
-        if (change := decode_record(key_kind, value_kind, *record)) is not None:
-            return change
-    return None
-
-
 def _assignment(
     topics: Iterable[messages.ConsumerGroupCurrentMemberAssignmentValue.TopicPartitions], default_epoch: int
 ) -> Assignment:
@@ -594,21 +539,3 @@ def _assignment(
             strict=True,
         )
     }
-
-
-_APPLY: dict[type[Message], Callable[..., None]] = {
-    messages.ConsumerGroupMetadataKey: ConsumerGroup._apply_metadata,
-    messages.ConsumerGroupMemberMetadataKey: ConsumerGroup._apply_member,
-    messages.ConsumerGroupTargetAssignmentMetadataKey: ConsumerGroup._apply_target_epoch,
-    messages.ConsumerGroupTargetAssignmentMemberKey: ConsumerGroup._apply_target,
-    messages.ConsumerGroupCurrentMemberAssignmentKey: ConsumerGroup._apply_current,
-    messages.ConsumerGroupRegularExpressionKey: ConsumerGroup._apply_regex,
-}
-_VALUE_KINDS: dict[type[Message], type[Message]] = {
-    messages.ConsumerGroupMetadataKey: messages.ConsumerGroupMetadataValue,
-    messages.ConsumerGroupMemberMetadataKey: messages.ConsumerGroupMemberMetadataValue,
-    messages.ConsumerGroupTargetAssignmentMetadataKey: messages.ConsumerGroupTargetAssignmentMetadataValue,
-    messages.ConsumerGroupTargetAssignmentMemberKey: messages.ConsumerGroupTargetAssignmentMemberValue,
-    messages.ConsumerGroupCurrentMemberAssignmentKey: messages.ConsumerGroupCurrentMemberAssignmentValue,
-    messages.ConsumerGroupRegularExpressionKey: messages.ConsumerGroupRegularExpressionValue,
-}

@@ -41,7 +41,6 @@ from kbatch.testing.broker.groups.consumer_group import (
     LEAVE_EPOCH,
     LEAVE_STATIC_EPOCH,
     Assignment,
-    Change,
     ClassicMetadata,
     ConsumerGroup,
     ConsumerMember,
@@ -52,8 +51,6 @@ from kbatch.testing.broker.groups.consumer_group import (
     current_change,
     epoch_change,
     existing_ids,
-    flattened,
-    from_record,
     member_change,
     member_tombstones,
     regex_change,
@@ -66,6 +63,7 @@ from kbatch.testing.broker.groups.conversion import (
     write_assignment,
 )
 from kbatch.testing.broker.groups.reconciliation import Goal, reconcile
+from kbatch.testing.broker.groups.recorded_group import Change, flattened, load_groups
 from kbatch.testing.broker.groups.requests import JoinResult, SyncResult
 from kbatch.testing.broker.groups.topic_pattern import compiled
 from kbatch.testing.broker.timers import Timer, Timers
@@ -220,21 +218,7 @@ class ConsumerGroupCoordinator:
 
         May be called for one batch at a time; `start_sessions` comes after the last.
         """
-        for record in records:
-            if (change := from_record(record)) is None:
-                continue
-            key, value = change
-            group_id: str = key.group_id  # type: ignore[attr-defined]
-            group = self._groups.get(group_id)
-            if value is None and not isinstance(group, ConsumerGroup):
-                continue
-            if value is None and isinstance(key, messages.ConsumerGroupMetadataKey):
-                del self._groups[group_id]
-                continue
-            if not isinstance(group, ConsumerGroup):
-                # a simple group, which offsets that were committed before made
-                group = self._groups[group_id] = ConsumerGroup(group_id)
-            group.apply(key, value)
+        load_groups(self._groups, ConsumerGroup, records)
 
     def start_sessions(self, now_ms: int) -> None:
         """Start the sessions of all members anew, after `load`."""

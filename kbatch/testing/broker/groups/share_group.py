@@ -11,23 +11,16 @@ The rules follow ShareGroup, ShareGroupMember and SimpleAssignor of Kafka 4.3.1.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from copy import copy
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NoReturn, Self
+from typing import TYPE_CHECKING, ClassVar, NoReturn, Self
 
 from kbatch.errors import ErrorCode
 from kbatch.protocol import messages
-from kbatch.protocol.structs import Message
 from kbatch.testing.broker.broker_error import BrokerError
-from kbatch.testing.broker.coordinator_records import Record, decode_record
-from kbatch.testing.broker.groups.consumer_group import (
-    Change,
-    by_topic,
-    flattened,
-    metadata_hash,
-    to_records,
-)
+from kbatch.testing.broker.coordinator_records import Record
+from kbatch.testing.broker.groups.consumer_group import by_topic, metadata_hash, to_records
+from kbatch.testing.broker.groups.recorded_group import Change, RecordedGroup, Records, flattened
 
 if TYPE_CHECKING:
     from kbatch.testing.broker.cluster import Topic
@@ -60,19 +53,11 @@ class ShareMember:
     assigned: Target = frozenset()
 
 
-class ShareGroup:
+class ShareGroup(RecordedGroup[ShareMember]):
     """One group.
 
     Attributes
     ----------
-    epoch : int
-    metadata_hash : int
-        The hash of the subscribed topics for which the epoch was made.
-    members : dict of str to ShareMember
-    targets : dict of str to frozenset
-        The assignment of `target_epoch`, by member id.
-    target_timestamp_ms : int
-        The time at which it was made, 0 for never.
     initialized : dict of bytes to (str, set of int)
         The partitions whose share state exists, by topic id, with the topic's name.
     """
@@ -81,18 +66,11 @@ class ShareGroup:
     protocol_type = "share"
 
     def __init__(self, group_id: str) -> None:
-        self.group_id = group_id
-        self.epoch = 1
-        self.metadata_hash = 0
-        self.members: dict[str, ShareMember] = {}
-        self.targets: dict[str, Target] = {}
-        self.target_epoch = 1
-        self.target_timestamp_ms = 0
+        super().__init__(group_id)
         self.initialized: dict[bytes, tuple[str, frozenset[int]]] = {}
 
     def copy(self) -> Self:
-        twin = copy(self)
-        twin.members, twin.targets = dict(self.members), dict(self.targets)
+        twin = super().copy()
         twin.initialized = dict(self.initialized)
         return twin
 
@@ -101,18 +79,6 @@ class ShareGroup:
     @property
     def state_name(self) -> str:
         return "Stable" if self.members else "Empty"
-
-    @property
-    def is_empty(self) -> bool:
-        return not self.members
-
-    def member(self, member_id: str) -> ShareMember:
-        """Return the member; raise BrokerError UNKNOWN_MEMBER_ID."""
-        if (member := self.members.get(member_id)) is None:
-            raise BrokerError(
-                ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {self.group_id}."
-            )
-        return member
 
     @property
     def subscribed_topics(self) -> frozenset[str]:
@@ -163,10 +129,6 @@ class ShareGroup:
 
     # Records, by GroupCoordinatorRecordHelpers
 
-    def apply(self, key: Message, value: Message | None) -> None:
-        """Apply the value of a record of the group, except the one that deletes the group."""
-        _APPLY[type(key)](self, key, value)
-
     def tombstones(self) -> list[Record]:
         """Return the records that delete the group."""
         changes = [change for member_id in self.members for change in member_tombstones(self, member_id)]
@@ -174,12 +136,6 @@ class ShareGroup:
         changes.append((messages.ShareGroupMetadataKey(group_id=self.group_id), None))
         changes.append((messages.ShareGroupStatePartitionMetadataKey(group_id=self.group_id), None))
         return to_records(changes)
-
-    def _apply_metadata(
-        self, key: messages.ShareGroupMetadataKey, value: messages.ShareGroupMetadataValue | None
-    ) -> None:
-        if value is not None:
-            self.epoch, self.metadata_hash = value.epoch, value.metadata_hash
 
     def _apply_member(
         self, key: messages.ShareGroupMemberMetadataKey, value: messages.ShareGroupMemberMetadataValue | None
@@ -194,24 +150,6 @@ class ShareGroup:
             client_host=value.client_host,
             topics=frozenset(value.subscribed_topic_names),
         )
-
-    def _apply_target_epoch(
-        self,
-        key: messages.ShareGroupTargetAssignmentMetadataKey,
-        value: messages.ShareGroupTargetAssignmentMetadataValue | None,
-    ) -> None:
-        if value is not None:
-            self.target_epoch, self.target_timestamp_ms = value.assignment_epoch, value.assignment_timestamp
-
-    def _apply_target(
-        self,
-        key: messages.ShareGroupTargetAssignmentMemberKey,
-        value: messages.ShareGroupTargetAssignmentMemberValue | None,
-    ) -> None:
-        if value is None:
-            self.targets.pop(key.member_id, None)
-        else:
-            self.targets[key.member_id] = frozenset(flattened(value.topic_partitions))
 
     def _apply_current(
         self,
@@ -236,6 +174,27 @@ class ShareGroup:
                 bytes(each.topic_id): (each.topic_name, frozenset(each.partitions))
                 for each in value.initialized_topics
             }
+
+    RECORDS: ClassVar[Records] = {
+        messages.ShareGroupMetadataKey: (messages.ShareGroupMetadataValue, RecordedGroup._apply_metadata),
+        messages.ShareGroupMemberMetadataKey: (messages.ShareGroupMemberMetadataValue, _apply_member),
+        messages.ShareGroupTargetAssignmentMetadataKey: (
+            messages.ShareGroupTargetAssignmentMetadataValue,
+            RecordedGroup._apply_target_epoch,
+        ),
+        messages.ShareGroupTargetAssignmentMemberKey: (
+            messages.ShareGroupTargetAssignmentMemberValue,
+            RecordedGroup._apply_target,
+        ),
+        messages.ShareGroupCurrentMemberAssignmentKey: (
+            messages.ShareGroupCurrentMemberAssignmentValue,
+            _apply_current,
+        ),
+        messages.ShareGroupStatePartitionMetadataKey: (
+            messages.ShareGroupStatePartitionMetadataValue,
+            _apply_initialized,
+        ),
+    }
 
 
 def member_change(group: ShareGroup, member: ShareMember) -> Change:
@@ -316,29 +275,3 @@ def member_tombstones(group: ShareGroup, member_id: str) -> list[Change]:
         (messages.ShareGroupTargetAssignmentMemberKey(**ids), None),
         (messages.ShareGroupMemberMetadataKey(**ids), None),
     ]
-
-
-def from_record(record: Record) -> Change | None:
-    """Return the change that was stored; None for a record of another kind."""
-    for key_kind, value_kind in _VALUE_KINDS.items():
-        if (change := decode_record(key_kind, value_kind, *record)) is not None:
-            return change
-    return None
-
-
-_APPLY: dict[type[Message], Callable[..., None]] = {
-    messages.ShareGroupMetadataKey: ShareGroup._apply_metadata,
-    messages.ShareGroupMemberMetadataKey: ShareGroup._apply_member,
-    messages.ShareGroupTargetAssignmentMetadataKey: ShareGroup._apply_target_epoch,
-    messages.ShareGroupTargetAssignmentMemberKey: ShareGroup._apply_target,
-    messages.ShareGroupCurrentMemberAssignmentKey: ShareGroup._apply_current,
-    messages.ShareGroupStatePartitionMetadataKey: ShareGroup._apply_initialized,
-}
-_VALUE_KINDS: dict[type[Message], type[Message]] = {
-    messages.ShareGroupMetadataKey: messages.ShareGroupMetadataValue,
-    messages.ShareGroupMemberMetadataKey: messages.ShareGroupMemberMetadataValue,
-    messages.ShareGroupTargetAssignmentMetadataKey: messages.ShareGroupTargetAssignmentMetadataValue,
-    messages.ShareGroupTargetAssignmentMemberKey: messages.ShareGroupTargetAssignmentMemberValue,
-    messages.ShareGroupCurrentMemberAssignmentKey: messages.ShareGroupCurrentMemberAssignmentValue,
-    messages.ShareGroupStatePartitionMetadataKey: messages.ShareGroupStatePartitionMetadataValue,
-}

@@ -25,12 +25,12 @@ from kbatch.protocol import messages
 from kbatch.testing.broker.broker_error import BrokerError
 from kbatch.testing.broker.groups.assignors import TopicIdPartition, assign_shared
 from kbatch.testing.broker.groups.consumer_group import LEAVE_EPOCH, Draft, by_topic
+from kbatch.testing.broker.groups.recorded_group import load_groups
 from kbatch.testing.broker.groups.share_group import (
     ShareGroup,
     ShareMember,
     current_change,
     epoch_change,
-    from_record,
     initialized_change,
     member_change,
     member_tombstones,
@@ -209,20 +209,7 @@ class ShareGroupCoordinator:
 
         May be called for one batch at a time; `start_sessions` comes after the last.
         """
-        for record in records:
-            if (change := from_record(record)) is None:
-                continue
-            key, value = change
-            group_id: str = key.group_id  # type: ignore[attr-defined]
-            group = self._groups.get(group_id)
-            if value is None and not isinstance(group, ShareGroup):
-                continue
-            if value is None and isinstance(key, messages.ShareGroupMetadataKey):
-                del self._groups[group_id]
-                continue
-            if not isinstance(group, ShareGroup):
-                group = self._groups[group_id] = ShareGroup(group_id)
-            group.apply(key, value)
+        load_groups(self._groups, ShareGroup, records)
 
     def start_sessions(self, now_ms: int) -> None:
         """Start the sessions of all members anew, after `load`."""
