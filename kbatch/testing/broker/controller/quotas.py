@@ -27,10 +27,10 @@ Entity = tuple[tuple[str, str | None], ...]  # (type, name) in the order of TYPE
 
 
 class Limit(NamedTuple):
-    """A limit, and who shares it: the names of the user and the client that its entity has."""
+    """A limit, and who shares it: the user, the client, or the client of the user that its entity names."""
 
     value: float
-    sharers: tuple[str, ...]
+    sharers: tuple[tuple[str, str], ...]
 
 
 class Quotas:
@@ -55,7 +55,7 @@ class Quotas:
             value = self.limits.get(entity, {}).get(key)
             if value is not None:
                 present = {USER: user, CLIENT_ID: client_id}
-                return Limit(value, tuple(present[kind] for kind, _ in entity))
+                return Limit(value, tuple((kind, present[kind]) for kind, _ in entity))
         return None
 
 

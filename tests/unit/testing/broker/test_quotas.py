@@ -62,9 +62,8 @@ def test_KQ01_most_specific_limit_counts(rank: int) -> None:
         quotas.set(entity_of(names), PRODUCER_BYTE_RATE, 100.0 + number)
     found = quotas.limit_of(PRODUCER_BYTE_RATE, "ada", "app")
     assert found is not None and found.value == 100.0
-    assert found.sharers == tuple(
-        {"client-id": "app", "user": "ada"}[kind] for kind in ("client-id", "user") if kind in ORDER[rank]
-    )
+    present = {"client-id": "app", "user": "ada"}
+    assert dict(found.sharers) == {kind: present[kind] for kind in ORDER[rank]}
     assert quotas.limit_of(CONSUMER_BYTE_RATE, "ada", "app") is None
 
 
@@ -133,6 +132,16 @@ def test_KQ02_each_node_counts_for_itself() -> None:
     limit(broker, PRODUCER_BYTE_RATE, 10_000)
     assert put(broker, 200_000).reply.mute_ms > 0
     assert put(broker, 10, client=broker.client(1)).reply.mute_ms == 0
+
+
+def test_KQ01_user_and_client_of_one_name_share_nothing(broker: VirtualBroker) -> None:
+    limit(broker, PRODUCER_BYTE_RATE, 10_000, **{"client-id": "ANONYMOUS"})
+    limit(broker, PRODUCER_BYTE_RATE, 10_000, user="ANONYMOUS")
+    assert put(broker, 200_000).reply.mute_ms > 0, "by the user"
+    limit(broker, PRODUCER_BYTE_RATE, None, user="ANONYMOUS")
+    quotas = broker.state.cluster.quotas
+    found = quotas.limit_of(PRODUCER_BYTE_RATE, "ada", "ANONYMOUS")
+    assert found is not None and found.sharers == (("client-id", "ANONYMOUS"),)
 
 
 def test_KQ02_consumer_that_exceeds_gets_nothing(broker: VirtualBroker) -> None:
