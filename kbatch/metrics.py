@@ -578,6 +578,7 @@ class MetricsRegistry:
         for metric in metrics:
             self._rows.setdefault((metric.scope, metric.sensor), []).append(metric)
         self._group = metrics[0].group
+        self.table = metrics
         self._sensors: dict[_Key, Sensor] = {}
         self._gauges: dict[_Key, Callable[[int], float]] = {}
         self._counters: dict[str, Callable[[], int]] = {}
@@ -710,6 +711,22 @@ The lag of a partition is `kafka_consumer_fetch_manager_partition_records_lag`, 
 `kafka_consumer_process_`. Metrics of share consumers begin with `kafka_consumer_share_`,
 `kafka_consumer_share_fetch_manager_` or `kafka_consumer_share_coordinator_`; their connections have the names
 of any consumer's.
+
+## Can brokers collect them?
+
+Yes, if they have a receiver (KIP-714, Kafka 3.7): with `enable.metrics.push=true` every client pushes what
+operators subscribe to, as often as they say, compressed, and a last time at `close()`, which waits a second
+for that at most. It takes `pip install 'kbatch-kafka[telemetry]'`.
+
+```
+kbatch configs set --client-metrics all metrics=org.apache.kafka.producer.,kbatch. -b localhost:9092
+```
+
+Names are group and name with dots: `record-send-total` of `producer-metrics` is
+`org.apache.kafka.producer.record.send.total`, and metrics that are *kbatch only* begin with `kbatch.`
+instead. Totals are sums, with the temporality that the broker wants; all else are gauges. A metric has its
+tags but the client's id; the resource has `client_rack`, `group_id`, `group_instance_id` and
+`transactional_id`. Telemetry fails no call: what brokers refuse for good ends it, with a line in the log.
 
 `python -m kbatch.metrics > docs/metrics.md` writes this page.
 """

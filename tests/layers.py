@@ -223,6 +223,7 @@ LAYERS = (
     Layer(6, "partitioner", "partitioners by name"),
     Layer(6, "interceptors", "the chain of interceptors"),
     Layer(6, "prometheus", "metrics as Prometheus reads them"),
+    Layer(6, "telemetry", "**metrics as brokers that collect them read them**: OTLP (KIP-714)"),
     Layer(
         6,
         "codec/",
@@ -241,6 +242,7 @@ LAYERS = (
             "cluster coordinators": "topics, leaders, nodes, and when metadata is due; coordinators of "
             "groups and transactional.ids",
             "outcomes": "what follows from each error code of an answer: the form of such tables",
+            "telemetry": "when metrics are pushed to brokers, and what their refusals mean (KIP-714)",
             "any_node_request admin_requests routes calls backoff lasting_faults connection_metrics": "a "
             "request that any node can answer; **calls about items, and what is repeated of them**; which "
             "node gets an item; calls of users; waits that double; **which lines faults that last get**; "

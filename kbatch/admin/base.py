@@ -7,7 +7,7 @@ which all its requests share.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from uuid import UUID
 
@@ -44,6 +44,13 @@ class AdminCaller(Protocol):
     async def await_request(self, request: AdminRequest, deadline: Deadline) -> None: ...
     async def await_answer_of(self, request: AdminRequest, deadline: Deadline) -> Any: ...
     async def await_nodes(self, deadline: Deadline, name: str) -> list[int]: ...
+
+
+class ComputingCaller(AdminCaller, Protocol):
+    """The runtime of an Admin."""
+
+    @property
+    def compute(self) -> Callable[[Callable[[], bytes]], Awaitable[bytes]]: ...
 
 
 class Part:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Self, final
 
+from kbatch._native.io.interrupts import at_once
 from kbatch._native.io.threads import ClientThread
 from kbatch.admin.runtime import CLOSE_SECONDS, AdminClient, AdminRuntime
 from kbatch.admin.threads import (
@@ -34,7 +36,7 @@ class Admin(AdminClient):
     """
 
     def _new_runtime(self) -> AdminRuntime:
-        return AdminRuntime(self.config, new_waiter=ThreadWaiter)
+        return AdminRuntime(self.config, new_waiter=ThreadWaiter, compute=_compute)
 
     def _start_network(self) -> None:
         network = self._runtime.network = ThreadNetwork(
@@ -109,7 +111,9 @@ class Admin(AdminClient):
             return
         self._runtime.is_closed = True
         self._runtime.changed.notify()
-        self._release(self._runtime.deadline(timeout))
+        deadline = self._runtime.deadline(timeout)
+        at_once(self._runtime.end_telemetry, deadline)
+        self._release(deadline)
 
     def __enter__(self) -> Self:
         return self
@@ -125,6 +129,11 @@ class Admin(AdminClient):
     def _close_elsewhere(self) -> None:
         # the collector may run on any thread, even the network's, which cannot wait for its own end
         ClientThread(self.close, "kbatch-closer", daemon=False).start()
+
+
+async def _compute(function: Callable[[], bytes]) -> bytes:
+    """Compute here: the thread has nothing else to do."""
+    return function()
 
 
 def _nothing(results: list[object]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import weakref
 from typing import TYPE_CHECKING, Self, final
 
@@ -29,7 +30,10 @@ class AsyncAdmin(LoopLife, AdminClient):
 
     def _new_runtime(self) -> AdminRuntime:
         return AdminRuntime(
-            self.config, new_waiter=TaskWaiter, check_caller=weakref.WeakMethod(self._check_loop)
+            self.config,
+            new_waiter=TaskWaiter,
+            compute=asyncio.to_thread,
+            check_caller=weakref.WeakMethod(self._check_loop),
         )
 
     def _start_network(self) -> None:
@@ -91,7 +95,9 @@ class AsyncAdmin(LoopLife, AdminClient):
         async def close() -> None:
             self._runtime.is_closed = True
             self._runtime.changed.notify()
-            self._end(self._runtime.deadline(timeout))
+            deadline = self._runtime.deadline(timeout)
+            await self._runtime.end_telemetry(deadline)
+            self._end(deadline)
 
         await self._close_on_loop(close)
 

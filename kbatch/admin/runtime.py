@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from random import Random
 from typing import TYPE_CHECKING, Unpack, final
 
@@ -43,6 +43,8 @@ class AdminRuntime(ClientRuntime):
     config : AdminConfig
     new_waiter, check_caller
         Parameters of ClientRuntime.
+    compute : callable
+        Awaits the result of a function that takes milliseconds of the processor.
     """
 
     engine: AdminEngine
@@ -53,10 +55,12 @@ class AdminRuntime(ClientRuntime):
         config: AdminConfig,
         *,
         new_waiter: Callable[[], Waiter],
+        compute: Callable[[Callable[[], bytes]], Awaitable[bytes]],
         check_caller: weakref.WeakMethod[Callable[[], object]] | None = None,
     ) -> None:
         super().__init__(config, new_waiter=new_waiter, check_caller=check_caller, metrics=ADMIN_METRICS)
         self.config = config
+        self.compute = compute
         self.engine = AdminEngine(
             config,
             random=Random(),
@@ -110,6 +114,7 @@ class AdminClient(OpenClient):
         given = settings.settings() if isinstance(settings, AdminConfig) else settings
         self.config = AdminConfig(given, next(_client_numbers), **keywords)
         self._runtime = self._new_runtime()
+        self._runtime.push_metrics(self.config)
         self._start_network()
         self._topics = AsyncTopics(self._runtime)
         self._configs = AsyncConfigs(self._runtime)

@@ -9,6 +9,7 @@ import base64
 import math
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from hashlib import pbkdf2_hmac
 from secrets import token_bytes
 from typing import TYPE_CHECKING, Any, Final, overload
@@ -41,6 +42,7 @@ from kbatch.errors import DelegationTokenNotFoundError, KafkaTimeoutError, Resou
 from kbatch.records import check_integer, check_text
 
 if TYPE_CHECKING:
+    from kbatch.admin.base import ComputingCaller
     from kbatch.waiting.deadline import Deadline
 
 # Any entity that has this part.
@@ -291,6 +293,8 @@ class AsyncUsers(Part):
     cluster is missing.
     """
 
+    _runtime: ComputingCaller
+
     async def describe(
         self, names: Iterable[str] | None = None, *, timeout: float | None = None
     ) -> dict[str, tuple[ScramInfo, ...]]:
@@ -345,7 +349,10 @@ class AsyncUsers(Part):
         if not isinstance(secret, bytes) or not secret:
             raise ValueError("the password must be a str or bytes, and not empty")
         salt = token_bytes(SALT_BYTES)
-        salted = pbkdf2_hmac(_HASHES[mechanism], secret, salt, iterations)
+        # milliseconds of work, during which an event loop must not stand still
+        salted = await self._runtime.compute(
+            partial(pbkdf2_hmac, _HASHES[mechanism], secret, salt, iterations)
+        )
         upsert = ScramUpsert(mechanism, iterations, salt, salted)
         request = AlterUsers({(name, mechanism): upsert})
         await self._runtime.await_answer_of(request, self._runtime.api_deadline(timeout))

@@ -81,7 +81,7 @@ HIGH, MEDIUM, LOW = Importance
 
 NO_PROVIDERS = "values are used literally: read secrets in Python and pass them"
 NO_JMX = "there is no JMX: Producer.metrics() gives every metric"
-NO_PUSH = "client telemetry (KIP-714) is not implemented yet: Producer.metrics() gives every metric"
+PUSH = "it takes the extra `telemetry`; metrics() gives every metric without brokers"
 NO_JAVA_TLS = "it configures Java's security providers: pass an ssl.SSLContext as ssl.context"
 NO_JKS = "Python reads PEM, and PKCS12 if the extra pkcs12 is installed, but not Java's own format"
 NO_JAVA_LOGIN = "it is a Java class: sasl.oauthbearer.token takes a callable that returns a token"
@@ -196,7 +196,7 @@ class ClientConfig:
     metric_reporters: tuple[str, ...] = key(LIST, "", ANY, LOW,
         "Classes that receive metrics.", NO_JMX)
     enable_metrics_push: bool = key(BOOLEAN, False, ANY, LOW,
-        "Send metrics to brokers that request them.", NO_PUSH)
+        "Push metrics to brokers that collect them (KIP-714), and a last time at close().")
 
     # TLS
 
@@ -758,7 +758,7 @@ class OtherDefault(NamedTuple):
 
 OTHER_DEFAULTS: Mapping[str, OtherDefault] = MappingProxyType(
     {
-        "enable.metrics.push": OtherDefault(True, NO_PUSH),
+        "enable.metrics.push": OtherDefault(True, PUSH),
         "key.serializer": OtherDefault(None, "keys must be bytes unless a serializer is set"),
         "metric.reporters": OtherDefault("org.apache.kafka.common.metrics.JmxReporter", NO_JMX),
         "send.buffer.bytes": OtherDefault(

@@ -42,6 +42,7 @@ class ClientKeywords(TypedDict, total=False):
     metrics_num_samples: int | str | None
     metrics_sample_window_ms: int | str | None
     metrics_recording_level: str | None
+    enable_metrics_push: bool | str | None
     security_protocol: str | None
     ssl_context: SSLContext | Callable[[], SSLContext] | None
     ssl_truststore_location: str | PathLike[str] | None

@@ -57,6 +57,7 @@ class ReadingClient(OpenClient):
         self.config = configured(settings, keywords, self._defaults)
         self._runtime = self._new_runtime()
         self._prepare()
+        self._runtime.push_metrics(self.config)
         self._start_network()
         self._opened()
 
@@ -201,6 +202,7 @@ class MemberClient(ReadingClient):
             has_group = self.config.group_id is not None and runtime.engine.fatal_error is None
             if has_group and await runtime.await_until(lambda: self._user.is_free, deadline):
                 await self._end_membership(deadline, ending)
+            await runtime.end_telemetry(deadline)
         finally:
             self._user.caller_back = None
             try:

@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kbatch.core.client.backoff import NEVER_NS
-from kbatch.errors import KafkaError, KafkaTimeoutError
+from kbatch.errors import ConfigError, KafkaError, KafkaTimeoutError
 from kbatch.metrics import METRICS, Metric, MetricsRegistry
 from kbatch.network.rounds import STOP_SECONDS
 from kbatch.waiting.conditions import AwaitableEvent, Condition
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 # The least time for the end of a network, also if the deadline is over.
 LAST_ROUND_SECONDS = 1.0
+# How long the last metrics may take (KIP-714).
+LAST_PUSH_SECONDS = 1.0
 # A waiting caller checks at this interval whether brokers accept the client and the network is alive.
 LOOK_SECONDS = 0.5
 
@@ -107,6 +109,27 @@ class ClientRuntime(ABC):
     def observe(self, sensor: str, value: float) -> None:
         """Record a value of a metric."""
         self.registry.record(sensor, value, self._clock_ns() // 1_000_000)
+
+    def push_metrics(self, config: ClientConfig) -> None:
+        """Push metrics to brokers that want them, if the configuration says so. Raise ConfigError if what
+        that takes is not installed.
+        """
+        if not config.enable_metrics_push:
+            return
+        try:
+            from kbatch.telemetry import OtlpPayload, labels_of
+        except ImportError as error:
+            raise ConfigError(str(error)) from error
+        self.engine.push_metrics(OtlpPayload(self.registry, labels_of(config)))
+
+    async def end_telemetry(self, deadline: Deadline) -> None:
+        """Push metrics a last time, within LAST_PUSH_SECONDS and until the deadline."""
+        telemetry = self.engine.telemetry
+        if telemetry is None or deadline.is_over or self.engine.fatal_error is not None:
+            return
+        self.engine.submit(telemetry.end)
+        self.network.wake()
+        await self.await_until(lambda: telemetry.is_over, deadline.within(LAST_PUSH_SECONDS))
 
     def end_network(self, deadline: Deadline | None = None) -> None:
         """End the network, and wait for that until about the deadline at most."""

@@ -88,6 +88,7 @@ class ProducerBase(RecordSender):
 
     def __init__(self, runtime: Runtime, random: Random) -> None:
         self.config = config = runtime.config
+        runtime.push_metrics(config)
         is_javas = config.partitioner_class is None
         super().__init__(
             runtime.accumulator,
@@ -344,6 +345,7 @@ class ProducerBase(RecordSender):
             if not deadline.is_over:
                 await self._transactions.end(deadline)
                 await self._flush_until(deadline)
+                await self._runtime.end_telemetry(deadline)
         await self._release(deadline)
         self._raise_unobserved()
 

@@ -11,18 +11,20 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from kbatch.testing.broker.broker import Broker
     from kbatch.testing.broker.core import ReceivedRequest
+    from kbatch.testing.broker.pushed_metrics import PushedMetrics
     from kbatch.testing.broker.security.acls import Acls
     from kbatch.testing.broker.security.authorizer import AclBinding
     from kbatch.testing.broker.security.certificates import TlsFiles
     from kbatch.testing.broker.security.listeners import Listener
 
-__all__ = ["AclBinding", "Acls", "Broker", "Listener", "ReceivedRequest", "TlsFiles"]
+__all__ = ["AclBinding", "Acls", "Broker", "Listener", "PushedMetrics", "ReceivedRequest", "TlsFiles"]
 
 _MODULES = {
     "AclBinding": "broker.security.authorizer",
     "Acls": "broker.security.acls",
     "Broker": "broker.broker",
     "Listener": "broker.security.listeners",
+    "PushedMetrics": "broker.pushed_metrics",
     "ReceivedRequest": "broker.core",
     "TlsFiles": "broker.security.certificates",
 }

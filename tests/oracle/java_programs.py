@@ -34,6 +34,7 @@ PROGRAMS = (
     "Oracle",
     "ProducerFacts",
     "RealKafka",
+    "TelemetryReceiver",
 )
 OLDER_PROGRAMS = ("RealKafka",)
 # JVMs of tests are short-lived: the second compiler would only take the processor from the tests.

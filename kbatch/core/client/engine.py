@@ -29,6 +29,7 @@ from kbatch.core.client.backoff import NEVER_NS, ExponentialBackoff
 from kbatch.core.client.cluster import Cluster, ClusterSnapshot, TopicUse
 from kbatch.core.client.connections import Connections
 from kbatch.core.client.coordinators import Coordinators
+from kbatch.core.client.telemetry import Telemetry
 from kbatch.errors import KafkaError
 from kbatch.metrics import MetricsRegistry
 from kbatch.protocol import features
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from kbatch.config import ClientConfig
     from kbatch.core.client.calls import Call
     from kbatch.core.client.connections import Response
+    from kbatch.core.client.telemetry import Payload
 
 _Call = TypeVar("_Call", bound="Call")
 
@@ -93,6 +95,8 @@ class ClientEngine:
             on_answer=self._request_answered,
         )
         self._metadata_request = AnyNodeRequest()
+        self._random = random
+        self.telemetry: Telemetry | None = None
         self._rebootstraps = config.metadata_recovery_strategy == "rebootstrap"
         self._fatal_error: KafkaError | None = None
         self._refusal: KafkaError | None = None  # the last authentication error that callers know
@@ -151,6 +155,10 @@ class ClientEngine:
     def submit_request(self, request: AdminRequest) -> None:
         """Schedule a request for the next `run`; it has the answer, `request.deadline_ns` at the latest."""
         self.submit(partial(self._admin_requests.submit, request))
+
+    def push_metrics(self, payload: Payload) -> None:
+        """Push metrics to brokers from now on, if they want them. Call it before the first `run`."""
+        self.telemetry = Telemetry(self._connections, self._backoff, self._random, payload, self._on_change)
 
     def want_topic(self, topic: str) -> None:
         """Request metadata of the topic, or newer ones."""
@@ -217,6 +225,8 @@ class ClientEngine:
             self._request_metadata(now_ns)
         if self._admin_requests.open and self.fatal_error is None:
             self._admin_requests.run(now_ns)
+        if self.telemetry is not None and self.fatal_error is None:
+            self.telemetry.run(now_ns)
         self._work(now_ns)
 
     def is_quiet(self, now_ns: int) -> bool:
@@ -227,6 +237,7 @@ class ClientEngine:
             and self._cluster_version == self._cluster.version
             and (self._cluster.is_calm(now_ns) or not self._is_metadata_due(now_ns))
             and self._connections.is_quiet(now_ns)
+            and (self.telemetry is None or not self.telemetry.is_due(now_ns))
             and not self._has_work(now_ns)
         )
 
@@ -246,6 +257,8 @@ class ClientEngine:
         deadline_ns = min(self._connections.deadline_ns, self._work_deadline_ns(now_ns))
         if self._admin_requests.open and self.fatal_error is None:
             deadline_ns = min(deadline_ns, self._admin_requests.deadline_ns())
+        if self.telemetry is not None and self.fatal_error is None:
+            deadline_ns = min(deadline_ns, self.telemetry.deadline_ns())
         if self._metadata_request.is_in_flight:
             return deadline_ns
         delay_ns = self._cluster.update_delay_ns(now_ns)

@@ -35,6 +35,7 @@ from kbatch.testing.broker.core import BrokerCore, ReceivedRequest
 from kbatch.testing.broker.directory_lock import locked
 from kbatch.testing.broker.faults import Faults, Interceptor, Scope, milliseconds, request_class
 from kbatch.testing.broker.options import Options
+from kbatch.testing.broker.pushed_metrics import PushedMetrics
 from kbatch.testing.broker.security.acls import Acls, check_names
 from kbatch.testing.broker.security.authorizer import AclBinding
 from kbatch.testing.broker.security.certificates import BrokerTls, PemPair, TlsFiles
@@ -849,6 +850,16 @@ class Broker:
         Without `partition`, return those of all, one after another; without `node`, those that leaders have.
         """
         return [batch for _, batch in self._call(partial(_batches, topic, partition, False, node=node))]
+
+    def subscribe_to_metrics(self, *prefixes: str, interval_ms: int = 1000) -> None:
+        """Let clients with enable.metrics.push push metrics whose names begin so, "*" for all (KIP-714). They
+        know it at their next request for subscriptions: the first is sent at once, others every interval.
+        """
+        self._call(lambda core: core.state.telemetry.subscribe(prefixes, interval_ms))
+
+    def pushed_metrics(self) -> list[PushedMetrics]:
+        """Return what clients have pushed so far."""
+        return self._call(lambda core: list(core.state.telemetry.pushed))
 
     def requests(self, api: str | None = None) -> list[ReceivedRequest]:
         """Return the requests so far (the last 10,000), or those of one API."""

@@ -29,6 +29,7 @@ from kbatch.testing.broker.logs.topic_config import TopicConfig
 from kbatch.testing.broker.options import Options
 from kbatch.testing.broker.outages import Outages
 from kbatch.testing.broker.purgatory import Purgatory
+from kbatch.testing.broker.pushed_metrics import TelemetryState
 from kbatch.testing.broker.replication.network import CONTROLLER, Network
 from kbatch.testing.broker.replication.replication import Replication
 from kbatch.testing.broker.security.acls import Acls
@@ -197,6 +198,7 @@ class BrokerState:
             self.cluster, network, self.replication, self.timers, lambda: self.purgatory.touch(CONTROLLER)
         )
         self.coordinators = Coordinators(self)
+        self.telemetry = TelemetryState()
         self.share_sessions = ShareSessions(self.options.group_share_max_share_sessions)
         self.share_partitions = SharePartitions(
             self.coordinators.share_states, self.group_configs, self.timers, self.partition_changed

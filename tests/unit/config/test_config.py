@@ -373,12 +373,6 @@ def test_refused_keys_accept_their_default_or_give_the_reason(name: str) -> None
         assert config({name: row.default} | with_protocol(name)) == config(with_protocol(name))
 
 
-def test_the_metrics_push_is_refused_with_the_reason() -> None:
-    with pytest.raises(ConfigError, match=r"enable.metrics.push cannot be True.*KIP-714"):
-        config(enable_metrics_push=True)
-    assert config({"enable.metrics.push": "false"}).enable_metrics_push is False
-
-
 # Values
 
 

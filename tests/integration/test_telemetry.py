@@ -1,0 +1,176 @@
+"""Clients push their metrics: to the embedded broker, and to a real Kafka with a receiver (KIP-714)."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import pytest
+from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
+
+from kbatch import Admin, AsyncProducer, Consumer, Producer
+from kbatch.testing import Broker
+from tests.conftest import require_jars
+from tests.oracle import java_clients
+from tests.oracle.kafka import RealKafka
+from tests.support.patience import until
+
+TOPIC = "orders"
+INTERVAL_MS = 100
+RECORDS = "org.apache.kafka.producer.record.send.total"
+
+
+class Pushed(NamedTuple):
+    """What a broker has received."""
+
+    client_id: str
+    is_last: bool
+    metrics: dict[str, float]
+    labels: dict[str, str]
+
+
+class Target(NamedTuple):
+    """A broker that collects metrics."""
+
+    servers: str
+    pushed: Callable[[], list[Pushed]]
+
+    def of(self, client_id: str) -> list[Pushed]:
+        return [each for each in self.pushed() if each.client_id == client_id]
+
+
+def read(client_id: str, is_last: bool, data: bytes) -> Pushed:
+    metrics: dict[str, float] = {}
+    labels: dict[str, str] = {}
+    for resource in MetricsData.FromString(data).resource_metrics:
+        labels |= {each.key: each.value.string_value for each in resource.resource.attributes}
+        for scope in resource.scope_metrics:
+            for metric in scope.metrics:
+                points = metric.sum.data_points if metric.HasField("sum") else metric.gauge.data_points
+                for point in points:
+                    metrics[metric.name] = point.as_double or float(point.as_int)
+    return Pushed(client_id, is_last, metrics, labels)
+
+
+@pytest.fixture
+def embedded() -> Iterator[Target]:
+    with Broker({TOPIC: 1}) as broker:
+        broker.subscribe_to_metrics("*", interval_ms=INTERVAL_MS)
+        yield Target(
+            broker.bootstrap_servers,
+            lambda: [read(each.client_id, each.is_last, each.metrics) for each in broker.pushed_metrics()],
+        )
+
+
+@pytest.fixture(scope="module")
+def collecting_kafka() -> Iterator[RealKafka]:
+    require_jars()
+    with RealKafka({"metric.reporters": "TelemetryReceiver"}) as kafka:
+        with Admin(bootstrap_servers=kafka.bootstrap_servers) as admin:
+            admin.configs.alter(client_metrics="all", set={"metrics": "*", "interval.ms": INTERVAL_MS})
+            admin.topics.create(TOPIC, partitions=1, replication_factor=1)
+            until(lambda: admin.configs.describe(client_metrics="all")["metrics"].value == "*")
+        yield kafka
+
+
+@pytest.fixture
+def real(collecting_kafka: RealKafka) -> Target:
+    def pushed() -> list[Pushed]:
+        lines = collecting_kafka.output(1 << 30).splitlines()
+        rows = [line.split() for line in lines if line.startswith("pushed ")]
+        return [
+            read(client_id, is_last == "true", base64.b64decode(data))
+            for _, client_id, _, is_last, data in (row for row in rows if len(row) == 5)
+        ]
+
+    return Target(collecting_kafka.bootstrap_servers, pushed)
+
+
+@pytest.fixture(params=["embedded", pytest.param("real", marks=pytest.mark.java)])
+def target(request: pytest.FixtureRequest) -> Target:
+    found: Target = request.getfixturevalue(request.param)
+    return found
+
+
+def test_a_producer_pushes_while_it_lives_and_a_last_time(target: Target) -> None:
+    with Producer(bootstrap_servers=target.servers, client_id="p", enable_metrics_push=True) as producer:
+        producer.send(TOPIC, b"").result()
+        until(lambda: sum(each.metrics.get(RECORDS, 0) for each in target.of("p")) == 1)
+        assert not any(each.is_last for each in target.of("p"))
+        producer.send(TOPIC, b"").result()
+    until(lambda: any(each.is_last for each in target.of("p")))
+    pushed = target.of("p")
+    assert [each.is_last for each in pushed] == [False] * (len(pushed) - 1) + [True]
+    assert sum(each.metrics.get(RECORDS, 0) for each in pushed) == 2  # each push has what is new
+
+
+def test_a_consumer_says_which_it_is(target: Target) -> None:
+    keys: dict[str, Any] = {"client_id": "c", "group_id": "billing", "enable_metrics_push": True}
+    with Consumer(bootstrap_servers=target.servers, auto_offset_reset="earliest", **keys) as consumer:
+        consumer.subscribe([TOPIC])
+        until(lambda: consumer.poll(0.01) is not None and target.of("c"))
+    until(lambda: target.of("c")[-1].is_last)
+    last = target.of("c")[-1]
+    assert last.labels["group_id"] == "billing"
+    assert any(name.startswith("org.apache.kafka.consumer.coordinator.") for name in last.metrics)
+
+
+def test_an_admin_pushes(target: Target) -> None:
+    with Admin(bootstrap_servers=target.servers, client_id="a", enable_metrics_push=True) as admin:
+        admin.topics.list()
+        until(lambda: target.of("a"))
+    until(lambda: target.of("a")[-1].is_last)
+
+
+def test_a_producer_of_an_event_loop_pushes_a_last_time(target: Target) -> None:
+    async def main() -> None:
+        keys: dict[str, Any] = {"client_id": "ap", "enable_metrics_push": True}
+        async with AsyncProducer(bootstrap_servers=target.servers, **keys) as producer:
+            await producer.send(TOPIC, b"")
+            while not target.of("ap"):
+                await asyncio.sleep(0.01)
+
+    asyncio.run(main())
+    until(lambda: target.of("ap")[-1].is_last)
+
+
+def test_without_the_key_nothing_is_pushed(embedded: Target) -> None:
+    with Producer(bootstrap_servers=embedded.servers, client_id="quiet") as producer:
+        producer.send(TOPIC, b"").result()
+    with Producer(bootstrap_servers=embedded.servers, client_id="p", enable_metrics_push=True) as producer:
+        until(lambda: embedded.of("p"))
+    assert embedded.of("quiet") == []
+
+
+def test_a_dead_broker_does_not_hold_close() -> None:
+    broker = Broker({TOPIC: 1})
+    broker.start()
+    broker.subscribe_to_metrics("*", interval_ms=60_000)
+    producer = Producer(bootstrap_servers=broker.bootstrap_servers, enable_metrics_push=True)
+    producer.send(TOPIC, b"").result()
+    telemetry = producer._runtime.engine.telemetry
+    assert telemetry is not None
+    until(lambda: telemetry.subscription)
+    broker.stop()
+    producer.close()
+
+
+@pytest.mark.java
+def test_names_are_those_of_the_java_client(real: Target) -> None:
+    common = {"bootstrap.servers": real.servers, "metrics.recording.level": "DEBUG"}
+    with Producer({**common, "client.id": "ours"}, enable_metrics_push=True) as producer:
+        producer.send(TOPIC, b"").result()
+        until(lambda: real.of("ours"))
+    java = {**common, "client.id": "java", "enable.metrics.push": "true"}
+
+    def both_pushed() -> bool:
+        java_clients.produce(TOPIC, {"value": java})
+        return bool(real.of("java")) and real.of("ours")[-1].is_last
+
+    until(both_pushed)
+    theirs = set[str]().union(*(each.metrics for each in real.of("java")))
+    ours = set[str]().union(*(each.metrics for each in real.of("ours")))
+    unknown = {name for name in ours if name.startswith("org.apache.kafka.producer.")} - theirs
+    assert unknown == set()
