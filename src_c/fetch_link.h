@@ -71,6 +71,13 @@ static inline bool kb_link_may_send(const kb_fetch_node *node, int64_t now_ns) {
     return link->is_lent && !link->is_engines && now_ns < link->usable_until_ns;
 }
 
+/* Return the version of a node's next request: ids of topics that are not known cannot be named. */
+static inline int kb_link_version(const kb_fetch_node *node) {
+    if (node->lacks_topic_ids && node->link.version >= KB_FETCH_TOPIC_ID)
+        return KB_FETCH_TOPIC_ID - 1;
+    return node->link.version;
+}
+
 /* Send what may go to nodes that have no request. True if only memory is missing for any of it. */
 static inline bool kb_road_send(kb_fetch_road *road, int64_t now_ns) {
     bool is_short;
@@ -87,9 +94,10 @@ static inline bool kb_road_send(kb_fetch_road *road, int64_t now_ns) {
         size = kb_fetch_request_bytes(road, node->candidate_count, road->found_count);
         if (!kb_budget_reserve(road->budget, size)) {
             is_short = true;
-        } else if (node->lacks_topic_ids || !kb_fetch_ask_node(road, node, node->link.version, size) ||
+        } else if (!kb_fetch_ask_node(road, node, kb_link_version(node), size) ||
                    !kb_link_send(road, node, now_ns)) {
             road->budget->reserved -= size;
+            kb_fetch_give_up_request(road, node);
             node->link.is_engines = road->needs_engine = true;
         }
     }
@@ -108,13 +116,11 @@ static inline bool kb_road_is_asking(const kb_fetch_road *road) {
  * there is work for the engine. */
 static inline int64_t kb_road_step(kb_fetch_road *road, int64_t now_ns) {
     while (road->is_changed || now_ns >= road->look_again_ns) {
-        int64_t unread_bytes = kb_count_load(&road->budget->unread);
+        bool was_awaiting = kb_flag_load(&road->awaits_memory);
         bool is_short = kb_road_send(road, now_ns);
-        road->is_changed = false;
         kb_flag_store(&road->awaits_memory, is_short || !kb_road_is_asking(road));
-        /* what is released from here on rings, and what was released before is seen now */
-        if (is_short && kb_count_load(&road->budget->unread) < unread_bytes)
-            road->is_changed = true;
+        /* what is released from here on rings, and what was released before is seen by another look */
+        road->is_changed = is_short && !was_awaiting;
     }
     return road->look_again_ns;
 }
@@ -171,9 +177,11 @@ static inline bool kb_link_begin_frame(kb_fetch_road *road, kb_fetch_link *link)
     if (link->descriptor < 0 && size >= KB_FETCH_SPACE_BYTES)
         return false;
     link->frame = road->take_frame(road->frames, size, &link->frame_room);
+    if (!link->frame)
+        return false;
     link->frame_bytes = size;
     link->filled = 0;
-    return link->frame != NULL;
+    return true;
 }
 
 /* Return where the next bytes of an answer belong, and how many: a large answer is received in place. NULL:

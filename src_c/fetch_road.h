@@ -688,6 +688,13 @@ static inline void kb_fetch_end_request(kb_fetch_node *node) {
         kb_reading_withdraw(node->asked_first);
 }
 
+/* Forget a request that was not made: the next one is complete, since what the session knows was not said. */
+static inline void kb_fetch_give_up_request(kb_fetch_road *road, kb_fetch_node *node) {
+    kb_fetch_end_request(node);
+    kb_fetch_forget_session(road, node);
+    node->session_epoch = KB_SESSION_INITIAL_EPOCH;
+}
+
 /* Return the bytes that a request for a number of partitions, to one of `node_count` nodes, reserves. */
 static inline int64_t kb_fetch_request_bytes(const kb_fetch_road *road, int64_t count, int64_t node_count) {
     int64_t bytes = count * road->partition_bytes;

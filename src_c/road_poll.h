@@ -45,6 +45,12 @@ static inline void kb_road_flush_all(kb_fetch_road *road, int poller) {
             kb_link_flush(road, &node->link, poller);
 }
 
+/* Let the poller report what its owner believes that it does. */
+static inline void kb_road_end_reports(kb_fetch_road *road, int poller) {
+    for (kb_fetch_node *node = road->lent; node; node = node->lent_next)
+        kb_link_report_write(&node->link, poller, false);
+}
+
 /* Read a socket of the road's. False if its event is for the engine: it has ended, or answers the engine. */
 static inline bool kb_link_receive(kb_fetch_road *road, kb_fetch_node *node, uint8_t *scratch) {
     int64_t size;
@@ -107,6 +113,10 @@ static inline int kb_road_wait(kb_fetch_road *road, int poller, int waker, int64
 
 /* The road compiles, and does not wait: owners drive it by hand (kbatch/network/loan_driver.py). */
 static inline void kb_road_flush_all(kb_fetch_road *road, int poller) {
+    (void)road, (void)poller;
+}
+
+static inline void kb_road_end_reports(kb_fetch_road *road, int poller) {
     (void)road, (void)poller;
 }
 

@@ -168,8 +168,10 @@ class ThreadNetwork(EngineDriver):
         if lending is None or borrower is None:
             return None
         poller = self._selector.fileno()  # of epoll: elsewhere nothing is lent here
-        found = borrower.wait(poller, self._waker, deadline_ns, self._on_idle)
-        lending.take_back(time.monotonic_ns())
+        try:
+            found = borrower.wait(poller, self._waker, deadline_ns, self._on_idle)
+        finally:
+            lending.take_back(time.monotonic_ns())
         keys = self._selector.get_map()
         return [(keys[descriptor], _mask_of(events)) for descriptor, events in found]
 

@@ -160,6 +160,7 @@ cdef extern from "fetch_road.h" nogil:
                            int64_t reserved_bytes) noexcept
     kb_fetch_head kb_fetch_head_of(const kb_fetch_road *road, const kb_fetch_node *node,
                                    int32_t correlation_id) noexcept
+    void kb_fetch_give_up_request(kb_fetch_road *road, kb_fetch_node *node) noexcept
     void kb_fetch_forget_session(kb_fetch_road *road, kb_fetch_node *node) noexcept
     void kb_fetch_session_answered(kb_fetch_node *node, int32_t session_id) noexcept
     kb_reading *kb_fetch_reading_of(kb_fetch_road *road, const kb_fetch_node *node,
@@ -194,6 +195,7 @@ cdef extern from "road_poll.h" nogil:
 
     int64_t kb_lane_now_ns() noexcept
     void kb_road_flush_all(kb_fetch_road *road, int poller) noexcept
+    void kb_road_end_reports(kb_fetch_road *road, int poller) noexcept
     int kb_road_wait(kb_fetch_road *road, int poller, int waker, int64_t wait_ns, uint8_t *scratch,
                      kb_lane_event *others, int *was_rung) noexcept
 

@@ -50,6 +50,9 @@ cdef enum:
     LATE_WORK_NS = 50_000_000
     MOST_LATE = 256
     SPACE_BYTES = 65536
+    # Parts of an answer that are for no partition that was asked for, beside as many as are read. Those after
+    # them are ignored, too.
+    MOST_STRANGERS = 64
 
 
 class Lent(NamedTuple):
@@ -312,6 +315,8 @@ cdef class FetchNode:
         kb_fetch_list_free(&self._node.named)
         kb_fetch_list_free(&self._node.forgotten)
         free(self._node.link.out)
+        if self._road is not None:
+            kb_link_drop_frame(&self._road._road, &self._node.link)
 
     @property
     def node_id(self):
@@ -424,6 +429,7 @@ cdef class FetchNode:
             raise ValueError(f"version must be {KB_FETCH_FIRST_VERSION} to {KB_FETCH_LAST_VERSION}, got "
                              f"{version}")
         if not kb_fetch_ask_node(&self._road._road, &self._node, version, reserved_bytes):
+            kb_fetch_give_up_request(&self._road._road, &self._node)
             raise MemoryError
         self.sent_ns = now_ns
 
@@ -623,11 +629,14 @@ cdef class FetchRoad:
         cdef kb_reading *raw
         cdef PartitionReading reading
         cdef list found = []
+        # of these an answer has few: each takes a look at all topics
+        cdef int64_t strangers_left = self._road.reading_count + MOST_STRANGERS
         cdef int32_t i
         for i in range(answer.raw.part_count):
             part = &answer.raw.parts[i]
-            raw = kb_fetch_reading_of(&self._road, &node._node, part)
+            raw = kb_fetch_reading_of(&self._road, &node._node, part) if strangers_left else NULL
             if raw == NULL:
+                strangers_left -= strangers_left > 0
                 continue
             reading = <PartitionReading>raw.owner
             if kb_fetch_is_plain(raw, part):
@@ -734,13 +743,16 @@ cdef class FetchRoad:
         cdef int i
         self._other_count = 0
         self._has_polled = False
-        while reason == ARRIVED or reason == IDLE:
-            with nogil:
-                reason = self._poll(poller, waker, deadline_ns)
-            self._deliver_arrivals()
-            if reason == IDLE:
-                self.late_work_done()
-                on_idle()
+        try:
+            while reason == ARRIVED or reason == IDLE:
+                with nogil:
+                    reason = self._poll(poller, waker, deadline_ns)
+                self._deliver_arrivals()
+                if reason == IDLE:
+                    self.late_work_done()
+                    on_idle()
+        finally:
+            kb_road_end_reports(&self._road, poller)
         return [(self._others[i].descriptor, self._others[i].events) for i in range(self._other_count)]
 
     cdef int _poll(self, int poller, Waker waker, int64_t deadline_ns) noexcept nogil:
@@ -893,6 +905,11 @@ cdef class FetchRoad:
                 fetched.share, fetched.charged_bytes = share, walked.charged_bytes
             found.append(fetched)
         return found
+
+    @property
+    def must_look(self):
+        """True if an answer was taken since the last step of the loan, or something is left to the engine."""
+        return self._road.is_changed or self._road.needs_engine
 
     def take_back(self):
         """End the loan; return a Lent for each connection."""

@@ -348,6 +348,8 @@ class Fetcher:
             messages.FetchRequest, now_ns, highest=FETCH_VERSIONS[-1], purpose=FETCH_PURPOSE
         ):
             session = self._session(connection.node.node_id)
+            if now_ns < session.not_before_ns:
+                continue
             requests = [session] if session.is_in_flight else []
             if version < features.FETCH_COMPARES_EPOCHS or requests != [
                 request.lent for request in connection.in_flight
@@ -368,7 +370,11 @@ class Fetcher:
         return road if is_lent else None
 
     def take_back(self, now_ns: int) -> None:
-        """End the loan to the road."""
+        """End the loan to the road. What it has not asked for since an answer is the Fetcher's to ask for."""
+        if self._road.must_look:
+            self._look_again(now_ns)
+        self._awaited_memory = self._road.awaits_memory
+        self.observe()
         all_lent = self._road.take_back()
         for lent in all_lent:
             self._connections.take_back(
