@@ -38,12 +38,15 @@ __all__ = [
 ]
 
 
+# The modules of these libraries that patch others. Where none is imported, nothing is patched.
+PATCHERS = "gevent.monkey", "eventlet.patcher"
+
+
 def patching_library() -> str | None:
     """Return the name of the library that has patched the standard library's modules, if there is one."""
-    monkey = sys.modules.get("gevent.monkey")
+    monkey, patcher = map(sys.modules.get, PATCHERS)
     if monkey is not None and monkey.is_anything_patched():
         return "gevent"
-    patcher = sys.modules.get("eventlet.patcher")
     if patcher is not None and any(map(patcher.is_monkey_patched, ("thread", "socket", "select", "time"))):
         return "eventlet"
     return None

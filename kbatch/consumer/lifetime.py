@@ -197,6 +197,7 @@ class MemberClient(ReadingClient):
         self._closer = self._user.caller_back = me
         self._closing = deadline, ending
         try:
+            self._user.left = runtime.changed.notify  # which is waited for
             runtime.is_closed = True
             runtime.note_change()
             has_group = self.config.group_id is not None and runtime.engine.fatal_error is None

@@ -29,12 +29,14 @@ class Polled(Sequence["ConsumerRecord[K, V]"], Generic[K, V]):
     """
 
     def __init__(
-        self, polled: Iterable[PolledRecords], moves: Mapping[TopicPartition, LastRead | ConsumerRecord]
+        self, polled: list[PolledRecords], moves: Mapping[TopicPartition, LastRead | ConsumerRecord]
     ) -> None:
-        self._polled = tuple(polled)
-        lists = [each.records for each in self._polled]
-        self._records = lists[0] if len(lists) == 1 else list(chain.from_iterable(lists))
+        self._polled = polled
         self._moves = moves
+        if len(polled) == 1:
+            self._records = polled[0].records
+        else:
+            self._records = list(chain.from_iterable([each.records for each in polled]))
 
     @property
     def offsets(self) -> Mapping[TopicPartition, OffsetAndMetadata]:

@@ -106,11 +106,7 @@ class ReaderRuntime(ClientRuntime):
 
     def sole_user(self, current: Callable[[], Any], name_of: Callable[[Any], str]) -> SoleUser:
         """Return what lets one thread or task use the client at a time."""
-        return SoleUser(current, name_of, check=self.check_usable, left=self._note_free)
-
-    def _note_free(self) -> None:
-        if self.is_closed:  # close() waits for the last user
-            self.changed.notify()
+        return SoleUser(current, name_of, check=self.check_usable)
 
     def check_topics(self, topics: Iterable[str], missing: set[str]) -> None:
         """Raise if a topic that is subscribed to cannot be read. Warn of one that is not there, unless it is

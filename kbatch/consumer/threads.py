@@ -53,39 +53,19 @@ from kbatch.waiting.threads import ThreadWaiter
 if TYPE_CHECKING:
     from kbatch._native.codec.record import ConsumerRecord
     from kbatch._native.fetch.read_cursor import FetchIterator
-    from kbatch.consumer.polled import Polled
     from kbatch.records import ShareRecord
 
 
-def _quick_first(
-    method: Method[..., Polled],
-    client: Consumer,
-    timeout: float | None = None,
-    max_records: int | None = None,
-) -> Polled:
-    """Return the result of a quick poll, or of the coroutine method."""
-    quick = client._quick
-    polled: Polled | None = quick.poll(timeout, max_records)
-    if polled is None:
-        polled = at_once(method, client, quick.left_of(timeout), max_records)
-    return polled
-
-
-_quick_first.__qualname__ = "poll"  # in Python's errors of arguments
-
-
-def _handing_out(
-    method: Method[P, T], run: Callable[..., T] | None = None
-) -> Callable[Concatenate[Any, P], T]:
-    """Return the coroutine method of a poll as a plain one; `run` runs it, None is `at_once`. If an interrupt
-    keeps from the program what it returns, that is taken back.
+def _handing_out(method: Method[P, T]) -> Callable[Concatenate[Any, P], T]:
+    """Return the coroutine method of a poll as a plain one. If an interrupt keeps from the program what it
+    returns, that is taken back.
     """
 
     @wraps(method)
     def call(client: Any, /, *arguments: P.args, **keywords: P.kwargs) -> T:
         before = client._poll_count
         try:
-            return (run or at_once)(method, client, *arguments, **keywords)
+            return at_once(method, client, *arguments, **keywords)
         except ConcurrentUseError:
             raise
         except BaseException:
@@ -136,12 +116,22 @@ class Consumer(ThreadClient, ConsumerBase[K, V]):
     unsubscribe = blocking(GroupMember.unsubscribe, "_member")
     commit = blocking(GroupMember.commit, "_member")
     committed = blocking(GroupMember.committed, "_member")
-    if TYPE_CHECKING:  # K and V are lost in a decorator
+    _poll_with_looks = _handing_out(ConsumerBase._poll)
 
-        def poll(self, timeout: float | None = None, max_records: int | None = None) -> Polled[K, V]: ...
+    def poll(self, timeout: float | None = None, max_records: int | None = None) -> Polled[K, V]:
+        before = self._backlog.poll_count
+        try:
+            polled: Polled[K, V] | None = self._quick.poll(timeout, max_records)
+            if polled is not None:
+                return polled
+        except BaseException:
+            if self._backlog.poll_count != before:
+                self._take_back()
+            raise
+        found: Polled[K, V] = self._poll_with_looks(self._quick.left_of(timeout), max_records)
+        return found
 
-    else:
-        poll = _handing_out(ConsumerBase._poll, _quick_first)
+    poll.__doc__ = ConsumerBase._poll.__doc__
     poll_table = _handing_out(ConsumerBase._poll_table)
     position = blocking(ConsumerBase._position)
     lag = blocking(ConsumerBase._lag)
@@ -160,8 +150,7 @@ class Consumer(ThreadClient, ConsumerBase[K, V]):
             self._times,
             runtime.changed.waiting,
             clock_ns=runtime.now_ns,
-            note_poll=self._engine.note_poll,
-            wake=runtime.network.wake,
+            engine=self._engine,
             new_polled=Polled,
             most_records=self.config.max_poll_records,
             longest_wait_ns=int(self._note_seconds * NS_PER_SECOND),

@@ -68,6 +68,8 @@ class ClientRuntime(ABC):
     changed : Condition
         Notified when the cluster or the state of the engine has changed.
     network : Network
+    now_ns : callable
+        `clock_ns`.
     is_closed, is_forked : bool
         True if the client takes no more calls; True if this process is a child of the client's.
     """
@@ -88,7 +90,7 @@ class ClientRuntime(ABC):
     ) -> None:
         self.changed = Condition(new_waiter)
         self.new_event = partial(AwaitableEvent, new_waiter)
-        self._clock_ns = clock_ns
+        self.now_ns = clock_ns
         self._check_caller = check_caller
         self.registry = MetricsRegistry(
             config.client_id,
@@ -100,15 +102,12 @@ class ClientRuntime(ABC):
 
     # Its clock
 
-    def now_ns(self) -> int:
-        return self._clock_ns()
-
     def deadline(self, seconds: float | None) -> Deadline:
-        return Deadline(seconds, lambda: self._clock_ns() / 1e9)
+        return Deadline(seconds, lambda: self.now_ns() / 1e9)
 
     def observe(self, sensor: str, value: float) -> None:
         """Record a value of a metric."""
-        self.registry.record(sensor, value, self._clock_ns() // 1_000_000)
+        self.registry.record(sensor, value, self.now_ns() // 1_000_000)
 
     def push_metrics(self, config: ClientConfig) -> None:
         """Push metrics to brokers that want them, if the configuration says so. Raise ConfigError if what

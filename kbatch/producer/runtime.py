@@ -165,7 +165,7 @@ class Runtime(ClientRuntime):
         self, append: Callable[[], Any], deadline: Deadline, *, is_in_turn: bool = False
     ) -> Any:
         """Return the result of `append()` once there is memory; BufferExhaustedError at the deadline."""
-        start_ns = self._clock_ns()
+        start_ns = self.now_ns()
         try:
             # a callback goes before all others, which may need the memory that is released when it ends
             goes_first = is_in_turn or self.callbacks.in_callback()
@@ -174,7 +174,7 @@ class Runtime(ClientRuntime):
             self.check_usable()
             raise
         finally:
-            self.observe("bufferpool-wait", self._clock_ns() - start_ns)
+            self.observe("bufferpool-wait", self.now_ns() - start_ns)
         if outcome is Refusal.MEMORY:
             self.observe("buffer-exhausted", 1)
             memory = self.accumulator.memory
@@ -191,7 +191,7 @@ class Runtime(ClientRuntime):
         """Return True once the topic is known and has the partition; if `may_wait` is False, return False
         instead of waiting.
         """
-        start_ns = self._clock_ns()
+        start_ns = self.now_ns()
         want = partial(self._want, topic)
         # a caller who waits sees another attempt to log in
         refused = self.engine.authentication_error if may_wait else None
@@ -208,7 +208,7 @@ class Runtime(ClientRuntime):
                 raise self._unknown_error(topic, partition)
             return True
         finally:
-            self.observe("metadata-wait-time", self._clock_ns() - start_ns)
+            self.observe("metadata-wait-time", self.now_ns() - start_ns)
 
     def _want(self, topic: str) -> None:
         self.engine.want_topic(topic)

@@ -86,7 +86,7 @@ cdef class CompletedFetch:
         The reason why it ends early, after it is used up.
     """
 
-    def __cinit__(self, result, failure=None):
+    def __init__(self, result, failure=None):
         self.result = result
         self.fetched = result if isinstance(result, Fetched) else None
         self.failure = failure
@@ -304,11 +304,14 @@ cdef class FetchBuffer:
         return 0
 
     cdef int _put(self, QueuedCursor cursor, Fetched fetched) except -1:
+        cdef CompletedFetch fetch
         if fetched.partition in self.faulty:
             self._end_fault(cursor)
         if cursor.last is None and not self.find_position(cursor):
             cursor.last = LastRead(fetched.from_offset - 1, topic_id=fetched.topic_id)
-        cursor.queue.append(CompletedFetch(fetched))
+        fetch = CompletedFetch.__new__(CompletedFetch)
+        fetch.result = fetch.fetched = fetched
+        cursor.queue.append(fetch)
         return 0
 
     cdef int give_back(self, Fetched fetched, int64_t row_count) except -1:

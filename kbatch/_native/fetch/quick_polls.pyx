@@ -86,10 +86,8 @@ cdef class QuickPolls:
         The waiters of the Condition that arrivals and changes notify.
     clock_ns : callable
         Returns the time.
-    note_poll : callable
-        Tells the engine the time of a poll. Returns True if its owner must be woken.
-    wake : callable
-        Wakes it.
+    engine : MemberEngine
+        Its `polled_ns` is set.
     new_polled : callable
         Makes of PolledRecords, and of what has moved, what `poll` returns.
     most_records : int
@@ -103,18 +101,17 @@ cdef class QuickPolls:
     cdef PollTimes _times
     cdef dict _waiting
     cdef object _clock_ns
-    cdef object _note_poll
-    cdef object _wake
+    cdef object _engine
     cdef object _new_polled
     cdef int64_t _most_records
     cdef int64_t _longest_wait_ns
     cdef int64_t _waited_ns           # in the last poll, which came to nothing; 0
 
     def __cinit__(self, FetchBuffer buffer not None, SoleUser user not None, PollTimes times not None,
-                  dict waiting not None, *, clock_ns, note_poll, wake, new_polled, int64_t most_records,
+                  dict waiting not None, *, clock_ns, engine, new_polled, int64_t most_records,
                   int64_t longest_wait_ns):
         self._buffer, self._user, self._times, self._waiting = buffer, user, times, waiting
-        self._clock_ns, self._note_poll, self._wake = clock_ns, note_poll, wake
+        self._clock_ns, self._engine = clock_ns, engine
         self._new_polled = new_polled
         self._most_records, self._longest_wait_ns = most_records, longest_wait_ns
 
@@ -177,8 +174,7 @@ cdef class QuickPolls:
                 return False
             buffer.note_poll(buffer.changes)
             self._times.begin(now_ns)
-            if self._note_poll(now_ns):
-                self._wake()
+            self._engine.polled_ns = now_ns
         except BaseException:
             self._user.leave()
             raise
@@ -212,7 +208,7 @@ cdef class QuickPolls:
                 return TIMED_OUT
             if waited_ns >= self._longest_wait_ns:
                 return UNUSUAL
-            event = NativeEvent()
+            event = NativeEvent.__new__(NativeEvent)
             self._waiting[event] = None  # before the look, so that nothing is missed
             try:
                 buffer.sort()

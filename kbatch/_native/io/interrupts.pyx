@@ -19,10 +19,11 @@ from cpython.pythread cimport (
 )
 
 import os
+from sys import modules
 from threading import TIMEOUT_MAX, main_thread
 from time import monotonic
 
-from kbatch.unpatched import cooperative_sleep
+from kbatch.unpatched import PATCHERS, cooperative_sleep
 
 cdef extern from "flags.h" nogil:
     bint kb_flag_exchange(int *flag, int before, int after) noexcept
@@ -31,7 +32,7 @@ cdef extern from "flags.h" nogil:
 # Handlers run on the main thread. A signal that comes while the GIL changes hands, or that another thread
 # gets, does not end its sleep. So it looks for signals after so many seconds, at first and at last; a century
 # is enough for other threads.
-cdef double FIRST_LOOK = 0.01
+cdef double FIRST_LOOK = 0.05
 cdef double LAST_LOOK = 1.0
 cdef double LONGEST_WAIT = min(TIMEOUT_MAX, 3e9)
 # A greenlet must not block its thread: it sleeps, for so long at first and at last, and looks.
@@ -79,7 +80,10 @@ if hasattr(os, "register_at_fork"):
 
 cdef object nap_of_greenlets():
     """Return how the caller sleeps while other greenlets run; None if it may block its thread."""
-    return None if PyThread_get_thread_ident() in _own_threads else cooperative_sleep()
+    for name in PATCHERS:
+        if name in modules:
+            return None if PyThread_get_thread_ident() in _own_threads else cooperative_sleep()
+    return None
 
 
 def at_once(method, /, *arguments, **keywords):
@@ -150,15 +154,16 @@ cdef class NativeEvent:
         is_main = main_ident == PyThread_get_thread_ident()
         longest = FIRST_LOOK if is_main else LONGEST_WAIT
         while not kb_flag_load(&self._has_happened):
-            left = max(0.0, min(longest, deadline - monotonic()))
+            left = deadline - monotonic()
+            if left <= 0:
+                break
+            left = min(left, longest)
             with nogil:
                 status = PyThread_acquire_lock_timed(self._lock, <long long>(left * 1e6), 1)
             if status == PY_LOCK_ACQUIRED:
                 PyThread_release_lock(self._lock)  # for other waiters
                 break
             PyErr_CheckSignals()
-            if monotonic() >= deadline:
-                break
             longest = min(2 * longest, LAST_LOOK if is_main else LONGEST_WAIT)
         return kb_flag_load(&self._has_happened)
 

@@ -2,9 +2,9 @@ cdef class SoleUser:
     cdef object _current
     cdef object _name_of
     cdef object _check
-    cdef object _left
     cdef dict _user                      # "it", if there is one
     cdef public object caller_back
+    cdef public object left
 
     cdef bint enter_if_free(self) except -1
     cdef int leave(self) except -1

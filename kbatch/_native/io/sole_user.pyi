@@ -4,13 +4,13 @@ from typing import Any, final
 @final
 class SoleUser:
     caller_back: Any
+    left: Callable[[], object] | None
     def __init__(
         self,
         current: Callable[[], Any],
         name_of: Callable[[Any], str],
         *,
         check: Callable[[], object] = ...,
-        left: Callable[[], object] = ...,
     ) -> None: ...
     def __enter__(self) -> None: ...
     def __exit__(self, *of: object) -> None: ...

@@ -23,13 +23,13 @@ cdef class SoleUser:
     check : callable
         Called before a user enters; it raises if the consumer cannot be used. Callbacks enter unchecked, so
         that those of close() can still commit.
-    left : callable
-        Called after a user has left.
 
     Attributes
     ----------
     caller_back : Any
         The thread or task that runs a callback; None.
+    left : callable or None
+        Called after a user has left.
     is_free : bool
         True if no other user is in it.
     is_in_callback : bool
@@ -38,9 +38,9 @@ cdef class SoleUser:
         The thread or task that calls.
     """
 
-    def __cinit__(self, current, name_of, *, check=_nothing, left=_nothing):
+    def __cinit__(self, current, name_of, *, check=_nothing):
         self._current, self._name_of = current, name_of
-        self._check, self._left = check, left
+        self._check = check
         self._user = {}
 
     def __enter__(self):
@@ -69,7 +69,8 @@ cdef class SoleUser:
     cdef int leave(self) except -1:
         """End the use."""
         self._user.clear()
-        self._left()
+        if self.left is not None:
+            self.left()
         return 0
 
     @property

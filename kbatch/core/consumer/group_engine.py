@@ -117,7 +117,7 @@ class GroupEngine(MemberEngine):
         self._membership_error: KafkaError | None = None
         self._choosing = AnyNodeRequest()
         self._reminder_ns = _reminder_ms(config) * NS_PER_MS
-        self._reminded_ns = self._polled_ns  # the poll after which the program was reminded to poll again
+        self._reminded_ns = self.polled_ns  # the poll after which the program was reminded to poll again
 
     # For any thread; the caller wakes the owner
 
@@ -139,7 +139,7 @@ class GroupEngine(MemberEngine):
             elif self._membership is not None and not self._leave_calls:
                 self._membership.subscribe(subscription, now_ns)
             if self._membership is None:
-                self._polled_ns = max(self._polled_ns, now_ns)
+                self.polled_ns = max(self.polled_ns, now_ns)
 
         self.submit(subscribe)
 
@@ -168,7 +168,7 @@ class GroupEngine(MemberEngine):
         Return True if the caller has to wake the owner: the member joins again now, or the owner does not
         know yet when to remind the program of the next poll.
         """
-        before, self._polled_ns = self._polled_ns, now_ns
+        before, self.polled_ns = self.polled_ns, now_ns
         return self._expired_ns is not None or self._reminded_ns == before
 
     @property
@@ -366,13 +366,13 @@ class GroupEngine(MemberEngine):
     # Reminders
 
     def _due_reminder_ns(self) -> int:
-        is_due = self._config.group_id is not None and self._reminded_ns != self._polled_ns
-        return self._polled_ns + self._reminder_ns if is_due else NEVER_NS
+        is_due = self._config.group_id is not None and self._reminded_ns != self.polled_ns
+        return self.polled_ns + self._reminder_ns if is_due else NEVER_NS
 
     def _remind(self, now_ns: int) -> None:
         """Remind a program that iterates over records that it should poll, once after each poll."""
         if now_ns >= self._due_reminder_ns():
-            self._reminded_ns = self._polled_ns
+            self._reminded_ns = self.polled_ns
             self._on_change()
 
     # Steps of a rebalance

@@ -28,7 +28,14 @@ logger = ClientLogger(__name__)
 
 
 class MemberEngine(ReadingEngine):
-    """Base of GroupEngine and ShareEngine. Its parameters are those of ReadingEngine."""
+    """Base of GroupEngine and ShareEngine. Its parameters are those of ReadingEngine.
+
+    Attributes
+    ----------
+    polled_ns : int
+        When the program has polled last. Its thread may set it itself, instead of a call of `note_poll`, if
+        `on_change` was not called since its last call.
+    """
 
     purpose_count: ClassVar[int] = GROUP_PURPOSE + 1
     remedy: ClassVar[str] = "seek to another offset, or set auto.offset.reset"
@@ -42,14 +49,13 @@ class MemberEngine(ReadingEngine):
         self._topic_ids = TopicIds(self._cluster, self._connections, self._backoff)
         self._new_member_id = new_member_id(options["random"])
         self._leave_calls: list[Call] = []
-        # The program's thread sets the time of the last poll.
-        self._polled_ns = options["now_ns"]
+        self.polled_ns = options["now_ns"]
         self._expired_ns: int | None = None  # when the member has left, since there was none
         self._poll_interval_ns = config.max_poll_interval_ms * NS_PER_MS
 
     def _expiry_ns(self) -> int:
         """Return the time at which the member leaves unless the program polls."""
-        return NEVER_NS if self._expired_ns is not None else self._polled_ns + self._poll_interval_ns
+        return NEVER_NS if self._expired_ns is not None else self.polled_ns + self._poll_interval_ns
 
     def _check_polls(self, member: PolledMember, now_ns: int) -> str:
         """Leave the group after max.poll.interval.ms without a poll, and join again after the next one.
@@ -58,12 +64,13 @@ class MemberEngine(ReadingEngine):
         expired_ns, reason = self._expired_ns, ""
         if expired_ns is None:
             if now_ns >= self._expiry_ns():
-                reason = self._overdue(now_ns - self._polled_ns)
+                reason = self._overdue(now_ns - self.polled_ns)
                 logger.warning("group %s: %s", self._config.group_id, reason)
                 self._expired_ns = now_ns
                 member.expire(now_ns)
-        elif self._polled_ns > expired_ns:
-            reason = self._overdue(self._polled_ns - expired_ns + self._poll_interval_ns)
+                self._on_change()
+        elif self.polled_ns > expired_ns:
+            reason = self._overdue(self.polled_ns - expired_ns + self._poll_interval_ns)
             logger.warning("group %s: joins again: %s", self._config.group_id, reason)
             self._expired_ns = None
             member.rejoin(now_ns)

@@ -80,7 +80,7 @@ class ShareEngine(MemberEngine):
             self._acquirer.open()
             self._member.subscribe(topics, now_ns)
             if self._expired_ns is None:
-                self._polled_ns = now_ns
+                self.polled_ns = now_ns
 
         self.submit(subscribe)
 
@@ -95,7 +95,7 @@ class ShareEngine(MemberEngine):
 
     def note_poll(self, now_ns: int) -> None:
         """Record a poll, or a wait in one: call it at least once in max.poll.interval.ms."""
-        self._polled_ns = now_ns
+        self.polled_ns = now_ns
 
     def stop_acquiring(self) -> None:
         """Acquire nothing until the next `acknowledge` that wants records."""

@@ -81,7 +81,7 @@ def test_no_interrupt_loses_or_doubles_records(
             with interrupter.interrupting():
                 take(consumer, found)
         take(consumer, found)
-    assert interrupter.number > (5 if is_quick else 50)
+    assert interrupter.number > (2 if is_quick else 50)
     offsets = offsets_of(found)
     assert offsets == list(range(len(offsets)))
 
