@@ -1,10 +1,11 @@
-"""Other clients on a replicated embedded cluster whose leaders die: every record once, in order."""
+"""Other clients on a replicated embedded cluster whose leaders fail: every record once, in order."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
 
+import kafka
 import pytest
 from aiokafka import AIOKafkaProducer
 from confluent_kafka import KafkaError, Message, Producer
@@ -12,18 +13,46 @@ from confluent_kafka import KafkaError, Message, Producer
 from kbatch.testing import Broker
 from tests.support.patience import HANG_SECONDS
 
-TOPIC, COUNT = "events", 300
+TOPIC, COUNT, NODES = "events", 300, 3
+SESSION_SECONDS = 9  # broker.session.timeout.ms
 
 
-def disturb(broker: Broker, number: int) -> None:
-    """Kill the leader now and then; it comes back at once, as a follower."""
+def kill(broker: Broker, leader: int) -> None:
+    """It comes back at once, as a follower."""
+    broker.kill_node(leader)
+    broker.start_node(leader)
+
+
+def pause(broker: Broker, leader: int) -> None:
+    """It first answers as the leader that it was."""
+    broker.pause_node(leader)
+    broker.advance(SESSION_SECONDS)
+    broker.resume_node(leader)
+
+
+def split(broker: Broker, leader: int) -> None:
+    """Clients reach it, and it leads until it hears of the election."""
+    others: set[int | str] = {*range(NODES)} - {leader}
+    broker.partition_network([{leader}, {*others, "controller"}])
+    broker.advance(SESSION_SECONDS)
+    broker.heal()
+
+
+def restart(broker: Broker, leader: int) -> None:
+    for _ in broker.rolling_restart():
+        pass
+
+
+Disturb = Callable[[Broker, int], None]
+
+
+def disturb(broker: Broker, number: int, how: Disturb) -> None:
+    """Have the leader fail now and then."""
     if number % 100 == 50:
-        leader = broker.leader(TOPIC, 0)
-        broker.kill_node(leader)
-        broker.start_node(leader)
+        how(broker, broker.leader(TOPIC, 0))
 
 
-def produce_by_librdkafka(broker: Broker) -> None:
+def produce_by_librdkafka(broker: Broker, how: Disturb) -> None:
     failed = []
 
     def delivered(error: KafkaError | None, message: Message) -> None:
@@ -36,11 +65,11 @@ def produce_by_librdkafka(broker: Broker) -> None:
     for number in range(COUNT):
         producer.produce(TOPIC, b"%d" % number, on_delivery=delivered)
         producer.poll(0)
-        disturb(broker, number)
+        disturb(broker, number, how)
     assert (producer.flush(HANG_SECONDS), failed) == (0, [])
 
 
-def produce_by_aiokafka(broker: Broker) -> None:
+def produce_by_aiokafka(broker: Broker, how: Disturb) -> None:
     async def scenario() -> None:
         producer = AIOKafkaProducer(
             bootstrap_servers=broker.bootstrap_servers, enable_idempotence=True, retry_backoff_ms=10
@@ -50,7 +79,7 @@ def produce_by_aiokafka(broker: Broker) -> None:
             sent = []
             for number in range(COUNT):
                 sent.append(await producer.send(TOPIC, b"%d" % number))
-                disturb(broker, number)
+                disturb(broker, number, how)
             await asyncio.wait_for(asyncio.gather(*sent), HANG_SECONDS)
         finally:
             await producer.stop()
@@ -58,10 +87,28 @@ def produce_by_aiokafka(broker: Broker) -> None:
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize("produce", [produce_by_librdkafka, produce_by_aiokafka])
-def test_KB07_clients_lose_nothing_when_leaders_die(produce: Callable[[Broker], None]) -> None:
-    with Broker({TOPIC: 1}, nodes=3) as broker:
-        produce(broker)
+def produce_by_kafka_python(broker: Broker, how: Disturb) -> None:
+    producer = kafka.KafkaProducer(
+        bootstrap_servers=broker.bootstrap_servers, enable_idempotence=True, retry_backoff_ms=10
+    )
+    try:
+        sent = []
+        for number in range(COUNT):
+            sent.append(producer.send(TOPIC, b"%d" % number))
+            disturb(broker, number, how)
+        for future in sent:
+            future.get(HANG_SECONDS)
+    finally:
+        producer.close(HANG_SECONDS)
+
+
+@pytest.mark.parametrize("how", [kill, pause, split, restart])
+@pytest.mark.parametrize("produce", [produce_by_librdkafka, produce_by_aiokafka, produce_by_kafka_python])
+def test_KB07_clients_lose_nothing_when_leaders_fail(
+    produce: Callable[[Broker, Disturb], None], how: Disturb
+) -> None:
+    with Broker({TOPIC: {"partitions": 1, "min_insync_replicas": 2}}, nodes=NODES) as broker:
+        produce(broker, how)
         assert [record.value for record in broker.records(TOPIC)] == [b"%d" % each for each in range(COUNT)]
         broker.wait_in_sync()
         assert broker.lag(TOPIC, 0) == {0: 0, 1: 0, 2: 0}
