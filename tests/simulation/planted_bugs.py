@@ -126,6 +126,14 @@ Then all is healed. Each partition gets one owner, the lag reaches 0, every comm
 topics that were made anew too, and nothing moves any more. At last the members leave, and the group is empty.
 
 """
+REPLICAS = """\
+## Bugs of replication
+
+Would it find a bug in the broker, so that what it says of clients can be believed? These are planted in the
+embedded broker, and hunted in replicated worlds of producers only. They are those of Kafka's own history,
+and what the TLA+ specification of KIP-966 warns of.
+
+"""
 PROCESS = """\
 ## Worlds of process()
 
@@ -187,17 +195,27 @@ def page(found: dict[str, Caught]) -> str:
         "",
         INTRODUCTION,
         *HEAD,
-        *(row for name, row in rows.items() if not BUGS[name].is_of_readers and not BUGS[name].is_of_process),
+        *(row for name, row in rows.items() if _kind(BUGS[name]) == "producers"),
+        "",
+        REPLICAS,
+        *HEAD,
+        *(row for name, row in rows.items() if _kind(BUGS[name]) == "replicas"),
         "",
         READERS,
         *HEAD,
-        *(row for name, row in rows.items() if BUGS[name].is_of_readers),
+        *(row for name, row in rows.items() if _kind(BUGS[name]) == "readers"),
         "",
         PROCESS,
         *HEAD,
-        *(row for name, row in rows.items() if BUGS[name].is_of_process),
+        *(row for name, row in rows.items() if _kind(BUGS[name]) == "process"),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _kind(bug: Bug) -> str:
+    """Return the table of the page that a bug is in."""
+    kinds = {"replicas": bug.is_of_replicas, "readers": bug.is_of_readers, "process": bug.is_of_process}
+    return next((kind for kind, is_so in kinds.items() if is_so), "producers")
 
 
 def _rows(found: dict[str, Caught]) -> dict[str, str]:

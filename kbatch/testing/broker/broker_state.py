@@ -8,7 +8,7 @@ answers the whole request.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -204,6 +204,11 @@ class BrokerState:
             self.coordinators.share_states, self.group_configs, self.timers, self.partition_changed
         )
         self.timers.call_at(self.now_ms + CHECK_INTERVAL_MS, self._check)
+
+    def take_time(self, latency_ms: Callable[[Hashable, Hashable], int]) -> None:
+        """Have messages between nodes and the controller take time, (source, target) -> milliseconds."""
+        self.replication.courier.latency_ms = latency_ms
+        self.cluster.hearing.announce = self.replication.announce
 
     def random_uuid(self) -> bytes:
         return self.rng.randbytes(16)

@@ -37,6 +37,27 @@ MAX_PARTITIONS = 10_000  # limit of one request (ReplicationControlManager.MAX_P
 STATE_FILE = "cluster.json"
 
 
+class Hearing:
+    """Which nodes hear the controller, and whether that takes time.
+
+    Attributes
+    ----------
+    deaf : set of int
+        Nodes that do not hear it.
+    announce : callable or None
+        (partition, registration, now_ms): has each node told later; None if they hear at once.
+    """
+
+    def __init__(self, node_count: int) -> None:
+        self.deaf: set[int] = set()
+        self.announce: Callable[[ClusterPartition, Registration, int], None] | None = None
+        self._nodes = range(node_count)
+
+    def late_nodes(self) -> Iterable[int]:
+        """Return the nodes that do not hear of a registration at once."""
+        return self.deaf if self.announce is None else self._nodes
+
+
 class ClusterPartition:
     """A partition as the controller has it registered, and its replicas.
 
@@ -48,7 +69,7 @@ class ClusterPartition:
     """
 
     __slots__ = (
-        "_deaf",
+        "_hearing",
         "_known",
         "_nodes",
         "_open_log",
@@ -66,7 +87,7 @@ class ClusterPartition:
         registration: Registration,
         open_log: Callable[[], Partition],
         nodes: Sequence[Node],
-        deaf: set[int],
+        hearing: Hearing,
         *,
         shares_log: bool,
     ) -> None:
@@ -77,8 +98,8 @@ class ClusterPartition:
         self.copies: dict[int, Replica] = {}
         self._open_log = open_log
         self._nodes = nodes
-        self._deaf = deaf  # the nodes that do not hear the controller
-        self._known: dict[int, Registration] = {}  # what those know
+        self._hearing = hearing
+        self._known: dict[int, Registration] = {}  # what nodes know that have not heard of the present one
         self._make_copies(registration)
 
     @property
@@ -133,12 +154,26 @@ class ClusterPartition:
     def register(self, registration: Registration, now_ms: int) -> None:
         """Take the controller's decision; the nodes that hear it act on it."""
         before, self.registration = self.registration, registration
-        for node_id in () if self.shares_log else self._deaf:
+        for node_id in () if self.shares_log else self._hearing.late_nodes():
             self._known.setdefault(node_id, before)
         self._make_copies(registration)
         for node_id in list(self.copies):
             if node_id not in self._known:
                 self._tell(node_id, now_ms)
+        if not self.shares_log and self._hearing.announce is not None:
+            self._hearing.announce(self, registration, now_ms)
+
+    def hear_of(self, node_id: int, registration: Registration, now_ms: int) -> bool:
+        """Tell a node of a registration that takes its time; False if it knows better, or hears nothing."""
+        is_old = registration.partition_epoch <= self.known_by(node_id).partition_epoch
+        if is_old or node_id in self._hearing.deaf:
+            return False
+        self._known[node_id] = registration
+        if registration is self.registration:
+            del self._known[node_id]
+        if node_id in self.copies:
+            self._tell(node_id, now_ms)
+        return True
 
     def hear(self, node_id: int, now_ms: int) -> None:
         """Tell a node that hears the controller again what it missed."""
@@ -147,10 +182,11 @@ class ClusterPartition:
             self._tell(node_id, now_ms)
 
     def _tell(self, node_id: int, now_ms: int) -> None:
-        if node_id in self.registration.replicas:
+        known = self.known_by(node_id)
+        if node_id in known.replicas:
             copy = self.copies[node_id]
             before = copy.leadership
-            copy.take(self.registration, now_ms)
+            copy.take(known, now_ms)
             if copy.leadership is not before:
                 delay_ms = self._nodes[node_id].lead_delay_ms
                 copy.leads_from_ms = now_ms + delay_ms if delay_ms else 0
@@ -262,7 +298,7 @@ class Cluster:
             Node(node_id, rack, _log_dirs(node_id, directory, log_dir_count))
             for node_id, rack in zip_longest(range(node_count), racks)
         ]
-        self.deaf: set[int] = set()  # the nodes that do not hear the controller
+        self.hearing = Hearing(node_count)
         self.controller = Controller(self.nodes, self.partitions, settings or ReplicationSettings(), clock)
         # dynamic configs of brokers, by node id; those of all brokers by EVERY_BROKER
         self.broker_overrides: dict[str, dict[str, str | None]] = {}
@@ -284,6 +320,11 @@ class Cluster:
             self._load(_read_state(directory / STATE_FILE))
 
     # Nodes
+
+    @property
+    def deaf(self) -> set[int]:
+        """Return the nodes that do not hear the controller."""
+        return self.hearing.deaf
 
     @property
     def running_nodes(self) -> list[Node]:
@@ -664,7 +705,7 @@ class Cluster:
             registration,
             lambda: self._open_partition(topic.name, index, topic.config, self._directory),
             self.nodes,
-            self.deaf,
+            self.hearing,
             shares_log=self._shares_logs or topic.is_internal,
         )
         topic.partitions.append(partition)

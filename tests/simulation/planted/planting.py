@@ -8,11 +8,12 @@ from functools import wraps
 from typing import Any, NamedTuple
 
 from tests.simulation.transactions.options import is_transactional
+from tests.simulation.world.replicas.options import is_replicated
 
 
 class Bug(NamedTuple):
     """A replacement of `owner.name` by `make(the original)`, in worlds of readers or of `process()`, in those
-    of producers with transactions, or in any of producers.
+    of producers with transactions, with replicas, or in any of producers.
     """
 
     owner: Any
@@ -22,8 +23,11 @@ class Bug(NamedTuple):
     is_of_transactions: bool
     is_of_readers: bool = False
     is_of_process: bool = False
+    is_of_replicas: bool = False
 
     def may_be_seen(self, seed: int) -> bool:
+        if self.is_of_replicas and not is_replicated(seed):
+            return False
         return is_transactional(seed) or not self.is_of_transactions
 
 
@@ -37,12 +41,14 @@ def replaces(
     of_transactions: bool = False,
     of_readers: bool = False,
     of_process: bool = False,
+    of_replicas: bool = False,
 ) -> Callable[[Callable[[Any], Any]], Callable[[Any], Any]]:
     """Add a bug: the decorated function gets the original and returns its replacement."""
 
     def add(make: Callable[[Any], Any]) -> Callable[[Any], Any]:
         doc = " ".join((make.__doc__ or "").split())
-        BUGS[make.__name__] = Bug(owner, name, make, doc, of_transactions, of_readers, of_process)
+        kinds = (of_transactions, of_readers, of_process, of_replicas)
+        BUGS[make.__name__] = Bug(owner, name, make, doc, *kinds)
         return make
 
     return add

@@ -239,6 +239,7 @@ class SimulatedCluster:
         )
         self.history = None
         if isinstance(self.state, ReplicatedState) and world.options.replicas is not None:
+            self._slow_down(self.state, world.options.replicas.messages_ms)
             allows_unclean = world.options.replicas.elect > 0
             self.history = History(self.state, self.term_began, allows_unclean=allows_unclean)
         self.core = BrokerCore(self.state)
@@ -258,6 +259,12 @@ class SimulatedCluster:
             node.host, node.ports = f"node-{node.node_id}.sim", [PORT]
         for name, count in options.partition_counts.items():
             self.create_topic(name, count)
+
+    def _slow_down(self, state: BrokerState, messages_ms: tuple[int, int]) -> None:
+        """Have messages between nodes, and to and from the controller, take their time."""
+        draw = random.Random(f"messages {self.world.options.seed}")
+        if any(messages_ms):
+            state.take_time(lambda source, target: draw.randint(*messages_ms))
 
     @property
     def now_ms(self) -> int:

@@ -374,6 +374,8 @@ class ReplicaOptions:
         The longest time of an outage.
     deaf_ms : int
         The longest time until a node that goes on hears the controller.
+    messages_ms : (int, int)
+        The shortest and the longest time of a message between nodes, and to and from the controller.
     """
 
     kill: float
@@ -392,6 +394,7 @@ class ReplicaOptions:
     change_min_isr: float
     longest_ms: int
     deaf_ms: int
+    messages_ms: tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)

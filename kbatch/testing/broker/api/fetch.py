@@ -224,6 +224,7 @@ class _Fetch:
             wanted.fetch_offset,
             wanted.last_fetched_epoch,
             wanted.log_start_offset,
+            epoch,
         )
         fetched = replica.read_as_follower(asked, self._context.now_ms, notes=not self._is_parked)
         answer.high_watermark, answer.log_start_offset = fetched.high_watermark, fetched.log_start_offset
@@ -233,7 +234,9 @@ class _Fetch:
             answer.diverging_epoch = _epoch_end(fetched.diverging)
         elif not self._is_parked:
             partition = state.cluster.partition(name, wanted.partition)
-            state.replication.follower_fetched(partition, replica, self._replica_id)
+            state.replication.follower_fetched(
+                partition, replica, self._replica_id, fetched, self._context.now_ms
+            )
 
     def _hints(self, answers: list[Answered]) -> dict[int, messages.FetchResponse.NodeEndpoint]:
         """Return the places of new leaders, by node id, and name them in the answers (KIP-951)."""

@@ -84,12 +84,19 @@ class ReplicationSettings:
 
 
 class Proposal(NamedTuple):
-    """In-sync replicas that a leader asks for (AlterPartition)."""
+    """In-sync replicas that a leader asks for (AlterPartition).
+
+    Attributes
+    ----------
+    broker_epochs : dict of int to int
+        The starts of their nodes, as far as the leader knows: another one may have lost its log (KIP-903).
+    """
 
     leader: int
     leader_epoch: int
     partition_epoch: int
     isr: tuple[int, ...]
+    broker_epochs: Mapping[int, int] = {}
 
 
 # What is wrong with a proposal, in the order in which the controller looks at it.
@@ -227,8 +234,12 @@ class Controller:
         for code, applies in REFUSALS.items():
             if applies(known, proposal):
                 raise BrokerError(code)
-        if not all(map(self.is_active, proposal.isr)):
+        if not all(map(self.is_active, proposal.isr)) or self._has_restarted(proposal):
             raise BrokerError(ErrorCode.INELIGIBLE_REPLICA)
+
+    def _has_restarted(self, proposal: Proposal) -> bool:
+        """True if a node has started again since the leader heard of it."""
+        return any(self._nodes[each].broker_epoch != epoch for each, epoch in proposal.broker_epochs.items())
 
     def elect(self, partition: RegisteredPartition, election: Election) -> None:
         """Elect a leader by request: the preferred one, or any replica of a partition without a leader.

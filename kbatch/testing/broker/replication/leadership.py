@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from kbatch.testing.broker.controller.partition_change import Registration
 
-UNKNOWN_OFFSET = -1
+UNKNOWN_OFFSET = UNKNOWN_EPOCH = -1
 NEVER_MS = -(1 << 62)
 
 
@@ -29,6 +29,8 @@ class Follower:
         Time of its last fetch, and the end of the leader's log then.
     log_start_offset : int
         Start of its log, as it said with its last fetch.
+    broker_epoch : int
+        The number of the start of its node that sent its last fetch; UNKNOWN_EPOCH if it did not say.
     """
 
     caught_up_ms: int
@@ -36,6 +38,7 @@ class Follower:
     fetched_ms: int = NEVER_MS
     leader_end_offset: int = UNKNOWN_OFFSET
     log_start_offset: int = UNKNOWN_OFFSET
+    broker_epoch: int = UNKNOWN_EPOCH
 
     def note_fetch(self, offset: int, leader_end_offset: int, now_ms: int) -> None:
         """Note a fetch from `offset` on (Replica.updateFetchStateOrThrow)."""
@@ -59,13 +62,23 @@ class Leadership:
         As the controller last told it.
     proposed : tuple of int or None
         In-sync replicas that the controller was asked for and has not confirmed.
+    is_asking : bool
+        The request for them is on its way: the controller may still agree.
     start_offset : int
         End of the leader's log when the term began.
     log_start_offset : int
         Where the followers' logs have to start, by DeleteRecords in this term.
     """
 
-    __slots__ = ("_node_id", "followers", "log_start_offset", "proposed", "registration", "start_offset")
+    __slots__ = (
+        "_node_id",
+        "followers",
+        "is_asking",
+        "log_start_offset",
+        "proposed",
+        "registration",
+        "start_offset",
+    )
 
     def __init__(self, node_id: int, registration: Registration, end_offset: int, now_ms: int) -> None:
         self._node_id = node_id
@@ -73,13 +86,15 @@ class Leadership:
         self.start_offset = end_offset
         self.log_start_offset = UNKNOWN_OFFSET
         self.proposed: tuple[int, ...] | None = None
+        self.is_asking = False
         self.followers: dict[int, Follower] = {}
         self.take(registration, now_ms)
 
     def take(self, registration: Registration, now_ms: int) -> None:
         """Take over a newer registration of the same leader epoch; it decides what was proposed."""
+        if not self.is_asking or registration.partition_epoch > self.registration.partition_epoch:
+            self.proposed = None
         self.registration = registration
-        self.proposed = None
         self.followers = {
             node_id: self.followers.get(node_id)
             or Follower(now_ms if node_id in registration.isr else NEVER_MS)
@@ -152,6 +167,11 @@ class Leadership:
         """Return the least start of all logs: the leader's, and those of the followers that run."""
         starts = [each.log_start_offset for node_id, each in self.followers.items() if is_alive(node_id)]
         return min(starts, default=log_start_offset)
+
+    def broker_epochs(self, nodes: Iterable[int]) -> dict[int, int]:
+        """Return the starts of the followers' nodes, of those that have said so."""
+        known = {each: self.followers[each].broker_epoch for each in nodes if each in self.followers}
+        return {each: epoch for each, epoch in known.items() if epoch != UNKNOWN_EPOCH}
 
     def _in_sync_followers(self) -> list[int]:
         return [each for each in self.registration.isr if each in self.followers]

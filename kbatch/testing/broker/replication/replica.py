@@ -39,6 +39,7 @@ class FollowerFetch(NamedTuple):
     offset: int
     last_epoch: int = NO_EPOCH
     log_start_offset: int = UNKNOWN_OFFSET
+    broker_epoch: int = NO_EPOCH
 
 
 class FollowerFetched(NamedTuple):
@@ -174,17 +175,19 @@ class Replica:
         if notes:
             follower.note_fetch(asked.offset, log.log_end_offset, now_ms)
             follower.log_start_offset = asked.log_start_offset
+            follower.broker_epoch = asked.broker_epoch
         return answer
 
     # As follower
 
-    def next_fetch(self) -> FollowerFetch:
+    def next_fetch(self, broker_epoch: int) -> FollowerFetch:
         return FollowerFetch(
             self.node_id,
             self.leader_epoch,
             self.log.log_end_offset,
             self.log.latest_leader_epoch,
             self.log.log_start_offset,
+            broker_epoch,
         )
 
     def append_fetched(self, fetched: FollowerFetched, now_ms: int) -> bool:

@@ -12,16 +12,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kbatch.testing.broker.broker_error import BrokerError
 from kbatch.testing.broker.controller.controller import Proposal
+from kbatch.testing.broker.replication.courier import Courier
 from kbatch.testing.broker.replication.network import CONTROLLER, Network
 
 if TYPE_CHECKING:
     from kbatch.testing.broker.cluster import Cluster, ClusterPartition
+    from kbatch.testing.broker.controller.partition_change import Registration
     from kbatch.testing.broker.replication.leadership import Leadership
-    from kbatch.testing.broker.replication.replica import Replica
+    from kbatch.testing.broker.replication.replica import FollowerFetch, FollowerFetched, Replica
     from kbatch.testing.broker.timers import Timers
 
 FETCH_WAIT_MS = 500  # replica.fetch.wait.max.ms
@@ -43,7 +46,8 @@ class Replication:
         self._watched: dict[ClusterPartition, set[str]] = {}  # the timers that run
         self._held: set[ClusterPartition] = set()
         self._delays: list[tuple[int, Key | None, int | None]] = []
-        self._late: set[Replica] = set()  # a fetch is under way
+        self.courier = Courier(network, timers)
+        self._under_way: set[Replica] = set()  # a fetch of this follower is
 
     def changed(self, partition: ClusterPartition) -> None:
         """Have `run` look at a partition whose log or registration has changed."""
@@ -116,9 +120,10 @@ class Replication:
         has_changed = False
         for copy, leader in self._followers(partition):
             delay_ms = self._delay_of(copy) if self._delays else 0
-            if delay_ms and self._wants(copy, leader):
-                self._fetch_later(partition, copy, delay_ms, now_ms)
-            elif not delay_ms and self._fetch_all(partition, copy, leader, now_ms):
+            if delay_ms or not self.courier.is_prompt:
+                if copy not in self._under_way and self._wants(copy, leader):
+                    self._send_fetch(partition, copy, leader, delay_ms, now_ms)
+            elif self._fetch_all(partition, copy, leader, now_ms):
                 has_changed = True
         for copy in partition.copies.values():
             if copy.leadership is not None and self._is_alive(copy.node_id):
@@ -159,17 +164,71 @@ class Replication:
         assert leader.leadership is not None
         follower = leader.leadership.followers[copy.node_id]
         before = (follower.end_offset, follower.log_start_offset)
-        asked = copy.next_fetch()
+        asked = copy.next_fetch(self._broker_epoch(copy))
+        answer = self._answer(asked, leader, now_ms)
+        has_changed = self._take(copy, asked, answer, leader, now_ms)
+        has_joined = self._join(partition, leader, asked.node_id, answer, now_ms)
+        return has_changed or has_joined or (follower.end_offset, follower.log_start_offset) != before
+
+    def _answer(self, asked: FollowerFetch, leader: Replica, now_ms: int) -> FollowerFetched | None:
+        """Return what a leader answers, None for a refusal."""
         try:
-            fetched = leader.read_as_follower(asked, now_ms)
+            return leader.read_as_follower(asked, now_ms)
         except BrokerError:
-            if asked.leader_epoch == leader.leader_epoch:
-                copy.restart_at(leader.log, now_ms)
-                return copy.log.log_end_offset != asked.offset
-            return False
-        has_changed = copy.append_fetched(fetched, now_ms)
-        joined = self._join(partition, leader, copy.node_id) if fetched.diverging is None else False
-        return has_changed or joined or (follower.end_offset, follower.log_start_offset) != before
+            return None
+
+    def _take(
+        self,
+        copy: Replica,
+        asked: FollowerFetch,
+        answer: FollowerFetched | None,
+        leader: Replica,
+        now_ms: int,
+    ) -> bool:
+        """Have a follower take an answer; True if that changed its log."""
+        if answer is not None:
+            return copy.append_fetched(answer, now_ms)
+        if asked.leader_epoch == leader.leader_epoch:
+            copy.restart_at(leader.log, now_ms)
+        return copy.log.log_end_offset != asked.offset
+
+    def _send_fetch(
+        self, partition: ClusterPartition, copy: Replica, leader: Replica, delay_ms: int, now_ms: int
+    ) -> None:
+        """Have a fetch and its answer take their time: one at once for each follower."""
+        asked = copy.next_fetch(self._broker_epoch(copy))
+        self._under_way.add(copy)
+
+        def arrive(now_ms: int) -> None:
+            is_gone = self._leader_of(partition, copy) is not leader
+            if is_gone or asked.broker_epoch < self._broker_epoch(copy):
+                end(now_ms)
+                return
+            answer = self._answer(asked, leader, now_ms)
+            self._join(partition, leader, asked.node_id, answer, now_ms)
+            self.changed(partition)
+
+            def take(now_ms: int) -> None:
+                if self._is_awaited(partition, copy, asked):
+                    self._take(copy, asked, answer, leader, now_ms)
+                    self._touch((partition.topic.name, partition.index))
+                end(now_ms)
+
+            self.courier.post(leader.node_id, copy.node_id, take, end, now_ms)
+
+        def end(now_ms: int) -> None:
+            self._under_way.discard(copy)
+            self.changed(partition)
+
+        self.courier.post(copy.node_id, leader.node_id, arrive, end, now_ms, delay_ms=delay_ms)
+
+    def _is_awaited(self, partition: ClusterPartition, copy: Replica, asked: FollowerFetch) -> bool:
+        """True if a follower is as it was when it asked; else the answer is dropped."""
+        is_there = partition.copies.get(copy.node_id) is copy and self._is_alive(copy.node_id)
+        return is_there and copy.leadership is None and copy.next_fetch(self._broker_epoch(copy)) == asked
+
+    def _broker_epoch(self, copy: Replica) -> int:
+        return self._cluster.nodes[copy.node_id].broker_epoch
 
     def fetch_once(self, partition: ClusterPartition, node_id: int, now_ms: int) -> None:
         """Let a follower fetch once, although the followers of its partition are held."""
@@ -183,24 +242,17 @@ class Replication:
             self._held.add(partition)
         self.changed(partition)
 
-    def follower_fetched(self, partition: ClusterPartition, leader: Replica, node_id: int) -> None:
+    def follower_fetched(
+        self,
+        partition: ClusterPartition,
+        leader: Replica,
+        node_id: int,
+        answer: FollowerFetched,
+        now_ms: int,
+    ) -> None:
         """Note that a follower outside this process has fetched: it may be in sync now."""
-        self._join(partition, leader, node_id)
+        self._join(partition, leader, node_id, answer, now_ms)
         self.changed(partition)
-
-    def _fetch_later(self, partition: ClusterPartition, copy: Replica, delay_ms: int, now_ms: int) -> None:
-        if copy in self._late:
-            return
-        self._late.add(copy)
-
-        def fetch(now_ms: int) -> None:
-            self._late.discard(copy)
-            leader = self._leader_of(partition, copy)
-            if leader is not None:
-                self._fetch_all(partition, copy, leader, now_ms)
-            self.changed(partition)
-
-        self._timers.call_at(now_ms + delay_ms, fetch)
 
     def _leader_of(self, partition: ClusterPartition, copy: Replica) -> Replica | None:
         """Return the leader that a follower reaches now, if any."""
@@ -249,29 +301,88 @@ class Replication:
         )
         return offset is not None and copy.log.raise_high_watermark(offset)
 
-    def _join(self, partition: ClusterPartition, leader: Replica, node_id: int) -> bool:
+    def _join(
+        self,
+        partition: ClusterPartition,
+        leader: Replica,
+        node_id: int,
+        answer: FollowerFetched | None,
+        now_ms: int,
+    ) -> bool:
+        """Propose a follower that has fetched as in sync, if it has enough; True if it is."""
         leadership = leader.leadership
-        assert leadership is not None
+        if answer is None or answer.diverging is not None or leadership is None:
+            return False
         if not leadership.may_join(node_id, leader.log.high_watermark, self._may_join):
             return False
-        return self._propose(partition, leader, leadership, (*leadership.registration.isr, node_id))
+        isr = (*leadership.registration.isr, node_id)
+        return self._propose(partition, leader, leadership, isr, now_ms)
 
     def _propose(
-        self, partition: ClusterPartition, leader: Replica, leadership: Leadership, isr: tuple[int, ...]
+        self,
+        partition: ClusterPartition,
+        leader: Replica,
+        leadership: Leadership,
+        isr: tuple[int, ...],
+        now_ms: int,
     ) -> bool:
-        """Ask the controller for other in-sync replicas, one change at a time; True if it agreed."""
+        """Ask the controller for other in-sync replicas, one change at a time; True if it has agreed."""
         if leadership.proposed is not None:
             return False
         known = leadership.registration
         leadership.proposed = isr
         if leader.node_id in self._cluster.deaf:
             return False  # it stays proposed until the leader hears the controller again
-        proposal = Proposal(leader.node_id, known.leader_epoch, known.partition_epoch, isr)
+        proposal = Proposal(
+            leader.node_id, known.leader_epoch, known.partition_epoch, isr, leadership.broker_epochs(isr)
+        )
+        if self.courier.is_prompt:
+            return self._decide(partition, leadership, proposal)
+
+        leadership.is_asking = True
+
+        def decide(now_ms: int) -> None:
+            leadership.is_asking = False
+            self._decide(partition, leadership, proposal)
+            self.changed(partition)
+
+        def lost(now_ms: int) -> None:
+            leadership.is_asking = False
+            self._give_up(leadership, isr)
+            self.changed(partition)
+
+        self.courier.post(leader.node_id, CONTROLLER, decide, lost, now_ms)
+        return False
+
+    def _decide(self, partition: ClusterPartition, leadership: Leadership, proposal: Proposal) -> bool:
+        """Have the controller decide; after a refusal the leader goes on with what it knows."""
         with suppress(BrokerError):
             self._cluster.controller.alter_partition(partition, proposal)
             return True
-        leadership.proposed = None
+        self._give_up(leadership, proposal.isr)
         return False
+
+    def _give_up(self, leadership: Leadership, isr: tuple[int, ...]) -> None:
+        if leadership.proposed is isr:
+            leadership.proposed = None
+
+    def announce(self, partition: ClusterPartition, registration: Registration, now_ms: int) -> None:
+        """Have each node hear of a registration in its own time."""
+        for node in self._cluster.nodes:
+            self.courier.post(
+                CONTROLLER,
+                node.node_id,
+                partial(self._hear_of, partition, node.node_id, registration),
+                lambda now_ms: None,
+                now_ms,
+            )
+
+    def _hear_of(
+        self, partition: ClusterPartition, node_id: int, registration: Registration, now_ms: int
+    ) -> None:
+        if partition.hear_of(node_id, registration, now_ms):
+            self.changed(partition)
+            self._touch((partition.topic.name, partition.index))
 
     # What takes time
 
@@ -319,14 +430,20 @@ class Replication:
             lagging = leadership.lagging(copy.log.log_end_offset, now_ms, lag_ms)
             if lagging:
                 isr = tuple(each for each in leadership.registration.isr if each not in lagging)
-                self._propose(partition, copy, leadership, isr)
+                self._propose(partition, copy, leadership, isr, now_ms)
                 self._touch((partition.topic.name, partition.index))
 
     def _tell_high_watermark(self, partition: ClusterPartition, now_ms: int) -> None:
+        """Let followers fetch that have no news but the high watermark; one that diverges is cut first."""
         for copy, leader in self._followers(partition):
-            if leader.leadership is not None:
-                copy.log.raise_high_watermark(min(leader.log.high_watermark, copy.log.log_end_offset))
+            if leader.leadership is None or copy.node_id not in leader.leadership.followers:
+                continue
+            delay_ms = self._delay_of(copy)
+            if not delay_ms and self.courier.is_prompt:
+                self._fetch(partition, copy, leader, now_ms)
                 self._touch((partition.topic.name, partition.index))
+            elif copy not in self._under_way:
+                self._send_fetch(partition, copy, leader, delay_ms, now_ms)
 
 
 def _restless(partition: ClusterPartition) -> RuntimeError:

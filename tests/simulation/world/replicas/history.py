@@ -332,7 +332,8 @@ class PartitionHistory:
                     f"S02 {self.name}, node {node}: the last batch ends at {end}, in {epoch}, and the log at "
                     f"{log.log_end_offset}, in {log.latest_leader_epoch}"
                 )
-            self._check_producers(node, log, rebuilt)
+            if log.log_start_offset == 0 and log.log_end_offset:
+                self._check_producers(node, log, rebuilt)
 
     def _check_producers(self, node: int, log: Partition, rebuilt: ProducerStateTable) -> None:
         expected = {each.producer_id: each for each in rebuilt.describe()}
@@ -345,14 +346,13 @@ class PartitionHistory:
                 known.current_transaction_first_offset,
             ):
                 raise Violation(f"S16 {self.name}, node {node} knows {each}, and its log says {known}")
-        if log.log_start_offset == 0 and log.log_end_offset:
-            end = log.last_stable_offset
-            fetched = log.fetch(0, max_bytes=2**31 - 1, committed=True)
-            found = {(each.producer_id, each.first_offset) for each in rebuilt.aborted_transactions(0, end)}
-            if set(fetched.aborted_transactions) != found:
-                raise Violation(
-                    f"S17 {self.name}, node {node}: {fetched.aborted_transactions} aborted, not {found}"
-                )
+        fetched = log.fetch(0, max_bytes=2**31 - 1, committed=True)
+        aborted = rebuilt.aborted_transactions(0, log.last_stable_offset)
+        found = {(each.producer_id, each.first_offset) for each in aborted}
+        if set(fetched.aborted_transactions) != found:
+            raise Violation(
+                f"S17 {self.name}, node {node}: {fetched.aborted_transactions} aborted, not {found}"
+            )
 
     # At the end
 

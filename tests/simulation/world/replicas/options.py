@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from tests.simulation.world.options import Draw, ReplicaOptions, WorldOptions
 
@@ -20,6 +20,27 @@ PLAYED = (
     "hold",
     "fail_over",
     "elect_unclean",
+)
+THEMED = 0.3  # of all replicated worlds
+
+
+class Theme(NamedTuple):
+    """Faults, in a virtual second, that matter together, and the brokers' options."""
+
+    faults: dict[str, float]
+    broker: dict[str, Any]
+
+
+THEMES = (
+    # leaders write what no follower has, one after the other
+    Theme({"hold": 8, "lead": 30}, {"replica_lag_ms": 30_000, "min_insync_replicas": 1}),
+    Theme({"delay": 8, "lead": 30}, {"replica_lag_ms": 30_000}),
+    # leaders go on that are none any more
+    Theme({"isolate": 8, "pause": 4}, {"session_timeout_ms": 50, "replica_lag_ms": 100}),
+    # replicas leave, and come back
+    Theme({"kill": 10, "stop": 3}, {"session_timeout_ms": 50, "min_insync_replicas": 2}),
+    Theme({"lose": 3, "stop": 5}, {"session_timeout_ms": 20, "min_insync_replicas": 2}),
+    Theme({"reassign": 10, "kill": 3}, {"session_timeout_ms": 50}),
 )
 AnyOptions = TypeVar("AnyOptions", bound=WorldOptions)
 
@@ -49,7 +70,26 @@ def with_replicas(options: AnyOptions, kind: str = OF_PRODUCERS, *, may_lose: bo
     cluster_faults = replace(options.cluster_faults, **dict.fromkeys(PLAYED, 0.0))
     faults = _faults(draw, is_unclean=is_unclean, loses=may_lose and draw.random.random() < 0.15)
     changed = replace(options, cluster=cluster, cluster_faults=cluster_faults, replicas=faults)
-    return replace(changed, fault_ms=draw.of(300, 1000, 3000, 5000))
+    changed = replace(changed, fault_ms=draw.of(300, 1000, 3000, 5000))
+    return _themed(changed, may_lose=may_lose)
+
+
+def _themed(options: AnyOptions, *, may_lose: bool) -> AnyOptions:
+    """Return the same world, or one with one partition that meets the faults of a theme often."""
+    draw = Draw(random.Random(f"theme of replicas {options.seed}"))
+    if draw.random.random() >= THEMED or options.replicas is None:
+        return options
+    theme = draw.of(*(each for each in THEMES if may_lose or "lose" not in each.faults))
+    quiet = {each: 0.0 for each in ReplicaOptions.__slots__ if not each.endswith("_ms")}
+    faults = replace(options.replicas, **quiet | theme.faults, longest_ms=draw.of(100, 300))
+    broker = {"unclean_leader_election": False, **theme.broker}
+    cluster = replace(
+        options.cluster,
+        node_count=draw.of(3, 3, 4),
+        partition_counts=dict.fromkeys(options.cluster.partition_counts, 1),
+        broker=options.cluster.broker | broker,
+    )
+    return replace(options, cluster=cluster, replicas=faults)
 
 
 def _of_brokers(draw: Draw, *, is_unclean: bool) -> dict[str, Any]:
@@ -80,4 +120,5 @@ def _faults(draw: Draw, *, is_unclean: bool, loses: bool) -> ReplicaOptions:
         change_min_isr=draw.rate(2, 0.2),
         longest_ms=draw.of(50, 300, 1000),
         deaf_ms=draw.of(1, 50, 500),
+        messages_ms=draw.of((0, 0), (0, 2), (0, 10), (1, 50)),
     )

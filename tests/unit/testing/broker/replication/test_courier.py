@@ -1,0 +1,122 @@
+"""Messages that take time: fetches, proposals and registrations on their way, and what may cross them."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+import pytest
+
+from tests.unit.testing.broker.replication.replicated import LEADER, Replicated
+
+LATENCY_MS = 10
+TIME_ENOUGH_MS = 100
+
+
+@pytest.fixture
+def slow() -> Replicated:
+    """Three nodes, whose messages to each other and the controller take 10 ms."""
+    broker = Replicated()
+    broker.put(b"a")
+    broker.state.take_time(lambda source, target: LATENCY_MS)
+    return broker
+
+
+def test_KF16_record_is_replicated_after_two_fetches_and_acknowledged_then(slow: Replicated) -> None:
+    answer = slow.send(b"b")
+    assert _log_ends(slow) == [2, 1, 1]
+    slow.advance(2 * LATENCY_MS)
+    assert (_log_ends(slow), slow.log(0).high_watermark) == ([2, 2, 2], 1)
+    assert not answer.is_there
+    slow.advance(LATENCY_MS)
+    assert slow.log(0).high_watermark == 2
+    assert answer.is_there
+
+
+def _log_ends(broker: Replicated) -> list[int]:
+    return [broker.log(node).log_end_offset for node in range(3)]
+
+
+def test_KF09_answer_of_an_earlier_term_is_dropped(slow: Replicated) -> None:
+    slow.put(b"b", acks=LEADER)
+    slow.advance(LATENCY_MS)  # the fetches have arrived, their answers are on the way
+    slow.state.take_time(lambda source, target: 0 if source == "controller" else LATENCY_MS)
+    slow.move(1)
+    slow.advance(1)
+    slow.put(b"c", acks=LEADER, node=1)
+    slow.advance(TIME_ENOUGH_MS)
+    assert [slow.values_at(node) for node in range(3)] == [[b"a", b"c"]] * 3
+
+
+def test_nodes_hear_of_a_leader_one_after_the_other(slow: Replicated) -> None:
+    latency_ms: dict[Hashable, int] = {0: 20, 1: 10, 2: 30}
+    slow.state.take_time(lambda source, target: latency_ms[target] if source == "controller" else 1)
+    slow.move(1)
+    leaders = []
+    for _ in range(4):
+        leaders.append([slow.partition.known_by(node).leader for node in range(3)])
+        slow.advance(10)
+    assert leaders == [[0, 0, 0], [0, 1, 0], [1, 1, 0], [1, 1, 1]]
+
+
+def test_KI03_replica_about_to_be_in_sync_holds_the_high_watermark(slow: Replicated) -> None:
+    """The controller knows that node 2 is in sync, and the leader has not heard so (KIP-497)."""
+    slow.kill(2)
+    slow.advance(TIME_ENOUGH_MS)
+    slow.state.take_time(lambda source, target: 1000 if source == "controller" else 1)
+    slow.start(2)
+    slow.advance(TIME_ENOUGH_MS)
+    assert set(slow.known.isr) == {0, 1, 2}
+    assert set(slow.partition.copies[0].registration.isr) == {0, 1}
+    slow.state.outages.pause(2, slow.now_ms)
+    slow.put(b"b", acks=LEADER, node=0)
+    slow.advance(TIME_ENOUGH_MS)
+    assert slow.ends()[0] == (2, 1)
+
+
+def test_KI04_node_that_has_restarted_since_it_fetched_is_not_in_sync(slow: Replicated) -> None:
+    """Between its fetch and the controller's decision it may have lost its log (KIP-903)."""
+    slow.kill(2)
+    slow.advance(TIME_ENOUGH_MS)
+    slow.state.take_time(lambda source, target: 500 if target == "controller" else 1)
+    slow.start(2)
+    slow.advance(TIME_ENOUGH_MS)
+    assert slow.partition.copies[0].leadership.proposed == (0, 1, 2)
+    slow.kill(2, lose=True)
+    slow.start(2)
+    slow.hold()
+    slow.advance(500)
+    assert set(slow.known.isr) == {0, 1}
+    slow.hold(False)
+    slow.advance(2000)
+    assert set(slow.known.isr) == {0, 1, 2}
+
+
+def test_lost_proposal_is_made_again(slow: Replicated) -> None:
+    slow.kill(2)
+    slow.advance(TIME_ENOUGH_MS)
+    slow.start(2)
+    slow.advance(LATENCY_MS)  # its fetch has arrived, and the leader has asked the controller
+    slow.cut({0}, {"controller"})
+    slow.advance(2 * LATENCY_MS)
+    assert set(slow.known.isr) == {0, 1}
+    slow.heal()
+    slow.advance(TIME_ENOUGH_MS)
+    assert set(slow.known.isr) == {0, 1, 2}
+
+
+def test_KH03_follower_that_diverges_is_cut_before_it_hears_of_a_high_watermark(slow: Replicated) -> None:
+    slow.cut({0}, {1, 2, "controller"})
+    slow.put(b"only here", acks=LEADER)
+    slow.advance(10_000)
+    leader = slow.partition.leader
+    assert leader != 0
+    slow.put(b"b", acks=LEADER, node=leader)
+    slow.advance(TIME_ENOUGH_MS)
+    assert slow.log(leader).high_watermark == 2
+    slow.state.take_time(lambda source, target: 2000 if source == 0 else 1)  # its fetch is late
+    slow.heal()
+    slow.advance(1000)
+    assert slow.ends()[0] == (2, 1)
+    slow.advance(5000)
+    assert slow.values_at(0) == [b"a", b"b"]
+    assert slow.ends()[0] == (2, 2)
