@@ -265,10 +265,10 @@ def test_ctl_is_made_of_the_calls_of_a_broker(cluster: tuple[Broker, Callable[..
 def test_ctl_shows_how_partitions_are(cluster: tuple[Broker, Callable[..., Result]]) -> None:
     broker, ctl = cluster
     broker.stop_node(1)
-    names, row = (line.split() for line in ctl("status").output.splitlines())
+    names, row = (line.split() for line in ctl("status", "--table").output.splitlines())
     assert names[:4] == ["topic", "partition", "leader", "leader_epoch"]
     assert row[:4] == [TOPIC, "0", "0", "0"]
-    described = json.loads(ctl("status", "--json").output)
+    described = json.loads(ctl("status").output)
     assert (described["isr"], described["log_end_offsets"]) == ([0, 2], {"0": 0, "1": 0, "2": 0})
     assert json.loads(ctl("node-states").output) == {"0": "running", "1": "down", "2": "running"}
 
