@@ -22,6 +22,7 @@ with needs("Avro", "avro"):
     from kbatch.formats.avro_records import decoder_of, encoder_of
     from kbatch.formats.avro_schemas import AvroSchema, as_python, kind_of, logical_of, name_of, within
     from kbatch.formats.reading.avro_resolution import reading
+    from kbatch.formats.reading.base import reason_of
 
 if TYPE_CHECKING:
     from kbatch.formats.reading.base import ColumnDeserializer, Errors
@@ -140,7 +141,10 @@ class Avro(RegisteredFormat[T]):
         def read_whole(data: bytes, start: int) -> Any:
             stream = BytesIO(data)
             stream.seek(start)
-            value = read(stream)
+            try:
+                value = read(stream)
+            except Exception as error:  # fastavro's errors have no common class
+                raise ValueError(f"it is no value of its Avro schema: {reason_of(error)}") from error
             if stream.tell() != len(data):
                 raise ValueError(f"{len(data) - stream.tell()} bytes follow its Avro value")
             return value if make is None else make(value)

@@ -214,7 +214,10 @@ class Protobuf(RegisteredFormat[T]):
                 found = parse(data[start:])
             except Exception as error:  # protobuf's DecodeError is no ValueError
                 raise ValueError(f"it is no message {name}: {error}") from error
-            return found if convert is None else convert(found)
+            try:
+                return found if convert is None else convert(found)
+            except OverflowError as error:
+                raise ValueError(f"Python lacks a time of the message {name}: {error}") from error
 
         return read
 

@@ -25,7 +25,7 @@ from kbatch.formats.framing import (
 )
 from kbatch.formats.schemas import SchemaOfRecords, registered_id
 from kbatch.formats.strategies import STRATEGIES, Strategy, strategy_of
-from kbatch.schema_registry import MISSING_SECONDS, Schema
+from kbatch.schema_registry import MAX_MISSING, MISSING_SECONDS, Schema
 from kbatch.typed import Headers, Part, T
 
 if TYPE_CHECKING:
@@ -344,6 +344,8 @@ class RegisteredCodec(Codec[T]):
         except SchemaRegistryError:
             raise
         except ValueError as error:
+            if len(self._refused) >= MAX_MISSING:  # garbage may name any schema
+                self._refused.clear()
             self._refused[frame] = str(error), time.monotonic() + MISSING_SECONDS
 
     def _frame(self, headers: Headers, data: bytes) -> tuple[bytes | None, int]:

@@ -28,6 +28,8 @@ with warnings.catch_warnings():
     from confluent_kafka.aio import AIOProducer
     from confluent_kafka.schema_registry import SchemaRegistryClient
     from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
+    from confluent_kafka.schema_registry.json_schema import JSONSerializer
+    from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
 
 DOCS = ROOT / "docs"
 # What each page means by a name of the other library.
@@ -39,6 +41,8 @@ OTHERS: dict[str, dict[str, Any]] = {
         "AIOProducer": AIOProducer,
         "SchemaRegistryClient": SchemaRegistryClient,
         "AvroSerializer": AvroSerializer,
+        "JSONSerializer": JSONSerializer,
+        "ProtobufSerializer": ProtobufSerializer,
         "AvroDeserializer": AvroDeserializer,
     },
     "from-aiokafka.md": {**vars(aiokafka), **vars(aiokafka.errors)},
