@@ -285,7 +285,8 @@ class AllUsers(DescribeUsers):
         super().__init__([None])  # type: ignore[list-item]
 
     def message(self, items: Mapping[Any, None], version: int, timeout_ms: int) -> Message:
-        return messages.DescribeUserScramCredentialsRequest(users=None)
+        # null means the same, and keeps Kafka 4.3 from answering a client that lacks the ACL
+        return messages.DescribeUserScramCredentialsRequest(users=[])
 
     def read(self, answer: Any, items: Mapping[Any, None]) -> Iterable[tuple[Any, Any]]:
         if answer.error_code:
