@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import combinations
 
 import pytest
 from hypothesis import given
@@ -52,6 +53,19 @@ def test_a_plan_keeps_its_promises(
             assert after[0] == stays[0]
         if set(before) <= set(racks) and len(before) == factor:
             assert partition not in moved
+
+
+@given(clusters())
+def test_no_other_plan_copies_less(
+    cluster: tuple[dict[TopicPartition, tuple[int, ...]], dict[int, str | None], int],
+) -> None:
+    """Every choice of brokers is tried, for each partition."""
+    replicas, racks, factor = cluster
+    moved = {move.partition: move.after for move in plan_of(replicas, racks, replication_factor=factor).moves}
+    for partition, before in replicas.items():
+        after = moved.get(partition, before)
+        least = min(len(set(chosen) - set(before)) for chosen in combinations(racks, factor))
+        assert len(set(after) - set(before)) == least
 
 
 @given(st.integers(1, 6), st.integers(1, 12), st.integers(1, 3))
