@@ -255,11 +255,15 @@ def schema_of(model: Any) -> dict[str, Any]:
     Raises
     ------
     TypeError
-        It is none of pydantic or msgspec, and no dataclass with msgspec installed.
+        It is none of pydantic or msgspec, and no dataclass.
+    ImportError
+        It is a dataclass, and msgspec is not installed.
     """
     if hasattr(model, "model_json_schema"):
         return dict(model.model_json_schema(by_alias=True))
     from_dict_of(model)  # TypeError for other classes
-    with needs(f"the schema of {model.__name__}", "msgspec"):
+    try:
         import msgspec
+    except ImportError as error:
+        raise ImportError(f"the schema of {model.__name__} needs msgspec; pip install msgspec") from error
     return {"title": model.__name__, **msgspec.json.schema(model)}

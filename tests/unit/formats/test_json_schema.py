@@ -6,6 +6,7 @@ import dataclasses
 import datetime
 import json
 import pickle
+import sys
 import warnings
 from collections.abc import Iterator
 from decimal import Decimal
@@ -15,6 +16,7 @@ import pytest
 
 from kbatch import formats
 from kbatch.errors import SchemaRegistryError
+from kbatch.formats.json_schema import schema_of
 from kbatch.schema_registry import SchemaReference
 from tests.support.registry import Registry
 
@@ -182,6 +184,12 @@ def test_a_class_has_its_own_schema(registry: Registry, model: Any) -> None:
     assert registry.requests[0] == f"POST /subjects/{model.__name__}/versions"
     with pytest.raises(ValueError, match=r"id: .* is not of type"):
         codec.decode("t", (), b'\0\0\0\0\1{"id": "x", "tags": []}')
+
+
+def test_schema_of_a_dataclass_needs_msgspec(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "msgspec", None)
+    with pytest.raises(ImportError, match="the schema of Order needs msgspec; pip install msgspec"):
+        schema_of(Order)
 
 
 @pytest.mark.parametrize("name", ["http://shop/sku.json", "sku.json"])
