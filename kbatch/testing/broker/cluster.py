@@ -100,7 +100,7 @@ class ClusterPartition:
         self._nodes = nodes
         self._hearing = hearing
         self._known: dict[int, Registration] = {}  # what nodes know that have not heard of the present one
-        self._make_copies(registration)
+        self._make_copies(registration.replicas)
 
     @property
     def is_replicated(self) -> bool:
@@ -156,7 +156,7 @@ class ClusterPartition:
         before, self.registration = self.registration, registration
         for node_id in () if self.shares_log else self._hearing.late_nodes():
             self._known.setdefault(node_id, before)
-        self._make_copies(registration)
+        self._make_copies(registration.replicas)
         for node_id in list(self.copies):
             if node_id not in self._known:
                 self._tell(node_id, now_ms)
@@ -171,6 +171,8 @@ class ClusterPartition:
         self._known[node_id] = registration
         if registration is self.registration:
             del self._known[node_id]
+        if node_id in registration.replicas:
+            self._make_copies([node_id])  # it may have heard only now that it was removed before
         if node_id in self.copies:
             self._tell(node_id, now_ms)
         return True
@@ -202,9 +204,9 @@ class ClusterPartition:
         if not self.is_replicated:
             self.log.end_replication()
 
-    def _make_copies(self, registration: Registration) -> None:
+    def _make_copies(self, nodes: Iterable[int]) -> None:
         log = next(iter(self.copies.values())).log if self.copies and self.shares_log else None
-        for node_id in registration.replicas:
+        for node_id in nodes:
             if node_id not in self.copies:
                 log = log if log is not None and self.shares_log else self._open_log()
                 log_dir = self._nodes[node_id].log_dir_for_replica()

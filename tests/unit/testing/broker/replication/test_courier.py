@@ -120,3 +120,12 @@ def test_KH03_follower_that_diverges_is_cut_before_it_hears_of_a_high_watermark(
     slow.advance(5000)
     assert slow.values_at(0) == [b"a", b"b"]
     assert slow.ends()[0] == (2, 2)
+
+
+def test_KB08_node_that_hears_late_of_its_removal_has_a_replica_when_it_is_back(slow: Replicated) -> None:
+    slow.state.take_time(lambda source, target: 500 if (source, target) == ("controller", 2) else 1)
+    slow.reassign(0, 1)
+    slow.reassign(0, 1, 2)
+    slow.advance(2000)
+    assert set(slow.known.isr) == {0, 1, 2}
+    assert slow.values_at(2) == [b"a"]
