@@ -762,8 +762,7 @@ class ConsumerBase(MemberClient, Generic[K, V]):
 
     def _end(self, deadline: Deadline | None = None) -> None:
         self._runtime.is_closed = True
-        for assigned in list(self._backlog.assigned.values()):
-            assigned.iterator = None
+        self._backlog.note_change()  # no poll is quick any more, and iterators end
         self._decoders.stop()
         self._interceptors.close()
         super()._end(deadline)

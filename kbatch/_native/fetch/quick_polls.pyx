@@ -65,6 +65,14 @@ cdef class PollTimes:
         kb_sensor_record(&self._between.raw, self._away_ns / <double>NS_PER_MS, now_ns // NS_PER_MS)
         self.began_ns = now_ns
 
+    cdef int begin_anew(self, int64_t now_ns) except -1:
+        """Record the beginning of a quick poll, which goes on with no other: one that began before it was
+        interrupted.
+        """
+        self._is_open = False
+        self.begin(now_ns)
+        return 0
+
     cpdef end(self, int64_t now_ns):
         """Record its end."""
         cdef int64_t polled_ns = now_ns - self.began_ns
@@ -121,20 +129,21 @@ cdef class QuickPolls:
         """
         cdef int64_t most = self._most_records if max_records is None else _positive(max_records)
         cdef int64_t timeout_ns = INT64_MAX if timeout is None else _nanoseconds(timeout)
+        cdef int64_t began_ns
         cdef Wait wait
-        if most < 1 or timeout_ns < 0 or not self._begin():
+        self._waited_ns = 0
+        if most < 1 or timeout_ns < 0 or (began_ns := self._begin()) < 0:
             return None
         polled = None
         try:
-            while polled is None and (wait := self._await_next(timeout_ns)) != UNUSUAL:
+            while polled is None and (wait := self._await_next(began_ns, timeout_ns)) != UNUSUAL:
                 taken = self._buffer.take_records(most) if wait == FOUND else []
                 if taken or wait == TIMED_OUT:
                     polled = self._new_polled(taken, self._buffer.take_moves())
         except BaseException:
-            self._buffer.take_back()
-            self._end()
+            self._fail()
             raise
-        return self._ended(polled)
+        return self._ended(polled, began_ns)
 
     def left_of(self, timeout):
         """Return what is left of a time-out after a poll that came to nothing."""
@@ -146,55 +155,64 @@ cdef class QuickPolls:
         """Return the next records, as an iteration gives them; None if the coroutine must do it."""
         cdef FetchIterator iterator = None
         cdef QueuedCursor cursor
-        if not self._begin():
+        cdef int64_t began_ns = self._begin()
+        if began_ns < 0:
             return None
         try:
-            while iterator is None and self._await_next(INT64_MAX) == FOUND:
+            while iterator is None and self._await_next(began_ns, INT64_MAX) == FOUND:
                 cursor = self._buffer.next_with_record(True)
                 if cursor is not None:
                     iterator = self._buffer.begin_iterator(cursor, cursor.head().fetched.records, INT64_MAX)
         except BaseException:
-            self._buffer.take_back()
-            self._end()
+            self._fail()
             raise
-        return self._ended(iterator)
+        return self._ended(iterator, began_ns)
 
-    cdef bint _begin(self) except -1:
-        """Begin a poll. False if it cannot be quick."""
+    cdef int64_t _begin(self) except -2:
+        """Begin a poll, and return the time; -1 if it cannot be quick."""
         cdef FetchBuffer buffer = self._buffer
         cdef int64_t now_ns
-        self._waited_ns = 0
         if not buffer.may_take() or not self._user.enter_if_free():
-            return False
+            return -1
         try:
             now_ns = self._clock_ns()
             # once more, as close() has waited for other users only
             if not buffer.may_take() or not buffer.assigned or now_ns >= buffer.due_ns:
                 self._user.leave()
-                return False
-            buffer.note_poll(buffer.changes)
-            self._times.begin(now_ns)
+                return -1
             self._engine.polled_ns = now_ns
+            buffer.note_poll(buffer.changes)
+            self._times.begin_anew(now_ns)
         except BaseException:
             self._user.leave()
             raise
-        return True
+        return now_ns
 
-    cdef object _ended(self, object found):
+    cdef object _ended(self, object found, int64_t began_ns):
         """End a poll, and return what it has found; None leaves the poll to the coroutine."""
         if found is None:
-            self._waited_ns = self._clock_ns() - self._times.began_ns
+            self._waited_ns = self._clock_ns() - began_ns
             self._user.leave()
         else:
             self._end()
         return found
 
-    cdef int _end(self) except -1:
-        self._times.end(self._clock_ns())
-        self._user.leave()
+    cdef int _fail(self) except -1:
+        """End a poll that an error or an interrupt has ended; another interrupt may come meanwhile."""
+        try:
+            self._buffer.take_back()
+        finally:
+            self._end()
         return 0
 
-    cdef Wait _await_next(self, int64_t timeout_ns) except *:
+    cdef int _end(self) except -1:
+        try:
+            self._times.end(self._clock_ns())
+        finally:
+            self._user.leave()
+        return 0
+
+    cdef Wait _await_next(self, int64_t began_ns, int64_t timeout_ns) except *:
         """Wait until the buffer has records for the program, for so long since the poll has begun."""
         cdef FetchBuffer buffer = self._buffer
         cdef int64_t waited_ns
@@ -203,7 +221,7 @@ cdef class QuickPolls:
         while buffer.next_cursor() is None:
             if not buffer.may_wait():
                 return UNUSUAL
-            waited_ns = self._clock_ns() - self._times.began_ns
+            waited_ns = self._clock_ns() - began_ns
             if waited_ns >= timeout_ns:
                 return TIMED_OUT
             if waited_ns >= self._longest_wait_ns:

@@ -234,3 +234,40 @@ def test_times_of_quick_polls_are_recorded(broker: Broker) -> None:
         assert value("poll-idle-ratio-avg") >= 0
         assert value("last-poll-seconds-ago") >= 0
         assert value("time-between-poll-max") > 0
+
+
+# What an earlier poll leaves
+
+
+class Seconds(float):
+    """A number of another type, which quick polls leave to the coroutine."""
+
+
+def test_waits_of_earlier_polls_do_not_count(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    with consuming(broker) as consumer:
+        future = waiting(consumer, lambda: consumer.poll(SECONDS))
+        consumer._runtime.note_change()  # leaves the poll to the coroutine after a wait
+        fill(broker, 1, partitions=[1])
+        assert len(future.result(SECONDS)) == 1
+        left: list[float] = []
+        monkeypatch.setattr(type(consumer), "_polling", lambda self, **_: left.append(1.0))
+        assert consumer._quick.poll(Seconds(1), None) is None
+        assert consumer._quick.left_of(Seconds(1)) == 1
+        with pytest.raises(ValueError, match="timeout"):
+            consumer.poll(-1)
+
+
+def test_no_poll_is_quick_after_an_interrupted_close(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    with consuming(broker) as consumer:
+        until_quick(consumer)
+
+        def interrupt(*_: Any) -> None:
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patched:
+            patched.setattr(type(consumer._runtime), "note_change", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                consumer.close()
+        consumer.close()
+        with pytest.raises(ConsumerClosedError):
+            consumer.poll(SECONDS)
