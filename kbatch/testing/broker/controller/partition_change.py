@@ -158,16 +158,17 @@ def _elected(wanted: Registration, rules: Rules, election: Election) -> tuple[in
     def is_valid(node_id: int) -> bool:
         return (node_id in wanted.isr or node_id in wanted.elr) and rules.may_lead(node_id)
 
-    targets = wanted.target
-    preferred = targets[:1] if election is Election.PREFERRED else ()
-    for candidate in (*preferred, wanted.leader, *targets):
+    # one that is to go may lead as long as it is there
+    candidates = (*wanted.target, *wanted.removing)
+    preferred = candidates[:1] if election is Election.PREFERRED else ()
+    for candidate in (*preferred, wanted.leader, *candidates):
         if is_valid(candidate):
             return candidate, False
     last = wanted.last_known_leader
     if rules.has_elr and not wanted.isr and not wanted.elr and last != NO_LEADER and rules.may_lead(last):
         return last, True
     if election is Election.UNCLEAN:
-        for candidate in targets:
+        for candidate in candidates:
             if rules.may_lead(candidate):
                 return candidate, True
     return NO_LEADER, False
