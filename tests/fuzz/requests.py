@@ -294,6 +294,8 @@ class Requests:
         return self._limit(field) if value is None and version not in field.nullable else value
 
     def _usual(self, field: Field, path: str) -> object:
+        if field.type == "float64":  # a quota's; others of its name are texts
+            return self._limit(field)
         for name in (path, field.name):
             if name in USUAL:
                 return self._rng.choice(USUAL[name])

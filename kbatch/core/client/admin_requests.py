@@ -99,7 +99,7 @@ class AdminRequest(Call):
     Attributes
     ----------
     results : dict
-        By key the results.
+        By key the results; in the order of `items` once the request is done.
     errors : dict[Any, KafkaError]
         By key the errors of the others, once the request is done.
     doubtful : set
@@ -128,6 +128,7 @@ class AdminRequest(Call):
     def __init__(self, name: str, items: Mapping[Any, Any]) -> None:
         super().__init__(name)
         self._waiting = {key: _Item(payload) for key, payload in items.items()}
+        self._order = tuple(items)
         self.results: dict[Any, Any] = {}
         self.errors: dict[Any, KafkaError] = {}
         self.doubtful: set[Any] = set()
@@ -168,6 +169,7 @@ class AdminRequest(Call):
         if error is not None:
             self.errors.update(dict.fromkeys(self._waiting, error))
         self._waiting.clear()
+        self.results = {key: self.results[key] for key in self._order if key in self.results}
         super().finish(error or next(iter(self.errors.values()), None))
 
     def withdraw(self) -> None:

@@ -28,7 +28,8 @@ def replacing(pattern: bytes) -> Alteration:
 
 ALTERATIONS: dict[str, tuple[Alteration, str]] = {
     "signature": (replacing(rb"(\bv=)([\w+/])"), "not proved that it knows the password"),
-    "nonce": (replacing(rb"(\br=)([\w+/])"), "nonce"),
+    # which the length of the answer stands before: any byte
+    "nonce": (replacing(rb"(r=)([\w+/])"), "nonce"),
     "iterations": (lambda data: data.replace(b"i=8192", b"i=1024"), "iterations"),
 }
 
