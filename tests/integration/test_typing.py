@@ -159,7 +159,9 @@ def test_a_mistake_is_found_where_it_is(said: dict[str, str], mistake: str) -> N
 def test_stubs_have_what_the_modules_have() -> None:
     stubs = sorted((ROOT / "kbatch").rglob("*.pyi"))
     modules = [".".join(stub.relative_to(ROOT).with_suffix("").parts) for stub in stubs]
-    ran = _run("mypy.stubtest", "--concise", "--ignore-missing-stub", "--ignore-disjoint-bases", *modules)
+    options = ("--concise", "--ignore-missing-stub", "--ignore-disjoint-bases")
+    config = ("--mypy-config-file", str(ROOT / "pyproject.toml"))
+    ran = _run("mypy.stubtest", *options, *config, *modules)
     lines = ran.stdout.splitlines()
     assert len(modules) > 40 and "kbatch._native.codec.record" in modules
     assert any(re.fullmatch(INVISIBLE[0], line) for line in lines), ran.stdout + ran.stderr  # it has looked

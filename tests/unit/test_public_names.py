@@ -25,7 +25,7 @@ PUBLIC = {
     "kbatch.sasl": "Token",
     "kbatch.schema_registry": "Schema SchemaReference SchemaRegistry",
     "kbatch.spark": "ENCODED_SCHEMA TaskReport encode encoder kafka_partition kbatch_encode register",
-    "kbatch.testing": "AclBinding Acls Broker Listener ReceivedRequest TlsFiles",
+    "kbatch.testing": "AclBinding Acls Broker Listener PushedMetrics ReceivedRequest TlsFiles",
     "kbatch.tracing": "TracingInterceptor",
 }
 

@@ -507,7 +507,7 @@ def test_page_names_calls_that_are_there(broker: Broker) -> None:
     for call in calls:
         exec(call if call.startswith("broker.") else f"broker.{call}", names)
     assert set(kbatch.testing.__all__) == {
-        *("AclBinding", "Acls", "Broker", "Listener", "ReceivedRequest", "TlsFiles")
+        *("AclBinding", "Acls", "Broker", "Listener", "PushedMetrics", "ReceivedRequest", "TlsFiles")
     }
 
 
