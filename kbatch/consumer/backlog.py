@@ -315,7 +315,7 @@ class Backlog(FetchBuffer):
             columns.decode(projection, submit, self._notify)
             if columns.is_busy and projection.missing_types:
                 break
-            rows, size = columns.size_left(projection)
+            rows, size = columns.size_left(projection, fetch.first_row)
             row_count, byte_count = row_count + rows, byte_count + size
             if row_count >= limits.most_rows or byte_count >= limits.most_bytes:
                 break
@@ -346,7 +346,7 @@ class Backlog(FetchBuffer):
             if decoded is None:
                 return Plan(slices, row_count)
             first = fetch.first_row
-            rows, size = columns.size_left(projection)
+            rows, size = columns.size_left(projection, first)
             if rows > 0:
                 is_sliced = row_count + rows > most_rows or byte_count + size > most_bytes
                 if is_sliced and row_count >= least_rows:

@@ -76,11 +76,11 @@ class FetchColumns:
         One with records.
     """
 
-    __slots__ = ("_decoding", "_ends", "_fetch", "_records")
+    __slots__ = ("_decoding", "_ends", "_records", "_result")
 
     def __init__(self, fetch: CompletedFetch) -> None:
         assert fetch.records is not None
-        self._fetch = fetch
+        self._result = fetch.result  # not the fetch: memory goes with the last reference, not with a collection
         self._records = fetch.records
         self._decoding: DecodingTask[Projection, Decoded] | None = None
         self._ends: Decoded | None = None
@@ -140,11 +140,11 @@ class FetchColumns:
         decoded = None if self.is_busy else self.decoded
         return decoded if decoded is not None and decoded.projection.is_same(projection) else None
 
-    def size_left(self, projection: Projection) -> tuple[int, int]:
-        """Return how many rows, and bytes of them, the program does not have. Until it is decoded, these are
+    def size_left(self, projection: Projection, first: int) -> tuple[int, int]:
+        """Return how many rows there are from `first` on, and their bytes. Until they are decoded, these are
         a maximum of rows, and the bytes that were fetched.
         """
-        decoded, first = self.of_projection(projection), self._fetch.first_row
+        decoded = self.of_projection(projection)
         if decoded is None:
             return max(self._records.row_bound - first, 0), self._records.byte_count
         rows = max(decoded.row_count - first, 0)
@@ -154,7 +154,7 @@ class FetchColumns:
         """Return where the program is when it has the rows before `end`."""
         from kbatch.consumer.projection import ENDS  # which takes pyarrow
 
-        result, decoded = self._fetch.result, self.decoded
+        result, decoded = self._result, self.decoded
         assert decoded is not None
         if end == decoded.row_count and decoded.error is None:
             return LastRead(result.next_offset - 1, self._records.last_epoch, result.topic_id)

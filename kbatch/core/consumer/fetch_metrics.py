@@ -143,7 +143,7 @@ class FetchMetrics(RequestMetrics):
         super().__init__(registry, budget)
         self._distances = distances
         self._partitions: dict[TopicPartition, _PartitionMetrics] = {}
-        self._unobserved: deque[tuple[Fetched, int]] = deque()
+        self._unobserved: deque[tuple[PartitionState, int]] = deque()
         registry.before_snapshot(self._sample)
 
     def _sample(self, now_ms: int) -> None:
@@ -153,7 +153,7 @@ class FetchMetrics(RequestMetrics):
 
     def consumed(self, fetched: Fetched, row_count: int) -> None:
         """Note records that the program got, for `observe`. Any thread may call this."""
-        self._unobserved.append((fetched, row_count))
+        self._unobserved.append((fetched.state, row_count))  # nothing that has their memory
 
     def observe(self, now_ms: int) -> None:
         """Record what the program got, and the distances of its partitions."""
@@ -161,8 +161,7 @@ class FetchMetrics(RequestMetrics):
             return
         states: dict[PartitionState, None] = {}
         while self._unobserved:
-            fetched, row_count = self._unobserved.popleft()
-            state: PartitionState = fetched.state
+            state, row_count = self._unobserved.popleft()
             state.row_count.record(row_count, now_ms)
             states[state] = None
         for state in states:
