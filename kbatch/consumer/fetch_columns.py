@@ -80,7 +80,7 @@ class FetchColumns:
 
     def __init__(self, fetch: CompletedFetch) -> None:
         assert fetch.records is not None
-        self._result = fetch.result  # not the fetch: memory goes with the last reference, not with a collection
+        self._result = fetch.result  # not the fetch, which refers to these columns: that keeps memory
         self._records = fetch.records
         self._decoding: DecodingTask[Projection, Decoded] | None = None
         self._ends: Decoded | None = None
