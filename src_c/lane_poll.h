@@ -32,16 +32,22 @@ static inline int64_t kb_lane_now_ns(void) {
 
 #define KB_LANE_POLLS 1
 
-/* Let the poller report room in the socket, or no longer. */
-static inline void kb_lane_report_write(kb_lane_node *node, int poller, bool reports_write) {
+/* Let the poller report room in a socket, or no longer. `*reports` says what it does. */
+static inline void kb_poll_report_write(int poller, int descriptor, bool *reports, bool reports_write) {
     struct epoll_event event;
-    if (node->reports_write == reports_write)
+    if (*reports == reports_write)
         return;
-    node->reports_write = reports_write;
+    *reports = reports_write;
     event.events = EPOLLIN | (reports_write ? EPOLLOUT : 0);
     event.data.u64 = 0;
-    event.data.fd = node->descriptor;
-    epoll_ctl(poller, EPOLL_CTL_MOD, node->descriptor, &event);
+    event.data.fd = descriptor;
+    epoll_ctl(poller, EPOLL_CTL_MOD, descriptor, &event);
+}
+
+/* At the end of a loan, let the poller report what its owner believes that it does. */
+static inline void kb_lane_end_reports(kb_lane *lane, int poller) {
+    for (int32_t i = 0; i < lane->node_count; i++)
+        kb_poll_report_write(poller, lane->nodes[i].descriptor, &lane->nodes[i].reports_write, false);
 }
 
 /* Write what a socket takes. After an error the connection is the engine's, which meets the error too. */
@@ -52,7 +58,7 @@ static inline void kb_lane_flush(kb_lane *lane, kb_lane_node *node, int poller) 
         ssize_t sent = kb_socket_send(node->descriptor, request->parts + request->part_at,
                                       count < KB_LANE_IOV_MAX ? count : KB_LANE_IOV_MAX);
         if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
-            kb_lane_report_write(node, poller, true);
+            kb_poll_report_write(poller, node->descriptor, &node->reports_write, true);
             return;
         }
         if (sent < 0) {
@@ -62,7 +68,7 @@ static inline void kb_lane_flush(kb_lane *lane, kb_lane_node *node, int poller) 
         kb_lane_handed(node, sent);
         kb_lane_written(lane, node, sent, kb_lane_now_ns());
     }
-    kb_lane_report_write(node, poller, false);
+    kb_poll_report_write(poller, node->descriptor, &node->reports_write, false);
 }
 
 static inline void kb_lane_flush_all(kb_lane *lane, int poller) {
@@ -125,6 +131,10 @@ static inline int kb_lane_wait(kb_lane *lane, int poller, int waker, int64_t wai
 
 /* The lane compiles, and does not wait: owners drive it by hand (kbatch/network/loan_driver.py). */
 static inline void kb_lane_flush_all(kb_lane *lane, int poller) {
+    (void)lane, (void)poller;
+}
+
+static inline void kb_lane_end_reports(kb_lane *lane, int poller) {
     (void)lane, (void)poller;
 }
 

@@ -8,25 +8,13 @@
 
 #if KB_LANE_POLLS
 
-/* Let the poller report room in the socket, or no longer. */
-static inline void kb_link_report_write(kb_fetch_link *link, int poller, bool reports_write) {
-    struct epoll_event event;
-    if (link->reports_write == reports_write)
-        return;
-    link->reports_write = reports_write;
-    event.events = EPOLLIN | (reports_write ? EPOLLOUT : 0);
-    event.data.u64 = 0;
-    event.data.fd = link->descriptor;
-    epoll_ctl(poller, EPOLL_CTL_MOD, link->descriptor, &event);
-}
-
 /* Write what a socket takes. After an error the connection is the engine's, which meets the error too. */
 static inline void kb_link_flush(kb_fetch_road *road, kb_fetch_link *link, int poller) {
     while (kb_link_has_unsent(link) && !link->is_engines) {
         struct iovec part = {(void *)kb_link_unsent(link), (size_t)(link->queued_bytes - link->handed_bytes)};
         ssize_t sent = kb_socket_send(link->descriptor, &part, 1);
         if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
-            kb_link_report_write(link, poller, true);
+            kb_poll_report_write(poller, link->descriptor, &link->reports_write, true);
             return;
         }
         if (sent < 0) {
@@ -36,7 +24,7 @@ static inline void kb_link_flush(kb_fetch_road *road, kb_fetch_link *link, int p
         link->handed_bytes += sent;
         kb_link_written(link, sent, kb_lane_now_ns());
     }
-    kb_link_report_write(link, poller, false);
+    kb_poll_report_write(poller, link->descriptor, &link->reports_write, false);
 }
 
 static inline void kb_road_flush_all(kb_fetch_road *road, int poller) {
@@ -45,10 +33,10 @@ static inline void kb_road_flush_all(kb_fetch_road *road, int poller) {
             kb_link_flush(road, &node->link, poller);
 }
 
-/* Let the poller report what its owner believes that it does. */
+/* At the end of a loan, let the poller report what its owner believes that it does. */
 static inline void kb_road_end_reports(kb_fetch_road *road, int poller) {
     for (kb_fetch_node *node = road->lent; node; node = node->lent_next)
-        kb_link_report_write(&node->link, poller, false);
+        kb_poll_report_write(poller, node->link.descriptor, &node->link.reports_write, false);
 }
 
 /* Read a socket of the road's. False if its event is for the engine: it has ended, or answers the engine. */

@@ -9,10 +9,6 @@ from kbatch._native.io.sensor cimport RequestSensors, Sensor, SensorGroup, kb_re
 from kbatch._native.io.waker cimport Waker
 
 cdef extern from "fetch_road.h" nogil:
-    enum:
-        KB_NAMED
-        KB_FORGOTTEN
-
     ctypedef struct kb_fetch_slot:
         int32_t partition
 

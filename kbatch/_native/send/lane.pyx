@@ -181,6 +181,7 @@ cdef extern from "lane_poll.h" nogil:
 
     int64_t kb_lane_now_ns() noexcept
     void kb_lane_flush_all(kb_lane *lane, int poller) noexcept
+    void kb_lane_end_reports(kb_lane *lane, int poller) noexcept
     int kb_lane_wait(kb_lane *lane, int poller, int waker, int64_t wait_ns, kb_lane_event *others,
                      int *was_rung) noexcept
 
@@ -512,14 +513,17 @@ cdef class Lane:
         cdef int i
         self._other_count = 0
         self._has_polled = False
-        while reason == ANSWERED or reason == IDLE:
-            with nogil:
-                reason = self._poll(poller, waker, deadline_ns)
-            if reason == ANSWERED:
-                self.complete()
-            if reason == IDLE:
-                self.late_work_done()
-                on_idle()
+        try:
+            while reason == ANSWERED or reason == IDLE:
+                with nogil:
+                    reason = self._poll(poller, waker, deadline_ns)
+                if reason == ANSWERED:
+                    self.complete()
+                if reason == IDLE:
+                    self.late_work_done()
+                    on_idle()
+        finally:
+            kb_lane_end_reports(&self._raw, poller)
         return [(self._others[i].descriptor, self._others[i].events) for i in range(self._other_count)]
 
     cdef int _poll(self, int poller, Waker waker, int64_t deadline_ns) noexcept nogil:
