@@ -7,7 +7,7 @@ on standard error shows the progress. A closed pipe and Ctrl-C end the command q
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from kbatch.schema_registry import SchemaRegistry
 
 FORMATS = ("json", "raw", "table", "csv", "parquet", "arrow")
+# Settings for which the command has options.
+TYPED_KEYS = {"key.deserializer", "value.deserializer", "on.deserialization.error"}
 # Types of keys and values; json infers its fields from the first records.
 KINDS = ("text", "bytes", "json", "avro", "protobuf", "int32", "int64", "float32", "float64")
 
@@ -143,6 +145,7 @@ def command(
     if options["group"] is not None:
         _check_group(start, end, partitions)
     form = _format(form, output)
+    _check_settings(settings)
     settings.setdefault("isolation.level", "read_uncommitted" if options["uncommitted"] else "read_committed")
     chosen = _columns(columns, form)
     deserializers = {part: _deserializer(part, options) for part in ("key", "value")}
@@ -161,6 +164,13 @@ def command(
         raise click.ClickException(f"{error}; --malformed null goes on") from error
     except KeyboardInterrupt:
         raise click.exceptions.Exit(INTERRUPTED_STATUS) from None
+
+
+def _check_settings(settings: Mapping[str, str]) -> None:
+    if typed := sorted(settings.keys() & TYPED_KEYS):
+        raise click.UsageError(
+            f"{', '.join(typed)}: --key and --value say what keys and values are; leave the setting out"
+        )
 
 
 def _check_group(start: Position | None, end: Position | None, partitions: tuple[str, ...] | None) -> None:

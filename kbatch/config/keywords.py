@@ -259,7 +259,7 @@ class ShareConsumerKeywords(ClientKeywords, Generic[K, V], total=False):
     queued_max_messages_kbytes: int | str | None
 
 
-class TopicReaderKeywords(ClientKeywords, total=False):
+class TopicReaderKeywords(ClientKeywords, Generic[K, V], total=False):
     """The keywords of TopicReader."""
 
     fetch_min_bytes: int | str | None
@@ -277,6 +277,9 @@ class TopicReaderKeywords(ClientKeywords, total=False):
     default_api_timeout_ms: int | str | None
     share_acknowledgement_mode: str | None
     share_acquire_mode: str | None
+    key_deserializer: AnyDeserializer[K] | None
+    value_deserializer: AnyDeserializer[V] | None
+    on_deserialization_error: object
     interceptor_classes: list[Any] | tuple[Any, ...] | None
     fetch_wait_max_ms: int | str | None
     fetch_message_max_bytes: int | str | None

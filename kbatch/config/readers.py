@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 
 # Keys that a reader would ignore.
-TYPED_KEYS = frozenset({"key.deserializer", "value.deserializer", "on.deserialization.error"})
 GROUP_KEYS = frozenset(
     {
         "auto.commit.interval.ms",

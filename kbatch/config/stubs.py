@@ -5,7 +5,7 @@ from pathlib import Path
 
 from kbatch.config.keys import ADMIN_KEYS, CONSUMER_KEYS, KEYS
 from kbatch.config.names import ALIASES
-from kbatch.config.readers import GROUP_KEYS, NOT_FOR_SHARE_GROUPS, TYPED_KEYS
+from kbatch.config.readers import GROUP_KEYS, NOT_FOR_SHARE_GROUPS
 from kbatch.config.values import Key
 
 MODULE = Path(__file__).with_name("keywords.py")
@@ -38,7 +38,7 @@ _CLIENTS: Mapping[str, tuple[str, Mapping[str, Key], Collection[str]]] = {
     "ProducerKeywords": ("Producer and AsyncProducer", KEYS, ()),
     "ConsumerKeywords": ("Consumer and AsyncConsumer", CONSUMER_KEYS, ()),
     "ShareConsumerKeywords": ("ShareConsumer and AsyncShareConsumer", CONSUMER_KEYS, NOT_FOR_SHARE_GROUPS),
-    "TopicReaderKeywords": ("TopicReader", CONSUMER_KEYS, GROUP_KEYS | TYPED_KEYS),
+    "TopicReaderKeywords": ("TopicReader", CONSUMER_KEYS, GROUP_KEYS),
     "AdminKeywords": ("Admin and AsyncAdmin", ADMIN_KEYS, ()),
 }
 

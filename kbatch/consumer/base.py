@@ -25,7 +25,13 @@ from kbatch.consumer.lifetime import Ending, MemberClient
 from kbatch.consumer.poll_metrics import poll_times
 from kbatch.consumer.polled import Polled
 from kbatch.consumer.ranges import Position, position_of
-from kbatch.consumer.typed_records import RECORDS_AHEAD, TypedRecords, Unknown, check_letter
+from kbatch.consumer.typed_records import (
+    RECORDS_AHEAD,
+    TypedRecords,
+    Unknown,
+    check_letter,
+    column_formats,
+)
 from kbatch.core.consumer.group_engine import GroupEngine
 from kbatch.core.consumer.leader_requests import FoundOffset
 from kbatch.core.consumer.partition_state import (
@@ -96,6 +102,7 @@ class ConsumerBase(MemberClient, Generic[K, V]):
         runtime.on_change = self._backlog.note_change
         self._interceptors = ConsumerInterceptorChain(config.interceptor_classes)
         self._typed = TypedRecords.of(config)
+        self._formats = column_formats(self._typed)
         # the records that were last prepared, as they were read and as the program gets them
         self._prepared_ahead: list[tuple[ConsumerRecord, ConsumerRecord | None]] = []
         check_letter(self._typed, type(self).__name__, is_async=self._is_async)
@@ -353,10 +360,10 @@ class ConsumerBase(MemberClient, Generic[K, V]):
                 if taken := backlog.take_records(most):
                     if self._typed is not None:
                         taken = await self._prepared(self._typed, taken)
-                    polled = Polled(taken, backlog.take_moves())
+                    polled = Polled(taken, backlog.take_moves(), self._formats)
                     self._interceptors.on_consume(polled)
                     return polled
-            return Polled([], backlog.take_moves())
+            return Polled([], backlog.take_moves(), self._formats)
 
     async def _poll_table(
         self,
@@ -387,8 +394,9 @@ class ConsumerBase(MemberClient, Generic[K, V]):
         linger : float
             Seconds to wait for more rows, up to a maximum, after there are `min_rows`.
         columns, key, value, layout
-            As in `read_table`. What is decoded ahead is of use to the next call only if that has the same
-            ones: keep the deserializers.
+            As in `read_table`; without `key` or `value` the consumer's formats read them, see `Polled.table`.
+            What is decoded ahead is of use to the next call only if that has the same ones: keep the
+            deserializers.
 
         Returns
         -------
@@ -412,7 +420,7 @@ class ConsumerBase(MemberClient, Generic[K, V]):
         if max_bytes is not None:
             check_integer("max_bytes", max_bytes, 1, INT64_MAX)
         limits = Limits(min_rows, max_rows, INT64_MAX if max_bytes is None else max_bytes)
-        projection = Projection(columns, layout, {"key": key, "value": value})
+        projection = Projection(columns, layout, {"key": key, "value": value}, self._formats)
         self._interceptors.check_tables()
         linger = checked_seconds(linger, "linger", "0 waits for no more rows")
         deadline = self._runtime.deadline(timeout)
@@ -573,7 +581,8 @@ class ConsumerBase(MemberClient, Generic[K, V]):
                 prepared = await self._prepare_records(typed, records)
                 taken = [taken[0]._replace(records=[each for each in prepared if each is not None])]
             if self._interceptors:
-                self._interceptors.on_consume(Polled(taken, {found.partition: records[-1]}))
+                moves = {found.partition: records[-1]}
+                self._interceptors.on_consume(Polled(taken, moves, self._formats))
             iterator = backlog.begin_iterator(found, fetched, len(records))
             return iterator if typed is None else _in_step(prepared, iterator)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Generic, final, overload
 from kbatch.consumer.backlog import offset_after
 from kbatch.consumer.fetch_columns import FetchColumns
 from kbatch.records import OffsetAndMetadata, TopicPartition, checked_partition
-from kbatch.typed import K, V
+from kbatch.typed import K, Part, V
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,10 +29,14 @@ class Polled(Sequence["ConsumerRecord[K, V]"], Generic[K, V]):
     """
 
     def __init__(
-        self, polled: list[PolledRecords], moves: Mapping[TopicPartition, LastRead | ConsumerRecord]
+        self,
+        polled: list[PolledRecords],
+        moves: Mapping[TopicPartition, LastRead | ConsumerRecord],
+        formats: Mapping[Part, ReadFormat],
     ) -> None:
         self._polled = polled
         self._moves = moves
+        self._formats = formats  # of columns
         if len(polled) == 1:
             self._records = polled[0].records
         else:
@@ -61,14 +65,15 @@ class Polled(Sequence["ConsumerRecord[K, V]"], Generic[K, V]):
         layout: str = "copy",
     ) -> pa.Table:
         """Return the records as columns, a row for each, in order, and also for those that
-        on.deserialization.error has skipped. Keys and values are bytes, without deserializers here. It needs
-        pyarrow.
+        on.deserialization.error has skipped. It needs pyarrow.
 
-        Parameters, columns, types and errors are those of `read_table`.
+        Keys and values are read by the consumer's formats, unless you give others: `Bytes()` leaves bytes.
+        They stay bytes if the deserializer is a function, or an object of another client's. Parameters,
+        columns, types and errors are those of `read_table`.
         """
         from kbatch.consumer.projection import Projection, table_of  # which take pyarrow
 
-        projection = Projection(columns, layout, {"key": key, "value": value})
+        projection = Projection(columns, layout, {"key": key, "value": value}, self._formats)
         batches: list[pa.RecordBatch] = []
         for _, fetch, first_row, row_count, _ in self._polled:
             decoded = FetchColumns.of(fetch).now(projection)

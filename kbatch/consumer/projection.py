@@ -7,6 +7,7 @@ of its own type. For its errors it needs the offsets, which are decoded then, to
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, final
 
 from kbatch.codec.columns import FETCHED_COLUMNS, fetched_batch, fetched_schema
@@ -15,6 +16,7 @@ from kbatch.distribution import needs
 from kbatch.errors import DeserializationError
 from kbatch.formats.reading import ColumnDeserializer, Where
 from kbatch.formats.reading.base import ReadFormat
+from kbatch.typed import Part
 
 with needs("a table of records", "arrow"):
     import pyarrow as pa
@@ -41,6 +43,8 @@ class Projection:
     layout : "copy" or "view"
     deserializers : mapping of str to ColumnDeserializer or None
         By the name of their column, `key` or `value`.
+    formats : mapping of str to Format
+        Those of the client, for columns that have no deserializer here.
 
     Raises
     ------
@@ -53,15 +57,14 @@ class Projection:
         columns: Iterable[str] | None,
         layout: str,
         deserializers: Mapping[str, ColumnDeserializer | ReadFormat | None],
+        formats: Mapping[Part, ReadFormat] = MappingProxyType({}),
     ) -> None:
         self.columns = _checked(columns)
         check_choice("layout", layout, LAYOUTS)
         self.layout: Layout = layout  # type: ignore[assignment]
-        self.deserializers = {
-            name: _deserializer(name, each, self.columns)
-            for name, each in deserializers.items()
-            if each is not None
-        }
+        chosen: dict[str, Any] = {name: each for name, each in formats.items() if name in self.columns}
+        chosen |= {name: each for name, each in deserializers.items() if each is not None}
+        self.deserializers = {name: _deserializer(name, each, self.columns) for name, each in chosen.items()}
         # what a read announces for columns in which no value says a type
         self._typeless: dict[str, pa.DataType] = {}
         extra = ("offset", "headers") if self.deserializers else ()

@@ -24,6 +24,7 @@ from kbatch.consumer.ranges import Gaps, Positions, Ranges, check_choice
 from kbatch.consumer.runtime import configured
 from kbatch.consumer.topic_reader import DEFAULTS, Reading, ReadProgress, TopicReader
 from kbatch.consumer.topic_stream import TopicStream
+from kbatch.consumer.typed_records import TypedRecords, column_formats
 from kbatch.distribution import needs
 from kbatch.records import TopicPartition, check_integer
 
@@ -80,7 +81,8 @@ def read_table(
         leader_epoch int32. Only these are decoded.
     key, value : Format, ColumnDeserializer or None
         Converts the column, see `kbatch.formats.reading`. One with errors="column" adds a column
-        key_error or value_error.
+        key_error or value_error. None: the format that `config` has as key.deserializer or
+        value.deserializer, else bytes.
     isolation : "read_committed", "read_uncommitted" or None
         Whether records of aborted and open transactions are left out. None is isolation.level of `config`,
         and read_committed without one.
@@ -118,16 +120,16 @@ def read_table(
         The topic cannot be read (UnknownTopicOrPartitionError, TopicAuthorizationError, a failed login), or
         brokers did not answer within default.api.timeout.ms (KafkaTimeoutError).
     """
-    projection = Projection(columns, layout, {"key": key, "value": value})
     settings = _settings(config, bootstrap_servers, isolation, threads)
+    projection = _projection(settings, columns, layout, key, value)
     with TopicReader(settings) as reader:
         found = reader.ranges(topic, start=start, end=end, partitions=partitions, on_data_loss=on_data_loss)
         batches: dict[TopicPartition, list[pa.RecordBatch]] = {each: [] for each in found.ranges}
         with reader.read(
             found.ranges,
             columns=projection.columns,
-            key=key,
-            value=value,
+            key=projection.deserializers.get("key"),
+            value=projection.deserializers.get("value"),
             layout=layout,
             on_data_loss=on_data_loss,
             topic_ids={topic: found.topic_id},
@@ -183,15 +185,16 @@ def scan_topic(
     TypeError, ValueError, ConfigError, DataLossError, KafkaError
         As in `read_table`; those about records are raised by the stream.
     """
-    projection = Projection(columns, layout, {"key": key, "value": value})
-    reader = TopicReader(_settings(config, bootstrap_servers, isolation, threads))
+    settings = _settings(config, bootstrap_servers, isolation, threads)
+    projection = _projection(settings, columns, layout, key, value)
+    reader = TopicReader(settings)
     try:
         found = reader.ranges(topic, start=start, end=end, partitions=partitions, on_data_loss=on_data_loss)
         reading = reader.read(
             found.ranges,
             columns=projection.columns,
-            key=key,
-            value=value,
+            key=projection.deserializers.get("key"),
+            value=projection.deserializers.get("value"),
             layout=layout,
             batch_rows=batch_rows,
             on_data_loss=on_data_loss,
@@ -254,6 +257,17 @@ def _settings(
         "kbatch_decode_threads": threads or None,
     }
     return configured(config, keywords, {**DEFAULTS, "isolation_level": "read_committed"})
+
+
+def _projection(
+    settings: ConsumerConfig,
+    columns: Iterable[str] | None,
+    layout: str,
+    key: ColumnDeserializer | ReadFormat | None,
+    value: ColumnDeserializer | ReadFormat | None,
+) -> Projection:
+    formats = column_formats(TypedRecords.of(settings))
+    return Projection(columns, layout, {"key": key, "value": value}, formats)
 
 
 def _all_gaps(found: Ranges, reading: Reading[Any]) -> dict[TopicPartition, Gaps]:

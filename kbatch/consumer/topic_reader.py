@@ -27,7 +27,7 @@ from kbatch._native.io.interrupts import at_once
 from kbatch._native.io.threads import ClientThread
 from kbatch.admin.groups import AsyncGroups
 from kbatch.admin.threads import Groups
-from kbatch.config.readers import GROUP_KEYS, TYPED_KEYS
+from kbatch.config.readers import GROUP_KEYS
 from kbatch.consumer.lifetime import ReadingClient
 from kbatch.consumer.ranges import (
     DATA_LOSS,
@@ -43,6 +43,7 @@ from kbatch.consumer.ranges import (
     ranges_of,
 )
 from kbatch.consumer.runtime import ReaderRuntime
+from kbatch.consumer.typed_records import TypedRecords, check_letter, column_formats
 from kbatch.core.consumer.calls import OffsetLookup, TopicListing, TopicNames
 from kbatch.core.consumer.leader_requests import FoundOffset
 from kbatch.core.consumer.partition_state import (
@@ -61,8 +62,10 @@ from kbatch.errors import (
     KafkaTimeoutError,
     OffsetOutOfRangeError,
 )
+from kbatch.formats.plain import Bytes
 from kbatch.network.decoding import Decoding, decoder_count
 from kbatch.records import INT64_MAX, NO_TOPIC_ID, TopicPartition, check_integer, check_text
+from kbatch.typed import K, V
 from kbatch.waiting.threads import ThreadWaiter
 
 if TYPE_CHECKING:
@@ -114,6 +117,8 @@ class FetchedItems(Protocol[Item]):
         Records that were taken.
     is_used_up : bool
         True if all were taken.
+    is_kept : bool
+        True if `take` has raised, and tries the same items again.
     fault : Exception or None
         Once all were taken, the reason why they end early.
     """
@@ -122,6 +127,8 @@ class FetchedItems(Protocol[Item]):
     def row_count(self) -> int: ...
     @property
     def is_used_up(self) -> bool: ...
+    @property
+    def is_kept(self) -> bool: ...
     @property
     def fault(self) -> Exception | None: ...
     def take(self) -> list[Item]:
@@ -134,6 +141,7 @@ class _Batches:
     """Items that are record batches, which refer to the received bytes only if they are views of them."""
 
     is_used_up = False
+    is_kept = False
 
     def __init__(self, batches: list[pa.RecordBatch], fault: Exception | None) -> None:
         self._batches = batches
@@ -149,22 +157,31 @@ class _Batches:
 class _Records:
     """Items that are objects, which are made when they are taken."""
 
-    def __init__(self, records: FetchedRecords) -> None:
+    def __init__(self, typed: TypedRecords | None, records: FetchedRecords) -> None:
+        self._typed = typed
         self._records = records
+        self._kept: list[ConsumerRecord] = []
         self.row_count = 0
 
     @property
     def is_used_up(self) -> bool:
-        return self._records.is_used_up
+        return self._records.is_used_up and not self.is_kept
+
+    @property
+    def is_kept(self) -> bool:
+        return bool(self._kept)
 
     @property
     def fault(self) -> Exception | None:
         return self._records.fault
 
     def take(self) -> list[ConsumerRecord]:
-        records = self._records.take_records(RECORDS_AT_A_TIME)
+        records = self._kept or self._records.take_records(RECORDS_AT_A_TIME)
+        self._kept = [] if self._typed is None else records
+        made = records if self._typed is None else self._typed.taken(records)
+        self._kept = []
         self.row_count += len(records)
-        return records
+        return made
 
 
 class _Inbox:
@@ -208,7 +225,9 @@ class Reading(Generic[Item]):
     """The records of ranges as they come: an iterator. It ends with the ranges, or when closed or dropped.
 
     Iteration raises KafkaError if a range cannot be read on, KafkaTimeoutError if nothing of ranges that all
-    have ends comes within default.api.timeout.ms, and IllegalStateError after the first error.
+    have ends comes within default.api.timeout.ms, and IllegalStateError after the first error. An error of a
+    deserializer's registry, of a function of on.deserialization.error or of a DeadLetter does not end it:
+    another iteration goes on with the same records.
 
     Attributes
     ----------
@@ -329,6 +348,8 @@ class Reading(Generic[Item]):
             self._finish(result, items.row_count)
 
     def _end(self, error: BaseException) -> None:
+        if self._current is not None and self._current[1].is_kept and isinstance(error, Exception):
+            return
         self._ended_by = self._ended_by or error
         self.close()
 
@@ -451,8 +472,9 @@ class Reading(Generic[Item]):
         self.close()
 
 
-class TopicReader(ReadingClient):
-    """Reads ranges of topics, without a consumer group: a client for several reads, one after the other.
+class TopicReader(ReadingClient, Generic[K, V]):
+    """Reads ranges of topics, without a consumer group: a client for several reads, one after the other. Keys
+    are of K and values of V, where they are not null.
 
     `kbatch.read_table` and `kbatch.scan_topic` make one for a single read.
     """
@@ -460,13 +482,13 @@ class TopicReader(ReadingClient):
     _defaults = DEFAULTS
     _reading: weakref.ref[Reading[Any]] | None = None
 
-    if TYPE_CHECKING:  # its own keywords
+    if TYPE_CHECKING:  # its own keywords; deserializers say the types
 
         def __init__(
             self,
             settings: ConsumerConfig | Mapping[str, object] | None = None,
             /,
-            **keywords: Unpack[TopicReaderKeywords],
+            **keywords: Unpack[TopicReaderKeywords[K, V]],
         ) -> None: ...
 
     def _new_runtime(self) -> ReaderRuntime:
@@ -478,11 +500,8 @@ class TopicReader(ReadingClient):
                 f"{', '.join(of_groups)} must not be set for a reader, which has no group; omit it, or use "
                 "kbatch.Consumer"
             )
-        if typed := sorted(self.config.given & TYPED_KEYS):
-            raise ConfigError(
-                f"{', '.join(typed)} must not be set for a reader, whose records have bytes; give key= and "
-                "value= to the methods that return tables, or use kbatch.Consumer"
-            )
+        self._typed = TypedRecords.of(self.config)
+        check_letter(self._typed, type(self).__name__, is_async=False)
         self._inbox = _Inbox(self._runtime.engine.release)
 
     def _start_network(self) -> None:
@@ -680,7 +699,8 @@ class TopicReader(ReadingClient):
             decoded.
         key, value : Format, ColumnDeserializer or None
             Converts the column, see `kbatch.formats.reading`. One with errors="column" adds a column
-            key_error or value_error.
+            key_error or value_error. None: the reader's formats (key.deserializer, value.deserializer), if
+            those are formats, else bytes.
         layout : "copy" or "view"
             "view" makes binary_view columns that point into the received or decompressed bytes, which saves a
             copy and keeps them all in memory.
@@ -706,7 +726,8 @@ class TopicReader(ReadingClient):
         """
         from kbatch.consumer.projection import Projection  # which takes pyarrow
 
-        projection = Projection(columns, layout, {"key": key, "value": value})
+        formats = column_formats(self._typed)
+        projection = Projection(columns, layout, {"key": key, "value": value}, formats)
         if batch_rows is not None:
             check_integer("batch_rows", batch_rows, 1, INT64_MAX)
         if projection.missing_types:
@@ -729,6 +750,8 @@ class TopicReader(ReadingClient):
         order of the ranges: so it is the same in every read of the same records, whatever threads do.
         """
         samples = projection.samples()
+        # whatever the reader's formats are
+        undecoded: dict[str, Any] = dict.fromkeys(projection.missing_types, Bytes())
         is_bounded = all(end is not None for _, end in ranges.values())
         for partition, (start, end) in ranges.items():
             if all(each.is_full for each in samples):
@@ -740,6 +763,7 @@ class TopicReader(ReadingClient):
             with self.read(
                 {partition: (start, last)},
                 columns=projection.sample_columns,
+                **undecoded,
                 on_data_loss=on_data_loss,
                 topic_ids=topic_ids,
             ) as reading:
@@ -757,11 +781,12 @@ class TopicReader(ReadingClient):
         on_data_loss: str = "raise",
         topic_ids: Mapping[str, bytes] | None = None,
         progress: Callable[[ReadProgress], object] | None = None,
-    ) -> Reading[ConsumerRecord]:
-        """Return an iterator over the records of ranges as objects. Parameters, order and errors are those of
-        `read`.
+    ) -> Reading[ConsumerRecord[K, V]]:
+        """Return an iterator over the records of ranges as objects, with what the reader's deserializers make
+        of keys and values at first use. Parameters, order and errors are those of `read`.
         """
-        return self._start(ranges, _Records, on_data_loss, topic_ids, progress, threads=0)
+        decode = partial(_Records, self._typed)
+        return self._start(ranges, decode, on_data_loss, topic_ids, progress, threads=0)
 
     @property
     def groups(self) -> Groups:

@@ -22,7 +22,7 @@ from kbatch.errors import (
     KafkaTimeoutError,
     RecordDeserializationError,
 )
-from kbatch.formats.base import Codec
+from kbatch.formats.base import Codec, Format
 from kbatch.formats.configured import Deserializer, deserializer_for
 from kbatch.formats.poison import SKIP, Handler, checked_policy
 from kbatch.logs import ClientLogger
@@ -61,6 +61,8 @@ class TypedRecords:
     asks : bool
         True if a registry may have to be asked.
     dead_letter : DeadLetter or None
+    columns : dict of "key" or "value" to Format
+        The formats that tables are read with.
     """
 
     def __init__(self, key: Deserializer | None, value: Deserializer | None, policy: object) -> None:
@@ -71,6 +73,7 @@ class TypedRecords:
         for part, each in parts:
             if each is not None and each.codec is not None and each.codec.asks:
                 self._codecs[part] = each.codec
+        self.columns = {part: each.columns for part, each in parts if each is not None and each.columns}
         self.is_eager = policy not in ("raise", "null")
         self.asks = bool(self._codecs)
         self.typed = RecordDecoder(
@@ -165,6 +168,25 @@ class TypedRecords:
             self._warn(len(letters), letters[0][1])
         return Prepared(made, letters)
 
+    def taken(self, records: Sequence[ConsumerRecord]) -> list[ConsumerRecord]:
+        """Return records as the program gets them, on a thread that may wait. If it raises, it can be called
+        again with the same records, whose letters are then sent again.
+
+        Raises
+        ------
+        SchemaRegistryError
+            The registry refuses, or cannot be reached.
+        Exception
+            What a function of on.deserialization.error, or the delivery of a letter, raises.
+        """
+        if unknown := self.unknown(records):
+            self.fetch(unknown)
+        prepared, letters = self.prepare(records)
+        for letter, error in letters if self.dead_letter is not None else ():
+            assert self.dead_letter is not None
+            self.dead_letter(letter, error)
+        return [each for each in prepared if each is not None]
+
     def _warn(self, count: int, error: RecordDeserializationError) -> None:
         """Say that records are skipped, once a minute."""
         self._skipped_count += count
@@ -190,6 +212,11 @@ class TypedRecords:
         if self._policy == "skip" or self.dead_letter is not None:
             return SKIP, error
         return cast(Handler, self._policy)(error), error
+
+
+def column_formats(typed: TypedRecords | None) -> Mapping[Part, Format[Any]]:
+    """Return the formats that a client's tables are read with, unless a call says otherwise."""
+    return {} if typed is None else typed.columns
 
 
 def check_letter(typed: TypedRecords | None, client: str, *, is_async: bool) -> None:

@@ -90,6 +90,11 @@ class Format(Generic[T]):
         """The format for tables that are read."""
         raise NotImplementedError
 
+    @property
+    def reads_columns(self) -> bool:
+        """True if it has a form for tables that are read, which a subclass may lack."""
+        return type(self).column_deserializer is not Format.column_deserializer
+
 
 class FunctionCodec(Codec[T]):
     """A codec of two functions.

@@ -43,11 +43,14 @@ class Deserializer(NamedTuple):
         True if it takes the data alone.
     codec : Codec or None
         Of a format.
+    columns : Format or None
+        A format that also reads columns.
     """
 
     function: Callable[..., Any]
     is_of_data: bool
     codec: Codec[Any] | None = None
+    columns: Format[Any] | None = None
 
 
 def serializer_for(part: Part, given: object) -> Serializer | None:
@@ -89,9 +92,10 @@ def deserializer_for(part: Part, given: object) -> Deserializer | None:
         return None
     if isinstance(given, Format):
         codec = given.bind(part)
+        columns = given if given.reads_columns else None
         if isinstance(codec, FunctionCodec):
-            return Deserializer(codec.of_data, True)
-        return Deserializer(codec.decode, False, codec)
+            return Deserializer(codec.of_data, True, columns=columns)
+        return Deserializer(codec.decode, False, codec, columns)
     of_confluent = made_for_confluent(key, given, part, "Deserializer")
     if of_confluent is not None:
         return Deserializer(of_confluent, False)

@@ -6,7 +6,7 @@ import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Unpack, assert_type
+from typing import Any, Unpack, assert_type
 
 import kbatch
 from kbatch import (
@@ -223,6 +223,12 @@ async def process_in_tasks(record: kbatch.ConsumerRecord) -> None:
 def read() -> list[bytes | None]:
     with kbatch.TopicReader(bootstrap_servers=SERVERS, isolation_level="read_committed") as reader:
         print(reader.topics(), reader.describe(["orders"])["orders"].partition_count)
+        return [record.value for record in reader.read_records(reader.ranges("orders").ranges)]
+
+
+def read_typed() -> list[Order]:
+    with kbatch.TopicReader(bootstrap_servers=SERVERS, value_deserializer=formats.Json(Order)) as reader:
+        assert_type(reader, kbatch.TopicReader[Any, Order])
         return [record.value for record in reader.read_records(reader.ranges("orders").ranges)]
 
 

@@ -216,7 +216,7 @@ class Processing:
                     if (owned := self.scheduler.owned(partition)) is not None:
                         self.scheduler.advance(owned, last.offset + 1, last.leader_epoch)
                 if polled:
-                    consumer._interceptors.on_consume(Polled(polled, moves))
+                    consumer._interceptors.on_consume(Polled(polled, moves, consumer._formats))
         for owned, is_blocked in self.scheduler.blocked():
             self._pause(owned, is_blocked)
 

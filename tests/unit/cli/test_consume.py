@@ -144,6 +144,7 @@ WRONG = [
     ([TOPIC, "--columns", "values"], 2, "there is no column 'values'"),
     ([TOPIC, "--follow", "--to", "5"], 2, "exclude each other"),
     ([TOPIC, "-f", "raw", "--columns", "key"], 2, "omit --columns"),
+    ([TOPIC, "-X", "value.deserializer=json"], 2, "value.deserializer: --key and --value say"),
     ([TOPIC, "-o", "events.xml"], 2, "has no suffix of"),
     ([TOPIC, "--value", "avro"], 2, "avro needs --schema-registry"),
     ([TOPIC, "--value", "protobuf"], 2, "protobuf needs --descriptor-set FILE and --value-message NAME"),

@@ -474,9 +474,3 @@ def test_F_PILL_08_dead_letters_on_an_event_loop(broker: Broker) -> None:
     assert asyncio.run(use()) == [2]
     (letter,) = letters_of(broker)
     assert letter.value == BAD
-
-
-def test_readers_say_that_they_have_bytes(broker: Broker) -> None:
-    keywords: Any = {"bootstrap_servers": broker.bootstrap_servers, "value_deserializer": "utf8"}
-    with pytest.raises(ConfigError, match="whose records have bytes"):
-        kbatch.TopicReader(**keywords)
