@@ -134,6 +134,7 @@ LAYERS = (
             "for several batches",
         },
     ),
+    Layer(3, "progress", "**progress bars** of terminals and notebooks"),
     Layer(3, "logs", "**how clients log**: lines of their own threads, by a thread that may wait"),
     Layer(3, "http_client", "bounded requests over HTTP: tokens, schemas"),
     Layer(
@@ -173,7 +174,7 @@ LAYERS = (
         "the table of configuration keys and their rules; other clients' keys, JAAS lines and .properties "
         "files; makes docs/configuration.md, and **the types of keywords**",
     ),
-    Layer(5, "metrics", "the table of metrics; makes docs/metrics.md"),
+    Layer(5, "metrics/", "the table of metrics; makes docs/metrics.md"),
     Layer(5, "records", "TopicPartition, OffsetAndMetadata and their like"),
     Layer(
         5,

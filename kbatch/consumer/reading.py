@@ -26,6 +26,7 @@ from kbatch.consumer.topic_reader import DEFAULTS, Reading, ReadProgress, TopicR
 from kbatch.consumer.topic_stream import TopicStream
 from kbatch.consumer.typed_records import TypedRecords, column_formats
 from kbatch.distribution import needs
+from kbatch.progress import ProgressBar
 from kbatch.records import TopicPartition, check_integer
 
 with needs("kbatch.read_table", "arrow"):
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 # The key of the table's metadata with the ranges that were skipped.
 LOST = b"kbatch.lost"
+# True for a bar.
+Progress = bool | Callable[[ReadProgress], object] | None
 ISOLATIONS = ("read_committed", "read_uncommitted")
 # As kbatch.decode.threads.
 MOST_THREADS = 64
@@ -56,7 +59,7 @@ def read_table(
     on_data_loss: str = "raise",
     threads: int = 0,
     layout: str = "copy",
-    progress: Callable[[ReadProgress], object] | None = None,
+    progress: Progress = None,
 ) -> pa.Table:
     """Read a range of a topic's records into a table, without a Python object per record or a consumer group.
 
@@ -95,8 +98,9 @@ def read_table(
     layout : "copy" or "view"
         "view" makes binary_view columns that point into the received or decompressed bytes. It saves a copy;
         those bytes stay in memory as long as the table.
-    progress : callable or None
-        Called with a ReadProgress after each answer that was read, on the caller's thread.
+    progress : bool, callable or None
+        True shows a bar on a terminal, which takes the extra `cli`, or in a notebook. A function is called
+        with a ReadProgress after each answer that was read, on the caller's thread.
 
     Returns
     -------
@@ -122,7 +126,7 @@ def read_table(
     """
     settings = _settings(config, bootstrap_servers, isolation, threads)
     projection = _projection(settings, columns, layout, key, value)
-    with TopicReader(settings) as reader:
+    with _Reporting(progress) as reporting, TopicReader(settings) as reader:
         found = reader.ranges(topic, start=start, end=end, partitions=partitions, on_data_loss=on_data_loss)
         batches: dict[TopicPartition, list[pa.RecordBatch]] = {each: [] for each in found.ranges}
         with reader.read(
@@ -133,7 +137,7 @@ def read_table(
             layout=layout,
             on_data_loss=on_data_loss,
             topic_ids={topic: found.topic_id},
-            progress=progress,
+            progress=reporting.report,
         ) as reading:
             for batch in reading:
                 batches[reading.partition].append(batch)
@@ -158,7 +162,7 @@ def scan_topic(
     threads: int = 0,
     layout: str = "copy",
     batch_rows: int = 100_000,
-    progress: Callable[[ReadProgress], object] | None = None,
+    progress: Progress = None,
 ) -> TopicStream:
     """Read a range of a topic's records as a stream of record batches, in bounded memory: for what is larger
     than memory, or has no end. duckdb, polars and pandas take the stream as it is.
@@ -187,6 +191,7 @@ def scan_topic(
     """
     settings = _settings(config, bootstrap_servers, isolation, threads)
     projection = _projection(settings, columns, layout, key, value)
+    reporting = _Reporting(progress)
     reader = TopicReader(settings)
     try:
         found = reader.ranges(topic, start=start, end=end, partitions=partitions, on_data_loss=on_data_loss)
@@ -199,14 +204,14 @@ def scan_topic(
             batch_rows=batch_rows,
             on_data_loss=on_data_loss,
             topic_ids={topic: found.topic_id},
-            progress=progress,
+            progress=reporting.report,
         )
         if end is None and projection.missing_types:
             name = projection.missing_types[0]
             raise ValueError(
                 f"topic {topic} has no {name} yet from which {name}= could learn its type; give it a schema"
             )
-        batches = _OwnedReading(reader, reading)
+        batches = _OwnedReading(reader, reading, reporting)
         return TopicStream(reading.schema, batches, partial(_all_gaps, found, reading))
     except BaseException:
         reader.close()
@@ -214,12 +219,44 @@ def scan_topic(
 
 
 @final
-class _OwnedReading:
-    """A read and its reader, which is closed at the end of the read."""
+class _Reporting:
+    """What becomes of the progress of a read: a bar, the user's function, or nothing."""
 
-    def __init__(self, reader: TopicReader, reading: Reading[pa.RecordBatch]) -> None:
+    report: Callable[[ReadProgress], object] | None = None
+
+    def __init__(self, progress: Progress) -> None:
+        self._bar: ProgressBar | None = None
+        if progress is True:
+            self._bar = ProgressBar("records")
+            self.report = self._show
+        elif callable(progress):
+            self.report = progress
+        elif progress not in (None, False):
+            raise TypeError(f"progress must be True, a function of a ReadProgress or None, got {progress!r}")
+
+    def _show(self, progress: ReadProgress) -> None:
+        if self._bar is not None:
+            self._bar.show(progress.position, progress.total, progress.rows)
+
+    def close(self) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
+
+
+@final
+class _OwnedReading:
+    """A read and its reader, which is closed at the end of the read, as its bar is."""
+
+    def __init__(self, reader: TopicReader, reading: Reading[pa.RecordBatch], reporting: _Reporting) -> None:
         self._reader = reader
         self._reading = reading
+        self._reporting = reporting
 
     def __iter__(self) -> Self:
         return self
@@ -228,17 +265,23 @@ class _OwnedReading:
         try:
             return next(self._reading)
         except BaseException:
-            self._reader.close()
+            self.close()
             raise
 
     def close(self) -> None:
-        self._reader.close()
+        _close(self._reporting, self._reader)
 
     def __del__(self) -> None:
         if self._reader.is_open:
             with suppress(RuntimeError):  # no new threads: the interpreter ends, which closes it
                 # the collector may run on any thread, which must not wait for the network's
-                ClientThread(self._reader.close, "kbatch-closer", daemon=False).start()
+                close = partial(_close, self._reporting, self._reader)
+                ClientThread(close, "kbatch-closer", daemon=False).start()
+
+
+def _close(*parts: _Reporting | TopicReader) -> None:
+    for part in parts:
+        part.close()
 
 
 def _settings(

@@ -25,6 +25,7 @@ from kbatch.errors import DeliveryError, KafkaError, KafkaTimeoutError, Serializ
 from kbatch.errors.rows import InvalidRowError
 from kbatch.producer.deliveries import future_of
 from kbatch.producer.runtime import check_topic
+from kbatch.progress import ProgressBar
 from kbatch.waiting.deadline import Deadline
 
 if TYPE_CHECKING:
@@ -95,6 +96,7 @@ class TableSending:
         topic_column: str | None = None,
         on_delivery: Callable[[TableReport], object] | None = None,
         on_progress: Callable[[TableReport], object] | None = None,
+        progress: bool = False,
     ) -> TableDelivery:
         """Accept the rows of a table for sending, in the same batches that `send` fills.
 
@@ -120,6 +122,9 @@ class TableSending:
             Called as `on_delivery(report)`, once, when every row was delivered or failed.
         on_progress : callable or None
             Called as `on_progress(report)` for every batch that was delivered or failed.
+        progress : bool
+            True shows a bar of the rows that were delivered or failed, on a terminal, which takes the extra
+            `cli`, or in a notebook.
 
         Returns
         -------
@@ -136,6 +141,7 @@ class TableSending:
             about the row of that number.
         """
         only_topic = topic if topic_column is None else None
+        bar = ProgressBar("rows") if progress else None
         try:
             self._transactions.check_sendable()
             self._transaction = self._accumulator.transaction_count
@@ -167,9 +173,13 @@ class TableSending:
                 seal=self._sealer(),
                 on_acknowledgement=self._on_acknowledgement,
             )
+            if bar is not None:
+                on_progress = _showing(bar, table.outcome, rows_at_hand(data) or None, on_progress)
             report = _observed_report(table.outcome, on_delivery, on_progress)
             await self._accept_rows(table, reading)
         except BaseException as error:
+            if bar is not None:
+                bar.close()
             if not self._runtime.is_forked:
                 self._handle_raised(only_topic, data, error)
             raise
@@ -298,6 +308,23 @@ def _check_call(topic: object, topic_column: object, **functions: object) -> Non
     for name, function in functions.items():
         if function is not None and not callable(function):
             raise TypeError(f"{name} must be callable as {name}(report), or None, got {function!r}")
+
+
+def _showing(
+    bar: ProgressBar,
+    outcome: TableOutcome,
+    total: int | None,
+    on_progress: Callable[[TableReport], object] | None,
+) -> Callable[[TableReport], object]:
+    """Return an `on_progress` that moves the bar, too; the end of the table closes it."""
+
+    def show(report: TableReport) -> None:
+        bar.show(report.done_rows, total, report.done_rows)
+        if on_progress is not None:
+            on_progress(report)
+
+    outcome.listen(bar, ProgressBar.close)
+    return show
 
 
 def _observed_report(
