@@ -1,4 +1,4 @@
-"""`kbatch acls`, `kbatch quotas`, `kbatch users` and `kbatch tokens`: who may do what, and how much."""
+"""`kbatch quotas`, `kbatch users` and `kbatch tokens`: who may log in, and how much they may do."""
 
 from __future__ import annotations
 
@@ -6,93 +6,25 @@ import base64
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from kbatch.cli.administration import JSON, YES, checked_pairs, confirm, open_admin, print_rows
+from kbatch.cli.administration import (
+    DRY_RUN,
+    JSON,
+    YES,
+    checked_pairs,
+    confirm,
+    open_admin,
+    print_rows,
+    say_dry_run,
+)
 from kbatch.cli.options import client_options
-from kbatch.core.admin.results import Acl, QuotaEntity, Token
-from kbatch.core.admin.security import AclFilter
+from kbatch.core.admin.results import QuotaEntity, Token
 
-RULES = ("principal", "host", "operation", "pattern", "resource", "name", "allow")
-
-
-@click.group()
-def acls() -> None:
-    """List, grant and revoke what principals may do."""
-
-
-def _rule_options(*, required: bool) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return a decorator that adds the options of a rule, or of a filter of rules."""
-    options = (
-        click.option("--principal", required=required, help="As User:alice."),
-        click.option("--resource", required=required, help="topic, group, cluster, transactional_id, ..."),
-        click.option("--name", required=required, help="The resource's name; * for all."),
-        click.option("--operation", required=required, help="As Read, Write or All."),
-        click.option("--host", default="*" if required else None, help="An address."),
-        click.option("--pattern", default="literal" if required else None, help="literal or prefixed."),
-    )
-
-    def add(command: Callable[..., Any]) -> Callable[..., Any]:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return add
-
-
-def _print_rules(found: Any, *, as_json: bool) -> None:
-    rows = [
-        (each.principal, each.host, each.operation, each.pattern, each.resource, each.name, each.allow)
-        for each in found
-    ]
-    print_rows(RULES, rows, as_json=as_json)
-
-
-@acls.command("list")
-@client_options("admin")
-@_rule_options(required=False)
-@JSON
-def list_acls(settings: dict[str, str], as_json: bool, **parts: Any) -> None:
-    """List the rules that have these parts. --pattern match finds all that a name is subject to."""
-    with open_admin(settings, "acls") as admin:
-        found = admin.acls.list(AclFilter(**parts))
-    _print_rules(found, as_json=as_json)
-
-
-@acls.command("grant")
-@client_options("admin")
-@_rule_options(required=True)
-def grant(settings: dict[str, str], **parts: Any) -> None:
-    """Allow an operation."""
-    with open_admin(settings, "acls") as admin:
-        admin.acls.create([Acl(**parts)])
-
-
-@acls.command("deny")
-@client_options("admin")
-@_rule_options(required=True)
-def deny(settings: dict[str, str], **parts: Any) -> None:
-    """Deny an operation."""
-    with open_admin(settings, "acls") as admin:
-        admin.acls.create([Acl(**parts, allow=False)])
-
-
-@acls.command("revoke")
-@client_options("admin")
-@_rule_options(required=False)
-@YES
-@JSON
-def revoke(settings: dict[str, str], yes: bool, as_json: bool, **parts: Any) -> None:
-    """Delete the rules that have these parts."""
-    wanted = AclFilter(**parts)
-    with open_admin(settings, "acls") as admin:
-        found = admin.acls.list(wanted)
-        _print_rules(found, as_json=as_json)
-        if found:
-            confirm("delete", [f"{len(found)} rules"], yes=yes)
-            admin.acls.delete(found)
+if TYPE_CHECKING:
+    from kbatch.admin.client import Admin
 
 
 @click.group()
@@ -123,21 +55,27 @@ def list_quotas(settings: dict[str, str], as_json: bool, **parts: Any) -> None:
 @click.argument("values", nargs=-1, required=True, metavar="QUOTA=VALUE...")
 @client_options("admin")
 @_entity_options
-def set_quotas(values: tuple[str, ...], settings: dict[str, str], **parts: Any) -> None:
+@DRY_RUN
+def set_quotas(values: tuple[str, ...], settings: dict[str, str], dry_run: bool, **parts: Any) -> None:
     """Set quotas of an entity, such as producer_byte_rate."""
-    given = checked_pairs(values, "quotas")
+    given = {key: float(value) for key, value in checked_pairs(values, "quotas").items()}
     with open_admin(settings, "quotas") as admin:
-        admin.quotas.alter(QuotaEntity(**parts), {key: float(value) for key, value in given.items()})
+        admin.quotas.alter(QuotaEntity(**parts), given, validate_only=dry_run)
+    if dry_run:
+        say_dry_run()
 
 
 @quotas.command("reset")
 @click.argument("names", nargs=-1, required=True, metavar="QUOTA...")
 @client_options("admin")
 @_entity_options
-def reset_quotas(names: tuple[str, ...], settings: dict[str, str], **parts: Any) -> None:
+@DRY_RUN
+def reset_quotas(names: tuple[str, ...], settings: dict[str, str], dry_run: bool, **parts: Any) -> None:
     """Take quotas of an entity off."""
     with open_admin(settings, "quotas") as admin:
-        admin.quotas.alter(QuotaEntity(**parts), reset=names)
+        admin.quotas.alter(QuotaEntity(**parts), reset=names, validate_only=dry_run)
+    if dry_run:
+        say_dry_run()
 
 
 @click.group()
@@ -145,7 +83,12 @@ def users() -> None:
     """List users of SCRAM, set and delete their passwords."""
 
 
+USER = ("user", "mechanism", "iterations")
 MECHANISM = click.option("--mechanism", default="SCRAM-SHA-512", show_default=True, help="Or SCRAM-SHA-256.")
+
+
+def _user_rows(admin: Admin) -> list[tuple[str, str, int]]:
+    return [(name, *each) for name, infos in admin.users.describe().items() for each in infos]
 
 
 @users.command("list")
@@ -154,9 +97,8 @@ MECHANISM = click.option("--mechanism", default="SCRAM-SHA-512", show_default=Tr
 def list_users(settings: dict[str, str], as_json: bool) -> None:
     """List the users, and the mechanisms for which they have a password."""
     with open_admin(settings, "users") as admin:
-        found = admin.users.describe()
-    rows = [(name, *each) for name, infos in found.items() for each in infos]
-    print_rows(("user", "mechanism", "iterations"), rows, as_json=as_json)
+        rows = _user_rows(admin)
+    print_rows(USER, rows, as_json=as_json)
 
 
 @users.command("set")
@@ -169,10 +111,21 @@ def list_users(settings: dict[str, str], as_json: bool) -> None:
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="A file with the password; a line end after it does not count. By default it is asked for.",
 )
+@DRY_RUN
+@JSON
 def set_user(
-    user: str, settings: dict[str, str], mechanism: str, iterations: int, password_file: Path | None
+    user: str,
+    settings: dict[str, str],
+    mechanism: str,
+    iterations: int,
+    password_file: Path | None,
+    dry_run: bool,
+    as_json: bool,
 ) -> None:
     """Set the password of a USER. It is never an argument, which others can see."""
+    if dry_run:
+        _print_passwords(settings, user, mechanism, as_json=as_json)
+        return
     if password_file is not None:
         password = password_file.read_text().removesuffix("\n")
     else:
@@ -185,12 +138,27 @@ def set_user(
 @click.argument("user")
 @client_options("admin")
 @MECHANISM
+@DRY_RUN
 @YES
-def delete_user(user: str, settings: dict[str, str], mechanism: str, yes: bool) -> None:
+@JSON
+def delete_user(
+    user: str, settings: dict[str, str], mechanism: str, dry_run: bool, yes: bool, as_json: bool
+) -> None:
     """Delete the password of a USER for a mechanism."""
+    if dry_run:
+        _print_passwords(settings, user, mechanism, as_json=as_json)
+        return
     confirm("delete the password of", [user], yes=yes)
     with open_admin(settings, "users") as admin:
         admin.users.delete(user, mechanism)
+
+
+def _print_passwords(settings: dict[str, str], user: str, mechanism: str, *, as_json: bool) -> None:
+    """Print the password that would be replaced or deleted, if there is one."""
+    with open_admin(settings, "users") as admin:
+        rows = [each for each in _user_rows(admin) if each[:2] == (user, mechanism)]
+    print_rows(USER, rows, as_json=as_json)
+    say_dry_run()
 
 
 @click.group()
@@ -250,7 +218,7 @@ def _token_command(name: str, help: str) -> Callable[[Callable[..., Any]], Calla
     file = click.Path(exists=True, dir_okay=False, path_type=Path)
 
     def add(command: Callable[..., Any]) -> Callable[..., Any]:
-        command = click.option("--hours", type=float, help="Until it expires.")(JSON(command))
+        command = click.option("--hours", type=float, help="Until it expires.")(DRY_RUN(JSON(command)))
         decorated = client_options("admin")(command)
         return tokens.command(name, help=help)(click.argument("hmac_file", type=file)(decorated))
 
@@ -258,18 +226,27 @@ def _token_command(name: str, help: str) -> Callable[[Callable[..., Any]], Calla
 
 
 @_token_command("renew", "Let the token whose secret is in HMAC_FILE live longer.")
-def renew_token(hmac_file: Path, settings: dict[str, str], hours: float | None, as_json: bool) -> None:
+def renew_token(hmac_file: Path, **given: Any) -> None:
     """Renew a token."""
-    with open_admin(settings, "tokens") as admin:
-        expires = admin.tokens.renew(hmac_file.read_text(), None if hours is None else timedelta(hours=hours))
-    print_rows(("expires",), [(expires,)], as_json=as_json)
+    _change_token("renew", hmac_file.read_text(), **given)
 
 
 @_token_command("expire", "Let the token whose secret is in HMAC_FILE expire, now or after some hours.")
-def expire_token(hmac_file: Path, settings: dict[str, str], hours: float | None, as_json: bool) -> None:
+def expire_token(hmac_file: Path, **given: Any) -> None:
     """Expire a token."""
+    _change_token("expire", hmac_file.read_text(), **given)
+
+
+def _change_token(
+    call: str, hmac: str, settings: dict[str, str], hours: float | None, dry_run: bool, as_json: bool
+) -> None:
     with open_admin(settings, "tokens") as admin:
-        expires = admin.tokens.expire(
-            hmac_file.read_text(), None if hours is None else timedelta(hours=hours)
-        )
+        if dry_run:
+            meant = [
+                each for each in admin.tokens.list() if base64.b64encode(each.hmac).decode() == hmac.strip()
+            ]
+            print_rows(TOKEN, map(_token_row, meant), as_json=as_json)
+            say_dry_run()
+            return
+        expires = getattr(admin.tokens, call)(hmac, None if hours is None else timedelta(hours=hours))
     print_rows(("expires",), [(expires,)], as_json=as_json)

@@ -10,14 +10,16 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from kbatch.cli.json_values import plain
-from kbatch.errors import ConfigError, KafkaError, PartialFailure
+from kbatch.cli.options import FIRST_ANSWER_MS, new_client
+from kbatch.errors import KafkaError, PartialFailure, UnsupportedVersionError
 from kbatch.errors.words import shown
+from kbatch.progress import ProgressBar, is_terminal
 from kbatch.records import TopicPartition
 
 if TYPE_CHECKING:
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def _as_json(context: click.Context, option: click.Parameter, given: bool | None) -> bool:
-    return not sys.stdout.isatty() if given is None else given
+    return not is_terminal(sys.stdout) if given is None else given
 
 
 JSON = click.option(
@@ -35,7 +37,7 @@ JSON = click.option(
     callback=_as_json,
     help="A JSON object a line, or a table; the default is a table on a terminal.",
 )
-DRY_RUN = click.option("--dry-run", is_flag=True, help="Check only; change nothing.")
+DRY_RUN = click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
 YES = click.option("--yes", is_flag=True, help="Do not ask.")
 
 
@@ -44,17 +46,21 @@ def open_admin(settings: Mapping[str, str], command: str) -> Iterator[Admin]:
     """Yield an Admin with these settings; faults of the call are UsageErrors."""
     from kbatch.admin.client import Admin
 
-    try:
-        admin = Admin({"client.id": f"kbatch-{command}", **settings})
-    except ConfigError as error:
-        raise click.UsageError(str(error)) from error
-    with admin:
+    with new_client(Admin, {"client.id": f"kbatch-{command}", **settings}) as admin:
+        if "default.api.timeout.ms" not in settings:
+            _await_answer(admin)
         try:
             yield admin
         except (ValueError, TypeError) as error:
             if isinstance(error, KafkaError):
                 raise
             raise click.UsageError(str(error)) from error
+
+
+def _await_answer(admin: Admin) -> None:
+    """Raise KafkaTimeoutError if no broker answers soon."""
+    with suppress(UnsupportedVersionError):  # before Kafka 2.8; an answer all the same
+        admin.cluster.describe(timeout=FIRST_ANSWER_MS / 1000)
 
 
 def print_rows(names: Sequence[str], rows: Iterable[Sequence[object]], *, as_json: bool) -> None:
@@ -97,6 +103,11 @@ def plain_or_text(value: object) -> object:
         return str(value)
 
 
+def say_dry_run() -> None:
+    """Say that nothing has changed, at the end of a dry run."""
+    click.echo("dry run: nothing has changed", err=True)
+
+
 def print_failures(failure: PartialFailure, what: str, *, as_json: bool) -> None:
     """Print each item that failed, and end with status 1."""
     for item, error in failure.errors.items():
@@ -120,7 +131,7 @@ def confirm(what: str, names: Sequence[str], *, yes: bool) -> None:
     if yes:
         return
     listed = " ".join(names)
-    if not sys.stdin.isatty():
+    if not is_terminal(sys.stdin):
         raise click.UsageError(f"{what} {shown(listed)}: pass --yes to do that without being asked")
     click.echo(f"This will {what} {shown(listed)}.", err=True)
     if click.prompt("Type that again to go on", err=True) != listed:
@@ -128,13 +139,11 @@ def confirm(what: str, names: Sequence[str], *, yes: bool) -> None:
 
 
 @contextmanager
-def progress_bar(length: int, label: str) -> Iterator[Callable[[int], None]]:
-    """Yield a function that shows on stderr how many of all are done, if that is a terminal."""
-    with click.progressbar(
-        length=length, label=label, show_pos=True, file=sys.stderr, hidden=not sys.stderr.isatty()
-    ) as bar:
-        yield lambda done: bar.update(done - bar.pos)
-        bar.update(length - bar.pos)
+def moving_bar(count: int) -> Iterator[Callable[[int], None]]:
+    """Yield a function that shows how many of all partitions are moved."""
+    with ProgressBar("partitions moved") as bar:
+        yield lambda done: bar.show(done, count, done)
+        bar.show(count, count, count)
 
 
 def checked_pairs(given: Sequence[str], option: str = "settings") -> dict[str, str]:

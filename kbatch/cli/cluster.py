@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import click
 
-from kbatch.cli.administration import DRY_RUN, JSON, YES, checked_pairs, confirm, open_admin, print_rows
+from kbatch.cli.administration import (
+    DRY_RUN,
+    JSON,
+    YES,
+    checked_pairs,
+    confirm,
+    open_admin,
+    print_rows,
+    say_dry_run,
+)
 from kbatch.cli.options import client_options
+
+if TYPE_CHECKING:
+    from kbatch.core.admin.results import Quorum
+
+NODE = ("node", "host", "port", "rack", "fenced")
 
 
 @click.group()
@@ -24,7 +38,7 @@ def describe(settings: dict[str, str], fenced: bool, as_json: bool) -> None:
     """Show the nodes of the cluster."""
     with open_admin(settings, "cluster") as admin:
         found = admin.cluster.describe(fenced=fenced)
-    print_rows(("node", "host", "port", "rack", "fenced"), found.nodes, as_json=as_json)
+    print_rows(NODE, found.nodes, as_json=as_json)
 
 
 @command.command("quorum")
@@ -33,7 +47,10 @@ def describe(settings: dict[str, str], fenced: bool, as_json: bool) -> None:
 def quorum(settings: dict[str, str], as_json: bool) -> None:
     """Show the controllers, and how far each follows the leader."""
     with open_admin(settings, "cluster") as admin:
-        found = admin.cluster.quorum()
+        _print_quorum(admin.cluster.quorum(), as_json=as_json)
+
+
+def _print_quorum(found: Quorum, *, as_json: bool) -> None:
     rows = [
         (each.node_id, role, each.node_id == found.leader, each.end_offset, each.lag, each.directory_id)
         for role, replicas in (("voter", found.voters), ("observer", found.observers))
@@ -46,9 +63,19 @@ def quorum(settings: dict[str, str], as_json: bool) -> None:
 @click.argument("broker", type=int)
 @client_options("admin")
 @click.option("--force", is_flag=True, help="Also a broker that is alive.")
+@DRY_RUN
 @YES
-def unregister(broker: int, settings: dict[str, str], force: bool, yes: bool) -> None:
+@JSON
+def unregister(
+    broker: int, settings: dict[str, str], force: bool, dry_run: bool, yes: bool, as_json: bool
+) -> None:
     """Let the cluster forget a BROKER that is gone for good."""
+    if dry_run:
+        with open_admin(settings, "cluster") as admin:
+            found = admin.cluster.describe(fenced=True).nodes
+        print_rows(NODE, [each for each in found if each.node_id == broker], as_json=as_json)
+        say_dry_run()
+        return
     confirm("unregister broker", [str(broker)], yes=yes)
     with open_admin(settings, "cluster") as admin:
         admin.cluster.unregister(broker, force=force)
@@ -86,6 +113,15 @@ def upgrade(
     with open_admin(settings, "cluster") as admin:
         wanted = {name: int(level) for name, level in given.items()}
         admin.cluster.update_features(wanted, downgrade=downgrade, validate_only=dry_run)
+    if dry_run:
+        say_dry_run()
+
+
+def _show_quorum(settings: dict[str, str], *, as_json: bool) -> None:
+    """Show who votes now."""
+    with open_admin(settings, "cluster") as admin:
+        _print_quorum(admin.cluster.quorum(), as_json=as_json)
+    say_dry_run()
 
 
 class _EndpointType(click.ParamType[tuple[str, tuple[str, int]]]):
@@ -108,13 +144,20 @@ class _EndpointType(click.ParamType[tuple[str, tuple[str, int]]]):
 @click.argument("directory_id", type=click.UUID)
 @click.argument("endpoints", nargs=-1, required=True, type=_EndpointType(), metavar="LISTENER://HOST:PORT...")
 @client_options("admin")
+@DRY_RUN
+@JSON
 def add_voter(
     controller: int,
     directory_id: UUID,
     endpoints: tuple[tuple[str, tuple[str, int]], ...],
     settings: dict[str, str],
+    dry_run: bool,
+    as_json: bool,
 ) -> None:
     """Let a CONTROLLER with this DIRECTORY_ID vote (Kafka 3.9, with kraft.version=1)."""
+    if dry_run:
+        _show_quorum(settings, as_json=as_json)
+        return
     with open_admin(settings, "cluster") as admin:
         admin.cluster.add_voter(controller, directory_id, dict(endpoints))
 
@@ -123,9 +166,16 @@ def add_voter(
 @click.argument("controller", type=int)
 @click.argument("directory_id", type=click.UUID)
 @client_options("admin")
+@DRY_RUN
 @YES
-def remove_voter(controller: int, directory_id: UUID, settings: dict[str, str], yes: bool) -> None:
+@JSON
+def remove_voter(
+    controller: int, directory_id: UUID, settings: dict[str, str], dry_run: bool, yes: bool, as_json: bool
+) -> None:
     """Let a CONTROLLER with this DIRECTORY_ID vote no more."""
+    if dry_run:
+        _show_quorum(settings, as_json=as_json)
+        return
     confirm("remove voter", [str(controller)], yes=yes)
     with open_admin(settings, "cluster") as admin:
         admin.cluster.remove_voter(controller, directory_id)

@@ -8,12 +8,13 @@ from typing import Any
 
 import click
 
+from kbatch.cli.options import INTERRUPTED_STATUS
 from kbatch.distribution import DISTRIBUTION, describe_foreign, find_foreign
 from kbatch.errors import KafkaError
 from kbatch.version import VERSION
 
 COMMANDS = {
-    "acls": "kbatch.cli.access:acls",
+    "acls": "kbatch.cli.acls",
     "bench": "kbatch.cli.bench",
     "broker": "kbatch.cli.broker",
     "cluster": "kbatch.cli.cluster",
@@ -22,6 +23,7 @@ COMMANDS = {
     "consume": "kbatch.cli.consume",
     "dump": "kbatch.cli.dump",
     "groups": "kbatch.cli.groups",
+    "man": "kbatch.cli.manual",
     "offsets": "kbatch.cli.offsets",
     "partitions": "kbatch.cli.partitions",
     "produce": "kbatch.cli.produce",
@@ -36,7 +38,9 @@ COMMANDS = {
 
 
 class _Commands(click.Group):
-    """Load a command when it is called; errors of the data or the machine become one line and status 1."""
+    """Load a command when it is called; errors of the data or the machine become one line and status 1, and
+    Ctrl-C becomes status 130.
+    """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(COMMANDS)
@@ -56,6 +60,12 @@ class _Commands(click.Group):
             raise  # the pipe's reader is gone: click ends silently
         except (KafkaError, OSError) as error:
             raise click.ClickException(str(error)) from error
+        except (KeyboardInterrupt, click.Abort) as error:
+            if not isinstance(error, KeyboardInterrupt) and not isinstance(
+                error.__context__, KeyboardInterrupt
+            ):
+                raise  # the end of what is typed
+            raise click.exceptions.Exit(INTERRUPTED_STATUS) from None
 
 
 def _show_version(context: click.Context, parameter: click.Parameter, is_asked: bool) -> None:

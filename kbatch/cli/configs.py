@@ -8,7 +8,17 @@ from typing import Any
 
 import click
 
-from kbatch.cli.administration import DRY_RUN, JSON, YES, checked_pairs, confirm, open_admin, print_rows
+from kbatch.cli.administration import (
+    DRY_RUN,
+    JSON,
+    YES,
+    checked_pairs,
+    confirm,
+    open_admin,
+    print_rows,
+    say_dry_run,
+)
+from kbatch.cli.name_completion import complete_groups, complete_topics
 from kbatch.cli.options import client_options
 
 COLUMNS = ("name", "value", "source", "type")
@@ -17,11 +27,11 @@ COLUMNS = ("name", "value", "source", "type")
 def _resource(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the options that name a resource; it gets them as `named`, and a text for it."""
     options = (
-        click.option("-t", "--topic", help="The settings of a topic."),
+        click.option("-t", "--topic", shell_complete=complete_topics, help="The settings of a topic."),
         click.option("--broker", type=int, help="The settings of the broker with this id."),
         click.option("--broker-defaults", is_flag=True, help="What is set for all brokers."),
         click.option("--logger", type=int, help="The log levels of the broker with this id."),
-        click.option("-g", "--group", help="The settings of a group."),
+        click.option("-g", "--group", shell_complete=complete_groups, help="The settings of a group."),
         click.option("--client-metrics", help="A subscription to metrics of clients."),
     )
     keywords = ("topic", "broker", "broker_defaults", "logger", "group", "client_metrics")
@@ -131,6 +141,8 @@ def _alter(
         confirm("change the settings of", [text], yes=yes)
     with open_admin(settings, "configs") as admin:
         admin.configs.alter(**named, **change, validate_only=dry_run)
+    if dry_run:
+        say_dry_run()
 
 
 @command.command("resources")

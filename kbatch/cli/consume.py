@@ -1,4 +1,4 @@
-"""`kbatch consume`: the records of a topic, between two positions, to a file or standard output.
+"""`kbatch consume`: the records of topics, between two positions, to a file or standard output.
 
 Records are read and written batch by batch, within kbatch.fetch.buffer.memory. Where the end is known, a bar
 on standard error shows the progress. A closed pipe and Ctrl-C end the command quietly.
@@ -7,34 +7,33 @@ on standard error shows the progress. A closed pipe and Ctrl-C end the command q
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-from kbatch.cli.members import TopicMember, open_member
+from kbatch.cli.members import TopicMember, check_topics, open_member
+from kbatch.cli.name_choice import NameChoice
+from kbatch.cli.name_completion import complete_groups, complete_topics
 from kbatch.cli.options import (
     COLUMNS,
     CONDITION_HELP,
-    INTERRUPTED_STATUS,
     client_options,
     names,
     need_arrow,
     open_reader,
+    topics_of,
 )
 from kbatch.cli.positions import HELP as POSITION_HELP
 from kbatch.cli.positions import Position, PositionType, resolve
 from kbatch.errors import ConfigError, DeserializationError
+from kbatch.progress import ProgressBar, is_terminal
 from kbatch.records import TopicPartition
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from kbatch.cli.selection import Selection
-    from kbatch.consumer.topic_reader import TopicReader
+    from kbatch.consumer.topic_reader import ReadProgress, TopicReader
     from kbatch.formats.reading.base import Errors
     from kbatch.schema_registry import SchemaRegistry
 
@@ -58,7 +57,7 @@ class FormatType(click.ParamType[str]):
 
 
 @click.command()
-@click.argument("topic")
+@click.argument("topics", nargs=-1, required=True, metavar="TOPIC...", shell_complete=complete_topics)
 @click.option(
     "--from", "start", type=PositionType(), metavar="POSITION", help=f"Where to start: {POSITION_HELP}."
 )
@@ -71,6 +70,7 @@ class FormatType(click.ParamType[str]):
     "-g",
     "--group",
     metavar="NAME",
+    shell_complete=complete_groups,
     help="Read as a member of this group, and commit what is written; --from earliest or latest is for "
     "partitions without a commit.",
 )
@@ -113,7 +113,7 @@ class FormatType(click.ParamType[str]):
     "--progress/--no-progress", default=None, help="A bar on standard error; by default only on a terminal."
 )
 def command(
-    topic: str,
+    topics: tuple[str, ...],
     start: Position | None,
     end: Position | None,
     partitions: tuple[str, ...] | None,
@@ -123,7 +123,8 @@ def command(
     settings: dict[str, str],
     **options: Any,
 ) -> None:
-    """Write the records of TOPIC: all of them, or those between two positions.
+    """Write the records of each TOPIC: all of them, or those between two positions. A TOPIC that begins with
+    ^ is a regular expression of Python, which matches whole names.
 
     Keys and values are text by default, and bytes that are no UTF-8 become {"base64": ...}. Without --follow
     the command ends where the topic ended when it began.
@@ -136,7 +137,7 @@ def command(
       kbatch consume orders -b localhost:9092 --value json --where "value.price > 100" -o large.parquet
       kbatch consume orders -b localhost:9092 --follow --format raw | grep -i error
       kbatch consume orders -b localhost:9092 -f '%p:%o %k %s\\n'
-      kbatch consume orders -b localhost:9092 --group audit --follow -f raw >> orders.txt
+      kbatch consume orders '^returns-.*' -b localhost:9092 --group audit --follow -f raw >> orders.txt
     """
     with need_arrow():
         from kbatch.cli.selection import Selection
@@ -150,20 +151,20 @@ def command(
     chosen = _columns(columns, form)
     deserializers = {part: _deserializer(part, options) for part in ("key", "value")}
     start = start if start is not None else ("latest" if options["follow"] else "earliest")
+    choice = NameChoice(topics)
     try:
         if options["group"] is not None:
+            check_topics(choice, settings)
             with open_member(settings, options["group"], start) as consumer:
-                member = TopicMember(consumer, topic, follows=options["follow"], most=options["max_records"])
-                _write_of_group(member, Selection(chosen, deserializers, options, "offset"), form, output)
+                member = TopicMember(consumer, choice, follows=options["follow"], most=options["max_records"])
+                _write_of_group(member, Selection(chosen, deserializers, options), form, output)
             return
         with open_reader(settings, "consume") as reader:
-            ranges = _ranges(reader, topic, start, end, partitions, follows=options["follow"])
-            selection = Selection(chosen, deserializers, options, "partition", "offset")
-            _write(reader, topic, ranges, selection, form, output, options)
+            ranges = _ranges(reader, choice, start, end, partitions, follows=options["follow"])
+            selection = Selection(chosen, deserializers, options)
+            _write(reader, ranges, selection, form, output, options)
     except DeserializationError as error:
         raise click.ClickException(f"{error}; --malformed null goes on") from error
-    except KeyboardInterrupt:
-        raise click.exceptions.Exit(INTERRUPTED_STATUS) from None
 
 
 def _check_settings(settings: Mapping[str, str]) -> None:
@@ -189,7 +190,7 @@ def _format(form: str | None, output: Path | None) -> str:
         if form is None:
             raise click.UsageError(f"{output} has no suffix of {', '.join(SUFFIXES)}; add --format")
     form = form or "json"
-    if form in BINARY and output is None and sys.stdout.isatty():
+    if form in BINARY and output is None and is_terminal(sys.stdout):
         raise click.UsageError(
             f"{form} is binary, and standard output is a terminal; name a file with -o FILE"
         )
@@ -218,6 +219,22 @@ def _columns_of_template(given: tuple[str, ...] | None, template: str) -> tuple[
 
 
 def _ranges(
+    reader: TopicReader,
+    choice: NameChoice,
+    start: Position,
+    end: Position | None,
+    partitions: Sequence[str] | None,
+    *,
+    follows: bool,
+) -> dict[TopicPartition, tuple[int, int | None]]:
+    """Return the offsets to read of each partition of the topics that there are now."""
+    ranges: dict[TopicPartition, tuple[int, int | None]] = {}
+    for topic in topics_of(choice, reader):
+        ranges |= _ranges_of(reader, topic, start, end, partitions, follows=follows)
+    return ranges
+
+
+def _ranges_of(
     reader: TopicReader,
     topic: str,
     start: Position,
@@ -302,7 +319,6 @@ def _registry(options: dict[str, Any]) -> SchemaRegistry | None:
 
 def _write(
     reader: TopicReader,
-    topic: str,
     ranges: dict[TopicPartition, tuple[int, int | None]],
     selection: Selection,
     form: str,
@@ -310,11 +326,18 @@ def _write(
     options: dict[str, Any],
 ) -> None:
     """Read the ranges, and write what is selected of them."""
-    batches = reader.read(ranges, columns=selection.read, **selection.used)
-    # --follow does not wait for the first values, which may have a type
-    schema = None if options["follow"] and selection.projection.missing_types else batches.schema
-    with _ReadBar(ranges, options["progress"]) as bar:
-        selection.write(selection.passing(bar.over(batches)), form, path, schema)
+    is_shown: bool | None = options["progress"]
+    if is_shown is None and path is None and is_terminal(sys.stdout):
+        is_shown = False  # the records show how far it is
+    with ProgressBar("records", is_shown=is_shown) as bar:
+
+        def show(progress: ReadProgress) -> None:
+            bar.show(progress.position, progress.total, progress.rows)
+
+        batches = reader.read(ranges, columns=selection.read, progress=show, **selection.used)
+        # --follow does not wait for the first values, which may have a type
+        schema = None if options["follow"] and selection.projection.missing_types else batches.schema
+        selection.write(selection.passing(batches), form, path, schema)
 
 
 def _write_of_group(member: TopicMember, selection: Selection, form: str, path: Path | None) -> None:
@@ -324,39 +347,3 @@ def _write_of_group(member: TopicMember, selection: Selection, form: str, path: 
     schema = None if selection.projection.missing_types else selection.projection.schema
     selection.write(member.counted(selection.passing(batches)), form, path, schema)
     member.commit()
-
-
-class _ReadBar:
-    """The progress bar, by the offsets that were read; without an end it only counts."""
-
-    def __init__(self, ranges: dict[TopicPartition, tuple[int, int | None]], is_shown: bool | None) -> None:
-        self._starts = {partition.partition: first for partition, (first, _) in ranges.items()}
-        self._done = dict.fromkeys(self._starts, 0)
-        ends = [end - first for first, end in ranges.values() if end is not None]
-        self._bar = Progress(
-            BarColumn(),
-            TaskProgressColumn(show_speed=False),
-            TextColumn("{task.fields[rows]:,} records"),
-            TimeElapsedColumn(),
-            console=Console(stderr=True),
-            disable=not (sys.stderr.isatty() and not sys.stdout.isatty() if is_shown is None else is_shown),
-        )
-        self._rows = 0
-        self._task = self._bar.add_task("", total=sum(ends) if ends else None, rows=0)
-
-    def __enter__(self) -> _ReadBar:
-        self._bar.start()
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        self._bar.stop()
-
-    def over(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the batches, and show how far they are."""
-        for batch in batches:
-            if batch.num_rows:
-                partition = batch.column("partition")[-1].as_py()
-                self._done[partition] = batch.column("offset")[-1].as_py() + 1 - self._starts[partition]
-                self._rows += batch.num_rows
-                self._bar.update(self._task, completed=sum(self._done.values()), rows=self._rows)
-            yield batch

@@ -10,7 +10,6 @@ from typing import Any
 
 import click
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -18,6 +17,7 @@ from kbatch._native.codec.record_batch import RecordBatch
 from kbatch.cli.json_values import plain
 from kbatch.codec.segments import read_segment
 from kbatch.errors import CorruptRecordError
+from kbatch.progress import is_terminal, new_console
 
 Row = dict[str, Any]
 
@@ -194,7 +194,7 @@ def _printable(text: str) -> str:
 
 
 def _on_a_terminal() -> bool:
-    return sys.stdout.isatty()
+    return is_terminal(sys.stdout)
 
 
 def _print_table(columns: Sequence[str], rows: Iterator[list[str]]) -> None:
@@ -202,7 +202,7 @@ def _print_table(columns: Sequence[str], rows: Iterator[list[str]]) -> None:
         for cells in chain([columns], rows):
             click.echo("\t".join(cells))
         return
-    console = Console()
+    console = new_console()
     is_first = True
     while some := list(islice(rows, TABLE_ROWS)):
         table = Table(box=SIMPLE_HEAD, expand=True, show_header=is_first, pad_edge=False)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-import click
-
-from kbatch.errors import ConfigError
+from kbatch.cli.options import ask_soon, new_client, topics_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from kbatch.cli.name_choice import NameChoice
     from kbatch.cli.positions import Position
     from kbatch.consumer.threads import Consumer
+    from kbatch.consumer.topic_reader import TopicReader
     from kbatch.records import TopicPartition
 
 # How often a member that waits looks whether it has reached the end.
@@ -21,38 +21,45 @@ WAIT_SECONDS = 0.2
 MOST_ROWS = 10_000
 
 
+def check_topics(choice: NameChoice, settings: dict[str, str]) -> None:
+    """Raise KafkaError unless there are these topics; a member of a group would wait for them."""
+    from kbatch.consumer.topic_reader import TopicReader
+
+    def check(reader: TopicReader) -> None:
+        for topic in topics_of(choice, reader):
+            reader.partitions(topic)
+
+    ask_soon(TopicReader, settings, "default.api.timeout.ms", check)
+
+
 def open_member(settings: dict[str, str], group: str, start: Position | None) -> Consumer:
     """Return a consumer of the group; faults of the call are UsageErrors."""
-    settings = {"client.id": "kbatch-consume", "auto.offset.reset": str(start), **settings, "group.id": group}
     from kbatch.consumer.threads import Consumer
 
-    try:
-        return Consumer({**settings, "enable.auto.commit": "false"})
-    except ConfigError as error:
-        raise click.UsageError(str(error)) from error
+    settings = {"client.id": "kbatch-consume", "auto.offset.reset": str(start), **settings, "group.id": group}
+    return new_client(Consumer, {**settings, "enable.auto.commit": "false"})
 
 
 class TopicMember:
-    """A member of a group that reads a topic.
+    """A member of a group that reads topics.
 
     Parameters
     ----------
     consumer : Consumer
-    topic : str
+    choice : NameChoice
     follows : bool
         False to end where the partitions ended when the member got them.
     most : int or None
         The number of rows that are wanted.
     """
 
-    def __init__(self, consumer: Consumer, topic: str, *, follows: bool, most: int | None) -> None:
-        consumer.partitions_for(topic)  # which says at once if there is no such topic
+    def __init__(self, consumer: Consumer, choice: NameChoice, *, follows: bool, most: int | None) -> None:
         self._consumer = consumer
         self._follows = follows
         self._left = most
         self._is_assigned = False
         self._ends: dict[TopicPartition, int] = {}
-        consumer.subscribe([topic], on_assigned=self._take)
+        consumer.subscribe(choice.subscription, on_assigned=self._take)
 
     def _take(self, partitions: list[TopicPartition]) -> None:
         self._ends.update(self._consumer.end_offsets(partitions))

@@ -5,12 +5,13 @@ from __future__ import annotations
 import click
 
 from kbatch.cli.administration import JSON, print_rows
+from kbatch.cli.name_completion import complete_topics
 from kbatch.cli.options import client_options, open_reader
 from kbatch.cli.positions import HELP, Position, PositionType, resolve
 
 
 @click.command()
-@click.argument("topic")
+@click.argument("topic", shell_complete=complete_topics)
 @click.option(
     "--at", "position", type=PositionType(), metavar="POSITION", help=f"Also the offsets there: {HELP}."
 )

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -17,13 +17,22 @@ from kbatch.distribution import pip_install
 from kbatch.errors import ConfigError
 
 if TYPE_CHECKING:
+    from kbatch.cli.name_choice import NameChoice
     from kbatch.consumer.topic_reader import TopicReader
+
+Client = TypeVar("Client", bound=AbstractContextManager[Any])
+Answer = TypeVar("Answer")
 
 # The status of a command that Ctrl-C ends, as shells have it.
 INTERRUPTED_STATUS = 130
+# Time for the first answer of a broker, instead of all that the clients would wait for it: programs may be
+# started before their brokers, but a person has made a mistake.
+FIRST_ANSWER_MS = 10_000
 # Where a call finds a Kafka that it does not name.
 SERVERS_VARIABLE, CONFIG_VARIABLE = "KBATCH_BOOTSTRAP_SERVERS", "KBATCH_CONFIG"
 DEFAULT_CONFIG = "~/.config/kbatch/kbatch.properties"
+# The options of `client_options`.
+CONNECTION_OPTIONS = ("bootstrap_servers", "properties", "config", "verbose")
 # Columns of records, for `kbatch consume`, and the conditions on them that it takes.
 COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
 CONDITION_HELP = "comparisons of columns with numbers and texts, joined by and, or, not; `in` takes a list"
@@ -95,7 +104,7 @@ def client_options(
             logging.basicConfig(level=logging.INFO if verbose else logging.ERROR, format="%(message)s")
             if not verbose:  # what is wrong with connections would else be said when the command gives up
                 logging.getLogger("kbatch.core.client").setLevel(logging.WARNING)
-            settings = _settings_of(config, properties, bootstrap_servers)
+            settings = settings_of(config, properties, bootstrap_servers)
             if needs_servers:
                 need_servers(settings)
             return command(settings=settings, **others)
@@ -108,7 +117,7 @@ def client_options(
     return add
 
 
-def _settings_of(
+def settings_of(
     path: Path | None, given: Iterable[tuple[str, str]], bootstrap_servers: str | None
 ) -> dict[str, str]:
     """Return the client's settings; the option for servers has the last word, the file the first. The
@@ -156,10 +165,41 @@ def need_arrow() -> Iterator[None]:
 
 
 def open_reader(settings: dict[str, str], command: str) -> TopicReader:
-    """Return a reader with these settings; faults of the call are UsageErrors."""
+    """Return a reader with these settings, when a broker has answered."""
     from kbatch.consumer.topic_reader import TopicReader
 
+    settings = {"client.id": f"kbatch-{command}", **settings}
+    ask_soon(TopicReader, settings, "default.api.timeout.ms", lambda asking: asking.describe([]))
+    return new_client(TopicReader, settings)
+
+
+def topics_of(choice: NameChoice, reader: TopicReader) -> Sequence[str]:
+    """Return the topics that are chosen; patterns mean none of Kafka's own."""
+    if not choice.has_patterns:
+        return choice.names
+    return choice.among(name for name, each in reader.describe().items() if not each.is_internal)
+
+
+def new_client(kind: Callable[[dict[str, str]], Client], settings: dict[str, str]) -> Client:
+    """Return a client with these settings; faults in them are UsageErrors."""
     try:
-        return TopicReader({"client.id": f"kbatch-{command}", **settings})
+        return kind(settings)
     except ConfigError as error:
         raise click.UsageError(str(error)) from error
+
+
+def ask_soon(
+    kind: Callable[[dict[str, str]], Client],
+    settings: dict[str, str],
+    limit: str,
+    ask: Callable[[Client], Answer],
+) -> Answer:
+    """Return the answer to a question that a client of this kind asks, within FIRST_ANSWER_MS. If the call
+    sets the limit, the key for the client's own patience, that counts.
+
+    Raises
+    ------
+    KafkaError
+    """
+    with new_client(kind, {limit: str(FIRST_ANSWER_MS), **settings}) as asking:
+        return ask(asking)

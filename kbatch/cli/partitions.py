@@ -4,24 +4,32 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from kbatch.cli.administration import (
+    DRY_RUN,
     JSON,
     YES,
     PartitionType,
     confirm,
+    moving_bar,
     open_admin,
     print_failures,
     print_rows,
-    progress_bar,
     results_of,
+    say_dry_run,
 )
+from kbatch.cli.name_completion import complete_topics
 from kbatch.cli.options import client_options
 from kbatch.records import TopicPartition
+
+if TYPE_CHECKING:
+    from kbatch.admin.client import Admin
+    from kbatch.core.admin.results import PartitionDescription, Reassignment
 
 BROKERS = click.option("--brokers", metavar="ID,...", help="Brokers that may have replicas; by default all.")
 MOVES = ("partition", "before", "after")
@@ -62,12 +70,21 @@ def command() -> None:
 @click.argument("partitions", nargs=-1, type=PartitionType(), metavar="[TOPIC:PARTITION]...")
 @client_options("admin")
 @click.option("--unclean", is_flag=True, help="Also a replica that is not in sync: records are lost.")
+@DRY_RUN
 @YES
 @JSON
 def elect(
-    partitions: tuple[TopicPartition, ...], settings: dict[str, str], unclean: bool, yes: bool, as_json: bool
+    partitions: tuple[TopicPartition, ...],
+    settings: dict[str, str],
+    unclean: bool,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
 ) -> None:
     """Elect the preferred leaders of partitions, or of all."""
+    if dry_run:
+        _show_elections(settings, partitions, unclean=unclean, as_json=as_json)
+        return
     if unclean:
         confirm("lose records of", [str(each) for each in partitions] or ["all"], yes=yes)
     with open_admin(settings, "partitions") as admin:
@@ -77,8 +94,38 @@ def elect(
         print_failures(failure, "partition", as_json=as_json)
 
 
+def _show_elections(
+    settings: dict[str, str], partitions: Sequence[TopicPartition], *, unclean: bool, as_json: bool
+) -> None:
+    """Show the partitions that would get another leader."""
+    with open_admin(settings, "partitions") as admin:
+        found = _described(admin, {each.topic for each in partitions} or None)
+    rows = [
+        (str(at), each.leader, each.replicas[0] if each.replicas[0] in each.isr else None)
+        for at, each in found.items()
+        if (not partitions or at in partitions) and _needs_election(each, unclean=unclean)
+    ]
+    print_rows(("partition", "leader", "preferred"), rows, as_json=as_json)
+    say_dry_run()
+
+
+def _needs_election(found: PartitionDescription, *, unclean: bool) -> bool:
+    preferred = found.replicas[0]
+    return found.leader is None if unclean else found.leader != preferred and preferred in found.isr
+
+
+def _described(admin: Admin, topics: Iterable[str] | None) -> dict[TopicPartition, PartitionDescription]:
+    """Return the partitions of topics; of all for None."""
+    names = [each.name for each in admin.topics.list(internal=True)] if topics is None else list(topics)
+    return {
+        TopicPartition(topic.name, each.partition): each
+        for topic in admin.topics.describe(names).values()
+        for each in topic.partitions
+    }
+
+
 @command.command("plan")
-@click.argument("topics", nargs=-1, required=True, metavar="TOPIC...")
+@click.argument("topics", nargs=-1, required=True, metavar="TOPIC...", shell_complete=complete_topics)
 @client_options("admin")
 @BROKERS
 @click.option("--drain", metavar="ID,...", help="Brokers that must not have replicas.")
@@ -109,17 +156,26 @@ def plan(
         print_rows(MOVES, [(str(each[0]), *each[1:]) for each in found.moves], as_json=as_json)
         if apply and found.moves:
             confirm("move the replicas of", topics, yes=yes)
-            with progress_bar(len(found.moves), "partitions moved") as show:
+            with moving_bar(len(found.moves)) as show:
                 admin.partitions.apply(found, throttle=throttle, on_progress=show)
 
 
 @command.command("reassign")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @client_options("admin")
+@DRY_RUN
 @YES
-def reassign(file: Path, settings: dict[str, str], yes: bool) -> None:
+@JSON
+def reassign(file: Path, settings: dict[str, str], dry_run: bool, yes: bool, as_json: bool) -> None:
     """Begin the moves of a FILE in the format of kafka-reassign-partitions."""
     replicas = _replicas_of(file)
+    if dry_run:
+        with open_admin(settings, "partitions") as admin:
+            now = _described(admin, {each.topic for each in replicas})
+        rows = [(str(at), now[at].replicas if at in now else None, each) for at, each in replicas.items()]
+        print_rows(MOVES, rows, as_json=as_json)
+        say_dry_run()
+        return
     confirm("move the replicas of", sorted({each.topic for each in replicas}), yes=yes)
     with open_admin(settings, "partitions") as admin:
         admin.partitions.reassign(replicas)
@@ -144,11 +200,15 @@ def status(settings: dict[str, str], wait: bool, as_json: bool) -> None:
     with open_admin(settings, "partitions") as admin:
         found = admin.partitions.reassignments()
         if wait and found:
-            with progress_bar(len(found), "partitions moved") as show:
+            with moving_bar(len(found)) as show:
                 while left := admin.partitions.reassignments(found):
                     show(len(found) - len(left))
                     time.sleep(POLL_SECONDS)
             found = {}
+    _print_reassignments(found, as_json=as_json)
+
+
+def _print_reassignments(found: Mapping[TopicPartition, Reassignment], *, as_json: bool) -> None:
     columns = ("partition", "replicas", "adding", "removing")
     print_rows(columns, [(str(each), *moving) for each, moving in found.items()], as_json=as_json)
 
@@ -156,24 +216,46 @@ def status(settings: dict[str, str], wait: bool, as_json: bool) -> None:
 @command.command("cancel")
 @click.argument("partitions", nargs=-1, required=True, type=PartitionType(), metavar="TOPIC:PARTITION...")
 @client_options("admin")
-def cancel(partitions: tuple[TopicPartition, ...], settings: dict[str, str]) -> None:
+@DRY_RUN
+@JSON
+def cancel(
+    partitions: tuple[TopicPartition, ...], settings: dict[str, str], dry_run: bool, as_json: bool
+) -> None:
     """Cancel the reassignments of partitions."""
     with open_admin(settings, "partitions") as admin:
+        if dry_run:
+            _print_reassignments(admin.partitions.reassignments(partitions), as_json=as_json)
+            say_dry_run()
+            return
         _, failure = results_of(lambda: admin.partitions.cancel(partitions))
     if failure:
-        print_failures(failure, "partition", as_json=False)
+        print_failures(failure, "partition", as_json=as_json)
 
 
 @command.command("move")
 @click.argument("replicas", nargs=-1, required=True, type=_ReplicaType(), metavar="TOPIC:PARTITION:BROKER...")
 @click.argument("directory")
 @client_options("admin")
-def move(replicas: tuple[tuple[TopicPartition, int], ...], directory: str, settings: dict[str, str]) -> None:
+@DRY_RUN
+@JSON
+def move(
+    replicas: tuple[tuple[TopicPartition, int], ...],
+    directory: str,
+    settings: dict[str, str],
+    dry_run: bool,
+    as_json: bool,
+) -> None:
     """Begin to move replicas to another log DIRECTORY of their brokers."""
     with open_admin(settings, "partitions") as admin:
+        if dry_run:
+            found = admin.partitions.replica_dirs(replicas)
+            rows = [(str(at), broker, each.current, directory) for (at, broker), each in found.items()]
+            print_rows(("partition", "broker", "before", "after"), rows, as_json=as_json)
+            say_dry_run()
+            return
         _, failure = results_of(lambda: admin.partitions.move_log_dirs(dict.fromkeys(replicas, directory)))
     if failure:
-        print_failures(failure, "replica", as_json=False)
+        print_failures(failure, "replica", as_json=as_json)
 
 
 @command.command("log-dirs")

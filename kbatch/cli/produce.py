@@ -7,10 +7,8 @@ itself does not.
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -20,20 +18,20 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    Progress,
-    TaskProgressColumn,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 
 from kbatch.cli.column_roles import MAX_PARTITION, ColumnRoles
-from kbatch.cli.options import INTERRUPTED_STATUS, client_options, names, need_arrow, need_servers, pairs
+from kbatch.cli.name_completion import complete_topics
+from kbatch.cli.options import (
+    INTERRUPTED_STATUS,
+    ask_soon,
+    client_options,
+    names,
+    need_arrow,
+    need_servers,
+    new_client,
+    pairs,
+)
 from kbatch.errors import (
-    ConfigError,
     DeliveryError,
     InvalidRecordError,
     KafkaError,
@@ -42,13 +40,12 @@ from kbatch.errors import (
 )
 from kbatch.producer.tables import TableReport
 from kbatch.producer.threads import Producer
+from kbatch.progress import ProgressBar
 
 # Errors of single rows; others may succeed.
 OF_A_ROW = (RecordTooLargeError, InvalidRecordError)
 SHOWN_ERRORS = 5
 SHOWN_RECORDS = 3
-# Time for the brokers' first answer, instead of max.block.ms.
-FIRST_ANSWER_MS = 10_000
 # Time after Ctrl-C for accepted rows.
 LAST_SECONDS = 5.0
 INTERRUPTED = "interrupted"
@@ -56,7 +53,7 @@ INTERRUPTED = "interrupted"
 
 @click.command()
 @click.argument("file", metavar="FILE", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
-@click.option("-t", "--topic", required=True, help="Where to.")
+@click.option("-t", "--topic", required=True, shell_complete=complete_topics, help="Where to.")
 @click.option(
     "-f",
     "--format",
@@ -136,10 +133,9 @@ def command(
     if dry_run:
         _show(source, roles, file)
         return
-    is_shown = sys.stderr.isatty() if progress is None else progress
     start = time.monotonic()
-    with _SendBar(is_shown, source.size) as show:
-        tally = _Tally(source.unit, show)
+    with ProgressBar("rows", is_shown=progress) as bar:
+        tally = _Tally(source, bar)
         fault = _send(file, topic, source, roles, settings, tally)
     if not _report(topic, tally, fault, time.monotonic() - start):
         raise click.exceptions.Exit(INTERRUPTED_STATUS if fault == INTERRUPTED else 1)
@@ -202,16 +198,17 @@ def _open(
 class _Tally:
     """Outcomes of rows. The delivery thread counts, the main one reads."""
 
-    def __init__(self, unit: str, show: Callable[[int, int], object]) -> None:
+    def __init__(self, source: Any, bar: ProgressBar) -> None:
         self.acknowledged = 0
         self.failed = 0
         self.maybe_persisted = 0
         self.partitions: set[int] = set()
         self.first_errors: list[tuple[int, KafkaError]] = []
         self.ends = False
-        self.unit = unit
+        self.unit = source.unit
+        self._size: int | None = source.size
         self._position = 0
-        self._show = show
+        self._bar = bar
         self._lock = threading.Lock()
 
     def add_report(self, block: Any, report: TableReport) -> None:
@@ -227,17 +224,14 @@ class _Tally:
             self.first_errors.sort(key=itemgetter(0))  # a later block may be done earlier
             del self.first_errors[SHOWN_ERRORS:]
             self._position = max(self._position, block.position)
-            self._show(self.acknowledged, self._position)
+            self._bar.show(self._position, self._size, self.acknowledged)
 
 
 def _send(
-    file: str, topic: str, source: Any, roles: ColumnRoles, settings: Mapping[str, str], tally: _Tally
+    file: str, topic: str, source: Any, roles: ColumnRoles, settings: dict[str, str], tally: _Tally
 ) -> str | None:
     """Return why the file was not sent completely, or None."""
-    try:
-        producer = Producer(dict(settings))
-    except ConfigError as error:
-        raise click.UsageError(str(error)) from error
+    producer = new_client(Producer, settings)
     fault = None
     try:
         _await_topic(topic, settings)
@@ -266,15 +260,12 @@ class _StopError(Exception):
     """Stop reading, for this reason."""
 
 
-def _await_topic(topic: str, settings: Mapping[str, str]) -> None:
+def _await_topic(topic: str, settings: dict[str, str]) -> None:
     """Check that the topic exists, and that a broker answers; this is soon decided, unlike later."""
-    if "max.block.ms" in settings:
-        return
-    with Producer({**settings, "max.block.ms": FIRST_ANSWER_MS}) as asking:
-        try:
-            asking.partitions_for(topic)
-        except KafkaTimeoutError as error:
-            raise _StopError(f"there is no metadata of topic {topic}: {error.reason}") from error
+    try:
+        ask_soon(Producer, settings, "max.block.ms", lambda asking: asking.partitions_for(topic))
+    except KafkaTimeoutError as error:
+        raise _StopError(f"there is no metadata of topic {topic}: {error.reason}") from error
 
 
 def _send_blocks(
@@ -313,33 +304,7 @@ def _report(topic: str, tally: _Tally, fault: str | None, seconds: float) -> boo
     return fault is None and not tally.failed
 
 
-# Output
-
-
-class _SendBar:
-    """Return the progress bar: a callable of (rows acknowledged, position)."""
-
-    def __init__(self, is_shown: bool, size: int | None) -> None:
-        self._bar = Progress(
-            BarColumn(),
-            TaskProgressColumn(show_speed=False),
-            TextColumn("{task.fields[rows]:,} rows"),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-            console=Console(stderr=True),
-            disable=not is_shown,
-        )
-        self._task = self._bar.add_task("", total=size, rows=0)
-
-    def __enter__(self) -> Callable[[int, int], object]:
-        self._bar.start()
-        return self._update
-
-    def __exit__(self, *raised: object) -> None:
-        self._bar.stop()
-
-    def _update(self, rows: int, position: int) -> None:
-        self._bar.update(self._task, completed=position, rows=rows)
+# A dry run
 
 
 def _show(source: Any, roles: ColumnRoles, file: str) -> None:

@@ -17,6 +17,9 @@ from kbatch.cli.options import COLUMNS
 from kbatch.cli.outputs import BINARY, output_of
 from kbatch.consumer.projection import Projection
 
+# The column that is read in any case: rows without columns could not be counted.
+ALWAYS = "offset"
+
 
 class Selection:
     """What is written of the records, and what has to be read for that.
@@ -28,8 +31,6 @@ class Selection:
         By the names of their columns.
     options : dict
         Those of the command.
-    always : str
-        Names of columns that are read in any case.
 
     Attributes
     ----------
@@ -41,14 +42,14 @@ class Selection:
     """
 
     def __init__(
-        self, columns: tuple[str, ...], deserializers: dict[str, Any], options: dict[str, Any], *always: str
+        self, columns: tuple[str, ...], deserializers: dict[str, Any], options: dict[str, Any]
     ) -> None:
         self._where: str | None = options["where"]
         self._most: int | None = options["max_records"]
         self._counts: bool = options["count"]
         self._columns = () if self._counts else columns
         needed = () if self._where is None else tuple(columns_of(self._where) & {*COLUMNS})
-        self.read = tuple(dict.fromkeys((*self._columns, *needed, *always)))
+        self.read = tuple(dict.fromkeys((*self._columns, *needed, ALWAYS)))
         self.used = {part: each for part, each in deserializers.items() if part in self.read}
         self.projection = Projection(self.read, "copy", self.used)
 

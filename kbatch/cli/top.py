@@ -10,14 +10,16 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
 from kbatch.cli.administration import JSON, cell_of, open_admin, print_rows, results_of
+from kbatch.cli.name_choice import HELP, NameChoice
+from kbatch.cli.name_completion import complete_groups, complete_topics
 from kbatch.cli.options import client_options
+from kbatch.progress import is_terminal, new_console
 from kbatch.records import TopicPartition
 
 if TYPE_CHECKING:
@@ -25,11 +27,14 @@ if TYPE_CHECKING:
 
     from kbatch.admin.client import Admin
     from kbatch.core.admin.results import ClusterNode, PartitionDescription
+    from kbatch.records import GroupOffset
 
 TOPIC_COLUMNS = ("topic", "partitions", "offsets", "records_per_s")
 GROUP_COLUMNS = ("group", "state", "lag", "records_per_s")
 BROKER_COLUMNS = ("broker", "address", "rack", "leaders", "replicas", "out_of_sync", "records_per_s")
 Row = Sequence[object]
+# How often topics, leaders and nodes are looked up.
+LAYOUT_SECONDS = 15.0
 # The rows of each table that a terminal shows.
 ROWS = 15
 Rate = Callable[[int], float | None]
@@ -38,11 +43,27 @@ Tables = Mapping[str, tuple[Sequence[str], list[Row]]]
 
 
 class GroupState(NamedTuple):
-    """How far a group is: the sum of what it has committed, and its lag."""
+    """How far a group is: the sum of what it has committed, and its lag; None if it has committed nothing."""
 
     state: str
     committed: int
-    lag: int
+    lag: int | None
+
+
+class Layout(NamedTuple):
+    """What changes rarely, and is asked for every LAYOUT_SECONDS only: of thousands of topics it is much.
+
+    Attributes
+    ----------
+    seconds : float
+        When it was looked up, by a clock that never goes back.
+    partitions : mapping of TopicPartition to PartitionDescription
+    nodes : tuple of ClusterNode
+    """
+
+    seconds: float
+    partitions: Mapping[TopicPartition, PartitionDescription]
+    nodes: tuple[ClusterNode, ...]
 
 
 class Sample(NamedTuple):
@@ -52,52 +73,70 @@ class Sample(NamedTuple):
     ----------
     seconds : float
         When it was taken, by a clock that never goes back.
-    partitions : mapping of TopicPartition to PartitionDescription
+    layout : Layout
     ends : mapping of TopicPartition to int
         The offsets after the last records, of partitions with a leader.
     groups : mapping of str to GroupState
-    nodes : tuple of ClusterNode
     """
 
     seconds: float
-    partitions: Mapping[TopicPartition, PartitionDescription]
+    layout: Layout
     ends: Mapping[TopicPartition, int]
     groups: Mapping[str, GroupState]
-    nodes: tuple[ClusterNode, ...]
 
 
-def take_sample(admin: Admin, *, internal: bool) -> Sample:
+class Chosen(NamedTuple):
+    """The topics and groups to show."""
+
+    topics: NameChoice
+    groups: NameChoice
+    internal: bool = False
+
+
+def take_sample(admin: Admin, chosen: Chosen, before: Sample | None = None) -> Sample:
     """Ask the cluster. What cannot be told now, such as topics without a leader, is left out."""
-    names = [each.name for each in admin.topics.list(internal=internal)]
+    layout = before.layout if before else None
+    if layout is None or time.monotonic() - layout.seconds >= LAYOUT_SECONDS:
+        layout = _layout(admin, chosen)
+    led = [each for each, found in layout.partitions.items() if found.leader is not None]
+    ends, _ = results_of(lambda: admin.topics.offsets(dict.fromkeys(led, "latest")))
+    return Sample(
+        time.monotonic(),
+        layout,
+        {partition: found.offset for partition, found in ends.items() if found is not None},
+        _group_states(admin, chosen.groups),
+    )
+
+
+def _layout(admin: Admin, chosen: Chosen) -> Layout:
+    listed = admin.topics.list(internal=chosen.internal)
+    names = [each.name for each in listed if chosen.topics.matches(each.name)]
     topics, _ = results_of(lambda: admin.topics.describe(names))
     partitions = {
         TopicPartition(topic.name, each.partition): each
         for topic in topics.values()
         for each in topic.partitions
     }
-    led = [each for each, found in partitions.items() if found.leader is not None]
-    ends, _ = results_of(lambda: admin.topics.offsets(dict.fromkeys(led, "latest")))
-    return Sample(
-        time.monotonic(),
-        partitions,
-        {partition: found.offset for partition, found in ends.items() if found is not None},
-        _group_states(admin),
-        admin.cluster.describe().nodes,
-    )
+    return Layout(time.monotonic(), partitions, admin.cluster.describe().nodes)
 
 
-def _group_states(admin: Admin) -> dict[str, GroupState]:
+def _group_states(admin: Admin, chosen: NameChoice) -> dict[str, GroupState]:
     listed, _ = results_of(lambda: admin.groups.list(kinds=["classic", "consumer"]))
-    states = {each.group_id: each.state for each in listed}
+    states = {each.group_id: each.state for each in listed if chosen.matches(each.group_id)}
     offsets, _ = results_of(lambda: admin.groups.offsets(states))
     return {
-        group_id: GroupState(
-            states[group_id],
-            sum(each.committed.offset for each in found.values()),
-            sum(each.lag or 0 for each in found.values()),
-        )
+        group_id: GroupState(states[group_id], _committed(found), _lag(found))
         for group_id, found in offsets.items()
     }
+
+
+def _committed(offsets: Mapping[TopicPartition, GroupOffset]) -> int:
+    return sum(each.committed.offset for each in offsets.values())
+
+
+def _lag(offsets: Mapping[TopicPartition, GroupOffset]) -> int | None:
+    known = [each.lag for each in offsets.values() if each.lag is not None]
+    return sum(known) if known else None
 
 
 def tables_of(sample: Sample, before: Sample | None) -> Tables:
@@ -123,7 +162,7 @@ def _grown(
 
 
 def _topic_rows(sample: Sample, written: Mapping[TopicPartition, int], rate: Rate) -> list[Row]:
-    partitions = Counter(each.topic for each in sample.partitions)
+    partitions = Counter(each.topic for each in sample.layout.partitions)
     offsets, grown = Counter[str](), Counter[str]()
     for each, end in sample.ends.items():
         offsets[each.topic] += end
@@ -137,13 +176,13 @@ def _group_rows(sample: Sample, before: Sample | None, rate: Rate) -> list[Row]:
         earlier = before.groups.get(group_id, now) if before else now
         return now.committed - earlier.committed
 
-    latest = sorted(sample.groups.items(), key=lambda item: (-item[1].lag, item[0]))
+    latest = sorted(sample.groups.items(), key=lambda item: (-(item[1].lag or 0), item[0]))
     return [(name, each.state, each.lag, rate(read(name, each))) for name, each in latest]
 
 
 def _broker_rows(sample: Sample, written: Mapping[TopicPartition, int], rate: Rate) -> list[Row]:
     leaders, replicas, missing, grown = Counter[int](), Counter[int](), Counter[int](), Counter[int]()
-    for partition, each in sample.partitions.items():
+    for partition, each in sample.layout.partitions.items():
         replicas.update(each.replicas)
         missing.update(set(each.replicas) - set(each.isr))
         if each.leader is not None:
@@ -155,7 +194,7 @@ def _broker_rows(sample: Sample, written: Mapping[TopicPartition, int], rate: Ra
             *(leaders[each.node_id], replicas[each.node_id], missing[each.node_id]),
             rate(grown[each.node_id]),
         )
-        for each in sample.nodes
+        for each in sample.layout.nodes
     ]
 
 
@@ -165,27 +204,55 @@ def _broker_rows(sample: Sample, written: Mapping[TopicPartition, int], rate: Ra
 @click.option(
     "--interval", type=click.FloatRange(0, min_open=True), default=1.0, show_default=True, help="Seconds."
 )
+@click.option(
+    "-t",
+    "--topic",
+    "topics",
+    multiple=True,
+    metavar="TOPIC",
+    shell_complete=complete_topics,
+    help=f"{HELP}; may be repeated.",
+)
+@click.option(
+    "-g",
+    "--group",
+    "groups",
+    multiple=True,
+    metavar="GROUP",
+    shell_complete=complete_groups,
+    help=f"{HELP}; may be repeated.",
+)
 @click.option("--internal", is_flag=True, help="Also Kafka's own topics, such as __consumer_offsets.")
 @JSON
 def command(
-    settings: dict[str, str], count: int | None, interval: float, internal: bool, as_json: bool
+    settings: dict[str, str],
+    count: int | None,
+    interval: float,
+    topics: tuple[str, ...],
+    groups: tuple[str, ...],
+    internal: bool,
+    as_json: bool,
 ) -> None:
-    """Show the rates of topics, the lag of groups and the load of brokers, again and again."""
-    with open_admin(settings, "top") as admin, suppress(KeyboardInterrupt):
-        samples = _samples(admin, count, interval, internal=internal)
-        if not as_json and sys.stdout.isatty():
+    """Show the rates of topics, the lag of groups and the load of brokers, again and again.
+
+    With --topic brokers show their load by these topics only.
+    """
+    chosen = Chosen(NameChoice(topics), NameChoice(groups), internal)
+    with open_admin(settings, "top") as admin:
+        samples = _samples(admin, chosen, count, interval)
+        if not as_json and is_terminal(sys.stdout):
             _show_live(samples)
         else:
             _print_all(samples, as_json=as_json)
 
 
-def _samples(admin: Admin, count: int | None, interval: float, *, internal: bool) -> Iterable[Tables]:
+def _samples(admin: Admin, chosen: Chosen, count: int | None, interval: float) -> Iterable[Tables]:
     """Yield so many tables, and wait between them."""
     before, number = None, 0
     while count is None or number < count:
         if number:
             time.sleep(interval)
-        sample = take_sample(admin, internal=internal)
+        sample = take_sample(admin, chosen, before)
         yield tables_of(sample, before)
         before, number = sample, number + 1
 
@@ -200,7 +267,7 @@ def _print_all(samples: Iterable[Tables], *, as_json: bool) -> None:
 def _show_live(samples: Iterable[Tables]) -> None:
     from rich.live import Live
 
-    with Live(screen=True, auto_refresh=False) as live:
+    with Live(console=new_console(), screen=True, auto_refresh=False) as live:
         for tables in samples:
             live.update(_drawn(tables), refresh=True)
 

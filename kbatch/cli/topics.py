@@ -4,7 +4,8 @@ oldest records of their partitions.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,9 +19,14 @@ from kbatch.cli.administration import (
     print_failures,
     print_rows,
     results_of,
+    say_dry_run,
 )
+from kbatch.cli.name_completion import complete_topics
 from kbatch.cli.options import client_options, need_servers, pairs
 from kbatch.records import TopicPartition
+
+if TYPE_CHECKING:
+    from kbatch.admin.client import Admin
 
 COLUMNS = ("topic", "topic_id", "partitions")
 PARTITION_COLUMNS = ("topic", "partition", "leader", "replicas", "isr", "elr")
@@ -57,32 +63,60 @@ def list_topics(settings: dict[str, str], as_json: bool, internal: bool, offsets
 def _list(settings: dict[str, str], as_json: bool, internal: bool, offsets: bool) -> None:
     with open_admin(settings, "topics") as admin:
         found = admin.topics.list(internal=internal)
-        columns: tuple[str, ...] = COLUMNS
         rows: list[list[object]] = [list(each[:3]) for each in found]
         if offsets:
-            every = [TopicPartition(each.name, at) for each in found for at in range(each.partitions)]
-            first = admin.topics.offsets(dict.fromkeys(every, "earliest"))
-            last = admin.topics.offsets(dict.fromkeys(every, "latest"))
-            counts = dict.fromkeys((each.name for each in found), 0)
-            for each in every:
-                begin, end = first[each], last[each]
-                counts[each.topic] += end.offset - begin.offset if begin and end else 0
-            columns, rows = (*COLUMNS, "offsets"), [[*row, counts[str(row[0])]] for row in rows]
-    print_rows(columns, rows, as_json=as_json)
+            counts = _counts(admin, {each.name: each.partitions for each in found})
+            rows = [[*row, counts[str(row[0])]] for row in rows]
+    print_rows((*COLUMNS, "offsets") if offsets else COLUMNS, rows, as_json=as_json)
+
+
+def _counts(admin: Admin, partitions: Mapping[str, int]) -> dict[str, int]:
+    """Return how many offsets topics have, which have so many partitions."""
+    every = [TopicPartition(topic, at) for topic, count in partitions.items() for at in range(count)]
+    first = admin.topics.offsets(dict.fromkeys(every, "earliest"))
+    last = admin.topics.offsets(dict.fromkeys(every, "latest"))
+    counts = dict.fromkeys(partitions, 0)
+    for each in every:
+        begin, end = first[each], last[each]
+        counts[each.topic] += end.offset - begin.offset if begin and end else 0
+    return counts
+
+
+def _show_counts(settings: dict[str, str], topics: Sequence[str], *, missing_ok: bool, as_json: bool) -> None:
+    """Show the topics that would be deleted, and how many offsets they have."""
+    with open_admin(settings, "topics") as admin:
+        found, failure = results_of(lambda: admin.topics.describe(topics))
+        counts = _counts(admin, {name: len(each.partitions) for name, each in found.items()})
+    rows = [(name, each.topic_id, len(each.partitions), counts[name]) for name, each in found.items()]
+    print_rows((*COLUMNS, "offsets"), rows, as_json=as_json)
+    say_dry_run()
+    if failure and not missing_ok:
+        print_failures(failure, "topic", as_json=as_json)
 
 
 @command.command("describe")
-@click.argument("topics", nargs=-1, required=True, metavar="TOPIC...")
+@click.argument("topics", nargs=-1, metavar="[TOPIC]...", shell_complete=complete_topics)
 @client_options("admin")
+@click.option("--unavailable", is_flag=True, help="Only partitions without a leader.")
+@click.option("--under-replicated", is_flag=True, help="Only partitions with replicas out of sync.")
 @JSON
-def describe(topics: tuple[str, ...], settings: dict[str, str], as_json: bool) -> None:
-    """Show the partitions of each TOPIC, their leaders and replicas."""
+def describe(
+    topics: tuple[str, ...],
+    settings: dict[str, str],
+    unavailable: bool,
+    under_replicated: bool,
+    as_json: bool,
+) -> None:
+    """Show the partitions of each TOPIC, or of all but Kafka's own, with their leaders and replicas."""
     with open_admin(settings, "topics") as admin:
-        found, failure = results_of(lambda: admin.topics.describe(topics))
+        names = topics or [each.name for each in admin.topics.list()]
+        found, failure = results_of(lambda: admin.topics.describe(names))
     rows = [
         (topic.name, each.partition, each.leader, each.replicas, each.isr, each.elr)
         for topic in found.values()
         for each in topic.partitions
+        if not (unavailable and each.leader is not None)
+        and not (under_replicated and len(each.isr) == len(each.replicas))
     ]
     print_rows(PARTITION_COLUMNS, rows, as_json=as_json)
     if failure:
@@ -124,20 +158,31 @@ def create(
         )
     columns = ("topic", "topic_id", "partitions", "replication_factor", "existed")
     print_rows(columns, found.values(), as_json=as_json)
+    if dry_run:
+        say_dry_run()
     if failure:
         print_failures(failure, "topic", as_json=as_json)
 
 
 @command.command("delete")
-@click.argument("topics", nargs=-1, required=True, metavar="TOPIC...")
+@click.argument("topics", nargs=-1, required=True, metavar="TOPIC...", shell_complete=complete_topics)
 @client_options("admin")
 @click.option("--if-exists", is_flag=True, help="Accept that there is no such topic.")
+@DRY_RUN
 @YES
 @JSON
 def delete(
-    topics: tuple[str, ...], settings: dict[str, str], if_exists: bool, yes: bool, as_json: bool
+    topics: tuple[str, ...],
+    settings: dict[str, str],
+    if_exists: bool,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
 ) -> None:
     """Delete each TOPIC with its records."""
+    if dry_run:
+        _show_counts(settings, topics, missing_ok=if_exists, as_json=as_json)
+        return
     confirm("delete", topics, yes=yes)
     with open_admin(settings, "topics") as admin:
         found, failure = results_of(lambda: admin.topics.delete(topics, missing_ok=if_exists))
@@ -147,7 +192,7 @@ def delete(
 
 
 @command.command("alter")
-@click.argument("topic")
+@click.argument("topic", shell_complete=complete_topics)
 @client_options("admin")
 @click.option("-p", "--partitions", type=int, required=True, help="How many it is to have.")
 @DRY_RUN
@@ -157,6 +202,8 @@ def alter(topic: str, settings: dict[str, str], partitions: int, dry_run: bool, 
     with open_admin(settings, "topics") as admin:
         found = admin.topics.add_partitions(topic, partitions, validate_only=dry_run)
     print_rows(("topic", "partitions"), [(topic, found)], as_json=as_json)
+    if dry_run:
+        say_dry_run()
 
 
 @click.group()
@@ -183,12 +230,20 @@ class _KeptType(click.ParamType[tuple[TopicPartition, int | str]]):
 @records.command("delete")
 @click.argument("kept", nargs=-1, required=True, type=_KeptType(), metavar="TOPIC:PARTITION=OFFSET...")
 @client_options("admin")
+@DRY_RUN
 @YES
 @JSON
 def delete_records(
-    kept: tuple[tuple[TopicPartition, int | str], ...], settings: dict[str, str], yes: bool, as_json: bool
+    kept: tuple[tuple[TopicPartition, int | str], ...],
+    settings: dict[str, str],
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
 ) -> None:
     """Delete the records before OFFSET of each partition; "end" deletes all. Show the new first offsets."""
+    if dry_run:
+        _show_deleted(settings, dict(kept), as_json=as_json)
+        return
     confirm("delete records of", [str(partition) for partition, _ in kept], yes=yes)
     with open_admin(settings, "records") as admin:
         found, failure = results_of(lambda: admin.topics.delete_records(dict(kept)))
@@ -196,3 +251,19 @@ def delete_records(
     print_rows(("topic", "partition", "earliest"), rows, as_json=as_json)
     if failure:
         print_failures(failure, "partition", as_json=as_json)
+
+
+def _show_deleted(
+    settings: dict[str, str], kept: Mapping[TopicPartition, int | str], *, as_json: bool
+) -> None:
+    """Show where partitions begin and end, and would begin."""
+    with open_admin(settings, "records") as admin:
+        first = admin.topics.offsets(dict.fromkeys(kept, "earliest"))
+        last = admin.topics.offsets(dict.fromkeys(kept, "latest"))
+    rows = []
+    for partition, keep in kept.items():
+        begin, end = first[partition], last[partition]
+        ends = (begin and begin.offset, end and end.offset)
+        rows.append((*partition, *ends, ends[1] if keep == "end" else keep))
+    print_rows(("topic", "partition", "earliest", "latest", "new"), rows, as_json=as_json)
+    say_dry_run()

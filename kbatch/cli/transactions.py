@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 
 import click
 
-from kbatch.cli.administration import JSON, YES, confirm, open_admin, print_failures, print_rows, results_of
+from kbatch.cli.administration import (
+    DRY_RUN,
+    JSON,
+    YES,
+    confirm,
+    open_admin,
+    print_failures,
+    print_rows,
+    results_of,
+    say_dry_run,
+)
 from kbatch.cli.options import client_options
 
 HANGING = ("partition", "producer_id", "epoch", "coordinator_epoch", "start_offset", "last_timestamp")
@@ -37,6 +48,10 @@ def list_transactions(
 @JSON
 def describe(ids: tuple[str, ...], settings: dict[str, str], as_json: bool) -> None:
     """Show the state of each transactional ID."""
+    _describe(settings, ids, as_json=as_json)
+
+
+def _describe(settings: dict[str, str], ids: Sequence[str], *, as_json: bool) -> None:
     with open_admin(settings, "transactions") as admin:
         found, failure = results_of(lambda: admin.transactions.describe(ids))
     rows = [(*each[:-1], tuple(map(str, each.partitions))) for each in found.values()]
@@ -44,6 +59,12 @@ def describe(ids: tuple[str, ...], settings: dict[str, str], as_json: bool) -> N
     print_rows(columns, rows, as_json=as_json)
     if failure:
         print_failures(failure, "transactional_id", as_json=as_json)
+
+
+def _show(settings: dict[str, str], ids: Sequence[str], *, as_json: bool) -> None:
+    """Show the transactions that would be ended."""
+    say_dry_run()
+    _describe(settings, ids, as_json=as_json)
 
 
 @command.command("find-hanging")
@@ -69,9 +90,16 @@ def find_hanging(
 @command.command("terminate")
 @click.argument("transactional_id")
 @client_options("admin")
+@DRY_RUN
 @YES
-def terminate(transactional_id: str, settings: dict[str, str], yes: bool) -> None:
+@JSON
+def terminate(
+    transactional_id: str, settings: dict[str, str], dry_run: bool, yes: bool, as_json: bool
+) -> None:
     """End the open transaction of a TRANSACTIONAL_ID, and fence its producer."""
+    if dry_run:
+        _show(settings, [transactional_id], as_json=as_json)
+        return
     confirm("end the transaction of", [transactional_id], yes=yes)
     with open_admin(settings, "transactions") as admin:
         admin.transactions.terminate(transactional_id)
@@ -80,10 +108,14 @@ def terminate(transactional_id: str, settings: dict[str, str], yes: bool) -> Non
 @command.command("fence")
 @click.argument("ids", nargs=-1, required=True, metavar="ID...")
 @client_options("admin")
+@DRY_RUN
 @YES
 @JSON
-def fence(ids: tuple[str, ...], settings: dict[str, str], yes: bool, as_json: bool) -> None:
+def fence(ids: tuple[str, ...], settings: dict[str, str], dry_run: bool, yes: bool, as_json: bool) -> None:
     """Fence the producers of each transactional ID, and abort what they have open."""
+    if dry_run:
+        _show(settings, ids, as_json=as_json)
+        return
     confirm("fence the producers of", ids, yes=yes)
     with open_admin(settings, "transactions") as admin:
         found, failure = results_of(lambda: admin.transactions.fence(ids))

@@ -7,12 +7,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from click.shell_completion import ShellComplete
 from click.testing import CliRunner, Result
 
 from kbatch import Producer
 from kbatch.cli.commands import COMMANDS, kbatch
-from kbatch.cli.completion import SHELLS
 from kbatch.testing import Broker
 
 
@@ -96,13 +94,64 @@ def test_records_are_deleted(broker: Broker) -> None:
     assert run(broker, "records", "delete", "orders:0", "--yes").exit_code == 2
 
 
-@pytest.mark.parametrize("interpreter", SHELLS)
-def test_completion_knows_commands_and_options(interpreter: str) -> None:
-    result = CliRunner().invoke(kbatch, ["completion", interpreter])
-    assert result.exit_code == 0 and "_KBATCH_COMPLETE" in result.stdout
-    words = ShellComplete(kbatch, {}, "kbatch", "_KBATCH_COMPLETE")
-    assert "topics" in {each.value for each in words.get_completions([], "top")}
-    assert {each.value for each in words.get_completions(["topics", "create"], "--part")} == {"--partitions"}
+def test_dry_runs_show_and_change_nothing(broker: Broker) -> None:
+    with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        last = producer.send("orders", b"", partition=1).result(10).offset
+    before = rows(run(broker, "topics", "--offsets"))
+    (deleted,) = rows(run(broker, "topics", "delete", "orders", "--dry-run"))
+    assert deleted == before[0] and deleted["offsets"] > 0
+    missing = run(broker, "topics", "delete", "nowhere", "--dry-run")
+    assert (missing.exit_code, "topic nowhere" in missing.stderr) == (1, True)
+    assert run(broker, "topics", "delete", "nowhere", "--dry-run", "--if-exists").exit_code == 0
+    (shorter,) = rows(run(broker, "records", "delete", "orders:1=end", "--dry-run"))
+    assert shorter == {"topic": "orders", "partition": 1, "earliest": 0, "latest": last + 1, "new": last + 1}
+    created = run(broker, "topics", "create", "made", "--dry-run")
+    assert "nothing has changed" in created.stderr
+    assert rows(run(broker, "topics", "--offsets")) == before
+
+
+def test_partitions_without_a_leader_or_replicas_are_found() -> None:
+    with Broker({"orders": 2}, nodes=2) as cluster:
+        assert len(rows(run(cluster, "topics", "describe"))) == 2
+        assert rows(run(cluster, "topics", "describe", "--unavailable")) == []
+        cluster.stop_node(1)
+        lost = rows(run(cluster, "topics", "describe", "--under-replicated"))
+        assert lost and all(len(each["isr"]) < len(each["replicas"]) for each in lost)
+
+
+RULE = {"principal": "User:bob", "host": "*", "pattern": "literal", "allow": True}
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (
+            ["--producer", "orders", "--transactional-id", "shop"],
+            {("topic", "orders", each) for each in ("Write", "Describe", "Create")}
+            | {("transactional_id", "shop", each) for each in ("Write", "Describe")},
+        ),
+        (
+            ["--consumer", "orders", "--consumer", "returns", "--group", "audit"],
+            {("topic", topic, each) for topic in ("orders", "returns") for each in ("Read", "Describe")}
+            | {("group", "audit", "Read")},
+        ),
+        (["--resource", "topic", "--name", "*", "--operation", "Read"], {("topic", "*", "Read")}),
+    ],
+)
+def test_acls_for_what_clients_need(options: list[str], expected: set[tuple[str, str, str]]) -> None:
+    """As kafka-acls has them; a dry run needs no broker."""
+    call = ["acls", "grant", "--principal", "User:bob", *options, "--dry-run", "-b", "127.0.0.1:1"]
+    found = rows(CliRunner().invoke(kbatch, call))
+    assert all(RULE.items() <= each.items() for each in found)
+    assert {(each["resource"], each["name"], each["operation"]) for each in found} == expected
+    assert len(found) == len(expected)
+
+
+@pytest.mark.parametrize("options", [[], ["--resource", "topic"], ["--producer", "a", "--operation", "Read"]])
+def test_acls_without_a_resource_are_refused(options: list[str]) -> None:
+    call = ["acls", "grant", "--principal", "User:bob", *options, "-b", "127.0.0.1:1"]
+    result = CliRunner().invoke(kbatch, call)
+    assert (result.exit_code, "--producer" in result.stderr) == (2, True)
 
 
 @pytest.mark.parametrize("command", sorted(COMMANDS))

@@ -12,12 +12,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
 
 from kbatch import Producer
-from kbatch.cli import consume
+from kbatch.cli import selection
 from kbatch.cli.commands import kbatch
 from kbatch.testing import Broker
 from tests import ROOT
@@ -236,18 +237,78 @@ def test_progress_bar_is_for_terminals_unless_requested(broker: Broker) -> None:
 
 
 def test_ctrl_c_leaves_a_whole_file(broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    over = consume._ReadBar.over
+    passing = selection._passing
 
-    def interrupted(bar: Any, batches: Any) -> Iterator[Any]:
-        for batch in over(bar, batches):
+    def interrupted(*arguments: Any) -> Iterator[Any]:
+        rows = 0
+        for batch in passing(*arguments):
             yield batch
-            if bar._rows == len(VALUES):
+            rows += batch.num_rows
+            if rows == len(VALUES):
                 raise KeyboardInterrupt
 
-    monkeypatch.setattr(consume._ReadBar, "over", interrupted)
+    monkeypatch.setattr(selection, "_passing", interrupted)
     path = tmp_path / "followed.parquet"
     assert run(broker, "consume", TOPIC, "--follow", "--from", "earliest", "-o", path).exit_code == 130
     assert pq.read_table(path).num_rows == len(VALUES)
+
+
+# Several topics
+
+
+@pytest.fixture(scope="module")
+def several() -> Iterator[Broker]:
+    with Broker({"orders": 1, "orders-eu": 2, "returns": 1}) as running:
+        with Producer(bootstrap_servers=running.bootstrap_servers) as producer:
+            for topic in ("orders", "orders-eu", "returns"):
+                for partition in range(2 if topic == "orders-eu" else 1):
+                    producer.send(topic, topic.encode(), partition=partition)
+        yield running
+
+
+@pytest.mark.parametrize("options", [(), ("--group",)])
+@pytest.mark.parametrize(
+    ("topics", "values"),
+    [
+        (["orders", "returns"], ["orders", "returns"]),
+        (["^orders-.*"], ["orders-eu", "orders-eu"]),
+        (["^orders-.*", "returns"], ["orders-eu", "orders-eu", "returns"]),
+    ],
+)
+def test_several_topics_and_patterns(
+    several: Broker, topics: list[str], values: list[str], options: tuple[str, ...], tmp_path: Path
+) -> None:
+    for name in ("found.jsonl", "found.parquet", "found.arrow"):
+        path, group = tmp_path / name, f"g-{topics}-{name}"
+        result = run(
+            several, "consume", *topics, *(each for option in options for each in (option, group)), "-o", path
+        )
+        assert result.exit_code == 0, result.output
+        assert sorted(read_file(path)) == values
+
+
+def read_file(path: Path) -> list[str]:
+    if path.suffix == ".parquet":
+        rows = pq.read_table(path).to_pylist()
+    elif path.suffix == ".arrow":
+        rows = pa.ipc.open_stream(path).read_all().to_pylist()
+    else:
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+    assert all(row["topic"] == text_of(row["value"]) for row in rows)
+    return [text_of(row["value"]) for row in rows]
+
+
+def text_of(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value
+
+
+@pytest.mark.parametrize("options", [(), ("--group", "g", "--follow")])
+@pytest.mark.parametrize("topic", ["^order", "nowhere"])
+def test_topics_that_there_are_not_end_the_command(
+    several: Broker, topic: str, options: tuple[str, ...]
+) -> None:
+    result = run(several, "consume", "orders", topic, *options, "-X", "default.api.timeout.ms=2000")
+    assert result.exit_code == 1 and topic in result.stderr
 
 
 def test_topics_and_offsets_are_listed(broker: Broker) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,9 @@ from click.testing import CliRunner, Result
 
 from kbatch import Consumer, Producer, TopicPartition, TopicReader
 from kbatch.cli.commands import kbatch
+from kbatch.core.process.finished_runs import encode_runs
 from kbatch.protocol import messages
+from kbatch.records import OffsetAndMetadata
 from kbatch.testing import Broker
 from tests.support.consuming import consumer_of
 from tests.support.patience import repeat_until
@@ -75,6 +78,7 @@ def test_lag_is_described(broker: Broker, reader: TopicReader) -> None:
         "committed": 6,
         "end": 10,
         "lag": 4,
+        "done": 0,
         "member": None,
     }
     head, names, first, second = run(broker, "describe", GROUP).stdout.splitlines()
@@ -166,7 +170,7 @@ WRONG = [
     (["describe", ""], 2, "group_id must not be empty"),
     (["reset", GROUP, "--to", "earliest"], 2, "name topics with --topic"),
     (["reset", GROUP, "-t", "orders", "--all-topics", "--to", "0"], 2, "name topics with --topic"),
-    (["reset", GROUP, "-t", "orders"], 2, "say where with --to POSITION or --shift-by N"),
+    (["reset", GROUP, "-t", "orders"], 2, "say where with --to POSITION, --shift-by N or"),
     (["reset", GROUP, "-t", "orders", "--to", "0", "--shift-by", "1"], 2, "one of them"),
     (["reset", GROUP, "-t", "orders:x", "--to", "0"], 2, "as in orders:0,1"),
     (["reset", GROUP, "-t", "orders:7", "--to", "0"], 2, "topic orders has no partition 7; it has 0 to 1"),
@@ -183,6 +187,96 @@ def test_wrong_call_is_explained(
     result = run(broker, *arguments)
     assert result.exit_code == status, result.output
     assert text in " ".join(result.stderr.split())
+
+
+def test_a_group_without_commits_has_no_lag(broker: Broker) -> None:
+    with consumer_of(broker.bootstrap_servers, GROUP, "returns", "classic"):
+        (found,) = lines(broker, "describe", GROUP)
+        assert found["lag"] is None and found["partitions"][0]["lag"] is None
+        assert "lag unknown: nothing is committed" in run(broker, "describe", GROUP).stdout
+
+
+def test_what_process_has_finished_is_counted(broker: Broker, reader: TopicReader) -> None:
+    """Of another topic of the same name, and by another program, nothing is."""
+    topic_id = reader.describe(["orders"])["orders"].topic_id
+    text, _ = encode_runs(4, [(5, 7), (9, 10)], topic_id, 4000)
+    stale, _ = encode_runs(6, [(7, 8)], b"another-topic-id", 4000)
+    committed = {FIRST: OffsetAndMetadata(4, text), SECOND: OffsetAndMetadata(6, stale)}
+    reader.groups.commit_offsets(GROUP, committed)
+    (found,) = lines(broker, "describe", GROUP)
+    assert [each["done"] for each in found["partitions"]] == [3, 0]
+    head, names, *_ = run(broker, "describe", GROUP).stdout.splitlines()
+    assert head.endswith("lag 10 of which 3 are done")
+    assert names.split() == ["topic", "partition", "committed", "end", "lag", "done", "client", "host"]
+
+
+# CSV
+
+
+def test_offsets_go_into_a_file_and_come_back(broker: Broker, reader: TopicReader, tmp_path: Path) -> None:
+    export = ("reset", GROUP, "--all-topics", "--to", "current", "--export")
+    text = run(broker, *export).stdout
+    assert text == "orders,0,4\norders,1,6\n"
+    path = tmp_path / "offsets.csv"
+    path.write_text(text)
+    assert run(broker, "reset", GROUP, "--all-topics", "--to", "latest", "--execute").exit_code == 0
+    assert committed(reader) == {FIRST: 10, SECOND: 10}
+    assert run(broker, "reset", GROUP, "--from-file", str(path)).exit_code == 0
+    assert committed(reader) == {FIRST: 10, SECOND: 10}
+    assert run(broker, "reset", GROUP, "--from-file", str(path), "--execute").exit_code == 0
+    assert committed(reader) == {FIRST: 4, SECOND: 6}
+    assert run(broker, *export).stdout == text
+
+
+def test_a_file_of_several_groups_is_read_for_one(
+    broker: Broker, reader: TopicReader, tmp_path: Path
+) -> None:
+    """Kafka's tool writes the group first if it exports several."""
+    path = tmp_path / "offsets.csv"
+    path.write_text(f"other,orders,0,9\n{GROUP},orders,0,2\n{GROUP},orders,1,99\n")
+    assert lines(broker, "reset", GROUP, "--from-file", str(path), "--execute") == [
+        {"topic": "orders", "partition": 0, "committed": 4, "new": 2},
+        {"topic": "orders", "partition": 1, "committed": 6, "new": 10},
+    ]
+    assert committed(reader) == {FIRST: 2, SECOND: 10}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("orders,0\n", "line 1 must be topic, partition, offset"),
+        ("orders,0,1\norders,x,1\n", "line 2 must be"),
+        ("other,orders,0,1\n", "no line for group billing"),
+        ("", "no line for group"),
+    ],
+)
+def test_a_file_of_something_else_is_refused(broker: Broker, tmp_path: Path, text: str, words: str) -> None:
+    path = tmp_path / "offsets.csv"
+    path.write_text(text)
+    result = run(broker, "reset", GROUP, "--from-file", str(path), "--execute")
+    assert (result.exit_code, words in " ".join(result.stderr.split())) == (2, True), result.output
+
+
+# Dry runs
+
+
+def test_dry_runs_show_and_change_nothing(broker: Broker, reader: TopicReader) -> None:
+    before = committed(reader)
+    assert lines(broker, "delete", GROUP, "--dry-run") == [
+        {"group": GROUP, "protocol": "classic", "state": "Empty", "members": 0}
+    ]
+    assert lines(broker, "delete-offsets", GROUP, "orders:0", "returns:0", "--dry-run") == [
+        {"topic": "orders", "partition": 0, "committed": 4}
+    ]
+    missing = run(broker, "delete", "nobody", "--dry-run")
+    assert (missing.exit_code, "group nobody" in missing.stderr) == (1, True)
+    assert "nothing has changed" in missing.stderr
+    assert committed(reader) == before
+    with consumer_of(broker.bootstrap_servers, "reading", "returns", "classic") as consumer:
+        (member,) = lines(broker, "remove-members", "reading", "--all", "--dry-run")
+        assert member["client"] == "other"
+        assert len(lines(broker, "describe", "reading")[0]["members"]) == 1
+        assert consumer.assignment()
 
 
 def test_groups_and_their_offsets_are_deleted(broker: Broker, reader: TopicReader) -> None:

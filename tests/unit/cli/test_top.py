@@ -12,9 +12,12 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from kbatch import Admin, Producer, TopicPartition
+from kbatch.cli import top
 from kbatch.cli.commands import kbatch
-from kbatch.cli.top import _drawn, tables_of, take_sample
+from kbatch.cli.name_choice import NameChoice
+from kbatch.cli.top import Chosen, Sample, _drawn, tables_of, take_sample
 from kbatch.testing import Broker
+from tests.support.consuming import consumer_of
 
 TOPICS = {"orders": 2, "returns": 1}
 
@@ -31,12 +34,16 @@ def send(admin: Admin, topic: str, count: int) -> None:
             producer.send(topic, b"", partition=0)
 
 
+def sample(admin: Admin) -> Sample:
+    return take_sample(admin, Chosen(NameChoice([]), NameChoice([])))
+
+
 def test_rates_are_those_between_samples(admin: Admin) -> None:
     admin.groups.commit_offsets("billing", {TopicPartition("orders", 0): 0})
-    before = take_sample(admin, internal=False)._replace(seconds=10.0)
+    before = sample(admin)._replace(seconds=10.0)
     send(admin, "orders", 6)
     admin.groups.commit_offsets("billing", {TopicPartition("orders", 0): 4})
-    now = take_sample(admin, internal=False)._replace(seconds=12.0)
+    now = sample(admin)._replace(seconds=12.0)
     tables = {about: rows for about, (_, rows) in tables_of(now, before).items()}
     assert tables["topics"] == [("orders", 2, 6, 3.0), ("returns", 1, 0, 0.0)]
     assert tables["groups"] == [("billing", "Empty", 2, 2.0)]
@@ -48,10 +55,10 @@ def test_rates_are_those_between_samples(admin: Admin) -> None:
 
 def test_topic_that_was_made_again_has_no_negative_rate(admin: Admin) -> None:
     send(admin, "returns", 5)
-    before = take_sample(admin, internal=False)._replace(seconds=0.0)
+    before = sample(admin)._replace(seconds=0.0)
     admin.topics.delete("returns")
     admin.topics.create("returns", partitions=1)
-    now = take_sample(admin, internal=False)._replace(seconds=1.0)
+    now = sample(admin)._replace(seconds=1.0)
     rates = {row[0]: row[3] for row in tables_of(now, before)["topics"][1]}
     assert rates == {"orders": 0.0, "returns": 0.0}
 
@@ -74,7 +81,33 @@ def test_a_pipe_gets_a_line_a_row(admin: Admin) -> None:
 
 def test_a_terminal_shows_all_tables(admin: Admin) -> None:
     screen = Console(file=StringIO(), width=100, force_terminal=False)
-    screen.print(_drawn(tables_of(take_sample(admin, internal=False), None)))
+    screen.print(_drawn(tables_of(sample(admin), None)))
     assert isinstance(screen.file, StringIO)
     shown = screen.file.getvalue()
     assert "orders" in shown and "lag" in shown and "out_of_sync" in shown
+
+
+def test_topics_and_groups_are_chosen(admin: Admin) -> None:
+    for group in ("audit", "billing"):
+        admin.groups.commit_offsets(group, {TopicPartition("orders", 0): 0})
+    chosen = Chosen(NameChoice(["^ret.*"]), NameChoice(["audit"]))
+    tables = {about: rows for about, (_, rows) in tables_of(take_sample(admin, chosen), None).items()}
+    assert [row[0] for row in tables["topics"]] == ["returns"]
+    assert [row[0] for row in tables["groups"]] == ["audit"]
+    assert tables["brokers"][0][3] == 1  # leaders
+
+
+def test_topics_are_described_once_in_a_while(admin: Admin, monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = Chosen(NameChoice([]), NameChoice([]))
+    before = take_sample(admin, chosen)
+    admin.topics.create("later", partitions=1)
+    soon = take_sample(admin, chosen, before)
+    assert soon.layout is before.layout
+    monkeypatch.setattr(top, "LAYOUT_SECONDS", 0)
+    assert TopicPartition("later", 0) in take_sample(admin, chosen, soon).ends
+
+
+def test_a_group_without_commits_has_no_lag(admin: Admin) -> None:
+    with consumer_of(",".join(admin.config.bootstrap_servers), "new", "orders", "classic"):
+        ((name, _, lag, _),) = tables_of(sample(admin), None)["groups"][1]
+    assert (name, lag) == ("new", None)
