@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from kbatch.cli.options import new_client, settings_of
+from kbatch.cli.options import settings_of
 from kbatch.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -61,5 +61,5 @@ def _names(typed: dict[str, Any], ask: Callable[[TopicReader], Iterable[str]]) -
     settings = settings_of(typed.get("config"), typed.get("properties") or (), typed.get("bootstrap_servers"))
     if "bootstrap.servers" not in settings:
         return []
-    with new_client(TopicReader, {**settings, "default.api.timeout.ms": str(ANSWER_MS)}) as reader:
+    with TopicReader({**settings, "default.api.timeout.ms": str(ANSWER_MS)}) as reader:
         return list(ask(reader))
