@@ -13,7 +13,9 @@ from html.parser import HTMLParser
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 from urllib.parse import unquote, urldefrag, urljoin
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -22,8 +24,11 @@ from tests import ROOT
 from tests.support.chromium import chromium
 from tests.support.patience import until
 from website import docstrings, reference
+from website.hooks import REPOSITORY
 
 ADDRESS = "https://kbatch.github.io/kbatch/"
+# Theirs are looked up in the site and in the tree, or are there once kbatch is published.
+OURS = (ADDRESS, "https://github.com/kbatch/kbatch")
 SHOTS = ROOT / "build" / "screenshots"
 OPENED = (
     "",
@@ -67,22 +72,59 @@ class _Page(HTMLParser):
         self.anchors |= {value for name in ("id", "name") if (value := given.get(name))}
 
 
-def test_every_link_within_the_site_leads_somewhere(site: Path) -> None:
-    """Also those of the theme and of generated pages, which mkdocs does not look at."""
-    pages = {page: _Page(page.read_text()) for page in site.rglob("*.html") if page.name != "404.html"}
-    broken = []
+@pytest.fixture(scope="module")
+def pages(site: Path) -> dict[Path, _Page]:
+    return {page: _Page(page.read_text()) for page in site.rglob("*.html") if page.name != "404.html"}
+
+
+def absolute(site: Path, pages: dict[Path, _Page]) -> Iterator[tuple[str, str]]:
+    """Yield the address of each page with each of its links."""
     for path, page in pages.items():
         here = urljoin(ADDRESS, path.relative_to(site).as_posix().removesuffix("index.html"))
-        for link in page.links:
-            target, anchor = urldefrag(urljoin(here, link))
-            if not target.startswith(ADDRESS):
-                continue
-            name = unquote(target.removeprefix(ADDRESS))
-            file = site / name / "index.html" if name.endswith("/") or not name else site / name
-            is_there = file.is_file() and (not anchor or file not in pages or anchor in pages[file].anchors)
-            if not is_there:
-                broken.append(f"{here}: {link}")
-    assert len(pages) > 50 and broken == []
+        yield from ((here, urljoin(here, link)) for link in page.links)
+
+
+def is_missing(link: str, site: Path, pages: dict[Path, _Page]) -> bool:
+    """True if a link leads to a page, an anchor or a file of the repository that there is not."""
+    target, anchor = urldefrag(link)
+    if target.startswith(f"{REPOSITORY}/"):
+        return not (ROOT / target.removeprefix(f"{REPOSITORY}/")).exists()
+    if not target.startswith(ADDRESS):
+        return False
+    name = unquote(target.removeprefix(ADDRESS))
+    file = site / name / "index.html" if name.endswith("/") or not name else site / name
+    is_there = file.is_file() and (not anchor or file not in pages or anchor in pages[file].anchors)
+    return not is_there
+
+
+def test_every_link_within_site_and_repository_leads_somewhere(site: Path, pages: dict[Path, _Page]) -> None:
+    """Also those of the theme and of generated pages, which mkdocs does not look at."""
+    links = list(absolute(site, pages))
+    assert len(pages) > 50 and any(link.startswith(f"{REPOSITORY}/") for _, link in links)
+    assert not [f"{here}: {link}" for here, link in links if is_missing(link, site, pages)]
+
+
+def status_of(link: str) -> int | None:
+    """Return the status of an answer; None without one."""
+    asked = Request(link, headers={"User-Agent": "kbatch's test of links"})
+    try:
+        with urlopen(asked, timeout=20) as answer:
+            return int(answer.status)
+    except HTTPError as refused:
+        return refused.code
+    except OSError:
+        return None
+
+
+@pytest.mark.slow
+def test_links_to_other_sites_lead_somewhere(site: Path, pages: dict[Path, _Page]) -> None:
+    """A server without an answer proves nothing; one that has no such page does."""
+    elsewhere = {urldefrag(link)[0] for _, link in absolute(site, pages) if link.startswith("http")}
+    found = {link: status_of(link) for link in elsewhere if not link.startswith(OURS)}
+    assert found
+    if not any(found.values()):
+        pytest.skip("no other site answers: there is no network")
+    assert not [link for link, status in found.items() if status in (404, 410)]
 
 
 def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:

@@ -54,6 +54,11 @@ def test_texts_name_extras_that_there_are() -> None:
     assert "arrow" in named and named <= EXTRAS
 
 
+@pytest.mark.parametrize("page", ["README.md", "docs/install.md"])
+def test_a_page_that_lists_extras_lists_all_of_them(page: str) -> None:
+    assert EXTRAS - set(re.findall(r"`(\w+)`", (ROOT / page).read_text())) == set()
+
+
 def test_pip_install_is_quoted_for_a_shell() -> None:
     assert pip_install("arrow") == "pip install 'kbatch-kafka[arrow]'"
     assert pip_install("arrow", "cli") == "pip install 'kbatch-kafka[arrow,cli]'"

@@ -24,7 +24,7 @@ from release.interpreters import Interpreter, NoInterpreterError
 from release.platforms import PLATFORMS, Platform
 from tests import ROOT
 
-WORKFLOW = ROOT / ".github" / "workflows" / "release.yml"
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 X86_64, AARCH64 = PLATFORMS["x86_64"], PLATFORMS["aarch64"]
 
 
@@ -157,20 +157,24 @@ def test_wheels_are_made_by_tools_that_build_the_package() -> None:
     assert project()["name"] == "kbatch-kafka"
 
 
-def test_workflow_pins_actions_and_builds_what_the_project_names() -> None:
-    text = WORKFLOW.read_text()
-    used = re.findall(r"uses: (\S+)( # v\d+\.\d+\.\d+)?", text)
+@pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.stem)
+def test_workflow_pins_actions(workflow: Path) -> None:
+    used = re.findall(r"uses: (\S+)( # v\d+\.\d+\.\d+)?", workflow.read_text())
     assert used and all(re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40}", action) and tag for action, tag in used)
+
+
+def test_workflow_of_releases_builds_what_the_project_names() -> None:
+    text = (ROOT / ".github" / "workflows" / "release.yml").read_text()
     versions = re.findall(r"^ {12}(3\.\d+)$", text, re.MULTILINE)
     assert versions == interpreters.python_versions()
     assert set(re.findall(r"machine: (\w+)", text)) == set(PLATFORMS)
 
 
 @pytest.mark.parametrize("tool", [("zizmor", "--offline", "--persona", "pedantic"), ("actionlint",)])
-def test_workflow_has_no_findings_of(tool: tuple[str, ...]) -> None:
+def test_workflows_have_no_findings_of(tool: tuple[str, ...]) -> None:
     beside = Path(sys.executable).with_name(tool[0])
     found = str(beside) if beside.exists() else shutil.which(tool[0])
     if found is None:
         pytest.skip(f"{tool[0]} is not installed")
-    done = subprocess.run([found, *tool[1:], WORKFLOW], capture_output=True, text=True, cwd=ROOT)
+    done = subprocess.run([found, *tool[1:], *WORKFLOWS], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, f"{done.stdout}{done.stderr}"
