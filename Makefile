@@ -17,7 +17,7 @@ WHEELS ?=
 # Of `make bench`: groups, and --quick; nothing means all of them, in full.
 BENCH ?=
 
-.PHONY: help demo test test-slow coverage simulate soak sanitize platforms wheels docs bench bench-compare bench-baseline lint format clean
+.PHONY: help demo test test-slow test-all coverage simulate soak sanitize platforms wheels docs bench bench-compare bench-baseline lint format clean
 
 help:
 	@echo "make demo      336,776 real flights through Spark into segments and a broker and back, proven equal,"
@@ -25,6 +25,7 @@ help:
 	@echo "               KAFKA=host:port takes a Kafka of yours instead of the embedded broker"
 	@echo "make test      the tests but for the slow ones (some 8 minutes on two cores)"
 	@echo "make test-slow what takes long: kills, campaigns, installs, 800 more worlds"
+	@echo "make test-all  both in one run, which starts brokers, JVMs and Spark once"
 	@echo "make coverage  branches of kbatch that tests/unit covers, by file (some 7 minutes)"
 	@echo "make simulate  the producer, groups of readers and process(), in 1,000 worlds each of virtual time and faults"
 	@echo "               (SEEDS=0:1000)"
@@ -71,6 +72,9 @@ test: .venv/ready .venv/jvm .venv/kdc
 
 test-slow: .venv/ready .venv/jvm .venv/kdc
 	KBATCH_WORLDS=200:1000 $(PYTEST) -m "slow or worlds"
+
+test-all: .venv/ready .venv/jvm .venv/kdc
+	KBATCH_WORLDS=0:1000 $(PYTEST)
 
 coverage: .venv/ready
 	$(BIN)/pip install --quiet --disable-pip-version-check 'coverage>=7.10'
