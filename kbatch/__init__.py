@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from kbatch.consumer.polled import Polled
     from kbatch.consumer.process.dead_letters import DeadLetter
     from kbatch.consumer.process.options import ProcessReport
+    from kbatch.consumer.process.retry_topics import RetryTopics
     from kbatch.consumer.reading import read_table, scan_topic
     from kbatch.consumer.threads import Consumer, ShareConsumer
     from kbatch.consumer.topic_reader import ReadProgress, TopicReader
@@ -110,6 +111,7 @@ __all__ = [
     "RecordMetadata",
     "Retry",
     "RetryAfter",
+    "RetryTopics",
     "SchemaRegistry",
     "SegmentWriter",
     "ShareConsumer",
@@ -152,6 +154,7 @@ _AT_FIRST_USE = {
     "RecordFailed": "kbatch.core.process.retry",
     "Retry": "kbatch.core.process.retry",
     "RetryAfter": "kbatch.core.process.retry",
+    "RetryTopics": "kbatch.consumer.process.retry_topics",
     "SegmentWriter": "kbatch.codec.segments",
     "SchemaRegistry": "kbatch.schema_registry",
     "ShareConsumer": "kbatch.consumer.threads",

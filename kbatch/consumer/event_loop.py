@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, Self, Unpack, final
 from kbatch.consumer.base import ConsumerBase
 from kbatch.consumer.group_member import GroupMember
 from kbatch.consumer.lifetime import CLOSE_SECONDS, EXIT_SECONDS, FORGOTTEN, Ending, MemberClient
-from kbatch.consumer.process.dead_letters import DeadLetter
 from kbatch.consumer.process.options import ProcessOptions, ProcessReport, settings_of
 from kbatch.consumer.process.processing import Processing
 from kbatch.consumer.process.workers import TaskWorkers
@@ -165,10 +164,7 @@ class AsyncConsumer(LoopClient, ConsumerBase[K, V]):
         cancelled, too. So are those whose partitions are given up.
         """
         settings = settings_of("tasks", tasks, options)
-        if isinstance(settings.on_failure, DeadLetter) and not settings.on_failure.is_for_tasks:
-            raise TypeError(
-                "the DeadLetter of an AsyncConsumer has an AsyncProducer; a Producer blocks the loop"
-            )
+        settings.check_kind("an AsyncConsumer", is_async=True)
         self._runtime.check_here()
         return await Processing(self, function, settings, tasks, TaskWorkers).run()
 

@@ -254,14 +254,19 @@ class GroupMember:
                     "subscribe() after assign(): the program assigns the partitions; call unsubscribe() "
                     "first, or use two consumers"
                 )
-            self._engine.subscribe(subscription)
-            self.wanted, self._listener = subscription, RebalanceListener(**callbacks)
-            self._backlog.leave_out(subscription.excludes)
-            self._backlog.note_change()
-            self.is_assigned = False
-            self._missing.clear()
-            self._leave_call = None
-            self._runtime.network.wake()
+            self.follow(subscription)
+            self._listener = RebalanceListener(**callbacks)
+
+    def follow(self, subscription: Subscription) -> None:
+        """Read the topics of a subscription from now on, with the callbacks that there are."""
+        self._engine.subscribe(subscription)
+        self.wanted = subscription
+        self._backlog.leave_out(subscription.excludes)
+        self._backlog.note_change()
+        self.is_assigned = False
+        self._missing.clear()
+        self._leave_call = None
+        self._runtime.network.wake()
 
     def subscription(self) -> set[str] | str:
         """Return the topics that are subscribed to, or the pattern; an empty set without a subscription."""

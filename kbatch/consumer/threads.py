@@ -30,7 +30,6 @@ from kbatch.consumer.base import ConsumerBase
 from kbatch.consumer.group_member import GroupMember
 from kbatch.consumer.lifetime import CLOSE_SECONDS, EXIT_SECONDS, FORGOTTEN, Ending, MemberClient
 from kbatch.consumer.polled import Polled
-from kbatch.consumer.process.dead_letters import DeadLetter
 from kbatch.consumer.process.options import ProcessOptions, ProcessReport, settings_of
 from kbatch.consumer.process.processing import Processing
 from kbatch.consumer.process.workers import (
@@ -216,7 +215,7 @@ class Consumer(ThreadClient, ConsumerBase[K, V]):
             finished.
         retry : Retry
             When a record is tried again whose function has raised an exception.
-        on_failure : "stop", "skip", DeadLetter or callable
+        on_failure : "stop", "skip", DeadLetter, RetryTopics or callable
             What becomes of a record after its last attempt. A callable gets the record and the exception.
         commit_interval : float
             Seconds between commits.
@@ -238,14 +237,13 @@ class Consumer(ThreadClient, ConsumerBase[K, V]):
             group.id is not set; there is no subscription, and no partition is assigned.
         TypeError, ValueError
             Arguments are unsuitable.
+        UnknownTopicOrPartitionError
+            A retry topic does not exist.
         KafkaError
             As in `poll`.
         """
         settings = settings_of("workers", workers, options)
-        if isinstance(settings.on_failure, DeadLetter) and settings.on_failure.is_for_tasks:
-            raise TypeError(
-                "the DeadLetter of a Consumer has a Producer; an AsyncProducer needs an event loop"
-            )
+        settings.check_kind("a Consumer", is_async=False)
         if executor not in ("threads", "processes") and not isinstance(executor, Executor):
             raise TypeError(
                 f'executor must be "threads", "processes" or a concurrent.futures.Executor, got {executor!r}'

@@ -29,6 +29,7 @@ from kbatch.logs import ClientLogger
 from kbatch.typed import Part
 
 logger = ClientLogger(__name__)
+Submit = Callable[[Callable[[], object]], object]
 # What a registry has to be asked for, and a topic that needs it.
 Unknown = Mapping[tuple[Part, Hashable], str]
 # How many records are looked at before an iteration gives them.
@@ -116,11 +117,11 @@ class TypedRecords:
     async def ask(
         self,
         unknown: Unknown,
-        submit: Callable[[Callable[[], object]], object],
+        submit: Submit,
         await_until: Callable[[Callable[[], bool]], Awaitable[bool]],
         notify: Callable[[], object],
     ) -> None:
-        """Ask for it on another thread, so that an event loop goes on.
+        """Ask for it on another thread, and wait, so that an event loop goes on.
 
         Raises
         ------
@@ -128,6 +129,19 @@ class TypedRecords:
             The registry refuses, or cannot be reached.
         KafkaTimeoutError
             It has not answered while `await_until` waited.
+        """
+        outcomes = self.begin_to_ask(unknown, submit, notify)
+        if not await await_until(lambda: bool(outcomes)):
+            raise KafkaTimeoutError("the schema registry has not answered within default.api.timeout.ms")
+        (error,) = outcomes
+        if error is not None:
+            raise error
+
+    def begin_to_ask(
+        self, unknown: Unknown, submit: Submit, notify: Callable[[], object]
+    ) -> list[Exception | None]:
+        """Begin to ask for it on another thread. Return a list in which its error will be, or None, when
+        `notify` is called.
         """
         outcomes: list[Exception | None] = []
 
@@ -140,11 +154,7 @@ class TypedRecords:
             notify()
 
         submit(fetch)
-        if not await await_until(lambda: bool(outcomes)):
-            raise KafkaTimeoutError("the schema registry has not answered within default.api.timeout.ms")
-        (error,) = outcomes
-        if error is not None:
-            raise error
+        return outcomes
 
     # Records
 

@@ -143,7 +143,7 @@ def test_POOL03_commits_say_what_is_finished_and_no_more(seed: int, most: int, w
         for _ in range(random.randrange(100)):
             if waiting and len(progress.unfinished) < width and random.random() < 0.6:
                 offset = waiting.pop(0)
-                assert progress.take(offset, 3) is (offset not in known)
+                assert progress.take(offset, 3, 0) is (offset not in known)
             elif progress.unfinished:
                 done = random.choice(progress.unfinished)
                 progress.finish(done)
@@ -160,7 +160,7 @@ def test_POOL03_commits_say_what_is_finished_and_no_more(seed: int, most: int, w
 
 def test_what_was_never_taken_cannot_finish() -> None:
     progress = PartitionProgress(5)
-    progress.take(5, 0)
+    progress.take(5, 0, 0)
     with pytest.raises(ValueError, match="offset 6"):
         progress.finish(6)
     progress.finish(5)
@@ -171,7 +171,7 @@ def test_what_was_never_taken_cannot_finish() -> None:
 def test_POOL28_a_shorter_log_forgets_what_it_has_lost() -> None:
     progress = PartitionProgress(0, [(4, 6), (8, 20)], leader_epoch=1)
     for offset in (0, 1, 2, 3, 6):
-        progress.take(offset, 1 if offset < 3 else 2)
+        progress.take(offset, 1 if offset < 3 else 2, 0)
     progress.finish(1)
     progress.truncate(3)
     assert (progress.unfinished, progress.end, progress.runs_ahead) == ([0, 2], 3, [])
@@ -184,7 +184,7 @@ def test_POOL28_a_shorter_log_forgets_what_it_has_lost() -> None:
 def test_offset_has_the_leader_epoch_of_the_record_before() -> None:
     progress = PartitionProgress(10, leader_epoch=3)
     for offset, epoch in ((10, 3), (11, 4), (12, 4), (13, 6)):
-        progress.take(offset, epoch)
+        progress.take(offset, epoch, 0)
     epochs = []
     for offset in (10, 11, 12, 13):
         epochs.append(progress.offset().leader_epoch)

@@ -18,7 +18,13 @@ from tests import ROOT
 PAGE = (ROOT / "docs" / "process.md").read_text()
 EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 # A part of what each example prints; the records are those of `fill`.
-EXPECTED = {"threads": "what was finished is committed\n", "asyncio": "4\n", "failures": "[1, 3, 3, 3]\n"}
+EXPECTED = {
+    "threads": "what was finished is committed\n",
+    "asyncio": "4\n",
+    "failures": "[1, 3, 3, 3]\n",
+    "retry topics": "orders.retry.1 b'last'\norders.retry.2 b'last'\ndone\n",
+}
+TOPICS = {"orders": 1, "orders.dlq": 1, "orders.retry.1": 1, "orders.retry.2": 1}
 
 
 def fill(broker: Broker) -> None:
@@ -30,7 +36,7 @@ def fill(broker: Broker) -> None:
 @pytest.mark.parametrize(("name", "code"), list(zip(EXPECTED, EXAMPLES, strict=True)), ids=EXPECTED)
 def test_examples_run_as_they_stand(name: str, code: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert "localhost:9092" in code
-    with Broker({"orders": 1, "orders.dlq": 1}, auto_create_topics=False) as broker:
+    with Broker(TOPICS, auto_create_topics=False) as broker:
         fill(broker)
         exec(code.replace("localhost:9092", broker.bootstrap_servers), {})
         if name == "failures":

@@ -2,40 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
-from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, Any, Protocol, final
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, final
 
-from kbatch._native.batch.delivery import Delivery
+from kbatch.consumer.process.forwarding import ForwardingProducer, RecordForwarder, reason_of
 from kbatch.records import check_text
-from kbatch.timeouts import checked_seconds
 
 if TYPE_CHECKING:
     from kbatch._native.codec.record import ConsumerRecord, Header
-    from kbatch.config import ProducerConfig
-
-# What a header says of an error at most.
-MOST_REASON_BYTES = 1000
-
-
-class LetterProducer(Protocol):
-    """A Producer or an AsyncProducer."""
-
-    @property
-    def config(self) -> ProducerConfig: ...
-    def send(
-        self,
-        topic: str,
-        value: Any = None,
-        key: Any = None,
-        *,
-        headers: Sequence[Header] | None = None,
-        timestamp_ms: Any = None,
-    ) -> Any: ...
 
 
 @final
-class DeadLetter:
+class DeadLetter(RecordForwarder):
     """Sends a record to another topic as it was, with the bytes of its key and value, headers and timestamp:
     as `on_failure` of `process()` one that cannot be processed, as `on.deserialization.error` one that cannot
     be read. It is finished after the broker has acknowledged it there.
@@ -59,64 +37,30 @@ class DeadLetter:
 
     def __init__(
         self,
-        producer: LetterProducer,
+        producer: ForwardingProducer,
         topic: str = "{topic}.dlq",
         *,
         headers: bool = True,
         timeout: float = 30.0,
     ) -> None:
-        config = producer.config
-        if config.key_serializer is not None or config.value_serializer is not None:
-            raise ValueError(
-                "DeadLetter takes a producer without serializers: it sends the bytes as they were"
-            )
+        super().__init__(producer, timeout)
         check_text("topic", topic)
-        self._producer = producer
         self._topic = topic
         self._headers = headers
-        self._timeout = checked_seconds(timeout, "timeout", "pass a number of seconds")
 
     def __call__(self, record: ConsumerRecord, error: Exception) -> Awaitable[object] | None:
         """Send a record, and wait until it is acknowledged. With an AsyncProducer, return a coroutine for it.
         Raise the error of the delivery.
         """
-        sent: Any = self._producer.send(
-            self._topic.replace("{topic}", record.topic),
-            record.raw_value,
-            record.raw_key,
-            headers=[*record.headers, *(self._added(record, error) if self._headers else ())],
-            timestamp_ms=record.timestamp_ms,
-        )
-        if isinstance(sent, Delivery):
-            sent.result(self._timeout)
-            return None
-        return self._acknowledged(sent)
-
-    async def _acknowledged(self, sent: Awaitable[Delivery]) -> None:
-        import asyncio  # which consumers in threads do without
-
-        async with asyncio.timeout(self._timeout):
-            await (await sent)
+        topic = self._topic.replace("{topic}", record.topic)
+        headers = [*record.headers, *(self._added(record, error) if self._headers else ())]
+        return self.forward(topic, record, headers, record.timestamp_ms)
 
     def _added(self, record: ConsumerRecord, error: Exception) -> list[Header]:
-        reason = str(error).encode(errors="backslashreplace")[:MOST_REASON_BYTES]
         return [
             ("__dlq.topic", record.topic.encode()),
             ("__dlq.partition", b"%d" % record.partition),
             ("__dlq.offset", b"%d" % record.offset),
             ("__dlq.error", type(error).__name__.encode()),
-            ("__dlq.reason", reason),
+            ("__dlq.reason", reason_of(error)),
         ]
-
-    def check_no_transactions(self) -> None:
-        """Raise ValueError if its producer is transactional."""
-        if self._producer.config.transactional_id is not None:
-            raise ValueError(
-                "the DeadLetter of process() takes a producer without transactional.id: a transaction has "
-                "the offsets of all records, and workers finish them one by one"
-            )
-
-    @property
-    def is_for_tasks(self) -> bool:
-        """True if its producer is awaited."""
-        return iscoroutinefunction(self._producer.send)

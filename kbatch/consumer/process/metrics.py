@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields
 from functools import partial
 from operator import attrgetter
@@ -13,6 +14,7 @@ from kbatch.core.process.scheduler import Counts
 if TYPE_CHECKING:
     from kbatch.core.process.scheduler import ProcessScheduler
     from kbatch.metrics import MetricsRegistry
+    from kbatch.records import TopicPartition
 
 
 @final
@@ -24,10 +26,18 @@ class ProcessMetrics:
     registry : MetricsRegistry
         It must not refer to the consumer, and the scheduler does not.
     scheduler : ProcessScheduler
+    waiting : mapping of TopicPartition to int
+        The partitions whose next record may not be taken yet.
     now_ns : int
     """
 
-    def __init__(self, registry: MetricsRegistry, scheduler: ProcessScheduler, now_ns: int) -> None:
+    def __init__(
+        self,
+        registry: MetricsRegistry,
+        scheduler: ProcessScheduler,
+        waiting: Mapping[TopicPartition, int],
+        now_ns: int,
+    ) -> None:
         self._registry = registry
         self._scheduler = scheduler
         self._function_time = registry.sensor("process-time")
@@ -43,7 +53,9 @@ class ProcessMetrics:
             "metadata-characters-max": self._characters,
             "partitions-cut": lambda now_ms: sum(each.progress.is_cut for each in scheduler.partitions()),
             "partitions-blocked": lambda now_ms: sum(each.is_blocked for each in scheduler.partitions()),
+            "partitions-waiting": lambda now_ms: len(waiting),
             "longest-running-time": self._longest_ms,
+            "oldest-unfinished-time": self._oldest_ms,
         }
         for name, read in gauges.items():
             registry.gauge(name, read)
@@ -70,5 +82,13 @@ class ProcessMetrics:
         return max((len(each.metadata) for each in offsets if each is not None), default=0)
 
     def _longest_ms(self, now_ms: int) -> float:
-        started = [each.started_ns for each in list(self._scheduler.running)]
-        return max(now_ms - min(started) // NS_PER_MS, 0) if started else 0.0
+        return _age_ms([each.started_ns for each in list(self._scheduler.running)], now_ms)
+
+    def _oldest_ms(self, now_ms: int) -> float:
+        taken = [each.progress.taken_ns[:1] for each in self._scheduler.partitions()]
+        return _age_ms([at for first in taken for at in first], now_ms)
+
+
+def _age_ms(times_ns: list[int], now_ms: int) -> float:
+    """Return how long ago the earliest of these times was; 0 if there are none."""
+    return max(now_ms - min(times_ns) // NS_PER_MS, 0) if times_ns else 0.0

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
-from kbatch.consumer.process.dead_letters import DeadLetter
+from kbatch.consumer.process.forwarding import RecordForwarder
 from kbatch.core.process.retry import Retry
 from kbatch.core.process.scheduler import Limits, Order
 from kbatch.records import INT64_MAX, check_integer
@@ -62,15 +62,20 @@ class ProcessSettings:
         is_named = isinstance(self.on_failure, str) and self.on_failure in ("stop", "skip")
         if not is_named and not callable(self.on_failure):
             raise TypeError(
-                'on_failure must be "stop", "skip", a DeadLetter or another callable, got '
+                'on_failure must be "stop", "skip", a DeadLetter, RetryTopics or another callable, got '
                 f"{self.on_failure!r}"
             )
-        if isinstance(self.on_failure, DeadLetter):
+        if isinstance(self.on_failure, RecordForwarder):
             self.on_failure.check_no_transactions()
         for name in ("commit_interval", "revoke_timeout"):
             checked_seconds(getattr(self, name), name, "pass a number of seconds")
         if self.stall_timeout is not None:
             checked_seconds(self.stall_timeout, "stall_timeout", "pass None for no warnings")
+
+    def check_kind(self, client: str, *, is_async: bool) -> None:
+        """Raise TypeError if `on_failure` has a producer that is not of the kind of a consumer."""
+        if isinstance(self.on_failure, RecordForwarder):
+            self.on_failure.check_kind(client, is_async=is_async)
 
     def limits(self, workers: int) -> Limits:
         return Limits(workers, self.batch, self.max_in_flight, self.max_bytes, self.max_ahead)

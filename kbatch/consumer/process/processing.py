@@ -22,11 +22,14 @@ from typing import TYPE_CHECKING, Any, final
 
 from kbatch.consumer.backlog import offset_after
 from kbatch.consumer.polled import Polled
+from kbatch.consumer.process.intake import Intake
 from kbatch.consumer.process.metrics import ProcessMetrics
 from kbatch.consumer.process.options import ProcessReport, ProcessSettings
+from kbatch.consumer.process.retry_topics import RetryTopics
 from kbatch.consumer.process.workers import Job, Outcome, ProcessWorkers, Report
 from kbatch.core.client.lasting_faults import LastingFaults
 from kbatch.core.consumer.commits import CommitOffsets
+from kbatch.core.consumer.membership import Subscription
 from kbatch.core.consumer.partition_state import COMMITTED
 from kbatch.core.process.finished_runs import MetadataError, Run, decode_runs
 from kbatch.core.process.progress import PartitionProgress
@@ -97,10 +100,15 @@ class Processing:
             on_failure if isinstance(on_failure, str) else "handle",
             Random(),
         )
-        self._metrics = ProcessMetrics(self._runtime.registry, self.scheduler, self._runtime.now_ns())
+        self._retries = on_failure if isinstance(on_failure, RetryTopics) else None
+        self._intake = Intake(consumer, self._retries)
+        self._metrics = ProcessMetrics(
+            self._runtime.registry, self.scheduler, self._intake.waiting, self._runtime.now_ns()
+        )
         self._outcomes: deque[Outcome] = deque()
         handler = None if isinstance(on_failure, str) else on_failure
         self._workers = new_workers(Job(function, handler, settings.batch > 1), self._report)
+        self._subscriptions: tuple[Subscription, Subscription] | None = None  # without retry topics, and with
         self._sources: dict[TopicPartition, AssignedPartition] = {}  # of the owned partitions
         self._commit: CommitOffsets | None = None
         self._commit_due_ns = self._runtime.now_ns() + self._interval_ns
@@ -125,9 +133,10 @@ class Processing:
             consumer._user.refuse_callbacks("process")
             self._check_group()
             self._check_deserializers()
-            member.processing = self
             error: BaseException | None = None
             try:
+                await self._read_retries()
+                member.processing = self
                 while self.scheduler.failure is None:
                     await self._step()
             except ConsumerClosedError:
@@ -151,18 +160,11 @@ class Processing:
 
     def _check_deserializers(self) -> None:
         """Refuse what a worker cannot do at the first use of a value."""
-        consumer = self._consumer
-        if consumer._typed is None:
-            return
-        if consumer._typed.is_eager:
+        typed = self._consumer._typed
+        if typed is not None and typed.is_eager:
             raise ConfigError(
                 "process() has on_failure= for records that cannot be read; set on.deserialization.error to "
                 "raise or null"
-            )
-        if consumer._typed.asks and consumer._is_async:
-            raise ConfigError(
-                "process() of an AsyncConsumer takes no deserializer that asks a registry, which would stop "
-                "the event loop; use a Consumer, or decode in the function"
             )
 
     def _check_group(self) -> None:
@@ -171,25 +173,44 @@ class Processing:
         if not self._backlog.assigned and not self._consumer._member.is_subscribed:
             raise IllegalStateError("the consumer has no partitions to process; subscribe() to topics first")
 
+    async def _read_retries(self) -> None:
+        """Add the retry topics to those that the member reads."""
+        member = self._consumer._member
+        if self._retries is None:
+            return
+        if member.wanted is None or member.wanted.pattern is not None:
+            raise IllegalStateError(
+                "RetryTopics add topics to those of subscribe(), and so need their names, not a pattern or "
+                "assign(); subscribe() to a list of topics"
+            )
+        added = self._retries.topics_for(member.wanted.topics)
+        for each in added:
+            await self._consumer._partitions_for(each)
+        self._subscriptions = member.wanted, Subscription(member.wanted.topics | set(added))
+        member.follow(self._subscriptions[1])
+
     async def _step(self) -> None:
         """Wait for records, outcomes and what the group asks for, and do what follows."""
         await self._consumer._give_way()
         await self._consumer._await_polled(self._has_work, self._next_deadline())
         self._collect()
         self._runtime.check_usable()  # before anything new begins: there may have been outcomes, and close()
+        self._intake.look_again()
         if not self._consumer._member.has_work:  # a partition that is given up would be taken anew
             self._take()
         self._start()
+        self.scheduler.check_progress()
         self._commit_if_due()
         self._warn_of_stalled()
 
     def _has_work(self) -> bool:
         is_committed = self._commit is not None and self._commit.is_done
-        return bool(self._outcomes) or is_committed or (self.scheduler.room > 0 and self._backlog.has_next)
+        has_records = self.scheduler.room > 0 and self._backlog.has_next
+        return bool(self._outcomes) or is_committed or has_records or self._intake.has_answer
 
     def _next_deadline(self) -> Deadline:
         now_ns = self._runtime.now_ns()
-        until_ns = self.scheduler.deadline_ns()
+        until_ns = min(self.scheduler.deadline_ns(), self._intake.deadline_ns)
         if self._commit is None:
             until_ns = min(until_ns, self._commit_due_ns)
         if self._revoke_until_ns > now_ns:
@@ -206,7 +227,7 @@ class Processing:
             with consumer._one_poll(self._backlog.changes):
                 for assigned in self._backlog.begun():
                     self._own(assigned)
-                polled = self._take_polled(min(room, consumer.config.max_poll_records))
+                polled = self._polled(min(room, consumer.config.max_poll_records))
                 if (typed := consumer._typed) is not None:
                     polled = [each._replace(records=list(map(typed.typed, each.records))) for each in polled]
                 for each in polled:
@@ -218,12 +239,12 @@ class Processing:
                 if polled:
                     consumer._interceptors.on_consume(Polled(polled, moves, consumer._formats))
         for owned, is_blocked in self.scheduler.blocked():
-            self._pause(owned, is_blocked)
+            self._block(owned, is_blocked)
 
-    def _take_polled(self, most: int) -> list[PolledRecords]:
+    def _polled(self, most: int) -> list[PolledRecords]:
         """Return the next records. A partition that cannot be read now is tried again, as by every poll."""
         try:
-            return self._backlog.take_records(most)
+            return self._intake.take(most)
         except KafkaError as error:
             if not error.retriable:
                 raise
@@ -267,23 +288,18 @@ class Processing:
             # the topic was made again
             progress = PartitionProgress(first.offset, topic_id=first.topic_id)
             owned = self.scheduler.own(polled.partition, progress)
+        now_ns = self._runtime.now_ns()
         for record in polled.records:
-            self.scheduler.take(owned, record)
+            self.scheduler.take(owned, record, now_ns)
 
-    def _pause(self, owned: OwnedPartition, is_blocked: bool) -> None:
-        """Stop reading a partition that is too far ahead, or go on."""
-        assigned = self._backlog.assigned.get(owned.partition)
-        if assigned is not None:
-            assigned.is_paused = is_blocked
-            change = self._engine.pause if is_blocked else self._engine.resume
-            change([owned.partition])
-            self._runtime.network.wake()
-            if is_blocked and owned.progress.is_cut:
-                logger.warning(
-                    "%s is paused: %d records are unfinished, too many for the metadata of a commit",
-                    owned.partition,
-                    len(owned.progress.unfinished),
-                )
+    def _block(self, owned: OwnedPartition, is_blocked: bool) -> None:
+        self._intake.set_blocked(owned.partition, is_blocked)
+        if is_blocked and owned.progress.is_cut:
+            logger.warning(
+                "%s is paused: %d records are unfinished, too many for the metadata of a commit",
+                owned.partition,
+                len(owned.progress.unfinished),
+            )
 
     # Workers
 
@@ -355,6 +371,7 @@ class Processing:
         self.scheduler.drop(chosen)
         for each in chosen:
             self._sources.pop(each, None)
+            self._intake.forget(each)
         for attempt in self.scheduler.running:
             if not attempt.queue.owned.is_owned:
                 self._workers.abandon(attempt)
@@ -466,9 +483,13 @@ class Processing:
 
     def _go_back(self) -> None:
         """Read what was taken and is not finished again, after this call."""
+        member = self._consumer._member
+        if self._subscriptions is not None and self._consumer._closing is None:
+            before, widened = self._subscriptions
+            if member.wanted is widened:  # a callback may have changed it
+                member.follow(before)
+        self._intake.end()
         for owned in self.scheduler.partitions():
-            if owned.is_blocked:
-                self._pause(owned, is_blocked=False)
             if owned.partition in self._backlog.assigned:
                 self._consumer._begin(owned.partition, COMMITTED)
         self._runtime.network.wake()

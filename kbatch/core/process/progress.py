@@ -39,6 +39,8 @@ class PartitionProgress:
         The offset after what is taken.
     unfinished : list of int
         The taken offsets that are not finished, in order.
+    taken_ns : list of int
+        When each of those was taken.
     most_characters : int
         How long the metadata may be.
     is_cut : bool
@@ -55,6 +57,7 @@ class PartitionProgress:
     ) -> None:
         self.end = start
         self.unfinished: list[int] = []
+        self.taken_ns: list[int] = []
         self.runs_ahead = list(runs_ahead)
         self.topic_id = topic_id
         self.most_characters = MOST_CHARACTERS
@@ -75,12 +78,13 @@ class PartitionProgress:
         """The number of offsets from the first unfinished one to the newest that is taken."""
         return max(self.end - self.first_unfinished, 0)
 
-    def take(self, offset: int, leader_epoch: int) -> bool:
+    def take(self, offset: int, leader_epoch: int, now_ns: int) -> bool:
         """Take the next offset with a record. Return False if that is finished already."""
         is_finished = self._is_ahead(offset)
         self.advance(offset + 1, leader_epoch)
         if not is_finished:
             self.unfinished.append(offset)
+            self.taken_ns.append(now_ns)
         return not is_finished
 
     def _is_ahead(self, offset: int) -> bool:
@@ -103,11 +107,12 @@ class PartitionProgress:
         index = bisect_left(self.unfinished, offset)
         if self.unfinished[index : index + 1] != [offset]:
             raise ValueError(f"offset {offset} is finished already, or was never taken")
-        del self.unfinished[index]
+        del self.unfinished[index], self.taken_ns[index]
 
     def truncate(self, offset: int) -> None:
         """Forget all from an offset on: the log has lost it, and has other records there."""
-        del self.unfinished[bisect_left(self.unfinished, offset) :]
+        index = bisect_left(self.unfinished, offset)
+        del self.unfinished[index:], self.taken_ns[index:]
         self.runs_ahead = [(first, min(end, offset)) for first, end in self.runs_ahead if first < offset]
         self.end = min(self.end, offset)
         self._epochs = [each for each in self._epochs if each[0] <= offset] or [(offset, -1)]

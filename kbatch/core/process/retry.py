@@ -8,6 +8,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from kbatch._native.io.backoff import backoff_ns
+from kbatch.errors import RecordDeserializationError
 from kbatch.records import INT32_MAX, check_integer
 from kbatch.timeouts import checked_seconds
 
@@ -61,7 +62,7 @@ class Retry:
     jitter : float
         The part of a wait, 0 to 1, by which it differs at random.
     on : tuple of exception types
-        Other exceptions are not tried again.
+        Other exceptions are not tried again, nor a record that cannot be read (RecordDeserializationError).
     delay : callable or None
         `delay(record, attempt, error)` returns the seconds to wait instead, after the attempt of this number,
         which begins at 1.
@@ -90,7 +91,8 @@ class Retry:
     def is_last(self, attempt: int, error: Exception) -> bool:
         """True if the attempt of this number, which has failed by `error`, is the last one."""
         is_retried = isinstance(error, (*self.on, RetryAfter))
-        return not is_retried or self.has_used_up(attempt)
+        is_unreadable = isinstance(error, RecordDeserializationError)
+        return is_unreadable or not is_retried or self.has_used_up(attempt)
 
     def has_used_up(self, attempt: int) -> bool:
         """True if no attempt follows the one of this number, whatever the error."""

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Literal, final
 from kbatch.core.client.backoff import NEVER_NS
 from kbatch.core.process.progress import PartitionProgress
 from kbatch.core.process.retry import Retry
-from kbatch.errors import ProcessError
+from kbatch.errors import IllegalStateError, ProcessError
 from kbatch.logs import ClientLogger
 from kbatch.records import OffsetAndMetadata, TopicPartition
 
@@ -316,12 +316,12 @@ class ProcessScheduler:
             return 0
         return max(self._limits.max_in_flight - self.record_count, 0)
 
-    def take(self, owned: OwnedPartition, record: ConsumerRecord) -> None:
+    def take(self, owned: OwnedPartition, record: ConsumerRecord, now_ns: int) -> None:
         """Take the next record of a partition. One before the last was taken from a log that has lost it."""
         if record.offset < owned.progress.end:
             self.truncate(owned, record.offset)
         owned.is_changed = True
-        if not owned.progress.take(record.offset, record.leader_epoch):
+        if not owned.progress.take(record.offset, record.leader_epoch, now_ns):
             self.counts.repeated += 1
             return
         taken = TakenRecord(record, size_of(record))
@@ -404,6 +404,22 @@ class ProcessScheduler:
     def _forget(self, queue: KeyQueue) -> None:
         if queue.owned.queues.get(queue.key) is queue:
             del queue.owned.queues[queue.key]
+
+    def check_progress(self) -> None:
+        """Raise IllegalStateError, after `next` has returned None, if records wait that nothing will run:
+        all that wait must be behind one that runs, or backs off.
+        """
+        if self.running or self._backing_off or not self._begins or self.failure is not None:
+            return
+        if stuck := [each for each in self.partitions() if each.is_open and each.progress.unfinished]:
+            described = ", ".join(
+                f"{each.partition} from offset {each.progress.first_unfinished} to {each.progress.end} "
+                f"({len(each.progress.unfinished)} unfinished, {len(each.queues)} keys)"
+                for each in stuck
+            )
+            raise IllegalStateError(
+                f"process() is stuck, which is a fault of kbatch: nothing runs, and records wait: {described}"
+            )
 
     def deadline_ns(self) -> int:
         """Return when `next` has something to return that it has not now, if nothing happens before."""

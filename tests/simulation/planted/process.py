@@ -49,11 +49,14 @@ def offsets_in_the_metadata_are_absolute(original: Any, offset: int, *given: Any
 
 
 @plants(PartitionProgress, "take")
-def finished_records_run_again(original: Any, self: PartitionProgress, offset: int, epoch: int) -> bool:
+def finished_records_run_again(
+    original: Any, self: PartitionProgress, offset: int, epoch: int, now_ns: int
+) -> bool:
     """What an earlier owner has finished out of order is processed again."""
-    is_new = original(self, offset, epoch)
+    is_new = original(self, offset, epoch, now_ns)
     if not is_new:
         self.unfinished.append(offset)
+        self.taken_ns.append(now_ns)
     return True
 
 

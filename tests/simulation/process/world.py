@@ -234,6 +234,7 @@ class Member:
         now_ns = self.world.schedule.now_ns
         while (attempt := self.scheduler.next(now_ns)) is not None:
             self._run(attempt)
+        self.scheduler.check_progress()
         for owned, is_blocked in self.scheduler.blocked():
             (self._blocked.add if is_blocked else self._blocked.discard)(owned.partition)
         self._check_limits()
@@ -248,7 +249,7 @@ class Member:
         for partition, tenure in list(self.tenures.items()):
             log = self.world.ledger.logs[partition]
             while room and tenure.is_open and tenure.position < len(log) and partition not in self._blocked:
-                self.scheduler.take(tenure.owned, log[tenure.position])
+                self.scheduler.take(tenure.owned, log[tenure.position], self.world.schedule.now_ns)
                 tenure.position += 1
                 room -= 1
 

@@ -7,6 +7,7 @@ import contextlib
 import os
 import signal
 import threading
+import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,13 +18,14 @@ from typing import Any
 import pytest
 
 import kbatch
-from kbatch import DeadLetter, OffsetAndMetadata, RecordFailed, Retry, TopicPartition
+from kbatch import DeadLetter, OffsetAndMetadata, RecordFailed, Retry, RetryTopics, TopicPartition
 from kbatch.errors import (
     ConcurrentUseError,
     GroupAuthorizationError,
     IllegalStateError,
     InvalidGroupIdError,
     ProcessError,
+    UnknownTopicOrPartitionError,
     WorkerDiedError,
 )
 from kbatch.testing import Broker
@@ -42,7 +44,7 @@ either = pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.fixture
 def broker() -> Iterator[Broker]:
     with Broker(
-        {TOPIC: 2, f"{TOPIC}.dlq": 1},
+        {TOPIC: 2, f"{TOPIC}.dlq": 1, f"{TOPIC}.retry.1": 1, f"{TOPIC}.retry.2": 1},
         auto_create_topics=False,
         group_initial_rebalance_delay_ms=0,
         group_consumer_heartbeat_interval_ms=100,
@@ -366,6 +368,140 @@ def test_POOL09_dead_letters_are_acknowledged_before_the_record_is_finished(
         "__dlq.error": b"ValueError",
         "__dlq.reason": b"boom",
     }
+
+
+# Retry topics
+
+
+@contextlib.contextmanager
+def retry_topics(broker: Broker, *delays: float, **options: Any) -> Iterator[RetryTopics]:
+    with new_producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        yield RetryTopics(getattr(producer, "_producer", producer), delays, **options)
+
+
+def fails_for(value: bytes, seen: Seen) -> Callable[[Any], None]:
+    """Return a function that fails for records of a value."""
+
+    def call(record: Any) -> None:
+        seen(record)
+        if record.value == value:
+            raise ValueError(f"boom in {record.topic}")
+
+    return call
+
+
+@either
+def test_POOL10_a_record_is_tried_again_after_each_delay(broker: Broker, shell: str, protocol: str) -> None:
+    fill(broker, 3, keys=1)
+    seen, times = Seen(), []
+
+    def call(record: Any) -> None:
+        times.append((record.topic, time.time() - record.timestamp_ms / 1000))
+        fails_for(b"1", seen)(record)
+
+    with (
+        retry_topics(broker, 0.05, 0.2) as retries,
+        processing(broker, function_of(call), protocol, on_failure=retries, retry=Retry(attempts=1)) as (
+            consumer,
+            running,
+        ),
+    ):
+        until(lambda: broker.records(f"{TOPIC}.dlq"))
+        until(lambda: group_offset(broker, f"{TOPIC}.retry.2") == 1)
+        assert group_offset(broker, TOPIC) == 3 and group_offset(broker, f"{TOPIC}.retry.1") == 1
+        consumer.close()
+        report = running.ended()
+    assert (report.finished, report.failed, report.handled) == (2, 3, 3)
+    topics = [each.topic for each in seen.records if each.value == b"1"]
+    assert topics == [TOPIC, f"{TOPIC}.retry.1", f"{TOPIC}.retry.2"]
+    waits = [waited for topic, waited in times if topic != TOPIC]
+    assert waits[0] >= 0.05 and waits[1] >= 0.2
+    (letter,) = broker.records(f"{TOPIC}.dlq")
+    (first,) = [each for each in seen.records if (each.topic, each.value) == (TOPIC, b"1")]
+    assert (letter.key, letter.value, letter.timestamp_ms) == (first.key, b"1", first.timestamp_ms)
+    assert dict(letter.headers) == {
+        "__dlq.topic": b"orders",
+        "__dlq.partition": b"0",
+        "__dlq.offset": b"1",
+        "__dlq.error": b"ValueError",
+        "__dlq.reason": b"boom in orders.retry.2",
+    }
+    again = dict(seen.records[-1].headers)
+    assert again["__retry.reason"] == b"boom in orders.retry.1" and again["__retry.offset"] == b"1"
+
+
+def test_POOL10_nothing_waits_for_a_record_in_a_retry_topic(broker: Broker, shell: str) -> None:
+    """Its key goes on, its partition is paused, and no worker has it."""
+    fill(broker, 3, keys=1)
+    seen = Seen()
+    with (
+        retry_topics(broker, 600.0, 600.0) as retries,
+        processing(broker, function_of(fails_for(b"0", seen)), on_failure=retries) as (
+            consumer,
+            running,
+        ),
+    ):
+        until(lambda: _metric(consumer, "partitions-waiting") == 1)
+        until(lambda: group_offset(broker, TOPIC) == 3)
+        fill(broker, 3, keys=1)
+        until(lambda: group_offset(broker, TOPIC) == 6)
+        assert (_metric(consumer, "records-running"), _metric(consumer, "records-waiting")) == (0, 0)
+        consumer.close(drain=True)
+        assert running.ended().handled == 2
+    assert group_offset(broker, f"{TOPIC}.retry.1") in (None, 0)
+
+
+def test_POOL10_what_no_delay_mends_is_a_dead_letter_at_once(broker: Broker, shell: str) -> None:
+    fill(broker, 2, keys=1)
+    with (
+        retry_topics(broker, 600.0, 600.0, on=(OSError,)) as retries,
+        processing(broker, function_of(fails_for(b"0", Seen())), on_failure=retries) as (_, _running),
+    ):
+        until(lambda: group_offset(broker, TOPIC) == 2)
+    (letter,) = broker.records(f"{TOPIC}.dlq")
+    assert letter.value == b"0" and broker.records(f"{TOPIC}.retry.1") == []
+
+
+def test_POOL10_the_subscription_is_as_before_afterwards(broker: Broker) -> None:
+    fill(broker, 2)
+
+    def stops(record: Any) -> None:
+        assert set(consumer.subscription()) == {TOPIC, f"{TOPIC}.retry.1", f"{TOPIC}.retry.2"}
+        raise SystemExit
+
+    with member(broker) as consumer, retry_topics(broker, 1.0, 1.0) as retries:
+        consumer.subscribe([TOPIC])
+        with pytest.raises(SystemExit):
+            consumer.process(function_of(stops), on_failure=retries)
+        assert consumer.subscription() == {TOPIC}
+        taken = consumer.poll(HANG_SECONDS)
+        assert [each.offset for each in taken] == [0, 1]
+
+
+def test_POOL10_retry_topics_need_names_that_exist(broker: Broker, shell: str) -> None:
+    with retry_topics(broker, 1.0, 1.0, 1.0) as retries:
+        for chosen in ("^orders", None):
+            with member(broker) as consumer:
+                if chosen is None:
+                    consumer.assign([(TOPIC, 0)])
+                else:
+                    consumer.subscribe(chosen)
+                with pytest.raises(IllegalStateError, match="RetryTopics add topics to those of subscribe"):
+                    consumer.process(lambda record: None, on_failure=retries)
+        with member(broker, allow_auto_create_topics=False) as consumer:
+            consumer.subscribe([TOPIC])
+            with pytest.raises(UnknownTopicOrPartitionError, match=f"{TOPIC}.retry.3"):
+                consumer.process(lambda record: None, on_failure=retries)
+            assert consumer.subscription() == {TOPIC}
+
+
+def group_offset(broker: Broker, topic: str) -> int | None:
+    with kbatch.TopicReader(bootstrap_servers=broker.bootstrap_servers) as reader:
+        found = reader.groups.offsets(GROUP).get(TopicPartition(topic, 0))
+    return None if found is None else found.committed.offset
+
+
+# Batches
 
 
 def test_POOL12_a_batch_has_an_outcome_a_record(broker: Broker, shell: str) -> None:
@@ -728,9 +864,11 @@ def test_POOL31_metrics_are_those_of_the_state(broker: Broker, shell: str) -> No
         until(lambda: _metric(consumer, "records-finished-total") == 9)
         assert (_metric(consumer, "records-running"), _metric(consumer, "records-waiting")) == (1, 0)
         assert (_metric(consumer, "ahead-max"), _metric(consumer, "bytes-in-flight")) == (8, 3)
+        until(lambda: _metric(consumer, "oldest-unfinished-time") > 0)
         until(lambda: _metric(consumer, "metadata-characters-max") > 0)
         gate.open()
         until(lambda: _metric(consumer, "records-finished-total") == 10)
+        assert _metric(consumer, "oldest-unfinished-time") == 0
 
 
 def test_POOL23_a_cancelled_call_commits_what_is_finished(broker: Broker) -> None:

@@ -17,6 +17,7 @@ import pytest
 
 import kbatch
 from kbatch import formats
+from kbatch.consumer.process import intake
 from kbatch.errors import (
     ConfigError,
     IllegalStateError,
@@ -27,6 +28,7 @@ from kbatch.errors import (
 from kbatch.interceptors import ConsumerInterceptor
 from kbatch.testing import Broker
 from tests.support.registry import Registry
+from tests.support.shells import new_consumer, the_loop
 
 TOPIC = "orders"
 PARTITION = kbatch.TopicPartition(TOPIC, 0)
@@ -361,9 +363,47 @@ def test_process_gives_typed_records(broker: Broker, registry: Registry) -> None
         def work(record: Any) -> None:
             seen.append(record.value["id"])
 
-        with pytest.raises(ProcessError) as caught:
+        with pytest.raises(ProcessError, match="failed 1 times") as caught:  # there is no other attempt
             reader.process(work, order="partition")
     assert seen == [0, 1, 2] and isinstance(caught.value.__cause__, RecordDeserializationError)
+
+
+def test_process_waits_for_a_registry_that_is_away(
+    broker: Broker, registry: Registry, shell: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is no failure of a record, and what another partition has goes on."""
+    monkeypatch.setattr(intake, "REGISTRY_BACKOFF_NS", 1_000_000)
+    fill(broker, *avro_values(registry, 3), BAD)
+    registry.faults.extend([(500, b"{}")] * 3)
+    order = formats.Avro(registry=registry.client(retries=0))
+    seen: list[int] = []
+
+    def work(record: Any) -> None:
+        seen.append(record.value["id"])
+
+    async def work_on_loop(record: Any) -> None:
+        work(record)
+
+    with new_consumer(
+        bootstrap_servers=broker.bootstrap_servers,
+        auto_offset_reset="earliest",
+        group_id="p",
+        value_deserializer=order,
+    ) as reader:
+        reader.subscribe([TOPIC])
+        with pytest.raises(ProcessError, match=r"offset 3.*failed 1 times"):
+            reader.process(work if the_loop() is None else work_on_loop, order="partition")
+    assert seen == [0, 1, 2] and not registry.faults
+
+
+def test_process_raises_what_a_registry_refuses(broker: Broker, registry: Registry) -> None:
+    fill(broker, *avro_values(registry, 1))
+    registry.faults.append((401, b"{}"))
+    order = formats.Avro(registry=registry.client(retries=0))
+    with consumer(broker, value_deserializer=order) as reader:
+        with pytest.raises(SchemaRegistryError):
+            reader.process(print)
+        assert reader.position(PARTITION) == 0
 
 
 def test_process_refuses_what_workers_cannot_do(broker: Broker) -> None:

@@ -12,7 +12,7 @@ from kbatch import ConsumerRecord, TopicPartition
 from kbatch.core.process.progress import PartitionProgress
 from kbatch.core.process.retry import NS_PER_SECOND, RecordFailed, Retry, RetryAfter
 from kbatch.core.process.scheduler import Attempt, Limits, OwnedPartition, ProcessScheduler
-from kbatch.errors import ProcessError
+from kbatch.errors import IllegalStateError, ProcessError, RecordDeserializationError
 
 FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
 BOOM = ValueError("boom")
@@ -32,7 +32,7 @@ def owning(scheduler: ProcessScheduler, partition: TopicPartition = FIRST, start
 def take(scheduler: ProcessScheduler, owned: OwnedPartition, *keys: bytes | None) -> None:
     for key in keys:
         record = ConsumerRecord(*owned.partition, key, b"v", offset=owned.progress.end)
-        scheduler.take(owned, record)
+        scheduler.take(owned, record, 0)
 
 
 def started(scheduler: ProcessScheduler, now_ns: int = 0) -> list[Attempt]:
@@ -83,7 +83,7 @@ def test_POOL04_limits_of_memory() -> None:
     assert scheduler.room == 3
     take(scheduler, owned, b"a", b"b")
     assert (scheduler.room, scheduler.byte_count) == (1, 4)
-    scheduler.take(owned, ConsumerRecord("orders", 0, b"c", b"long", offset=2))
+    scheduler.take(owned, ConsumerRecord("orders", 0, b"c", b"long", offset=2), 0)
     assert scheduler.room == 0
     for attempt in started(scheduler):
         scheduler.finish(attempt, [None], 0)
@@ -310,6 +310,29 @@ def test_stalled_attempts_are_told_once() -> None:
     (second,) = started(scheduler, 20)
     assert [scheduler.stalled(9), scheduler.stalled(15), scheduler.stalled(15)] == [[], [first], []]
     assert scheduler.stalled(25) == [second]
+
+
+def test_records_that_nothing_will_run_are_a_fault_of_kbatch() -> None:
+    scheduler = scheduler_of(workers=1)
+    take(scheduler, owning(scheduler), b"a", b"a")
+    (attempt,) = started(scheduler)
+    scheduler.check_progress()
+    scheduler.finish(attempt, [BOOM], 0)
+    scheduler.check_progress()  # it backs off
+    (attempt,) = started(scheduler, NS_PER_SECOND)
+    scheduler.finish(attempt, [None], NS_PER_SECOND)
+    scheduler._ready.clear()  # the fault
+    with pytest.raises(IllegalStateError, match=r"orders-0 from offset 1 to 2 \(1 unfinished, 1 keys\)"):
+        scheduler.check_progress()
+
+
+def test_a_record_that_cannot_be_read_has_one_attempt() -> None:
+    scheduler = scheduler_of(last_resort="handle")
+    take(scheduler, owning(scheduler), b"a")
+    (attempt,) = started(scheduler)
+    scheduler.finish(attempt, [RecordDeserializationError("no JSON")], 0)
+    (attempt,) = started(scheduler)
+    assert isinstance(attempt.failure, RecordDeserializationError) and scheduler.counts.retried == 0
 
 
 def test_POOL14_metadata_that_is_too_large_is_halved() -> None:
