@@ -309,8 +309,8 @@ LAYERS = (
             "core broker_state server broker": "a request in, an answer out, without sockets; what handlers "
             "share; the sockets; the entry",
             "api": "the handlers of requests, one family of APIs per file",
-            "coordinators groups transactions": "**who coordinates a group or a transaction**, and its "
-            "records in the internal topics",
+            "coordinators shards groups transactions": "**who coordinates a group or a transaction**; what "
+            "it has loaded from a partition of an internal topic",
             "share": "which records a share group gets, and who has them",
             "cluster logs security": "nodes, topics, replicas; a log: its producers and checks of batches; "
             "listeners, logins, ACLs",

@@ -37,6 +37,7 @@ CALLS: Mapping[str, Callable[..., Any]] = {
         Broker.cancel_reassignment,
         Broker.clear_faults,
         Broker.delay,
+        Broker.delay_coordinators,
         Broker.delay_leaders,
         Broker.delay_replication,
         Broker.drop_connection,

@@ -95,4 +95,4 @@ class ClassicGroup(Members):
 
     def describe(self) -> Any:
         """Return the coordinator's view of the group."""
-        return self.broker.state.coordinators.groups.describe(GROUP)
+        return self.broker.state.coordinators.of_group(GROUP).live.groups.describe(GROUP)

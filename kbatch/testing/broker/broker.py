@@ -526,6 +526,19 @@ class Broker:
 
         self._call(delay)
 
+    def delay_coordinators(self, seconds: float) -> None:
+        """Have nodes load for so long before they coordinate, after they are elected, from now on; 0 ends it.
+
+        Until then they answer COORDINATOR_LOAD_IN_PROGRESS. A coordinator that has stored nothing loads
+        nothing.
+        """
+        delay_ms = milliseconds(seconds)
+
+        def delay(core: BrokerCore) -> None:
+            core.state.coordinators.load_ms = delay_ms
+
+        self._call(delay)
+
     def hide_requests(self, node: int, *apis: str) -> None:
         """Leave these requests out of the node's answers to ApiVersions, as a broker does that is half
         started or downgraded. Without `apis` the answers are whole again. Connections stay.

@@ -11,6 +11,7 @@ import random
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,6 +22,7 @@ from kbatch.testing.broker.cluster import Cluster
 from kbatch.testing.broker.controller.brokers import Node
 from kbatch.testing.broker.controller.partition_change import Election
 from kbatch.testing.broker.controller.quotas import MUTATION_RATE, Limit
+from kbatch.testing.broker.coordinator_log import Write
 from kbatch.testing.broker.coordinators import Coordinators
 from kbatch.testing.broker.fetch_sessions import FetchSessions
 from kbatch.testing.broker.groups.group_configs import GroupConfigs
@@ -51,6 +53,7 @@ from kbatch.testing.broker.throttles import Throttles
 from kbatch.testing.broker.timers import Timers
 
 Answer = TypeVar("Answer", bound=Struct)
+Refuse = Callable[[ErrorCode], None]
 # log.retention.check.interval.ms, leader.imbalance.check.interval.seconds and
 # unclean.leader.election.interval.ms are the same.
 CHECK_INTERVAL_MS = 300_000
@@ -115,6 +118,9 @@ class Context:
     fails_login: bool = False
     size_bytes: int = 0  # of the request
     throttle_ms: int = 0  # set if the client exceeds a quota: say so, and do not read its connection so long
+    # what has to be replicated before the answer is sent, and what an error does to it
+    _unreplicated: list[tuple[Write, Refuse | None]] = field(default_factory=list)
+    refused: ErrorCode = ErrorCode.NONE  # the answer is only this error: what it reports is not replicated
 
     @property
     def node_id(self) -> int:
@@ -134,6 +140,38 @@ class Context:
         code = self.next_partition_error and self.next_partition_error(topic, partition)
         if code is not None:
             raise BrokerError(code)
+
+    def wait_for(self, write: Write | None, refuse: Refuse | None = None) -> None:
+        """Have the answer wait until this is replicated.
+
+        If it is not in time, `refuse(code)` changes the answer; without that, the error is all of it.
+        """
+        if write is not None:
+            self._unreplicated.append((write, refuse))
+
+    def when_replicated(self, then: Callable[[int], None]) -> None:
+        """Call `then(now_ms)` when nothing has to be waited for any more: at once if that is so."""
+        waiting = dict(enumerate(self._unreplicated))
+        self._unreplicated = []
+        if not waiting:
+            then(self.now_ms)
+
+        def decided(number: int, code: ErrorCode, now_ms: int) -> None:
+            _, refuse = waiting.pop(number)
+            if code != ErrorCode.NONE and refuse is not None:
+                refuse(code)
+            elif code != ErrorCode.NONE:
+                self.refused = code
+            if not waiting:
+                then(now_ms)
+
+        for number, (write, _) in list(waiting.items()):
+            write.then(partial(decided, number))
+
+    @property
+    def waits(self) -> bool:
+        """True if something has to be replicated before the answer."""
+        return bool(self._unreplicated)
 
     def fill(self, answer: Answer, action: Callable[..., None], *args: Any) -> Answer:
         """Return `answer` after `action(*args, answer)`, or with the code and text of its BrokerError."""
@@ -157,6 +195,7 @@ class BrokerState:
     now_ms: int
     node_count: int = 1
     shares_logs: bool = False  # replicas of all topics share one log
+    shares_coordinators: bool = False  # those of internal topics do, and so share what coordinators know
     features_epoch: int = 1
     acls: Acls = field(default_factory=Acls)
     access: Iterable[AclBinding] | None = None
@@ -190,12 +229,17 @@ class BrokerState:
             log_dir_count=self.options.log_dirs,
             replication_factor=self.options.replication_factor,
             shares_logs=self.shares_logs,
+            shares_internal_logs=self.shares_coordinators,
         )
         self.group_configs = GroupConfigs(self.options.broker_configs(), self.directory)
-        network = Network(self.node_count)
-        self.replication = Replication(self.cluster, network, self.timers, self.purgatory.touch)
+        self.network = Network(self.node_count)
+        self.replication = Replication(self.cluster, self.network, self.timers, self.purgatory.touch)
         self.outages = Outages(
-            self.cluster, network, self.replication, self.timers, lambda: self.purgatory.touch(CONTROLLER)
+            self.cluster,
+            self.network,
+            self.replication,
+            self.timers,
+            lambda: self.purgatory.touch(CONTROLLER),
         )
         self.coordinators = Coordinators(self)
         self.telemetry = TelemetryState()
@@ -382,7 +426,7 @@ class BrokerState:
         topic = self.cluster.topics.get(name)
         self.cluster.delete_topic(name)
         if topic is not None:
-            self.coordinators.offsets.topics_deleted({name: topic.topic_id})
+            self.coordinators.topics_deleted({name: topic.topic_id})
             self.share_partitions.forget_topic(topic.topic_id)
         for partition in topic.partitions if topic else ():
             self.partition_changed(name, partition.index)
@@ -391,7 +435,7 @@ class BrokerState:
         """Set the level of a feature; clients learn it when they connect."""
         self.options = self.options.with_feature_level(name, level)
         self.features_epoch += 1
-        self.coordinators.transactions.transaction_version = self.options.transaction_version
+        self.coordinators.set_transaction_version(self.options.transaction_version)
         if not self.options.eligible_leader_replicas:
             self.cluster.controller.min_isr_changed()
         self.cluster.controller.settings = self.options.replication_settings()

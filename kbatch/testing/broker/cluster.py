@@ -2,8 +2,8 @@
 
 Theory of operation. All nodes live in one process. The controller (controller/) registers for each partition
 who leads, and who is in sync. Each replica is a log of its own (replication/), and each node acts on the
-registration that it knows: one that does not hear the controller goes on with the old one. Replicas of
-internal topics, and of all topics of a cluster with a directory, share one log, and differ in who leads.
+registration that it knows: one that does not hear the controller goes on with the old one. Replicas of a
+cluster with a directory share one log, and differ in who leads.
 With a directory the topics are kept in cluster.json, rewritten at each change (temporary file, rename), and
 once for a request that creates many.
 """
@@ -273,8 +273,8 @@ class Cluster:
         Log directories of each node.
     replication_factor : int or None
         Replicas of topics that leave it open; None means the number of nodes, three at most.
-    shares_logs : bool
-        True if the replicas of all topics share one log, as those of internal topics do.
+    shares_logs, shares_internal_logs : bool
+        True if the replicas of all topics, or of internal ones, share one log.
 
     Raises
     ------
@@ -295,6 +295,7 @@ class Cluster:
         log_dir_count: int = 1,
         replication_factor: int | None = None,
         shares_logs: bool = False,
+        shares_internal_logs: bool = False,
     ) -> None:
         self.nodes = [
             Node(node_id, rack, _log_dirs(node_id, directory, log_dir_count))
@@ -317,6 +318,7 @@ class Cluster:
         self._clock = clock
         self._replication_factor = replication_factor or min(3, node_count)
         self._shares_logs = shares_logs or directory is not None
+        self._shares_internal_logs = shares_internal_logs or self._shares_logs
         self.cluster_id = random_uuid().hex()[:22]
         if directory is not None and (directory / STATE_FILE).exists():
             self._load(_read_state(directory / STATE_FILE))
@@ -708,7 +710,7 @@ class Cluster:
             lambda: self._open_partition(topic.name, index, topic.config, self._directory),
             self.nodes,
             self.hearing,
-            shares_log=self._shares_logs or topic.is_internal,
+            shares_log=self._shares_internal_logs if topic.is_internal else self._shares_logs,
         )
         topic.partitions.append(partition)
         return partition

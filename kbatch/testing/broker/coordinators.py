@@ -1,46 +1,47 @@
-"""The coordinators of groups, transactions and share partitions, with the topics that store their state.
+"""The coordinators of groups, transactions and share partitions: which node is one, and what it has loaded.
 
-Theory of operation. A coordinator first appends a change to its internal topic, in the partition that the
-group, transactional id or share partition hashes to. The leader of that partition is the coordinator that
-clients must ask. All nodes share the coordinators' state, so a move of the leader only changes which node
-clients must ask. At the start the internal topics are read, and the state is restored.
+Theory of operation. A coordinator is the leader of a partition of an internal topic: that to which a group,
+transactional id or share partition hashes. It stores each change there, and answers when the record is
+replicated. A node that begins to lead such a partition loads what its log has, as a shard; one that leads it
+no more drops its shard, and refuses what waits. Replicas that share a log also share the shard: the next
+leader goes on with it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from kbatch._native.codec.record import Record as KafkaRecord
 from kbatch.errors import ErrorCode
 from kbatch.testing.broker.broker_error import BrokerError
 from kbatch.testing.broker.cluster import INTERNAL_TOPICS, Cluster, ClusterPartition, Topic
-from kbatch.testing.broker.controller.partition_change import NO_LEADER
-from kbatch.testing.broker.coordinator_records import Record, coordinator_partition, key_partition
-from kbatch.testing.broker.groups.consumer_group import ConsumerGroup
-from kbatch.testing.broker.groups.consumer_group_coordinator import (
-    ConsumerGroupCoordinator,
-    ConsumerGroupSettings,
-)
-from kbatch.testing.broker.groups.group_configs import GroupConfigs
-from kbatch.testing.broker.groups.group_coordinator import GroupCoordinator
-from kbatch.testing.broker.groups.offset_store import OffsetStore
-from kbatch.testing.broker.groups.share_group_coordinator import ShareGroupCoordinator
-from kbatch.testing.broker.logs.producer_state import EndTransactionMarker
-from kbatch.testing.broker.share.share_state import ShareKey, ShareState
+from kbatch.testing.broker.coordinator_log import CoordinatorLog
+from kbatch.testing.broker.coordinator_records import coordinator_partition
+from kbatch.testing.broker.shards import GroupShard, Shard, ShareShard, TransactionShard
 from kbatch.testing.broker.transactions.markers import Marker, Markers
 from kbatch.testing.broker.transactions.producer_ids import ProducerIdBlocks
-from kbatch.testing.broker.transactions.transaction_coordinator import OFFSETS_TOPIC, TransactionCoordinator
+from kbatch.testing.broker.transactions.transaction_coordinator import OFFSETS_TOPIC, check_identity
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kbatch.testing.broker.coordinator_log import Write
+    from kbatch.testing.broker.groups.group_configs import GroupConfigs
     from kbatch.testing.broker.options import Options
     from kbatch.testing.broker.purgatory import Purgatory
+    from kbatch.testing.broker.replication.network import Network
+    from kbatch.testing.broker.replication.replica import Replica
+    from kbatch.testing.broker.replication.replication import Replication
+    from kbatch.testing.broker.share.record_states import StateBatch
+    from kbatch.testing.broker.share.share_state import ShareKey, StoredShare
     from kbatch.testing.broker.transactions.transaction_metadata import TopicPartition
 
 TRANSACTIONS_TOPIC = "__transaction_state"
 SHARE_TOPIC = "__share_group_state"
 PRODUCER_IDS_FILE = "producer_ids.json"
+AnyShard = TypeVar("AnyShard", bound=Shard)
 
 
 class SharedState(Protocol):
@@ -50,7 +51,9 @@ class SharedState(Protocol):
     directory: Path | None
     cluster: Cluster
     group_configs: GroupConfigs
+    network: Network
     purgatory: Purgatory
+    replication: Replication
     now_ms: int
 
     def random_uuid(self) -> bytes: ...
@@ -58,64 +61,41 @@ class SharedState(Protocol):
 
 
 class Coordinators:
+    """The coordinators of all nodes.
+
+    Attributes
+    ----------
+    load_ms : int
+        Time for which coordinators refuse requests with COORDINATOR_LOAD_IN_PROGRESS after they are elected.
+    """
+
     def __init__(self, state: SharedState) -> None:
         self._state = state
-        options, directory = state.options, state.directory
+        self.load_ms = 0
         # existing topics keep their partition count
         self._counts = {
             name: len(state.cluster.topics[name].partitions)
             if name in state.cluster.topics
-            else options.internal_topic_partitions
+            else state.options.internal_topic_partitions
             for name in INTERNAL_TOPICS
         }
-        path = directory / PRODUCER_IDS_FILE if directory is not None else None
-        self.transactions = TransactionCoordinator(
-            ProducerIdBlocks(path).next,
-            lambda key, value: self._store(TRANSACTIONS_TOPIC, [(key, value)]),
-            self._write_markers,
-            transaction_version=options.transaction_version,
-            offsets_partition_count=self._counts[OFFSETS_TOPIC],
-        )
-        self.groups = GroupCoordinator(
-            self._store_offsets,
-            state.random_uuid,
-            initial_rebalance_delay_ms=options.group_initial_rebalance_delay_ms,
-            max_size=options.group_max_size,
-        )
-        self.consumer_groups = ConsumerGroupCoordinator(
-            self.groups,
-            self._store_offsets,
-            state.random_uuid,
-            state.cluster.topics,
-            ConsumerGroupSettings(
-                max_size=options.group_consumer_max_size,
-                migration_policy=options.group_consumer_migration_policy,
-            ),
-            state.group_configs,
-        )
-        self.offsets = OffsetStore(
-            self.groups, self._store_offsets, state.now_ms, partition_count=self._counts[OFFSETS_TOPIC]
-        )
-        self.markers = Markers(state, self.offsets.complete_transaction, self.transactions.markers_replicated)
-        self.share_states = ShareState(ShareStateTopic(self))
-        self.share_groups = ShareGroupCoordinator(
-            self.groups,
-            self._store_offsets,
-            self.share_states,
-            state.cluster.topics,
-            state.group_configs,
-            options.group_share_max_size,
-        )
-        self._parts = (
-            self.transactions,
-            self.groups,
-            self.consumer_groups,
-            self.share_groups,
-            self.offsets,
-        )
-        self._load()
+        path = state.directory / PRODUCER_IDS_FILE if state.directory is not None else None
+        self.next_producer_id = ProducerIdBlocks(path).next
+        self.markers = Markers(state, self._offsets_decided, self._markers_replicated)
+        self.share_states = StoredShares(self)
+        # by partition, and what the shard lasts as long as: a leader's term, or a log that replicas share
+        self._shards: dict[ClusterPartition, dict[object, Shard]] = {}
+        self._makers: dict[str, Callable[[CoordinatorLog, int], Shard]] = {
+            OFFSETS_TOPIC: self._new_group_shard,
+            TRANSACTIONS_TOPIC: self._new_transaction_shard,
+            SHARE_TOPIC: lambda log, serves_from_ms: ShareShard(log, serves_from_ms),
+        }
+        # offsets first: completing a transaction writes markers that decide them
+        for name in INTERNAL_TOPICS:
+            if name in state.cluster.topics:
+                self._follow_topic(state.cluster.topics[name])
 
-    # Which node coordinates
+    # Partitions of internal topics
 
     def partition_of_group(self, group_id: str) -> ClusterPartition:
         return self._partition(OFFSETS_TOPIC, group_id)
@@ -127,26 +107,11 @@ class Coordinators:
         """Return the partition of a share partition, by the name of its key."""
         return self._partition(SHARE_TOPIC, key)
 
-    def check_group(self, group_id: str, node_id: int) -> None:
-        """Raise BrokerError NOT_COORDINATOR if another node coordinates the group."""
-        _check_coordinator(self.partition_of_group(group_id), node_id)
-
-    def members_of(self, group_id: str) -> GroupCoordinator | ConsumerGroupCoordinator:
-        """Return the coordinator of the group's members of the classic protocol."""
-        group = self.groups.find(group_id)
-        if isinstance(group, ConsumerGroup) and not group.is_empty:
-            return self.consumer_groups
-        return self.groups
-
-    def check_transaction(self, transactional_id: str, node_id: int) -> None:
-        _check_coordinator(self.partition_of_transaction(transactional_id), node_id)
-        self._renew_coordinator_epoch()
-
     def internal_topic(self, name: str) -> Topic:
         """Return an internal topic; create it on first use."""
         cluster = self._state.cluster
         if name not in cluster.topics:
-            return cluster.create_topic(name, self._counts[name], configs=INTERNAL_TOPICS[name])
+            self._follow_topic(cluster.create_topic(name, self._counts[name], configs=INTERNAL_TOPICS[name]))
         return cluster.topics[name]
 
     def _partition(self, topic: str, name: str) -> ClusterPartition:
@@ -154,10 +119,124 @@ class Coordinators:
         self.internal_topic(topic)
         return self._state.cluster.partition(topic, index)
 
+    # Coordinators, as a node that is asked, or as the one that leads
+
+    def of_group(self, group_id: str, node_id: int | None = None) -> GroupShard:
+        """Return the coordinator of a group; it runs on the node that is asked, None means any.
+
+        Raises BrokerError NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, and without a node
+        COORDINATOR_NOT_AVAILABLE if there is none.
+        """
+        return self._asked(self.partition_of_group(group_id), node_id, GroupShard)
+
+    def of_transaction(self, transactional_id: str, node_id: int | None = None) -> TransactionShard:
+        """Return the coordinator of a transactional id, as `of_group` does."""
+        return self._asked(self.partition_of_transaction(transactional_id), node_id, TransactionShard)
+
+    def of_share(self, key: ShareKey) -> ShareShard:
+        """Return the coordinator of a share partition; who asks it waits until it is loaded.
+
+        Raises BrokerError COORDINATOR_NOT_AVAILABLE.
+        """
+        partition = self.partition_of_share(key.name)
+        return self._shard(partition, _leader_of(partition), ShareShard)
+
+    def at_node(self, node_id: int, topic: str, kind: type[AnyShard]) -> list[AnyShard]:
+        """Return the coordinators of a kind at a node; raise COORDINATOR_LOAD_IN_PROGRESS if one loads."""
+        led = [each for each in self._partitions(topic) if each.is_led_by(node_id)]
+        return [
+            self._asked(each, node_id, kind)
+            for each in led
+            if each.copies[node_id].log.log_end_offset or each in self._shards
+        ]
+
+    def loaded(self, kind: type[AnyShard]) -> list[AnyShard]:
+        """Return the coordinators of a kind at all nodes, as far as they are loaded."""
+        return [shard for shard in self._all() if isinstance(shard, kind)]
+
+    def _asked(self, partition: ClusterPartition, node_id: int | None, kind: type[AnyShard]) -> AnyShard:
+        leader = _leader_of(partition) if node_id is None else self._led_by(partition, node_id)
+        shard = self._shard(partition, leader, kind)
+        if shard.serves_from_ms > self._state.now_ms:
+            raise BrokerError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return shard
+
+    def _led_by(self, partition: ClusterPartition, node_id: int) -> Replica:
+        """Return the replica of a node that leads, as far as it knows."""
+        try:
+            return self._state.cluster.led_partition(partition.topic.name, partition.index, node_id)
+        except BrokerError as error:
+            raise BrokerError(ErrorCode.NOT_COORDINATOR) from error
+
+    def _partitions(self, topic: str) -> list[ClusterPartition]:
+        found = self._state.cluster.topics.get(topic)
+        return [] if found is None else found.partitions
+
+    # Loading
+
+    def _follow_topic(self, topic: Topic) -> None:
+        for partition in topic.partitions:
+            self._follow(partition, self._state.now_ms)
+            key = topic.name, partition.index
+            self._state.purgatory.follow([key], partial(self._follow, partition))
+
+    def _follow(self, partition: ClusterPartition, now_ms: int) -> bool:
+        """Drop the shards whose terms are over, and load those of new leaders; True if the topic is gone."""
+        is_gone = self._state.cluster.topics.get(partition.topic.name) is not partition.topic
+        for term, shard in list(self._shards.get(partition, {}).items()):
+            if is_gone or not shard.log.is_current:
+                del self._shards[partition][term]
+                shard.unload()
+        for leader in () if is_gone else partition.copies.values():
+            if leader.leadership is not None and leader.log.log_end_offset:
+                self._shard(partition, leader, Shard)
+        return is_gone
+
+    def _shard(self, partition: ClusterPartition, leader: Replica, kind: type[AnyShard]) -> AnyShard:
+        """Return the shard of a leader, loaded if it is not yet."""
+        term: object = partition if partition.shares_log else leader.leadership
+        shards = self._shards.setdefault(partition, {})
+        if term not in shards:
+            has_records = leader.log.log_end_offset > 0
+            serves_from_ms = self._state.now_ms + (self.load_ms if has_records else 0)
+            log = CoordinatorLog(self._state, partition, leader)
+            shards[term] = self._makers[partition.topic.name](log, serves_from_ms)
+            shards[term].load(self._state.now_ms)
+        shard = shards[term]
+        assert isinstance(shard, kind)
+        return shard
+
+    def _new_group_shard(self, log: CoordinatorLog, serves_from_ms: int) -> GroupShard:
+        return GroupShard(log, serves_from_ms, self._state, self.share_states, self._state.now_ms)
+
+    def _new_transaction_shard(self, log: CoordinatorLog, serves_from_ms: int) -> TransactionShard:
+        return TransactionShard(
+            log,
+            serves_from_ms,
+            self.next_producer_id,
+            partial(self._write_markers, log),
+            transaction_version=self._state.options.transaction_version,
+            offsets_partition_count=self._counts[OFFSETS_TOPIC],
+        )
+
+    def _all(self) -> Iterator[Shard]:
+        for shards in list(self._shards.values()):
+            yield from list(shards.values())
+
     # Transactions
+
+    def init_producer_id(self, producer_id: int, producer_epoch: int) -> tuple[int, int]:
+        """Return the id and epoch of a producer without transactions, which no coordinator knows."""
+        check_identity(producer_id, producer_epoch)
+        return self.next_producer_id(), 0
+
+    def set_transaction_version(self, level: int) -> None:
+        for shard in self.loaded(TransactionShard):
+            shard.transactions.transaction_version = level
 
     def verify_partition(
         self,
+        node_id: int,
         transactional_id: str | None,
         producer_id: int,
         producer_epoch: int,
@@ -169,13 +248,16 @@ class Coordinators:
     ) -> None:
         """Verify a partition that is produced to with its transaction's coordinator (KIP-890).
 
-        It must be in the transaction; with `adds`, it is added now. AddPartitionsToTxnManager defines the
-        errors for the client; `names_abortable` allows TRANSACTION_ABORTABLE.
+        It must be in the transaction; with `adds`, it is added now. `node_id` is the node that asks.
+        AddPartitionsToTxnManager defines the errors for the client; `names_abortable` allows
+        TRANSACTION_ABORTABLE.
         """
-        if transactional_id is None or self.partition_of_transaction(transactional_id).leader == NO_LEADER:
+        if transactional_id is None:
             raise BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         try:
-            codes = self.transactions.add_partitions(
+            shard = self.of_transaction(transactional_id)
+            self._check_reached(shard, node_id)
+            codes = shard.transactions.add_partitions(
                 transactional_id,
                 producer_id,
                 producer_epoch,
@@ -185,6 +267,8 @@ class Coordinators:
                 verify_only=not adds,
             )
             code = codes[partition]
+            if shard.transactions.unreplicated(transactional_id) is not None:
+                code = ErrorCode.CONCURRENT_TRANSACTIONS  # it may be added when the client tries again
         except BrokerError as error:
             code = error.code
         if code == ErrorCode.PRODUCER_FENCED:
@@ -194,17 +278,16 @@ class Coordinators:
         if code != ErrorCode.NONE:
             raise BrokerError(code)
 
-    def _renew_coordinator_epoch(self) -> None:
-        """Set the largest epoch of all transaction coordinators: this object is all of them.
-
-        A partition refuses a marker with a lower epoch than one before.
-        """
-        topic = self._state.cluster.topics.get(TRANSACTIONS_TOPIC)
-        if topic is not None:
-            self.transactions.coordinator_epoch = max(each.leader_epoch for each in topic.partitions)
+    def _check_reached(self, shard: Shard, node_id: int) -> None:
+        """Raise BrokerError NETWORK_EXCEPTION if a coordinator does not answer a node."""
+        other = shard.log.node_id
+        is_reached = node_id == other or self._state.network.reaches(node_id, other)
+        if not shard.log.partition.shares_log and not (is_reached and self._runs(shard)):
+            raise BrokerError(ErrorCode.NETWORK_EXCEPTION)
 
     def _write_markers(
         self,
+        log: CoordinatorLog,
         producer_id: int,
         producer_epoch: int,
         commit: bool,
@@ -214,114 +297,92 @@ class Coordinators:
     ) -> list[TopicPartition]:
         """Write markers, and return the partitions where they are not done yet."""
         marker = Marker(producer_id, producer_epoch, commit, coordinator_epoch, transaction_version)
-        return self.markers.write_all(marker, partitions)
+        return self.markers.write_all(marker, partitions, None if log.partition.shares_log else log.node_id)
+
+    def _offsets_decided(self, producer_id: int, commit: bool, index: int) -> None:
+        """Have the coordinator of groups apply a marker; one that is not loaded finds it in the log."""
+        partition = self._state.cluster.partition(OFFSETS_TOPIC, index)
+        for shard in self._shards.get(partition, {}).values():
+            if isinstance(shard, GroupShard) and shard.log.node_id == partition.leader:
+                shard.log.note_appended()
+                shard.live.offsets.complete_transaction(producer_id, commit)
+
+    def _markers_replicated(self, now_ms: int) -> None:
+        for shard in self.loaded(TransactionShard):
+            shard.transactions.markers_replicated(now_ms)
+
+    # Topics
+
+    def topics_deleted(self, topic_ids: Mapping[str, bytes]) -> None:
+        """Drop the offsets of deleted topics, by name, if they were committed for these ids."""
+        for shard in self.loaded(GroupShard):
+            shard.live.offsets.topics_deleted(topic_ids)
 
     # Time
 
     def next_deadline_ms(self) -> int | None:
-        deadlines = [part.next_deadline_ms() for part in self._parts]
+        deadlines = [shard.next_deadline_ms() for shard in self._all() if self._runs(shard)]
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     def handle_timeout(self, now_ms: int) -> None:
-        for part in self._parts:
-            part.handle_timeout(now_ms)
+        for shard in self._all():
+            if self._runs(shard):
+                shard.handle_timeout(now_ms)
 
-    # Storage
-
-    def _store(
-        self, topic: str, records: Sequence[Record], producer_id: int = -1, producer_epoch: int = -1
-    ) -> None:
-        index = key_partition(records[0][0], self._counts[topic])
-        self.append(topic, index, records, producer_id, producer_epoch)
-
-    def append(
-        self,
-        topic: str,
-        index: int,
-        records: Sequence[Record],
-        producer_id: int = -1,
-        producer_epoch: int = -1,
-    ) -> int:
-        """Append to a partition of an internal topic, and return the first record's offset.
-
-        Raises BrokerError COORDINATOR_NOT_AVAILABLE.
-        """
-        self.internal_topic(topic)
-        partition = self._state.cluster.partition(topic, index)
-        if partition.leader == NO_LEADER:
-            raise BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        offset = partition.log.append_records(
-            records,
-            now_ms=self._state.now_ms,
-            leader_epoch=partition.leader_epoch,
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-        )
-        self._state.partition_changed(topic, index)
-        return offset
-
-    def _store_offsets(
-        self, records: Sequence[Record], producer_id: int = -1, producer_epoch: int = -1
-    ) -> None:
-        self._store(OFFSETS_TOPIC, records, producer_id, producer_epoch)
-
-    def _load(self) -> None:
-        """Load offsets first, because completing a transaction writes markers that decide them."""
-        now_ms, topics = self._state.now_ms, self._state.cluster.topics
-        if OFFSETS_TOPIC in topics:
-            for partition in topics[OFFSETS_TOPIC].partitions:
-                self._load_offsets(partition, now_ms)
-            self.consumer_groups.start_sessions(now_ms)
-            self.share_groups.start_sessions(now_ms)
-        if SHARE_TOPIC in topics:
-            for partition in topics[SHARE_TOPIC].partitions:
-                records = (record for batch in partition.log.batches() for record in batch)
-                self.share_states.load((record.offset, _stored(record)) for record in records)
-        if TRANSACTIONS_TOPIC in topics:
-            kept = [
-                _stored(record)
-                for partition in topics[TRANSACTIONS_TOPIC].partitions
-                for batch in partition.log.batches()
-                for record in batch
-            ]
-            self._renew_coordinator_epoch()
-            self.transactions.load(kept, now_ms)
-
-    def _load_offsets(self, partition: ClusterPartition, now_ms: int) -> None:
-        partition.log.compact(now_ms)
-        for batch in partition.log.batches():
-            if batch.is_control:
-                for record in batch:
-                    commit = EndTransactionMarker.of(record).is_commit
-                    self.offsets.complete_transaction(batch.producer_id, commit, partition.index)
-                continue
-            records = [_stored(record) for record in batch]
-            self.groups.load(records, now_ms)
-            self.consumer_groups.load(records)
-            self.share_groups.load(records)
-            self.offsets.load(records, now_ms, batch.producer_id)
+    def _runs(self, shard: Shard) -> bool:
+        """True unless the term is over, or the process of the node is stopped; a shared shard goes on."""
+        if shard.log.partition.shares_log:
+            return True
+        return shard.log.is_current and not self._state.cluster.nodes[shard.log.node_id].is_paused
 
 
-class ShareStateTopic:
-    """__share_group_state, as ShareState uses it."""
+class StoredShares:
+    """What all coordinators have stored of share partitions (ShareStates)."""
 
     def __init__(self, coordinators: Coordinators) -> None:
         self._coordinators = coordinators
 
-    def partition_of(self, key: ShareKey) -> int:
-        return self._coordinators.partition_of_share(key.name).index
+    def read(self, key: ShareKey) -> StoredShare | None:
+        return self._coordinators.of_share(key).states.read(key)
 
-    def append(self, index: int, record: Record) -> int:
-        return self._coordinators.append(SHARE_TOPIC, index, [record])
+    def initialize(self, key: ShareKey, start_offset: int, now_ms: int) -> None:
+        self._coordinators.of_share(key).states.initialize(key, start_offset, now_ms)
 
-    def delete_before(self, index: int, offset: int) -> None:
-        self._coordinators.internal_topic(SHARE_TOPIC).partitions[index].log.delete_records_before(offset)
+    def write(
+        self,
+        key: ShareKey,
+        start_offset: int,
+        final_count: int,
+        batches: Sequence[StateBatch],
+        *,
+        leader_epoch: int,
+        now_ms: int,
+    ) -> None:
+        states = self._coordinators.of_share(key).states
+        states.write(key, start_offset, final_count, batches, leader_epoch=leader_epoch, now_ms=now_ms)
+
+    def delete(self, key: ShareKey) -> None:
+        self._coordinators.of_share(key).states.delete(key)
+
+    def of_group(self, group_id: str) -> list[ShareKey]:
+        return [key for states in self._all() for key in states.of_group(group_id)]
+
+    def of_topic(self, topic_id: bytes) -> list[ShareKey]:
+        return [key for states in self._all() for key in states.of_topic(topic_id)]
+
+    def unreplicated(self, key: ShareKey) -> Write | None:
+        """Return what has to be replicated before an acknowledgement is answered, None if all is."""
+        return self._coordinators.of_share(key).log.unreplicated()
+
+    def _all(self) -> list[Any]:
+        return [shard.states for shard in self._coordinators.loaded(ShareShard)]
 
 
-def _stored(record: KafkaRecord) -> Record:
-    return bytes(record.key or b""), None if record.value is None else bytes(record.value)
-
-
-def _check_coordinator(partition: ClusterPartition, node_id: int) -> None:
-    if partition.leader != node_id:
-        raise BrokerError(ErrorCode.NOT_COORDINATOR)
+def _leader_of(partition: ClusterPartition) -> Replica:
+    """Return the registered leader's replica; raise BrokerError COORDINATOR_NOT_AVAILABLE without one that
+    knows that it leads.
+    """
+    leader = partition.copies.get(partition.leader)
+    if leader is None or (leader.leadership is None and not partition.shares_log):
+        raise BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    return leader

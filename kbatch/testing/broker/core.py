@@ -258,9 +258,19 @@ class BrokerCore:
 
     def _handled(self, message: Any, context: Context) -> Any:
         try:
-            return HANDLERS[type(message)](self.state, message, context)
+            response = HANDLERS[type(message)](self.state, message, context)
         except BrokerError as error:
             return error_response(message, error)
+        if not context.waits:
+            return response
+        delayed = Delayed()
+
+        def answer(now_ms: int) -> None:
+            refused = BrokerError(context.refused) if context.refused else None
+            delayed.complete(response if refused is None else error_response(message, refused))
+
+        context.when_replicated(answer)
+        return delayed
 
     def _after_controller(self, message: Any, context: Context) -> Delayed:
         """Handle a request after the node reaches the controller, or refuse it when its time is up.

@@ -47,16 +47,21 @@ class Purgatory:
 
         At the deadline, call `give_up(now_ms)` instead.
         """
-        self._count += 1
-        operation = _Operation(self._count, frozenset(keys), attempt)
+        operation = self.follow(keys, attempt)
 
         def expire(now_ms: int) -> None:
             self._forget(operation)
             give_up(now_ms)
 
         operation.timer = self._timers.call_at(deadline_ms, expire)
+
+    def follow(self, keys: Iterable[Hashable], attempt: Callable[[int], bool]) -> _Operation:
+        """Call `attempt(now_ms)` after one of `keys` was touched, until it returns True."""
+        self._count += 1
+        operation = _Operation(self._count, frozenset(keys), attempt)
         for key in operation.keys:
             self._watchers.setdefault(key, {})[operation.number] = operation
+        return operation
 
     def run(self, now_ms: int) -> None:
         """Try the operations whose keys were touched, and those that they touch."""
@@ -70,8 +75,8 @@ class Purgatory:
             for number in sorted(found):
                 operation = found[number]
                 if operation.attempt(now_ms):
-                    assert operation.timer is not None
-                    operation.timer.cancel()
+                    if operation.timer is not None:
+                        operation.timer.cancel()
                     self._forget(operation)
 
     def _forget(self, operation: _Operation) -> None:

@@ -11,6 +11,7 @@ from kbatch.records import NO_TOPIC_ID, TopicPartition
 from kbatch.testing.broker.broker_error import BrokerError
 from kbatch.testing.broker.groups.classic_group import Group
 from kbatch.testing.broker.groups.consumer_group import ConsumerGroup, ConsumerMember
+from kbatch.testing.broker.shards import GroupShard
 from kbatch.testing.broker.transactions.markers import Marker
 from tests.simulation.world.cluster import Ground, SimulatedCluster
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from kbatch.testing.broker.broker_state import BrokerState, Connection
     from kbatch.testing.broker.cluster import ClusterPartition
     from kbatch.testing.broker.coordinators import Coordinators
+    from kbatch.testing.broker.groups.group_coordinator import AnyGroup
     from kbatch.testing.broker.logs.partition import Appended
     from kbatch.testing.broker.logs.validation import ProducedBatch
     from kbatch.testing.broker.replication.replica import Replica
@@ -46,6 +48,12 @@ class GroupCluster(SimulatedCluster):
     @property
     def coordinators(self) -> Coordinators:
         return self.state.coordinators
+
+    @property
+    def group(self) -> AnyGroup | None:
+        """Return the group, as its coordinator knows it."""
+        shards = self.coordinators.loaded(GroupShard)
+        return shards[0].live.groups.find(GROUP) if shards else None
 
     # Topics
 
@@ -84,7 +92,7 @@ class GroupCluster(SimulatedCluster):
     def _note_commits(self) -> None:
         """Tell the ledger of offsets that a request has committed."""
         is_late = self.serving is not None and not self.serving.is_open
-        stored = self.coordinators.offsets.committed_of(GROUP)
+        stored = self.coordinators.of_group(GROUP).live.offsets.committed_of(GROUP)
         for (_, index), (number, offset) in stored.items():
             partition = self.log_of(offset.topic_id, index)
             if self._offsets.get(partition, (-1, -1))[0] != number:
@@ -94,7 +102,7 @@ class GroupCluster(SimulatedCluster):
 
     def counts(self, member_id: str, generation_id: int) -> bool:
         """True if the group's coordinator counts a member of this generation or epoch."""
-        group = self.coordinators.groups.find(GROUP)
+        group = self.group
         if group is None:
             return False
         member: Any = group.members.get(member_id)
@@ -106,17 +114,17 @@ class GroupCluster(SimulatedCluster):
 
     def group_state(self) -> str:
         """Return the group's state, as its coordinator names it."""
-        group = self.coordinators.groups.find(GROUP)
+        group = self.group
         return "missing" if group is None else group.state_name
 
     def strangers(self, member_ids: Collection[str]) -> list[str]:
         """Return the group's members other than these."""
-        group = self.coordinators.groups.find(GROUP)
+        group = self.group
         return [] if group is None else [each for each in group.members if each not in member_ids]
 
     def assigned(self, member_id: str) -> set[TopicPartition] | None:
         """Return what a member by KIP-848 may have; None by the classic protocol, where members decide."""
-        group = self.coordinators.groups.find(GROUP)
+        group = self.group
         if not isinstance(group, ConsumerGroup):
             return None
         member = group.members[member_id]
@@ -128,7 +136,7 @@ class GroupCluster(SimulatedCluster):
         When a group becomes a classic one, and one of KIP-848 again, its target counts as what its members
         own (ClassicGroup.fromConsumerGroup).
         """
-        group = self.coordinators.groups.find(GROUP)
+        group = self.group
         if not isinstance(group, ConsumerGroup) or member_id not in group.members:
             return False
         member = group.members[member_id]
@@ -162,7 +170,7 @@ class GroupCluster(SimulatedCluster):
 
         def append(state: BrokerState) -> Appended:
             if identity is not None:
-                state.coordinators.transactions.add_partitions(
+                state.coordinators.of_transaction(transactional_id).transactions.add_partitions(
                     transactional_id, *identity, [place], state.now_ms, client_tv2=True
                 )
             appended = partition.log.append_produced(

@@ -161,7 +161,7 @@ class GroupFaults(WorldFaults):
             return
         cluster = self.world.cluster
         self.world.trace("!! the coordinator removes %s", member_id)
-        group = cluster.coordinators.groups.find(GROUP)
+        group = cluster.group
         request: Any
         if isinstance(group, Group):
             kind = messages.LeaveGroupRequest

@@ -23,6 +23,7 @@ from tests.simulation.world.tasks import sleep
 if TYPE_CHECKING:
     from kbatch.testing.broker.broker_state import BrokerState
     from kbatch.testing.broker.cluster import ClusterPartition
+    from kbatch.testing.broker.transactions.transaction_coordinator import TransactionCoordinator
     from tests.simulation.readers.stage import GroupStage
 
 PRODUCE_VERSION = 11
@@ -88,7 +89,7 @@ class Writer:
         for _ in range(ATTEMPTS):
             try:
                 self._identity = self.world.cluster.change_state(
-                    lambda state: state.coordinators.transactions.init_producer_id(
+                    lambda state: _transactions(state, self._name).init_producer_id(
                         self._name, self.options.timeout_ms, -1, -1, state.now_ms
                     )
                 )
@@ -118,8 +119,7 @@ class Writer:
         self._identity = None  # its time-out ends it
 
     def _end_now(self, state: BrokerState, *, identity: tuple[int, int], commits: bool) -> tuple[int, int]:
-        transactions = state.coordinators.transactions
-        return transactions.end_txn(self._name, *identity, commits, True, state.now_ms)
+        return _transactions(state, self._name).end_txn(self._name, *identity, commits, True, state.now_ms)
 
     def _any_partition(self) -> ClusterPartition:
         return self.random.choice(self.world.data_partitions())
@@ -169,3 +169,7 @@ class Writer:
             "" if transaction is None else f" in transaction {transaction.number}",
         )
         return True
+
+
+def _transactions(state: BrokerState, transactional_id: str) -> TransactionCoordinator:
+    return state.coordinators.of_transaction(transactional_id).transactions

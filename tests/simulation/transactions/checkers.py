@@ -203,8 +203,8 @@ def check_offsets(world: TransactionalWorld, logs: Logs) -> None:
         if (transaction.client.number, number) < (before.client.number, before.number):
             raise Violation(f"the offset of {group} for {topic_partition} is of {transaction} after {before}")
         last[group, topic_partition] = transaction
-    store = world.cluster.state.coordinators.offsets
     for (group, topic_partition), transaction in last.items():
+        store = world.cluster.state.coordinators.of_group(group).live.offsets
         fetched = store.fetch(group, [topic_partition], require_stable=True)[topic_partition]
         if fetched.offset != transaction.offsets[topic_partition]:
             raise Violation(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kbatch.testing.broker.shards import TransactionShard
 from kbatch.testing.broker.transactions.transaction_metadata import (
     TransactionMetadata,
     TransactionState,
@@ -57,7 +58,9 @@ class TransactionalWorld(TransactionalStage):
             )
             for number, program in enumerate(self._programs)
         ]
-        self.cluster.state.coordinators.transactions.load([to_record(each, 1) for each in known], WALL_MS)
+        coordinators = self.cluster.state.coordinators
+        shard = coordinators.of_transaction(known[0].transactional_id)  # there is only one
+        shard.transactions.load([to_record(each, 1) for each in known], WALL_MS)
 
     # Its life
 
@@ -92,10 +95,10 @@ class TransactionalWorld(TransactionalStage):
                     f"{partition.topic.name}-{partition.index} hangs: the last stable offset is "
                     f"{log.last_stable_offset}, and the end {log.log_end_offset}"
                 )
-        found, _ = self.cluster.state.coordinators.transactions.list_transactions(self.cluster.now_ms)
-        for metadata in found:
-            if metadata.state in UNDECIDED:
-                raise Violation(f"{metadata.transactional_id} hangs: {metadata}")
+        for shard in self.cluster.state.coordinators.loaded(TransactionShard):
+            for metadata in shard.transactions.list_transactions(self.cluster.now_ms):
+                if metadata.state in UNDECIDED:
+                    raise Violation(f"{metadata.transactional_id} hangs: {metadata}")
 
     def _await_tasks(self) -> None:
         limit_ns = self.schedule.now_ns + RECOVERY_MS * MS

@@ -794,7 +794,9 @@ def repeated_at_any_step(broker: Broker, run: Runner, attempt: Callable[..., Awa
 
 
 def offset_of(broker: Broker) -> int | None:
-    found = broker._call(lambda core: core.state.coordinators.offsets.fetch(GROUP, [SOURCE]))
+    found = broker._call(
+        lambda core: core.state.coordinators.of_group(GROUP).live.offsets.fetch(GROUP, [SOURCE])
+    )
     offset = next(iter(found.values()))
     return None if offset is None or offset.offset < 0 else int(offset.offset)
 

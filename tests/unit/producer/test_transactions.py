@@ -235,7 +235,9 @@ def test_offsets_are_committed_with_the_transaction_only(broker: Broker, produce
 
 
 def offset_of(broker: Broker, group: str) -> int | None:
-    found = broker._call(lambda core: core.state.coordinators.offsets.fetch(group, [SOURCE]))
+    found = broker._call(
+        lambda core: core.state.coordinators.of_group(group).live.offsets.fetch(group, [SOURCE])
+    )
     offset = next(iter(found.values()))
     return None if offset is None or offset.offset < 0 else int(offset.offset)
 

@@ -324,7 +324,8 @@ def forget_as_it_is_said(broker: Broker, times: int) -> None:
 
     def abort(request: Any, state: Any) -> None:
         of = (request.transactional_id, request.producer_id, request.producer_epoch)
-        state.coordinators.transactions.end_txn(*of, False, not is_version_1(broker), state.now_ms)
+        shard = state.coordinators.of_transaction(request.transactional_id)
+        shard.transactions.end_txn(*of, False, not is_version_1(broker), state.now_ms)
 
     broker.intercept("EndTxn", forget)
 

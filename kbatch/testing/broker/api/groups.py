@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kbatch.errors import ErrorCode
@@ -12,6 +13,8 @@ from kbatch.testing.broker.broker_state import Delayed
 from kbatch.testing.broker.groups.consumer_group_coordinator import GroupClient
 from kbatch.testing.broker.groups.requests import JoinGroup, JoinResult, SyncResult
 from kbatch.testing.broker.security.authorizer import CLUSTER_NAME, Operation, ResourceType
+from kbatch.testing.broker.shards import GroupShard
+from kbatch.testing.broker.transactions.transaction_coordinator import OFFSETS_TOPIC
 
 if TYPE_CHECKING:
     from kbatch.testing.broker.broker_state import BrokerState, Context
@@ -44,7 +47,7 @@ def join_group(state: BrokerState, request: messages.JoinGroupRequest, context: 
         )
 
     try:
-        _check_group(state, request.group_id, context)
+        shard = _group(state, request.group_id, context)
     except BrokerError as error:
         reply(JoinResult(error.code, request.member_id))
         return delayed
@@ -60,7 +63,7 @@ def join_group(state: BrokerState, request: messages.JoinGroupRequest, context: 
         f"/{context.connection.client_host}",
         context.version,
     )
-    state.coordinators.members_of(request.group_id).join(join, reply, context.now_ms)
+    shard.live.members_of(request.group_id).join(join, reply, context.now_ms)
     return delayed
 
 
@@ -78,14 +81,14 @@ def sync_group(state: BrokerState, request: messages.SyncGroupRequest, context: 
         )
 
     try:
-        _check_group(state, request.group_id, context)
+        shard = _group(state, request.group_id, context)
         names = (request.protocol_type, request.protocol_name)
         if context.version >= features.SYNC_GROUP_NAMES_PROTOCOL and None in names:
             raise BrokerError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     except BrokerError as error:
         reply(SyncResult(error.code))
         return delayed
-    state.coordinators.members_of(request.group_id).sync(
+    shard.live.members_of(request.group_id).sync(
         request.group_id,
         request.member_id,
         request.generation_id,
@@ -102,26 +105,27 @@ def sync_group(state: BrokerState, request: messages.SyncGroupRequest, context: 
 def heartbeat(
     state: BrokerState, request: messages.HeartbeatRequest, context: Context
 ) -> messages.HeartbeatResponse:
-    _check_group(state, request.group_id, context)
-    state.coordinators.members_of(request.group_id).heartbeat(
+    shard = _group(state, request.group_id, context)
+    shard.live.members_of(request.group_id).heartbeat(
         request.group_id,
         request.member_id,
         request.generation_id,
         context.now_ms,
         group_instance_id=request.group_instance_id,
     )
+    context.wait_for(shard.log.unreplicated())
     return messages.HeartbeatResponse()
 
 
 def leave_group(
     state: BrokerState, request: messages.LeaveGroupRequest, context: Context
 ) -> messages.LeaveGroupResponse:
-    _check_group(state, request.group_id, context)
+    shard = _group(state, request.group_id, context)
     leaving = [(member.member_id, member.group_instance_id) for member in request.members]
     if context.version < features.LEAVE_GROUP_BATCHES:
         leaving = [(request.member_id, None)]
-    members = state.coordinators.members_of(request.group_id)
-    codes = members.leave(request.group_id, leaving, context.now_ms)
+    codes = shard.live.members_of(request.group_id).leave(request.group_id, leaving, context.now_ms)
+    context.wait_for(shard.log.unreplicated())
     if context.version < features.LEAVE_GROUP_BATCHES:
         return messages.LeaveGroupResponse(error_code=codes[0])
     return messages.LeaveGroupResponse(
@@ -134,10 +138,11 @@ def leave_group(
     )
 
 
-def _check_group(state: BrokerState, group_id: str, context: Context) -> None:
+def _group(state: BrokerState, group_id: str, context: Context) -> GroupShard:
+    """Return the group's coordinator, if it is this node and the client may read by the group."""
     context.check_forced_error()
     state.authorize(context, Operation.READ, ResourceType.GROUP, group_id)
-    state.coordinators.check_group(group_id, context.node_id)
+    return state.coordinators.of_group(group_id, context.node_id)
 
 
 # Consumer groups of KIP-848
@@ -155,9 +160,11 @@ def consumer_group_heartbeat(
 
     if not all(map(sees, request.subscribed_topic_names or ())):
         raise BrokerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    state.coordinators.check_group(request.group_id, context.node_id)
+    shard = state.coordinators.of_group(request.group_id, context.node_id)
     client = GroupClient(context.client_id, f"/{context.connection.client_host}", context.version, sees)
-    return state.coordinators.consumer_groups.consumer_heartbeat(request, client, context.now_ms)
+    answer = shard.live.consumer_groups.consumer_heartbeat(request, client, context.now_ms)
+    context.wait_for(shard.log.unreplicated())
+    return answer
 
 
 @each_item("groups", messages.ConsumerGroupDescribeResponse.DescribedGroup, "group_ids", "group_id")
@@ -170,8 +177,8 @@ def consumer_group_describe(
 ) -> None:
     _check_group_version(state)
     state.authorize(context, Operation.DESCRIBE, ResourceType.GROUP, group_id)
-    state.coordinators.check_group(group_id, context.node_id)
-    described = state.coordinators.consumer_groups.describe(group_id)
+    shard = state.coordinators.of_group(group_id, context.node_id)
+    described = shard.committed(context.now_ms).consumer_groups.describe(group_id)
     names = {name for member in described.members for name in member.subscribed_topic_names}
     for member in described.members:
         for assignment in (member.assignment, member.target_assignment):
@@ -204,9 +211,9 @@ def describe_groups(
     answer: messages.DescribeGroupsResponse.DescribedGroup,
 ) -> None:
     state.authorize(context, Operation.DESCRIBE, ResourceType.GROUP, group_id)
-    state.coordinators.check_group(group_id, context.node_id)
+    shard = state.coordinators.of_group(group_id, context.node_id)
     try:
-        described: GroupDescription = state.coordinators.groups.describe(group_id)
+        described: GroupDescription = shard.live.groups.describe(group_id)
     except BrokerError as error:
         if error.code != ErrorCode.GROUP_ID_NOT_FOUND:
             raise
@@ -259,8 +266,8 @@ def list_groups(
                 group_state=group.state,
                 group_type=group.group_type,
             )
-            for group in state.coordinators.groups.list_groups(request.states_filter, request.types_filter)
-            if state.coordinators.partition_of_group(group.group_id).leader == context.node_id
+            for shard in state.coordinators.at_node(context.node_id, OFFSETS_TOPIC, GroupShard)
+            for group in shard.live.groups.list_groups(request.states_filter, request.types_filter)
             if sees_all or state.allows(context, Operation.DESCRIBE, ResourceType.GROUP, group.group_id)
         ]
     )
@@ -275,8 +282,9 @@ def delete_groups(
     answer: messages.DeleteGroupsResponse.DeletableGroupResult,
 ) -> None:
     state.authorize(context, Operation.DELETE, ResourceType.GROUP, group_id)
-    state.coordinators.check_group(group_id, context.node_id)
-    state.coordinators.offsets.delete_group(group_id, context.now_ms)
+    shard = state.coordinators.of_group(group_id, context.node_id)
+    shard.live.offsets.delete_group(group_id, context.now_ms)
+    context.wait_for(shard.log.unreplicated(), partial(setattr, answer, "error_code"))
     state.share_partitions.forget_group(group_id)
 
 

@@ -12,6 +12,7 @@ from kbatch.protocol.structs import Message
 from kbatch.records import NO_TOPIC_ID
 from kbatch.testing.broker.broker_error import BrokerError
 from kbatch.testing.broker.cluster import INTERNAL_TOPICS, MAX_PARTITIONS, check_topic_name
+from kbatch.testing.broker.controller.partition_change import NO_LEADER
 from kbatch.testing.broker.options import FEATURES
 from kbatch.testing.broker.security.authorizer import CLUSTER_NAME, Operation, ResourceType
 
@@ -403,10 +404,10 @@ def _coordinator_node(state: BrokerState, key_type: int, key: str, context: Cont
         TRANSACTION: state.coordinators.partition_of_transaction,
         SHARE: state.coordinators.partition_of_share,
     }
-    partition = partition_of[key_type](key)
-    if partition.leader < 0:
+    leader = partition_of[key_type](key).known_by(context.node_id).leader
+    if leader == NO_LEADER:
         raise BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    return state.cluster.nodes[partition.leader]
+    return state.cluster.nodes[leader]
 
 
 HANDLERS = {

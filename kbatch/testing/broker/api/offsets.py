@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kbatch.errors import ErrorCode
@@ -82,8 +83,8 @@ def offset_commit(
     }
 
     def commit(offsets: dict[TopicPartition, CommittedOffset]) -> dict[TopicPartition, ErrorCode]:
-        state.coordinators.check_group(request.group_id, context.node_id)
-        return state.coordinators.offsets.commit(
+        shard = state.coordinators.of_group(request.group_id, context.node_id)
+        committed = shard.live.offsets.commit(
             request.group_id,
             request.member_id,
             request.generation_id_or_member_epoch,
@@ -93,19 +94,26 @@ def offset_commit(
             retention_ms=request.retention_time_ms,
             version=context.version,
         )
+        context.wait_for(shard.log.unreplicated(), refuse)
+        return committed
 
     def authorize() -> None:
         state.authorize(context, Operation.READ, ResourceType.GROUP, request.group_id)
 
-    codes = _codes(state, wanted, context, authorize, commit)
-    answer = messages.OffsetCommitResponse.OffsetCommitResponsePartition
-    return messages.OffsetCommitResponse(
-        topics=[
-            messages.OffsetCommitResponse.OffsetCommitResponseTopic(
+    def refuse(code: ErrorCode) -> None:
+        """Answer with an error for what would have been committed."""
+        codes.update({each: known or code for each, known in codes.items()})
+        response.topics = answered()
+
+    kind = messages.OffsetCommitResponse
+
+    def answered() -> list[messages.OffsetCommitResponse.OffsetCommitResponseTopic]:
+        return [
+            kind.OffsetCommitResponseTopic(
                 name=topic.name,
                 topic_id=topic.topic_id,
                 partitions=[
-                    answer(
+                    kind.OffsetCommitResponsePartition(
                         partition_index=partition.partition_index,
                         error_code=codes[name_of(topic), partition.partition_index],
                     )
@@ -114,7 +122,10 @@ def offset_commit(
             )
             for topic in request.topics
         ]
-    )
+
+    codes = _codes(state, wanted, context, authorize, commit)
+    response = kind(topics=answered())
+    return response
 
 
 def txn_offset_commit(
@@ -132,9 +143,9 @@ def txn_offset_commit(
 
     def commit(offsets: dict[TopicPartition, CommittedOffset]) -> dict[TopicPartition, ErrorCode]:
         check_group_id(request.group_id)
-        state.coordinators.check_group(request.group_id, context.node_id)
+        shard = state.coordinators.of_group(request.group_id, context.node_id)
         _verify(state, request, context)
-        return state.coordinators.offsets.commit_transactional(
+        committed = shard.live.offsets.commit_transactional(
             request.group_id,
             request.producer_id,
             request.producer_epoch,
@@ -145,29 +156,46 @@ def txn_offset_commit(
             group_instance_id=request.group_instance_id,
             version=context.version,
         )
+        context.wait_for(shard.log.unreplicated(), refuse)
+        return committed
 
-    codes = _codes(state, wanted, context, authorize, commit)
+    def refuse(code: ErrorCode) -> None:
+        """Answer with an error for what would have been committed."""
+        codes.update({each: known or code for each, known in codes.items()})
+        response.topics = answered()
+
     kind = messages.TxnOffsetCommitResponse
 
     def answer(topic: str, partition: CommitPartition) -> Struct:
         index = partition.partition_index
         return kind.TxnOffsetCommitResponsePartition(partition_index=index, error_code=codes[topic, index])
 
-    return kind(topics=by_topic(request.topics, kind.TxnOffsetCommitResponseTopic, answer))
+    def answered() -> list[messages.TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic]:
+        return by_topic(request.topics, kind.TxnOffsetCommitResponseTopic, answer)
+
+    codes = _codes(state, wanted, context, authorize, commit)
+    response = kind(topics=answered())
+    return response
 
 
 def _verify(state: BrokerState, request: messages.TxnOffsetCommitRequest, context: Context) -> None:
     """Verify that the transaction has the partition of __consumer_offsets, as for any that is produced to."""
     partition = state.coordinators.partition_of_group(request.group_id)
-    state.coordinators.verify_partition(
-        request.transactional_id,
-        request.producer_id,
-        request.producer_epoch,
-        (partition.topic.name, partition.index),
-        adds=context.version >= features.TXN_OFFSET_COMMIT_ADDS_PARTITIONS,
-        names_abortable=context.version >= features.TXN_OFFSET_COMMIT_TRANSACTION_ABORTABLE,
-        now_ms=context.now_ms,
-    )
+    try:
+        state.coordinators.verify_partition(
+            context.node_id,
+            request.transactional_id,
+            request.producer_id,
+            request.producer_epoch,
+            (partition.topic.name, partition.index),
+            adds=context.version >= features.TXN_OFFSET_COMMIT_ADDS_PARTITIONS,
+            names_abortable=context.version >= features.TXN_OFFSET_COMMIT_TRANSACTION_ABORTABLE,
+            now_ms=context.now_ms,
+        )
+    except BrokerError as error:
+        if error.code == ErrorCode.NETWORK_EXCEPTION:  # as old clients expect (commitTransactionalOffsets)
+            raise BrokerError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS) from error
+        raise
 
 
 # OffsetFetch: one group up to version 7, many after it
@@ -202,7 +230,7 @@ def _fetch_single(
         partitions = [(topic.name, index) for topic in request.topics for index in topic.partition_indexes]
     try:
         context.check_forced_error()
-        fetched = _fetch(state, request.group_id, partitions, request.require_stable, context)
+        fetched = _fetch(state, request.group_id, partitions, request.require_stable, context, None)
     except BrokerError as error:
         if context.version >= features.OFFSET_FETCH_GROUP_ERROR:
             raise
@@ -240,6 +268,7 @@ def _fetch_group(
             partitions,
             require_stable,
             context,
+            partial(setattr, response, "error_code"),
             topic_ids=topic_ids,
             member_id=group.member_id,
             member_epoch=group.member_epoch,
@@ -293,6 +322,7 @@ def _fetch(
     partitions: list[TopicPartition] | None,
     require_stable: bool,
     context: Context,
+    refuse: Callable[[ErrorCode], None] | None,
     *,
     topic_ids: Mapping[str, bytes] | None = None,
     member_id: str | None = None,
@@ -300,8 +330,9 @@ def _fetch(
 ) -> dict[TopicPartition, FetchedOffset]:
     """Return the offsets that the client may see; a partition that it names and may not see is an error."""
     state.authorize(context, Operation.DESCRIBE, ResourceType.GROUP, group_id)
-    state.coordinators.check_group(group_id, context.node_id)
-    fetched = state.coordinators.offsets.fetch(
+    shard = state.coordinators.of_group(group_id, context.node_id)
+    known = shard.live if require_stable else shard.committed(context.now_ms)
+    fetched = known.offsets.fetch(
         group_id,
         partitions,
         require_stable=require_stable,
@@ -309,6 +340,8 @@ def _fetch(
         member_id=member_id,
         member_epoch=member_epoch,
     )
+    if require_stable:
+        context.wait_for(shard.log.unreplicated(), refuse)
     shown = {
         name
         for name, _ in fetched
@@ -336,7 +369,7 @@ def offset_delete(
 ) -> messages.OffsetDeleteResponse:
     context.check_forced_error()
     state.authorize(context, Operation.DELETE, ResourceType.GROUP, request.group_id)
-    state.coordinators.check_group(request.group_id, context.node_id)
+    shard = state.coordinators.of_group(request.group_id, context.node_id)
     wanted = [
         (topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions
     ]
@@ -346,7 +379,8 @@ def offset_delete(
     ]
     codes |= dict.fromkeys(refused, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     present = [each for each in wanted if state.cluster.has_partition(*each) and each not in refused]
-    codes |= state.coordinators.offsets.delete(request.group_id, present)
+    codes |= shard.live.offsets.delete(request.group_id, present)
+    context.wait_for(shard.log.unreplicated())
     kind = messages.OffsetDeleteResponse
 
     def answer(topic: str, partition: messages.OffsetDeleteRequest.OffsetDeleteRequestPartition) -> Struct:

@@ -240,6 +240,7 @@ class _Produce:
             return
         try:
             self._state.coordinators.verify_partition(
+                self._context.node_id,
                 self._request.transactional_id,
                 batch.producer_id,
                 batch.producer_epoch,
@@ -293,7 +294,7 @@ class _Produce:
         """Refuse acks=all if `replicas`, those in sync, are too few."""
         if self._request.acks != ALL_IN_SYNC:
             return
-        if len(replicas) < min(self._state.cluster.controller.min_isr(led.topic), len(led.replicas)):
+        if self._state.cluster.controller.lacks_in_sync(led.topic, led.replicas, replicas):
             raise BrokerError(refusal)
 
     def _hint_at_leaders(self) -> None:

@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kbatch._native.codec.record_batch import RecordBatch, decode
@@ -70,7 +71,8 @@ def share_acknowledge(
         for named in topic.partitions:
             at = (bytes(topic.topic_id), named.partition_index)
             partition = kind.PartitionData(partition_index=named.partition_index)
-            context.fill(partition, _acknowledge, state, request, key, at, named, context)
+            refuse = partial(setattr, partition, "error_code")
+            context.fill(partition, _acknowledge, state, request, key, at, named, context, refuse)
             endpoints.hint(at, partition)
             answer.partitions.append(partition)
         response.responses.append(answer)
@@ -87,9 +89,10 @@ def _acknowledge(
     at: TopicIdPartition,
     named: messages.ShareFetchRequest.FetchPartition | messages.ShareAcknowledgeRequest.AcknowledgePartition,
     context: Context,
+    refuse: Callable[[ErrorCode], None],
     answer: Any,
 ) -> None:
-    """Take the acknowledgements of a partition, all or none."""
+    """Take the acknowledgements of a partition, all or none; `refuse(code)` if storing them fails later."""
     topic = state.cluster.topic_by_id(at[0])
     state.authorize(context, Operation.READ, ResourceType.TOPIC, topic.name)
     batches = [
@@ -103,12 +106,13 @@ def _acknowledge(
             ErrorCode.INVALID_RECORD_STATE, "Renewing acquisition locks is not enabled for the group."
         )
     partition = state.cluster.partition(topic.name, at[1])
-    share = None
+    share_key, share = ShareKey(key.group_id, *at), None
     if partition.leader == context.node_id:
-        share = state.share_partitions.find(ShareKey(key.group_id, *at), partition)
+        share = state.share_partitions.find(share_key, partition)
     if share is None:
         raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NOT_HOSTED)
     share.acknowledge(key.member_id, batches, context.now_ms)
+    context.wait_for(state.coordinators.share_states.unreplicated(share_key), refuse)
     state.partition_changed(topic.name, at[1])  # there is room for other records, or some are available
 
 
@@ -143,30 +147,37 @@ def share_fetch(
         for named in topic.partitions:
             if named.acknowledgement_batches:
                 at = (bytes(topic.topic_id), named.partition_index)
-                acknowledged[at] = _error_of(state, request, key, at, named, context)
+                acknowledged[at] = None
+                _acknowledge_with_fetch(state, request, key, at, named, context, acknowledged)
     partitions = session.rotated()
     if request.share_session_epoch == FINAL_EPOCH:
         end_session(state, key, context.now_ms)
         partitions = []
     if not all(topic_id in state.cluster.topics_by_id for topic_id, _ in partitions):
         raise BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR)  # as Kafka 4.3.1 does, in each answer
-    return _ShareFetch(state, request, key, partitions, acknowledged, context).response
+    fetch = _ShareFetch(state, request, key, partitions, acknowledged, context)
+    context.when_replicated(fetch.start)
+    return fetch.response
 
 
-def _error_of(
+def _acknowledge_with_fetch(
     state: BrokerState,
     request: messages.ShareFetchRequest,
     key: SessionKey,
     at: TopicIdPartition,
     named: messages.ShareFetchRequest.FetchPartition,
     context: Context,
-) -> BrokerError | None:
-    """Take the acknowledgements of a partition; return why they are refused, None if they are not."""
+    refusals: dict[TopicIdPartition, BrokerError | None],
+) -> None:
+    """Take the acknowledgements of a partition; note why they are refused, if they are."""
+
+    def refuse(code: ErrorCode) -> None:
+        refusals[at] = BrokerError(code)
+
     try:
-        _acknowledge(state, request, key, at, named, context, None)
+        _acknowledge(state, request, key, at, named, context, refuse, None)
     except BrokerError as error:
-        return error
-    return None
+        refusals[at] = error
 
 
 class _ShareFetch:
@@ -188,10 +199,13 @@ class _ShareFetch:
         self._partitions = partitions
         self._acknowledged = acknowledged
         self._context = context
-        if not self._attempt(context.now_ms):
-            names = frozenset((state.cluster.name_of(topic_id), index) for topic_id, index in partitions)
-            deadline_ms = context.now_ms + request.max_wait_ms
-            state.purgatory.watch(names, self._attempt, deadline_ms, self._give_up)
+
+    def start(self, now_ms: int) -> None:
+        if not self._attempt(now_ms):
+            name_of = self._state.cluster.name_of
+            names = frozenset((name_of(topic_id), index) for topic_id, index in self._partitions)
+            deadline_ms = now_ms + self._request.max_wait_ms
+            self._state.purgatory.watch(names, self._attempt, deadline_ms, self._give_up)
 
     def _attempt(self, now_ms: int) -> bool:
         """Acquire records and answer, or return False if it is better to wait."""

@@ -15,6 +15,7 @@ from kbatch.testing.broker.share.share_state import NO_OFFSET, ShareKey
 
 if TYPE_CHECKING:
     from kbatch.testing.broker.broker_state import BrokerState, Context
+    from kbatch.testing.broker.shards import GroupShard
 
 NOT_HOSTED = "This server does not host this topic-partition."
 NOTHING_TO_DELETE = "There is no offset information to delete."
@@ -39,9 +40,11 @@ def share_group_heartbeat(
 
     if not all(map(sees, request.subscribed_topic_names or ())):
         raise BrokerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    state.coordinators.check_group(request.group_id, context.node_id)
+    shard = state.coordinators.of_group(request.group_id, context.node_id)
     client = GroupClient(context.client_id, f"/{context.connection.client_host}", context.version, sees)
-    return state.coordinators.share_groups.heartbeat(request, client, context.now_ms)
+    answer = shard.live.share_groups.heartbeat(request, client, context.now_ms)
+    context.wait_for(shard.log.unreplicated())
+    return answer
 
 
 @each_item("groups", messages.ShareGroupDescribeResponse.DescribedGroup, "group_ids", "group_id")
@@ -54,8 +57,8 @@ def share_group_describe(
 ) -> None:
     check_share_version(state)
     state.authorize(context, Operation.DESCRIBE, ResourceType.GROUP, group_id)
-    state.coordinators.check_group(group_id, context.node_id)
-    described = state.coordinators.share_groups.describe(group_id)
+    shard = state.coordinators.of_group(group_id, context.node_id)
+    described = shard.committed(context.now_ms).share_groups.describe(group_id)
     names = {name for member in described.members for name in member.subscribed_topic_names}
     if not all(state.allows(context, Operation.DESCRIBE, ResourceType.TOPIC, name) for name in names):
         raise BrokerError(
@@ -82,9 +85,9 @@ def describe_share_group_offsets(
 ) -> None:
     check_share_version(state)
     state.authorize(context, Operation.DESCRIBE, ResourceType.GROUP, group.group_id)
-    state.coordinators.check_group(group.group_id, context.node_id)
+    shard = state.coordinators.of_group(group.group_id, context.node_id)
     if group.topics is None:
-        wanted = state.coordinators.share_groups.initialized(group.group_id)
+        wanted = shard.committed(context.now_ms).share_groups.initialized(group.group_id)
         wanted = {
             name: indexes
             for name, indexes in wanted.items()
@@ -135,7 +138,7 @@ def _describe_offset(
 def alter_share_group_offsets(
     state: BrokerState, request: messages.AlterShareGroupOffsetsRequest, context: Context
 ) -> messages.AlterShareGroupOffsetsResponse:
-    _check_changes(state, request.group_id, Operation.READ, context)
+    shard = _changed_group(state, request.group_id, Operation.READ, context)
     offsets: dict[tuple[str, int], int] = {}
     kind = messages.AlterShareGroupOffsetsResponse
 
@@ -168,7 +171,8 @@ def alter_share_group_offsets(
                 partitions=partitions,
             )
         )
-    state.coordinators.share_groups.set_offsets(request.group_id, offsets, context.now_ms)
+    shard.live.share_groups.set_offsets(request.group_id, offsets, context.now_ms)
+    context.wait_for(shard.log.unreplicated())
     for name, index in offsets:
         state.share_partitions.drop(ShareKey(request.group_id, state.cluster.topics[name].topic_id, index))
     return kind(responses=responses)
@@ -177,7 +181,7 @@ def alter_share_group_offsets(
 def delete_share_group_offsets(
     state: BrokerState, request: messages.DeleteShareGroupOffsetsRequest, context: Context
 ) -> messages.DeleteShareGroupOffsetsResponse:
-    _check_changes(state, request.group_id, Operation.DELETE, context)
+    shard = _changed_group(state, request.group_id, Operation.DELETE, context)
     kind = messages.DeleteShareGroupOffsetsResponse
     wanted: list[str] = []
 
@@ -191,7 +195,8 @@ def delete_share_group_offsets(
         context.fill(kind.DeleteShareGroupOffsetsResponseTopic(topic_name=topic.topic_name), check)
         for topic in request.topics
     ]
-    deleted = state.coordinators.share_groups.delete_offsets(request.group_id, wanted, context.now_ms)
+    deleted = shard.live.share_groups.delete_offsets(request.group_id, wanted, context.now_ms)
+    context.wait_for(shard.log.unreplicated())
     for answer in responses:
         if answer.topic_name in deleted:
             topic = state.cluster.topics[answer.topic_name]
@@ -204,13 +209,15 @@ def delete_share_group_offsets(
     return kind(responses=responses)
 
 
-def _check_changes(state: BrokerState, group_id: str, operation: Operation, context: Context) -> None:
+def _changed_group(state: BrokerState, group_id: str, operation: Operation, context: Context) -> GroupShard:
+    """Return the coordinator of a group whose offsets the client may change."""
     context.check_forced_error()
     check_share_version(state)
     state.authorize(context, operation, ResourceType.GROUP, group_id)
-    state.coordinators.check_group(group_id, context.node_id)
+    shard = state.coordinators.of_group(group_id, context.node_id)
     if not group_id:
         raise BrokerError(ErrorCode.INVALID_GROUP_ID)
+    return shard
 
 
 HANDLERS = {

@@ -11,8 +11,11 @@ from kbatch.protocol.structs import Message, Struct
 from kbatch.testing.broker.api.items import by_topic, each_item
 from kbatch.testing.broker.broker_error import BrokerError
 from kbatch.testing.broker.cluster import INTERNAL_TOPICS
+from kbatch.testing.broker.coordinators import TRANSACTIONS_TOPIC
 from kbatch.testing.broker.security.authorizer import CLUSTER_NAME, Operation, ResourceType
+from kbatch.testing.broker.shards import TransactionShard
 from kbatch.testing.broker.transactions.markers import Marker
+from kbatch.testing.broker.transactions.transaction_coordinator import compiled_pattern, unknown_states
 
 if TYPE_CHECKING:
     from kbatch.testing.broker.broker_state import BrokerState, Context
@@ -34,10 +37,13 @@ def init_producer_id(
         transactional_id = request.transactional_id
         if transactional_id is None:
             _authorize_idempotent_write(state, context)
-        else:
-            _authorize_write(state, context, transactional_id)
-            state.coordinators.check_transaction(transactional_id, context.node_id)
-        producer_id, epoch = state.coordinators.transactions.init_producer_id(
+            producer_id, epoch = state.coordinators.init_producer_id(
+                request.producer_id, request.producer_epoch
+            )
+            return messages.InitProducerIdResponse(producer_id=producer_id, producer_epoch=epoch)
+        _authorize_write(state, context, transactional_id)
+        transactions = state.coordinators.of_transaction(transactional_id, context.node_id).transactions
+        producer_id, epoch = transactions.init_producer_id(
             transactional_id,
             request.transaction_timeout_ms,
             request.producer_id,
@@ -47,7 +53,13 @@ def init_producer_id(
     except BrokerError as error:
         code = _fenced(error, type(request), context.version).code
         return messages.InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1)
-    return messages.InitProducerIdResponse(producer_id=producer_id, producer_epoch=epoch)
+    answer = messages.InitProducerIdResponse(producer_id=producer_id, producer_epoch=epoch)
+
+    def refuse(code: ErrorCode) -> None:
+        answer.error_code, answer.producer_id, answer.producer_epoch = code, -1, -1
+
+    context.wait_for(transactions.unreplicated(transactional_id), refuse)
+    return answer
 
 
 def _authorize_write(state: BrokerState, context: Context, transactional_id: str) -> None:
@@ -100,15 +112,21 @@ def _add_partitions(
     context: Context,
 ) -> list[messages.AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult]:
     wanted = [(topic.name, index) for topic in transaction.topics for index in topic.partitions]
+
+    def refuse(code: ErrorCode) -> None:
+        for topic in answers:
+            for each in topic.results_by_partition:
+                each.partition_error_code = code
+
     try:
         context.check_forced_error()
         from_client = context.version < features.ADD_PARTITIONS_TO_TXN_BATCHES
         if from_client:
             _authorize_write(state, context, transaction.transactional_id)
-        state.coordinators.check_transaction(transaction.transactional_id, context.node_id)
+        shard = state.coordinators.of_transaction(transaction.transactional_id, context.node_id)
         codes = _addable(state, wanted, context, from_client=from_client)
         if not any(codes.values()):
-            codes = state.coordinators.transactions.add_partitions(
+            codes = shard.transactions.add_partitions(
                 transaction.transactional_id,
                 transaction.producer_id,
                 transaction.producer_epoch,
@@ -117,11 +135,12 @@ def _add_partitions(
                 client_tv2=not from_client,
                 verify_only=transaction.verify_only,
             )
+            context.wait_for(shard.transactions.unreplicated(transaction.transactional_id), refuse)
     except BrokerError as error:
         code = _fenced(error, messages.AddPartitionsToTxnRequest, context.version).code
         codes = dict.fromkeys(wanted, code)
     result = messages.AddPartitionsToTxnResponse.AddPartitionsToTxnPartitionResult
-    return [
+    answers = [
         messages.AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult(
             name=topic.name,
             results_by_partition=[
@@ -131,6 +150,7 @@ def _add_partitions(
         )
         for topic in transaction.topics
     ]
+    return answers
 
 
 def _addable(
@@ -159,9 +179,9 @@ def add_offsets_to_txn(
         context.check_forced_error()
         _authorize_write(state, context, request.transactional_id)
         state.authorize(context, Operation.READ, ResourceType.GROUP, request.group_id)
-        state.coordinators.check_transaction(request.transactional_id, context.node_id)
+        shard = state.coordinators.of_transaction(request.transactional_id, context.node_id)
         state.coordinators.partition_of_group(request.group_id)
-        state.coordinators.transactions.add_offsets(
+        shard.transactions.add_offsets(
             request.transactional_id,
             request.producer_id,
             request.producer_epoch,
@@ -170,6 +190,7 @@ def add_offsets_to_txn(
         )
     except BrokerError as error:
         raise _fenced(error, type(request), context.version) from error
+    context.wait_for(shard.transactions.unreplicated(request.transactional_id))
     return messages.AddOffsetsToTxnResponse()
 
 
@@ -177,8 +198,10 @@ def end_txn(state: BrokerState, request: messages.EndTxnRequest, context: Contex
     try:
         context.check_forced_error()
         _authorize_write(state, context, request.transactional_id)
-        state.coordinators.check_transaction(request.transactional_id, context.node_id)
-        producer_id, epoch = state.coordinators.transactions.end_txn(
+        transactions = state.coordinators.of_transaction(
+            request.transactional_id, context.node_id
+        ).transactions
+        producer_id, epoch = transactions.end_txn(
             request.transactional_id,
             request.producer_id,
             request.producer_epoch,
@@ -188,6 +211,7 @@ def end_txn(state: BrokerState, request: messages.EndTxnRequest, context: Contex
         )
     except BrokerError as error:
         raise _fenced(error, type(request), context.version) from error
+    context.wait_for(transactions.unreplicated(request.transactional_id))
     return messages.EndTxnResponse(producer_id=producer_id, producer_epoch=epoch)
 
 
@@ -251,8 +275,8 @@ def describe_transactions(
     answer: messages.DescribeTransactionsResponse.TransactionState,
 ) -> None:
     state.authorize(context, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id)
-    state.coordinators.check_transaction(transactional_id, context.node_id)
-    metadata = state.coordinators.transactions.describe(transactional_id)
+    shard = state.coordinators.of_transaction(transactional_id, context.node_id)
+    metadata = shard.transactions.describe(transactional_id)
     answer.transaction_state = str(metadata.state)
     answer.transaction_timeout_ms = metadata.timeout_ms
     answer.transaction_start_time_ms = metadata.start_ms
@@ -273,24 +297,29 @@ def list_transactions(
 ) -> messages.ListTransactionsResponse:
     """Return the transactions that this node coordinates, and that the client may see."""
     context.check_forced_error()
-    partition_of = state.coordinators.partition_of_transaction
-    found, unknown = state.coordinators.transactions.list_transactions(
-        context.now_ms,
-        states=request.state_filters,
-        producer_ids=request.producer_id_filters,
-        duration_ms=request.duration_filter,
-        pattern=request.transactional_id_pattern,
-    )
-    return messages.ListTransactionsResponse(
-        unknown_state_filters=unknown,
+    kind = messages.ListTransactionsResponse
+    pattern = compiled_pattern(request.transactional_id_pattern)
+    shards = state.coordinators.at_node(context.node_id, TRANSACTIONS_TOPIC, TransactionShard)
+    found = [
+        metadata
+        for shard in shards
+        for metadata in shard.transactions.list_transactions(
+            context.now_ms,
+            states=request.state_filters,
+            producer_ids=request.producer_id_filters,
+            duration_ms=request.duration_filter,
+            pattern=pattern,
+        )
+    ]
+    return kind(
+        unknown_state_filters=unknown_states(request.state_filters),
         transaction_states=[
-            messages.ListTransactionsResponse.TransactionState(
+            kind.TransactionState(
                 transactional_id=metadata.transactional_id,
                 producer_id=metadata.producer_id,
                 transaction_state=str(metadata.state),
             )
             for metadata in found
-            if partition_of(metadata.transactional_id).leader == context.node_id
             if state.allows(
                 context, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, metadata.transactional_id
             )

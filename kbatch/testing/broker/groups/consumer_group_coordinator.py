@@ -107,7 +107,7 @@ class ConsumerGroupSettings(NamedTuple):
 
 
 class ConsumerGroupCoordinator:
-    """The state machine of all consumer groups.
+    """The state machine of the consumer groups of a coordinator.
 
     Parameters
     ----------

@@ -13,7 +13,8 @@ members to join, and longer while more arrive.
 
 A group is stored as a record of __consumer_offsets when it is created, when its leader has sent the
 assignment, when it is empty again, and when a static member returns. If storing fails (BrokerError), a join
-or an assignment fails with it; the other two changes would only be lost by a restart.
+or an assignment fails with it; the other two changes would only be lost by a restart. Members get an
+assignment when its record is replicated.
 
 Groups of KIP-848 and share groups are in the same dict, by the same ids: `consumer_group_coordinator` and
 `share_group_coordinator` change them. An empty consumer group of one protocol gives way to a member of the
@@ -27,7 +28,8 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kbatch.errors import ErrorCode
 from kbatch.protocol import features
@@ -56,6 +58,9 @@ from kbatch.testing.broker.groups.requests import (
 from kbatch.testing.broker.groups.share_group import ShareGroup
 from kbatch.testing.broker.timers import Timer, Timers
 
+if TYPE_CHECKING:
+    from kbatch.testing.broker.coordinator_log import Write
+
 NEW_MEMBER_TIMEOUT_MS = 300_000
 # The limit for a client id or instance id, so that a member id is always a string that fits an answer.
 MAX_MEMBER_ID_PREFIX = 249
@@ -64,18 +69,18 @@ AnyGroup = Group | ConsumerGroup | ShareGroup
 
 
 class Store(Protocol):
-    """Store records of one group in __consumer_offsets, as one batch.
+    """Store records of one group in __consumer_offsets, as one batch; return what is not replicated of it.
 
     With a producer id the batch is transactional, and its records count after the transaction is committed.
     """
 
     def __call__(
         self, records: Sequence[Record], producer_id: int = -1, producer_epoch: int = -1
-    ) -> None: ...
+    ) -> Write | None: ...
 
 
 class GroupCoordinator:
-    """The state machine of classic groups.
+    """The state machine of the classic groups of a coordinator.
 
     `groups` has all groups by their ids, also those of other protocols.
 
@@ -265,6 +270,14 @@ class GroupCoordinator:
         while self._answers:
             reply, result = self._answers.pop(0)
             reply(result)
+
+    def resign(self) -> None:
+        """Refuse the requests that wait: another node coordinates now (GroupMetadataManager.onUnloaded)."""
+        for group in self.groups.values():
+            for member in group.members.values() if isinstance(group, Group) else ():
+                self._answer_join(member, JoinResult(ErrorCode.NOT_COORDINATOR, member.member_id))
+                self._answer_sync(member, SyncResult(ErrorCode.NOT_COORDINATOR))
+        self.deliver()
 
     # For OffsetStore
 
@@ -527,16 +540,40 @@ class GroupCoordinator:
         if group.state is GroupState.STABLE:
             self._answer_sync(member, group.assigned(member))
         elif member.member_id == group.leader_id:
-            try:
-                self._store([to_record(group, assignments)])
-            except BrokerError as error:
-                self._prepare_rebalance(group, now_ms, error.code)
-                return
-            group.move_to(GroupState.STABLE, now_ms)
-            for each in group.members.values():
-                each.assignment = assignments.get(each.member_id, b"")
-                if self._answer_sync(each, group.assigned(each)):
-                    self._expect_heartbeat(group, each, now_ms)
+            self._store_assignments(group, assignments, now_ms)
+
+    def _store_assignments(self, group: Group, assignments: Mapping[str, bytes], now_ms: int) -> None:
+        """Store what the leader assigns; members get it when it is replicated."""
+        decided = partial(self._assignments_stored, group, assignments)
+        try:
+            write = self._store([to_record(group, assignments)])
+        except BrokerError as error:
+            decided(error.code, now_ms)
+            return
+        if write is None:
+            decided(ErrorCode.NONE, now_ms)
+            return
+        generation_id = group.generation_id
+
+        def later(code: ErrorCode, now_ms: int) -> None:
+            is_same = group.generation_id == generation_id
+            if is_same and group.state is GroupState.COMPLETING_REBALANCE:
+                decided(code, now_ms)
+                self.deliver()
+
+        write.then(later)
+
+    def _assignments_stored(
+        self, group: Group, assignments: Mapping[str, bytes], code: ErrorCode, now_ms: int
+    ) -> None:
+        if code != ErrorCode.NONE:
+            self._prepare_rebalance(group, now_ms, code)
+            return
+        group.move_to(GroupState.STABLE, now_ms)
+        for each in group.members.values():
+            each.assignment = assignments.get(each.member_id, b"")
+            if self._answer_sync(each, group.assigned(each)):
+                self._expect_heartbeat(group, each, now_ms)
 
     # Leaving and time-outs
 

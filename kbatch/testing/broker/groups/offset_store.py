@@ -25,7 +25,6 @@ from kbatch.records import INT64_MAX, NO_TOPIC_ID
 from kbatch.testing.broker.broker_error import BrokerError
 from kbatch.testing.broker.coordinator_records import (
     Record,
-    coordinator_partition,
     decode_record,
     encode_record,
 )
@@ -64,7 +63,7 @@ _Offsets = dict[TopicPartition, tuple[int, CommittedOffset]]
 
 
 class OffsetStore:
-    """The offsets of all groups.
+    """The offsets of the groups of a coordinator.
 
     Parameters
     ----------
@@ -77,8 +76,6 @@ class OffsetStore:
         offsets.retention.minutes, in milliseconds.
     max_metadata_size : int
         offset.metadata.max.bytes, which Kafka counts in UTF-16 units.
-    partition_count : int
-        Partitions of __consumer_offsets.
     """
 
     def __init__(
@@ -89,13 +86,11 @@ class OffsetStore:
         *,
         retention_ms: int = 7 * 24 * 3_600_000,
         max_metadata_size: int = 4_096,
-        partition_count: int = 50,
     ) -> None:
         self._groups = groups
         self._store = store
         self._retention_ms = retention_ms
         self._max_metadata_size = max_metadata_size
-        self._partition_count = partition_count
         self._offsets: dict[str, _Offsets] = {}
         # by producer id and group
         self._pending: dict[int, dict[str, _Offsets]] = {}
@@ -163,19 +158,13 @@ class OffsetStore:
         stamped = {each: replace(offset, commit_timestamp_ms=now_ms) for each, offset in offsets.items()}
         return self._commit(group_id, stamped, now_ms, producer_id, producer_epoch)
 
-    def complete_transaction(self, producer_id: int, commit: bool, partition: int | None = None) -> None:
-        """Apply a marker that has come to a partition of __consumer_offsets; None means all partitions."""
-        pending = self._pending.get(producer_id, {})
-        for group_id in list(pending):
-            if partition not in (None, coordinator_partition(group_id, self._partition_count)):
-                continue
-            offsets = pending.pop(group_id)
+    def complete_transaction(self, producer_id: int, commit: bool) -> None:
+        """Apply a marker that has come to the partition of __consumer_offsets."""
+        for group_id, offsets in self._pending.pop(producer_id, {}).items():
             if commit and offsets:
                 committed = self._offsets.setdefault(group_id, {})
                 for each, stored in offsets.items():
                     committed[each] = max(stored, committed.get(each, stored), key=lambda pair: pair[0])
-        if not pending:
-            self._pending.pop(producer_id, None)
 
     def fetch(
         self,

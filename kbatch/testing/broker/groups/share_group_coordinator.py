@@ -36,7 +36,7 @@ from kbatch.testing.broker.groups.share_group import (
     member_tombstones,
     target_changes,
 )
-from kbatch.testing.broker.share.share_state import NO_OFFSET, ShareKey, ShareState
+from kbatch.testing.broker.share.share_state import NO_OFFSET, ShareKey, ShareStates
 from kbatch.testing.broker.timers import Timer, Timers
 
 if TYPE_CHECKING:
@@ -53,14 +53,14 @@ TopicPartition = tuple[str, int]
 
 
 class ShareGroupCoordinator:
-    """The state machine of all share groups.
+    """The state machine of the share groups of a coordinator.
 
     Parameters
     ----------
     classic : GroupCoordinator
         Has the groups of all protocols.
     store : Store
-    states : ShareState
+    states : ShareStates
         Has the share states that are initialized.
     topics : mapping of str to Topic
         The cluster's, as they are now.
@@ -73,7 +73,7 @@ class ShareGroupCoordinator:
         self,
         classic: GroupCoordinator,
         store: Store,
-        states: ShareState,
+        states: ShareStates,
         topics: Mapping[str, Topic],
         configs: GroupConfigs,
         max_size: int,

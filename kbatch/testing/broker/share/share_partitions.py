@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from kbatch.testing.broker.broker_error import BrokerError
 from kbatch.testing.broker.logs.partition import LATEST
 from kbatch.testing.broker.share.share_partition import SharePartition
-from kbatch.testing.broker.share.share_state import NO_OFFSET, ShareKey, ShareState
+from kbatch.testing.broker.share.share_state import NO_OFFSET, ShareKey, ShareStates
 
 if TYPE_CHECKING:
     from kbatch.testing.broker.cluster import ClusterPartition
@@ -29,7 +29,7 @@ class SharePartitions:
 
     Parameters
     ----------
-    stored : ShareState
+    stored : ShareStates
     configs : GroupConfigs
     timers : Timers
     on_available : callable
@@ -38,7 +38,7 @@ class SharePartitions:
 
     def __init__(
         self,
-        stored: ShareState,
+        stored: ShareStates,
         configs: GroupConfigs,
         timers: Timers,
         on_available: Callable[[str, int], None],

@@ -76,22 +76,46 @@ class StoredShare:
         self.start_offset, self.final_count = max(start_offset, self.start_offset), final_count
 
 
-class ShareStore(Protocol):
-    """__share_group_state: `append` returns the offset of the record."""
+class ShareLog(Protocol):
+    """A partition of __share_group_state; the next record gets `end_offset`."""
 
-    def partition_of(self, key: ShareKey) -> int: ...
-    def append(self, index: int, record: Record) -> int: ...
-    def delete_before(self, index: int, offset: int) -> None: ...
+    @property
+    def end_offset(self) -> int: ...
+    def append(self, records: Sequence[Record]) -> object: ...
+    def delete_before(self, offset: int) -> None: ...
+
+
+class ShareStates(Protocol):
+    """The share partitions that all coordinators have stored.
+
+    Methods raise BrokerError COORDINATOR_NOT_AVAILABLE if the coordinator of the key has no leader.
+    """
+
+    def read(self, key: ShareKey) -> StoredShare | None: ...
+    def initialize(self, key: ShareKey, start_offset: int, now_ms: int) -> None: ...
+    def write(
+        self,
+        key: ShareKey,
+        start_offset: int,
+        final_count: int,
+        batches: Sequence[StateBatch],
+        *,
+        leader_epoch: int,
+        now_ms: int,
+    ) -> None: ...
+    def delete(self, key: ShareKey) -> None: ...
+    def of_group(self, group_id: str) -> list[ShareKey]: ...
+    def of_topic(self, topic_id: bytes) -> list[ShareKey]: ...
 
 
 class ShareState:
-    """All stored share partitions.
+    """The share partitions that are stored in one partition of __share_group_state.
 
-    A BrokerError of the store, COORDINATOR_NOT_AVAILABLE, passes through: then nothing has changed.
+    A BrokerError of the log passes through: then nothing has changed.
     """
 
-    def __init__(self, store: ShareStore) -> None:
-        self._store = store
+    def __init__(self, log: ShareLog) -> None:
+        self._log = log
         self._stored: dict[ShareKey, StoredShare] = {}
 
     def read(self, key: ShareKey) -> StoredShare | None:
@@ -143,7 +167,7 @@ class ShareState:
             state_batches=[kind.StateBatch(**_fields(each)) for each in batches],
         )
         record = encode_record(messages.ShareUpdateKey(**key._asdict()), value, RECORD_VERSION)
-        self._store.append(self._store.partition_of(key), record)
+        self._log.append([record])
         stored.leader_epoch = leader_epoch
         stored.update_count += 1
         stored.update(start_offset, final_count, batches)
@@ -152,7 +176,7 @@ class ShareState:
         """Delete a share partition; the next one of the key has no past."""
         if key in self._stored:
             record = encode_record(messages.ShareSnapshotKey(**key._asdict()), None, RECORD_VERSION)
-            self._store.append(self._store.partition_of(key), record)
+            self._log.append([record])
             del self._stored[key]
 
     def load(self, records: Iterable[tuple[int, Record]]) -> None:
@@ -164,7 +188,6 @@ class ShareState:
                 self._load_update(*update)
 
     def _write_snapshot(self, key: ShareKey, stored: StoredShare, now_ms: int) -> None:
-        index = self._store.partition_of(key)
         kind = messages.ShareSnapshotValue
         value = kind(
             snapshot_epoch=stored.snapshot_epoch,
@@ -177,13 +200,10 @@ class ShareState:
             state_batches=[kind.StateBatch(**_fields(each)) for each in state_batches(stored.states)],
         )
         record = encode_record(messages.ShareSnapshotKey(**key._asdict()), value, RECORD_VERSION)
-        stored.snapshot_offset = self._store.append(index, record)
+        stored.snapshot_offset = self._log.end_offset
+        self._log.append([record])
         self._stored[key] = stored
-        others = [each.snapshot_offset for of, each in self._stored.items() if self._is_in(of, index)]
-        self._store.delete_before(index, min(others))
-
-    def _is_in(self, key: ShareKey, index: int) -> bool:
-        return self._store.partition_of(key) == index
+        self._log.delete_before(min(each.snapshot_offset for each in self._stored.values()))
 
     def _load_snapshot(
         self, offset: int, key: messages.ShareSnapshotKey, value: messages.ShareSnapshotValue | None

@@ -19,6 +19,7 @@ from kbatch.testing.broker.transactions.transaction_coordinator import OFFSETS_T
 if TYPE_CHECKING:
     from kbatch.testing.broker.cluster import Cluster, ClusterPartition
     from kbatch.testing.broker.purgatory import Purgatory
+    from kbatch.testing.broker.replication.network import Network
     from kbatch.testing.broker.replication.replica import Replica
     from kbatch.testing.broker.transactions.transaction_metadata import TopicPartition
 
@@ -29,6 +30,7 @@ class MarkedState(Protocol):
     directory: Path | None
     cluster: Cluster
     purgatory: Purgatory
+    network: Network
     now_ms: int
 
     def partition_changed(self, topic: str, index: int) -> None: ...
@@ -82,21 +84,27 @@ class Markers:
         self._replicated = replicated
         self._waiting: dict[tuple[int, TopicPartition], _Appended] = {}
 
-    def write_all(self, marker: Marker, partitions: list[TopicPartition]) -> list[TopicPartition]:
+    def write_all(
+        self, marker: Marker, partitions: list[TopicPartition], node_id: int | None = None
+    ) -> list[TopicPartition]:
         """Write a marker to each partition, and return the partitions where it is not done yet.
 
-        A marker is done if its partition refuses it, or if the partition was deleted (as in Kafka's
-        TransactionMarkerRequestCompletionHandler).
+        `node_id` is the coordinator's, which has to reach the leaders; None reaches all. A marker is done if
+        its partition refuses it, or if the partition was deleted (TransactionMarkerRequestCompletionHandler).
         """
         remaining = []
         for each in partitions:
             try:
-                if not self._is_done(marker, each):
+                if not self._reaches(node_id, each) or not self._is_done(marker, each):
                     remaining.append(each)
             except BrokerError as error:
                 if error.code == ErrorCode.LEADER_NOT_AVAILABLE:
                     remaining.append(each)
         return remaining
+
+    def _reaches(self, node_id: int | None, place: TopicPartition) -> bool:
+        leader = self._state.cluster.partition(*place).leader
+        return node_id in (None, leader) or self._state.network.reaches(node_id, leader)
 
     def write(self, marker: Marker, topic: str, index: int) -> None:
         """Append a marker to a partition's log; raise BrokerError LEADER_NOT_AVAILABLE, or its refusal."""

@@ -1,13 +1,13 @@
-"""The transaction coordinator: producer ids, epochs and transactions of all transactional ids.
+"""A transaction coordinator: producer ids, epochs and transactions of the transactional ids that it has.
 
 Theory of operation. Each request is checked against the metadata of its transactional id
 (TransactionMetadata, which knows the transitions). The new metadata is stored as a record of
-__transaction_state, and then replaces the old. A transaction ends in two steps. First, PREPARE_COMMIT or
-PREPARE_ABORT is stored, which decides the transaction. Then markers are written to its partitions, and
-COMPLETE_* is stored. If a marker cannot be written (no leader), the transaction stays prepared,
-`handle_timeout` tries again, and clients get CONCURRENT_TRANSACTIONS. Kafka treats that as a transition under
-way (pendingState), so TV2 requests and InitProducerId get that error before their producer id and epoch are
-checked.
+__transaction_state, and replaces the old when it is replicated. A transaction ends in two steps. First,
+PREPARE_COMMIT or PREPARE_ABORT is stored, which decides the transaction. Then markers are written to its
+partitions, and COMPLETE_* is stored. If a marker cannot be written (no leader), the transaction stays
+prepared, `handle_timeout` tries again, and clients get CONCURRENT_TRANSACTIONS, as they do while a record is
+not replicated. Kafka treats both as a transition under way (pendingState), so TV2 requests and InitProducerId
+get that error before their producer id and epoch are checked.
 
 TV1 and TV2 (KIP-890): EndTxn version 5 and AddPartitionsToTxn version 4 are TV2, whatever the feature level.
 The level decides what the coordinator does by itself (time-outs, fencing), and the version of the stored
@@ -22,7 +22,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from kbatch.errors import ErrorCode
 from kbatch.testing.broker.broker_error import BrokerError
@@ -39,6 +39,9 @@ from kbatch.testing.broker.transactions.transaction_metadata import (
     to_record,
     tombstone,
 )
+
+if TYPE_CHECKING:
+    from kbatch.testing.broker.coordinator_log import Write
 
 OFFSETS_TOPIC = "__consumer_offsets"
 RETRY_MS = 100
@@ -95,15 +98,15 @@ class WriteMarkers(Protocol):
 
 
 class TransactionCoordinator:
-    """The state machine of all transactional ids.
+    """The state machine of the transactional ids of a coordinator.
 
     Parameters
     ----------
     next_producer_id : callable
         Returns a producer id that was never returned before (`ProducerIdBlocks.next`).
     store : callable
-        (key, value) -> None: stores a record of __transaction_state; value None is a tombstone. If it raises,
-        nothing has changed.
+        (key, value) -> Write or None: stores a record of __transaction_state, and returns what must be waited
+        for, None if it is replicated; value None is a tombstone. If it raises, nothing has changed.
     write_markers : WriteMarkers
     transaction_version : int
         Feature level 0, 1 or 2; may be set later.
@@ -111,21 +114,21 @@ class TransactionCoordinator:
         transaction.max.timeout.ms and transactional.id.expiration.ms.
     offsets_partition_count : int
         Partitions of __consumer_offsets.
-    coordinator_epoch : int
-        The leader epoch of __transaction_state, which markers carry; may be set later.
+    coordinator_epoch : callable
+        Returns the leader epoch of the partition of __transaction_state, which markers carry.
     """
 
     def __init__(
         self,
         next_producer_id: Callable[[], int],
-        store: Callable[[bytes, bytes | None], None],
+        store: Callable[[bytes, bytes | None], Write | None],
         write_markers: WriteMarkers,
         *,
         transaction_version: int = 2,
         max_timeout_ms: int = 900_000,
         expiration_ms: int = 604_800_000,
         offsets_partition_count: int = 50,
-        coordinator_epoch: int = 0,
+        coordinator_epoch: Callable[[], int] = lambda: 0,
     ) -> None:
         self._next_producer_id = next_producer_id
         self._store = store
@@ -134,8 +137,9 @@ class TransactionCoordinator:
         self._max_timeout_ms = max_timeout_ms
         self._expiration_ms = expiration_ms
         self._offsets_partition_count = offsets_partition_count
-        self.coordinator_epoch = coordinator_epoch
+        self._coordinator_epoch = coordinator_epoch
         self._transactions: dict[str, TransactionMetadata] = {}
+        self._pending: dict[str, Write] = {}  # what replaces the metadata when it is replicated
         # when an ongoing transaction is aborted, and when the markers of a prepared one are retried
         self._deadlines_ms: dict[str, int] = {}
         self._expiry_check_ms: int | None = None
@@ -144,7 +148,7 @@ class TransactionCoordinator:
 
     def init_producer_id(
         self,
-        transactional_id: str | None,
+        transactional_id: str,
         timeout_ms: int,
         producer_id: int,
         producer_epoch: int,
@@ -159,10 +163,7 @@ class TransactionCoordinator:
         not enabled), UNSUPPORTED_VERSION (keeping a prepared transaction), INVALID_TRANSACTION_TIMEOUT,
         CONCURRENT_TRANSACTIONS, PRODUCER_FENCED.
         """
-        if (producer_id == NO_PRODUCER_ID) != (producer_epoch == NO_PRODUCER_EPOCH):
-            raise BrokerError(ErrorCode.INVALID_REQUEST)
-        if transactional_id is None:
-            return self._next_producer_id(), 0
+        check_identity(producer_id, producer_epoch)
         if not transactional_id:
             raise BrokerError(ErrorCode.INVALID_REQUEST)
         if enable_two_phase_commit:
@@ -171,10 +172,12 @@ class TransactionCoordinator:
             raise BrokerError(ErrorCode.UNSUPPORTED_VERSION)
         if not 0 < timeout_ms <= self._max_timeout_ms:
             raise BrokerError(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
+        if transactional_id in self._pending:
+            raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS)
         metadata = self._transactions.get(transactional_id)
         if metadata is None:
             metadata = TransactionMetadata(transactional_id, self._next_producer_id(), timeout_ms, now_ms)
-        _check_not_preparing(metadata)
+        self._check_not_preparing(metadata)
         expected_epoch = None if producer_id == NO_PRODUCER_ID else producer_epoch
         if expected_epoch is not None and not _may_go_on(metadata, producer_id, expected_epoch):
             raise BrokerError(ErrorCode.PRODUCER_FENCED)
@@ -210,9 +213,9 @@ class TransactionCoordinator:
         """
         metadata = self._find(transactional_id)
         if not verify_only:
-            _check_not_preparing(metadata)
+            self._check_not_preparing(metadata)
         _check_producer(metadata, producer_id, producer_epoch)
-        _check_not_preparing(metadata)
+        self._check_not_preparing(metadata)
         if verify_only:
             missing = ErrorCode.TRANSACTION_ABORTABLE
             return {each: ErrorCode.NONE if each in metadata.partitions else missing for each in partitions}
@@ -250,10 +253,11 @@ class TransactionCoordinator:
         """
         metadata = self._find(transactional_id)
         if client_tv2:
+            self._check_not_preparing(metadata)
             answer = _end_txn_v2(metadata, producer_id, producer_epoch, commit)
         else:
             _check_producer(metadata, producer_id, producer_epoch)
-            _check_not_preparing(metadata)
+            self._check_not_preparing(metadata)
             answer = END_TXN_V1[metadata.state, commit]
         if answer == "invalid":
             raise BrokerError(ErrorCode.INVALID_TXN_STATE)
@@ -276,25 +280,20 @@ class TransactionCoordinator:
         states: Collection[str] = (),
         producer_ids: Collection[int] = (),
         duration_ms: int = -1,
-        pattern: str | None = None,
-    ) -> tuple[list[TransactionMetadata], list[str]]:
-        """Handle ListTransactions: return those that pass all filters, and the unknown names among `states`.
+        pattern: re.Pattern[str] | None = None,
+    ) -> list[TransactionMetadata]:
+        """Handle ListTransactions: return those that pass all filters.
 
         Empty filters and a negative duration let all pass; the pattern must match the whole transactional id.
-        Raises BrokerError INVALID_REGULAR_EXPRESSION.
         """
-        known = {str(state): state for state in TransactionState}
-        wanted = {known[name] for name in states if name in known}
-        matches = _compiled(pattern).fullmatch
-        found = [
+        return [
             metadata
             for metadata in self._transactions.values()
             if (not producer_ids or metadata.producer_id in producer_ids)
-            and (not states or metadata.state in wanted)
+            and (not states or str(metadata.state) in states)
             and (duration_ms < 0 or now_ms - metadata.start_ms > duration_ms)
-            and matches(metadata.transactional_id)
+            and (pattern is None or pattern.fullmatch(metadata.transactional_id))
         ]
-        return found, [name for name in states if name not in known]
 
     # Time and restarts
 
@@ -311,6 +310,8 @@ class TransactionCoordinator:
         for transactional_id in due:
             metadata = self._transactions[transactional_id]
             self._deadlines_ms[transactional_id] = now_ms + RETRY_MS
+            if transactional_id in self._pending:
+                continue
             with suppress(BrokerError):  # if the record cannot be stored now
                 if metadata.state is _STATE.ONGOING:
                     self._abort_fenced(metadata, now_ms)
@@ -322,7 +323,7 @@ class TransactionCoordinator:
     def markers_replicated(self, now_ms: int) -> None:
         """Complete the transactions whose markers are in all their partitions now."""
         for metadata in list(self._transactions.values()):
-            if metadata.state.is_preparing:
+            if metadata.state.is_preparing and metadata.transactional_id not in self._pending:
                 self._complete(metadata, now_ms)
 
     def load(self, records: Iterable[Record], now_ms: int) -> None:
@@ -343,7 +344,8 @@ class TransactionCoordinator:
 
     def _expire(self, now_ms: int) -> None:
         for metadata in list(self._transactions.values()):
-            if metadata.may_expire and metadata.last_update_ms <= now_ms - self._expiration_ms:
+            is_old = metadata.last_update_ms <= now_ms - self._expiration_ms
+            if is_old and metadata.may_expire and metadata.transactional_id not in self._pending:
                 with suppress(BrokerError):
                     self._store(*tombstone(metadata.transactional_id))
                     self._know(metadata.transactional_id, None)
@@ -351,19 +353,45 @@ class TransactionCoordinator:
 
     # Transitions
 
+    def unreplicated(self, transactional_id: str) -> Write | None:
+        """Return what has to be replicated before a change of the transaction is answered, None if all is."""
+        return self._pending.get(transactional_id)
+
+    def _check_not_preparing(self, metadata: TransactionMetadata) -> None:
+        if metadata.state.is_preparing or metadata.transactional_id in self._pending:
+            raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS)
+
     def _find(self, transactional_id: str) -> TransactionMetadata:
         if not transactional_id:
             raise BrokerError(ErrorCode.INVALID_REQUEST)
         if transactional_id not in self._transactions:
-            raise BrokerError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+            is_new = transactional_id in self._pending
+            raise BrokerError(
+                ErrorCode.CONCURRENT_TRANSACTIONS if is_new else ErrorCode.INVALID_PRODUCER_ID_MAPPING
+            )
         return self._transactions[transactional_id]
 
-    def _put(self, metadata: TransactionMetadata) -> None:
-        """Store the metadata, and then make it current."""
-        self._store(*to_record(metadata, min(self.transaction_version, 1)))
-        self._know(metadata.transactional_id, metadata)
+    def _put(self, metadata: TransactionMetadata, then: Callable[[int], None] = lambda now_ms: None) -> None:
+        """Store the metadata; make it current, and go on with `then(now_ms)`, when it is replicated.
+
+        If it is not in time, the old one stays current (TransactionStateManager.appendTransactionToLog).
+        """
+        write = self._store(*to_record(metadata, min(self.transaction_version, 1)))
         if self._expiry_check_ms is None:
             self._expiry_check_ms = metadata.last_update_ms + EXPIRY_CHECK_INTERVAL_MS
+        transactional_id = metadata.transactional_id
+
+        def decided(code: ErrorCode, now_ms: int) -> None:
+            self._pending.pop(transactional_id, None)
+            if code == ErrorCode.NONE:
+                self._know(transactional_id, metadata)
+                then(now_ms)
+
+        if write is None:
+            decided(ErrorCode.NONE, metadata.last_update_ms)
+        else:
+            self._pending[transactional_id] = write
+            write.then(decided, timeout_ms=metadata.timeout_ms)
 
     def _know(self, transactional_id: str, metadata: TransactionMetadata | None) -> None:
         self._deadlines_ms.pop(transactional_id, None)
@@ -391,20 +419,18 @@ class TransactionCoordinator:
         if transaction_version >= 2 and metadata.is_epoch_exhausted:
             next_id = self._next_producer_id()
         prepared = metadata.prepared(commit, transaction_version, next_id, now_ms)
-        self._put(prepared)
-        self._complete(prepared, now_ms)
+        self._put(prepared, lambda now_ms: self._complete(prepared, now_ms))
         return prepared
 
     def _complete(self, metadata: TransactionMetadata, now_ms: int) -> None:
         """Write the outstanding markers; after the last one, complete the transaction."""
         remaining = self._remaining_markers(metadata)
-        if not remaining:
-            with suppress(BrokerError):  # the decision stands; it is stored later
-                self._put(metadata.completed(now_ms))
-                return
         transactional_id = metadata.transactional_id
         self._transactions[transactional_id] = metadata.without_markers_for(remaining)
         self._deadlines_ms[transactional_id] = now_ms + RETRY_MS
+        if not remaining:
+            with suppress(BrokerError):  # the decision stands; it is stored later
+                self._put(metadata.completed(now_ms))
 
     def _remaining_markers(self, metadata: TransactionMetadata) -> list[TopicPartition]:
         if not metadata.partitions:
@@ -413,15 +439,10 @@ class TransactionCoordinator:
             metadata.producer_id,
             metadata.producer_epoch,
             metadata.state is _STATE.PREPARE_COMMIT,
-            self.coordinator_epoch,
+            self._coordinator_epoch(),
             sorted(metadata.partitions),
             metadata.client_transaction_version,
         )
-
-
-def _check_not_preparing(metadata: TransactionMetadata) -> None:
-    if metadata.state.is_preparing:
-        raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS)
 
 
 def _check_producer(metadata: TransactionMetadata, producer_id: int, producer_epoch: int) -> None:
@@ -448,7 +469,6 @@ def _end_txn_v2(
     metadata: TransactionMetadata, producer_id: int, producer_epoch: int, commit: bool
 ) -> EndTxnAnswer:
     """Return what EndTxn of TV2 must do, from END_TXN_V2; raise BrokerError for another producer."""
-    _check_not_preparing(metadata)
     is_retry_on_overflow = (
         metadata.previous_producer_id == producer_id
         and producer_epoch == MAX_EPOCH - 1
@@ -465,9 +485,24 @@ def _end_txn_v2(
     return answer
 
 
-def _compiled(pattern: str | None) -> re.Pattern[str]:
+def check_identity(producer_id: int, producer_epoch: int) -> None:
+    """Raise BrokerError INVALID_REQUEST for an id without an epoch, or an epoch without an id."""
+    if (producer_id == NO_PRODUCER_ID) != (producer_epoch == NO_PRODUCER_EPOCH):
+        raise BrokerError(ErrorCode.INVALID_REQUEST)
+
+
+def unknown_states(names: Iterable[str]) -> list[str]:
+    """Return the names that are no states of transactions."""
+    known = {str(state) for state in TransactionState}
+    return [name for name in names if name not in known]
+
+
+def compiled_pattern(pattern: str | None) -> re.Pattern[str] | None:
+    """Return a pattern of ListTransactions, None for all; raise BrokerError INVALID_REGULAR_EXPRESSION."""
+    if not pattern:
+        return None
     try:
-        return re.compile(pattern or ".*", 0 if pattern else re.DOTALL)
+        return re.compile(pattern)
     except (re.error, OverflowError, RecursionError) as error:  # too long a repetition, too deep a nesting
         raise BrokerError(
             ErrorCode.INVALID_REGULAR_EXPRESSION,

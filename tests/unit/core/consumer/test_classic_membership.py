@@ -533,7 +533,9 @@ def test_heartbeats_are_regular_without_polls() -> None:
 def test_member_that_is_unknown_loses_all_and_joins_as_another(strategy: str) -> None:
     group = group_of(1, strategy)
     member_id = group.first.engine.group_metadata.member_id
-    group.first.broker.state.coordinators.groups.leave("g", [(member_id, None)], group.first.broker.now_ms)
+    group.first.broker.state.coordinators.of_group("g").live.groups.leave(
+        "g", [(member_id, None)], group.first.broker.now_ms
+    )
     group.advance(HEARTBEAT_MS)
     assert group.first.engine.group_metadata.member_id == ""
     before = len(joins(group.first))

@@ -19,6 +19,7 @@ class Committing:
     """What members of both protocols have: they commit offsets under their id and epoch."""
 
     broker: VirtualBroker
+    node_id: int = 0  # the node that it asks
     group_id: str = GROUP
     member_id: str
     epoch: int  # the generation in a classic group
@@ -42,7 +43,7 @@ class Committing:
                 **changes,
             }
         )
-        answer = self.broker.client().ask(request, version)
+        answer = self.broker.client(self.node_id).ask(request, version)
         return ErrorCode(answer.topics[0].partitions[0].error_code)
 
 
@@ -89,7 +90,7 @@ class Member(Committing):
                 **fields,
             }
         )
-        return self.broker.client().ask(request, version)
+        return self.broker.client(self.node_id).ask(request, version)
 
     def join(self, **changes: Any) -> ErrorCode:
         """Join the group from the beginning; return the code of the answer."""
@@ -177,7 +178,8 @@ class ClassicMember(Committing):
                 **changes,
             }
         )
-        self.joining = self.broker.client().send(request, self._version(5 if self.instance_id else 3))
+        version = self._version(5 if self.instance_id else 3)
+        self.joining = self.broker.client(self.node_id).send(request, version)
         if not self.joining.is_there:
             return None
         if self.joining.message.error_code == ErrorCode.MEMBER_ID_REQUIRED:
@@ -200,7 +202,9 @@ class ClassicMember(Committing):
             for member_id, data in assignments.items()
         ]
         names: dict[str, Any] = {"protocol_type": "consumer", "protocol_name": "range"}
-        return self.broker.client().send(kind(**self._ids(), **names, assignments=entries), self._version(3))
+        return self.broker.client(self.node_id).send(
+            kind(**self._ids(), **names, assignments=entries), self._version(3)
+        )
 
     def sync(self, assigned: Iterable[int] = (), user_data: bytes | None = None) -> ErrorCode:
         """Send SyncGroup, as the leader with an assignment of its own; take what the answer assigns."""
@@ -215,12 +219,12 @@ class ClassicMember(Committing):
 
     def beat(self) -> ErrorCode:
         request = messages.HeartbeatRequest(**self._ids())
-        return ErrorCode(self.broker.client().ask(request, self._version(3)).error_code)
+        return ErrorCode(self.broker.client(self.node_id).ask(request, self._version(3)).error_code)
 
     def leave(self) -> ErrorCode:
         kind = messages.LeaveGroupRequest
         identity = kind.MemberIdentity(member_id=self.member_id, group_instance_id=self.instance_id)
-        (left,) = self.broker.client().ask(kind(group_id=GROUP, members=[identity])).members
+        (left,) = self.broker.client(self.node_id).ask(kind(group_id=GROUP, members=[identity])).members
         return ErrorCode(left.error_code)
 
     def _ids(self) -> dict[str, Any]:
@@ -282,11 +286,13 @@ def described(broker: VirtualBroker, group_id: str = GROUP) -> Any:
     return group
 
 
-def committed(broker: VirtualBroker, version: int = 10, *, stable: bool = False) -> tuple[int, int]:
+def committed(
+    broker: VirtualBroker, version: int = 10, *, stable: bool = False, node_id: int = 0
+) -> tuple[int, int]:
     """Return (error code, offset) of the topic's partition 0."""
     request: Any = sample(broker, "OffsetFetch", version)
     request.require_stable = stable
-    answer = broker.client().ask(request, version)
+    answer = broker.client(node_id).ask(request, version)
     if version >= 8:
         (answer,) = answer.groups
     if answer.error_code:

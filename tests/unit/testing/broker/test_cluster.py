@@ -25,9 +25,19 @@ def open_partition(topic: str, index: int, config: TopicConfig, directory: Path 
 
 
 def make(
-    nodes: int = 3, directory: Path | None = None, random_uuid: Callable[[], bytes] | None = None
+    nodes: int = 3,
+    directory: Path | None = None,
+    random_uuid: Callable[[], bytes] | None = None,
+    *,
+    shares_internal_logs: bool = False,
 ) -> Cluster:
-    return Cluster(nodes, directory, open_partition, random_uuid or (lambda: random.randbytes(16)))
+    return Cluster(
+        nodes,
+        directory,
+        open_partition,
+        random_uuid or (lambda: random.randbytes(16)),
+        shares_internal_logs=shares_internal_logs,
+    )
 
 
 def leaders(cluster: Cluster, topic: str) -> list[tuple[int, int]]:
@@ -59,9 +69,9 @@ def test_moved_leader_has_a_new_epoch() -> None:
         cluster.move_leader("t", 0, 3, unclean=True)
 
 
-def test_replicas_of_an_internal_topic_share_a_log() -> None:
-    """So that any node may coordinate: one that had no replica becomes one."""
-    cluster = make(4)
+def test_any_node_may_lead_what_replicas_share() -> None:
+    """A node that had no replica becomes one."""
+    cluster = make(4, shares_internal_logs=True)
     cluster.create_topic(OFFSETS_TOPIC, 1)
     partition = cluster.partition(OFFSETS_TOPIC, 0)
     cluster.move_leader(OFFSETS_TOPIC, 0, 3)

@@ -222,7 +222,7 @@ def test_nodes_list_the_groups_that_they_coordinate() -> None:
     groups = [f"group-{number}" for number in range(8)]
     owners = {each.key: each.node_id for each in find_coordinators(broker, groups)}
     for group in groups:
-        broker.state.coordinators.groups.simple_group(group, broker.now_ms)
+        broker.state.coordinators.of_group(group).live.groups.simple_group(group, broker.now_ms)
     for node_id in (0, 1):
         listed = broker.client(node_id).ask(messages.ListGroupsRequest()).groups
         assert {each.group_id for each in listed} == {key for key in groups if owners[key] == node_id}

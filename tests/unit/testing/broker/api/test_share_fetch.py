@@ -10,6 +10,7 @@ import pytest
 from kbatch.errors import ErrorCode
 from kbatch.protocol import messages
 from kbatch.testing.broker.broker_error import BrokerError
+from kbatch.testing.broker.coordinator_log import CoordinatorLog
 from kbatch.testing.broker.security.authorizer import AclBinding
 from tests.support.broker_core import GROUP, TOPIC, Answer, Client, VirtualBroker, batch, produce_request
 
@@ -214,7 +215,7 @@ def test_KG20_member_that_vanishes_loses_its_place_and_keeps_its_records(broker:
         broker.advance(1000)
         other.beat()
     assert member.beat().error_code == ErrorCode.UNKNOWN_MEMBER_ID
-    group = broker.state.coordinators.share_groups.describe(GROUP)
+    group = broker.state.coordinators.of_group(GROUP).live.share_groups.describe(GROUP)
     assert [each.member_id for each in group.members] == ["b"]
 
 
@@ -275,16 +276,18 @@ def test_restart_restores_groups_states_and_configs(tmp_path: Path) -> None:
     member.fetch()
     assert member.acknowledge(0, 0) == ErrorCode.NONE
     assert member.acknowledge(1, 1, RELEASE) == ErrorCode.NONE
-    before = broker.state.coordinators.share_groups.describe(GROUP)
+    before = broker.state.coordinators.of_group(GROUP).live.share_groups.describe(GROUP)
     broker.state.close()
 
     again = VirtualBroker(directory=tmp_path, topics=(), now_ms=broker.now_ms)
-    described = again.state.coordinators.share_groups.describe(GROUP)
+    described = again.state.coordinators.of_group(GROUP).live.share_groups.describe(GROUP)
     assert (described.group_epoch, len(described.members)) == (before.group_epoch, 1)
     assert again.state.group_configs.number(GROUP, "share.delivery.count.limit") == 7
     assert acquired(Member(again).fetch()) == [(1, 1, 2), (2, 2, 1)]
     again.advance(60_000)
-    assert again.state.coordinators.share_groups.describe(GROUP).members == [], "its session began anew"
+    assert again.state.coordinators.of_group(GROUP).live.share_groups.describe(GROUP).members == [], (
+        "its session began anew"
+    )
 
 
 def test_states_are_restored_from_snapshot_and_updates_and_older_records_are_deleted(tmp_path: Path) -> None:
@@ -330,7 +333,7 @@ def test_acknowledgement_without_a_coordinator_is_refused_and_records_stay_acqui
     member = Member(broker)
     assert acquired(member.fetch()) == [(0, 0, 1)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(broker.state.coordinators, "append", refuse)
+        patch.setattr(CoordinatorLog, "append", refuse)
         assert member.acknowledge(0, 0) == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert member.acknowledge(0, 0) == ErrorCode.NONE
 

@@ -335,7 +335,7 @@ def test_pattern_without_subscribers_is_forgotten() -> None:
     first.leave()
     settle(second)
     assert second.owned == {(broker.topic_id("other"), 0)}
-    group = broker.state.coordinators.groups.find(GROUP)
+    group = broker.state.coordinators.of_group(GROUP).live.groups.find(GROUP)
     assert isinstance(group, ConsumerGroup)
     assert (list(group.members), group.regexes) == (["b"], {})
 
@@ -424,7 +424,7 @@ def test_empty_groups_give_way_to_the_other_protocol() -> None:
     member.leave()
     assert classic_join(broker).error_code == NONE
     assert [group[1] for group in listed(broker)] == ["classic"]
-    assert broker.state.coordinators.offsets.fetch(GROUP, None)[TOPIC, 0].offset == 5
+    assert broker.state.coordinators.of_group(GROUP).live.offsets.fetch(GROUP, None)[TOPIC, 0].offset == 5
 
 
 def test_describe_says_what_members_have_and_shall_have() -> None:

@@ -201,4 +201,4 @@ def test_commits_of_classic_members_name_their_generation() -> None:
         assert member.commit(index=0, generation_id_or_member_epoch=generation, **named) == code
     old = {"generation_id_or_member_epoch": 1, **named}
     assert member.commit(index=3, **old) == ErrorCode.ILLEGAL_GENERATION, "it is the other's"
-    assert broker.state.coordinators.offsets.fetch("group", None)[TOPIC, 0].offset == 1
+    assert broker.state.coordinators.of_group("group").live.offsets.fetch("group", None)[TOPIC, 0].offset == 1

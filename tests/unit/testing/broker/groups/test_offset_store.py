@@ -195,19 +195,6 @@ def test_a_marker_is_of_one_producer() -> None:
     assert cluster.offsets.fetch("g", [T0], require_stable=True) == {T0: UNSTABLE}
 
 
-def test_a_marker_is_of_one_partition() -> None:
-    cluster = Offsets()
-    groups = ["g", "h"]
-    partitions = [coordinator_partition(group_id, 50) for group_id in groups]
-    assert partitions[0] != partitions[1]
-    for group_id in groups:
-        cluster.commit_in_transaction({T0: 5}, group_id)
-    cluster.offsets.complete_transaction(PRODUCER[0], True, partitions[0])
-    assert (cluster.fetched("g"), cluster.fetched("h")) == ({T0: 5}, {})
-    cluster.offsets.complete_transaction(PRODUCER[0], True, partitions[1])
-    assert cluster.fetched("h") == {T0: 5}
-
-
 def test_the_offset_stored_last_counts() -> None:
     cluster = Offsets()
     cluster.commit_in_transaction({T0: 5, T1: 5})

@@ -52,7 +52,7 @@ class Cluster:
             self.store,
             self.write_markers,
             transaction_version=self.transaction_version,
-            coordinator_epoch=9,
+            coordinator_epoch=lambda: 9,
             **self.options,
         )
 

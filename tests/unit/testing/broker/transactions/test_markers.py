@@ -15,21 +15,23 @@ SEVERAL_RETRIES_MS = 1000
 
 @pytest.fixture
 def broker() -> Replicated:
-    """Three nodes, and a transaction with the partition that node 0 leads."""
+    """Three nodes, and a transaction with the partition that node 0 leads; the others coordinate it."""
     made = Replicated()
-    made.state.coordinators.internal_topic("__transaction_state")
-    transactions = made.state.coordinators.transactions
+    partition = made.state.coordinators.partition_of_transaction(NAME)
+    made.act(lambda state: state.reassign(partition.topic.name, partition.index, [2, 1]))
+    transactions = made.state.coordinators.of_transaction(NAME).transactions
     transactions.init_producer_id(NAME, 60_000, -1, -1, made.now_ms)
     transactions.add_partitions(NAME, 0, 0, [PLACE], made.now_ms, client_tv2=True)
     return made
 
 
 def end(broker: Replicated) -> None:
-    broker.act(lambda state: state.coordinators.transactions.end_txn(NAME, 0, 0, True, True, broker.now_ms))
+    transactions = broker.state.coordinators.of_transaction(NAME).transactions
+    broker.act(lambda _: transactions.end_txn(NAME, 0, 0, True, True, broker.now_ms))
 
 
 def state_of(broker: Replicated) -> TransactionState:
-    return broker.state.coordinators.transactions.describe(NAME).state
+    return broker.state.coordinators.of_transaction(NAME).transactions.describe(NAME).state
 
 
 def markers_at(broker: Replicated, node: int) -> int:
