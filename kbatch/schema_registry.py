@@ -241,6 +241,23 @@ class SchemaRegistry:
             return self._schema(path, {"format": format, "deleted": "true"})
         return _schema_of(path, self._ask("GET", _with_query(path, {"format": format})))
 
+    def get_by_metadata(
+        self, subject: str, metadata: Mapping[str, str], *, format: str | None = None
+    ) -> Schema:
+        """Return the latest version of a subject with these properties among its metadata, asked for in each
+        call.
+
+        Raises
+        ------
+        SchemaRegistryError
+            The registry does not have one, or no metadata, refuses, or cannot be reached.
+        """
+        query = [pair for key, value in metadata.items() for pair in (("key", key), ("value", value))]
+        if format is not None:
+            query.append(("format", format))
+        path = f"/subjects/{quote(subject, safe='')}/metadata?{urlencode(query)}"
+        return _schema_of(path, self._ask("GET", path))
+
     def register(
         self,
         subject: str,

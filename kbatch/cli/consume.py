@@ -27,19 +27,23 @@ from kbatch.cli.options import (
 )
 from kbatch.cli.positions import HELP as POSITION_HELP
 from kbatch.cli.positions import Position, PositionType, resolve
-from kbatch.errors import ConfigError, DeserializationError
+from kbatch.errors import ConfigError, DeserializationError, SchemaRegistryError
 from kbatch.progress import ProgressBar, is_terminal
 from kbatch.records import TopicPartition
 
 if TYPE_CHECKING:
     from kbatch.cli.selection import Selection
     from kbatch.consumer.topic_reader import ReadProgress, TopicReader
-    from kbatch.formats.reading.base import Errors
+    from kbatch.formats import Format
     from kbatch.schema_registry import SchemaRegistry
 
 FORMATS = ("json", "raw", "table", "csv", "parquet", "arrow")
 # Settings for which the command has options.
 TYPED_KEYS = {"key.deserializer", "value.deserializer", "on.deserialization.error"}
+# Options of keys and values that only some of these have.
+_ONLY_OF = {"message": ("protobuf",), "schema": ("avro",), "subject": ("avro", "protobuf")}
+# What becomes of values that cannot be read, as formats call it.
+MALFORMED = {"fail": "raise", "null": "null", "column": "column"}
 # Types of keys and values; json infers its fields from the first records.
 KINDS = ("text", "bytes", "json", "avro", "protobuf", "int32", "int64", "float32", "float64")
 
@@ -89,12 +93,29 @@ class FormatType(click.ParamType[str]):
 @click.option("--value", "value_kind", type=click.Choice(KINDS), default="text", show_default=True)
 @click.option(
     "--malformed",
-    type=click.Choice(("fail", "null")),
+    type=click.Choice(tuple(MALFORMED)),
     default="fail",
     show_default=True,
-    help="What becomes of a key or value that is not of its type.",
+    help="What becomes of a key or value that is not of its type; column adds the reasons as key_error and "
+    "value_error.",
 )
 @click.option("--schema-registry", metavar="URL", help="Where avro and protobuf find schemas by their ids.")
+@click.option(
+    "--key-subject", metavar="NAME", help="The subject of avro or protobuf keys; the default is TOPIC-key."
+)
+@click.option("--value-subject", metavar="NAME", help="That of values; the default is TOPIC-value.")
+@click.option(
+    "--key-schema",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="The avro schema to read keys as, as JSON.",
+)
+@click.option(
+    "--value-schema",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="The avro schema to read values as, as JSON.",
+)
 @click.option(
     "--descriptor-set",
     metavar="FILE",
@@ -141,6 +162,7 @@ def command(
     """
     with need_arrow():
         from kbatch.cli.selection import Selection
+        from kbatch.consumer.ranges import only_topic
     if options["follow"] and end is not None:
         raise click.UsageError("--follow and --to exclude each other; omit one")
     if options["group"] is not None:
@@ -149,7 +171,10 @@ def command(
     _check_settings(settings)
     settings.setdefault("isolation.level", "read_uncommitted" if options["uncommitted"] else "read_committed")
     chosen = _columns(columns, form)
-    deserializers = {part: _deserializer(part, options) for part in ("key", "value")}
+    if options["malformed"] == "column" and (form == "raw" or form not in FORMATS):
+        raise click.UsageError("--malformed column needs a --format with columns, not raw or a template")
+    read = {part: _format_of(part, options) for part in ("key", "value")}
+    formats = {part: each for part, each in read.items() if each is not None}
     start = start if start is not None else ("latest" if options["follow"] else "earliest")
     choice = NameChoice(topics)
     try:
@@ -157,14 +182,16 @@ def command(
             check_topics(choice, settings)
             with open_member(settings, options["group"], start) as consumer:
                 member = TopicMember(consumer, choice, follows=options["follow"], most=options["max_records"])
-                _write_of_group(member, Selection(chosen, deserializers, options), form, output)
+                _write_of_group(member, Selection(None, chosen, formats, options), form, output)
             return
         with open_reader(settings, "consume") as reader:
             ranges = _ranges(reader, choice, start, end, partitions, follows=options["follow"])
-            selection = Selection(chosen, deserializers, options)
+            selection = Selection(only_topic(ranges), chosen, formats, options)
             _write(reader, ranges, selection, form, output, options)
     except DeserializationError as error:
         raise click.ClickException(f"{error}; --malformed null goes on") from error
+    except SchemaRegistryError as error:
+        raise click.ClickException(str(error)) from error
 
 
 def _check_settings(settings: Mapping[str, str]) -> None:
@@ -264,45 +291,51 @@ def _number(text: str, there: Sequence[int], topic: str) -> int:
     return int(text)
 
 
-def _deserializer(part: str, options: dict[str, Any]) -> Any:
-    """Return the deserializer of keys or values; None leaves bytes."""
-    from kbatch.formats import reading as made
+def _format_of(part: str, options: dict[str, Any]) -> Format[Any] | None:
+    """Return the format of keys or values; None leaves bytes."""
+    from kbatch import formats
 
     kind = options[f"{part}_kind"]
-    errors: Errors = "raise" if options["malformed"] == "fail" else "null"
-    if options[f"{part}_message"] is not None and kind != "protobuf":
-        raise click.UsageError(f"--{part}-message needs --{part} protobuf")
-    match kind:
-        case "text" | "bytes":  # the outputs show bytes that are no text, too
-            return None
-        case "json":
-            return made.Json(infer=1000, errors=errors)
-        case "avro":
-            registry = _registry(options)
-            if registry is None:
-                raise click.UsageError("avro needs --schema-registry URL")
-            return made.Avro(registry=registry, errors=errors)
-        case "protobuf":
-            return _protobuf(part, options, errors)
-    plain = {"int32": made.Int32, "int64": made.Int64, "float32": made.Float32, "float64": made.Float64}
-    return plain[kind](errors=errors)
+    for name, kinds in _ONLY_OF.items():
+        if options[f"{part}_{name}"] is not None and kind not in kinds:
+            raise click.UsageError(f"--{part}-{name} needs --{part} {' or '.join(kinds)}")
+    common: dict[str, Any] = {"on_error": MALFORMED[options["malformed"]]}
+    if kind in ("text", "bytes"):  # the outputs show bytes that are no text, too
+        return None
+    if kind in ("avro", "protobuf"):
+        common |= {"registry": _registry(options), "subject": options[f"{part}_subject"] or "topic"}
+        return (_avro if kind == "avro" else _protobuf)(part, options, common)
+    made: Format[Any] = getattr(formats, kind.capitalize())(**common)
+    return made
 
 
-def _protobuf(part: str, options: dict[str, Any], errors: Errors) -> Any:
-    """Return the deserializer of messages, by a file of descriptors, a registry, or both."""
-    from kbatch.formats.reading import Protobuf
+def _avro(part: str, options: dict[str, Any], common: dict[str, Any]) -> Format[Any]:
+    from kbatch.formats import Avro
 
-    path, name, registry = options["descriptor_set"], options[f"{part}_message"], _registry(options)
+    path = options[f"{part}_schema"]
+    if path is None and common["registry"] is None:
+        raise click.UsageError(f"avro needs --schema-registry URL, or --{part}-schema FILE")
+    try:
+        return Avro(None if path is None else path.read_text(), **common)
+    except (ImportError, ValueError) as error:
+        raise click.UsageError(f"--{part}-schema {path}: {error}" if path else str(error)) from error
+
+
+def _protobuf(part: str, options: dict[str, Any], common: dict[str, Any]) -> Format[Any]:
+    """Return the format of messages, by a file of descriptors, a registry, or both."""
+    from kbatch.formats import Protobuf
+
+    path, name = options["descriptor_set"], options[f"{part}_message"]
     if (path is None) != (name is None):
         raise click.UsageError(f"--descriptor-set and --{part}-message belong together; add the other")
-    if path is None and registry is None:
+    if path is None and common["registry"] is None:
         raise click.UsageError(
             f"protobuf needs --descriptor-set FILE and --{part}-message NAME, or --schema-registry URL"
         )
     try:
         if path is None:
-            return Protobuf(registry=registry, errors=errors)
-        return Protobuf.from_descriptor_set(path.read_bytes(), name, registry=registry, errors=errors)
+            return Protobuf(times="us", **common)
+        return Protobuf.from_descriptor_set(path.read_bytes(), name, times="us", **common)
     except (ImportError, ValueError) as error:
         raise click.UsageError(str(error)) from error
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 from kbatch.cli.conditions import ConditionError, columns_of, condition_of
 from kbatch.cli.options import COLUMNS
 from kbatch.cli.outputs import BINARY, output_of
-from kbatch.consumer.projection import Projection
+from kbatch.consumer.projection import ERROR_SUFFIX, Projection
 
 # The column that is read in any case: rows without columns could not be counted.
 ALWAYS = "offset"
@@ -26,8 +26,10 @@ class Selection:
 
     Parameters
     ----------
+    topic : str or None
+        That of a reader.
     columns : tuple of str
-    deserializers : dict
+    formats : dict
         By the names of their columns.
     options : dict
         Those of the command.
@@ -37,21 +39,28 @@ class Selection:
     read : tuple of str
         Columns to read.
     used : dict
-        The deserializers that they need.
+        The formats that they need.
     projection : Projection
     """
 
     def __init__(
-        self, columns: tuple[str, ...], deserializers: dict[str, Any], options: dict[str, Any]
+        self,
+        topic: str | None,
+        columns: tuple[str, ...],
+        formats: dict[str, Any],
+        options: dict[str, Any],
     ) -> None:
         self._where: str | None = options["where"]
         self._most: int | None = options["max_records"]
         self._counts: bool = options["count"]
         self._columns = () if self._counts else columns
-        needed = () if self._where is None else tuple(columns_of(self._where) & {*COLUMNS})
+        named = set() if self._where is None else columns_of(self._where)
+        needed = tuple({name.removesuffix(ERROR_SUFFIX) for name in named} & {*COLUMNS})
         self.read = tuple(dict.fromkeys((*self._columns, *needed, ALWAYS)))
-        self.used = {part: each for part, each in deserializers.items() if part in self.read}
-        self.projection = Projection(self.read, "copy", self.used)
+        self.used = {part: each for part, each in formats.items() if part in self.read}
+        self.projection = Projection(self.read, "copy", self.used, topic=topic)
+        if options["malformed"] == "column":
+            self._columns = tuple(_with_errors(self._columns, self.used))
 
     def passing(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the rows that are wanted."""
@@ -86,6 +95,14 @@ class Selection:
             return iter(()), None
         schema = first[-1].schema
         return chain((_retyped(batch, schema) for batch in first), batches), schema
+
+
+def _with_errors(columns: tuple[str, ...], formats: dict[str, Any]) -> Iterator[str]:
+    """Yield the columns, those with a format before that of its errors."""
+    for name in columns:
+        yield name
+        if name in formats:
+            yield name + ERROR_SUFFIX
 
 
 def _passing(

@@ -76,9 +76,11 @@ class Polled(Sequence["ConsumerRecord[K, V]"], Generic[K, V]):
         projection = Projection(columns, layout, {"key": key, "value": value}, self._formats)
         batches: list[pa.RecordBatch] = []
         for _, fetch, first_row, row_count, _ in self._polled:
-            decoded = FetchColumns.of(fetch).now(projection)
+            made = FetchColumns.of(fetch)
+            decoded = made.now(projection)
             found = decoded.rows(first_row, row_count)
             if decoded.error is not None and sum(batch.num_rows for batch in found) < row_count:
+                made.forget()  # a registry may answer the next call
                 raise decoded.error
             batches += found
         return table_of(batches, projection.schema)

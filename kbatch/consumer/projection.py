@@ -15,7 +15,7 @@ from kbatch.consumer.ranges import check_choice
 from kbatch.distribution import needs
 from kbatch.errors import DeserializationError
 from kbatch.formats.reading import ColumnDeserializer, Where
-from kbatch.formats.reading.base import ReadFormat
+from kbatch.formats.reading.base import ReadFormat, deserializer_of
 from kbatch.typed import Part
 
 with needs("a table of records", "arrow"):
@@ -45,6 +45,8 @@ class Projection:
         By the name of their column, `key` or `value`.
     formats : mapping of str to Format
         Those of the client, for columns that have no deserializer here.
+    topic : str or None
+        The topic of all records, if there is one.
 
     Raises
     ------
@@ -58,18 +60,34 @@ class Projection:
         layout: str,
         deserializers: Mapping[str, ColumnDeserializer | ReadFormat | None],
         formats: Mapping[Part, ReadFormat] = MappingProxyType({}),
+        topic: str | None = None,
     ) -> None:
         self.columns = _checked(columns)
         check_choice("layout", layout, LAYOUTS)
         self.layout: Layout = layout  # type: ignore[assignment]
         chosen: dict[str, Any] = {name: each for name, each in formats.items() if name in self.columns}
         chosen |= {name: each for name, each in deserializers.items() if each is not None}
-        self.deserializers = {name: _deserializer(name, each, self.columns) for name, each in chosen.items()}
+        self.deserializers = {
+            name: _checked_deserializer(name, deserializer_of(each, topic, name), self.columns)
+            for name, each in chosen.items()
+        }
+        self._topic = topic
         # what a read announces for columns in which no value says a type
         self._typeless: dict[str, pa.DataType] = {}
         extra = ("offset", "headers") if self.deserializers else ()
         self._fetched = (*self.columns, *(name for name in extra if name not in self.columns))
         self._decoded = frozenset(self._fetched) - _OF_PIECE
+
+    def ask(self) -> None:
+        """Find the types that a registry knows.
+
+        Raises
+        ------
+        SchemaRegistryError
+            The registry refuses, or cannot be reached.
+        """
+        for each in self.deserializers.values():
+            each.ask(self._topic)
 
     @property
     def missing_types(self) -> list[str]:
@@ -256,8 +274,7 @@ def _checked(columns: Iterable[str] | None) -> tuple[str, ...]:
     return names
 
 
-def _deserializer(name: str, given: object, columns: tuple[str, ...]) -> ColumnDeserializer:
-    given = getattr(given, "column_deserializer", given)  # of a format
+def _checked_deserializer(name: str, given: object, columns: tuple[str, ...]) -> ColumnDeserializer:
     if not isinstance(given, ColumnDeserializer):
         raise TypeError(
             f"{name} must be a format of kbatch.formats, for example Utf8() or Json(), or a "

@@ -210,6 +210,12 @@ def checked_topic_ids(given: Mapping[str, bytes] | None) -> Mapping[str, bytes]:
     return given or {}
 
 
+def only_topic(partitions: Iterable[TopicPartition]) -> str | None:
+    """Return the topic of all partitions; None if they have several, or there are none."""
+    topics = {each.topic for each in partitions}
+    return topics.pop() if len(topics) == 1 else None
+
+
 def checked_ranges(given: Mapping[TopicPartition, tuple[int, int | None]]) -> dict[TopicPartition, Range]:
     """Return ranges without empty ones. TypeError or ValueError unless they are partitions with offsets."""
     ranges = {}

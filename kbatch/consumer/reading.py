@@ -125,7 +125,7 @@ def read_table(
         brokers did not answer within default.api.timeout.ms (KafkaTimeoutError).
     """
     settings = _settings(config, bootstrap_servers, isolation, threads)
-    projection = _projection(settings, columns, layout, key, value)
+    projection = _projection(settings, topic, columns, layout, key, value)
     with _Reporting(progress) as reporting, TopicReader(settings) as reader:
         found = reader.ranges(topic, start=start, end=end, partitions=partitions, on_data_loss=on_data_loss)
         batches: dict[TopicPartition, list[pa.RecordBatch]] = {each: [] for each in found.ranges}
@@ -190,7 +190,7 @@ def scan_topic(
         As in `read_table`; those about records are raised by the stream.
     """
     settings = _settings(config, bootstrap_servers, isolation, threads)
-    projection = _projection(settings, columns, layout, key, value)
+    projection = _projection(settings, topic, columns, layout, key, value)
     reporting = _Reporting(progress)
     reader = TopicReader(settings)
     try:
@@ -304,13 +304,14 @@ def _settings(
 
 def _projection(
     settings: ConsumerConfig,
+    topic: str,
     columns: Iterable[str] | None,
     layout: str,
     key: ColumnDeserializer | ReadFormat | None,
     value: ColumnDeserializer | ReadFormat | None,
 ) -> Projection:
     formats = column_formats(TypedRecords.of(settings))
-    return Projection(columns, layout, {"key": key, "value": value}, formats)
+    return Projection(columns, layout, {"key": key, "value": value}, formats, topic)
 
 
 def _all_gaps(found: Ranges, reading: Reading[Any]) -> dict[TopicPartition, Gaps]:

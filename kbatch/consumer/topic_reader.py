@@ -39,6 +39,7 @@ from kbatch.consumer.ranges import (
     checked_ranges,
     checked_topic_ids,
     loss_of,
+    only_topic,
     positions_of,
     ranges_of,
 )
@@ -721,15 +722,23 @@ class TopicReader(ReadingClient, Generic[K, V]):
             An earlier read has not ended.
         TypeError, ValueError
             An argument is unsuitable.
+        SchemaRegistryError
+            A format's registry refuses, or cannot be reached.
         KafkaError
             The first values, by which a deserializer learns its type, cannot be read.
         """
         from kbatch.consumer.projection import Projection  # which takes pyarrow
 
-        formats = column_formats(self._typed)
-        projection = Projection(columns, layout, {"key": key, "value": value}, formats)
+        projection = Projection(
+            columns,
+            layout,
+            {"key": key, "value": value},
+            column_formats(self._typed),
+            only_topic(checked_ranges(ranges)),
+        )
         if batch_rows is not None:
             check_integer("batch_rows", batch_rows, 1, INT64_MAX)
+        projection.ask()
         if projection.missing_types:
             self._learn_types(projection, checked_ranges(ranges), on_data_loss, topic_ids)
         decode = partial(_batches_of, projection, batch_rows)

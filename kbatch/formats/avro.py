@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 from kbatch.distribution import needs
 from kbatch.formats.framing import Written
 from kbatch.formats.models import FromDict, ToDict, from_dict_of
-from kbatch.formats.registered import IdIn, InUse, Read, RegisteredFormat, Write
+from kbatch.formats.registered import IdIn, Read, RegisteredFormat, Write
 from kbatch.formats.strategies import Strategy
 from kbatch.schema_registry import Schema, SchemaReference
-from kbatch.typed import T
+from kbatch.typed import Part, T
 
 with needs("Avro", "avro"):
     import fastavro
@@ -52,7 +51,7 @@ class Avro(RegisteredFormat[T]):
     registry : SchemaRegistry or None
     references : iterable of SchemaReference
         Schemas of the registry that have types of `schema`.
-    id, subject, register, normalize, id_in, columns, on_error : see RegisteredFormat
+    id, subject, version, metadata, register, normalize, id_in, columns, on_error : see RegisteredFormat
     model : class or None
         What records are read as: a dataclass, NamedTuple, or class of attrs, msgspec or pydantic.
     to_dict, from_dict : Callable or None
@@ -74,6 +73,8 @@ class Avro(RegisteredFormat[T]):
         references: Iterable[SchemaReference] = (),
         id: int | None = None,
         subject: str | Strategy = "topic",
+        version: int | str = "latest",
+        metadata: Mapping[str, str] | None = None,
         register: bool = False,
         normalize: bool = False,
         id_in: IdIn = "prefix",
@@ -93,6 +94,8 @@ class Avro(RegisteredFormat[T]):
             registry=registry,
             id=id,
             subject=subject,
+            version=version,
+            metadata=metadata,
             register=register,
             normalize=normalize,
             id_in=id_in,
@@ -151,20 +154,16 @@ class Avro(RegisteredFormat[T]):
 
         return read_whole
 
-    def new_columns(self, written: InUse) -> ColumnSerializer:
-        from kbatch.formats.writing import Avro as AvroColumns
+    def new_column_serializer(self, schema: AvroSchema, prefix: bytes) -> ColumnSerializer:
+        from kbatch.formats.writing.avro_rows import AvroColumns
 
-        return AvroColumns(written.schema, schema_id=written.id, columns=self._columns)
+        return AvroColumns(schema, prefix, self._columns)
 
-    @cached_property
-    def column_deserializer(self) -> ColumnDeserializer:
-        from kbatch.formats.reading import Avro as AvroColumns
+    def new_column_deserializer(self, topic: str | None, part: Part) -> ColumnDeserializer:
+        from kbatch.formats.reading.avro_values import AvroColumns
 
-        subject = None if self.schema is not None else self.fixed_subject
-        has_header = None if self.asks else self.has_frame
-        return AvroColumns(
-            self.schema, self._on_error, registry=self._registry, subject=subject, has_header=has_header
-        )
+        schemas = self.schemas_for(topic, part)
+        return AvroColumns(self.schema, self._on_error, schemas=schemas, has_frame=self.has_frame)
 
 
 def _reading(writer: AvroSchema, reader: AvroSchema) -> Any:

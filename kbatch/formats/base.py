@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
-from functools import cached_property
-from typing import TYPE_CHECKING, Generic
+from typing import TYPE_CHECKING, Any, Generic, final
 
 from kbatch.typed import Headers, Part, T
 
@@ -67,6 +66,10 @@ class Format(Generic[T]):
     def __init__(self, *, columns: str | Iterable[str] | None = None, on_error: Errors = "raise") -> None:
         self._columns = columns
         self._on_error = on_error
+        self._column_deserializers: dict[tuple[str | None, Part], ColumnDeserializer] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_column_deserializers": {}}
 
     def bind(self, part: Part) -> Codec[T]:
         """Return the format for keys or for values, a record at a time."""
@@ -85,15 +88,24 @@ class Format(Generic[T]):
         """Return the format for a table that is sent to a topic; None if its rows name their topics."""
         raise NotImplementedError
 
-    @cached_property
-    def column_deserializer(self) -> ColumnDeserializer:
-        """The format for tables that are read."""
+    @final
+    def column_deserializer(self, topic: str | None, part: Part) -> ColumnDeserializer:
+        """Return the format for tables that are read from a topic; None if it is not known, or there are
+        several. The same arguments return the same object, which learns its type once.
+        """
+        made = self._column_deserializers.get((topic, part))
+        if made is None:
+            made = self.new_column_deserializer(topic, part)
+        return self._column_deserializers.setdefault((topic, part), made)
+
+    def new_column_deserializer(self, topic: str | None, part: Part) -> ColumnDeserializer:
+        """Return what `column_deserializer` does, anew."""
         raise NotImplementedError
 
     @property
     def reads_columns(self) -> bool:
         """True if it has a form for tables that are read, which a subclass may lack."""
-        return type(self).column_deserializer is not Format.column_deserializer
+        return type(self).new_column_deserializer is not Format.new_column_deserializer
 
 
 class FunctionCodec(Codec[T]):

@@ -10,7 +10,6 @@ import uuid
 from collections.abc import Callable, Iterable
 from decimal import Decimal
 from enum import Enum
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from kbatch.formats.base import Codec, Format, FunctionCodec
@@ -103,8 +102,7 @@ class Json(Format[T]):
 
         return JsonLines(self._columns, decimals=self._decimals)
 
-    @cached_property
-    def column_deserializer(self) -> ColumnDeserializer:
+    def new_column_deserializer(self, topic: str | None, part: Part) -> ColumnDeserializer:
         from kbatch.formats.reading import Json as JsonColumns
 
         return JsonColumns(self._type, self._on_error, infer=self._infer)

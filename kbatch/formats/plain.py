@@ -5,7 +5,6 @@ from __future__ import annotations
 import struct
 import uuid
 from collections.abc import Callable
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from kbatch.formats.base import Codec, Format, FunctionCodec
@@ -55,8 +54,7 @@ class _Plain(Format[T]):
         serializer: ColumnSerializer = made(self._columns)
         return serializer
 
-    @cached_property
-    def column_deserializer(self) -> ColumnDeserializer:
+    def new_column_deserializer(self, topic: str | None, part: Part) -> ColumnDeserializer:
         from kbatch.formats import reading
 
         made: Callable[..., ColumnDeserializer] = getattr(reading, type(self).__name__)
@@ -88,8 +86,7 @@ class Bytes(_Binary[bytes]):
     def _decode(self, data: bytes) -> bytes:
         return data
 
-    @cached_property
-    def column_deserializer(self) -> ColumnDeserializer:
+    def new_column_deserializer(self, topic: str | None, part: Part) -> ColumnDeserializer:
         from kbatch.formats import reading
 
         return reading.Bytes(self._type)
@@ -115,8 +112,7 @@ class Utf8(_Binary[str]):
     def _decode(self, data: bytes) -> str:
         return data.decode()
 
-    @cached_property
-    def column_deserializer(self) -> ColumnDeserializer:
+    def new_column_deserializer(self, topic: str | None, part: Part) -> ColumnDeserializer:
         from kbatch.formats import reading
 
         return reading.Utf8(self._on_error, data_type=self._type)
@@ -131,7 +127,7 @@ class _Number(_Plain[T]):
         self._struct = struct.Struct(self._form)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: each for name, each in self.__dict__.items() if name != "_struct"}
+        return {name: each for name, each in super().__getstate__().items() if name != "_struct"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)

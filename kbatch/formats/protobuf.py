@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable, Mapping
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from kbatch.formats.framing import FIRST_MESSAGE, Written, frame_of, path_bytes
@@ -21,15 +20,19 @@ from kbatch.formats.protobuf_files import (
     registered_file,
     registered_references,
 )
-from kbatch.formats.registered import IdIn, InUse, Read, RegisteredFormat, Write
+from kbatch.formats.registered import IdIn, Read, RegisteredFormat, Write
 from kbatch.formats.schemas import registered_id
 from kbatch.formats.strategies import Strategy
-from kbatch.typed import T
+from kbatch.typed import Part, T
 
 if TYPE_CHECKING:
     from kbatch.formats.reading.base import ColumnDeserializer, Errors
+    from kbatch.formats.reading.protobuf_values import TimeUnit
     from kbatch.formats.writing.base import ColumnSerializer
     from kbatch.schema_registry import Schema, SchemaRegistry
+
+
+TIME_UNITS = ("s", "ms", "us", "ns")
 
 
 class Protobuf(RegisteredFormat[T]):
@@ -54,10 +57,13 @@ class Protobuf(RegisteredFormat[T]):
     registry : SchemaRegistry or None
         It must offer the format `serialized`, as Confluent's does. None: values are read with a frame or
         without, whatever the frame says.
-    id, subject, register, normalize, id_in, columns, on_error : see RegisteredFormat
+    id, subject, version, metadata, register, normalize, id_in, columns, on_error : see RegisteredFormat
         Files that the message's file imports have their names as subjects.
     model : class or None
         dict, a dataclass, NamedTuple, or class of attrs, msgspec or pydantic.
+    times : "s", "ms", "us" or "ns"
+        Of columns that are read: the unit of Timestamp and Duration. Digits below it are cut. A time that it
+        does not have is an error of the value; nanoseconds have the years 1678 to 2261.
     to_dict, from_dict : Callable or None
         Make a dict or a message of a value, and a value of the dict that was read, for other classes.
 
@@ -80,16 +86,21 @@ class Protobuf(RegisteredFormat[T]):
         registry: SchemaRegistry | None = None,
         id: int | None = None,
         subject: str | Strategy = "topic",
+        version: int | str = "latest",
+        metadata: Mapping[str, str] | None = None,
         register: bool = False,
         normalize: bool = False,
         id_in: IdIn = "prefix",
         model: type[T] | None = None,
         to_dict: ToDict | None = None,
         from_dict: FromDict | None = None,
+        times: TimeUnit = "ns",
         columns: str | Iterable[str] | None = None,
         on_error: Errors = "raise",
     ) -> None:
         need_protobuf()
+        if times not in TIME_UNITS:
+            raise ValueError(f"times must be one of {', '.join(TIME_UNITS)}, got {times!r}")
         if message is None and registry is None:
             raise TypeError("Protobuf needs the messages' class, or registry= that has the schemas")
         super().__init__(
@@ -97,6 +108,8 @@ class Protobuf(RegisteredFormat[T]):
             registry=registry,
             id=id,
             subject=subject,
+            version=version,
+            metadata=metadata,
             register=register,
             normalize=normalize,
             id_in=id_in,
@@ -104,6 +117,7 @@ class Protobuf(RegisteredFormat[T]):
             on_error=on_error,
         )
         self._read_as(message)
+        self._times = times
         self._to_dict = to_dict
         self._from_dict = from_dict
         self._model: Any = model
@@ -244,17 +258,16 @@ class Protobuf(RegisteredFormat[T]):
 
     # Columns
 
-    def new_columns(self, written: InUse) -> ColumnSerializer:
-        from kbatch.formats.writing import Protobuf as ProtobufColumns
+    def new_column_serializer(self, schema: Any, prefix: bytes) -> ColumnSerializer:
+        from kbatch.formats.writing.protobuf_rows import ProtobufColumns
 
-        message = self._class or _class_of(written.schema)
-        return ProtobufColumns(message, schema_id=written.id, columns=self._columns)
+        return ProtobufColumns(self._class or _class_of(schema), prefix, self._columns)
 
-    @cached_property
-    def column_deserializer(self) -> ColumnDeserializer:
-        from kbatch.formats.reading import Protobuf as ProtobufColumns
+    def new_column_deserializer(self, topic: str | None, part: Part) -> ColumnDeserializer:
+        from kbatch.formats.reading.protobuf_values import ProtobufColumns
 
-        return ProtobufColumns(self.schema, self._on_error, registry=self._registry)
+        schemas = self.schemas_for(topic, part)
+        return ProtobufColumns(self.schema, self._on_error, schemas=schemas, times=self._times)
 
 
 def _class_of(message: Any) -> Any:

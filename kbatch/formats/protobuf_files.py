@@ -39,7 +39,9 @@ def is_repeated(field: Any) -> bool:
 
 def descriptor_of(message: Any) -> Any:
     """Return the descriptor of a message's class, or the descriptor itself. Raise TypeError for others."""
-    descriptor = getattr(message, "DESCRIPTOR", message)
+    descriptor = (
+        message.DESCRIPTOR if isinstance(message, type) and hasattr(message, "DESCRIPTOR") else message
+    )
     if not hasattr(descriptor, "fields_by_name"):
         raise TypeError(f"message must be a class made by protoc, or its descriptor, got {message!r}")
     return descriptor

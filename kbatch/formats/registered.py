@@ -6,13 +6,12 @@ so that whoever takes records can ask before a value is used, and elsewhere than
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Hashable, Iterable, Mapping, MutableSequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, cast
 
-from kbatch.errors import IllegalStateError, SchemaRegistryError
+from kbatch.errors import SchemaRegistryError
 from kbatch.formats.base import Codec, Format
 from kbatch.formats.framing import (
     ID_BYTES,
@@ -23,7 +22,7 @@ from kbatch.formats.framing import (
     guid_header,
     written_of,
 )
-from kbatch.formats.schemas import SchemaOfRecords, registered_id
+from kbatch.formats.schemas import SchemaOfRecords, check_no_loop, is_missing, registered_id
 from kbatch.formats.strategies import STRATEGIES, Strategy, strategy_of
 from kbatch.schema_registry import MAX_MISSING, MISSING_SECONDS, Schema
 from kbatch.typed import Headers, Part, T
@@ -46,14 +45,11 @@ class InUse(NamedTuple):
     ----------
     schema : Any
         As the format has it.
-    id : int or None
-        None: values have no frame.
     frame : bytes
-        What names it, in front of values or in a header.
+        What names it, in front of values or in a header; empty if nothing does.
     """
 
     schema: Any
-    id: int | None
     frame: bytes
 
 
@@ -72,6 +68,10 @@ class RegisteredFormat(Format[T]):
     subject : str or Callable
         "topic" (the default), "record", "topic_record", a subject, or a function of (topic, "key" or "value",
         the record's full name) that returns one.
+    version : int or "latest"
+        Of the subject, if no schema is given.
+    metadata : mapping of str to str, or None
+        The latest version with these properties, instead of `version`.
     register : bool
         Register a schema that the subject does not have yet, instead of raising.
     normalize : bool
@@ -95,6 +95,8 @@ class RegisteredFormat(Format[T]):
         registry: SchemaRegistry | None,
         id: int | None,
         subject: str | Strategy,
+        version: int | str,
+        metadata: Mapping[str, str] | None,
         register: bool,
         normalize: bool,
         id_in: IdIn,
@@ -105,6 +107,12 @@ class RegisteredFormat(Format[T]):
         if id_in not in ("prefix", "header"):
             raise ValueError(f"id_in must be 'prefix' or 'header', got {id_in!r}")
         confluent_header(id)  # ValueError for no id
+        if version != "latest" and (not isinstance(version, int) or version < 1):
+            raise ValueError(f"version must be 'latest' or a number from 1 on, got {version!r}")
+        if metadata is not None and version != "latest":
+            raise TypeError(
+                "metadata= and version= both choose a version of the subject; leave out one of them"
+            )
         if registry is None and own is not None and own.references:
             raise TypeError("references= are schemas of a registry; give registry=, too")
         self._own = own
@@ -112,6 +120,8 @@ class RegisteredFormat(Format[T]):
         self._id = id
         self._subject = subject
         self._strategy = strategy_of(subject)
+        self._version = version
+        self._metadata = None if metadata is None else dict(metadata)
         self._register = register
         self._normalize = normalize
         self.id_in = id_in
@@ -119,8 +129,8 @@ class RegisteredFormat(Format[T]):
         self._codecs: dict[Part, RegisteredCodec[T]] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        left_out = ("_codecs", "_in_use", "_strategy", "_schemas", "schema", "column_deserializer")
-        return {name: each for name, each in self.__dict__.items() if name not in left_out}
+        left_out = ("_codecs", "_in_use", "_strategy", "_schemas", "schema")
+        return {name: each for name, each in super().__getstate__().items() if name not in left_out}
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         self.__dict__.update(state)
@@ -138,9 +148,12 @@ class RegisteredFormat(Format[T]):
             codec.load(topic)
 
     def column_serializer(self, topic: str | None, part: Part) -> ColumnSerializer:
-        if self.id_in == "header":
-            raise TypeError("id_in='header' is for records; the ids of tables stand in front of their values")
-        return self.new_columns(self.in_use(topic, part))
+        schema, frame = self.in_use(topic, part)
+        if self.id_in == "prefix" or not frame:
+            return self.new_column_serializer(schema, frame)
+        made = self.new_column_serializer(schema, b"")
+        made.header = ID_HEADERS[part], frame
+        return made
 
     @property
     def asks(self) -> bool:
@@ -180,12 +193,12 @@ class RegisteredFormat(Format[T]):
     def in_use(self, topic: str | None, part: Part) -> InUse:
         """Return what values for a topic are written by. It asks the registry, once a subject."""
         if self._registry is None:
-            return InUse(self.schema, self._id, self._frame(self.schema, self._id))
+            return InUse(self.schema, self._frame(self.schema, self._id))
         subject = "" if self._id is not None else self.subject_of(topic, part)
         if subject not in self._in_use:
             check_no_loop(f"the schema of {subject or f'the id {self._id}'}")
             schema, number = self.asked(subject, self._registry)
-            self._in_use[subject] = InUse(schema, number, self._frame(schema, number))
+            self._in_use[subject] = InUse(schema, self._frame(schema, number))
         return self._in_use[subject]
 
     def asked(self, subject: str, registry: SchemaRegistry) -> tuple[Any, int | None]:
@@ -197,15 +210,21 @@ class RegisteredFormat(Format[T]):
             return schema, self._id
         if schema is not None:
             return schema, self.registered(registry, subject)
-        latest = registry.get_version(subject, format=self.registry_format)
-        return self.parse(latest, registry), latest.id
+        found = self._chosen(registry, subject)
+        return self.parse(found, registry), found.id
+
+    def _chosen(self, registry: SchemaRegistry, subject: str) -> Schema:
+        """Return the version of a subject that `version` or `metadata` choose."""
+        if self._metadata is not None:
+            return registry.get_by_metadata(subject, self._metadata, format=self.registry_format)
+        return registry.get_version(subject, self._version, format=self.registry_format)
 
     def _frame(self, schema: Any, number: int | None) -> bytes:
         if number is None:
             return b""
         frame = confluent_header(number)
         if self.id_in == "header" and self._registry is not None:
-            guid = self._registry.get(number, format=self.registry_format).guid
+            guid = self._registry.get(number).guid
             frame = frame if guid is None else guid_header(guid)
         return frame + self.path_in(schema)
 
@@ -220,6 +239,29 @@ class RegisteredFormat(Format[T]):
     def _schemas(self) -> SchemaOfRecords[Any]:
         assert self._registry is not None
         return SchemaOfRecords(self._registry, self.parse, self.registry_format, subject=self.fixed_subject)
+
+    def schemas_for(self, topic: str | None, part: Part) -> SchemasOfColumns | None:
+        """Return what columns are read by; None without a registry."""
+        return None if self._registry is None else SchemasOfColumns(self, topic, part)
+
+    def latest(self, topic: str | None, part: Part) -> Any:
+        """Return the schema that a topic's values are read as if none is given: that of the id, or the chosen
+        version of the subject. None if the subject is not known, or has no schema of this format.
+        """
+        registry = self._registry
+        assert registry is not None
+        check_no_loop("the schema of a topic")
+        if self._id is not None:
+            return self.parse(registry.get(self._id, format=self.registry_format), registry)
+        try:
+            subject = self.subject_of(topic, part)
+            return self.parse(self._chosen(registry, subject), registry)
+        except (SchemaRegistryError, TypeError, ValueError) as error:
+            if self.fixed_subject is not None or (
+                isinstance(error, SchemaRegistryError) and not is_missing(error)
+            ):
+                raise
+            return None
 
     def writer_of(self, written: Written | None) -> Any:
         """Return the schema that wrote a value; without a registry the one that is given. Raise ValueError if
@@ -254,8 +296,8 @@ class RegisteredFormat(Format[T]):
         """Return what writes values, each after a prefix."""
         raise NotImplementedError
 
-    def new_columns(self, written: InUse) -> ColumnSerializer:
-        """Return what serializes columns."""
+    def new_column_serializer(self, schema: Any, prefix: bytes) -> ColumnSerializer:
+        """Return what serializes columns, each value after a prefix."""
         raise NotImplementedError
 
     def new_read(self, written: Written | None) -> Read:
@@ -263,6 +305,21 @@ class RegisteredFormat(Format[T]):
         registry. Raise ValueError if its values cannot be read.
         """
         raise NotImplementedError
+
+
+class SchemasOfColumns:
+    """The schemas of a column's values: the `Schemas` of a format for a topic, or several."""
+
+    def __init__(self, format: RegisteredFormat[Any], topic: str | None, part: Part) -> None:
+        self._format = format
+        self._topic = topic
+        self._part = part
+
+    def of(self, written: int | str) -> Any:
+        return self._format._schemas.of(written)
+
+    def latest(self, topic: str | None) -> Any:
+        return self._format.latest(self._topic or topic, self._part)
 
 
 class RegisteredCodec(Codec[T]):
@@ -318,8 +375,6 @@ class RegisteredCodec(Codec[T]):
         read = self._reads.get(frame)
         if read is None:
             if frame not in self._refused:
-                if self.asks:
-                    check_no_loop("the schema of a value")
                 self.fetch(topic, frame)
             read = self._reads.get(frame)
         if read is None:
@@ -357,12 +412,3 @@ class RegisteredCodec(Codec[T]):
                 return frame_of(given, has_path=self._has_path), 0
         frame = frame_of(data, has_path=self._has_path)
         return frame, len(frame)
-
-
-def check_no_loop(what: str) -> None:
-    """Raise IllegalStateError on an event loop, which a request would stop."""
-    if asyncio._get_running_loop() is not None:
-        raise IllegalStateError(
-            f"{what} is not known yet, and asking the registry would stop the event loop: call "
-            "`await asyncio.to_thread(format.load, [topic])` first"
-        )

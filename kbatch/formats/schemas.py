@@ -1,17 +1,19 @@
-"""Schemas of a registry: those by which records were written, and the one that is written."""
+"""Schemas of a registry: those that wrote records, the one that is read, and the one that is written."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from kbatch.errors import SchemaRegistryError
+from kbatch.errors import IllegalStateError, SchemaRegistryError
 from kbatch.schema_registry import NOT_FOUND
 
 if TYPE_CHECKING:
     from kbatch.schema_registry import Schema, SchemaReference, SchemaRegistry
 
 _Parsed = TypeVar("_Parsed")
+_Schema = TypeVar("_Schema", covariant=True)
 CONTEXT = ":."
 
 
@@ -55,19 +57,20 @@ class SchemaOfRecords(Generic[_Parsed]):
         """
         if written in self._parsed:
             return self._parsed[written]
+        check_no_loop(f"the schema {written} of a value")
         try:
             if isinstance(written, str):
                 schema = self._registry.get_by_guid(written, format=self._format)
             else:
                 schema = self._registry.get(written, subject=self._subject, format=self._format)
         except SchemaRegistryError as error:
-            if not _is_missing(error):
+            if not is_missing(error):
                 raise
             return f"the registry does not know its schema {written}: {error}"  # it may later
         try:
             self._parsed[written] = self._parse(schema, self._registry)
         except SchemaRegistryError as error:
-            if not _is_missing(error):
+            if not is_missing(error):
                 raise
             return f"the registry does not have all that its schema {written} refers to: {error}"
         except ValueError as error:
@@ -75,7 +78,28 @@ class SchemaOfRecords(Generic[_Parsed]):
         return self._parsed[written]
 
 
-def _is_missing(error: SchemaRegistryError) -> bool:
+class Schemas(Protocol[_Schema]):
+    """What columns of values with schemas in a registry are read by."""
+
+    def of(self, written: int | str) -> _Schema | str:
+        """Return a schema, or why it cannot be used."""
+        ...
+
+    def latest(self, topic: str | None) -> _Schema | None:
+        """Return the schema that values of a topic are read as; None if the registry does not say it."""
+        ...
+
+
+def check_no_loop(what: str) -> None:
+    """Raise IllegalStateError on an event loop, which a request would stop."""
+    if asyncio._get_running_loop() is not None:
+        raise IllegalStateError(
+            f"{what} is not known yet, and asking the registry would stop the event loop: call "
+            "`await asyncio.to_thread(format.load, [topic])` first, or do this in another thread"
+        )
+
+
+def is_missing(error: SchemaRegistryError) -> bool:
     """True if a registry has said that it does not have a schema; a 404 without a code is none's answer."""
     return error.status == NOT_FOUND and error.error_code is not None
 

@@ -78,7 +78,7 @@ def _begin(
     reader: TopicReader, options: SourceOptions, schema: pa.Schema, task: OffsetRange
 ) -> Reading[pa.RecordBatch]:
     key, value = (
-        options.formats[part].deserializer(schema.field(part).type)
+        options.formats[part].format(schema.field(part).type)
         if part in options.formats and part in schema.names
         else None
         for part in ("key", "value")

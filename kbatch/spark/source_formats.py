@@ -11,26 +11,34 @@ from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
 from kbatch.errors import ConfigError
 from kbatch.formats.arrow_types import in_microseconds, mapped_type
+from kbatch.schema_registry import SchemaReference
 
 if TYPE_CHECKING:
-    from kbatch.formats.reading import ColumnDeserializer
+    from kbatch.formats import Format
     from kbatch.schema_registry import SchemaRegistry
 
-# Formats without a schema, and their types in SQL.
-PLAIN_FORMATS: Mapping[str, str] = {
-    "binary": "BINARY",
-    "string": "STRING",
-    "short": "SMALLINT",
-    "int": "INT",
-    "long": "BIGINT",
-    "float": "FLOAT",
-    "double": "DOUBLE",
+
+class PlainFormat(NamedTuple):
+    """A format without a schema: its type in SQL, and its name in kbatch.formats."""
+
+    sql_type: str
+    name: str
+
+
+PLAIN_FORMATS: Mapping[str, PlainFormat] = {
+    "binary": PlainFormat("BINARY", "Bytes"),
+    "string": PlainFormat("STRING", "Utf8"),
+    "short": PlainFormat("SMALLINT", "Int16"),
+    "int": PlainFormat("INT", "Int32"),
+    "long": PlainFormat("BIGINT", "Int64"),
+    "float": PlainFormat("FLOAT", "Float32"),
+    "double": PlainFormat("DOUBLE", "Float64"),
 }
 FORMATS = (*PLAIN_FORMATS, "json", "avro", "protobuf")
 # Formats whose schema a registry may have.
@@ -60,6 +68,8 @@ class ColumnFormat:
     registry_url : str | None
     on_malformed : str
         A name in MALFORMED.
+    references : tuple of SchemaReference
+        Those of the schema in the registry.
     """
 
     name: str
@@ -67,43 +77,38 @@ class ColumnFormat:
     message: str
     registry_url: str | None
     on_malformed: str
+    references: tuple[SchemaReference, ...] = ()
 
     @property
     def sql_type(self) -> str:
         """The type of the column in SQL."""
         if self.name in PLAIN_FORMATS:
-            return PLAIN_FORMATS[self.name]
+            return PLAIN_FORMATS[self.name].sql_type
         return f"STRUCT<{self.schema}>" if self.name == "json" else self._sql_type_of_schema()
 
     def _sql_type_of_schema(self) -> str:
         from pyspark.sql.pandas.types import from_arrow_type
 
-        kind = self.deserializer(pa.null()).data_type
+        kind = self.format(pa.null()).column_deserializer(None, "value").data_type
         assert kind is not None, "a schema determines the type"
         return from_arrow_type(spark_type(kind), prefer_timestamp_ntz=False).simpleString()
 
-    def deserializer(self, kind: pa.DataType) -> ColumnDeserializer:
-        """Return what makes a column of binary values; the type `kind` is that of json."""
-        from kbatch.formats import reading as made
+    def format(self, kind: pa.DataType) -> Format[Any]:
+        """Return the format of the column; the type `kind` is that of json."""
+        from kbatch import formats
 
+        common: dict[str, Any] = {"on_error": self.on_malformed}
         if self.name == "json":
-            return made.Json(kind, errors=self.on_malformed)
+            return formats.Json(type=kind, **common)
         if self.name in REGISTERED:
-            registry = None if self.registry_url is None else _registry(self.registry_url)
+            common["registry"] = None if self.registry_url is None else _registry(self.registry_url)
             if self.name == "avro":
-                return made.Avro(self.schema, registry=registry, errors=self.on_malformed)
-            return made.Protobuf.from_descriptor_set(
-                b64decode(self.schema), self.message, self.on_malformed, registry=registry
+                return formats.Avro(self.schema, references=self.references, **common)
+            return formats.Protobuf.from_descriptor_set(
+                b64decode(self.schema), self.message, times="us", **common
             )
-        plain: Mapping[str, type[ColumnDeserializer]] = {
-            "string": made.Utf8,
-            "short": made.Int16,
-            "int": made.Int32,
-            "long": made.Int64,
-            "float": made.Float32,
-            "double": made.Float64,
-        }
-        return plain[self.name](errors=self.on_malformed)
+        made: Format[Any] = getattr(formats, PLAIN_FORMATS[self.name].name)(**common)
+        return made
 
 
 def _registry(url: str) -> SchemaRegistry:
@@ -149,14 +154,18 @@ def read_formats(given: Mapping[str, str]) -> dict[str, ColumnFormat]:
             raise ValueError(
                 f"option '{part}.format' must be one of {', '.join(FORMATS)}, got {given[f'{part}.format']!r}"
             )
-        schema, message = _schema_of(part, name, given)
+        schema, message, references = _schema_of(part, name, given)
         if name != "binary":
             url = given.get("schema.registry.url")
-            found[part] = ColumnFormat(name, schema, message, url, malformed)
+            found[part] = ColumnFormat(name, schema, message, url, malformed, references)
     return found
 
 
-def _schema_of(part: str, name: str, given: Mapping[str, str]) -> tuple[str, str]:
+# A schema, the message of protobuf, and what the schema refers to.
+_Found = tuple[str, str, tuple[SchemaReference, ...]]
+
+
+def _schema_of(part: str, name: str, given: Mapping[str, str]) -> _Found:
     """Return the schema of a format and, for protobuf, the name of its message."""
     schema, message = given.get(f"{part}.schema", "").strip(), given.get(f"{part}.message", "").strip()
     if schema and name in PLAIN_FORMATS:
@@ -174,14 +183,14 @@ def _schema_of(part: str, name: str, given: Mapping[str, str]) -> tuple[str, str
         raise ValueError(f"option '{part}.message' is missing: name a message of {schema}, as in shop.Order")
     try:
         if name == "avro":
-            from kbatch.formats.reading import Avro
+            from kbatch.formats import Avro
 
-            Avro(schema)
+            Avro[Any](schema).column_deserializer(None, "value")
         if name == "protobuf":
             schema = _descriptors(schema, message)
     except ValueError as error:
         raise ValueError(f"option '{part}.schema' is not a valid {name} schema: {error}") from error
-    return schema, message
+    return schema, message, ()
 
 
 def _descriptors(path: str, message: str) -> str:
@@ -196,7 +205,7 @@ def _descriptors(path: str, message: str) -> str:
     return b64encode(data).decode()
 
 
-def _registered(part: str, name: str, message: str, given: Mapping[str, str]) -> tuple[str, str]:
+def _registered(part: str, name: str, message: str, given: Mapping[str, str]) -> _Found:
     """Return the latest schema of a subject in the registry."""
     topics = [topic.strip() for topic in given.get("subscribe", "").split(",") if topic.strip()]
     subject = given.get(f"{part}.subject") or (f"{topics[0]}-{part}" if len(topics) == 1 else None)
@@ -210,14 +219,12 @@ def _registered(part: str, name: str, message: str, given: Mapping[str, str]) ->
         if name == "protobuf":
             return _registered_message(registry, subject, message)
         found = registry.get_version(subject)
-        if found.references:
-            raise ValueError(f"it refers to others; write one schema with all types in '{part}.schema'")
-        return found.text, ""
+        return found.text, "", found.references
     except ValueError as error:
         raise ValueError(f"the schema of subject {subject} cannot be used: {error}") from error
 
 
-def _registered_message(registry: SchemaRegistry, subject: str, message: str) -> tuple[str, str]:
+def _registered_message(registry: SchemaRegistry, subject: str, message: str) -> _Found:
     from kbatch.formats.protobuf_files import descriptor_in, descriptor_set, registered_file
 
     file = registered_file(registry.get_version(subject, format="serialized"), registry)
@@ -226,4 +233,4 @@ def _registered_message(registry: SchemaRegistry, subject: str, message: str) ->
         raise ValueError("it has no message")
     data = descriptor_set(file)
     descriptor_in(data, names[0])
-    return b64encode(data).decode(), names[0]
+    return b64encode(data).decode(), names[0], ()

@@ -15,7 +15,8 @@ from click.testing import CliRunner
 
 import kbatch
 from kbatch.cli.commands import kbatch as command
-from kbatch.formats.writing import Avro, Int64, JsonLines
+from kbatch.formats import Avro
+from kbatch.formats.writing import Int64, JsonLines
 from tests.oracle.kafka import create_topic
 from tests.support.patience import HANG_SECONDS
 
@@ -64,7 +65,7 @@ def test_avro_is_read_by_another_client(target: str) -> None:
     topic = new_topic(target, 1)
     schema = {"type": "record", "name": "R", "fields": [{"name": "id", "type": "long"}]}
     with kbatch.Producer(bootstrap_servers=target) as producer:
-        producer.send_table(topic, pl.DataFrame({"id": [1, 2]}), value=Avro(schema, schema_id=9))
+        producer.send_table(topic, pl.DataFrame({"id": [1, 2]}), value=Avro(schema, id=9))
     assert [message.value() for message in consumed(target, topic, 2, 1)] == [
         b"\0\0\0\0\x09\2",
         b"\0\0\0\0\x09\4",

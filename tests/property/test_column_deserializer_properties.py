@@ -15,6 +15,7 @@ import pyarrow as pa
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from kbatch import column_deserializers, column_serializers
 from kbatch.formats import reading as back
 from kbatch.formats import writing as there
 from kbatch.formats.avro_schemas import AvroSchema, members
@@ -270,8 +271,8 @@ def test_R91_avro_comes_back(data: st.DataObject) -> None:
         for _, kind, contents in fields
     ]
     batch = pa.RecordBatch.from_arrays(arrays, [f"f{index}" for index in range(len(fields))])
-    values = there.Avro(schema, schema_id=5)(batch)
-    made = back.Avro(schema, has_header=True)(values)
+    values = column_serializers._avro(schema, schema_id=5)(batch)
+    made = column_deserializers._avro(schema, has_header=True)(values)
     made.validate(full=True)
     expected = pa.StructArray.from_arrays(batch.columns, fields=list(batch.schema))
     assert made.type == expected.type
@@ -320,7 +321,7 @@ def test_F_AVRO_19_union_keeps_its_branch_whatever_the_reader_adds(data: st.Data
     stream.seek(0)
     datum = read(stream) if shape is None else shape(read(stream))
     evolved = avro_arrays.viewed(pa.array([datum], target.physical_arrow_type), target.arrow_type)
-    (same,) = back.Avro(writer)(pa.array([stream.getvalue()]))
+    (same,) = column_deserializers._avro(writer)(pa.array([stream.getvalue()]))
     assert evolved.field("u")[0] == same["u"] and evolved.field("at").cast(pa.int64()).to_pylist() == [5]
     kept = members(union)
     if value is not None and len(kept) > 1 and union[number] in kept:
@@ -349,8 +350,8 @@ def test_any_bytes_are_values_or_errors(values: list[bytes | None]) -> None:
         back.Json(FIELDS, "column"),
         back.Json(errors="column"),
         back.Json(pa.map_(pa.string(), pa.int64()), "column"),
-        back.Avro({"type": "array", "items": ["null", "string"]}, "column"),
-        back.Avro("double", "column", has_header=True),
+        column_deserializers._avro({"type": "array", "items": ["null", "string"]}, "column"),
+        column_deserializers._avro("double", "column", has_header=True),
         back.Uuid("column"),
         back.Float32("column"),
     ):

@@ -199,7 +199,7 @@ def test_message_of_a_file_makes_the_schema(tmp_path: Path) -> None:
         "`value` struct<id:decimal(20,0),labels:map<string,bigint>,at:timestamp,took:interval day to second>"
     )
     path.unlink()  # tasks have its bytes
-    made = formats["value"].deserializer(pa.null())
+    made = formats["value"].format(pa.null()).column_deserializer(None, "value")
     assert made(pa.array([ORDER(id=3).SerializeToString()])).to_pylist()[0]["id"] == 3
     path.write_bytes(SHOP[:-1])
     with pytest.raises(

@@ -36,6 +36,8 @@ class Registry:
         The header Retry-After of what is answered first.
     before : Callable or None
         Called with each path before it is answered.
+    metadata : dict
+        By subject and version.
     """
 
     def __init__(self, context: ssl.SSLContext | None = None) -> None:
@@ -44,6 +46,7 @@ class Registry:
         self.faults: deque[tuple[int, bytes]] = deque()
         self.before: Callable[[str], object] | None = None
         self.authorization: str | None = None
+        self.metadata: dict[str, dict[int, dict[str, str]]] = {}
         self._schemas: list[dict[str, Any]] = []  # by id, from 1 on
         self._subjects: dict[str, list[int]] = {}
         self._deleted: dict[str, list[int]] = {}
@@ -112,6 +115,15 @@ class Registry:
                 return 404, {"error_code": 40403, "message": f"Schema {guid} not found"}
             case "GET", ["subjects", subject, "versions", version]:
                 return self._version(subject, version)
+            case "GET", ["subjects", subject, "metadata"]:
+                query = parse_qs(urlsplit(self.requests[-1]).query)
+                wanted = dict(zip(query["key"], query["value"], strict=True))
+                versions = [
+                    each
+                    for each, found in self.metadata.get(subject, {}).items()
+                    if wanted.items() <= found.items()
+                ]
+                return self._version(subject, str(versions[-1] if versions else 10**6))
             case "POST", ["subjects", subject, "versions"]:
                 if "never" in body["schema"]:
                     return 409, {"error_code": 409, "message": "Schema being registered is incompatible"}

@@ -15,7 +15,6 @@ column, with the reasons.
 from kbatch.distribution import needs
 
 with needs("kbatch.formats.reading", "arrow"):
-    from kbatch.formats.reading.avro_values import Avro
     from kbatch.formats.reading.base import ColumnDeserializer, Where
     from kbatch.formats.reading.json_values import Json
     from kbatch.formats.reading.plain import (
@@ -29,11 +28,9 @@ with needs("kbatch.formats.reading", "arrow"):
         Utf8,
         Uuid,
     )
-    from kbatch.formats.reading.protobuf_values import Protobuf
     from kbatch.formats.reading.roles import deserialize
 
 __all__ = [
-    "Avro",
     "Boolean",
     "Bytes",
     "ColumnDeserializer",
@@ -43,7 +40,6 @@ __all__ = [
     "Int32",
     "Int64",
     "Json",
-    "Protobuf",
     "Utf8",
     "Uuid",
     "Where",

@@ -4,89 +4,61 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from io import BytesIO
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from kbatch.distribution import needs
 from kbatch.formats.avro_schemas import AvroSchema
 from kbatch.formats.reading.avro_arrays import shape_of, viewed
 from kbatch.formats.reading.avro_resolution import reading
 from kbatch.formats.reading.base import Errors, ObjectDeserializer, Spans, Where, reason_of, salvaged
 from kbatch.formats.reading.framing import framed, newest
-from kbatch.formats.schemas import SchemaOfRecords
-
-if TYPE_CHECKING:
-    from kbatch.schema_registry import SchemaRegistry
+from kbatch.formats.schemas import Schemas
 
 
-class Avro(ObjectDeserializer):
-    """Avro values: in Confluent's wire format with a registry, without it the values alone.
+class AvroColumns(ObjectDeserializer):
+    """Avro values, in Confluent's wire format or alone.
 
     Records become structs, enums strings, maps maps. A union of null and another type is that type; one of
     several becomes a struct of member0, member1, ..., of which one is set, as in Spark. Times, dates,
     decimals and UUIDs become Arrow's.
 
-    A column has one type. It is that of `schema`, or of the registry's `subject`; without both, of the
-    newest schema among the first values. Values that were written by other schemas are resolved to it by
-    Avro's rules.
+    A column has one type: that of `schema`, of the registry's latest one, or of the newest schema among the
+    first values. Values that were written by other schemas are resolved to it by Avro's rules.
 
     Parameters
     ----------
-    schema : str, Mapping, sequence or None
-        The reader's schema as JSON, or as Python's form of that JSON.
+    schema : AvroSchema or None
+        The reader's schema.
     errors : "raise", "null", "column" or Callable
         See ColumnDeserializer. An id that the registry does not know counts as an error of the value.
-    registry : SchemaRegistry or None
-        Has the writers' schemas. None means that `schema` wrote all values.
-    subject : str or None
-        The subject of the registry whose schema is the reader's.
-    version : int or "latest"
-        The subject's version.
-    has_header : bool or None
-        True if the values have Confluent's header, which is skipped without a registry. None means with a
-        registry only.
+    schemas : Schemas or None
+        Those of a registry. None means that `schema` wrote all values.
+    has_frame : bool
+        True if something names the schema of each value.
 
     Raises
     ------
-    ImportError
-        fastavro is not installed.
     ValueError
-        The schema is invalid, or contains itself.
-    SchemaRegistryError
-        The registry does not know the subject, or cannot be reached.
+        The schema contains itself.
     """
 
     def __init__(
         self,
-        schema: str | Mapping[str, Any] | list[Any] | AvroSchema | None = None,
+        schema: AvroSchema | None,
         errors: Errors = "raise",
         *,
-        registry: SchemaRegistry | None = None,
-        subject: str | None = None,
-        version: int | str = "latest",
-        has_header: bool | None = None,
+        schemas: Schemas[AvroSchema] | None = None,
+        has_frame: bool = False,
     ) -> None:
         super().__init__(errors)
-        with needs("Avro", "avro"):
-            import fastavro  # noqa: F401
-        if schema is None and registry is None:
-            raise TypeError("Avro needs the schema that wrote the values, or a registry that has it")
-        if subject is not None and (registry is None or schema is not None):
-            raise TypeError("subject= names the reader's schema in a registry; give registry=, and no schema")
-        self._has_header = registry is not None if has_header is None else has_header
-        if registry is not None and not self._has_header:
-            raise TypeError("a registry needs values with a header; leave out has_header=False, or registry=")
-        self._schemas = (
-            None if registry is None else SchemaOfRecords(registry, AvroSchema.registered, subject=subject)
-        )
+        self._schemas = schemas
+        self._has_frame = has_frame
         self._reader: AvroSchema | None = None
         self._readings: dict[int | str, Callable[[Any], Any] | str] = {}
         if schema is not None:
-            self._read_as(schema if isinstance(schema, AvroSchema) else AvroSchema.of(schema))
-        elif subject is not None and registry is not None:
-            self._read_as(AvroSchema.registered(registry.get_version(subject, version), registry))
+            self._read_as(schema)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_readings": {}}
@@ -96,6 +68,11 @@ class Avro(ObjectDeserializer):
         self._reader = schema
         self.data_type = schema.arrow_type
         return self.data_type
+
+    def asked(self, topic: str | None) -> pa.DataType | None:
+        assert self._schemas is not None  # without a registry the type is known
+        found = self._schemas.latest(topic)
+        return None if found is None else self._read_as(found)
 
     def inferred(self, sample: pa.Array, where: Where) -> pa.DataType | None:
         assert self._schemas is not None  # without a registry the type is known
@@ -120,7 +97,7 @@ class Avro(ObjectDeserializer):
         starts, ends = spans.starts, spans.ends
         groups: dict[Any, np.ndarray] = {None: np.flatnonzero(spans.is_valid)}
         faults: dict[int, str] = {}
-        if self._has_header:
+        if self._has_frame:
             groups, starts, faults = framed(spans, where)
         values: list[Any] = [None] * len(column)
         data = spans.view

@@ -58,7 +58,8 @@ class Where(NamedTuple):
 
 
 class ColumnDeserializer:
-    """The base class: override `decode`; and `inferred` and `unreadable` if the type depends on the data.
+    """The base class: override `decode`; `inferred` and `unreadable` if the type depends on the data; `asked`
+    if a registry may know it.
 
     Parameters
     ----------
@@ -82,6 +83,7 @@ class ColumnDeserializer:
             raise ValueError(f"errors must be one of {', '.join(ERRORS)}, or a function, got {errors!r}")
         self.errors = errors
         self.data_type: pa.DataType | None = None
+        self._asked: set[str | None] = set()  # the topics
         self._inferring = threading.Lock()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -91,11 +93,32 @@ class ColumnDeserializer:
         self.__dict__.update(state)
         self._inferring = threading.Lock()
 
+    def ask(self, topic: str | None = None) -> None:
+        """Determine `data_type` without values, if a registry has the schema of a topic. It asks once.
+
+        Raises
+        ------
+        SchemaRegistryError
+            The registry refuses, or cannot be reached.
+        """
+        with self._inferring:
+            self._ask(topic)
+
+    def _ask(self, topic: str | None) -> None:
+        if self.data_type is None and topic not in self._asked:
+            self.data_type = self.asked(topic)
+            self._asked.add(topic)
+
+    def asked(self, topic: str | None) -> pa.DataType | None:
+        """Return the type that a registry has for values of a topic; None if values say it."""
+        return None
+
     def infer(self, sample: pa.Array, where: Where = Where()) -> None:  # noqa: B008
         """Determine `data_type` from the first values of a topic that can be read, once. Threads that read
         parts of a topic call it first, with one sample for all.
         """
         with self._inferring:
+            self._ask(where.topic if isinstance(where.topic, str) else None)
             if self.data_type is None:
                 sample, where = self._readable_sample(bytes_column(sample), where)
                 if len(sample):
@@ -213,8 +236,13 @@ class ColumnDeserializer:
 class ReadFormat(Protocol):
     """A format of kbatch.formats, which has a ColumnDeserializer."""
 
-    @property
-    def column_deserializer(self) -> ColumnDeserializer: ...
+    def column_deserializer(self, topic: str | None, part: Any, /) -> ColumnDeserializer: ...
+
+
+def deserializer_of(given: ColumnDeserializer | ReadFormat, topic: str | None, part: Any) -> Any:
+    """Return the column deserializer of a format, and anything else as it is."""
+    bind = getattr(given, "column_deserializer", None)
+    return given if bind is None else bind(topic, part)
 
 
 class ObjectDeserializer(ColumnDeserializer):

@@ -92,7 +92,7 @@ class Json(ColumnDeserializer):
             self.data_type = kind
 
     def inferred(self, sample: pa.Array, where: Where) -> pa.DataType | None:
-        texts = _without_headers(sample).drop_null().slice(0, self.sample_rows)
+        texts = without_headers(sample).drop_null().slice(0, self.sample_rows)
         is_object, _ = _objects(texts)
         objects = texts.filter(pa.array(is_object))
         found: list[pa.Schema] = []
@@ -114,13 +114,13 @@ class Json(ColumnDeserializer):
         return _loosened(pa.field("", _inferred_by_python(texts))).type if len(texts) else None
 
     def unreadable(self, column: pa.Array, where: Where) -> Mapping[int, str]:
-        texts = enumerate(_without_headers(column).to_pylist())
+        texts = enumerate(without_headers(column).to_pylist())
         reasons = ((row, _unreadable(text)) for row, text in texts if text is not None)
         return {row: reason for row, reason in reasons if reason is not None}
 
     def decode(self, column: pa.Array, where: Where) -> tuple[pa.Array, Mapping[int, str]]:
         kind: Any = self.data_type
-        texts = _without_headers(column)
+        texts = without_headers(column)
         if not types.is_struct(kind) or not kind.num_fields or _has_map(kind):
             return _by_python(texts, kind)
         is_object, others = _objects(texts)
@@ -133,7 +133,7 @@ class Json(ColumnDeserializer):
         return values, faults | {row: reason for row, reason in others.items() if reason is not None}
 
 
-def _without_headers(column: pa.Array) -> pa.Array:
+def without_headers(column: pa.Array) -> pa.Array:
     """Return the values without Confluent's headers: no JSON value begins with a byte of 0 or 1."""
     if types.is_fixed_size_binary(column.type):
         column = column.cast(pa.binary())

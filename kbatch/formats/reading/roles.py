@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from kbatch.formats.reading.base import ColumnDeserializer, ReadFormat, Where, combined
+from kbatch.formats.reading.base import ColumnDeserializer, ReadFormat, Where, combined, deserializer_of
 
 _Rows = TypeVar("_Rows", pa.RecordBatch, pa.Table)
 PARTS = ("key", "value")
@@ -31,7 +32,7 @@ def deserialize(
     key, value : Format, ColumnDeserializer or None
         Of the columns with these names; None leaves one as it is.
     topic : str or None
-        For errors, if there is no column topic.
+        Where the records are from, for errors and formats with a registry, if there is no column topic.
 
     Returns
     -------
@@ -46,8 +47,9 @@ def deserialize(
     KeyError
         There is no such column.
     """
+    of_all = _single_topic(records, topic)
     given: dict[str, ColumnDeserializer] = {
-        part: getattr(each, "column_deserializer", each)  # type: ignore[arg-type]  # of a format
+        part: deserializer_of(each, of_all, part)
         for part, each in zip(PARTS, (key, value), strict=True)
         if each is not None
     }
@@ -62,6 +64,14 @@ def deserialize(
     if missing := given.keys() - columns.keys():
         raise KeyError(f"there is no column {sorted(missing)[0]!r}; the columns are {', '.join(columns)}")
     return type(records).from_pydict(columns)
+
+
+def _single_topic(records: Any, topic: str | None) -> str | None:
+    """Return the topic that all records are from, if it is known."""
+    if "topic" not in records.schema.names:
+        return topic
+    found = pc.unique(records.column("topic"))
+    return found[0].as_py() if len(found) == 1 else None
 
 
 def _where(records: Any, part: str, topic: str | None) -> Where:

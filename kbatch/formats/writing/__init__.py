@@ -15,10 +15,8 @@ names column and row; that row and later ones are not sent.
 from kbatch.distribution import needs
 
 with needs("kbatch.formats.writing", "arrow"):
-    from kbatch.formats.writing.avro_rows import Avro
     from kbatch.formats.writing.base import ColumnSerializer, RowError
     from kbatch.formats.writing.json_text import JsonLines
     from kbatch.formats.writing.plain import Int32, Int64, Utf8
-    from kbatch.formats.writing.protobuf_rows import Protobuf
 
-__all__ = ["Avro", "ColumnSerializer", "Int32", "Int64", "JsonLines", "Protobuf", "RowError", "Utf8"]
+__all__ = ["ColumnSerializer", "Int32", "Int64", "JsonLines", "RowError", "Utf8"]

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from io import BytesIO
-from types import EllipsisType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
-from kbatch.distribution import needs
 from kbatch.formats.avro_schemas import AvroSchema
-from kbatch.formats.framing import confluent_header
-from kbatch.formats.schemas import registered_id
 from kbatch.formats.writing.avro_columns import (
     Plan,
     Refused,
@@ -28,17 +23,12 @@ from kbatch.formats.writing.base import (
     RowError,
     binary_column,
     check_fields,
-    chosen_id,
     find_column,
 )
 
-if TYPE_CHECKING:
-    from kbatch.schema_registry import SchemaRegistry
 
-
-class Avro(ColumnSerializer):
-    """An Avro value for each row in the format of Confluent's deserializers: 0, the schema's id in four
-    bytes, the value.
+class AvroColumns(ColumnSerializer):
+    """An Avro value for each row.
 
     A record schema takes the columns that its fields name, even if they have another role; fields without a
     column must have a default. Any other schema takes one column, whose nulls stay null. Logical types accept
@@ -50,60 +40,25 @@ class Avro(ColumnSerializer):
 
     Parameters
     ----------
-    schema : str, Mapping, sequence or None
-        The schema as JSON, or as Python's form of that JSON. None takes the latest one of `subject`.
-    schema_id : int or None
-        Its id in the schema registry, 0 to 2147483647; None writes the Avro value alone. Required without
-        `registry`.
-    registry : SchemaRegistry or None
-        Knows the id. It is asked at once.
-    subject : str or None
-        The schema's subject, by convention the topic's name with -key or -value.
-    registers : bool
-        Register the schema under the subject if it is new. False: an unknown one is an error.
+    schema : AvroSchema
+    prefix : bytes
+        What stands in front of each value.
     columns : str, sequence of str, or None
         See ColumnSerializer, if the schema's fields do not name them. One name, as a str, means a column of
         structs.
 
     Raises
     ------
-    ImportError
-        fastavro is not installed.
-    ValueError
-        The schema is invalid.
     TypeError
         From `choose`: a column is of a type that its field does not take.
-    SchemaRegistryError
-        The registry refuses the schema, does not have it, or cannot be reached.
     """
 
     def __init__(
-        self,
-        schema: str | Mapping[str, Any] | Sequence[Any] | AvroSchema | None = None,
-        *,
-        schema_id: int | EllipsisType | None = ...,
-        registry: SchemaRegistry | None = None,
-        subject: str | None = None,
-        registers: bool = True,
-        columns: str | Iterable[str] | None = None,
+        self, schema: AvroSchema, prefix: bytes = b"", columns: str | Iterable[str] | None = None
     ) -> None:
         super().__init__(columns)
-        with needs("Avro", "avro"):
-            import fastavro  # noqa: F401
-        if schema is None:
-            if registry is None or subject is None:
-                raise TypeError("Avro needs a schema, or registry= and subject= that have it")
-            latest = registry.get_version(subject)
-            self._schema = AvroSchema.registered(latest, registry)
-            schema_id, registry, subject = latest.id, None, None
-        else:
-            self._schema = schema if isinstance(schema, AvroSchema) else AvroSchema.of(schema)
-
-        def ask(registry: SchemaRegistry, subject: str) -> int:
-            text = json.dumps(self._schema.parts[0])
-            return registered_id(registry, subject, text, "AVRO", registers=registers)
-
-        self._header = confluent_header(chosen_id("Avro", schema_id, registry, subject, ask))
+        self._schema = schema
+        self._prefix = prefix
         self._plans: tuple[pa.Schema, list[Plan]] | None = None  # of the columns that were last given
 
     @property
@@ -149,7 +104,7 @@ class Avro(ColumnSerializer):
         output, ends = BytesIO(), []
         for number, row in enumerate(rows):
             if not (is_null and is_null[number]):
-                output.write(self._header)
+                output.write(self._prefix)
                 try:
                     schemaless_writer(output, schema, row)
                 except Exception as error:

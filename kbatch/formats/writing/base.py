@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from types import EllipsisType
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
-
-if TYPE_CHECKING:
-    from kbatch.schema_registry import SchemaRegistry
 
 # pyarrow's name for an unnamed index of a pandas frame, which has no data.
 _UNNAMED_INDEX = "__index_level_"
@@ -42,7 +38,14 @@ class ColumnSerializer:
     columns : str, sequence of str, or None
         One name: that column's own values, where null stays null. Several: those columns, named. None: the
         columns without another role in the records.
+
+    Attributes
+    ----------
+    header : tuple of (str, bytes) or None
+        A header for each record that has a value, to be added to its others.
     """
+
+    header: tuple[str, bytes] | None = None
 
     def __init__(self, columns: str | Iterable[str] | None = None) -> None:
         self.columns = columns if columns is None or isinstance(columns, str) else tuple(columns)
@@ -105,34 +108,6 @@ def check_fields(
             f"name others with {type(serializer).__name__}(columns=[...]); its fields are "
             f"{', '.join(fields) or 'none'}"
         )
-
-
-def chosen_id(
-    name: str,
-    schema_id: int | EllipsisType | None,
-    registry: SchemaRegistry | None,
-    subject: str | None,
-    ask: Callable[[SchemaRegistry, str], int | None],
-) -> int | None:
-    """Return the schema id that a serializer writes: the given one, or a registry's.
-
-    Parameters
-    ----------
-    ask : Callable
-        Returns the id of the schema in a registry, under a subject.
-    """
-    if registry is None:
-        if schema_id is ... or subject is not None:
-            raise TypeError(
-                f"{name} needs schema_id=, the schema's number in the schema registry or None for values "
-                "without a header, or registry= and subject="
-            )
-        return schema_id
-    if schema_id is not ...:
-        raise TypeError("schema_id= and registry= exclude each other; leave out one of them")
-    if subject is None:
-        raise TypeError(f"registry= needs subject=, by convention the topic with -key or -value, for {name}")
-    return ask(registry, subject)
 
 
 def rows_of(columns: pa.RecordBatch) -> Iterable[dict[str, Any]]:

@@ -9,21 +9,16 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from json.encoder import encode_basestring
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from kbatch.formats.arrow_types import is_bytes, is_text
-from kbatch.formats.framing import confluent_header
-from kbatch.formats.schemas import registered_id
-from kbatch.formats.writing.base import ColumnSerializer, RowError, chosen_id, find_column
-
-if TYPE_CHECKING:
-    from kbatch.schema_registry import SchemaRegistry
+from kbatch.formats.writing.base import ColumnSerializer, RowError, find_column
 
 DECIMALS = ("number", "string")
 # pyarrow's text for times outside its calendar.
@@ -46,21 +41,10 @@ class JsonLines(ColumnSerializer):
         See ColumnSerializer. With one name, as a str, each value is that column's own JSON.
     decimals : "number" or "string"
         Decimals as JSON numbers with all their digits (many readers parse these as doubles), or as strings.
-    schema_id : int or None
-        A schema's id in the schema registry, for Confluent's header (its JSON Schema format).
-    registry : SchemaRegistry or None
-        Knows the id instead. It is asked at once.
-    subject : str or None
-        The schema's subject, by convention the topic's name with -key or -value.
-    schema : str, Mapping or None
-        The JSON Schema. None takes the latest one of `subject`. Rows are not checked against it.
-    registers : bool
-        Register the schema under the subject if it is new. False: an unknown one is an error.
-
-    Raises
-    ------
-    SchemaRegistryError
-        The registry refuses the schema, does not have it, or cannot be reached.
+    prefix : bytes
+        What stands in front of each value.
+    check : Callable or None
+        Gets the JSON of each value. Its ValueError refuses the row.
     """
 
     def __init__(
@@ -68,27 +52,15 @@ class JsonLines(ColumnSerializer):
         columns: str | Iterable[str] | None = None,
         *,
         decimals: str = "number",
-        schema_id: int | None = None,
-        registry: SchemaRegistry | None = None,
-        subject: str | None = None,
-        schema: str | Mapping[str, Any] | None = None,
-        registers: bool = True,
+        prefix: bytes = b"",
+        check: Callable[[bytes], object] | None = None,
     ) -> None:
         super().__init__(columns)
         if decimals not in DECIMALS:
             raise ValueError(f"decimals must be one of {', '.join(DECIMALS)}, got {decimals!r}")
         self._writer = _Writer(quotes_decimals=decimals == "string")
-        if schema is not None and registry is None:
-            raise TypeError("schema= is for a registry: give registry= and subject= too")
-
-        def ask(registry: SchemaRegistry, subject: str) -> int | None:
-            if schema is None:
-                return registry.get_version(subject).id
-            text = schema if isinstance(schema, str) else json.dumps(schema)
-            return registered_id(registry, subject, text, "JSON", registers=registers)
-
-        given = ... if registry is not None and schema_id is None else schema_id
-        self._header = confluent_header(chosen_id("JsonLines", given, registry, subject, ask))
+        self._prefix = prefix
+        self._check = check
 
     def choose(self, schema: pa.Schema, free: Sequence[str]) -> list[str]:
         names = super().choose(schema, free)
@@ -100,7 +72,9 @@ class JsonLines(ColumnSerializer):
     def __call__(self, columns: pa.RecordBatch) -> pa.Array:
         texts = self._column(columns) if self.takes_one else self._rows(columns)
         data = texts.cast(pa.large_binary())
-        return _joined(pa.scalar(self._header, pa.large_binary()), data) if self._header else data
+        if self._check is not None:
+            _check_rows(data, self._check)
+        return _joined(pa.scalar(self._prefix, pa.large_binary()), data) if self._prefix else data
 
     def _column(self, columns: pa.RecordBatch) -> pa.Array:
         return self._writer.shielded(columns.column(0), columns.schema.names[0])
@@ -111,6 +85,15 @@ class JsonLines(ColumnSerializer):
             for name, column in zip(columns.schema.names, columns.columns, strict=True)
         ]
         return objects(members, columns.num_rows)
+
+
+def _check_rows(data: pa.Array, check: Callable[[bytes], object]) -> None:
+    for row, text in enumerate(data.to_pylist()):
+        if text is not None:
+            try:
+                check(text)
+            except ValueError as error:
+                raise RowError(row, str(error)) from None
 
 
 def texts(array: pa.Array, name: str) -> pa.Array:

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from kbatch._native.arrow.arrow import rows_at_hand
 from kbatch.errors import SerializationError
+from kbatch.formats.writing.added_headers import HEADERS, can_add, with_header
 from kbatch.formats.writing.base import ColumnSerializer, RowError, find_column
 
 # Maximum rows of one call of a serializer.
@@ -61,10 +62,24 @@ class SerializedColumns:
                 self._makers.append((role, part, chosen))
                 if chosen != free:  # the value omits the columns of an explicit key
                     free = [name for name in free if name not in chosen]
-        made = [(self.names[role][0], pa.large_binary()) for role, _, _ in self._makers]
-        self._schema = pa.schema([*self._copied.values(), *(pa.field(name, kind) for name, kind in made)])
+        made = [pa.field(self.names[role][0], pa.large_binary()) for role, _, _ in self._makers]
+        self._headers = self._headers_to_extend()
+        if self._headers is not None:
+            made.append(pa.field(self._headers, HEADERS))
+        self._schema = pa.schema([*self._copied.values(), *made])
         self._first_row = 0
         self._fault: SerializationError | None = None  # raised after the rows before it
+
+    def _headers_to_extend(self) -> str | None:
+        """Return the name of the column of headers if serializers add some; it is copied no more."""
+        name, _ = self.names["headers"]
+        if not any(getattr(serializer, "header", None) for _, serializer, _ in self._makers):
+            return None
+        field = self._copied.get(name)
+        if field is not None and not can_add(field.type):
+            return None  # what reads the stream refuses it
+        self._copied.pop(name, None)
+        return name
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         return pa.RecordBatchReader.from_batches(self._schema, self).__arrow_c_stream__(requested_schema)
@@ -119,9 +134,21 @@ class SerializedColumns:
         columns = [piece.column(name) for name in self._copied]
         for role, serializer, chosen in self._makers:
             columns.append(_checked(serializer(piece.select(chosen)), piece.num_rows, role))
+        if self._headers is not None:
+            columns.append(self._with_headers(piece, columns[len(self._copied) :]))
         made = pa.RecordBatch.from_arrays(columns, schema=self._schema)
         self._first_row += piece.num_rows
         return made
+
+    def _with_headers(self, piece: pa.RecordBatch, made: list[pa.Array]) -> pa.Array:
+        """Return the headers of a piece, with those that serializers add to the values they made."""
+        name = self._headers
+        has_headers = name in piece.schema.names
+        headers = piece.column(name) if has_headers else pa.nulls(piece.num_rows, HEADERS)
+        for (_, serializer, _), values in zip(self._makers, made, strict=True):
+            if (header := getattr(serializer, "header", None)) is not None:
+                headers = with_header(headers, header, values.is_valid())
+        return headers
 
 
 def _reader(data: Any) -> pa.RecordBatchReader:

@@ -17,11 +17,12 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
 
-from kbatch import Producer
+from kbatch import Producer, formats
 from kbatch.cli import selection
 from kbatch.cli.commands import kbatch
 from kbatch.testing import Broker
 from tests import ROOT
+from tests.support.registry import Registry
 from tests.support.shop import ORDER, SHOP
 
 TOPIC = "events"
@@ -147,7 +148,9 @@ WRONG = [
     ([TOPIC, "-f", "raw", "--columns", "key"], 2, "omit --columns"),
     ([TOPIC, "-X", "value.deserializer=json"], 2, "value.deserializer: --key and --value say"),
     ([TOPIC, "-o", "events.xml"], 2, "has no suffix of"),
-    ([TOPIC, "--value", "avro"], 2, "avro needs --schema-registry"),
+    ([TOPIC, "--value", "avro"], 2, "avro needs --schema-registry URL, or --value-schema FILE"),
+    ([TOPIC, "--value-subject", "a"], 2, "--value-subject needs --value avro or protobuf"),
+    ([TOPIC, "--malformed", "column", "-f", "raw"], 2, "--malformed column needs a --format with columns"),
     ([TOPIC, "--value", "protobuf"], 2, "protobuf needs --descriptor-set FILE and --value-message NAME"),
     ([TOPIC, "--key", "protobuf", "--key-message", "a.B"], 2, "belong together"),
     ([TOPIC, "--value-message", "a.B"], 2, "--value-message needs --value protobuf"),
@@ -184,6 +187,56 @@ def test_messages_are_read_by_their_descriptors(broker: Broker, descriptors: Pat
     assert json.loads(raw) == expected
     wrong = run(broker, "consume", "messages", *options, "shop.Parcel")
     assert (wrong.exit_code, "shop.Order" in wrong.stderr) == (2, True)
+
+
+def test_reasons_are_columns(broker: Broker, tmp_path: Path) -> None:
+    rows = consumed(broker, "--value", "int64", "--malformed", "column", "-n", "1")
+    assert list(rows[0])[-3:] == ["value", "value_error", "headers"] and rows[0]["value"] is None
+    assert rows[0]["value_error"].startswith("Int64 has 8 bytes")
+    path = tmp_path / "x.parquet"
+    where = "value_error > '' and partition == 1"
+    run(broker, "consume", TOPIC, "--value", "int64", "--malformed", "column", "--where", where, "-o", path)
+    assert (
+        len(
+            consumed(
+                broker, "--value", "int64", "--malformed", "column", "--where", where, "--columns", "key"
+            )
+        )
+        == 10
+    )
+    table = pq.read_table(path)
+    assert table.num_rows == 10 and table["value_error"].null_count == 0
+    rows = consumed(broker, "--value", "json", "--malformed", "column", "--columns", "value", "-n", "1")
+    assert rows[0].keys() == {"value", "value_error"} and rows[0]["value_error"] is None
+
+
+def test_avro_is_read_by_a_file_or_by_the_subject(broker: Broker, tmp_path: Path) -> None:
+    schema = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}
+    more = {**schema, "fields": [*schema["fields"], {"name": "n", "type": "int", "default": 5}]}
+    topic = "orders"
+    with Registry() as registry:
+        order = formats.Avro[Any](schema, registry=registry.client(), register=True)
+        with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+            for format in (order, formats.Avro[Any](schema)):
+                producer.send(topic, format.bind("value").encode(topic, (), {"id": 7}))
+        registry.add(f"{topic}-value", more)
+        registry.add("other", {**more, "fields": more["fields"][:1]})
+        base = ["--value", "avro", "--schema-registry", registry.url, "--columns", "value", "-n", "1"]
+        assert consumed(broker, *base, topic=topic) == [{"value": {"id": 7, "n": 5}}]
+        assert consumed(broker, *base, "--value-subject", "other", topic=topic) == [{"value": {"id": 7}}]
+        result = run(broker, "consume", topic, *base, "--value-subject", "none")
+        assert result.exit_code == 1 and "40401" in result.stderr
+        result = run(broker, "consume", topic, *base[:-2])
+        assert result.exit_code == 1 and "offset 1" in result.stderr and "--malformed null" in result.stderr
+    path = tmp_path / "order.avsc"
+    path.write_text(json.dumps(schema))
+    found = consumed(
+        broker, "--value", "avro", "--value-schema", path, "--from", "0:1", "-n", "1", topic=topic
+    )
+    assert found[0]["value"] == {"id": 7}
+    path.write_text("{")
+    result = run(broker, "consume", topic, "--value", "avro", "--value-schema", path)
+    assert result.exit_code == 2 and "order.avsc" in result.stderr
 
 
 def test_wrong_setting_ends_every_command_alike(broker: Broker, tmp_path: Path) -> None:

@@ -21,7 +21,8 @@ from click.testing import CliRunner
 import kbatch
 from kbatch.cli.commands import kbatch as command
 from kbatch.errors import DeserializationError, SchemaRegistryError
-from kbatch.formats.reading import Avro, ColumnDeserializer, Json, Protobuf
+from kbatch.formats import Avro, Format, Protobuf
+from kbatch.formats.reading import ColumnDeserializer, Json
 from kbatch.testing import Broker
 from tests.support.patience import HANG_SECONDS
 from tests.support.registry import Registry
@@ -68,7 +69,11 @@ def good(kind: str, number: int = 7) -> bytes:
 
 
 def deserializer(kind: str, registry: Registry, errors: Any = "raise") -> ColumnDeserializer:
-    return Json(errors=errors) if kind == "json" else Avro(registry=registry.client(), errors=errors)
+    if kind == "json":
+        return Json(errors=errors)
+    kinds: dict[str, Any] = {"avro": Avro, "protobuf": Protobuf}
+    format: Format[Any] = kinds[kind](registry=registry.client(), on_error=errors)
+    return format.column_deserializer(None, "value")
 
 
 # Ways to read a topic: the type of its values, how many there are, and how many are not null.
@@ -208,8 +213,6 @@ def test_a_read_of_faulty_partitions_has_one_outcome(broker: Broker, request: An
 @pytest.mark.parametrize("data", [GARBAGE, b"", b"\0\0\0\0\x63\x02"])
 def test_errors_are_obeyed_where_no_value_says_a_type(registry: Registry, kind: str, data: bytes) -> None:
     def of(errors: Any) -> ColumnDeserializer:
-        if kind == "protobuf":
-            return Protobuf(registry=registry.client(), errors=errors)
         return deserializer(kind, registry, errors)
 
     column = pa.array([None, data])
@@ -235,7 +238,7 @@ def test_what_no_registry_answers_is_no_fault_of_values(registry: Registry) -> N
     for errors in ("raise", "null", "column"):
         registry.faults.append((404, b"<html>not here</html>"))
         with pytest.raises(SchemaRegistryError, match="404"):
-            Avro(registry=registry.client(), errors=errors)(pa.array([b"\0\0\0\0\x01\x02"]))
+            deserializer("avro", registry, errors)(pa.array([b"\0\0\0\0\x01\x02"]))
 
 
 def test_a_function_cannot_choose_the_type_of_a_read(broker: Broker, request: Any) -> None:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterator
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import kbatch
@@ -100,6 +101,63 @@ def test_headers_that_are_none_are_refused(broker: Broker, registry: Registry) -
                 producer.send("t", {"v": "a"}, headers=wrong)  # type: ignore[arg-type]
 
 
-def test_tables_have_their_ids_in_front(registry: Registry) -> None:
-    with pytest.raises(TypeError, match="id_in='header' is for records"):
-        formats.Avro(VALUE, **options(registry)).column_serializer("t", "value")
+HEADER_TYPES = [
+    pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
+    pa.large_list(pa.struct([("value", pa.large_binary()), ("key", pa.large_string())])),
+    pa.map_(pa.string(), pa.binary()),
+]
+
+
+@pytest.mark.parametrize("kind", [None, *HEADER_TYPES], ids=str)
+def test_tables_have_their_ids_in_headers(
+    broker: Broker, registry: Registry, kind: pa.DataType | None
+) -> None:
+    value = formats.Avro[Any](VALUE, **options(registry))
+    columns: dict[str, Any] = {
+        "key": ["k"] * 4,
+        "v": ["a", "b", "c", "d"],
+        "partition": pa.array([0] * 4, pa.int32()),
+    }
+    others: list[Any] = [None, [("h", b"1")], [], [("h", b"1"), ("i", None)]]
+    if kind is not None:
+        items = others if pa.types.is_map(kind) else [_items(each) for each in others]
+        columns["headers"] = pa.array(items, kind)
+    topic = f"tables-{HEADER_TYPES.index(kind) if kind is not None else 'bare'}"
+    with kbatch.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        table = pa.table(columns)
+        producer.send_table(topic, pa.concat_tables([table.slice(0, 1), table.slice(1)]), value=value)
+        producer.flush()
+    with kbatch.Consumer(
+        bootstrap_servers=broker.bootstrap_servers,
+        value_deserializer=formats.Avro(registry=registry.client()),
+    ) as consumer:
+        consumer.assign({(topic, 0): "beginning"})
+        records = list(consumer.until_end())
+    (frame,) = {dict(record.headers)["__value_schema_id"] for record in records}
+    assert [record.value["v"] for record in records] == columns["v"] and frame is not None and frame[0] == 1
+    expected = others if kind is not None else [None] * 4
+    assert [list(record.headers) for record in records] == [
+        [*(each or ()), ("__value_schema_id", frame)] for each in expected
+    ]
+    assert kbatch.read_table(
+        topic, bootstrap_servers=broker.bootstrap_servers, value=formats.Avro(registry=registry.client())
+    )["value"].to_pylist() == [{"v": each} for each in columns["v"]]
+
+
+def _items(headers: Any) -> Any:
+    return None if headers is None else [{"key": key, "value": value} for key, value in headers]
+
+
+def test_rows_without_value_have_no_id_and_other_headers_are_refused(registry: Registry) -> None:
+    value = formats.Avro[Any]("string", columns="v", subject="s", **options(registry))
+    key = formats.Avro[Any]("string", columns="k", subject="s", **options(registry))
+    table = pa.table({"v": ["a", None], "k": [None, "b"]})
+    batches = kbatch.encode_arrow(table, key=key, value=value, partitions=1)
+    names = [
+        [header["key"] for header in each]
+        for each in kbatch.decode_arrow(batches["batch"])["headers"].to_pylist()
+    ]
+    assert names == [["__value_schema_id"], ["__key_schema_id"]]
+    wrong = pa.table({"v": ["a"], "headers": [1]})
+    with pytest.raises(TypeError, match="headers"):
+        kbatch.encode_arrow(wrong, value=value, key=None, partitions=1)

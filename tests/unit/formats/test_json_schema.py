@@ -269,4 +269,40 @@ def test_columns_are_of_the_same_object(registry: Registry) -> None:
     serializer = format.column_serializer("orders", "value")
     data = serializer(pa.RecordBatch.from_pydict({"id": [1]}))
     assert data.to_pylist() == [format.bind("value").encode("orders", (), {"id": 1})]
-    assert format.column_deserializer(data).to_pylist() == [{"id": 1}]
+    assert format.column_deserializer("orders", "value")(data).to_pylist() == [{"id": 1}]
+
+
+AT_MOST_5 = {"type": "object", "properties": {"id": {"type": "integer", "maximum": 5}}, "required": ["id"]}
+
+
+def test_rows_of_tables_are_validated(registry: Registry) -> None:
+    import pyarrow as pa
+
+    import kbatch
+
+    table = pa.table({"id": [1, None, 7]})
+    options: dict[str, Any] = {"registry": registry.client(), "register": True, "subject": "s"}
+    with pytest.raises(kbatch.errors.SerializationError, match=r"row 1: id: null is not of type .integer"):
+        kbatch.encode_arrow(table, key=None, value=formats.JsonSchema(AT_MOST_5, **options), partitions=1)
+    unchecked = formats.JsonSchema[Any](AT_MOST_5, validate="none", **options)
+    batches = kbatch.encode_arrow(table, key=None, value=unchecked, partitions=1)
+    records = kbatch.decode_arrow(batches["batch"])
+    reasons = {1: 'id: null is not of type "integer"', 2: "id: 7 is greater than the maximum of 5"}
+    for reader in (
+        formats.JsonSchema[Any](AT_MOST_5, registry=registry.client(), on_error="column"),
+        formats.JsonSchema[Any](registry=registry.client(), on_error="column"),
+    ):
+        found = formats.deserialize(records, value=reader)
+        assert found["value"].to_pylist() == [{"id": 1}, None, None]
+        assert dict(enumerate(found["value_error"].to_pylist())) == {0: None, **reasons}
+    loose = formats.JsonSchema[Any](registry=registry.client(), validate="out")
+    assert formats.deserialize(records, value=loose)["value"].to_pylist() == table.to_pylist()
+
+
+def test_schema_of_a_value_that_the_registry_lacks_is_a_fault_of_it(registry: Registry) -> None:
+    import pyarrow as pa
+
+    reader = formats.JsonSchema[Any](registry=registry.client(), on_error="column")
+    values, reasons = reader.column_deserializer("t", "value")(pa.array([b'\0\0\0\0\x63{"id":1}', b"{}"]))
+    assert values.to_pylist() == [None, None]
+    assert "does not know its schema 99" in reasons[0].as_py() and "no schema id" in reasons[1].as_py()

@@ -267,4 +267,4 @@ def test_columns_are_of_the_same_object(registry: Registry) -> None:
     (data,) = serializer(batch).to_pylist()
     expected = {"id": 1, "count": 7, "extra": {"a": 1.0}}
     assert data == format.bind("value").encode("orders", (), expected)
-    assert format.column_deserializer(pa.array([data])).to_pylist()[0]["count"] == 7
+    assert format.column_deserializer("orders", "value")(pa.array([data])).to_pylist()[0]["count"] == 7

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kbatch.formats.reading import Avro
+from kbatch.column_deserializers import _avro as Avro
 from tests.support.registry import Registry
 
 DATE = {"type": "int", "logicalType": "date"}

@@ -19,9 +19,13 @@ import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 import kbatch
+from kbatch import column_serializers
+from kbatch.column_deserializers import _avro as Avro
+from kbatch.column_deserializers import _of_descriptor_set
+from kbatch.column_deserializers import _protobuf as Protobuf
 from kbatch.errors import DeserializationError, SchemaRegistryError
 from kbatch.formats import writing
-from kbatch.formats.reading import Avro, Protobuf, Where, base, deserialize
+from kbatch.formats.reading import Where, base, deserialize
 from tests.support.registry import Registry
 from tests.support.shop import ORDER, SHOP
 
@@ -207,7 +211,7 @@ def test_avro_without_a_registry() -> None:
     ]
     assert Avro("long")(pa.array([plain("long", -5)])).to_pylist() == [-5]
     wrong: list[tuple[dict[str, Any], str]] = [
-        ({}, "Avro needs the schema that wrote the values, or a registry"),
+        ({}, "Avro needs schema=, or registry= that has the schemas"),
         ({"schema": FIRST, "subject": "a"}, "subject= names the reader's schema in a registry"),
     ]
     for arguments, text in wrong:
@@ -405,7 +409,7 @@ def test_referenced_avro_schemas_are_found(registry: Registry) -> None:
     )
     column = pa.array([struct.pack(">bI", 0, number) + b"ab"])
     assert Avro(registry=registry.client())(column).to_pylist() == [{"l": {"id": b"a"}, "r": {"id": b"b"}}]
-    serializer = writing.Avro(registry=registry.client(), subject="whole")
+    serializer = column_serializers._avro(registry=registry.client(), subject="whole")
     table = pa.table({"l": [{"id": b"a"}], "r": [{"id": b"b"}]})
     assert serializer(table.to_batches()[0]).to_pylist() == column.to_pylist()
 
@@ -597,10 +601,10 @@ def test_timestamps_beyond_nanoseconds_are_errors() -> None:
 def test_protobuf_from_a_registry(registry: Registry, name: str) -> None:
     message = CLASSES[name]
     client = registry.client()
-    serializer = writing.Protobuf(message, registry=client, subject="orders-value")
+    serializer = column_serializers._protobuf(message, registry=client, subject="orders-value")
     table = pa.table({"id": [1, 2]})
     column = serializer(table.to_batches()[0])
-    other = writing.Protobuf(CLASSES["Line"], registry=client, subject="line")
+    other = column_serializers._protobuf(CLASSES["Line"], registry=client, subject="line")
     lines = other(pa.table({"sku": ["x"]}).to_batches()[0])
     deserializer = Protobuf(registry=registry.client(), errors="column")
     deserializer.infer(column)
@@ -632,7 +636,7 @@ def test_what_protobuf_cannot_be() -> None:
         Protobuf(CLASSES["Tree"])
     with pytest.raises(TypeError, match="message must be a class made by protoc, or its descriptor, got 5"):
         Protobuf(5)
-    with pytest.raises(TypeError, match="needs the messages' class, or a registry"):
+    with pytest.raises(TypeError, match="needs the messages' class, or registry="):
         Protobuf()
 
 
@@ -643,19 +647,19 @@ def test_serializers_register_or_look_up(registry: Registry) -> None:
     client = registry.client()
     batch = pa.RecordBatch.from_pydict({"id": [1], "name": ["a"]})
     with pytest.raises(SchemaRegistryError, match="404: 40403 Schema not found"):
-        writing.Avro(FIRST, registry=client, subject="orders-value", registers=False)
-    made = writing.Avro(FIRST, registry=client, subject="orders-value")(batch).to_pylist()
+        column_serializers._avro(FIRST, registry=client, subject="orders-value", registers=False)
+    made = column_serializers._avro(FIRST, registry=client, subject="orders-value")(batch).to_pylist()
     assert made == [framed(1, FIRST, {"id": 1, "name": "a"})]
     for serializer in (
-        writing.Avro(FIRST, registry=client, subject="orders-value", registers=False),
-        writing.Avro(registry=client, subject="orders-value"),
-        writing.Avro(FIRST, schema_id=1),
+        column_serializers._avro(FIRST, registry=client, subject="orders-value", registers=False),
+        column_serializers._avro(registry=client, subject="orders-value"),
+        column_serializers._avro(FIRST, schema_id=1),
     ):
         assert serializer(batch).to_pylist() == made
     schema = {"type": "object", "properties": {"id": {"type": "integer"}}}
     for lines in (
-        writing.JsonLines(registry=client, subject="json", schema=schema),
-        writing.JsonLines(registry=client, subject="json"),
+        column_serializers._json_lines(registry=client, subject="json", schema=schema),
+        column_serializers._json_lines(registry=client, subject="json"),
     ):
         assert lines(batch.select(["id"])).to_pylist() == [b'\0\0\0\0\2{"id":1}']
     assert client.get(2).schema_type == "JSON" and json.loads(client.get(2).text) == schema
@@ -664,16 +668,16 @@ def test_serializers_register_or_look_up(registry: Registry) -> None:
 @pytest.mark.parametrize(
     ("make", "text"),
     [
-        (lambda client: writing.Avro(FIRST), "Avro needs schema_id="),
-        (lambda client: writing.Avro(), "Avro needs a schema, or registry= and subject="),
-        (lambda client: writing.Avro(FIRST, registry=client), "registry= needs subject="),
+        (lambda client: column_serializers._avro(FIRST), "Avro needs schema_id="),
+        (lambda client: column_serializers._avro(), "Avro needs a schema, or registry= and subject="),
+        (lambda client: column_serializers._avro(FIRST, registry=client), "registry= needs subject="),
         (
-            lambda client: writing.Avro(FIRST, registry=client, subject="a", schema_id=1),
+            lambda client: column_serializers._avro(FIRST, registry=client, subject="a", schema_id=1),
             "schema_id= and registry= exclude each other",
         ),
-        (lambda client: writing.Protobuf(CLASSES["Line"]), "Protobuf needs schema_id="),
-        (lambda client: writing.JsonLines(schema={}), "schema= is for a registry"),
-        (lambda client: writing.JsonLines(subject="a"), "JsonLines needs schema_id="),
+        (lambda client: column_serializers._protobuf(CLASSES["Line"]), "Protobuf needs schema_id="),
+        (lambda client: column_serializers._json_lines(schema={}), "schema= is for a registry"),
+        (lambda client: column_serializers._json_lines(subject="a"), "JsonLines needs schema_id="),
     ],
 )
 def test_contradictions_of_serializers_are_refused(registry: Registry, make: Any, text: str) -> None:
@@ -683,14 +687,14 @@ def test_contradictions_of_serializers_are_refused(registry: Registry, make: Any
 
 def test_table_there_and_back_through_a_registry(registry: Registry) -> None:
     table = pa.table({"id": pa.array([1, 2], pa.int64()), "name": ["a", None], "price": [0.5, 1.5]})
-    value = writing.Avro(SECOND, registry=registry.client(), subject="orders-value")
+    value = column_serializers._avro(SECOND, registry=registry.client(), subject="orders-value")
     batches = kbatch.encode_arrow(table, key=writing.Int64("id"), value=value, partitions=1)
     back = deserialize(kbatch.decode_arrow(batches["batch"]), value=Avro(registry=registry.client()))
     assert back.column("value").to_pylist() == table.to_pylist()
 
 
 def test_descriptor_set_stands_for_the_class() -> None:
-    made = Protobuf.from_descriptor_set(SHOP, "shop.Order")
+    made = _of_descriptor_set(SHOP, "shop.Order")
     assert made.data_type == Protobuf(ORDER).data_type
     column = pa.array([ORDER(id=3, labels={"a": 1}).SerializeToString(), None])
     again = pickle.loads(pickle.dumps(made))
@@ -714,4 +718,4 @@ def test_descriptor_set_stands_for_the_class() -> None:
 )
 def test_wrong_descriptor_set_is_refused(data: bytes, message: str, text: str) -> None:
     with pytest.raises(ValueError, match=text):
-        Protobuf.from_descriptor_set(data, message)
+        _of_descriptor_set(data, message)

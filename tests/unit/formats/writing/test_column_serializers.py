@@ -16,18 +16,12 @@ import pyarrow as pa
 import pytest
 
 import kbatch
+from kbatch.column_serializers import _avro as Avro
+from kbatch.column_serializers import _json_lines
+from kbatch.column_serializers import _protobuf as Protobuf
 from kbatch.errors import SerializationError
 from kbatch.formats import plain
-from kbatch.formats.writing import (
-    Avro,
-    ColumnSerializer,
-    Int32,
-    Int64,
-    JsonLines,
-    Protobuf,
-    RowError,
-    Utf8,
-)
+from kbatch.formats.writing import ColumnSerializer, Int32, Int64, JsonLines, RowError, Utf8
 from kbatch.formats.writing.serialized_columns import PIECE_ROWS
 from kbatch.testing import Broker
 from tests.support.producing import SECONDS, TOPIC, producing, values
@@ -292,8 +286,8 @@ def test_json_of_every_type() -> None:
 
 def test_json_by_its_options() -> None:
     assert serialized(JsonLines(decimals="string"), {"d": [Decimal("1.10")]}) == [b'{"d":"1.10"}']
-    assert serialized(JsonLines(schema_id=258), {"d": [1]}) == [b'\0\0\0\1\2{"d":1}']
-    assert serialized(JsonLines("d", schema_id=0), {"d": [1, None]}) == [b"\0\0\0\0\0001", None]
+    assert serialized(_json_lines(schema_id=258), {"d": [1]}) == [b'\0\0\0\1\2{"d":1}']
+    assert serialized(_json_lines("d", schema_id=0), {"d": [1, None]}) == [b"\0\0\0\0\0001", None]
     assert serialized(JsonLines(), {'ü"': [1]}) == ['{"ü\\"":1}'.encode()]
     assert serialized(JsonLines(()), {"a": [1, 2]}) == [b"{}", b"{}"]
     with pytest.raises(ValueError, match="decimals must be one of number, string, got 'float'"):
@@ -311,7 +305,7 @@ def test_times_outside_the_calendar_name_their_row() -> None:
 
 @pytest.mark.parametrize("schema_id", [-1, 2**31])
 @pytest.mark.parametrize(
-    "make", [lambda given: JsonLines(schema_id=given), lambda given: Avro("long", schema_id=given)]
+    "make", [lambda given: _json_lines(schema_id=given), lambda given: Avro("long", schema_id=given)]
 )
 def test_schema_ids_that_cannot_be(make: Callable[[Any], object], schema_id: int) -> None:
     with pytest.raises(ValueError, match=f"schema_id must be 0 to 2147483647, got {schema_id}"):

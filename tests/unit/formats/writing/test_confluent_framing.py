@@ -13,9 +13,11 @@ import pyarrow as pa
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2
 
+from kbatch.column_serializers import _avro as Avro
+from kbatch.column_serializers import _protobuf as Protobuf
 from kbatch.formats.framing import path_bytes
 from kbatch.formats.protobuf_files import path_of
-from kbatch.formats.writing import Avro, ColumnSerializer, Protobuf
+from kbatch.formats.writing import ColumnSerializer
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # of what confluent_kafka imports, about its own future

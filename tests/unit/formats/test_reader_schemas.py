@@ -1,0 +1,143 @@
+"""As which schema columns are read that name no schema of their own: the topic's, or that of their values."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import kbatch
+from kbatch import formats
+from kbatch.errors import IllegalStateError, SchemaRegistryError
+from kbatch.testing import Broker
+from tests.support.registry import Registry
+
+SECONDS = 30.0
+
+
+def order(*names: str) -> dict[str, Any]:
+    fields = [{"name": name, "type": "long", "default": 0} for name in names]
+    return {"type": "record", "name": "Order", "fields": fields}
+
+
+FIRST, SECOND = order("a"), order("a", "b")
+ONE = {"a": 1}
+OLD_AND_NEW = [{"a": 1, "b": 0}, {"a": 2, "b": 3}]
+
+
+@pytest.fixture
+def registry() -> Iterator[Registry]:
+    with Registry() as running:
+        yield running
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with Broker() as running:
+        yield running
+
+
+def avro(registry: Registry, **options: Any) -> formats.Avro[Any]:
+    return formats.Avro(registry=registry.client(), **options)
+
+
+def written(registry: Registry, schema: Any, value: Any, subject: str = "t-value") -> bytes:
+    format = avro(registry, schema=schema, register=True, subject=subject)
+    return format.bind("value").encode("t", (), value)
+
+
+def column(*values: bytes | None) -> pa.Array:
+    return pa.array(values, pa.binary())
+
+
+def test_F_TYPE_04_columns_have_the_fields_of_the_topics_latest_schema(registry: Registry) -> None:
+    old = written(registry, FIRST, ONE)
+    new = written(registry, SECOND, {"a": 2, "b": 3})
+    read = avro(registry).column_deserializer("t", "value")
+    assert read(column(old)).to_pylist() == OLD_AND_NEW[:1]
+    assert read(column(new)).to_pylist() == OLD_AND_NEW[1:]
+
+
+def test_schema_of_the_values_if_the_topic_has_none(registry: Registry) -> None:
+    old = written(registry, FIRST, ONE, "elsewhere")
+    written(registry, SECOND, {"a": 2, "b": 3}, "elsewhere")
+    assert avro(registry).column_deserializer("t", "value")(column(old)).to_pylist() == [ONE]
+    by_record = avro(registry, subject="record")
+    assert by_record.column_deserializer("t", "value")(column(old)).to_pylist() == [ONE]
+    named = avro(registry, subject="missing")
+    with pytest.raises(SchemaRegistryError, match="40401"):
+        named.column_deserializer("t", "value")(column(old))
+
+
+def test_subject_of_another_kind_of_schema_is_not_the_topics(registry: Registry) -> None:
+    old = written(registry, FIRST, ONE, "elsewhere")
+    registry.add("t-value", {"type": "object"}, "JSON")
+    assert avro(registry).column_deserializer("t", "value")(column(old)).to_pylist() == [ONE]
+
+
+def test_keys_and_values_of_several_topics_have_types_of_their_own(registry: Registry) -> None:
+    keys, values, others = (
+        written(registry, order(name), {name: 1}, subject)
+        for name, subject in (("k", "t-key"), ("v", "t-value"), ("o", "other-value"))
+    )
+    one = avro(registry)
+    records = pa.table({"key": column(keys), "value": column(values), "topic": ["t"]})
+    assert formats.deserialize(records, key=one, value=one).select(["key", "value"]).to_pylist() == [
+        {"key": {"k": 1}, "value": {"v": 1}}
+    ]
+    assert one.column_deserializer("other", "value")(column(others)).to_pylist() == [{"o": 1}]
+    assert one.column_deserializer("t", "value") is one.column_deserializer("t", "value")
+
+
+def test_version_and_metadata_choose_the_schema(registry: Registry) -> None:
+    new = written(registry, FIRST, ONE)
+    new = written(registry, SECOND, {"a": 2, "b": 3})
+    first = avro(registry, version=1)
+    assert first.column_deserializer("t", "value")(column(new)).to_pylist() == [{"a": 2}]
+    assert first.bind("value").encode("t", (), ONE) == written(registry, FIRST, ONE)
+    registry.metadata["t-value"] = {1: {"major": "1"}, 2: {"major": "2"}}
+    for version, major in ((FIRST, "1"), (SECOND, "2")):
+        chosen = avro(registry, metadata={"major": major})
+        assert chosen.bind("value").encode("t", (), {"a": 1}) == written(registry, version, {"a": 1})
+    with pytest.raises(SchemaRegistryError, match="404"):
+        avro(registry, metadata={"major": "3"}).load(["t"])
+    with pytest.raises(TypeError, match="metadata= and version= both choose"):
+        avro(registry, metadata={"major": "3"}, version=1)
+    with pytest.raises(ValueError, match="version must be 'latest' or a number from 1 on, got 0"):
+        avro(registry, version=0)
+
+
+def test_empty_topic_has_the_type_of_its_subject(registry: Registry, broker: Broker) -> None:
+    registry.add("t-value", SECOND)
+    broker.create_topic("t", 1)
+    at: dict[str, Any] = {"bootstrap_servers": broker.bootstrap_servers, "value": avro(registry)}
+    expected = pa.struct([("a", pa.int64()), ("b", pa.int64())])
+    assert kbatch.read_table("t", **at).schema.field("value").type == expected
+    with kbatch.scan_topic("t", end=None, **at) as stream:
+        assert stream.schema.field("value").type == expected
+
+
+def test_event_loop_is_not_stopped_by_columns(registry: Registry, broker: Broker) -> None:
+    """poll_table asks on a worker; a table of a poll, which would ask on the loop, says what to do."""
+    data = written(registry, SECOND, {"a": 1, "b": 2})
+    with kbatch.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        producer.send("t", data).result(SECONDS)
+
+    async def use() -> None:
+        async with kbatch.AsyncConsumer(
+            bootstrap_servers=broker.bootstrap_servers, value_deserializer=avro(registry, subject="t-value")
+        ) as consumer:
+            consumer.assign({("t", 0): "beginning"})
+            assert (await consumer.poll_table(SECONDS))["value"].to_pylist() == [{"a": 1, "b": 2}]
+            consumer.seek(("t", 0), 0)
+            polled = await consumer.poll(SECONDS)
+            other = avro(registry, subject="t-value")
+            with pytest.raises(IllegalStateError, match="would stop the event loop"):
+                polled.table(value=other)
+            table = await asyncio.to_thread(polled.table, value=other)
+            assert table["value"].to_pylist() == [{"a": 1, "b": 2}]
+
+    asyncio.run(use())
