@@ -127,7 +127,7 @@ def _new_rules(resource: str | None, name: str | None, operation: str | None, **
             "name --resource, --name and --operation, or what a client needs with --producer, --consumer, "
             "--group or --transactional-id"
         )
-    return rules
+    return list(dict.fromkeys(rules))  # a client may send to and read from one topic
 
 
 @command.command("revoke")

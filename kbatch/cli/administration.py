@@ -10,14 +10,14 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from kbatch.cli.json_values import plain
 from kbatch.cli.options import FIRST_ANSWER_MS, new_client
-from kbatch.errors import KafkaError, PartialFailure, UnsupportedVersionError
+from kbatch.errors import KafkaError, KafkaTimeoutError, PartialFailure, UnsupportedVersionError
 from kbatch.errors.words import shown
 from kbatch.progress import ProgressBar, is_terminal
 from kbatch.records import TopicPartition
@@ -58,9 +58,13 @@ def open_admin(settings: Mapping[str, str], command: str) -> Iterator[Admin]:
 
 
 def _await_answer(admin: Admin) -> None:
-    """Raise KafkaTimeoutError if no broker answers soon."""
-    with suppress(UnsupportedVersionError):  # before Kafka 2.8; an answer all the same
+    """Raise ClickException if no broker answers soon."""
+    try:
         admin.cluster.describe(timeout=FIRST_ANSWER_MS / 1000)
+    except UnsupportedVersionError:
+        pass  # before Kafka 2.8; an answer all the same
+    except KafkaTimeoutError as error:
+        raise click.ClickException(f"no broker has answered: {error}") from error
 
 
 def print_rows(names: Sequence[str], rows: Iterable[Sequence[object]], *, as_json: bool) -> None:

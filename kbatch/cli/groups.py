@@ -193,7 +193,7 @@ def _print_group(described: GroupDescription, rows: Sequence[_Row]) -> None:
 def _lag_text(rows: Sequence[_Row]) -> str:
     lag, done = _lag(rows), sum(each.figures.done for each in rows)
     if lag is None:
-        return "lag unknown: nothing is committed"
+        return "lag unknown: it has no offsets"
     unknown = sum(each.figures.lag is None for each in rows)
     text = f"lag {lag:,}"
     if done:

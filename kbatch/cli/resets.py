@@ -188,6 +188,8 @@ def offsets_of_file(file: Iterable[str], group: str) -> dict[TopicPartition, int
     """
     found: dict[TopicPartition, int] = {}
     for number, row in enumerate(csv.reader(file), 1):
+        if not row:
+            continue  # Kafka's tool ends its file with an empty line
         if len(row) not in (3, 4) or not all(each.strip().isdecimal() for each in row[-2:]):
             raise click.UsageError(
                 f"--from-file: line {number} must be topic, partition, offset, or group, topic, partition, "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,18 +15,20 @@ import kbatch
 from kbatch import Admin
 from kbatch.cli.commands import kbatch as command
 from tests.conftest import require_jars
+from tests.oracle.java_programs import Program
 from tests.oracle.kafka import RealKafka
-from tests.support.patience import until
+from tests.support.patience import HANG_SECONDS, until
 
 pytestmark = pytest.mark.java
 
+GROUPS_TOOL = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 PROPERTIES = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "super.users": "User:ANONYMOUS;User:alice",
     "delegation.token.secret.key": "secret",
     "listener.name.sasl.sasl.enabled.mechanisms": "PLAIN",
-    "listener.name.sasl.plain.sasl.jaas.config": f'{LOGIN} user_alice="wonder";',
+    "listener.name.sasl.plain.sasl.jaas.config": f'{LOGIN} user_alice="wonder" user_eve="apple";',
 }
 TOPIC = "orders"
 
@@ -62,6 +65,12 @@ def test_partitions(kafka: RealKafka, tmp_path: Path) -> None:
     assert (none.exit_code, f"partition {TOPIC}-0" in none.stderr) == (1, True)
     (directory,) = rows(kafka, "partitions", "log-dirs")
     assert directory["path"] == str(kafka.log_directory) and directory["replicas"] >= 2
+    (would,) = rows(kafka, "partitions", "reassign", str(plan), "--dry-run")
+    assert would == {"partition": f"{TOPIC}-0", "before": [0], "after": [0]}
+    assert rows(kafka, "partitions", "elect", "--dry-run") == []
+    assert rows(kafka, "partitions", "cancel", f"{TOPIC}:0", "--dry-run") == []
+    (would,) = rows(kafka, "partitions", "move", f"{TOPIC}:0:0", "/nowhere", "--dry-run")
+    assert (would["before"], would["after"]) == (directory["path"], "/nowhere")
     moved = run(kafka, "partitions", "move", f"{TOPIC}:0:0", "/nowhere")
     assert (moved.exit_code, "/nowhere" in moved.stderr) == (1, True)
 
@@ -80,6 +89,70 @@ def test_acls(kafka: RealKafka) -> None:
     assert (wrong.exit_code, "does not have CreateTokens" in wrong.stderr) == (2, True)
 
 
+def test_acls_of_clients(kafka: RealKafka) -> None:
+    """What a client needs is granted, is enough, and is taken away."""
+    eve = ("--principal", "User:eve")
+    needs = ("--producer", TOPIC, "--consumer", TOPIC, "--group", "audit", "--transactional-id", "shop")
+    assert len(rows(kafka, "acls", "grant", *eve, *needs, "--dry-run")) == 7
+    assert rows(kafka, "acls", "list", *eve) == []
+    assert len(rows(kafka, "acls", "grant", *eve, *needs)) == 7
+    until(lambda: len(rows(kafka, "acls", "list", *eve)) == 7)
+    login = ["-X", "security.protocol=SASL_PLAINTEXT", "-X", "sasl.mechanism=PLAIN"]
+    login += ["-X", f'sasl.jaas.config={LOGIN} username="eve" password="apple";']
+    servers = kafka.address("SASL")
+    sent = run(kafka, "produce", "-", "-t", TOPIC, *login, servers=servers, text="x\n")
+    assert sent.exit_code == 0, sent.output
+    read = run(kafka, "consume", TOPIC, "-g", "audit", *login, "-f", "raw", servers=servers)
+    assert (read.exit_code, read.stdout) == (0, "x\n")
+    other = run(kafka, "consume", TOPIC, "-g", "other", *login, servers=servers)
+    assert (other.exit_code, "other" in other.stderr) == (1, True)
+    assert len(rows(kafka, "acls", "revoke", *eve, "--producer", TOPIC, "--dry-run")) == 3
+    assert len(rows(kafka, "acls", "revoke", *eve, "--producer", TOPIC, "--yes")) == 3
+    until(lambda: len(rows(kafka, "acls", "list", *eve)) == 4)
+    assert len(rows(kafka, "acls", "revoke", *eve, "--yes")) == 4
+
+
+def test_share_groups_are_reset(kafka: RealKafka) -> None:
+    name, first = "sharers", {"topic": "shared", "partition": 0}
+    with Admin(bootstrap_servers=kafka.bootstrap_servers) as admin:
+        admin.topics.create("shared", partitions=1)
+        admin.groups.set_share_offsets(name, {kafka_partition("shared"): 0}, create=True)
+    run(kafka, "produce", "-", "-t", "shared", text="1\n2\n3\n")
+    assert rows(kafka, "groups", "reset", name, "--all-topics", "--to", "2") == [
+        {**first, "committed": 0, "new": 2}
+    ]
+    assert rows(kafka, "groups", "describe", name)[0]["partitions"][0]["start"] == 0
+    rows(kafka, "groups", "reset", name, "--all-topics", "--to", "2", "--execute")
+    (described,) = rows(kafka, "groups", "describe", name)
+    assert (described["protocol"], described["partitions"][0]["start"], described["lag"]) == ("share", 2, 1)
+    rows(kafka, "groups", "reset", name, "-t", "shared", "--to", "none", "--execute")
+    assert rows(kafka, "groups", "describe", name)[0]["partitions"] == []
+
+
+def kafka_partition(topic: str) -> kbatch.TopicPartition:
+    return kbatch.TopicPartition(topic, 0)
+
+
+def test_files_of_offsets_are_those_of_kafkas_tool(kafka: RealKafka, tmp_path: Path) -> None:
+    ours, theirs = tmp_path / "ours.csv", tmp_path / "theirs.csv"
+    reset = ("groups", "reset", "billing")
+    rows(kafka, *reset, "-t", TOPIC, "--to", "0", "--execute")
+    ours.write_text(run(kafka, *reset, "--all-topics", "--to", "current", "--export").stdout)
+    tool = ("--reset-offsets", "--group", "billing")
+    theirs.write_text(groups_tool(kafka, *tool, "--all-topics", "--to-current", "--export", "--dry-run"))
+    assert theirs.read_text().split() == ours.read_text().split() == [f"{TOPIC},0,0", f"{TOPIC},1,0"]
+    assert len(rows(kafka, *reset, "--from-file", str(theirs), "--execute")) == 2
+    shown = groups_tool(kafka, *tool, "--from-file", str(ours), "--execute")
+    assert len([line for line in shown.splitlines() if line.startswith("billing")]) == 2
+
+
+def groups_tool(kafka: RealKafka, *arguments: str) -> str:
+    """Run kafka-consumer-groups; return what it prints."""
+    program = Program(GROUPS_TOOL, ["--bootstrap-server", kafka.bootstrap_servers, *arguments])
+    done = subprocess.run(program.command, capture_output=True, text=True, timeout=HANG_SECONDS, check=True)
+    return done.stdout
+
+
 def test_quotas_and_users(kafka: RealKafka, tmp_path: Path) -> None:
     assert run(kafka, "quotas", "set", "--user", "bob", "producer_byte_rate=1000").exit_code == 0
     expected = {"user": "bob", "client_id": None, "ip": None, "quota": "producer_byte_rate", "value": 1000.0}
@@ -93,6 +166,12 @@ def test_quotas_and_users(kafka: RealKafka, tmp_path: Path) -> None:
     assert asked.exit_code == 0 and "apple" not in asked.output
     until(lambda: [each["user"] for each in rows(kafka, "users", "list")] == ["bob", "eve"])
     assert run(kafka, "users", "delete", "bob").exit_code == 2
+    (would,) = rows(kafka, "users", "delete", "bob", "--dry-run")
+    assert (would["user"], would["mechanism"]) == ("bob", "SCRAM-SHA-512")
+    assert rows(kafka, "users", "set", "nobody", "--dry-run") == []
+    assert run(kafka, "quotas", "set", "--user", "bob", "producer_byte_rate=7", "--dry-run").exit_code == 0
+    assert run(kafka, "quotas", "set", "--user", "bob", "nonsense=7", "--dry-run").exit_code == 1
+    assert rows(kafka, "quotas", "list") == []
     assert run(kafka, "users", "delete", "bob", "--yes").exit_code == 0
     until(lambda: [each["user"] for each in rows(kafka, "users", "list")] == ["eve"])
 
@@ -107,6 +186,9 @@ def test_transactions(kafka: RealKafka) -> None:
         assert (listed["transactional_id"], described["partitions"]) == ("billing", [f"{TOPIC}-0"])
         assert rows(kafka, "transactions", "find-hanging", TOPIC, "--minutes", "0") == []
         assert run(kafka, "transactions", "terminate", "billing").exit_code == 2
+        for end in ("terminate", "fence"):
+            (would,) = rows(kafka, "transactions", end, "billing", "--dry-run")
+            assert (would["state"], would["partitions"]) == ("Ongoing", [f"{TOPIC}-0"])
         assert run(kafka, "transactions", "terminate", "billing", "--yes").exit_code == 0
         with pytest.raises(kbatch.errors.ProducerFencedError):
             producer.commit_transaction()
@@ -125,6 +207,7 @@ def test_cluster(kafka: RealKafka) -> None:
     lower = run(kafka, "cluster", "upgrade", "transaction.version=1", "--downgrade", "safe")
     assert (lower.exit_code, "--yes" in lower.stderr) == (2, True)
     assert run(kafka, "cluster", "unregister", "0").exit_code == 2
+    assert rows(kafka, "cluster", "unregister", "0", "--dry-run") == [node]
     alive = run(kafka, "cluster", "unregister", "0", "--yes")
     assert (alive.exit_code, "is alive" in alive.stderr) == (1, True)
     identity = "00000000-0000-0000-0000-000000000005"
@@ -132,6 +215,7 @@ def test_cluster(kafka: RealKafka) -> None:
     assert (added.exit_code, "kraft.version" in added.stderr) == (1, True)
     assert run(kafka, "cluster", "add-voter", "5", identity, "localhost:1234").exit_code == 2
     assert run(kafka, "cluster", "remove-voter", "5", identity).exit_code == 2
+    assert rows(kafka, "cluster", "remove-voter", "5", identity, "--dry-run")[0]["node"] == 0
 
 
 def test_AS68_a_token_works_at_once(kafka: RealKafka, tmp_path: Path) -> None:
@@ -141,6 +225,8 @@ def test_AS68_a_token_works_at_once(kafka: RealKafka, tmp_path: Path) -> None:
     (made,) = rows(kafka, "tokens", "create", "--hmac-file", str(secret), *login, servers=servers)
     assert made["owner"] == "User:alice" and secret.read_text() not in json.dumps(made)
     assert secret.stat().st_mode & 0o077 == 0
+    (would,) = rows(kafka, "tokens", "renew", str(secret), "--dry-run", *login, servers=servers)
+    assert would["token_id"] == made["token_id"]
     (renewed,) = rows(kafka, "tokens", "renew", str(secret), *login, servers=servers)
     assert renewed["expires"] >= made["issued"]
     (listed,) = rows(kafka, "tokens", "list", *login, servers=servers)

@@ -193,7 +193,7 @@ def test_a_group_without_commits_has_no_lag(broker: Broker) -> None:
     with consumer_of(broker.bootstrap_servers, GROUP, "returns", "classic"):
         (found,) = lines(broker, "describe", GROUP)
         assert found["lag"] is None and found["partitions"][0]["lag"] is None
-        assert "lag unknown: nothing is committed" in run(broker, "describe", GROUP).stdout
+        assert "lag unknown: it has no offsets" in run(broker, "describe", GROUP).stdout
 
 
 def test_what_process_has_finished_is_counted(broker: Broker, reader: TopicReader) -> None:
@@ -233,7 +233,7 @@ def test_a_file_of_several_groups_is_read_for_one(
 ) -> None:
     """Kafka's tool writes the group first if it exports several."""
     path = tmp_path / "offsets.csv"
-    path.write_text(f"other,orders,0,9\n{GROUP},orders,0,2\n{GROUP},orders,1,99\n")
+    path.write_text(f"other,orders,0,9\n{GROUP},orders,0,2\n{GROUP},orders,1,99\n\n")
     assert lines(broker, "reset", GROUP, "--from-file", str(path), "--execute") == [
         {"topic": "orders", "partition": 0, "committed": 4, "new": 2},
         {"topic": "orders", "partition": 1, "committed": 6, "new": 10},
