@@ -141,6 +141,33 @@ static inline void kb_link_record(const kb_fetch_link *link, int64_t answer_byte
     kb_sensor_group_record(sensors->answered, (double)answer_bytes, answered_ms);
 }
 
+/* Record the time of an answer, and its throttling. */
+static inline void kb_fetch_record_answer(const kb_fetch_road *road, const kb_fetch_node *node,
+                                          int64_t sent_ns, int64_t throttle_ms, int64_t now_ns) {
+    double latency_ms = (double)(now_ns - sent_ns) / 1e6;
+    int64_t now_ms = now_ns / 1000000;
+    kb_sensor_record(node->latency, latency_ms, now_ms);
+    kb_sensor_record(road->latency, latency_ms, now_ms);
+    kb_sensor_record(road->throttle, (double)throttle_ms, now_ms);
+}
+
+/* Keep an answer for the program, if it has anything for it. */
+static inline void kb_road_keep(kb_fetch_road *road, kb_fetch_arrival *arrival) {
+    bool has_results = false;
+    for (int32_t i = 0; i < arrival->part_count; i++)
+        has_results |= arrival->walked[i].reading != NULL;
+    if (!has_results) {
+        road->give_back(road->frames, arrival->frame, arrival->frame_room);
+        free(arrival);
+        return;
+    }
+    if (road->arrived_last)
+        road->arrived_last->next = arrival;
+    else
+        road->arrived_first = arrival;
+    road->arrived_last = arrival;
+}
+
 /* Take the answer that a node's connection has received. False if it is the engine's. */
 static inline bool kb_link_take(kb_fetch_road *road, kb_fetch_node *node, int64_t now_ns) {
     kb_fetch_link *link = &node->link;
@@ -152,18 +179,13 @@ static inline bool kb_link_take(kb_fetch_road *road, kb_fetch_node *node, int64_
     arrival->frame = link->frame;
     arrival->frame_bytes = link->frame_bytes;
     arrival->frame_room = link->frame_room;
-    arrival->created_ns = link->created_ns;
-    arrival->answered_ns = now_ns;
+    arrival->answered_ns = road->answered_ns = node->served_ns = now_ns;
+    road->late_count++;
     link->frame = NULL;
     link->filled = 0;
     kb_link_record(link, 4 + arrival->frame_bytes, now_ns);
-    if (road->arrived_last)
-        road->arrived_last->next = arrival;
-    else
-        road->arrived_first = arrival;
-    road->arrived_last = arrival;
-    for (int32_t i = 0; i < arrival->part_count; i++)
-        road->has_results |= arrival->walked[i].reading != NULL;
+    kb_fetch_record_answer(road, node, link->created_ns, 0, now_ns);
+    kb_road_keep(road, arrival);
     road->is_changed = true;
     return true;
 }
@@ -240,7 +262,6 @@ static inline void kb_link_drop_frame(kb_fetch_road *road, kb_fetch_link *link) 
 static inline kb_fetch_arrival *kb_road_take_arrivals(kb_fetch_road *road) {
     kb_fetch_arrival *arrived = road->arrived_first;
     road->arrived_first = road->arrived_last = NULL;
-    road->has_results = false;
     return arrived;
 }
 

@@ -13,6 +13,7 @@
 #ifndef KBATCH_FETCH_ROAD_H
 #define KBATCH_FETCH_ROAD_H
 
+#include "arrivals.h"
 #include "fetch_budget.h"
 #include "fetch_wire.h"
 #include "fetched.h"
@@ -27,7 +28,6 @@ enum {
 
 #define KB_NEVER_NS INT64_MAX
 
-typedef struct kb_reading kb_reading;
 typedef struct kb_fetch_node kb_fetch_node;
 typedef struct kb_fetch_slot kb_fetch_slot;
 
@@ -133,30 +133,9 @@ struct kb_fetch_node {
     kb_reading *candidate_first, *candidate_last;
     int64_t candidate_count;
     bool lacks_topic_ids;
+    kb_sensor *latency; /* of its answers, in milliseconds */
+    int64_t served_ns;  /* its last answer to the road; 0: none since that was looked at */
 };
-
-/* The records of a partition in an answer, and the position before and after them. */
-typedef struct {
-    kb_reading *reading; /* NULL: there are none */
-    kb_span records;
-    int64_t from_offset, next_offset, visible_end;
-    int64_t row_bound;
-    int64_t charged_bytes; /* to the backlog of the partition */
-    int32_t last_epoch;
-} kb_fetch_walked;
-
-/* An answer that was taken, for the program. It owns its frame. */
-typedef struct kb_fetch_arrival {
-    struct kb_fetch_arrival *next;
-    kb_fetch_node *node;
-    uint8_t *frame;
-    int64_t frame_bytes, frame_room;
-    int64_t created_ns, answered_ns;
-    int32_t throttle_time_ms;
-    int32_t with_rows; /* of `walked` */
-    int32_t part_count;
-    kb_fetch_walked walked[];
-} kb_fetch_arrival;
 
 typedef struct {
     kb_reading *first, *last;
@@ -184,9 +163,12 @@ typedef struct {
     kb_fetch_node *lent;
     bool is_changed, needs_engine;
     int awaits_memory; /* memory that is released may let a request go out, or no answer is due; atomic */
-    kb_fetch_arrival *arrived_first, *arrived_last;
-    uint64_t arrival_count;
-    bool has_results; /* for the program, in any of them */
+    uint64_t answer_count;
+    kb_fetch_arrival *arrived_first, *arrived_last; /* answers with results, which nobody has yet */
+    kb_arrivals *arrivals;                          /* where they go without the GIL; NULL: nowhere */
+    int32_t late_count;                             /* answers since what may be late was done */
+    int64_t answered_ns;                            /* the last one of them */
+    kb_sensor *latency, *throttle; /* of answers, in milliseconds; NULL: not recorded */
 } kb_fetch_road;
 
 static inline void kb_reading_init(kb_reading *reading, void *owner) {
@@ -387,6 +369,8 @@ static inline void kb_fetch_remove_reading(kb_fetch_road *road, kb_reading *read
     road->bounded_count -= reading->end_offset != INT64_MAX;
     slot->reading = NULL;
     reading->slot = NULL;
+    if (road->arrivals)
+        kb_arrivals_forget(road->arrivals, reading);
     kb_fetch_drop_slot(road, slot);
 }
 
@@ -749,6 +733,7 @@ static inline bool kb_fetch_walk(const kb_fetch_road *road, const kb_reading *re
     walked->from_offset = reading->fetch_offset;
     walked->next_offset = walk.next_offset;
     walked->last_epoch = walk.last_epoch;
+    walked->byte_count = (int64_t)walk.at;
     return scan.status != KB_FETCHED_CORRUPT && walk.next_offset > walk.from_offset;
 }
 
@@ -757,19 +742,19 @@ static inline bool kb_fetch_walk(const kb_fetch_road *road, const kb_reading *re
 static inline bool kb_fetch_look_at(kb_fetch_road *road, const kb_fetch_node *node,
                                     const kb_fetch_answer *answer, kb_fetch_arrival *arrival) {
     int64_t found_count = 0, asked_count = 0;
-    road->arrival_count++;
+    road->answer_count++;
     for (int32_t i = 0; i < answer->part_count; i++) {
         const kb_fetch_part *part = &answer->parts[i];
         kb_fetch_walked *walked = &arrival->walked[i];
         kb_reading *reading = kb_fetch_reading_of(road, node, part);
         if (!reading)
             continue;
-        if (reading->answered == road->arrival_count || !kb_fetch_is_plain(reading, part) ||
+        if (reading->answered == road->answer_count || !kb_fetch_is_plain(reading, part) ||
             (road->reads_committed && part->aborted_count > 0) || reading->end_offset != INT64_MAX)
             return false;
         if (part->records.size > 0 && !kb_fetch_walk(road, reading, part, walked))
             return false;
-        reading->answered = road->arrival_count;
+        reading->answered = road->answer_count;
         walked->reading = reading;
         arrival->with_rows += walked->row_bound > 0;
         found_count++;
@@ -784,6 +769,7 @@ static inline void kb_fetch_move(kb_fetch_road *road, const kb_fetch_part *part,
                                  int64_t share_bytes) {
     kb_reading *reading = walked->reading;
     kb_fetch_note_log(reading, part);
+    memcpy(walked->topic_id, reading->topic_id, sizeof(walked->topic_id));
     if (part->records.size > 0) {
         reading->fetch_offset = walked->next_offset;
         reading->needed_bytes = 0;
@@ -800,10 +786,6 @@ static inline void kb_fetch_move(kb_fetch_road *road, const kb_fetch_part *part,
     kb_reading_withdraw(reading);
 }
 
-static inline kb_fetch_arrival *kb_fetch_new_arrival(const kb_fetch_answer *answer) {
-    return calloc(1, sizeof(kb_fetch_arrival) + (size_t)answer->part_count * sizeof(kb_fetch_walked));
-}
-
 /* Take an answer without its size, if all of it is usual. NULL, without any change, if it is not. The frame
  * is not the arrival's yet. */
 static inline kb_fetch_arrival *kb_fetch_take_answer(kb_fetch_road *road, kb_fetch_node *node,
@@ -815,7 +797,7 @@ static inline kb_fetch_arrival *kb_fetch_take_answer(kb_fetch_road *road, kb_fet
                     answer.correlation_id == node->link.correlation_id &&
                     answer.part_count <= road->reading_count;
     if (is_usual)
-        arrival = kb_fetch_new_arrival(&answer);
+        arrival = kb_arrival_new(answer.part_count);
     if (arrival && !kb_fetch_look_at(road, node, &answer, arrival)) {
         free(arrival);
         arrival = NULL;
@@ -825,7 +807,6 @@ static inline kb_fetch_arrival *kb_fetch_take_answer(kb_fetch_road *road, kb_fet
         for (int32_t i = 0; i < answer.part_count; i++)
             if (arrival->walked[i].reading)
                 kb_fetch_move(road, &answer.parts[i], &arrival->walked[i], share_bytes);
-        arrival->node = node;
         arrival->part_count = answer.part_count;
         road->budget->reserved -= node->reserved_bytes;
         if (arrival->with_rows)

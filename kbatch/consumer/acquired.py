@@ -18,8 +18,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, final
 
+from kbatch._native.fetch.arrivals import Arrivals
 from kbatch._native.fetch.fetched_batches import FetchedRecords
-from kbatch.consumer.backlog import Arrivals
 from kbatch.core.consumer.share_fetcher import Acquired, ShareFailed
 from kbatch.core.consumer.share_session import AcquiredAt
 from kbatch.errors import IllegalStateError
@@ -168,7 +168,7 @@ class AcquiredRecords:
     @property
     def has_next(self) -> bool:
         """True if `take` has something to return or raise."""
-        return bool(self._kept or self.arrivals.results)
+        return bool(self._kept or self.arrivals)
 
     def note_poll(self) -> None:
         """Count what was taken as delivered: `take_back` has nothing to return any more."""
@@ -224,7 +224,7 @@ class AcquiredRecords:
 
     def _next_fetch(self, *, raises: bool) -> _ShareFetch | None:
         """Return the fetch that is read now. An error that comes instead is raised if wanted."""
-        results = self.arrivals.results
+        results = self.arrivals.collect()
         while results:
             arrived = results[0]
             if isinstance(arrived, ShareFailed):
@@ -260,7 +260,7 @@ class AcquiredRecords:
         fetch.records = None
         self._engine.discard(fetch.acquired, fetch.taken_count)
         self._wake()
-        results = self.arrivals.results
+        results = self.arrivals.collect()
         if results and results[0] is fetch.acquired:
             results.popleft()
         self._fetch = None
@@ -269,7 +269,7 @@ class AcquiredRecords:
         """Forget everything: the sessions are closed."""
         if self._fetch is not None:
             self._drop(self._fetch)
-        results = self.arrivals.results
+        results = self.arrivals.collect()
         while results:
             arrived = results[0]
             if isinstance(arrived, Acquired):

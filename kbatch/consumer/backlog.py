@@ -14,8 +14,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import count, islice
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar, final
+from typing import TYPE_CHECKING, NamedTuple, final
 
+from kbatch._native.fetch.arrivals import Arrivals
 from kbatch._native.fetch.fetch_buffer import CompletedFetch, FetchBuffer, LastRead, QueuedCursor
 from kbatch.consumer.fetch_columns import FetchColumns, Submit
 from kbatch.core.client.lasting_faults import NS_PER_SECOND, LastingFaults
@@ -32,30 +33,9 @@ if TYPE_CHECKING:
     from kbatch._native.codec.record import ConsumerRecord
     from kbatch.consumer.projection import Projection
     from kbatch.core.consumer.engine import ReadingEngine
+    from kbatch.waiting.conditions import Condition
 
 logger = ClientLogger("kbatch.consumer")
-
-R = TypeVar("R")
-
-
-@final
-class Arrivals(Generic[R]):
-    """Results that the network has delivered and the program has not sorted yet.
-
-    Parameters
-    ----------
-    notify : callable
-        Called after each delivery. Returns True if the program waits.
-    """
-
-    def __init__(self, notify: Callable[[], bool]) -> None:
-        self.results: deque[R] = deque()
-        self._notify = notify
-
-    def deliver(self, results: list[R]) -> bool:
-        """Store results of the engine, on the network's thread. Return True if the program waits for them."""
-        self.results.extend(results)
-        return self._notify()
 
 
 @final
@@ -128,8 +108,8 @@ class Backlog(FetchBuffer):
     engine : ReadingEngine
     wake : callable
         Wakes the owner of the engine.
-    notify : callable
-        Called by workers after a fetch is decoded.
+    changed : Condition
+        Notified of arrivals, and by workers after a fetch is decoded.
     now_ns : callable
         Returns the time.
     """
@@ -140,13 +120,13 @@ class Backlog(FetchBuffer):
         self,
         engine: ReadingEngine,
         wake: Callable[[], object],
-        notify: Callable[[], bool],
+        changed: Condition,
         now_ns: Callable[[], int],
     ) -> None:
-        arrivals: Arrivals[Result] = Arrivals(notify)
+        arrivals: Arrivals[Result] = Arrivals(changed.notify, changed.waiting)
         super().__init__(arrivals, engine.release, wake)
         self._engine = engine
-        self._notify = notify
+        self._notify = changed.notify
         self._now_ns = now_ns
         self._lasting = LastingFaults(logger)  # of partitions, until there are records again
         self._rows_awaited: RowsAwaited | None = None
@@ -371,7 +351,7 @@ class Backlog(FetchBuffer):
             self._rows_awaited = RowsAwaited(self._notify)
             self._engine.await_rows(self._rows_awaited)
             self._wake()
-        return self._rows_awaited.is_memory_used_up and not self.arrivals.results
+        return self._rows_awaited.is_memory_used_up and not self.arrivals
 
     def end_waiting(self) -> None:
         """Share the memory among partitions again, after `await_more`."""

@@ -96,7 +96,7 @@ class ConsumerBase(MemberClient, Generic[K, V]):
             raise ConfigError(f"{name} is for share groups; leave it out, or create a ShareConsumer")
         self._engine = runtime.engine
         self._backlog = Backlog(
-            runtime.engine, lambda: runtime.network.wake(), runtime.changed.notify, runtime.now_ns
+            runtime.engine, lambda: runtime.network.wake(), runtime.changed, runtime.now_ns
         )
         self._arrivals = self._backlog.arrivals
         runtime.on_change = self._backlog.note_change

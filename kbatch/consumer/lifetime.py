@@ -16,8 +16,8 @@ from kbatch.network.lifetime import OpenClient
 from kbatch.network.runtime import LOOK_SECONDS
 
 if TYPE_CHECKING:
+    from kbatch._native.fetch.arrivals import Arrivals
     from kbatch.config.keywords import ConsumerKeywords
-    from kbatch.consumer.backlog import Arrivals
     from kbatch.core.consumer.engine import ReadingEngine
     from kbatch.waiting.deadline import Deadline
 
@@ -143,7 +143,7 @@ class MemberClient(ReadingClient):
 
     def _deliver(self) -> Callable[[list[Any]], object]:
         """Return what takes the results of the engine; it must not refer to the client."""
-        return self._arrivals.deliver
+        return self._arrivals
 
     async def _await_next(
         self,

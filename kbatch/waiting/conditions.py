@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, final
 
+from kbatch._native.io.waiters import Waiters
+
 if TYPE_CHECKING:
     from kbatch.waiting.deadline import Deadline
     from kbatch.waiting.protocols import Waiter
@@ -20,23 +22,19 @@ class Condition:
 
     Attributes
     ----------
-    waiting : dict of Waiter to None
-        The waiters of callers, in the order in which they came.
+    waiting : Waiters
+        The waiters of callers.
     """
 
     def __init__(self, new_waiter: Callable[[], Waiter]) -> None:
         self._new_waiter = new_waiter
-        self.waiting: dict[Waiter, None] = {}
+        self.waiting = Waiters()
 
     def notify(self) -> bool:
         """Make all callers check again, in the order in which they came. True if there were any. Any thread
         may call it.
         """
-        waiting = tuple(self.waiting)
-        for waiter in waiting:
-            self.waiting.pop(waiter, None)
-            waiter.set()
-        return bool(waiting)
+        return self.waiting.notify()
 
     async def wait_until(self, is_so: Callable[[], bool], deadline: Deadline) -> bool:
         """Return True once `is_so()` is true, which is called after every change; False if the deadline comes
@@ -44,14 +42,14 @@ class Condition:
         """
         while True:
             waiter = self._new_waiter()
-            self.waiting[waiter] = None  # before the check, so that no change is missed
+            self.waiting.add(waiter)  # before the check, so that no change is missed
             try:
                 if is_so():
                     return True
                 if not await waiter.wait(deadline):
                     return is_so()
             finally:
-                self.waiting.pop(waiter, None)
+                self.waiting.discard(waiter)
 
 
 @final

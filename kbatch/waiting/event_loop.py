@@ -68,6 +68,8 @@ def complete(future: asyncio.Future[None]) -> None:
 class TaskWaiter:
     """The Waiter of a task."""
 
+    event = None
+
     def __init__(self) -> None:
         self._future: asyncio.Future[None] | None = None
         self._is_set = False

@@ -25,8 +25,8 @@ class ThreadWaiter:
     """The Waiter of a thread, which sleeps in native code."""
 
     def __init__(self) -> None:
-        self._event = interrupts.NativeEvent()
-        self.set = self._event.set
+        self.event = interrupts.NativeEvent()
+        self.set = self.event.set
 
     async def wait(self, deadline: Deadline) -> bool:
-        return self._event.wait(deadline.left)
+        return self.event.wait(deadline.left)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from kbatch import Delivery, DeliveryError, KafkaTimeoutError, Producer, RecordMetadata
+from kbatch import Consumer, Delivery, DeliveryError, KafkaTimeoutError, Producer, RecordMetadata
 from kbatch.testing import Broker
 from tests.support.patience import HANG_MS, HANG_SECONDS, repeat_while
 from tests.support.shells import new_producer
@@ -101,8 +101,8 @@ def requests_seen(broker: Broker, api: str = "Produce") -> SimpleQueue[Any]:
     return seen
 
 
-def metric(producer: Producer, name: str, group: str = "producer-metrics") -> float:
-    (value,) = (value for key, value in producer.metrics().items() if (key.name, key.group) == (name, group))
+def metric(client: Producer | Consumer[Any, Any], name: str, group: str = "producer-metrics") -> float:
+    (value,) = (value for key, value in client.metrics().items() if (key.name, key.group) == (name, group))
     return value
 
 

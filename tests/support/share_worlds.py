@@ -177,7 +177,7 @@ class SharingMember(ShareReading):
 
     def pass_time(self, duration_ms: int) -> None:
         self.advance(duration_ms)
-        self.records.arrivals.results.extend(self.results)  # type: ignore[arg-type]
+        self.records.arrivals(list(self.results))  # type: ignore[arg-type]
         self.results.clear()
 
     def break_something(self) -> None:

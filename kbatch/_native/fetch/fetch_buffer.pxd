@@ -1,5 +1,6 @@
 from libc.stdint cimport int64_t
 
+from kbatch._native.fetch.arrivals cimport Arrivals
 from kbatch._native.fetch.fetched cimport Fetched
 from kbatch._native.fetch.fetched_batches cimport FetchedRecords
 from kbatch._native.fetch.read_cursor cimport FetchIterator, ReadCursor, iterator_over
@@ -31,7 +32,7 @@ cdef class QueuedCursor(ReadCursor):
 
 
 cdef class FetchBuffer:
-    cdef readonly object arrivals
+    cdef readonly Arrivals arrivals
     cdef readonly dict assigned
     cdef public dict _round_robin        # cursors with something in their queues
     cdef public dict _moved              # since `take_moves`
@@ -47,7 +48,6 @@ cdef class FetchBuffer:
     cdef readonly set faulty
     cdef object _release
     cdef public object _wake
-    cdef object _results                 # a deque, of arrivals
 
     cdef bint may_take(self) noexcept
     cdef bint may_wait(self) noexcept

@@ -2,6 +2,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, final
 
 from kbatch._native.codec.record import ConsumerRecord
+from kbatch._native.fetch.arrivals import Arrivals
 from kbatch._native.fetch.fetched import Fetched
 from kbatch._native.fetch.fetched_batches import FetchedRecords
 from kbatch._native.fetch.read_cursor import FetchIterator, ReadCursor
@@ -56,7 +57,7 @@ class QueuedCursor(ReadCursor):
 class FetchBuffer:
     # the cursors are of a subclass of QueuedCursor
     assigned: dict[Any, Any]
-    arrivals: Any
+    arrivals: Arrivals[Any]
     faulty: set[Any]
     changes: int
     polled_changes: int
@@ -69,7 +70,7 @@ class FetchBuffer:
     _is_iterating: bool
     _wake: Callable[[], object]
     def __init__(
-        self, arrivals: Any, release: Callable[[Fetched, int], bool], wake: Callable[[], object]
+        self, arrivals: Arrivals[Any], release: Callable[[Fetched, int], bool], wake: Callable[[], object]
     ) -> None: ...
     def note_change(self) -> None: ...
     def note_quiet(self, *, awaits: bool) -> None: ...

@@ -15,6 +15,8 @@ nothing to do but to take or to await records. Until the next change QuickPolls 
 
 cimport cython
 
+from kbatch._native.fetch.arrivals cimport Arrivals
+
 from typing import NamedTuple
 
 # The time of what is never due.
@@ -198,12 +200,11 @@ cdef class FetchBuffer:
         Those with a fault that lasts until there are records again.
     """
 
-    def __init__(self, arrivals, release, wake):
+    def __init__(self, Arrivals arrivals not None, release, wake):
         self.arrivals = arrivals
         self.assigned = {}
         self._round_robin, self._moved, self._uncommitted, self._before = {}, {}, {}, {}
         self._release, self._wake = release, wake
-        self._results = arrivals.results
         self.faulty = set()
         self._quiet_changes = self._awaited_changes = -1
         self.due_ns = NEVER_NS
@@ -279,9 +280,10 @@ cdef class FetchBuffer:
 
     cpdef sort(self):
         """Put what has arrived into the queues. An interrupt in it neither loses nor doubles a result."""
-        while self._results:
-            self._sort_result(self._results[0])
-            self._results.popleft()
+        results = self.arrivals.collect()
+        while results:
+            self._sort_result(results[0])
+            results.popleft()
 
     cdef int _sort_result(self, object result) except -1:
         cdef Fetched fetched = result if isinstance(result, Fetched) else None

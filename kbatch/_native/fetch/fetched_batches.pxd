@@ -11,6 +11,7 @@ from kbatch._native.codec.c cimport (
 from kbatch._native.arrow.record_chunks cimport RecordChunks
 from kbatch._native.codec.record cimport ConsumerRecord, RecordOrigin
 from kbatch._native.codec.record_batch cimport Source
+from kbatch._native.fetch.reading cimport kb_fetch_walked
 
 cdef enum FaultKind:
     NO_FAULT
@@ -70,6 +71,8 @@ cdef class FetchedRecords:
 
     cdef int _read(self, object records, const uint8_t *data, size_t size, int64_t from_offset,
                    int64_t to_offset, int64_t visible_end, object aborted) except -1
+    cdef void _begin_at(self, object records, const uint8_t *data, size_t size, int64_t from_offset,
+                        int64_t to_offset, int64_t visible_end) noexcept
     cdef int _take_aborted(self, list aborted) except -1
     cdef int _scan(self) except -1
     cdef int64_t _first_size(self) noexcept
@@ -100,3 +103,7 @@ cdef class FetchedRecords:
 cdef FetchedRecords records_in(Source source, object records, const uint8_t *data, size_t size, str topic,
                                bytes topic_id, int32_t partition, int64_t from_offset, int64_t to_offset,
                                int64_t visible_end, object aborted, bint check_crcs, size_t limit)
+
+
+cdef FetchedRecords records_of_walk(Source source, object records, const kb_fetch_walked *walked, str topic,
+                                    bytes topic_id, int32_t partition, bint check_crcs, size_t limit)

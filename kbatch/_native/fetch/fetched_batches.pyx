@@ -171,6 +171,14 @@ cdef class FetchedRecords:
     cdef int _read(self, object records, const uint8_t *data, size_t size, int64_t from_offset,
                    int64_t to_offset, int64_t visible_end, object aborted) except -1:
         """Find out what the records are; `data` is their memory, which `_source` keeps."""
+        self._begin_at(records, data, size, from_offset, to_offset, visible_end)
+        if aborted:
+            self._take_aborted(sorted(aborted, key=_first_offset))
+        self._scan()
+        return 0
+
+    cdef void _begin_at(self, object records, const uint8_t *data, size_t size, int64_t from_offset,
+                        int64_t to_offset, int64_t visible_end) noexcept:
         self._records = records
         self.from_offset = self.position = from_offset
         self.to_offset = to_offset
@@ -180,10 +188,6 @@ cdef class FetchedRecords:
         self._start.from_offset = self._start.next_offset = from_offset
         self._start.end_offset = min(to_offset, visible_end)
         self._start.last_epoch = -1
-        if aborted:
-            self._take_aborted(sorted(aborted, key=_first_offset))
-        self._scan()
-        return 0
 
     def __dealloc__(self):
         _end(&self._taking)
@@ -633,6 +637,25 @@ cdef FetchedRecords records_in(Source source, object records, const uint8_t *dat
     found.topic_id = topic_id
     found.partition = partition
     found._read(records, data, size, from_offset, to_offset, visible_end, aborted)
+    return found
+
+
+cdef FetchedRecords records_of_walk(Source source, object records, const kb_fetch_walked *walked, str topic,
+                                    bytes topic_id, int32_t partition, bint check_crcs, size_t limit):
+    """Return the FetchedRecords of what a road has walked: it has looked at all headers."""
+    cdef FetchedRecords found = FetchedRecords.__new__(FetchedRecords)
+    found._source = source
+    found._check_crcs = check_crcs
+    found._limit = limit
+    found.topic = topic
+    found.topic_id = topic_id
+    found.partition = partition
+    found._begin_at(records, walked.records.data, walked.records.size, walked.from_offset, INT64_MAX,
+                    walked.visible_end)
+    found.next_offset = walked.next_offset
+    found.last_epoch = walked.last_epoch
+    found.row_bound = walked.row_bound
+    found.byte_count = walked.byte_count
     return found
 
 

@@ -28,3 +28,5 @@ cdef class Frame:
     cdef void *_data
     cdef size_t _capacity
     cdef Py_ssize_t _size
+
+    cdef void disown(self) noexcept

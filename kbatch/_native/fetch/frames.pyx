@@ -181,6 +181,10 @@ cdef class Frame:
         if self._pool is not None:
             self._pool.give_back(self._data, self._capacity)
 
+    cdef void disown(self) noexcept:
+        """Leave its memory to another owner."""
+        self._pool = None
+
     def __len__(self):
         return self._size
 

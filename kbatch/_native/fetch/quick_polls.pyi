@@ -5,6 +5,7 @@ from kbatch._native.fetch.fetch_buffer import FetchBuffer
 from kbatch._native.fetch.read_cursor import FetchIterator
 from kbatch._native.io.sensor import Sensor
 from kbatch._native.io.sole_user import SoleUser
+from kbatch._native.io.waiters import Waiters
 
 @final
 class PollTimes:
@@ -20,7 +21,7 @@ class QuickPolls:
         buffer: FetchBuffer,
         user: SoleUser,
         times: PollTimes,
-        waiting: dict[Any, None],
+        waiters: Waiters,
         *,
         clock_ns: Callable[[], int],
         engine: Any,

@@ -18,6 +18,7 @@ from kbatch._native.fetch.read_cursor cimport FetchIterator
 from kbatch._native.io.interrupts cimport NativeEvent
 from kbatch._native.io.sensor cimport Sensor, kb_sensor_record
 from kbatch._native.io.sole_user cimport SoleUser
+from kbatch._native.io.waiters cimport Waiters
 
 cdef double NS_PER_SECOND = 1e9
 cdef int64_t NS_PER_MS = 1_000_000
@@ -90,8 +91,8 @@ cdef class QuickPolls:
     buffer : FetchBuffer
     user : SoleUser
     times : PollTimes
-    waiting : dict
-        The waiters of the Condition that arrivals and changes notify.
+    waiters : Waiters
+        Those of the Condition that arrivals and changes notify.
     clock_ns : callable
         Returns the time.
     engine : MemberEngine
@@ -107,7 +108,7 @@ cdef class QuickPolls:
     cdef FetchBuffer _buffer
     cdef SoleUser _user
     cdef PollTimes _times
-    cdef dict _waiting
+    cdef Waiters _waiters
     cdef object _clock_ns
     cdef object _engine
     cdef object _new_polled
@@ -116,9 +117,9 @@ cdef class QuickPolls:
     cdef int64_t _waited_ns           # in the last poll, which came to nothing; 0
 
     def __cinit__(self, FetchBuffer buffer not None, SoleUser user not None, PollTimes times not None,
-                  dict waiting not None, *, clock_ns, engine, new_polled, int64_t most_records,
+                  Waiters waiters not None, *, clock_ns, engine, new_polled, int64_t most_records,
                   int64_t longest_wait_ns):
-        self._buffer, self._user, self._times, self._waiting = buffer, user, times, waiting
+        self._buffer, self._user, self._times, self._waiters = buffer, user, times, waiters
         self._clock_ns, self._engine = clock_ns, engine
         self._new_polled = new_polled
         self._most_records, self._longest_wait_ns = most_records, longest_wait_ns
@@ -227,13 +228,13 @@ cdef class QuickPolls:
             if waited_ns >= self._longest_wait_ns:
                 return UNUSUAL
             event = NativeEvent.__new__(NativeEvent)
-            self._waiting[event] = None  # before the look, so that nothing is missed
+            self._waiters.put(event, event)  # before the look, so that nothing is missed
             try:
                 buffer.sort()
                 if buffer.next_cursor() is None and buffer.may_wait():
                     event.wait_for((min(timeout_ns, self._longest_wait_ns) - waited_ns) / NS_PER_SECOND)
             finally:
-                self._waiting.pop(event, None)
+                self._waiters.drop(event, event)
             buffer.sort()
         return FOUND if buffer.may_take() else UNUSUAL
 

@@ -1,35 +1,26 @@
 """FetchRoad: which partitions a Fetch names, what it asks of them, and what its answer means for them.
 
-The rules stand in C (src_c/fetch_road.h), over memory that the objects of this module own. What is usual in
-an answer is done here; what needs a decision is left to a judge, the Fetcher.
+The rules stand in C (src_c/fetch_road.h). What is usual in an answer is done here; what needs a decision is
+left to a judge, the Fetcher.
 """
 
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t
 from libc.stdlib cimport free
-from libc.string cimport memcpy
 
 from kbatch._native.codec.c cimport kb_span
 from kbatch._native.codec.hashes cimport crc32c_extend
-from kbatch._native.codec.record_batch cimport Source, decompression_limit
 from kbatch._native.codec.wire cimport text_of
-from kbatch._native.fetch.budget cimport Budget, FrameShare, kb_count_add, kb_count_load, kb_count_store
+from kbatch._native.fetch.arrivals cimport AnswerReader, Arrivals
+from kbatch._native.fetch.budget cimport Budget
 from kbatch._native.fetch.fetch_answer cimport FetchAnswer, aborted_of
-from kbatch._native.fetch.fetch_wire cimport (
-    KB_FETCH_FIRST_VERSION,
-    KB_FETCH_LAST_VERSION,
-    kb_fetch_head,
-    kb_fetch_list_free,
-    kb_fetch_part,
-    kb_fetch_room,
-    kb_fetch_write,
-)
-from kbatch._native.fetch.fetched cimport Fetched, new_fetched
+from kbatch._native.fetch.fetch_wire cimport kb_fetch_part
+from kbatch._native.fetch.fetched cimport new_fetched
 from kbatch._native.fetch.fetched_batches cimport FetchedRecords, records_in
 from kbatch._native.fetch.frames cimport FramePool
-from kbatch._native.io.sensor cimport RequestSensors, Sensor, kb_sensor_record
+from kbatch._native.fetch.reading cimport *
+from kbatch._native.io.sensor cimport RequestSensors, Sensor
 from kbatch._native.io.waker cimport Waker
 
 from typing import NamedTuple
@@ -81,402 +72,9 @@ class Lent(NamedTuple):
     unsent: bytes
 
 
-@cython.no_gc_clear
-cdef class PartitionReading:
-    """A partition from an `assign` or `seek` to the next: what decides about requests and answers. Its
-    attributes are those of kbatch.core.consumer.partition_state.PartitionState.
-
-    Parameters
-    ----------
-    topic_name : str
-    partition_number : int
-    end_offset : int
-        The partition is complete when its position is there; 2**63 - 1.
-
-    Attributes
-    ----------
-    byte_count, row_count : Sensor, SensorGroup
-        Record the bytes of records in answers, of its topic, and the records that the program got; set before
-        it is read.
-    """
-
-    def __init__(self, str topic_name not None, int32_t partition_number, int64_t end_offset):
-        kb_reading_init(&self._reading, <void *>self)
-        self.topic_name = topic_name
-        self.partition_number = partition_number
-        self._reading.end_offset = end_offset
-
-    def __dealloc__(self):
-        if self._reading.slot != NULL:
-            kb_fetch_remove_reading(&self._road._road, &self._reading)
-
-    @property
-    def end_offset(self):
-        return self._reading.end_offset
-
-    @property
-    def topic_id(self):
-        return self._topic_id
-
-    @topic_id.setter
-    def topic_id(self, bytes topic_id not None):
-        if len(topic_id) != 16:
-            raise ValueError(f"topic_id must have 16 bytes, got {len(topic_id)}")
-        self._topic_id = topic_id
-        memcpy(self._reading.topic_id, <const uint8_t *>topic_id, 16)
-
-    @property
-    def is_in_flight(self):
-        return self._reading.in_flight != NULL
-
-    @property
-    def asked_offset(self):
-        return self._reading.asked.offset
-
-    @property
-    def asked_epoch(self):
-        return self._reading.asked.leader_epoch
-
-    def withdraw(self):
-        """Let go of the request that asks for it: its answer does not count any more."""
-        kb_reading_withdraw(&self._reading)
-
-    def place(self, FetchRoad road not None, FetchNode node):
-        """Read from a node from now on, until leaders may have moved; from none if it is None."""
-        cdef bint is_leader = node is not None and self._reading.replica_id < 0
-        self._node = node
-        self._reading.node = NULL if node is None else &node._node
-        self._reading.placement = road._road.placement if is_leader else 0
-
-    @property
-    def is_paused(self):
-        return self._reading.is_paused
-
-    @is_paused.setter
-    def is_paused(self, bint value):
-        self._reading.is_paused = value
-
-    @property
-    def is_topic_sure(self):
-        return self._reading.is_topic_sure
-
-    @is_topic_sure.setter
-    def is_topic_sure(self, bint value):
-        self._reading.is_topic_sure = value
-
-    @property
-    def is_failing(self):
-        return self._reading.is_failing
-
-    @is_failing.setter
-    def is_failing(self, bint value):
-        self._reading.is_failing = value
-
-    @property
-    def is_fetching(self):
-        return self._reading.is_fetching
-
-    @is_fetching.setter
-    def is_fetching(self, bint value):
-        self._reading.is_fetching = value
-
-    @property
-    def leader_epoch(self):
-        return self._reading.leader_epoch
-
-    @leader_epoch.setter
-    def leader_epoch(self, int32_t value):
-        self._reading.leader_epoch = value
-
-    @property
-    def replica_id(self):
-        return self._reading.replica_id
-
-    @replica_id.setter
-    def replica_id(self, int32_t value):
-        self._reading.replica_id = value
-
-    @property
-    def fetch_offset(self):
-        return self._reading.fetch_offset
-
-    @fetch_offset.setter
-    def fetch_offset(self, int64_t value):
-        self._reading.fetch_offset = value
-
-    @property
-    def last_epoch(self):
-        return self._reading.last_epoch
-
-    @last_epoch.setter
-    def last_epoch(self, int32_t value):
-        self._reading.last_epoch = value
-
-    @property
-    def checked_epoch(self):
-        return self._reading.checked_epoch
-
-    @checked_epoch.setter
-    def checked_epoch(self, int32_t value):
-        self._reading.checked_epoch = value
-
-    @property
-    def needed_bytes(self):
-        return self._reading.needed_bytes
-
-    @needed_bytes.setter
-    def needed_bytes(self, int64_t value):
-        self._reading.needed_bytes = value
-
-    @property
-    def backlog_bytes(self):
-        return kb_count_load(&self._reading.backlog_bytes)
-
-    def charge(self, int64_t size_bytes):
-        """Add bytes that the program is to read; negative ones were released. Any thread may call this."""
-        kb_count_add(&self._reading.backlog_bytes, size_bytes)
-
-    @property
-    def not_before_ns(self):
-        return self._reading.not_before_ns
-
-    @not_before_ns.setter
-    def not_before_ns(self, value):
-        self._reading.not_before_ns = min(value, INT64_MAX)
-
-    @property
-    def high_watermark(self):
-        return kb_count_load(&self._reading.high_watermark)
-
-    @high_watermark.setter
-    def high_watermark(self, int64_t value):
-        kb_count_store(&self._reading.high_watermark, value)
-
-    @property
-    def last_stable_offset(self):
-        return kb_count_load(&self._reading.last_stable_offset)
-
-    @last_stable_offset.setter
-    def last_stable_offset(self, int64_t value):
-        kb_count_store(&self._reading.last_stable_offset, value)
-
-    @property
-    def log_start_offset(self):
-        return kb_count_load(&self._reading.log_start_offset)
-
-    @log_start_offset.setter
-    def log_start_offset(self, int64_t value):
-        kb_count_store(&self._reading.log_start_offset, value)
-
-
-@cython.no_gc_clear
-cdef class FetchNode:
-    """A node that is read from: its session (KIP-227), and its request in flight, one at most.
-
-    Parameters
-    ----------
-    road : FetchRoad
-    node_id : int
-    latency : Sensor
-        Records the time of its answers, in milliseconds.
-
-    Attributes
-    ----------
-    session_id, epoch : int
-        0 if there is no session, and the epoch of the next request.
-    version : int
-        Of the last request.
-    sent_ns, reserved_bytes : int
-        When the last request was made, and the bytes that are reserved for its answer.
-    correlation_id, created_ns, written_ns, start_offset, end_offset, is_counted, expects_answer
-        The request in flight, for Connections.take_back, as kbatch._native.send.lane.LentRequest has it.
-    is_in_flight : bool
-        True if there is a request in flight.
-    is_full : bool
-        True if the answer has all the partitions; in a session it has those that have changed.
-    candidate_count : int
-        The number of partitions that the next request can ask for.
-    lacks_topic_ids : bool
-        True if the topic id of any candidate is unknown.
-    latency : Sensor
-        The parameter.
-    """
-
-    def __init__(self, FetchRoad road not None, int32_t node_id, Sensor latency not None):
-        self._road = road
-        self.latency = latency
-        self._node.node_id = node_id
-        self._node.owner = <void *>self
-
-    def __dealloc__(self):
-        if self._road is not None:
-            kb_fetch_end_request(&self._node)
-            kb_fetch_forget_session(&self._road._road, &self._node)
-        kb_fetch_list_free(&self._node.named)
-        kb_fetch_list_free(&self._node.forgotten)
-        free(self._node.link.out)
-        if self._road is not None:
-            kb_link_drop_frame(&self._road._road, &self._node.link)
-
-    @property
-    def node_id(self):
-        return self._node.node_id
-
-    @property
-    def session_id(self):
-        return self._node.session_id
-
-    @session_id.setter
-    def session_id(self, int32_t value):
-        self._node.session_id = value
-
-    @property
-    def epoch(self):
-        return self._node.session_epoch
-
-    @epoch.setter
-    def epoch(self, int32_t value):
-        self._node.session_epoch = value
-
-    @property
-    def version(self):
-        return self._node.version
-
-    @property
-    def is_in_flight(self):
-        return self._node.is_in_flight
-
-    @is_in_flight.setter
-    def is_in_flight(self, bint value):
-        self._node.is_in_flight = value
-
-    @property
-    def reserved_bytes(self):
-        return self._node.reserved_bytes
-
-    @property
-    def correlation_id(self):
-        return self._node.link.correlation_id
-
-    @property
-    def created_ns(self):
-        return self._node.link.created_ns
-
-    @property
-    def written_ns(self):
-        return self._node.link.written_ns
-
-    @property
-    def start_offset(self):
-        return self._node.link.start_offset
-
-    @property
-    def end_offset(self):
-        return self._node.link.end_offset
-
-    @property
-    def expects_answer(self):
-        return True
-
-    @property
-    def is_counted(self):
-        return self._node.link.is_counted
-
-    @is_counted.setter
-    def is_counted(self, bint value):
-        self._node.link.is_counted = value
-
-    @property
-    def is_full(self):
-        return self._node.is_full
-
-    @property
-    def candidate_count(self):
-        return self._node.candidate_count
-
-    @property
-    def lacks_topic_ids(self):
-        return self._node.lacks_topic_ids
-
-    def candidates(self):
-        """Return the partitions that the next request can ask for, in order."""
-        cdef kb_reading *reading = self._node.candidate_first
-        cdef list found = []
-        while reading != NULL:
-            found.append(<object>reading.owner)
-            reading = reading.candidate_next
-        return found
-
-    def choose(self, list readings not None):
-        """Let the next request ask for these candidates only."""
-        cdef PartitionReading reading
-        kb_fetch_clear_candidates(&self._node)
-        for reading in readings:
-            kb_fetch_add_candidate(&self._node, &reading._reading)
-
-    def asked(self):
-        """Return the partitions of the request whose answer counts for them, in order."""
-        cdef kb_reading *reading = self._node.asked_first
-        cdef list found = []
-        while reading != NULL:
-            found.append(<object>reading.owner)
-            reading = reading.asked_next
-        return found
-
-    def ask(self, int version, int64_t reserved_bytes, int64_t now_ns):
-        """Make a request for all candidates; `write` must follow."""
-        if not KB_FETCH_FIRST_VERSION <= version <= KB_FETCH_LAST_VERSION:
-            raise ValueError(f"version must be {KB_FETCH_FIRST_VERSION} to {KB_FETCH_LAST_VERSION}, got "
-                             f"{version}")
-        if not kb_fetch_ask_node(&self._road._road, &self._node, version, reserved_bytes):
-            kb_fetch_give_up_request(&self._road._road, &self._node)
-            raise MemoryError
-        self.sent_ns = now_ns
-
-    def write(self, message, int version, int32_t correlation_id, client_id):
-        """Return the buffers of the request that `ask` has made, size and header first; it is the one in
-        flight now. All but `correlation_id` is known.
-        """
-        cdef kb_fetch_head head = kb_fetch_head_of(&self._road._road, &self._node, correlation_id)
-        cdef int64_t room = kb_fetch_room(&head, &self._node.named, &self._node.forgotten)
-        cdef uint8_t *space = <uint8_t *>PyMem_Malloc(room)
-        cdef uint8_t *end
-        if space == NULL:
-            raise MemoryError
-        try:
-            end = kb_fetch_write(space, &head, &self._node.named, &self._node.forgotten)
-            return [PyBytes_FromStringAndSize(<const char *>space, end - space)]
-        finally:
-            PyMem_Free(space)
-
-    def note_sent(self, int32_t correlation_id, int64_t created_ns, int64_t start_offset, int64_t end_offset):
-        """Record where the request is in the outgoing stream of its connection, which may be lent with it."""
-        self._node.link.correlation_id = correlation_id
-        self._node.link.created_ns = self._node.link.written_ns = created_ns
-        self._node.link.start_offset = start_offset
-        self._node.link.end_offset = end_offset
-        self._node.link.is_counted = True
-
-    def record_answer(self, int64_t sent_ns, int64_t throttle_ms, int64_t now_ns):
-        """Record an answer, good or bad."""
-        cdef double latency_ms = (now_ns - sent_ns) / 1e6
-        cdef int64_t now_ms = now_ns // 1_000_000
-        kb_sensor_record(&self.latency.raw, latency_ms, now_ms)
-        kb_sensor_record(&self._road._latency.raw, latency_ms, now_ms)
-        kb_sensor_record(&self._road._throttle.raw, throttle_ms, now_ms)
-
-    def handle_answer(self, int32_t session_id):
-        """Record an answer without an error, and the session that it names."""
-        kb_fetch_session_answered(&self._node, session_id)
-
-    def end_request(self):
-        """Let go of all partitions of the request, which was answered, or has failed."""
-        kb_fetch_end_request(&self._node)
-
-
 @cython.final
 @cython.no_gc_clear
-cdef class FetchRoad:
+cdef class FetchRoad(RoadState):
     """The partitions that a client reads, in the order in which they are asked for: one that had records
     moves to the end. While its owner waits, it sends and receives on the connections that are lent to it.
 
@@ -513,13 +111,11 @@ cdef class FetchRoad:
                  int32_t max_wait_ms=500, int32_t min_bytes=1, int32_t max_bytes=52428800,
                  int32_t partition_bytes=1048576, int64_t request_timeout_ms=30000,
                  bint reads_committed=False, bint check_crcs=True, max_decompressed_bytes=268435456):
-        self._budget, self._frames = budget, frames
-        self._latency, self._throttle, self._byte_count = latency, throttle, byte_count
+        self._latency, self._throttle = latency, throttle
         self._texts = client_id, rack_id
-        self._check_crcs = check_crcs
-        self._limit = decompression_limit(max_decompressed_bytes)
+        self._reader = AnswerReader(budget, frames, byte_count, check_crcs=check_crcs,
+                                    max_decompressed_bytes=max_decompressed_bytes)
         self._request_timeout_ns = request_timeout_ms * 1_000_000
-        self._served = {}
         self._scratch = bytearray(SPACE_BYTES)
         self._space = <uint8_t *><char *>self._scratch
         self._road.placement = 1  # readings are not placed at first
@@ -538,9 +134,10 @@ cdef class FetchRoad:
         self._road.give_back = _give_back
         self._road.frames = <void *>frames
         self._road.awaits_memory = True
+        self._road.latency, self._road.throttle = &latency.raw, &throttle.raw
 
     def __dealloc__(self):
-        _free_arrivals(&self._road, kb_road_take_arrivals(&self._road))
+        self._discard(kb_road_take_arrivals(&self._road))
 
     @property
     def reads_committed(self):
@@ -666,7 +263,8 @@ cdef class FetchRoad:
             answer.source, answer.records_of(part), part.records.data, part.records.size, reading.topic_name,
             reading._topic_id, reading.partition_number, from_offset, raw.end_offset,
             part.last_stable_offset if is_limited else NO_END,
-            aborted_of(part) if self._road.reads_committed else None, self._check_crcs, self._limit)
+            aborted_of(part) if self._road.reads_committed else None, self._reader.check_crcs,
+            self._reader.most_bytes)
         if records.next_offset <= from_offset:
             judge.handle_no_progress(reading, records, now_ns)
             return None
@@ -690,8 +288,14 @@ cdef class FetchRoad:
     # A loan
 
     def begin(self, deliver not None):
-        """Begin a loan, without connections yet. `deliver` gets the results of answers, in order."""
+        """Begin a loan, without connections yet. `deliver` gets the results of answers, in order. If it is
+        Arrivals, always the same, they get answers without the GIL.
+        """
         self._deliver = deliver
+        if isinstance(deliver, Arrivals) and self._arrivals is None:
+            self._arrivals = deliver
+            self._arrivals.use(self._reader)
+            self._road.arrivals = &self._arrivals.raw
         self._road.lent = NULL
         self._road.is_changed = self._road.needs_engine = False
 
@@ -762,8 +366,8 @@ cdef class FetchRoad:
             now_ns = kb_lane_now_ns()
             until_ns = min(kb_road_step(&self._road, now_ns), min(deadline_ns, self._timeout_ns()))
             kb_road_flush_all(&self._road, poller)
-            if self._road.has_results:
-                return ARRIVED  # the program gets them while the next answer is on its way
+            if self._road.arrived_first != NULL and not self._hand_over():
+                return ARRIVED  # the program gets it while the next answer is on its way
             if self._road.needs_engine:
                 return self._end_loan(UNUSUAL, poller, waker)
             if now_ns >= min(deadline_ns, self._timeout_ns()):
@@ -775,6 +379,13 @@ cdef class FetchRoad:
                 return CALLED
             if self._other_count:
                 return EVENTS
+
+    cdef bint _hand_over(self) noexcept nogil:
+        """Hand over the answers that have arrived. False if that needs the GIL."""
+        if self._road.arrivals == NULL:
+            return False
+        self._arrivals.hand_over(kb_road_take_arrivals(&self._road))
+        return True
 
     cdef int _end_loan(self, int reason, int poller, Waker waker) noexcept nogil:
         """End a loan, but not without a look at the sockets: they must be read, whatever the engine has to
@@ -804,107 +415,48 @@ cdef class FetchRoad:
 
     cdef int64_t _late_work_ns(self) noexcept nogil:
         """Return when to do what may be late."""
-        if self._late_count >= MOST_LATE:
+        if self._road.late_count >= MOST_LATE:
             return INT64_MIN
-        if self._late_count:
-            return self._answered_ns + LATE_WORK_NS
-        if self._road.arrived_first != NULL:  # without results
-            return self._road.arrived_first.answered_ns + LATE_WORK_NS
-        return INT64_MAX
+        return self._road.answered_ns + LATE_WORK_NS if self._road.late_count else INT64_MAX
 
     cdef int _deliver_arrivals(self) except -1:
         """Deliver the results of the answers that have arrived."""
-        cdef list found
-        if self._road.arrived_first != NULL:
-            found = self._take_arrivals()
-            if found:
-                self._deliver(found)
-        return 0
-
-    cdef list _take_arrivals(self):
         cdef kb_fetch_arrival *arrival = kb_road_take_arrivals(&self._road)
         cdef kb_fetch_arrival *following
-        cdef FetchNode node
-        cdef list results, found = []
+        cdef list found = []
         try:
             while arrival != NULL:
-                self._late_count += 1
-                self._answered_ns = arrival.answered_ns
-                node = <FetchNode>arrival.node.owner
-                node.record_answer(arrival.created_ns, 0, arrival.answered_ns)
-                self._served[node.node_id] = arrival.answered_ns
-                results = self._results_of(arrival)
-                self.record_fetched(results, arrival.answered_ns)
-                found += results
+                found += self._reader.results_of(arrival)
                 following = arrival.next
                 free(arrival)
                 arrival = following
         finally:
-            _free_arrivals(&self._road, arrival)
-        return found
+            self._discard(arrival)
+        if found:
+            self._deliver(found)
+        return 0
+
+    cdef void _discard(self, kb_fetch_arrival *arrival) noexcept:
+        cdef kb_fetch_arrival *following
+        while arrival != NULL:
+            following = arrival.next
+            self._reader.discard(arrival)
+            arrival = following
 
     def take_served(self):
         """Return the nodes that have answered since the last call, each with the time of its last answer."""
-        cdef dict served = self._served
-        if served:
-            self._served = {}
+        cdef dict served = {}
+        cdef kb_fetch_node *node = self._road.lent
+        while node != NULL:
+            if node.served_ns:
+                served[node.node_id] = node.served_ns
+                node.served_ns = 0
+            node = node.lent_next
         return served
 
     def record_fetched(self, list found not None, int64_t now_ns):
         """Record the bytes of the results of an answer, if there are any: of all, and of each topic."""
-        cdef Fetched fetched
-        cdef PartitionReading reading
-        cdef int64_t size_bytes = 0, now_ms = now_ns // 1_000_000
-        cdef dict by_sensor
-        if len(found) == 1:  # as usual for a lone record
-            fetched = found[0]
-            reading = <PartitionReading>fetched.state
-            kb_sensor_record(&reading.byte_count.raw, fetched.size_bytes, now_ms)
-            size_bytes = fetched.size_bytes
-        elif found:
-            by_sensor = {}
-            for fetched in found:
-                reading = <PartitionReading>fetched.state
-                size_bytes += fetched.size_bytes
-                by_sensor[reading.byte_count] = fetched.size_bytes + by_sensor.get(reading.byte_count, 0)
-            for sensor, of_topic in by_sensor.items():
-                kb_sensor_record(&(<Sensor>sensor).raw, of_topic, now_ms)
-        if found:
-            kb_sensor_record(&self._byte_count.raw, size_bytes, now_ms)
-
-    cdef list _results_of(self, kb_fetch_arrival *arrival):
-        cdef list found = []
-        cdef kb_fetch_walked *walked
-        cdef PartitionReading reading
-        cdef FrameShare share = None
-        cdef Fetched fetched
-        cdef FetchedRecords records
-        cdef Source source
-        cdef int32_t i
-        frame = self._frames.frame_of(arrival.frame, arrival.frame_bytes, arrival.frame_room)
-        start = arrival.frame
-        arrival.frame = NULL
-        if arrival.with_rows:
-            source, view = Source(frame), memoryview(frame)
-            share = FrameShare(self._budget, arrival.frame_bytes, arrival.with_rows)
-        for i in range(arrival.part_count):
-            walked = &arrival.walked[i]
-            if walked.reading == NULL:
-                continue
-            reading = <PartitionReading>walked.reading.owner
-            records = None
-            if walked.row_bound > 0:
-                at = walked.records.data - start
-                records = records_in(
-                    source, view[at:at + walked.records.size], walked.records.data, walked.records.size,
-                    reading.topic_name, reading._topic_id, reading.partition_number, walked.from_offset,
-                    NO_END, walked.visible_end, None, self._check_crcs, self._limit)
-            fetched = new_fetched(reading, records, walked.from_offset, walked.next_offset, False,
-                                  walked.last_epoch, walked.records.size if records is not None else 0)
-            if records is not None:
-                fetched.share, fetched.charged_bytes = share, walked.charged_bytes
-            found.append(fetched)
-        return found
+        self._reader.record_fetched(found, now_ns)
 
     @property
     def must_look(self):
@@ -960,7 +512,7 @@ cdef class FetchRoad:
 
     def late_work_done(self):
         """Record that nothing is late any more."""
-        self._late_count = 0
+        self._road.late_count = 0
 
     cdef kb_fetch_node *_lent(self, int64_t connection_id) noexcept:
         cdef kb_fetch_node *node = self._road.lent
@@ -1008,16 +560,6 @@ cdef uint8_t *_take_frame(void *frames, int64_t size, int64_t *room) noexcept no
 
 cdef void _give_back(void *frames, uint8_t *frame, int64_t room) noexcept nogil:
     (<FramePool>frames).give_back(frame, room)
-
-
-cdef void _free_arrivals(kb_fetch_road *road, kb_fetch_arrival *arrival) noexcept:
-    cdef kb_fetch_arrival *following
-    while arrival != NULL:
-        following = arrival.next
-        if arrival.frame != NULL:
-            road.give_back(road.frames, arrival.frame, arrival.frame_room)
-        free(arrival)
-        arrival = following
 
 
 cdef bytes _received(const kb_fetch_link *link):

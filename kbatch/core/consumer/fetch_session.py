@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kbatch._native.fetch.fetch_answer import FetchAnswer, read_fetch_answer
-from kbatch._native.fetch.road import FetchNode
+from kbatch._native.fetch.reading import FetchNode
 from kbatch.core.client.api_versions import read_response
 from kbatch.core.client.backoff import Retrying
 from kbatch.errors import ErrorCode

@@ -14,7 +14,7 @@ from datetime import timedelta
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
-from kbatch._native.fetch.road import PartitionReading
+from kbatch._native.fetch.reading import PartitionReading
 from kbatch.config.values import duration_of
 from kbatch.core.client.backoff import Retrying
 from kbatch.errors import IllegalStateError

@@ -14,6 +14,8 @@ from tests.simulation.world.schedule import Schedule
 class VirtualWaiter:
     """The Waiter of a VirtualTask, which continues in an action of its own after `set`, not within it."""
 
+    event = None
+
     def __init__(self, schedule: Schedule) -> None:
         self._schedule = schedule
         self._is_set = False

@@ -226,7 +226,7 @@ class Program:
 
     def arrive(self, data: bytes, *ranges: tuple[int, int, int], until_ns: int = 1) -> None:
         share = FrameShare(Budget(1), 1, 1)
-        self.records.arrivals.results.append(Acquired(PLACE, memoryview(data), ranges, until_ns, share))
+        self.records.arrivals([Acquired(PLACE, memoryview(data), ranges, until_ns, share)])
 
     def taken(self, most: int = 100) -> list[tuple[int, int]]:
         return [(each.offset, each.delivery_count) for each in self.records.take(most)]
@@ -285,7 +285,7 @@ def test_invalid_batch_is_rejected_after_the_records_before_it() -> None:
 def test_error_comes_after_the_records_before_it() -> None:
     program = Program()
     program.arrive(batch_of([0]), (0, 0, 1))
-    program.records.arrivals.results.append(ShareFailed(TopicAuthorizationError("t")))
+    program.records.arrivals([ShareFailed(TopicAuthorizationError("t"))])
     assert program.taken() == [(0, 1)]
     with pytest.raises(TopicAuthorizationError):
         program.taken()

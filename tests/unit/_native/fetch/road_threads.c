@@ -2,9 +2,10 @@
  * answers each Fetch with a record, and the memory holds two answers. Under ThreadSanitizer it finds races of
  * what they share; by itself, that no wake-up is lost: without one of them nothing goes on.
  *
- * The driver hands results over under a lock that is the GIL here. With PLAIN the program releases without an
+ * The driver hands answers over by the list of arrivals, and rings an event. With PLAIN the program releases without an
  * atomic step: that must be reported. */
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,12 +28,13 @@ static kb_budget budget = {2 * PARTITION_BYTES, 0, 0};
 static kb_fetch_road road;
 static kb_fetch_node node;
 static kb_reading reading;
+static kb_sensor not_recording;
 static int waker, sockets[2];
 
-/* What the driver has handed to the program. */
-static pthread_mutex_t gil = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t has_results = PTHREAD_COND_INITIALIZER;
-static kb_fetch_arrival *results, *last_result;
+/* What the driver hands to the program, and the event that it waits for. */
+static kb_lock lists_lock;
+static kb_arrivals arrivals = {&lists_lock, NULL, NULL, 0};
+static sem_t has_arrived;
 
 static uint8_t *take_frame(void *frames, int64_t size, int64_t *room) {
     (void)frames;
@@ -109,14 +111,15 @@ static void *answer_all(void *unused) {
 
 /* The program */
 
+static void hold(kb_reading *held) {
+    if (held != &reading)
+        exit(EXIT_FAILURE);
+}
+
 static kb_fetch_arrival *next_result(void) {
     kb_fetch_arrival *result;
-    pthread_mutex_lock(&gil);
-    while (!results)
-        pthread_cond_wait(&has_results, &gil);
-    result = results;
-    results = result->next;
-    pthread_mutex_unlock(&gil);
+    while (!(result = kb_arrivals_take(&arrivals, hold)))
+        sem_wait(&has_arrived);
     return result;
 }
 
@@ -157,21 +160,13 @@ static void *read_all(void *unused) {
 
 static int hand_over(void) {
     int count = 0;
-    kb_fetch_arrival *arrival = kb_road_take_arrivals(&road);
-    pthread_mutex_lock(&gil);
-    while (arrival) {
-        kb_fetch_arrival *following = arrival->next;
-        arrival->next = NULL;
-        if (results)
-            last_result->next = arrival;
-        else
-            results = arrival;
-        last_result = arrival;
-        arrival = following;
+    kb_fetch_arrival *arrived = kb_road_take_arrivals(&road);
+    for (kb_fetch_arrival *each = arrived; each; each = each->next)
         count++;
+    if (arrived) {
+        kb_arrivals_put(&arrivals, arrived);
+        sem_post(&has_arrived);
     }
-    pthread_cond_signal(&has_results);
-    pthread_mutex_unlock(&gil);
     return count;
 }
 
@@ -206,7 +201,11 @@ static int begin(void) {
     epoll_ctl(poller, EPOLL_CTL_ADD, waker, &event);
     event.data.fd = sockets[0];
     epoll_ctl(poller, EPOLL_CTL_ADD, sockets[0], &event);
+    kb_lock_init(&lists_lock);
+    sem_init(&has_arrived, 0, 0);
     road.budget = &budget;
+    road.arrivals = &arrivals;
+    road.latency = road.throttle = node.latency = &not_recording;
     road.partition_bytes = PARTITION_BYTES;
     road.fetch_bytes = 1 << 20;
     road.take_frame = take_frame;
