@@ -150,7 +150,7 @@ class Consumer(ThreadClient, ConsumerBase[K, V]):
             runtime.changed.waiting,
             clock_ns=runtime.now_ns,
             engine=self._engine,
-            new_polled=Polled,
+            new_polled=partial(Polled, formats=self._formats),
             most_records=self.config.max_poll_records,
             longest_wait_ns=int(self._note_seconds * NS_PER_SECOND),
         )
