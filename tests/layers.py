@@ -51,9 +51,9 @@ LAYERS = (
             "queues by node; **which batch may follow which**",
             "wire.h produce_wire.h fetch_wire.h": "values of the protocol; Produce requests and usual "
             "answers; Fetch requests and their answers",
-            "fetch_road.h fetch_link.h road_poll.h fetch_budget.h": "**how usual Fetches are sent and "
-            "answered without the GIL**: which partitions, sessions, positions; without and with sockets; "
-            "the memory of answers",
+            "fetch_road.h fetch_link.h road_poll.h arrivals.h fetch_budget.h": "**how usual Fetches are sent "
+            "and answered without the GIL**: which partitions, sessions, positions; without and with "
+            "sockets; what the program is handed; the memory of answers",
             "bytes.h record.h record_batch.h": "big-endian loads and stores; one record, written and read; "
             "the 61-byte header, Kafka's closing rule and ratio rule",
             "lane.h lane_poll.h alarm.h sensor.h": "**how usual batches are sent without the GIL**, without "
