@@ -26,6 +26,7 @@ ELSEWHERE = {
     "formats.md": "unit/test_formats_page.py",
     "process.md": "unit/test_process_page.py",
     "reading.md": "unit/test_reading_page.py",
+    "recipes.md": "unit/test_recipes_page.py",
     "spark.md": "spark/test_column_functions.py",
     "tables.md": "unit/test_tables_page.py",
 }

@@ -821,7 +821,7 @@ def test_POOL24_a_process_that_hangs_is_ended(broker: Broker, tmp_path: Path) ->
     function = processed.function_of(processed.hang, path)
     options: Any = {"executor": "processes", "workers": 3, "revoke_timeout": 0.05}
     with processing(broker, function, **options) as (_, running):
-        until(lambda: (found := committed(broker)) is not None and found.metadata)
+        until(lambda: (found := committed(broker)) is not None and found.offset and found.metadata)
     assert running.ended().finished == 2
     pids = {int(line.split()[1]) for line in path.read_text().splitlines()}
     until(lambda: not any(is_alive(pid) for pid in pids))
