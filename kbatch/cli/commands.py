@@ -7,7 +7,9 @@ from importlib import import_module
 from typing import Any
 
 import click
+from click.shell_completion import add_completion_class
 
+from kbatch.cli.completion import LineComplete
 from kbatch.cli.options import INTERRUPTED_STATUS
 from kbatch.distribution import DISTRIBUTION, describe_foreign, find_foreign
 from kbatch.errors import KafkaError
@@ -35,6 +37,8 @@ COMMANDS = {
     "transactions": "kbatch.cli.transactions",
     "users": "kbatch.cli.access:users",
 }
+
+add_completion_class(LineComplete)
 
 
 class _Commands(click.Group):

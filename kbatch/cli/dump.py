@@ -37,6 +37,8 @@ SHARES = {"value": 3}
 NUMBERS = {"position", "base_offset", "records", "size_bytes", "offset"}
 # The rows of one printed table: a segment may have millions of records.
 TABLE_ROWS = 500
+# The header of a batch, without its records.
+HEADER_BYTES = 61
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -91,13 +93,22 @@ def _log_files(paths: Iterable[Path]) -> list[Path]:
 
 
 def _positioned(path: Path, check_crc: bool) -> Iterator[tuple[int, RecordBatch]]:
-    """Yield the batches with their positions in the file; report bytes after the last one on stderr."""
+    """Yield the batches with their positions in the file; report bytes after the last one on stderr. Raise
+    CorruptRecordError if there is none, unless the file is empty or, so far, only reserved (log.preallocate).
+    """
     position = 0
     for batch in read_segment(path, check_crc=check_crc):
         yield position, batch
         position += batch.size_bytes
+    if not position and _has_something(path):
+        raise CorruptRecordError(f"{path} does not begin with a whole batch; is it a segment, *.log?")
     if unread := path.stat().st_size - position:
         click.echo(f"{path}: the last {unread} bytes, from byte {position}, are not a whole batch", err=True)
+
+
+def _has_something(path: Path) -> bool:
+    with path.open("rb") as file:
+        return any(file.read(HEADER_BYTES))
 
 
 def _batch_rows(path: Path, check_crc: bool) -> Iterator[Row]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 import pytest
@@ -17,6 +20,7 @@ from kbatch.cli import name_completion
 from kbatch.cli.commands import COMMANDS, kbatch
 from kbatch.cli.completion import SHELLS
 from kbatch.testing import Broker
+from tests import ROOT
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +65,32 @@ def test_names_of_topics_and_groups_are_completed(
 def test_the_environment_names_the_cluster(servers: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KBATCH_BOOTSTRAP_SERVERS", servers)
     assert completed(["offsets"], "ret") == {"returns"}
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("kbatch consume -b SERVERS ord", ["orders", "orders-eu"]),
+        ("kbatch consume -b SERVERS orders ret", ["returns"]),
+        ("kbatch groups describe -b SERVERS ", ["billing"]),
+        ("kbatch topi", ["topics"]),
+    ],
+)
+def test_bash_completes_the_line_that_is_typed(
+    servers: str, tmp_path: Path, line: str, words: list[str]
+) -> None:
+    """Bash itself would cut an address at its colon."""
+    line = line.replace("SERVERS", servers)
+    script = CliRunner().invoke(kbatch, ["completion", "bash"]).stdout.replace("complete -o", "true -o")
+    command = 'COMP_LINE="$1" COMP_POINT=${#1}; _kbatch_completion kbatch; printf "%s\\n" "${COMPREPLY[@]}"'
+    (tmp_path / "kbatch").write_text(f'#!/bin/sh\nexec {sys.executable} -m kbatch.cli "$@"\n')
+    (tmp_path / "kbatch").chmod(0o755)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        ["bash", "-c", f"{script}\n{command}", "bash", line], env=environment, capture_output=True, text=True
+    )
+    assert (done.stdout.split(), done.stderr) == (words, "")
 
 
 @pytest.mark.parametrize("options", [["-b", "127.0.0.1:1"], ["-X", "no.such.key=1", "-b", "x:1"], []])

@@ -142,6 +142,17 @@ def test_torn_tail_is_reported_without_error(log: Path) -> None:
     assert f"the last 9 bytes, from byte {size}, are not a whole batch" in result.stderr
 
 
+def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
+    other = tmp_path / "notes.txt"
+    other.write_text("To be or not to be, that is the question.\n" * 10)
+    result = dump(other)
+    assert (result.exit_code, "does not begin with a whole batch" in result.stderr) == (1, True)
+    assert result.stdout.count("\n") <= 1
+    for content in (b"", bytes(4096)):  # a segment without records, and one that is only reserved
+        other.write_bytes(content)
+        assert dump(other).exit_code == 0
+
+
 @pytest.mark.parametrize("shown", ["--batches", "--records"])
 def test_corrupt_batch(log: Path, shown: str) -> None:
     second = json.loads(dump(log, "--format", "jsonl").stdout.splitlines()[1])["position"]
