@@ -177,26 +177,23 @@ class Backlog(FetchBuffer):
     def take_uncommitted(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """Return the positions that have moved, or were found, since the last call, as they are committed."""
         found = {}
-        for each, assigned in list(self._uncommitted.items()):
-            is_read = self.assigned.get(each) is assigned
-            if is_read and not self.find_position(assigned):
+        for assigned in list(self._uncommitted):
+            if not self.find_position(assigned):
                 continue
-            if is_read:
-                found[each] = offset_after(assigned.last)
+            found[assigned.partition] = offset_after(assigned.last)
             if assigned.iterator is None:  # which moves it without a word
-                del self._uncommitted[each]
+                del self._uncommitted[assigned]
         return found
 
     def commit_again(self, partitions: Iterable[TopicPartition]) -> None:
         """Return the positions of these partitions, if they are read, from the next `take_uncommitted`."""
         assigned = self.assigned
-        self._uncommitted.update((each, assigned[each]) for each in partitions if each in assigned)
+        self._uncommitted.update((assigned[each], None) for each in partitions if each in assigned)
 
     def take_back(self) -> None:
         """Read what was delivered again, since the poll that took it was interrupted."""
         for assigned, before in list(self._before.items()):
-            is_read = self.assigned.get(assigned.partition) is assigned
-            if is_read and before is not None and assigned.last is not before:
+            if assigned.is_read and before is not None and assigned.last is not before:
                 start = start_after(before)
                 generation = self._engine.seek(assigned.partition, start)
                 self.add(AssignedPartition(assigned.partition, generation, start))
@@ -207,10 +204,12 @@ class Backlog(FetchBuffer):
     def add(self, assigned: AssignedPartition) -> None:
         """Read a partition, instead of an earlier state of it."""
         before = self.assigned.get(assigned.partition)
-        self.assigned[assigned.partition] = self._uncommitted[assigned.partition] = assigned
+        self.assigned[assigned.partition] = assigned
+        self._uncommitted[assigned] = None
+        assigned.is_read = True
         if before is not None:
             assigned.is_paused, assigned.is_left_out = before.is_paused, before.is_left_out
-            self.drop(before)
+            self._end(before)
 
     def leave_out(self, excludes: Callable[[str], bool]) -> None:
         """Give no records of partitions whose topics are excluded, and those of all others."""
@@ -221,8 +220,13 @@ class Backlog(FetchBuffer):
 
     def remove(self, partition: TopicPartition) -> None:
         """Read a partition no more."""
-        self._uncommitted.pop(partition, None)
-        self.drop(self.assigned.pop(partition))
+        self._end(self.assigned.pop(partition))
+
+    def _end(self, assigned: AssignedPartition) -> None:
+        assigned.is_read = False
+        self._moved.pop(assigned, None)
+        self._uncommitted.pop(assigned, None)
+        self.drop(assigned)
 
     # What is unusual
 
@@ -262,7 +266,7 @@ class Backlog(FetchBuffer):
             self._wake()
         else:
             assigned.last = LastRead(moved.to_offset - 1, moved.last_epoch, moved.topic_id)
-            self._uncommitted[assigned.partition] = assigned
+            self._uncommitted[assigned] = None
 
     def _raised(self, assigned: AssignedPartition, error: Exception) -> Exception:
         """Return an error that is raised now. The position stays. What may succeed later is tried again: a

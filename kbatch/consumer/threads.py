@@ -148,7 +148,6 @@ class Consumer(ThreadClient, ConsumerBase[K, V]):
             self._user,
             self._times,
             runtime.changed.waiting,
-            clock_ns=runtime.now_ns,
             engine=self._engine,
             new_polled=partial(Polled, formats=self._formats),
             most_records=self.config.max_poll_records,

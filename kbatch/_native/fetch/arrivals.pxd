@@ -18,8 +18,7 @@ cdef class AnswerReader:
 
     cdef list results_of(self, kb_fetch_arrival *arrival)
     cdef int _add_results(self, kb_fetch_arrival *arrival, object frame, list found) except -1
-    cdef Fetched _result_of(self, const kb_fetch_walked *walked, Source source, object view,
-                            FrameShare share, const void *start)
+    cdef Fetched _result_of(self, const kb_fetch_walked *walked, Source source, FrameShare share)
     cdef int record_fetched(self, list found, int64_t now_ns) except -1
     cdef void discard(self, kb_fetch_arrival *arrival) noexcept
 

@@ -101,35 +101,30 @@ cdef class AnswerReader:
         cdef Source source = None
         cdef FrameShare share = None
         cdef int32_t i, with_rows = 0
-        cdef object view = None
         for i in range(arrival.part_count):  # those of readings that have ended are not among them any more
             walked = &arrival.walked[i]
             with_rows += walked.reading != NULL and walked.row_bound > 0
         if with_rows:
-            source, view = Source(frame), memoryview(frame)
+            source = Source(frame)
             share = FrameShare(self._budget, arrival.frame_bytes, with_rows)
         for i in range(arrival.part_count):
             walked = &arrival.walked[i]
             if walked.reading != NULL:
-                found.append(self._result_of(walked, source, view, share, arrival.frame))
+                found.append(self._result_of(walked, source, share))
         if arrival.with_rows and not with_rows:
             kb_count_add(&self._budget.raw.unread, -arrival.frame_bytes)
         return 0
 
-    cdef Fetched _result_of(self, const kb_fetch_walked *walked, Source source, object view,
-                            FrameShare share, const void *start):
+    cdef Fetched _result_of(self, const kb_fetch_walked *walked, Source source, FrameShare share):
         cdef PartitionReading reading = <PartitionReading>walked.reading.owner
         cdef bytes topic_id = reading._topic_id
         cdef FetchedRecords records = None
         cdef Fetched fetched
-        cdef Py_ssize_t at
         if memcmp(walked.topic_id, reading._reading.topic_id, 16) != 0:  # it has got another one since
             topic_id = PyBytes_FromStringAndSize(<const char *>walked.topic_id, 16)
         if walked.row_bound > 0:
-            at = walked.records.data - <const uint8_t *>start
-            records = records_of_walk(
-                source, view[at:at + walked.records.size], walked, reading.topic_name, topic_id,
-                reading.partition_number, self.check_crcs, self.most_bytes)
+            records = records_of_walk(source, walked, reading.topic_name, topic_id,
+                                      reading.partition_number, self.check_crcs, self.most_bytes)
         fetched = new_fetched(reading, records, walked.from_offset, walked.next_offset, False,
                               walked.last_epoch, walked.records.size if records is not None else 0)
         fetched.topic_id = topic_id

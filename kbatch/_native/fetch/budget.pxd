@@ -24,3 +24,5 @@ cdef class FrameShare:
     cdef readonly int64_t frame_bytes
     cdef int64_t _piece_count
     cdef readonly int64_t piece_bytes
+
+    cdef void let_go(self) noexcept

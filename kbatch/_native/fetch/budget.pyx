@@ -105,6 +105,9 @@ cdef class FrameShare:
 
     def release(self):
         """Release one of the results. Any thread may call this."""
+        self.let_go()
+
+    cdef void let_go(self) noexcept:
         self._piece_count -= 1
         if self._piece_count == 0:
             kb_count_add(&self._budget.raw.unread, -self.frame_bytes)

@@ -4,6 +4,7 @@ from kbatch._native.fetch.arrivals cimport Arrivals
 from kbatch._native.fetch.fetched cimport Fetched
 from kbatch._native.fetch.fetched_batches cimport FetchedRecords
 from kbatch._native.fetch.read_cursor cimport FetchIterator, ReadCursor, iterator_over
+from kbatch._native.fetch.releases cimport Releases
 
 
 cdef class CompletedFetch:
@@ -22,6 +23,7 @@ cdef class CompletedFetch:
 cdef class QueuedCursor(ReadCursor):
     cdef public object partition
     cdef public int64_t generation
+    cdef public bint is_read
     cdef public bint is_paused
     cdef public bint is_left_out
     cdef public object queue             # a deque of CompletedFetch
@@ -35,8 +37,8 @@ cdef class FetchBuffer:
     cdef readonly Arrivals arrivals
     cdef readonly dict assigned
     cdef public dict _round_robin        # cursors with something in their queues
-    cdef public dict _moved              # since `take_moves`
-    cdef public dict _uncommitted        # moved since they were last committed
+    cdef public dict _moved              # cursors, since `take_moves`
+    cdef public dict _uncommitted        # cursors that have moved since they were last committed
     cdef public dict _before             # cursors, and where they were before the last delivery
     cdef public bint _is_iterating       # in that
     cdef readonly int64_t changes
@@ -46,12 +48,11 @@ cdef class FetchBuffer:
     cdef int64_t _awaited_changes        # with nothing in them for a poll that waits, either
     cdef public int64_t due_ns
     cdef readonly set faulty
-    cdef object _release
+    cdef Releases _release
     cdef public object _wake
 
     cdef bint may_take(self) noexcept
     cdef bint may_wait(self) noexcept
-    cdef bint _is_read(self, QueuedCursor cursor) except -1
     cpdef note_moved(self, QueuedCursor cursor)
     cdef int give_back(self, Fetched fetched, int64_t row_count) except -1
     cpdef sort(self)

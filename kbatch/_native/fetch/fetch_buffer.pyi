@@ -6,6 +6,7 @@ from kbatch._native.fetch.arrivals import Arrivals
 from kbatch._native.fetch.fetched import Fetched
 from kbatch._native.fetch.fetched_batches import FetchedRecords
 from kbatch._native.fetch.read_cursor import FetchIterator, ReadCursor
+from kbatch._native.fetch.releases import Releases
 
 # The partitions here are TopicPartitions of kbatch.records.
 
@@ -47,6 +48,7 @@ class CompletedFetch:
 class QueuedCursor(ReadCursor):
     partition: Any
     generation: int
+    is_read: bool
     is_paused: bool
     is_left_out: bool
     # a deque of CompletedFetch
@@ -69,9 +71,7 @@ class FetchBuffer:
     _before: dict[Any, Any]
     _is_iterating: bool
     _wake: Callable[[], object]
-    def __init__(
-        self, arrivals: Arrivals[Any], release: Callable[[Fetched, int], bool], wake: Callable[[], object]
-    ) -> None: ...
+    def __init__(self, arrivals: Arrivals[Any], release: Releases, wake: Callable[[], object]) -> None: ...
     def note_change(self) -> None: ...
     def note_quiet(self, *, awaits: bool) -> None: ...
     def note_poll(self, changes: int) -> None: ...

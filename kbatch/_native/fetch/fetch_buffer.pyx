@@ -16,6 +16,7 @@ nothing to do but to take or to await records. Until the next change QuickPolls 
 cimport cython
 
 from kbatch._native.fetch.arrivals cimport Arrivals
+from kbatch._native.fetch.releases cimport Releases
 
 from typing import NamedTuple
 
@@ -146,6 +147,8 @@ cdef class QueuedCursor(ReadCursor):
     partition : TopicPartition
     generation : int
         That of its results; those of earlier ones are outdated.
+    is_read : bool
+        True if it is the latest of its partition, and that is read.
     is_paused : bool
     is_left_out : bool
         True if the program has subscribed to other topics, and the group has not taken it back yet.
@@ -177,11 +180,10 @@ cdef class FetchBuffer:
     Parameters
     ----------
     arrivals : Arrivals
-    release : callable
-        Gives the memory of a result, of which the program got so many records, back to the engine. Returns
-        True if the engine's owner must be woken.
+    release : Releases
+        Gives the memory of results back to the engine.
     wake : callable
-        Wakes it.
+        Wakes the engine's owner.
 
     Attributes
     ----------
@@ -200,7 +202,7 @@ cdef class FetchBuffer:
         Those with a fault that lasts until there are records again.
     """
 
-    def __init__(self, Arrivals arrivals not None, release, wake):
+    def __init__(self, Arrivals arrivals not None, Releases release not None, wake):
         self.arrivals = arrivals
         self.assigned = {}
         self._round_robin, self._moved, self._uncommitted, self._before = {}, {}, {}, {}
@@ -239,37 +241,33 @@ cdef class FetchBuffer:
         """Count what was delivered as processed. Discard what an iteration has used up: a poll then waits
         without looking at it first. `changes` is their number before the poll has looked at anything.
         """
+        cdef QueuedCursor cursor
         iterated = list(self._before) if self._is_iterating else ()
         self._before.clear()
         self._is_iterating = False
         self.polled_changes = changes
         self.poll_count += 1
         for cursor in iterated:
-            if self._is_read(cursor) and cursor.queue and not (<QueuedCursor>cursor).head().is_decoding():
+            if cursor.is_read and cursor.queue and not cursor.head().is_decoding():
                 self.discard_head(cursor)
 
     # Where the program is
 
-    cdef bint _is_read(self, QueuedCursor cursor) except -1:
-        """True if the cursor is the latest of a partition that is read."""
-        return self.assigned.get(cursor.partition) is cursor
-
     cpdef note_moved(self, QueuedCursor cursor):
         """Note that the position in a partition has moved."""
-        self._moved[cursor.partition] = self._uncommitted[cursor.partition] = cursor
+        self._moved[cursor] = self._uncommitted[cursor] = None
 
     cpdef dict take_moves(self):
         """Return what was read last where that has changed since the last call."""
         cdef QueuedCursor cursor
         cdef dict moved = self._moved
         self._moved = {}
-        return {each: cursor.last for each, cursor in moved.items()
-                if cursor.last is not None and self._is_read(cursor)}
+        return {cursor.partition: cursor.last for cursor in moved if cursor.last is not None}
 
     cpdef FetchIterator begin_iterator(self, QueuedCursor cursor, FetchedRecords records, Py_ssize_t most):
         """Return an iterator over up to so many records of a partition."""
         self._before[cursor] = cursor.last
-        self._uncommitted[cursor.partition] = cursor
+        self._uncommitted[cursor] = None
         self._is_iterating = True
         cursor.iterator = iterator_over(cursor, records, most)
         if self.changes != self.polled_changes:  # which has ended no iterator since, and would not again
@@ -318,7 +316,7 @@ cdef class FetchBuffer:
 
     cdef int give_back(self, Fetched fetched, int64_t row_count) except -1:
         """Give the memory of a result back to the engine."""
-        if self._release(fetched, row_count):
+        if self._release.give_back(fetched, row_count):
             self._wake()
         return 0
 

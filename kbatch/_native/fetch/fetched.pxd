@@ -18,6 +18,8 @@ cdef class Fetched:
     cdef readonly FrameShare share
     cdef readonly int64_t charged_bytes
 
+    cdef int let_go(self) except -1
+
 
 cdef Fetched new_fetched(object state, FetchedRecords records, int64_t from_offset, int64_t next_offset,
                          bint is_last, int32_t last_epoch, int64_t size_bytes)

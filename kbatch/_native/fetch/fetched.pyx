@@ -3,6 +3,7 @@
 cimport cython
 
 from kbatch._native.fetch.budget cimport FrameShare
+from kbatch._native.fetch.reading cimport PartitionReading
 
 # A leader epoch that is not known.
 cdef int32_t NO_EPOCH = -1
@@ -64,11 +65,15 @@ cdef class Fetched:
 
     def release(self):
         """Return the charged bytes to the budget. A second call has no effect. Any thread may call this."""
+        self.let_go()
+
+    cdef int let_go(self) except -1:
         cdef FrameShare share = self.share
         if share is not None:
             self.share = None
-            self.state.charge(-self.charged_bytes)
-            share.release()
+            (<PartitionReading?>self.state).add_to_backlog(-self.charged_bytes)
+            share.let_go()
+        return 0
 
     def __repr__(self):
         end = ", the last" if self.is_last else ""

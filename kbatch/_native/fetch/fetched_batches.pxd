@@ -73,6 +73,7 @@ cdef class FetchedRecords:
                    int64_t to_offset, int64_t visible_end, object aborted) except -1
     cdef void _begin_at(self, object records, const uint8_t *data, size_t size, int64_t from_offset,
                         int64_t to_offset, int64_t visible_end) noexcept
+    cdef object _view(self)
     cdef int _take_aborted(self, list aborted) except -1
     cdef int _scan(self) except -1
     cdef int64_t _first_size(self) noexcept
@@ -105,5 +106,5 @@ cdef FetchedRecords records_in(Source source, object records, const uint8_t *dat
                                int64_t visible_end, object aborted, bint check_crcs, size_t limit)
 
 
-cdef FetchedRecords records_of_walk(Source source, object records, const kb_fetch_walked *walked, str topic,
-                                    bytes topic_id, int32_t partition, bint check_crcs, size_t limit)
+cdef FetchedRecords records_of_walk(Source source, const kb_fetch_walked *walked, str topic, bytes topic_id,
+                                    int32_t partition, bint check_crcs, size_t limit)

@@ -189,6 +189,14 @@ cdef class FetchedRecords:
         self._start.end_offset = min(to_offset, visible_end)
         self._start.last_epoch = -1
 
+    cdef object _view(self):
+        """Return the bytes of the batches; made of a frame when they are first needed."""
+        cdef Py_ssize_t at
+        if self._records is None:
+            at = self._start.data - <const uint8_t *>self._source.view.buf
+            self._records = memoryview(self._source.view.obj)[at:at + <Py_ssize_t>self._start.size]
+        return self._records
+
     def __dealloc__(self):
         _end(&self._taking)
         free(self._producer_ids)
@@ -348,7 +356,7 @@ cdef class FetchedRecords:
             self._note_fault(&reading)
         finally:
             _end(&reading)
-        return chunks.take(self._records)
+        return chunks.take(self._view())
 
     cdef bint _append(self, Reading *reading, RecordChunks chunks) except -1 nogil:
         """Append a batch's visible rows to the columns. False at a fault."""
@@ -640,8 +648,8 @@ cdef FetchedRecords records_in(Source source, object records, const uint8_t *dat
     return found
 
 
-cdef FetchedRecords records_of_walk(Source source, object records, const kb_fetch_walked *walked, str topic,
-                                    bytes topic_id, int32_t partition, bint check_crcs, size_t limit):
+cdef FetchedRecords records_of_walk(Source source, const kb_fetch_walked *walked, str topic, bytes topic_id,
+                                    int32_t partition, bint check_crcs, size_t limit):
     """Return the FetchedRecords of what a road has walked: it has looked at all headers."""
     cdef FetchedRecords found = FetchedRecords.__new__(FetchedRecords)
     found._source = source
@@ -650,7 +658,7 @@ cdef FetchedRecords records_of_walk(Source source, object records, const kb_fetc
     found.topic = topic
     found.topic_id = topic_id
     found.partition = partition
-    found._begin_at(records, walked.records.data, walked.records.size, walked.from_offset, INT64_MAX,
+    found._begin_at(None, walked.records.data, walked.records.size, walked.from_offset, INT64_MAX,
                     walked.visible_end)
     found.next_offset = walked.next_offset
     found.last_epoch = walked.last_epoch

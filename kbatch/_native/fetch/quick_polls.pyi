@@ -23,7 +23,6 @@ class QuickPolls:
         times: PollTimes,
         waiters: Waiters,
         *,
-        clock_ns: Callable[[], int],
         engine: Any,
         new_polled: Callable[..., Any],
         most_records: int,

@@ -11,6 +11,7 @@ notify, like the waiters of all other calls.
 """
 
 cimport cython
+from cpython.time cimport PyTime_MonotonicRaw
 from libc.stdint cimport INT64_MAX, int64_t
 
 from kbatch._native.fetch.fetch_buffer cimport FetchBuffer, QueuedCursor
@@ -93,8 +94,6 @@ cdef class QuickPolls:
     times : PollTimes
     waiters : Waiters
         Those of the Condition that arrivals and changes notify.
-    clock_ns : callable
-        Returns the time.
     engine : MemberEngine
         Its `polled_ns` is set.
     new_polled : callable
@@ -109,7 +108,6 @@ cdef class QuickPolls:
     cdef SoleUser _user
     cdef PollTimes _times
     cdef Waiters _waiters
-    cdef object _clock_ns
     cdef object _engine
     cdef object _new_polled
     cdef int64_t _most_records
@@ -117,10 +115,10 @@ cdef class QuickPolls:
     cdef int64_t _waited_ns           # in the last poll, which came to nothing; 0
 
     def __cinit__(self, FetchBuffer buffer not None, SoleUser user not None, PollTimes times not None,
-                  Waiters waiters not None, *, clock_ns, engine, new_polled, int64_t most_records,
+                  Waiters waiters not None, *, engine, new_polled, int64_t most_records,
                   int64_t longest_wait_ns):
         self._buffer, self._user, self._times, self._waiters = buffer, user, times, waiters
-        self._clock_ns, self._engine = clock_ns, engine
+        self._engine = engine
         self._new_polled = new_polled
         self._most_records, self._longest_wait_ns = most_records, longest_wait_ns
 
@@ -176,7 +174,7 @@ cdef class QuickPolls:
         if not buffer.may_take() or not self._user.enter_if_free():
             return -1
         try:
-            now_ns = self._clock_ns()
+            now_ns = PyTime_MonotonicRaw()
             # once more, as close() has waited for other users only
             if not buffer.may_take() or not buffer.assigned or now_ns >= buffer.due_ns:
                 self._user.leave()
@@ -192,7 +190,7 @@ cdef class QuickPolls:
     cdef object _ended(self, object found, int64_t began_ns):
         """End a poll, and return what it has found; None leaves the poll to the coroutine."""
         if found is None:
-            self._waited_ns = self._clock_ns() - began_ns
+            self._waited_ns = PyTime_MonotonicRaw() - began_ns
             self._user.leave()
         else:
             self._end()
@@ -208,7 +206,7 @@ cdef class QuickPolls:
 
     cdef int _end(self) except -1:
         try:
-            self._times.end(self._clock_ns())
+            self._times.end(PyTime_MonotonicRaw())
         finally:
             self._user.leave()
         return 0
@@ -222,7 +220,7 @@ cdef class QuickPolls:
         while buffer.next_cursor() is None:
             if not buffer.may_wait():
                 return UNUSUAL
-            waited_ns = self._clock_ns() - began_ns
+            waited_ns = PyTime_MonotonicRaw() - began_ns
             if waited_ns >= timeout_ns:
                 return TIMED_OUT
             if waited_ns >= self._longest_wait_ns:

@@ -215,8 +215,11 @@ cdef class PartitionReading:
     cdef bytes _topic_id
     cdef RoadState _road  # in whose list it is
     cdef FetchNode _node  # which `_reading.node` is of
+    cdef public int64_t read_offset
     cdef public Sensor byte_count
     cdef public SensorGroup row_count
+
+    cdef void add_to_backlog(self, int64_t size_bytes) noexcept
 
 
 cdef class FetchNode:

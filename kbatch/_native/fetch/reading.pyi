@@ -21,6 +21,7 @@ class PartitionReading:
     high_watermark: int
     last_stable_offset: int
     log_start_offset: int
+    read_offset: int
     byte_count: Sensor
     row_count: SensorGroup
 

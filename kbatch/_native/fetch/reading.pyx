@@ -40,6 +40,8 @@ cdef class PartitionReading:
 
     Attributes
     ----------
+    read_offset : int
+        The position before which the program has read; -1 if it is not known.
     byte_count, row_count : Sensor, SensorGroup
         Record the bytes of records in answers, of its topic, and the records that the program got; set before
         it is read.
@@ -50,6 +52,7 @@ cdef class PartitionReading:
         self.topic_name = topic_name
         self.partition_number = partition_number
         self._reading.end_offset = end_offset
+        self.read_offset = -1
 
     def __dealloc__(self):
         if self._reading.slot != NULL:
@@ -179,6 +182,9 @@ cdef class PartitionReading:
 
     def charge(self, int64_t size_bytes):
         """Add bytes that the program is to read; negative ones were released. Any thread may call this."""
+        self.add_to_backlog(size_bytes)
+
+    cdef void add_to_backlog(self, int64_t size_bytes) noexcept:
         kb_count_add(&self._reading.backlog_bytes, size_bytes)
 
     @property

@@ -17,11 +17,11 @@ from cpython.pythread cimport (
     PyThread_get_thread_ident,
     PyThread_release_lock,
 )
+from cpython.time cimport PyTime_MonotonicRaw
 
 import os
 from sys import modules
 from threading import TIMEOUT_MAX, main_thread
-from time import monotonic
 
 from kbatch.unpatched import PATCHERS, cooperative_sleep
 
@@ -106,6 +106,10 @@ def at_once(method, /, *arguments, **keywords):
     raise AssertionError(f"{coroutine!r} must block the thread where it waits, but suspended")
 
 
+cdef double seconds_now() noexcept:
+    return PyTime_MonotonicRaw() / 1e9
+
+
 @cython.final
 cdef class NativeEvent:
     """An event that happens once, for threads that wait for it.
@@ -148,13 +152,13 @@ cdef class NativeEvent:
         PyErr_CheckSignals()
         if kb_flag_load(&self._has_happened):
             return True
-        deadline = monotonic() + min(timeout, LONGEST_WAIT)
+        deadline = seconds_now() + min(timeout, LONGEST_WAIT)
         if (nap := nap_of_greenlets()) is not None:
             return self._wait_by(nap, deadline)
         is_main = main_ident == PyThread_get_thread_ident()
         longest = FIRST_LOOK if is_main else LONGEST_WAIT
         while not kb_flag_load(&self._has_happened):
-            left = deadline - monotonic()
+            left = deadline - seconds_now()
             if left <= 0:
                 break
             left = min(left, longest)
@@ -171,7 +175,7 @@ cdef class NativeEvent:
         """Wait as `wait` does, in naps."""
         cdef double left, seconds = FIRST_NAP
         while not kb_flag_load(&self._has_happened):
-            left = min(seconds, deadline - monotonic())
+            left = min(seconds, deadline - seconds_now())
             if left <= 0:
                 break
             nap(left)

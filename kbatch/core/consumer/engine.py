@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NotRequired, TypedDict
 
 from kbatch._native.fetch.budget import Budget
 from kbatch._native.fetch.frames import FramePool
+from kbatch._native.fetch.releases import Releases
 from kbatch.core.client.backoff import NS_PER_MS
 from kbatch.core.client.calls import Call
 from kbatch.core.client.cluster import TopicUse
@@ -46,7 +47,7 @@ from kbatch.core.consumer.partition_state import (
     reset_of,
 )
 from kbatch.core.consumer.positions import Positions
-from kbatch.core.consumer.results import Fetched, Result
+from kbatch.core.consumer.results import Result
 from kbatch.errors import IllegalStateError, KafkaError
 from kbatch.metrics import CONSUMER_METRICS, Metric, MetricsRegistry
 
@@ -96,6 +97,8 @@ class ReadingEngine(ClientEngine):
         How far the program is from the ends of the logs.
     remedy : str
         What errors say about a position that a log does not have.
+    release : Releases
+        Gives the memory of results back. Any thread may call it.
     """
 
     purpose_count: ClassVar[int] = FETCH_PURPOSE + 1
@@ -168,6 +171,8 @@ class ReadingEngine(ClientEngine):
             self._metrics,
             self.distances,
         )
+        look_again = partial(self._commands.append, _look_again)
+        self.release = Releases(self._fetcher.road, self._metrics.consumed, look_again)
 
     # For any thread; the caller wakes the owner
 
@@ -289,27 +294,6 @@ class ReadingEngine(ClientEngine):
             self._fetcher.close_sessions(now_ns)
 
         self.submit(stop)
-
-    def release(self, fetched: Fetched, row_count: int = 0) -> bool:
-        """Return the memory of a result to the budget, when the program no longer has `fetched.records` or
-        views of it. A second call has no effect.
-
-        `row_count` is the number of its records that the program got, for the metrics.
-
-        Returns
-        -------
-        bool
-            True if the owner must be woken. Otherwise an answer is due, and the next `run` is soon enough.
-        """
-
-        fetched.state.read_offset = fetched.next_offset
-        if row_count:
-            self._metrics.consumed(fetched, row_count)
-        fetched.release()
-        is_awaited = self._fetcher.awaits_memory
-        if is_awaited:
-            self.submit(_look_again)
-        return is_awaited
 
     def await_rows(self, awaited: RowsAwaited | None) -> None:
         """Fetch for a poll that waits for more rows than were fetched, until the next call; None for none."""

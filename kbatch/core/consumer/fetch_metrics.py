@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from kbatch._native.io.sensor import Sensor
     from kbatch.core.consumer.distances import Distances
     from kbatch.core.consumer.partition_state import PartitionState
-    from kbatch.core.consumer.results import Fetched
     from kbatch.metrics import MetricsRegistry
     from kbatch.records import TopicPartition
 
@@ -137,13 +136,18 @@ class FetchMetrics(RequestMetrics):
     registry, budget
         Parameters of RequestMetrics.
     distances : Distances
+
+    Attributes
+    ----------
+    consumed : deque of (PartitionState, int)
+        Where any thread notes how many records of a partition the program got, for `observe`.
     """
 
     def __init__(self, registry: MetricsRegistry, budget: Budget, distances: Distances) -> None:
         super().__init__(registry, budget)
         self._distances = distances
         self._partitions: dict[TopicPartition, _PartitionMetrics] = {}
-        self._unobserved: deque[tuple[PartitionState, int]] = deque()
+        self.consumed: deque[tuple[PartitionState, int]] = deque()
         registry.before_snapshot(self._sample)
 
     def _sample(self, now_ms: int) -> None:
@@ -151,17 +155,13 @@ class FetchMetrics(RequestMetrics):
         for metrics in list(self._partitions.values()):
             metrics.sample(now_ms)
 
-    def consumed(self, fetched: Fetched, row_count: int) -> None:
-        """Note records that the program got, for `observe`. Any thread may call this."""
-        self._unobserved.append((fetched.state, row_count))  # nothing that has their memory
-
     def observe(self, now_ms: int) -> None:
         """Record what the program got, and the distances of its partitions."""
-        if not self._unobserved:
+        if not self.consumed:
             return
         states: dict[PartitionState, None] = {}
-        while self._unobserved:
-            state, row_count = self._unobserved.popleft()
+        while self.consumed:
+            state, row_count = self.consumed.popleft()
             state.row_count.record(row_count, now_ms)
             states[state] = None
         for state in states:

@@ -97,6 +97,7 @@ class Fetcher:
 
     Attributes
     ----------
+    road : FetchRoad
     partitions : dict[TopicPartition, PartitionState]
         The partitions that are read, by `add` and `remove`.
     deadline_ns : int
@@ -134,7 +135,7 @@ class Fetcher:
         self._sessions: dict[int, FetchSession] = {}
         self._placed_in: ClusterSnapshot | None = None
         reads_committed = config.isolation_level == "read_committed"
-        self._road = FetchRoad(
+        self.road = FetchRoad(
             budget,
             frames,
             latency=metrics.latency,
@@ -162,14 +163,14 @@ class Fetcher:
     def add(self, state: PartitionState) -> None:
         """Begin to read a partition, which is not read yet."""
         state.is_failing = state.partition in self._failing_ns
-        self._road.add(state)
+        self.road.add(state)
         self.partitions[state.partition] = state
 
     def remove(self, partition: TopicPartition) -> PartitionState | None:
         """End the reading of a partition, and return it; None if it is not read."""
         state = self.partitions.pop(partition, None)
         if state is not None:
-            self._road.remove(state)
+            self.road.remove(state)
         return state
 
     # Requests
@@ -177,7 +178,7 @@ class Fetcher:
     def run(self, now_ns: int) -> None:
         """Send the requests that are possible now."""
         self.deadline_ns = NEVER_NS
-        awaited, road = self.rows_awaited, self._road
+        awaited, road = self.rows_awaited, self.road
         self._place(now_ns)
         backlog_bytes = self._budget.backlog_bytes(len(self.partitions), is_shared=awaited is None)
         found: list[FetchSession] = road.scan(backlog_bytes, now_ns)
@@ -196,11 +197,11 @@ class Fetcher:
         """True if memory that is released may let a request go out, or if no answer is due. Any thread may
         read it.
         """
-        return self._road.awaits_memory
+        return self.road.awaits_memory
 
     @awaits_memory.setter
     def awaits_memory(self, awaits_memory: bool) -> None:
-        self._road.awaits_memory = awaits_memory
+        self.road.awaits_memory = awaits_memory
 
     def run_if_due(self, now_ns: int) -> None:
         """Run if the time for it has come. Nothing else has happened since the last `run`."""
@@ -216,15 +217,15 @@ class Fetcher:
         """Find the nodes to fetch from for partitions whose node may have changed."""
         if self._placed_in is not self._cluster.snapshot:
             self._placed_in = self._cluster.snapshot
-            self._road.displace()
-        for state in self._road.unplaced():
+            self.road.displace()
+        for state in self.road.unplaced():
             node_id = self._node_of(state, now_ns)
-            state.place(self._road, None if node_id < 0 else self._session(node_id))
+            state.place(self.road, None if node_id < 0 else self._session(node_id))
 
     def _session(self, node_id: int) -> FetchSession:
         session = self._sessions.get(node_id)
         if session is None:
-            session = FetchSession(self._road, node_id, self._metrics.latency_of(node_id))
+            session = FetchSession(self.road, node_id, self._metrics.latency_of(node_id))
             self._sessions[node_id] = session
         return session
 
@@ -282,7 +283,7 @@ class Fetcher:
             session.choose([state for state in session.candidates() if self._is_valid(state, now_ns)])
         if not session.candidate_count:
             return True
-        size_bytes = self._road.request_bytes(session.candidate_count, node_count)
+        size_bytes = self.road.request_bytes(session.candidate_count, node_count)
         if not self._budget.reserve(size_bytes):
             return False
         session.ask(version, size_bytes, now_ns)
@@ -325,7 +326,7 @@ class Fetcher:
     def open_loans(self, deliver: Callable[[list[Any]], object]) -> None:
         """Have the road read what is usual. `deliver` gets results meanwhile."""
         self._deliver = deliver
-        self._connections.count_lent(self._road.in_flight_count)
+        self._connections.count_lent(self.road.in_flight_count)
 
     def lend(self, descriptor_of: Callable[[int], int], now_ns: int) -> FetchRoad | None:
         """Lend the connections that nothing but Fetches is on to the road, and return it. None if there is
@@ -337,7 +338,7 @@ class Fetcher:
         descriptor_of : Callable[[int], int]
             Returns the descriptor of the socket of a connection, by its id.
         """
-        road, connections = self._road, self._connections
+        road, connections = self.road, self._connections
         # results of before come before those of the road
         is_usual = self.rows_awaited is None and not road.bounded_count and not self._results
         if not is_usual or self._placed_in is not self._cluster.snapshot or road.has_unplaced:
@@ -371,11 +372,11 @@ class Fetcher:
 
     def take_back(self, now_ns: int) -> None:
         """End the loan to the road. What it has not asked for since an answer is the Fetcher's to ask for."""
-        if self._road.must_look:
+        if self.road.must_look:
             self._look_again(now_ns)
-        self._awaited_memory = self._road.awaits_memory
+        self._awaited_memory = self.road.awaits_memory
         self.observe()
-        all_lent = self._road.take_back()
+        all_lent = self.road.take_back()
         for lent in all_lent:
             self._connections.take_back(
                 lent, messages.FetchRequest, self._handlers_of, now_ns, memory=self._frames.take
@@ -410,7 +411,7 @@ class Fetcher:
 
     def observe(self) -> None:
         """Note which nodes the road has heard from."""
-        for node_id, now_ns in self._road.take_served().items():
+        for node_id, now_ns in self.road.take_served().items():
             self._connections.note_served(node_id, now_ns, FETCH_PURPOSE)
 
     def _fail_request(self, session: FetchSession, error: KafkaError, now_ns: int) -> None:
@@ -447,7 +448,7 @@ class Fetcher:
             share = FrameShare(self._budget, answer.frame_bytes, len(with_records))
             for each in with_records:
                 each.charge(share)
-        self._road.record_fetched(found, now_ns)
+        self.road.record_fetched(found, now_ns)
         self._results[before:before] = found
         for state in bounded:
             self._look_at_remaining(state, session, now_ns)
@@ -457,14 +458,14 @@ class Fetcher:
 
     def _read(self, session: FetchSession, answer: FetchAnswer, now_ns: int) -> list[Fetched]:
         """Return the results with new positions that an answer has."""
-        found: list[Fetched] = self._road.take(session, answer, self, now_ns)
+        found: list[Fetched] = self.road.take(session, answer, self, now_ns)
         return found
 
     def _without_records(self, session: FetchSession, answer: FetchAnswer) -> list[PartitionState]:
         """Return the partitions with an end that an answer has no records for, although it had room for them,
         nor anything else.
         """
-        if not self._road.bounded_count or answer.throttle_time_ms or answer.has_records:
+        if not self.road.bounded_count or answer.throttle_time_ms or answer.has_records:
             return []
         without: list[PartitionState] = [each for each in session.asked() if each.end_offset != NO_END]
         says_more = {
@@ -508,7 +509,7 @@ class Fetcher:
         if part.diverging_epoch != NO_EPOCH or part.diverging_end_offset != -1:
             self._handle_divergence(session, state, part, now_ns)
             return False
-        self._road.note_log(state, answer, part.index)
+        self.road.note_log(state, answer, part.index)
         if part.preferred_read_replica >= 0:
             is_known = self._prefer(state, part.preferred_read_replica, session, now_ns)
             if not part.records:

@@ -201,7 +201,6 @@ class PartitionState(PartitionReading, Retrying):
         "generation",
         "is_topic_given",
         "partition",
-        "read_offset",
         "replica_until_ns",
         "reset",
         "start",
@@ -230,7 +229,6 @@ class PartitionState(PartitionReading, Retrying):
         self.first_epoch = NO_EPOCH
         self.first_topic_id = NO_TOPIC_ID
         self.committed: OffsetAndMetadata | None = None
-        self.read_offset = -1
         self.topic_id = start.topic_id if isinstance(start, Start) else NO_TOPIC_ID
         self.assigned_id = NO_TOPIC_ID
         self.is_topic_given = self.topic_id != NO_TOPIC_ID

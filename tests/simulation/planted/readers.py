@@ -56,7 +56,7 @@ def a_position_stays_before_markers(original: Any, self: Fetcher, *arguments: An
 @plants(Fetcher, "_read")
 def aborted_records_are_read(original: Any, self: Fetcher, *arguments: Any) -> Any:
     """The list of aborted transactions is ignored."""
-    self._road.reads_committed = False
+    self.road.reads_committed = False
     return original(self, *arguments)
 
 
@@ -172,9 +172,9 @@ def the_road_reads_where_leaders_were(original: Any, self: Fetcher, now_ns: int)
         original(self, now_ns)
     else:
         self._placed_in = self._cluster.snapshot
-        for state in self._road.unplaced():
+        for state in self.road.unplaced():
             node_id = self._node_of(state, now_ns)
-            state.place(self._road, None if node_id < 0 else self._session(node_id))
+            state.place(self.road, None if node_id < 0 else self._session(node_id))
 
 
 # Positions that the log does not have
