@@ -1,0 +1,552 @@
+"""Scenarios of three nodes: leaders and coordinators that move, die, stop and return.
+
+Each is a function of `Nodes`, and is run against a real cluster and an embedded one: what it wrote down must
+be the same. What takes its time in a real cluster is awaited.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any, Protocol
+
+from kbatch.errors import ErrorCode
+from kbatch.protocol import messages
+from kbatch.protocol.structs import Message
+from tests.integration.scenarios.requests import batch
+from tests.integration.scenarios.wire import batch_rows
+from tests.support import requests
+from tests.support.broker_wire import ConnectionClosed, Wire
+from tests.support.patience import until
+
+OFFSETS, TRANSACTIONS = "__consumer_offsets", "__transaction_state"
+NO_TOPIC_ID = bytes(16)
+PREFERRED, UNCLEAN = 0, 1
+TOPIC, SET = 2, 0  # a type of resources; an operation of configs
+LEADER, ALL = 1, -1
+PAUSE_SECONDS = 0.05
+NONE, MOVED, LOADING, MISSING = (
+    ErrorCode.NONE,
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+)
+
+
+class Cluster(Protocol):
+    """A cluster of nodes 0, 1 and 2; `tests.oracle.kafka.RealCluster` or `kbatch.testing.Broker`."""
+
+    @property
+    def bootstrap_servers(self) -> str: ...
+    def kill_node(self, node: int) -> None: ...
+    def start_node(self, node: int) -> None: ...
+    def pause_node(self, node: int) -> None: ...
+    def resume_node(self, node: int) -> None: ...
+
+
+NodesScenario = Callable[["Nodes"], None]
+NODES_SCENARIOS: dict[str, NodesScenario] = {}
+
+
+def nodes_scenario(function: NodesScenario) -> NodesScenario:
+    """Add a function to the scenarios, under its own name."""
+    NODES_SCENARIOS[function.__name__] = function
+    return function
+
+
+class Nodes:
+    """A connection to each node; `transcript` is what was written down. A context manager."""
+
+    def __init__(self, cluster: Cluster, name: str) -> None:
+        self.cluster = cluster
+        self.name = name
+        self.transcript: list[tuple[str, Any]] = []
+        self._wires: dict[int, Wire] = {}
+        self._ids: dict[str, bytes] = {}
+
+    def __enter__(self) -> Nodes:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for node in list(self._wires):
+            self._drop(node)
+
+    # Requests and answers
+
+    def note(self, label: str, value: Any) -> None:
+        self.transcript.append((label, value))
+
+    def connect(self, node: int) -> Wire:
+        """Return a further connection."""
+        return Wire(self.cluster.bootstrap_servers, node)
+
+    def ask(self, node: int, request: Message, version: int | None = None) -> Any:
+        """Return the answer of a node; connect again if the connection has ended."""
+
+        def attempt() -> Any:
+            try:
+                if node not in self._wires:
+                    self._wires[node] = self.connect(node)
+                return self._wires[node].ask(request, version)
+            except (ConnectionClosed, OSError):
+                self._drop(node)
+                return None
+
+        return until(attempt, request, pause_seconds=PAUSE_SECONDS)
+
+    def _drop(self, node: int) -> None:
+        if (wire := self._wires.pop(node, None)) is not None:
+            wire.close()
+
+    def settled(
+        self,
+        node: int,
+        request: Message,
+        version: int | None = None,
+        *,
+        passing: Collection[int] = (MOVED, LOADING, MISSING),
+    ) -> Any:
+        """Return the first answer of a node whose code is not `passing`."""
+
+        def attempt() -> Any:
+            answer = self.ask(node, request, version)
+            return None if code_of(answer) in passing else answer
+
+        return until(attempt, request, pause_seconds=PAUSE_SECONDS)
+
+    def note_code(
+        self, label: str, node: int, request: Message, code: int, version: int | None = None
+    ) -> None:
+        """Wait until a node answers with this code, and write it down."""
+        until(
+            lambda: code_of(self.ask(node, request, version)) == code,
+            lambda: f"{label}: {self.ask(node, request, version)}",
+            pause_seconds=PAUSE_SECONDS,
+        )
+        self.note(label, ErrorCode(code).name)
+
+    # Topics
+
+    def topic(self, suffix: str, *replicas: int, **configs: object) -> str:
+        """Create a topic of one partition on these nodes; underscores in configs are dots."""
+        kind = messages.CreateTopicsRequest
+        name = f"{self.name}.{suffix}"
+        assigned = kind.CreatableReplicaAssignment(partition_index=0, broker_ids=list(replicas))
+        wanted = kind.CreatableTopic(
+            name=name,
+            num_partitions=-1,
+            replication_factor=-1,
+            assignments=[assigned],
+            configs=[
+                kind.CreatableTopicConfig(name=key.replace("_", "."), value=str(value))
+                for key, value in configs.items()
+            ],
+        )
+        (created,) = self.ask(0, kind(topics=[wanted], timeout_ms=30_000)).topics
+        assert created.error_code == NONE, created
+        self._ids[name] = created.topic_id
+        self.await_isr(name, len(replicas))
+        until(lambda: self.latest(replicas[0], name)[0] == NONE.name, pause_seconds=PAUSE_SECONDS)
+        return name
+
+    def topic_id(self, name: str) -> bytes:
+        return self._ids[name]
+
+    def partition(self, topic: str, node: int = 0) -> Any:
+        """Return partition 0 as a node describes it, once it knows the topic."""
+        kind = messages.DescribeTopicPartitionsRequest
+        request = kind(topics=[kind.TopicRequest(name=topic)])
+        found = until(lambda: self.ask(node, request).topics[0].partitions, pause_seconds=PAUSE_SECONDS)
+        return found[0]
+
+    def note_partitions(self, label: str, *topics: str, node: int = 0) -> None:
+        """Write down leader, epoch and replicas of partitions."""
+        for topic in topics:
+            known = self.partition(topic, node)
+            self.note(
+                f"{topic} {label}",
+                {
+                    "leader": (known.leader_id, known.leader_epoch),
+                    "isr": sorted(known.isr_nodes),
+                    "elr": known.eligible_leader_replicas,
+                    "last known": known.last_known_elr,
+                    "offline": known.offline_replicas,
+                    "replicas": known.replica_nodes,
+                },
+            )
+
+    def await_leader(self, topic: str, *leaders: int, node: int = 0) -> None:
+        """Wait until one of these nodes leads, as far as a node knows."""
+        until(
+            lambda: self.partition(topic, node).leader_id in leaders,
+            lambda: self.partition(topic, node),
+            pause_seconds=PAUSE_SECONDS,
+        )
+
+    def await_isr(self, topic: str, count: int, node: int = 0) -> None:
+        until(
+            lambda: len(self.partition(topic, node).isr_nodes) == count,
+            lambda: self.partition(topic, node),
+            pause_seconds=PAUSE_SECONDS,
+        )
+
+    def await_replicas(self, topic: str, *replicas: int) -> None:
+        """Wait until a partition has moved to these nodes."""
+        until(
+            lambda: self.partition(topic).replica_nodes == list(replicas),
+            lambda: self.partition(topic),
+            pause_seconds=PAUSE_SECONDS,
+        )
+
+    def elect(self, topic: str, kind_of_election: int = PREFERRED, node: int = 0) -> tuple[str, Any]:
+        """Elect by request; return code and text of the partition."""
+        kind = messages.ElectLeadersRequest
+        named = kind.TopicPartitions(topic=topic, partitions=[0])
+        request = kind(election_type=kind_of_election, topic_partitions=[named], timeout_ms=30_000)
+        (answer,) = self.ask(node, request).replica_election_results
+        (result,) = answer.partition_result
+        return ErrorCode(result.error_code).name, result.error_message
+
+    def reassign(self, topic: str, replicas: Collection[int] | None) -> tuple[str, Any]:
+        """Begin to move a partition, or cancel that; return code and text."""
+        kind = messages.AlterPartitionReassignmentsRequest
+        moved = kind.ReassignablePartition(
+            partition_index=0, replicas=None if replicas is None else list(replicas)
+        )
+        request = kind(topics=[kind.ReassignableTopic(name=topic, partitions=[moved])], timeout_ms=30_000)
+        (answer,) = self.ask(0, request).responses
+        return ErrorCode(answer.partitions[0].error_code).name, answer.partitions[0].error_message
+
+    def reassigned(self, topic: str) -> list[Any]:
+        """Return (replicas, adding, removing) of a move that is under way."""
+        kind = messages.ListPartitionReassignmentsRequest
+        named = kind.ListPartitionReassignmentsTopics(name=topic, partition_indexes=[0])
+        answer = self.ask(0, kind(topics=[named], timeout_ms=30_000))
+        return [
+            (each.replicas, each.adding_replicas, each.removing_replicas)
+            for found in answer.topics
+            for each in found.partitions
+        ]
+
+    def place(self, topic: str, *replicas: int) -> None:
+        """Have a partition led by the first of these nodes, and followed by the others."""
+        assert self.reassign(topic, replicas)[0] == NONE.name
+        self.await_replicas(topic, *replicas)
+        self.await_isr(topic, len(replicas))
+        self.elect(topic)
+        for node in range(3):
+            self.await_leader(topic, replicas[0], node=node)
+
+    def configure(self, topic: str, name: str, value: object) -> None:
+        kind = messages.IncrementalAlterConfigsRequest
+        change = kind.AlterableConfig(name=name, config_operation=SET, value=str(value))
+        resource = kind.AlterConfigsResource(resource_type=TOPIC, resource_name=topic, configs=[change])
+        (answer,) = self.ask(0, kind(resources=[resource])).responses
+        assert answer.error_code == NONE, answer
+
+    # Records
+
+    def produce_request(self, topic: str, *values: bytes, acks: int = ALL, timeout_ms: int = 30_000) -> Any:
+        return requests.produce_request(
+            {(topic, 0): batch(*values)}, self.topic_id, acks=acks, timeout_ms=timeout_ms
+        )
+
+    def produce(self, node: int, topic: str, *values: bytes, acks: int = ALL) -> tuple[str, int]:
+        """Return (code, base offset)."""
+        answer = self.ask(node, self.produce_request(topic, *values, acks=acks))
+        (partition,) = answer.responses[0].partition_responses
+        return ErrorCode(partition.error_code).name, partition.base_offset
+
+    def fetch(self, node: int, topic: str, offset: int = 0) -> tuple[str, list[bytes], int]:
+        """Return (code, values, high watermark)."""
+        request = requests.fetch_request(topic, self.topic_id(topic), offset, max_wait_ms=0, min_bytes=1)
+        (partition,) = self.ask(node, request, 16).responses[0].partitions
+        rows = batch_rows(bytes(partition.records or b""))
+        values = [value for row in rows for _, _, _, value in row["values"]]
+        return ErrorCode(partition.error_code).name, values, partition.high_watermark
+
+    def latest(self, node: int, topic: str) -> tuple[str, int]:
+        """Return (code, offset) of ListOffsets."""
+        kind = messages.ListOffsetsRequest
+        wanted = kind.ListOffsetsPartition(partition_index=0, timestamp=-1)
+        request = kind(replica_id=-1, topics=[kind.ListOffsetsTopic(name=topic, partitions=[wanted])])
+        (found,) = self.ask(node, request).topics[0].partitions
+        return ErrorCode(found.error_code).name, found.offset
+
+    # Groups
+
+    def commit_request(
+        self, topic: str, offset: int, *, group: str, member: str = "", epoch: int = -1
+    ) -> Any:
+        kind = messages.OffsetCommitRequest
+        partition = kind.OffsetCommitRequestPartition(partition_index=0, committed_offset=offset)
+        named = kind.OffsetCommitRequestTopic(topic_id=self.topic_id(topic), partitions=[partition])
+        return kind(group_id=group, member_id=member, generation_id_or_member_epoch=epoch, topics=[named])
+
+    def committed(self, node: int, topic: str, group: str) -> tuple[str, int]:
+        """Return (code, offset)."""
+        kind = messages.OffsetFetchRequest
+        named = kind.OffsetFetchRequestTopics(topic_id=self.topic_id(topic), partition_indexes=[0])
+        request = kind(groups=[kind.OffsetFetchRequestGroup(group_id=group, topics=[named])])
+        (found,) = self.settled(node, request).groups
+        (partition,) = found.topics[0].partitions
+        return ErrorCode(partition.error_code).name, partition.committed_offset
+
+
+def code_of(answer: Any) -> int:
+    """Return the first code of an answer."""
+    for name in ("topics", "responses", "groups", "partitions"):
+        if not hasattr(answer, "error_code") and getattr(answer, name, None):
+            return code_of(getattr(answer, name)[0])
+    return int(answer.error_code)
+
+
+# Leaders
+
+
+@nodes_scenario
+def leaders_die_and_return(nodes: Nodes) -> None:
+    """E01 to E04, E06, E08, I06, I07, B03."""
+    topics = [
+        nodes.topic("three", 1, 2, 0),
+        nodes.topic("two", 1, 2, min_insync_replicas=2),
+        nodes.topic("one", 1),
+    ]
+    nodes.note_partitions("at first", *topics)
+    nodes.cluster.kill_node(1)
+    for topic in topics:
+        nodes.await_leader(topic, -1, 0, 2)
+    nodes.note_partitions("without node 1", *topics)
+    request = messages.MetadataRequest(topics=None)
+    until(lambda: len(nodes.ask(0, request, 12).brokers) == 2, pause_seconds=PAUSE_SECONDS)
+    described = nodes.ask(0, request, 12)
+    nodes.note("brokers", sorted(each.node_id for each in described.brokers))
+    for found in sorted(described.topics, key=lambda each: each.name):
+        if found.name in topics:
+            (known,) = found.partitions
+            code = ErrorCode(known.error_code).name
+            nodes.note(f"Metadata of {found.name}", (code, known.leader_id, known.offline_replicas))
+    nodes.note("acks=all with two of three", nodes.produce(2, topics[0], b"1"))
+    nodes.note("acks=all below the minimum", nodes.produce(2, topics[1], b"1"))
+    nodes.note("acks=1 below the minimum", nodes.produce(2, topics[1], b"2", acks=LEADER))
+    nodes.note("what is seen of it", nodes.fetch(2, topics[1]))
+    for topic in topics:
+        nodes.note(f"{topic} preferred", nodes.elect(topic)[0])
+    nodes.note("an unclean election", nodes.elect(topics[0], UNCLEAN))
+    nodes.cluster.start_node(1)
+    for topic, count in zip(topics, (3, 2, 1), strict=True):
+        nodes.await_isr(topic, count)
+    nodes.note_partitions("with node 1", *topics)
+    for topic in topics:
+        nodes.note(f"{topic} preferred again", nodes.elect(topic))
+        nodes.await_leader(topic, 1)
+    nodes.note_partitions("as preferred", *topics)
+    nodes.note("what is seen now", until_read(nodes, 1, topics[1], 1))
+
+
+def until_read(nodes: Nodes, node: int, topic: str, count: int) -> tuple[str, list[bytes], int]:
+    """Return what a node has, when it has so many records."""
+    until(lambda: len(nodes.fetch(node, topic)[1]) == count, pause_seconds=PAUSE_SECONDS)
+    return nodes.fetch(node, topic)
+
+
+@nodes_scenario
+def followers_are_read(nodes: Nodes) -> None:
+    """R01, R02, R05."""
+    topic = nodes.topic("t", 1, 2, 0)
+    nodes.note("produced", nodes.produce(1, topic, b"1", b"2"))
+    nodes.note("a follower", until_read(nodes, 2, topic, 2))
+    nodes.note("beyond its end", nodes.fetch(2, topic, 7))
+    nodes.note("its latest offset", nodes.latest(2, topic))
+    nodes.note("written to it", nodes.produce(2, topic, b"3"))
+    nodes.elect(topic)
+    nodes.place(topic, 2, 1, 0)
+    nodes.note("produced at the next", nodes.produce(2, topic, b"3"))
+    kind = messages.OffsetForLeaderEpochRequest
+    for epoch in range(-1, 4):
+        asked = kind.OffsetForLeaderPartition(partition=0, current_leader_epoch=-1, leader_epoch=epoch)
+        named = kind.OffsetForLeaderTopic(topic=topic, partitions=[asked])
+        (found,) = nodes.ask(2, kind(replica_id=-1, topics=[named])).topics[0].partitions
+        nodes.note(
+            f"end of epoch {epoch}", (ErrorCode(found.error_code).name, found.leader_epoch, found.end_offset)
+        )
+
+
+@nodes_scenario
+def partitions_move_to_other_nodes(nodes: Nodes) -> None:
+    """B08 to B10."""
+    topic = nodes.topic("t", 1, 2)
+    nodes.produce(1, topic, b"1")
+    nodes.note("no move", (nodes.reassigned(topic), nodes.reassign(topic, None)))
+    for replicas in ([], [1, 9], [1, 1]):
+        nodes.note(f"to {replicas}", nodes.reassign(topic, replicas))
+    nodes.note("another order", nodes.reassign(topic, [2, 1]))
+    nodes.await_replicas(topic, 2, 1)
+    nodes.note_partitions("in another order", topic)
+    nodes.note("away", nodes.reassign(topic, [2, 0]))
+    nodes.await_replicas(topic, 2, 0)
+    nodes.note("nothing moves", nodes.reassigned(topic))
+    nodes.note_partitions("moved", topic)
+    until(lambda: nodes.latest(1, topic)[0] != NONE.name, pause_seconds=PAUSE_SECONDS)
+    nodes.note("the old leader", (nodes.latest(1, topic), nodes.produce(1, topic, b"2")))
+    nodes.note("the new leader", (nodes.produce(2, topic, b"2"), nodes.fetch(2, topic)))
+    nodes.note("its follower", until_read(nodes, 0, topic, 2))
+
+
+@nodes_scenario
+def stopped_leaders_go_on_as_zombies(nodes: Nodes) -> None:
+    """P06, P07: what only the stopped one has is cut off."""
+    topic = nodes.topic("t", 1, 2, 0)
+    nodes.note("before", nodes.produce(1, topic, b"kept"))
+    zombie = nodes.connect(1)
+    nodes.cluster.pause_node(1)
+    zombie.send(nodes.produce_request(topic, b"lost", acks=LEADER))
+    nodes.await_leader(topic, 0, 2)
+    nodes.note_partitions("without node 1", topic)
+    leader = nodes.partition(topic).leader_id
+    nodes.note("meanwhile", nodes.produce(leader, topic, b"2", b"3"))
+    nodes.cluster.resume_node(1)
+    zombie.receive()
+    nodes.await_isr(topic, 3)
+    nodes.note("at the leader", nodes.fetch(leader, topic))
+    nodes.note("at the zombie", until_read(nodes, 1, topic, 3))
+    nodes.note("written to it", nodes.produce(1, topic, b"4"))
+    zombie.close()
+
+
+# Coordinators
+
+
+@nodes_scenario
+def coordinators_move(nodes: Nodes) -> None:
+    """K01, K03, K04."""
+    topic = nodes.topic("t", 1, 2, 0)
+    for key_type, name in ((0, "key"), (1, "key")):
+        nodes.settled(0, messages.FindCoordinatorRequest(key=name, key_type=key_type), 3)
+    for internal in (OFFSETS, TRANSACTIONS):
+        nodes.place(internal, 0, 1, 2)
+    group, classic = f"{nodes.name}.group", f"{nodes.name}.classic"
+    member = _joined(nodes, group, topic)
+    heartbeat = messages.ConsumerGroupHeartbeatRequest(
+        group_id=group, member_id=member.member_id, member_epoch=member.member_epoch
+    )
+    commit = nodes.commit_request(topic, 5, group=group, member=member.member_id, epoch=member.member_epoch)
+    nodes.note("commit", ErrorCode(code_of(nodes.settled(0, commit))).name)
+    first = _joined_classic(nodes, classic)
+    beat = messages.HeartbeatRequest(
+        group_id=classic, member_id=first.member_id, generation_id=first.generation_id
+    )
+    nodes.note("classic heartbeat", ErrorCode(code_of(nodes.ask(0, beat))).name)
+    second = nodes.connect(0)
+    second.send(_join(classic), 3)
+    nodes.note_code("a rebalance", 0, beat, ErrorCode.REBALANCE_IN_PROGRESS)
+    end = _begin(nodes, topic)
+    for internal in (OFFSETS, TRANSACTIONS):
+        nodes.place(internal, 1, 2, 0)
+    waited = second.receive()
+    nodes.note("the join that waited", (ErrorCode(waited.error_code).name, bool(waited.member_id)))
+    second.close()
+    for label, request in (("heartbeat", heartbeat), ("commit", commit), ("end", end), ("beat", beat)):
+        nodes.note_code(f"{label} at the old", 0, request, MOVED)
+    found = nodes.settled(1, heartbeat)
+    nodes.note("at the new", (ErrorCode(found.error_code).name, found.member_epoch - member.member_epoch))
+    nodes.note("commit at the new", ErrorCode(code_of(nodes.settled(1, commit))).name)
+    nodes.note("committed", nodes.committed(1, topic, group))
+    code = code_of(nodes.settled(1, beat))
+    nodes.note("generation", code in (NONE, ErrorCode.REBALANCE_IN_PROGRESS))
+    nodes.note("end at the new", ErrorCode(code_of(nodes.settled(1, end))).name)
+    busy = (MOVED, LOADING, MISSING, ErrorCode.CONCURRENT_TRANSACTIONS)
+    nodes.note("end again", ErrorCode(code_of(nodes.settled(1, end, passing=busy))).name)
+
+
+@nodes_scenario
+def coordinators_wait_for_followers(nodes: Nodes) -> None:
+    """K02."""
+    topic = nodes.topic("t", 1, 2, 0)
+    for key_type in (0, 1):
+        nodes.settled(0, messages.FindCoordinatorRequest(key="key", key_type=key_type), 3)
+    for internal in (OFFSETS, TRANSACTIONS):
+        nodes.place(internal, 0, 1, 2)
+    group = f"{nodes.name}.group"
+    nodes.note(
+        "commit", ErrorCode(code_of(nodes.settled(0, nodes.commit_request(topic, 5, group=group)))).name
+    )
+    nodes.cluster.kill_node(2)
+    for internal in (OFFSETS, TRANSACTIONS):
+        nodes.await_isr(internal, 2)
+        nodes.configure(internal, "min.insync.replicas", 3)
+    init = messages.InitProducerIdRequest(transactional_id=f"{nodes.name}.id", transaction_timeout_ms=60_000)
+    nodes.note_code("an id", 0, init, MISSING)
+    refused = nodes.ask(0, nodes.commit_request(topic, 7, group=group))
+    nodes.note("commit below the minimum", ErrorCode(code_of(refused)).name)
+    nodes.note("what is read", nodes.committed(0, topic, group))
+    joined = nodes.settled(0, _join(f"{nodes.name}.classic"), 3)
+    nodes.note("a classic join", ErrorCode(joined.error_code).name)
+    nodes.cluster.start_node(2)
+    for internal in (OFFSETS, TRANSACTIONS):
+        nodes.await_isr(internal, 3)
+        nodes.configure(internal, "min.insync.replicas", 1)
+    until(lambda: nodes.committed(0, topic, group) == (NONE.name, 7), pause_seconds=PAUSE_SECONDS)
+    nodes.note("it was done", nodes.committed(0, topic, group))
+    nodes.note("an id again", ErrorCode(nodes.settled(0, init).error_code).name)
+
+
+def _joined(nodes: Nodes, group: str, topic: str) -> Any:
+    """Return the answer to a member of KIP-848, which is alone, with its assignment."""
+    request = messages.ConsumerGroupHeartbeatRequest(
+        group_id=group,
+        member_id="AAAAAAAAAAAAAAAAAAAAAA",
+        rebalance_timeout_ms=60_000,
+        topic_partitions=[],
+        subscribed_topic_names=[topic],
+    )
+    return nodes.settled(0, request)
+
+
+def _join(group: str, member_id: str = "") -> Any:
+    kind = messages.JoinGroupRequest
+    return kind(
+        group_id=group,
+        session_timeout_ms=60_000,
+        rebalance_timeout_ms=60_000,
+        member_id=member_id,
+        protocol_type="consumer",
+        protocols=[kind.JoinGroupRequestProtocol(name="range", metadata=b"\0\0\0\0\0\0\0\0\0\0")],
+    )
+
+
+def _joined_classic(nodes: Nodes, group: str) -> Any:
+    """Return the answer to the join of a member that has its assignment."""
+    joined = nodes.settled(0, _join(group), 3)
+    kind = messages.SyncGroupRequest
+    assigned = kind.SyncGroupRequestAssignment(member_id=joined.member_id, assignment=b"mine")
+    request = kind(
+        group_id=group,
+        member_id=joined.member_id,
+        generation_id=joined.generation_id,
+        assignments=[assigned],
+    )
+    nodes.note("sync", bytes(nodes.settled(0, request, 3).assignment))
+    return joined
+
+
+def _begin(nodes: Nodes, topic: str) -> Any:
+    """Begin a transaction, and return the request that ends it."""
+    name = f"{nodes.name}.id"
+    busy = (MOVED, LOADING, MISSING, ErrorCode.CONCURRENT_TRANSACTIONS)
+    init = messages.InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000)
+    producer = nodes.settled(0, init, passing=busy)
+    kind = messages.AddPartitionsToTxnRequest
+    added = kind(
+        v3_and_below_transactional_id=name,
+        v3_and_below_producer_id=producer.producer_id,
+        v3_and_below_producer_epoch=producer.producer_epoch,
+        v3_and_below_topics=[kind.AddPartitionsToTxnTopic(name=topic, partitions=[0])],
+    )
+    answer = nodes.ask(0, added, 3).results_by_topic_v3_and_below
+    nodes.note("added", [each.results_by_partition[0].partition_error_code for each in answer])
+    return messages.EndTxnRequest(
+        transactional_id=name,
+        producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch,
+        committed=True,
+    )
