@@ -5,7 +5,9 @@ An interceptor's exception is logged and costs no record: the record goes on unc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, final
 
 from kbatch._native.batch.delivery import Acknowledgement
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from kbatch._native.batch.delivery import RecordMetadata
     from kbatch._native.codec.record import ConsumerRecord
     from kbatch._native.send.encoded_batch import PendingBatch
+    from kbatch.config import ConsumerConfig, ProducerConfig
     from kbatch.records import TopicPartition
 
 __all__ = ["ConsumerInterceptor", "Interceptor"]
@@ -28,7 +31,15 @@ _Kind = TypeVar("_Kind")
 
 
 class Interceptor:
-    """The base class of a producer's. Every method is optional. Several threads may call them at once."""
+    """The base class of a producer's. Every method is optional. Several threads may call them at once.
+
+    Attributes
+    ----------
+    passes_batches : bool
+        True to let `send_batch` send records that `on_send` does not see; else it is refused.
+    """
+
+    passes_batches = False
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
         """Return the record to send; `send()` calls this first. Use `record._replace(...)` to change it."""
@@ -123,7 +134,11 @@ class InterceptorChain:
 
     def on_send_batch(self) -> None:
         """Raise IllegalStateError if an interceptor handles records: it cannot see an encoded batch's."""
-        names = ", ".join(type(each).__name__ for each in self._interceptors if _overrides(each, "on_send"))
+        names = ", ".join(
+            type(each).__name__
+            for each in self._interceptors
+            if _overrides(each, "on_send") and not each.passes_batches
+        )
         if names:
             raise IllegalStateError(
                 f"{names} cannot see the records of an encoded batch; send them one by one, or remove it "
@@ -153,6 +168,13 @@ class ConsumerInterceptor:
     def on_consume_table(self, table: Any) -> None:
         """See the table that `poll_table` will return, instead of `on_consume`."""
 
+    def process(self, records: Any) -> AbstractContextManager[object]:
+        """Return a context in which `Consumer.process` calls its function for a record, or a list of records
+        (`batch`), on the thread or in the task of the worker. With processes it is on the thread that waits
+        for one; a program's own executor does without.
+        """
+        return nullcontext()
+
     def on_commit(self, offsets: Mapping[TopicPartition, Any], error: KafkaError | None) -> None:
         """See offsets (OffsetAndMetadata) that were committed, or why they were not."""
 
@@ -172,6 +194,9 @@ class ConsumerInterceptorChain:
 
     def __init__(self, given: Iterable[object]) -> None:
         self._interceptors = tuple(_instance(each, ConsumerInterceptor) for each in given)
+        self._processing = [
+            each for each in self._interceptors if _overrides(each, "process", ConsumerInterceptor)
+        ]
         self._open = list(self._interceptors)
 
     def __len__(self) -> int:
@@ -200,6 +225,22 @@ class ConsumerInterceptorChain:
         for interceptor in self._interceptors:
             _shielded(interceptor, "on_consume_table", interceptor.on_consume_table, table)
 
+    def context_of_records(self, records: Any) -> AbstractContextManager[object]:
+        """Return the context in which `Consumer.process` calls its function."""
+        return self._contexts_of(records) if self._processing else nullcontext()
+
+    @contextmanager
+    def _contexts_of(self, records: Any) -> Iterator[None]:
+        with ExitStack() as contexts:
+            for interceptor in self._processing:
+                _shielded(
+                    interceptor,
+                    "process",
+                    lambda each: contexts.enter_context(each.process(records)),
+                    interceptor,
+                )
+            yield
+
     def on_commit(self, offsets: Mapping[TopicPartition, Any], error: KafkaError | None) -> None:
         for interceptor in self._interceptors:
             _shielded(interceptor, "on_commit", interceptor.on_commit, offsets, error)
@@ -209,6 +250,37 @@ class ConsumerInterceptorChain:
         while self._open:
             interceptor = self._open.pop(0)
             _shielded(interceptor, "close", interceptor.close)
+
+
+@dataclass(slots=True)
+class Automatic:
+    """What makes an interceptor for every client that is created, in front of its own; None makes none. A
+    client whose own are of the same class gets none either.
+    """
+
+    producers: Callable[[ProducerConfig], Interceptor] | None = None
+    consumers: Callable[[ConsumerConfig], ConsumerInterceptor] | None = None
+
+
+automatic = Automatic()
+
+
+def interceptors_of_producer(config: ProducerConfig) -> InterceptorChain:
+    """Return the interceptors of a new producer."""
+    return InterceptorChain(_with_automatic(config.interceptor_classes, automatic.producers, config))
+
+
+def interceptors_of_consumer(config: ConsumerConfig) -> ConsumerInterceptorChain:
+    """Return the interceptors of a new consumer."""
+    return ConsumerInterceptorChain(_with_automatic(config.interceptor_classes, automatic.consumers, config))
+
+
+def _with_automatic(
+    given: Sequence[object], make: Callable[[Any], object] | None, config: object
+) -> list[object]:
+    made = [] if make is None else [make(config)]
+    own = {each if isinstance(each, type) else type(each) for each in given}
+    return [*(each for each in made if type(each) not in own), *given]
 
 
 _FAILED = object()

@@ -39,10 +39,21 @@ class TracingInterceptor(Interceptor):
     ----------
     client_id : str
         The spans' `messaging.client.id`, if any.
+    tracer_provider : TracerProvider or None
+        None is the program's.
+    passes_batches : bool
+        True to let `send_batch` send encoded records, without spans.
     """
 
-    def __init__(self, client_id: str = "") -> None:
-        self._tracer = trace.get_tracer("kbatch")
+    def __init__(
+        self,
+        client_id: str = "",
+        *,
+        tracer_provider: trace.TracerProvider | None = None,
+        passes_batches: bool = False,
+    ) -> None:
+        self._tracer = _tracer_of(tracer_provider)
+        self.passes_batches = passes_batches
         self._attributes = {
             "messaging.system": "kafka",
             "messaging.operation.name": "send",
@@ -76,6 +87,8 @@ class ConsumerTracingInterceptor(ConsumerInterceptor):
                 with tracing.process(record):
                     ...
 
+    `Consumer.process` does so itself, around its function, unless that runs in an executor of the program.
+
     A poll without records has no span. The span of one with records is linked to the spans that sent them,
     128 at most; that of a table is not.
 
@@ -83,10 +96,18 @@ class ConsumerTracingInterceptor(ConsumerInterceptor):
     ----------
     client_id, group_id : str
         The spans' `messaging.client.id` and `messaging.consumer.group.name`, if any.
+    tracer_provider : TracerProvider or None
+        None is the program's.
     """
 
-    def __init__(self, client_id: str = "", group_id: str = "") -> None:
-        self._tracer = trace.get_tracer("kbatch")
+    def __init__(
+        self,
+        client_id: str = "",
+        group_id: str = "",
+        *,
+        tracer_provider: trace.TracerProvider | None = None,
+    ) -> None:
+        self._tracer = _tracer_of(tracer_provider)
         self._attributes: dict[str, str | int] = {"messaging.system": "kafka"}
         if client_id:
             self._attributes["messaging.client.id"] = client_id
@@ -153,6 +174,11 @@ class ConsumerTracingInterceptor(ConsumerInterceptor):
             except BaseException as error:
                 span.set_attribute("error.type", type(error).__qualname__)
                 raise
+
+
+def _tracer_of(provider: trace.TracerProvider | None) -> trace.Tracer:
+    """Return the tracer of a provider; None is the program's."""
+    return (trace if provider is None else provider).get_tracer("kbatch")
 
 
 def _name(operation: str, common: dict[str, str | int]) -> str:

@@ -251,6 +251,7 @@ LAYERS = (
         },
     ),
     Layer(7, "tracing", "interceptors for OpenTelemetry"),
+    Layer(8, "instrumentation", "the same for all clients of a program"),
     Layer(
         7,
         "core/admin/",

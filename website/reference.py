@@ -30,6 +30,7 @@ MODULES = {
     "kbatch.schema_registry": "[keys and values](../formats.md)",
     "kbatch.interceptors": "[troubleshooting](../troubleshooting.md)",
     "kbatch.tracing": "[troubleshooting](../troubleshooting.md)",
+    "kbatch.instrumentation": "[troubleshooting](../troubleshooting.md)",
     "kbatch.prometheus": "[metrics](../metrics.md)",
     "kbatch.metrics": "[metrics](../metrics.md)",
     "kbatch.partitioner": "[configuration](../configuration.md)",

@@ -44,7 +44,7 @@ from kbatch.core.consumer.partition_state import (
     Start,
 )
 from kbatch.errors import ConfigError, IllegalStateError, KafkaTimeoutError, RecordDeserializationError
-from kbatch.interceptors import ConsumerInterceptorChain
+from kbatch.interceptors import interceptors_of_consumer
 from kbatch.network.decoding import FETCHES_AHEAD, decoder_count
 from kbatch.network.workers import Workers
 from kbatch.records import (
@@ -100,7 +100,7 @@ class ConsumerBase(MemberClient, Generic[K, V]):
         )
         self._arrivals = self._backlog.arrivals
         runtime.on_change = self._backlog.note_change
-        self._interceptors = ConsumerInterceptorChain(config.interceptor_classes)
+        self._interceptors = interceptors_of_consumer(config)
         self._typed = TypedRecords.of(config)
         self._formats = column_formats(self._typed)
         # the records that were last prepared, as they were read and as the program gets them

@@ -39,7 +39,7 @@ from kbatch.errors import (
     KafkaTimeoutError,
     RecordDeserializationError,
 )
-from kbatch.interceptors import ConsumerInterceptorChain
+from kbatch.interceptors import interceptors_of_consumer
 from kbatch.logs import ClientLogger
 from kbatch.network.workers import Workers
 from kbatch.records import (
@@ -97,7 +97,7 @@ class ShareConsumerBase(MemberClient, Generic[K, V]):
         self._topics: frozenset[str] = frozenset()
         self._missing: set[str] = set()  # topics that a warning was about
         self._calls: deque[tuple[Acknowledge, OnCommit | None]] = deque()
-        self._interceptors = ConsumerInterceptorChain(config.interceptor_classes)
+        self._interceptors = interceptors_of_consumer(config)
         self._times = poll_times(runtime.registry)
 
     # Subscription

@@ -254,7 +254,7 @@ class Consumer(ThreadClient, ConsumerBase[K, V]):
             name = f"kbatch-process-{self.config.client_id}"
             if executor == "processes":
                 return ChildWorkers(job, report, workers, name)
-            threads = ThreadWorkers(job.call, report, workers, name)
+            threads = ThreadWorkers(job.call_in_context, report, workers, name)
             return ExecutorWorkers(executor, job, report, threads) if executor != "threads" else threads
 
         return at_once(Processing(self, function, settings, workers, new_workers).run)

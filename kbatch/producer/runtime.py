@@ -25,7 +25,7 @@ from kbatch.errors import (
     KafkaTimeoutError,
     ProducerClosedError,
 )
-from kbatch.interceptors import InterceptorChain
+from kbatch.interceptors import interceptors_of_producer
 from kbatch.network.runtime import ClientRuntime
 from kbatch.producer.configured import accumulator_of
 from kbatch.records import is_sendable
@@ -105,7 +105,7 @@ class Runtime(ClientRuntime):
         super().__init__(config, new_waiter=new_waiter, check_caller=check_caller, clock_ns=clock_ns)
         self.config = config
         self.queue = queue
-        self.interceptors = InterceptorChain(config.interceptor_classes)
+        self.interceptors = interceptors_of_producer(config)
         self.accumulator = accumulator_of(
             config, random, wake, queue.freed, on_loop=on_loop, **accumulator_keys
         )

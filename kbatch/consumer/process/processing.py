@@ -107,7 +107,10 @@ class Processing:
         )
         self._outcomes: deque[Outcome] = deque()
         handler = None if isinstance(on_failure, str) else on_failure
-        self._workers = new_workers(Job(function, handler, settings.batch > 1), self._report)
+        self._workers = new_workers(
+            Job(function, handler, settings.batch > 1, consumer._interceptors.context_of_records),
+            self._report,
+        )
         self._subscriptions: tuple[Subscription, Subscription] | None = None  # without retry topics, and with
         self._sources: dict[TopicPartition, AssignedPartition] = {}  # of the owned partitions
         self._commit: CommitOffsets | None = None

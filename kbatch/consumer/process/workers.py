@@ -15,7 +15,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from inspect import isawaitable
 from multiprocessing.reduction import ForkingPickler
@@ -56,15 +56,22 @@ class Job(NamedTuple):
     on_failure : callable or None
         Gets a record and its error.
     gets_lists : bool
+    context : callable
+        Returns the context of a call of the function, from what that gets: interceptors'.
     """
 
     function: Callable[[Any], Any]
     on_failure: Callable[[Any, Exception], Any] | None
     gets_lists: bool
+    context: Callable[[Any], AbstractContextManager[object]]
 
     def argument(self, attempt: Attempt) -> Any:
         """Return what the function gets."""
         return attempt.records if self.gets_lists else attempt.taken[0].record
+
+    def context_of(self, attempt: Attempt) -> AbstractContextManager[object]:
+        """Return the context in which the function processes the records of an attempt."""
+        return self.context(self.argument(attempt)) if attempt.failure is None else nullcontext()
 
     def call(self, attempt: Attempt) -> Any:
         """Let the function process the records of an attempt, or `on_failure` deal with a failed one."""
@@ -72,6 +79,11 @@ class Job(NamedTuple):
             return self.function(self.argument(attempt))
         assert self.on_failure is not None
         return self.on_failure(attempt.taken[0].record, attempt.failure)
+
+    def call_in_context(self, attempt: Attempt) -> Any:
+        """Do so on a thread."""
+        with self.context_of(attempt):
+            return self.call(attempt)
 
 
 class ProcessWorkers(ABC):
@@ -215,7 +227,8 @@ class ChildWorkers(ProcessWorkers):
             child = self._own.child = ChildProcess(self._job.function, threading.current_thread().name)
         self._busy[attempt] = child
         try:
-            return child.call(self._job.argument(attempt))
+            with self._job.context_of(attempt):
+                return child.call(self._job.argument(attempt))
         except WorkerDiedError:
             self._own.child = None
             raise
@@ -279,8 +292,9 @@ class TaskWorkers(ProcessWorkers):
 
     async def _run(self, attempt: Attempt) -> None:
         try:
-            result = self._job.call(attempt)
-            outcome = Outcome(attempt, await result if isawaitable(result) else result, None)
+            with self._job.context_of(attempt):
+                result = self._job.call(attempt)
+                outcome = Outcome(attempt, await result if isawaitable(result) else result, None)
         except asyncio.CancelledError as cancelled:
             error = RuntimeError("its task was cancelled")
             error.__cause__ = cancelled
