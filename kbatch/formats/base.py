@@ -18,7 +18,7 @@ class Codec(Generic[T]):
     Attributes
     ----------
     asks : bool
-        True if `unknown` may return something.
+        True if `unknown` may return something, and `knows` may be false.
     adds_headers : bool
         True if `encode` appends to the headers, which then are a list.
     """
@@ -29,6 +29,20 @@ class Codec(Generic[T]):
     def encode(self, topic: str, headers: Headers, value: T) -> bytes:
         """Return the bytes of a value. Any exception is a fault of the value."""
         raise NotImplementedError
+
+    def knows(self, topic: str) -> bool:
+        """True if `encode` asks nothing for values of a topic."""
+        return True
+
+    def load(self, topic: str) -> object:
+        """Ask a registry for what `encode` needs for a topic. It may block.
+
+        Raises
+        ------
+        SchemaRegistryError
+            The registry refuses, or cannot be reached.
+        """
+        return None
 
     def decode(self, topic: str, headers: Headers, data: bytes) -> T:
         """Return the value of bytes. It asks nothing that `fetch` was called for. Any exception is a fault of

@@ -12,6 +12,7 @@ from kbatch.errors import ConfigError
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
+    from kbatch.formats.base import Codec
     from kbatch.typed import Part
 
 # The arguments of a serializer, by their number.
@@ -37,9 +38,11 @@ class Serializer:
         Its number of arguments: 1, 2 or 3.
     adds_headers : bool
         True if it appends to the headers that it is given, which then are a list.
+    codec : Codec or None
+        That of a format which asks a registry.
     """
 
-    __slots__ = ("_arguments", "adds_headers", "arity", "function", "key")
+    __slots__ = ("_arguments", "adds_headers", "arity", "codec", "function", "key")
 
     def __init__(
         self,
@@ -48,11 +51,13 @@ class Serializer:
         arity: int | None = None,
         *,
         adds_headers: bool = False,
+        codec: Codec[Any] | None = None,
     ) -> None:
         self.key = key
         self.function = function
         self.arity = arity_of(key, function, "value") if arity is None else arity
         self.adds_headers = adds_headers
+        self.codec = codec
         self._arguments = _ARGUMENTS[self.arity]
 
     def __call__(self, topic: str, headers: object, value: object) -> Buffer | None:

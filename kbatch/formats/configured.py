@@ -70,7 +70,8 @@ def serializer_for(part: Part, given: object) -> Serializer | None:
         codec = given.bind(part)
         if isinstance(codec, FunctionCodec):
             return Serializer(key, codec.of_value, 1)
-        return Serializer(key, codec.encode, 3, adds_headers=codec.adds_headers)
+        asking = codec if codec.asks else None
+        return Serializer(key, codec.encode, 3, adds_headers=codec.adds_headers, codec=asking)
     of_confluent = made_for_confluent(key, given, part, "Serializer")
     if of_confluent is not None:  # it may be set up to do so
         return Serializer(key, of_confluent, 3, adds_headers=True)

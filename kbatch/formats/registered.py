@@ -356,6 +356,9 @@ class RegisteredCodec(Codec[T]):
             cast(MutableSequence[Any], headers).append((self._header, self._frames[topic]))
         return data
 
+    def knows(self, topic: str) -> bool:
+        return topic in self._writes
+
     def load(self, topic: str) -> Write:
         """Return what writes values for a topic, whose schema is asked for once."""
         found = self._format.in_use(topic, self._part)

@@ -90,14 +90,21 @@ class ProducerBase(RecordSender):
         self.config = config = runtime.config
         runtime.push_metrics(config)
         is_javas = config.partitioner_class is None
+        key, value = (
+            serializer_for("key", config.key_serializer),
+            serializer_for("value", config.value_serializer),
+        )
         super().__init__(
             runtime.accumulator,
             max_request_size=config.max_request_size,
-            key_serializer=serializer_for("key", config.key_serializer),
-            value_serializer=serializer_for("value", config.value_serializer),
+            key_serializer=key,
+            value_serializer=value,
             partitioner=None if is_javas else partitioner_for(config, random),
             ignore_keys=config.partitioner_ignore_keys and is_javas,
         )
+        # what asks a registry
+        self._key_codec = None if key is None else key.codec
+        self._value_codec = None if value is None else value.codec
         self._runtime = runtime
         self._transactions = TransactionCalls(runtime)
         self._groups = GroupQueries(runtime)
@@ -150,6 +157,11 @@ class ProducerBase(RecordSender):
                     ):
                         return None
                     outcome = append()
+                elif outcome is Refusal.SCHEMA:
+                    assert isinstance(record, PendingRecord)  # batches are serialized
+                    if not await self._await_schemas(record, deadline, may_wait):
+                        return None
+                    outcome = append()
                 elif may_wait:
                     outcome = await self._await_memory_for_record(
                         partial(append, first_in_queue=True), deadline
@@ -167,6 +179,12 @@ class ProducerBase(RecordSender):
     ) -> Delivery | Refusal:
         self._transactions.check_still_sendable(record.transaction)
         return self._append(record, first_in_queue=first_in_queue)
+
+    async def _await_schemas(self, record: PendingRecord, deadline: Deadline, may_wait: bool) -> bool:
+        """Return True once serializers know the schemas of a record; if `may_wait` is False, return False
+        instead of waiting. Called by a producer that sets `_key_topics` or `_value_topics`.
+        """
+        raise NotImplementedError
 
     async def _await_memory_for_record(self, append: Callable[[], Any], deadline: Deadline) -> Any:
         """Wait for memory. Tasks of an AsyncProducer take turns."""

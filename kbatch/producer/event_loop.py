@@ -40,6 +40,7 @@ from kbatch.producer.base import EXIT_SECONDS, LiveProducer
 from kbatch.producer.coroutines import CoroutineProducer
 from kbatch.producer.memory_queue import TaskQueue
 from kbatch.producer.runtime import CallbackBarrier, Runtime
+from kbatch.producer.schema_loading import SchemaLoading
 from kbatch.producer.tables import TableSending
 from kbatch.waiting.event_loop import TaskWaiter, at_shutdown, complete, running_loop
 from kbatch.waiting.methods import awaited, named_for_users
@@ -112,6 +113,9 @@ class AsyncProducer(LiveProducer, CoroutineProducer):
         self._network.use_loans(runtime.engine)
         register_sealers(self._network)
         self._gives_way = self._accumulator.alarm.wakes_always = True
+        self._schemas = SchemaLoading()
+        self._key_topics = None if self._key_codec is None else set()
+        self._value_topics = None if self._value_codec is None else set()
         self._turns: deque[asyncio.Future[None]] = deque()  # of tasks that gave way
         self._called_count = 1
         self._turn_records = -1  # the length of the last turn
@@ -192,6 +196,23 @@ class AsyncProducer(LiveProducer, CoroutineProducer):
 
     send_table = awaited(TableSending.send_table, "_tables")
 
+    async def _await_schemas(self, record: PendingRecord, deadline: Deadline, may_wait: bool) -> bool:
+        parts = (
+            (self._key_codec, self._key_topics, record.key),
+            (self._value_codec, self._value_topics, record.value),
+        )
+        topic = record.topic
+        for codec, known, value in parts:
+            if codec is None or value is None:
+                continue
+            if may_wait:
+                await self._schemas.load(codec, topic, deadline)
+            elif self._schemas.begin(codec, topic) is not None:
+                return False
+            assert known is not None  # there is a codec
+            known.add(topic)
+        return True
+
     async def _send_in_turn(self, record: PendingRecord | PendingBatch, refusal: Refusal | None) -> Any:
         if refusal is None and self._has_to_give_way:
             if self._accumulator.memory.queued and not self._turn_left:
@@ -258,7 +279,9 @@ class AsyncProducer(LiveProducer, CoroutineProducer):
 
     @property
     def _tables(self) -> TableSending:
-        return TableSending(self, self._runtime, self._transactions, give_way=self._give_way)
+        return TableSending(
+            self, self._runtime, self._transactions, give_way=self._give_way, schemas=self._schemas
+        )
 
     async def _await_memory_for_record(self, append: Callable[[], Any], deadline: Deadline) -> Any:
         """Wait for memory. A task whose turn was cut short continues before all others; one whose turn has

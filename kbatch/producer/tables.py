@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from kbatch._native.batch.producer_batch import ProducerBatch
     from kbatch._native.send.send import RecordSender
     from kbatch.producer.runtime import Runtime
+    from kbatch.producer.schema_loading import SchemaLoading
     from kbatch.producer.transactions import TransactionCalls
 
 Listener = tuple[Any, Callable[[Any], object]]
@@ -61,6 +62,8 @@ class TableSending:
         Returns a function that seals a full batch; None leaves that to the accumulator.
     give_way : callable or None
         Awaited after every block of rows, so that other tasks run.
+    schemas : SchemaLoading or None
+        Asks a registry for those of formats, on an event loop.
     """
 
     table: TableSender | None = None
@@ -73,12 +76,14 @@ class TableSending:
         *,
         sealer: Callable[[], Callable[[ProducerBatch], object] | None] = lambda: None,
         give_way: Callable[[], Awaitable[None]] | None = None,
+        schemas: SchemaLoading | None = None,
     ) -> None:
         self._sender = sender
         self._runtime = runtime
         self._transactions = transactions
         self._sealer = sealer
         self._give_way = give_way
+        self._schemas = schemas
         self._interceptors = runtime.interceptors
         self._accumulator = runtime.accumulator
         self._transaction = 0
@@ -154,6 +159,7 @@ class TableSending:
                 data = NumpyTable(data)
             if only_topic is not None:
                 await self._runtime.await_partition(only_topic, None, self._runtime.block_deadline())
+            await self._load_schemas(only_topic, {"key": key, "value": value})
             source, names, reading = record_columns(
                 data,
                 key=key,
@@ -184,6 +190,12 @@ class TableSending:
                 self._handle_raised(only_topic, data, error)
             raise
         return TableDelivery(only_topic, report, self._accumulator.memory)
+
+    async def _load_schemas(self, topic: str | None, parts: Mapping[str, Any]) -> None:
+        for part, each in parts.items():
+            if self._schemas is not None and getattr(each, "asks", False):
+                deadline = self._runtime.block_deadline()
+                await self._schemas.first(partial(each.column_serializer, topic, part), topic, deadline)
 
     async def _accept_rows(self, table: TableSender, reading: Reading) -> None:
         """Accept all rows of the table, or those that can be accepted; the others fail."""

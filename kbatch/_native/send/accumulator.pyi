@@ -19,6 +19,7 @@ T = TypeVar("T")
 class Refusal(Enum):
     MEMORY = "memory"
     METADATA = "metadata"
+    SCHEMA = "schema"
 
 TRANSACTION_ENDED: Final[str]
 

@@ -30,6 +30,8 @@ class RecordSender:
     _is_giving_way: bool
     _turn_left: int
     _loop_is_running: Callable[[], bool] | None
+    _key_topics: set[str] | None
+    _value_topics: set[str] | None
     def __init__(
         self,
         accumulator: RecordAccumulator,

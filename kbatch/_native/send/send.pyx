@@ -39,6 +39,7 @@ from kbatch._native.send.accumulator import Refusal
 from kbatch.errors import PartialSendError, RecordTooLargeError
 
 cdef object NO_METADATA = Refusal.METADATA
+cdef object NO_SCHEMA = Refusal.SCHEMA
 
 cdef enum:
     STICKY = -1
@@ -159,6 +160,9 @@ cdef class RecordSender:
         Number of records that may go before the next call that gave way gets its turn; -1: none waits.
     _loop_is_running : callable or None
         is_running of the producer's event loop, whose thread `BufferPool` knows.
+    _key_topics, _value_topics : set of str, or None
+        The topics whose schema the serializer knows; others are a Refusal.SCHEMA. None: it asks for none, or
+        asks when it is called.
     _slow_count, _refused_count : int
         Number of records that went to `_send_slowly`, and for which `send` raised.
     """
@@ -350,7 +354,7 @@ cdef class RecordSender:
         cdef PendingRecord pending = None
         cdef int64_t transaction = self._accumulator.transaction_count
         try:
-            if self._goes_at_once(may_wait):
+            if self._goes_at_once(may_wait) and self._has_schemas(topic, key, value):
                 ready.transaction = transaction
                 self._check(&ready, partition, timestamp_ms, on_delivery)
                 sent_headers = _own_headers(headers) if self._adds_headers else headers
@@ -412,6 +416,12 @@ cdef class RecordSender:
     cdef bint _goes_at_once(self, bint may_wait) noexcept:
         return self._accumulator.accepts_directly and not (may_wait and self._must_give_way())
 
+    @cython.final
+    cdef bint _has_schemas(self, str topic, object key, object value) except -1:
+        if self._value_topics is not None and value is not None and topic not in self._value_topics:
+            return False
+        return self._key_topics is None or key is None or topic in self._key_topics
+
     cdef object _send_refused(self, object pending, object refusal, bint may_wait):
         self._slow_count += 1
         return self._send_slowly(pending, refusal, may_wait)
@@ -440,6 +450,8 @@ cdef class RecordSender:
         cdef bytes key, value
         cdef HeaderSpans spans
         if not record.is_serialized:
+            if not self._has_schemas(record.topic, record.key, record.value):
+                return NO_SCHEMA
             self._check(&ready, record.partition, record.timestamp_ms, record.on_delivery)
             headers = _own_headers(record.headers) if self._adds_headers else record.headers
             key = _serialized(self._key_serializer, record.topic, headers, record.key, "key")
