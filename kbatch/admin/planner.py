@@ -2,13 +2,15 @@
 
 A plan moves as little as it can: a replica stays where it is if its broker may keep it. What is missing goes
 to brokers in racks that the partition does not have yet, and among these to those with the fewest replicas.
-So a plan spreads what it moves, and leaves alone what is uneven already. Planning its result gives no moves.
+Then new replicas are exchanged between brokers while that makes the numbers of replicas more even: no copy
+is added, and no partition has replicas in fewer racks. So a plan spreads what it moves, and leaves alone what
+is uneven already. Planning its result gives no moves.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Mapping
+from collections import Counter, defaultdict, deque
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from kbatch.errors import InvalidReplicationFactorError
@@ -78,18 +80,24 @@ def plan_of(
         )
     loads = Counter(dict.fromkeys(racks, 0))
     loads.update(broker for brokers in replicas.values() for broker in brokers if broker in racks)
-    moves = []
-    for partition in sorted(replicas):
-        before = replicas[partition]
-        after = _placed(before, replication_factor or len(before), racks, loads)
-        if after != before:
-            moves.append(Move(partition, before, after))
+    targets = {
+        partition: _target(replicas[partition], replication_factor or len(replicas[partition]), racks, loads)
+        for partition in sorted(replicas)
+    }
+    while (path := _evening_path(replicas, targets, racks, loads)) is not None:
+        for exchange in path:
+            exchange.apply(targets, loads)
+    moves = [
+        Move(partition, replicas[partition], tuple(target))
+        for partition, target in targets.items()
+        if tuple(target) != replicas[partition]
+    ]
     return Plan(tuple(moves))
 
 
-def _placed(
+def _target(
     before: tuple[int, ...], count: int, racks: Mapping[int, str | None], loads: Counter[int]
-) -> tuple[int, ...]:
+) -> list[int]:
     """Return the new replicas of a partition, and count them."""
     kept = [broker for broker in before if broker in racks]
     while len(kept) > count:
@@ -103,7 +111,7 @@ def _placed(
         )
         kept.append(coming)
         loads[coming] += 1
-    return tuple(kept)
+    return kept
 
 
 def _to_leave(kept: Collection[int], racks: Mapping[int, str | None], loads: Counter[int]) -> int:
@@ -111,6 +119,82 @@ def _to_leave(kept: Collection[int], racks: Mapping[int, str | None], loads: Cou
     first, *others = kept
     shared = Counter(racks[broker] for broker in kept if racks[broker] is not None)
     return max(others or [first], key=lambda broker: (shared[racks[broker]] > 1, loads[broker], broker))
+
+
+class _Exchange(NamedTuple):
+    """A new replica of a partition that goes to another broker instead."""
+
+    partition: TopicPartition
+    source: int
+    target: int
+
+    def apply(self, targets: Mapping[TopicPartition, list[int]], loads: Counter[int]) -> None:
+        brokers = targets[self.partition]
+        brokers[brokers.index(self.source)] = self.target
+        loads[self.source] -= 1
+        loads[self.target] += 1
+
+
+def _evening_path(
+    replicas: Mapping[TopicPartition, tuple[int, ...]],
+    targets: Mapping[TopicPartition, list[int]],
+    racks: Mapping[int, str | None],
+    loads: Counter[int],
+) -> list[_Exchange] | None:
+    """Return exchanges that take a replica from a broker, over others, to one that has at least two fewer;
+    None if there are none: then no choice of brokers for new replicas is more even.
+    """
+    new = defaultdict(list)
+    for partition, brokers in targets.items():
+        for broker in brokers:
+            if broker not in replicas[partition]:
+                new[broker].append(partition)
+    fewest = min((loads[broker] for broker in racks), default=0)
+    for first in sorted(new, key=lambda broker: (-loads[broker], broker)):
+        if loads[first] - fewest < 2:
+            break
+        path = _path_from(first, new, targets, racks, loads)
+        if path is not None:
+            return path
+    return None
+
+
+def _path_from(
+    first: int,
+    new: Mapping[int, Sequence[TopicPartition]],
+    targets: Mapping[TopicPartition, list[int]],
+    racks: Mapping[int, str | None],
+    loads: Counter[int],
+) -> list[_Exchange] | None:
+    """Return the shortest such exchanges from this broker; `new` has the partitions that come to a broker."""
+    reached: dict[int, list[_Exchange]] = {first: []}
+    queue = deque([first])
+    while queue:
+        source = queue.popleft()
+        path = reached[source]
+        exchanged = {exchange.partition for exchange in path}
+        for partition in new.get(source, ()):
+            if partition in exchanged:
+                continue
+            for target in _replacements(targets[partition], source, racks):
+                if target not in reached:
+                    reached[target] = [*path, _Exchange(partition, source, target)]
+                    if loads[first] - loads[target] >= 2:
+                        return reached[target]
+                    queue.append(target)
+    return None
+
+
+def _replacements(target: Collection[int], source: int, racks: Mapping[int, str | None]) -> list[int]:
+    """Return the brokers that may have a replica instead of `source`, with as many racks as before."""
+    others = [broker for broker in target if broker != source]
+    used = {racks[broker] for broker in others if racks[broker] is not None}
+    needs_rack = racks[source] is not None and racks[source] not in used
+    return [
+        broker
+        for broker in sorted(racks)
+        if broker not in target and not (needs_rack and (racks[broker] is None or racks[broker] in used))
+    ]
 
 
 def _shown(brokers: tuple[int, ...]) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from itertools import combinations
+from collections.abc import Iterable
+from itertools import combinations, product
 
 import pytest
 from hypothesis import given
@@ -66,6 +67,42 @@ def test_no_other_plan_copies_less(
         after = moved.get(partition, before)
         least = min(len(set(chosen) - set(before)) for chosen in combinations(racks, factor))
         assert len(set(after) - set(before)) == least
+
+
+@st.composite
+def small_clusters(
+    draw: st.DrawFn,
+) -> tuple[dict[TopicPartition, tuple[int, ...]], dict[int, str | None], int]:
+    """Return the same without racks, so small that every plan can be tried."""
+    allowed = draw(st.sets(st.integers(0, 4), min_size=1, max_size=4))
+    order = st.permutations(range(5))
+    sizes = st.integers(1, 3)
+    count = draw(st.integers(0, 4))
+    replicas = {TopicPartition("t", each): tuple(draw(order)[: draw(sizes)]) for each in range(count)}
+    return replicas, dict.fromkeys(sorted(allowed)), draw(st.integers(1, min(len(allowed), 2)))
+
+
+@given(small_clusters())
+def test_no_other_plan_of_as_few_copies_is_more_even(
+    cluster: tuple[dict[TopicPartition, tuple[int, ...]], dict[int, str | None], int],
+) -> None:
+    """Every choice of brokers for new replicas is tried, for all partitions together."""
+    replicas, racks, factor = cluster
+    moved = {move.partition: move.after for move in plan_of(replicas, racks, replication_factor=factor).moves}
+    result = replicas | moved
+    choices = []
+    for partition, before in replicas.items():
+        kept = [each for each in result[partition] if each in before]
+        free = [each for each in racks if each not in kept and each not in before]
+        choices.append([(*kept, *new) for new in combinations(free, factor - len(kept))])
+    best = min((unevenness(chosen, racks) for chosen in product(*choices)), default=0)
+    assert unevenness(list(result.values()), racks) == best
+
+
+def unevenness(replicas: Iterable[Iterable[int]], brokers: Iterable[int]) -> int:
+    """Return the sum of the squares of the numbers of replicas that brokers have."""
+    loads = Counter(broker for each in replicas for broker in each)
+    return sum(loads[broker] ** 2 for broker in brokers)
 
 
 @given(st.integers(1, 6), st.integers(1, 12), st.integers(1, 3))
