@@ -23,6 +23,8 @@ The reader of DescribeTransactionsRequest, version 0, is
 Nested structs are read in place, in nested loops; the number in a name is the depth. The input is a
 memoryview, so struct, slices and indices all see its end: no step trusts a length before comparing it with
 the rest. Each line knows its field, so an error can name the field.
+
+A reader may pass over arrays that its caller has no use for (`unread`): they are left at their defaults.
 """
 
 import struct
@@ -66,17 +68,20 @@ class Reader(NamedTuple):
 
 
 @cache
-def reader(kind: type[Message], version: int) -> Reader:
-    """Return the reader of a version, compiled at the first call. Raise UnsupportedVersionError."""
+def reader(kind: type[Message], version: int, unread: frozenset[str] = frozenset()) -> Reader:
+    """Return the reader of a version, compiled at the first call; `unread` are names of arrays that it passes
+    over, in any struct. Raise UnsupportedVersionError.
+    """
     check_version(kind, version)
-    source = _ReaderSource(kind, version)
+    source = _ReaderSource(kind, version, unread)
     return Reader(source.code.function(f"<reader of {kind.__name__} v{version}>"), source.code.paths)
 
 
 class _ReaderSource:
-    def __init__(self, kind: type[Message], version: int) -> None:
+    def __init__(self, kind: type[Message], version: int, unread: frozenset[str]) -> None:
         self.kind = kind
         self.version = version
+        self.unread = unread
         self.is_flexible = version >= kind.flexible_from
         self.code = GeneratedFunction("def read(data, pos):", _NAMES)
         self.code.line("size = len(data)")
@@ -93,7 +98,11 @@ class _ReaderSource:
                 self._fixed([(f"{me}.{field.name}", field, _join(path, field.name)) for field in fields])
             else:
                 for field in fields:
-                    self._variable(field, f"{me}.{field.name}", depth, _join(path, field.name))
+                    if field.name in self.unread:
+                        self._pass_over(field, depth, _join(path, field.name))
+                        self._defaults([field], depth)
+                    else:
+                        self._variable(field, f"{me}.{field.name}", depth, _join(path, field.name))
         if self.is_flexible:
             self._tags(layout.tagged, depth, path)
 
@@ -164,6 +173,25 @@ class _ReaderSource:
                 else:
                     self._value(element, item, depth, item_path)
                 line(f"a{depth}.append({item})")
+
+    def _pass_over(self, field: Field, depth: int, path: str) -> None:
+        """Pass over a string, bytes, or an array of structs of these and of values with a width."""
+        line = self.code.line
+        self._length(field, path)
+        if not field.is_array:
+            line("if n > 0: pos += n", path)
+            return
+        assert field.element.struct is not None, f"{path} must be an array of structs to be passed over"
+        regular = field.element.struct.layout(self.version).regular
+        with self.code.block(f"for i{depth} in range(n):"):
+            for has_width, fields in groupby(regular, lambda each: each.format is not None):
+                if has_width:
+                    line(f"pos += {sum(map(self._smallest, fields))}", path)
+                else:
+                    for each in fields:
+                        self._pass_over(each, depth + 1, _join(f"{path}[{{i{depth}}}]", each.name))
+            if self.is_flexible:
+                line("pos = skip_tags(data, pos) if data[pos] else pos + 1", path)
 
     def _tags(self, fields: list[Field], depth: int, path: str) -> None:
         line, block = self.code.line, self.code.block

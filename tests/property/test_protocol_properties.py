@@ -64,6 +64,37 @@ def encoded(message: Message, version: int) -> bytes:
     return b"".join(codec.encode(message, version))
 
 
+# Arrays that are passed over
+
+
+@pytest.mark.parametrize(
+    ("kind", "unread"),
+    [(messages.CreateTopicsResponse, "configs"), (messages.DescribeConfigsResponse, "synonyms")],
+)
+def test_unread_arrays_are_passed_over(kind: type[Message], unread: str) -> None:
+    for version in kind.versions:
+        for seed in SEEDS:
+            message = random_message(kind, version, seed)
+            (frame,) = codec.encode_response(message, version, 7)
+            _, found = codec.decode_response(kind, version, frame[4:], frozenset({unread}))
+            assert found == without(message, unread)
+            for end in range(4, len(frame) - 4, 7):
+                with pytest.raises(ProtocolError):
+                    codec.decode_response(kind, version, frame[4:][:end], frozenset({unread}))
+
+
+def without(struct: Any, unread: str) -> Any:
+    """Return a message whose arrays of that name are empty, at any depth."""
+    for field in struct._spec.fields:
+        value = getattr(struct, field.name)
+        if field.name == unread:
+            setattr(struct, field.name, [])
+        elif field.is_array and field.struct:
+            for each in value or ():
+                without(each, unread)
+    return struct
+
+
 # kio
 
 
