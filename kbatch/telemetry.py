@@ -42,8 +42,8 @@ class OtlpPayload:
     Parameters
     ----------
     registry : MetricsRegistry
-    labels : mapping of str to str
-        Of the resource.
+    labels : callable
+        Returns those of the resource, by their names.
     now_unix_ns : callable
         Returns the time since 1970.
     """
@@ -51,7 +51,7 @@ class OtlpPayload:
     def __init__(
         self,
         registry: MetricsRegistry,
-        labels: Mapping[str, str],
+        labels: Callable[[], Mapping[str, str]],
         now_unix_ns: Callable[[], int] = time.time_ns,
     ) -> None:
         self._registry = registry
@@ -65,7 +65,7 @@ class OtlpPayload:
         """Return the metrics whose names begin with one of the prefixes, as MetricsData."""
         data = MetricsData()
         resource = data.resource_metrics.add()
-        resource.resource.attributes.extend(map(_pair, self._labels.items()))
+        resource.resource.attributes.extend(map(_pair, self._labels().items()))
         scope = resource.scope_metrics.add()
         now_ns = self._now_unix_ns()
         scope.metrics.extend(self._metrics(prefixes, now_ms, now_ns, is_delta=is_delta))
@@ -113,9 +113,10 @@ def is_wanted(name: str, prefixes: tuple[str, ...]) -> bool:
     return prefixes == ("*",) or name.startswith(prefixes)
 
 
-def labels_of(config: ClientConfig) -> dict[str, str]:
+def labels_of(config: ClientConfig, group_member_id: str) -> dict[str, str]:
     """Return what only the client knows of itself, by the names of KIP-714."""
     given = {key: getattr(config, key, None) for key in RESOURCE_KEYS}
+    given["group_member_id"] = group_member_id
     return {key: str(value) for key, value in given.items() if value}
 
 

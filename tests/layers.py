@@ -240,8 +240,8 @@ LAYERS = (
             "actions out",
             "connections connection node_state api_versions authentication": "all connections; one, with its "
             "requests; the states of a node, as a table; versions; the login",
-            "cluster coordinators": "topics, leaders, nodes, and when metadata is due; coordinators of "
-            "groups and transactional.ids",
+            "cluster controllers coordinators": "topics, leaders, nodes, and when metadata is due; "
+            "controllers instead of brokers; coordinators of groups and transactional.ids",
             "outcomes": "what follows from each error code of an answer: the form of such tables",
             "telemetry": "when metrics are pushed to brokers, and what their refusals mean (KIP-714)",
             "any_node_request admin_requests routes calls backoff lasting_faults connection_metrics": "a "

@@ -21,6 +21,7 @@ from kbatch.admin.threads import (
     Users,
 )
 from kbatch.network import ThreadNetwork
+from kbatch.waiting.methods import blocking, named_for_users
 from kbatch.waiting.threads import ThreadWaiter
 
 if TYPE_CHECKING:
@@ -28,12 +29,15 @@ if TYPE_CHECKING:
 
 
 @final
+@named_for_users
 class Admin(AdminClient):
     """Administrates a cluster. Any number of threads may use it.
 
     A call returns when it is done, and raises if it is not: nothing goes on unseen. Its parts are `topics`,
     `configs`, `partitions`, `groups`, `acls`, `quotas`, `users`, `tokens`, `transactions` and `cluster`.
     """
+
+    client_instance_id = blocking(AdminRuntime.client_instance_id, "_runtime")
 
     def _new_runtime(self) -> AdminRuntime:
         return AdminRuntime(self.config, new_waiter=ThreadWaiter, compute=_compute)

@@ -21,10 +21,12 @@ from kbatch.core.admin.cluster import (
     UpdateFeatures,
 )
 from kbatch.core.admin.results import ClusterDescription, Features, Quorum
+from kbatch.core.client.controllers import BROKERS, CONTROLLERS
 from kbatch.errors import (
     BrokerIdNotRegisteredError,
     DuplicateVoterError,
     InvalidRequestError,
+    UnsupportedEndpointTypeError,
     VoterNotFoundError,
 )
 from kbatch.records import check_integer, check_text
@@ -46,7 +48,8 @@ class AsyncCluster(Part):
     async def describe(
         self, *, fenced: bool = False, operations: bool = False, timeout: float | None = None
     ) -> ClusterDescription:
-        """Return the nodes of the cluster (Kafka 2.8).
+        """Return the brokers of the cluster (Kafka 2.8); over bootstrap.controllers the controllers, of which
+        `controller` is the active one (Kafka 3.7).
 
         Parameters
         ----------
@@ -54,8 +57,22 @@ class AsyncCluster(Part):
             True for brokers, too, that are registered and not alive (Kafka 4.0).
         operations : bool
             True to be told what this client may do with the cluster.
+
+        Raises
+        ------
+        UnsupportedEndpointTypeError
+            `fenced` is True, and controllers are asked.
         """
-        request = DescribeCluster(fenced=fenced, operations=operations)
+        is_of_controllers = self._runtime.engine.asks_controllers
+        if fenced and is_of_controllers:
+            raise UnsupportedEndpointTypeError(
+                "describe: controllers do not tell fenced brokers; use an Admin with bootstrap.servers"
+            )
+        request = DescribeCluster(
+            fenced=fenced,
+            operations=operations,
+            endpoint_type=CONTROLLERS if is_of_controllers else BROKERS,
+        )
         found: ClusterDescription = await self._runtime.await_answer_of(
             request, self._runtime.api_deadline(timeout)
         )
@@ -193,10 +210,12 @@ class AsyncCluster(Part):
             The broker is alive, and `force` is False.
         BrokerIdNotRegisteredError
             There is no such broker.
+        UnsupportedEndpointTypeError
+            `force` is False, and controllers are asked, which do not tell whether it is alive.
         """
         checked_broker(node_id)
         deadline = self._runtime.api_deadline(timeout)
-        if not force and node_id in await self._runtime.await_nodes(deadline, "unregister"):
+        if not force and node_id in await self._runtime.await_brokers(deadline, "unregister"):
             found = await self._runtime.await_answer_of(
                 DescribeCluster(fenced=False, operations=False), deadline
             )

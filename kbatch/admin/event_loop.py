@@ -4,29 +4,36 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from typing import TYPE_CHECKING, Self, final
+from collections.abc import Callable
+from functools import wraps
+from inspect import iscoroutinefunction
+from typing import TYPE_CHECKING, Any, Self, final
 
 from kbatch.admin.cluster import AsyncCluster
 from kbatch.admin.configs import AsyncConfigs
 from kbatch.admin.groups import AsyncGroups
 from kbatch.admin.partitions import AsyncPartitions
-from kbatch.admin.runtime import CLOSE_SECONDS, AdminClient, AdminRuntime
+from kbatch.admin.runtime import CLOSE_SECONDS, AdminClient, AdminRuntime, AnyPart
 from kbatch.admin.security import AsyncAcls, AsyncQuotas, AsyncTokens, AsyncUsers
 from kbatch.admin.topics import AsyncTopics
 from kbatch.admin.transactions import AsyncTransactions
 from kbatch.network.loop_lifetime import LoopLife
 from kbatch.waiting.event_loop import TaskWaiter
+from kbatch.waiting.methods import awaited, named_for_users
 
 if TYPE_CHECKING:
     from types import TracebackType
 
 
 @final
+@named_for_users
 class AsyncAdmin(LoopLife, AdminClient):
     """Administrates a cluster: Admin's methods, awaited. Any number of tasks may use it at once.
 
     It may be created anywhere, and belongs to the loop on which it is first used.
     """
+
+    client_instance_id = awaited(AdminRuntime.client_instance_id, "_runtime")
 
     def _new_runtime(self) -> AdminRuntime:
         return AdminRuntime(
@@ -90,16 +97,29 @@ class AsyncAdmin(LoopLife, AdminClient):
         return self._cluster
 
     async def close(self, timeout: float | None = CLOSE_SECONDS) -> None:
-        """End all connections; like Admin.close."""
+        """Wait for the calls of other tasks, and end all connections. New calls raise AdminClosedError, as do
+        those that are under way after the time-out.
+
+        Parameters
+        ----------
+        timeout : float or None
+            Seconds for all of it; None waits for calls as long as it takes.
+        """
 
         async def close() -> None:
-            self._runtime.is_closed = True
-            self._runtime.changed.notify()
-            deadline = self._runtime.deadline(timeout)
-            await self._runtime.end_telemetry(deadline)
+            runtime = self._runtime
+            deadline = runtime.deadline(timeout)
+            runtime.is_closing = True
+            await runtime.await_until(lambda: not runtime.calls, deadline)
+            runtime.is_closed = True
+            runtime.changed.notify()
+            await runtime.end_telemetry(deadline)
             self._end(deadline)
 
         await self._close_on_loop(close)
+
+    def _part(self, kind: type[AnyPart]) -> AnyPart:
+        return _counted(kind)(self._runtime)
 
     async def _close_forgotten(self) -> None:
         await self.close()
@@ -112,6 +132,29 @@ class AsyncAdmin(LoopLife, AdminClient):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         await self.close()
+
+
+def _counted(kind: type[AnyPart]) -> type[AnyPart]:
+    """Return a part whose calls are counted until they end, so that `close` can wait for them."""
+    calls = {
+        name: _counted_call(member)
+        for name, member in vars(kind).items()
+        if not name.startswith("_") and iscoroutinefunction(member)
+    }
+    return type(kind.__name__, (kind,), {"__doc__": kind.__doc__, "__module__": kind.__module__, **calls})
+
+
+def _counted_call(method: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(method)
+    async def call(part: Any, /, *arguments: Any, **keywords: Any) -> Any:
+        runtime: AdminRuntime = part._runtime
+        runtime.begin_call()
+        try:
+            return await method(part, *arguments, **keywords)
+        finally:
+            runtime.end_call()
+
+    return call
 
 
 def _nothing(results: list[object]) -> None:

@@ -140,7 +140,7 @@ class AsyncGroups(Part):
         chosen_states = _chosen("states", states, _STATES)
         types = None if protocol_types is None else set(protocol_types)
         deadline = self._runtime.api_deadline(timeout)
-        nodes = await self._runtime.await_nodes(deadline, "list")
+        nodes = await self._runtime.await_brokers(deadline, "list")
         request = await self._ask(GroupListings(nodes, states=chosen_states, kinds=chosen_kinds), deadline)
         errors = {
             node_id: error

@@ -101,7 +101,9 @@ class AsyncPartitions(Part):
             errors = {key: request.error_of(key, each) for key, each in refusals.items()}
             results = {key: each for key, each in found.items() if key not in refusals}
             return results_or_failure("elect", results, errors)
-        return results_or_failure("elect", request.results, request.errors)
+        # a leader that was elected by an attempt whose answer was lost needs no other one
+        results = {key: done or key in request.doubtful for key, done in request.results.items()}
+        return results_or_failure("elect", results, request.errors)
 
     # Replicas
 
@@ -378,7 +380,7 @@ class AsyncPartitions(Part):
         """
         deadline = self._runtime.api_deadline(timeout)
         chosen = (
-            await self._runtime.await_nodes(deadline, "log_dirs")
+            await self._runtime.await_brokers(deadline, "log_dirs")
             if brokers is None
             else many("brokers", brokers, checked_broker)
         )

@@ -7,8 +7,9 @@ import itertools
 import weakref
 from collections.abc import Awaitable, Callable, Mapping
 from random import Random
-from typing import TYPE_CHECKING, Unpack, final
+from typing import TYPE_CHECKING, TypeVar, Unpack, final
 
+from kbatch.admin.base import Part
 from kbatch.admin.cluster import AsyncCluster
 from kbatch.admin.configs import AsyncConfigs
 from kbatch.admin.groups import AsyncGroups
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from kbatch.waiting.deadline import Deadline
     from kbatch.waiting.protocols import Waiter
 
+AnyPart = TypeVar("AnyPart", bound=Part)
+
 _client_numbers = itertools.count(1)
 # The time that close() has for calls that go on.
 CLOSE_SECONDS = 30.0
@@ -45,10 +48,18 @@ class AdminRuntime(ClientRuntime):
         Parameters of ClientRuntime.
     compute : callable
         Awaits the result of a function that takes milliseconds of the processor.
+
+    Attributes
+    ----------
+    is_closing : bool
+        True if no call may begin (`begin_call`).
+    calls : int
+        How many have begun, and have not ended.
     """
 
     engine: AdminEngine
     reads_committed = False
+    is_closing = False
 
     def __init__(
         self,
@@ -61,6 +72,7 @@ class AdminRuntime(ClientRuntime):
         super().__init__(config, new_waiter=new_waiter, check_caller=check_caller, metrics=ADMIN_METRICS)
         self.config = config
         self.compute = compute
+        self.calls = 0
         self.engine = AdminEngine(
             config,
             random=Random(),
@@ -77,6 +89,24 @@ class AdminRuntime(ClientRuntime):
             "the admin belongs to the parent process and has no threads in this one; create another in the "
             "child process"
         )
+
+    def check_usable(self) -> None:
+        super().check_usable()
+        if (error := self.engine.wrong_nodes) is not None:
+            raise error.marked()
+
+    # Calls that close() waits for
+
+    def begin_call(self) -> None:
+        """Count a call. Raise AdminClosedError if the client is closing."""
+        if self.is_closing:
+            raise self.closed_error()
+        self.calls += 1
+
+    def end_call(self) -> None:
+        self.calls -= 1
+        if self.is_closing:
+            self.changed.notify()
 
     def api_deadline(self, timeout: float | None = None) -> Deadline:
         """Return the deadline `timeout` seconds from now; None is default.api.timeout.ms."""
@@ -116,17 +146,21 @@ class AdminClient(OpenClient):
         self._runtime = self._new_runtime()
         self._runtime.push_metrics(self.config)
         self._start_network()
-        self._topics = AsyncTopics(self._runtime)
-        self._configs = AsyncConfigs(self._runtime)
-        self._groups = AsyncGroups(self._runtime)
-        self._partitions = AsyncPartitions(self._runtime)
-        self._acls = AsyncAcls(self._runtime)
-        self._quotas = AsyncQuotas(self._runtime)
-        self._users = AsyncUsers(self._runtime)
-        self._tokens = AsyncTokens(self._runtime)
-        self._transactions = AsyncTransactions(self._runtime)
-        self._cluster = AsyncCluster(self._runtime)
+        self._topics = self._part(AsyncTopics)
+        self._configs = self._part(AsyncConfigs)
+        self._groups = self._part(AsyncGroups)
+        self._partitions = self._part(AsyncPartitions)
+        self._acls = self._part(AsyncAcls)
+        self._quotas = self._part(AsyncQuotas)
+        self._users = self._part(AsyncUsers)
+        self._tokens = self._part(AsyncTokens)
+        self._transactions = self._part(AsyncTransactions)
+        self._cluster = self._part(AsyncCluster)
         self._opened()
+
+    def _part(self, kind: type[AnyPart]) -> AnyPart:
+        """Return the calls about one subject."""
+        return kind(self._runtime)
 
     def _new_runtime(self) -> AdminRuntime:
         raise NotImplementedError

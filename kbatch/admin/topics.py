@@ -172,12 +172,16 @@ class AsyncTopics(Part):
         Raises
         ------
         PartialFailure
-            A page has topics that are not there; its `results` have the others. The iteration has ended.
+            Some topics are not there; it comes after the pages of the others.
         """
         names = sorted(many("topics", topics, _checked_name))
         check_integer("size", size, 1, INT32_MAX)
-        async for page, errors in self._pages_of(names, size, timeout):
-            yield results_or_failure("pages", page, errors)
+        errors: dict[str, KafkaError] = {}
+        async for page, failed in self._pages_of(names, size, timeout):
+            errors |= failed
+            if page:
+                yield page
+        results_or_failure("pages", {}, errors)
 
     async def _pages_of(
         self, names: Sequence[str], size: int, limit: Deadline | float | None
@@ -260,7 +264,8 @@ class AsyncTopics(Part):
         validate_only : bool
             True to check only.
         wait : bool
-            False to return before all brokers show the topic with its leaders.
+            False to return before all brokers show the topic with its leaders. Over bootstrap.controllers the
+            call never waits for brokers.
 
         Raises
         ------
@@ -271,6 +276,8 @@ class AsyncTopics(Part):
             The broker refuses the name, a number, the assignment or a setting.
         KafkaTimeoutError
             Also if a broker does not show the topic in time; `possibly_persisted` is True then.
+        UnsupportedEndpointTypeError
+            `exist_ok` is True, the topic exists, and controllers are asked, which do not describe it.
         """
         is_one = isinstance(name, str)
         if is_one:
@@ -304,6 +311,8 @@ class AsyncTopics(Part):
     ) -> dict[str, KafkaError]:
         """Return the errors but those of topics that an earlier attempt has made; these become results."""
         doubts = [each for each in doubtful if isinstance(errors.get(each), TopicExistsError)]
+        if doubts and self._runtime.engine.asks_controllers:  # which do not describe them
+            return _open_to_doubt(errors, doubts)
         if doubts:
             found = await self._seen(dict.fromkeys(doubts, 1), deadline)
             settings = await self._settings([each for each in found if topics[each].configs], deadline)
@@ -359,8 +368,8 @@ class AsyncTopics(Part):
     ) -> dict[Topic, None] | None:
         """Delete a topic, or several.
 
-        Brokers before Kafka 2.8 delete by name: then a repetition after a lost answer may delete a topic
-        that was made meanwhile.
+        Brokers before Kafka 2.8, and controllers (bootstrap.controllers), delete by name: then a repetition
+        after a lost answer may delete a topic that was made meanwhile. A UUID does not have this danger.
 
         Parameters
         ----------
@@ -368,7 +377,8 @@ class AsyncTopics(Part):
         missing_ok : bool
             True to accept that there is no such topic.
         wait : bool
-            False to return before all brokers have forgotten the topic.
+            False to return before all brokers have forgotten the topic. Over bootstrap.controllers the call
+            never waits for brokers.
 
         Raises
         ------
@@ -379,18 +389,13 @@ class AsyncTopics(Part):
         """
         deadline = self._runtime.api_deadline(timeout)
         keys = [checked_topic(topic)] if is_topic(topic) else many("topics", topic, checked_topic)  # type: ignore[arg-type]
-        found = await self._ask(TopicQuery(dict.fromkeys(keys)), deadline)
-        errors = dict(found.errors)
+        names, errors = await self._identified(keys, deadline)
         by_id: dict[Any, Any] = {}
-        for key, each in found.results.items():
-            target = each.topic_id if each.topic_id.int else each.name
+        for key, (target, _) in names.items():
             if target in by_id:
                 raise ValueError(f"topics must be different, got {key} by its name and its id")
             by_id[target] = key
-        request = await self._ask(
-            DeleteTopics("delete", {target: found.results[key].name for target, key in by_id.items()}),
-            deadline,
-        )
+        request = await self._ask(DeleteTopics("delete", dict(names.values())), deadline)
         for target, error in request.errors.items():
             if not (target in request.doubtful and isinstance(error, _MISSING)):
                 errors[by_id[target]] = error
@@ -404,6 +409,21 @@ class AsyncTopics(Part):
             }
         results = dict.fromkeys(key for key in keys if key not in errors)
         return only(results, errors) if is_topic(topic) else results_or_failure("delete", results, errors)
+
+    async def _identified(
+        self, keys: Iterable[Any], deadline: Deadline
+    ) -> tuple[dict[Any, tuple[Any, str | None]], dict[Any, KafkaError]]:
+        """Return by name or id the id and the name of topics, and the errors of the others. A topic without
+        an id has its name for it; controllers tell neither.
+        """
+        if self._runtime.engine.asks_controllers:
+            return {key: (key, key if isinstance(key, str) else None) for key in keys}, {}
+        request = await self._ask(TopicQuery(dict.fromkeys(keys)), deadline)
+        found = request.results.items()
+        names = {
+            key: (topic.topic_id if topic.topic_id.int else topic.name, topic.name) for key, topic in found
+        }
+        return names, dict(request.errors)
 
     @overload
     async def add_partitions(
@@ -496,6 +516,8 @@ class AsyncTopics(Part):
         doubts = [
             name for name in request.doubtful if isinstance(request.errors.get(name), InvalidPartitionsError)
         ]
+        if doubts and self._runtime.engine.asks_controllers:
+            return _open_to_doubt(request.errors, doubts)
         if doubts:
             found = await self._seen({name: wanted[name].total for name in doubts}, deadline)
             results |= {
@@ -596,6 +618,11 @@ class AsyncTopics(Part):
         return only(results, errors) if is_one else results_or_failure("producers", results, errors)
 
 
+def _open_to_doubt(errors: Mapping[str, KafkaError], doubts: Iterable[str]) -> dict[str, KafkaError]:
+    """Return errors, of which some may be due to an earlier attempt that has done it."""
+    return {**errors, **{each: errors[each].marked(possibly_persisted=True) for each in doubts}}
+
+
 def _joined(first: TopicDescription, more: TopicDescription) -> TopicDescription:
     """Return a topic whose partitions came in two pages."""
     return first._replace(partitions=(*first.partitions, *more.partitions))
@@ -651,7 +678,8 @@ def setting_of(key: object, value: object) -> str:
     if isinstance(value, list | tuple):
         return ",".join(setting_of(key, each) for each in value)
     if not isinstance(value, str):
-        raise TypeError(f"{key} must be a str, a number, a bool or a list of these, got {value!r}")
+        remedy = f"; reset it for its default (reset=[{key!r}] of alter)" if value is None else ""
+        raise TypeError(f"{key} must be a str, a number, a bool or a list of these, got {value!r}{remedy}")
     return value
 
 

@@ -71,7 +71,7 @@ class AsyncTransactions(Part):
             A broker does not answer; `results` has the lists of the others.
         """
         deadline = self._runtime.api_deadline(timeout)
-        nodes = await self._runtime.await_nodes(deadline, "list")
+        nodes = await self._runtime.await_brokers(deadline, "list")
         request = await self._ask(
             ListTransactions(
                 nodes,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from kbatch.codecs import CODEC_NAMES, LEVELS
 from kbatch.config.names import read_settings
-from kbatch.config.rules import CLIENT_RULES, CONSUMER_RULES, PRODUCER_RULES, host_and_port
+from kbatch.config.rules import ADMIN_RULES, CLIENT_RULES, CONSUMER_RULES, PRODUCER_RULES, host_and_port
 from kbatch.config.values import (
     ACKS,
     ANY,
@@ -718,8 +718,14 @@ class AdminConfig(ClientConfig):
         For unknown or refused keys, invalid values, duplicates, and contradictions.
     """
 
+    rules: ClassVar[tuple[Rule, ...]] = ADMIN_RULES
     name: ClassVar[str] = "admin"
 
+    bootstrap_servers: tuple[str, ...] = key(LIST, "", NON_EMPTY, HIGH,
+        "Brokers to start from, each host:port; the client learns the others from them.")
+    bootstrap_controllers: tuple[str, ...] = key(LIST, "", NON_EMPTY, HIGH,
+        "Controllers to start from, each host:port, instead of brokers (KIP-919): for what they answer by "
+        "themselves, also while no broker runs. They take no metrics (enable.metrics.push).")
     client_id: str = key(STRING, "", SENDABLE, MEDIUM,
         "The client's name in the brokers' logs, quotas and metrics. The default is kbatch-admin-N; N is a "
         "number.")
@@ -729,6 +735,11 @@ class AdminConfig(ClientConfig):
         "Time for a call, all its requests, repetitions and waits included.")
     retries: int = key(INT, INT_MAX, between(0, INT_MAX), LOW,
         "It has no effect: default.api.timeout.ms ends repetitions, as it should in Java.")
+
+    @property
+    def bootstrap_addresses(self) -> tuple[tuple[str, int], ...]:
+        """Return host and port of each of the bootstrap.controllers, or of the bootstrap.servers."""
+        return tuple(map(host_and_port, self.bootstrap_controllers or self.bootstrap_servers))
 
 
 def keys_of(kind: type[ClientConfig]) -> Mapping[str, Key]:
@@ -745,8 +756,8 @@ def keys_of(kind: type[ClientConfig]) -> Mapping[str, Key]:
 KEYS = keys_of(ProducerConfig)
 CONSUMER_KEYS = keys_of(ConsumerConfig)
 ADMIN_KEYS = keys_of(AdminConfig)
-# The client that has a key; either, if both have it.
-OWNERS = {name: kind.name for kind in (ProducerConfig, ConsumerConfig) for name in keys_of(kind)}
+# The client that has a key; either, if several have it.
+OWNERS = {name: kind.name for kind in (AdminConfig, ProducerConfig, ConsumerConfig) for name in keys_of(kind)}
 
 
 class OtherDefault(NamedTuple):

@@ -289,6 +289,7 @@ class TopicReaderKeywords(ClientKeywords, Generic[K, V], total=False):
 class AdminKeywords(ClientKeywords, total=False):
     """The keywords of Admin and AsyncAdmin."""
 
+    bootstrap_controllers: str | list[str] | tuple[str, ...] | None
     default_api_timeout_ms: int | str | None
     retries: int | str | None
     message_send_max_retries: int | str | None

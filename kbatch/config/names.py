@@ -315,6 +315,10 @@ def _translate(
     return name, value, given
 
 
+def _article(client: str) -> str:
+    return f"{'an' if client[0] in 'aeiou' else 'a'} {client}"
+
+
 def _unknown(
     given: str, key: str, keys: Mapping[str, Key], client: str, owners: Mapping[str, str]
 ) -> ConfigError:
@@ -323,11 +327,13 @@ def _unknown(
     known = [*keys, *(alias for alias, row in ALIASES.items() if row.key in keys)]
     words = {candidate.replace(".", "_"): candidate for candidate in known}
     if owner is not None and given not in words:
-        return ConfigError(f"{given} is a configuration key of a {owner}, not of a {client}; leave it out")
+        return ConfigError(
+            f"{given} is a configuration key of {_article(owner)}, not of {_article(client)}; leave it out"
+        )
     import difflib  # takes memory, so only after a wrong name
 
     nearest = difflib.get_close_matches(given, known if "." in given else words, n=1)
     if given in words:  # right as a keyword
         nearest = [words[given]]
     hint = f"did you mean {nearest[0]}?" if nearest else "docs/configuration.md lists the keys"
-    return ConfigError(f"{given} is not a configuration key of a {client}; {hint}")
+    return ConfigError(f"{given} is not a configuration key of {_article(client)}; {hint}")

@@ -25,15 +25,15 @@ SERVER = re.compile(
 )
 
 
-def host_and_port(server: str) -> tuple[str, int]:
-    """Return host and port of one of the bootstrap.servers. Raise ConfigError if one of them is missing."""
+def host_and_port(server: str, name: str = "bootstrap.servers") -> tuple[str, int]:
+    """Return host and port of one of the bootstrap.servers, or of another key with this name. Raise
+    ConfigError if one of them is missing.
+    """
     match = SERVER.fullmatch(server)
     if match is None or not 0 < int(match["port"]) <= 65535:
         host, _, port = server.rpartition(":")
         hint = f"; an IPv6 address is in brackets: '[{host}]:{port}'" if _is_ipv6(host) else ""
-        raise ConfigError(
-            f"bootstrap.servers must be host:port, such as localhost:9092, got {server!r}{hint}"
-        )
+        raise ConfigError(f"{name} must be host:port, such as localhost:9092, got {server!r}{hint}")
     return match["v6"] or match["host"], int(match["port"])
 
 
@@ -49,6 +49,18 @@ def _bootstrap_servers(values: Values, given: Collection[str]) -> None:
         raise ConfigError("bootstrap.servers is missing; set at least one broker as host:port")
     for server in values["bootstrap.servers"]:
         host_and_port(server)
+
+
+def _bootstrap_of_admin(values: Values, given: Collection[str]) -> None:
+    """Demand brokers or controllers, and not both (KIP-919)."""
+    if "bootstrap.controllers" not in given:
+        _bootstrap_servers(values, given)
+    elif "bootstrap.servers" in given:
+        raise ConfigError(
+            "bootstrap.servers and bootstrap.controllers exclude each other: an admin asks either; set one"
+        )
+    for controller in values["bootstrap.controllers"]:
+        host_and_port(controller, "bootstrap.controllers")
 
 
 def _backoff(values: Values, given: Collection[str]) -> None:
@@ -194,6 +206,7 @@ def _auto_commit(values: Values, given: Collection[str]) -> None:
 
 
 CLIENT_RULES: tuple[Rule, ...] = (_bootstrap_servers, _backoff, *SECURITY_RULES)
+ADMIN_RULES: tuple[Rule, ...] = (_bootstrap_of_admin, _backoff, *SECURITY_RULES)
 PRODUCER_RULES: tuple[Rule, ...] = (
     _bootstrap_servers,
     _backoff,

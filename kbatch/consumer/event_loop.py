@@ -44,6 +44,8 @@ RECORDS_AT_A_TIME = 256
 class LoopClient(LoopLife, MemberClient):
     """What both consumers are on an event loop."""
 
+    client_instance_id = awaited(ReaderRuntime.client_instance_id, "_runtime")
+
     def _new_runtime(self) -> ReaderRuntime:
         runtime = ReaderRuntime(
             self.config,

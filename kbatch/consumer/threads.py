@@ -78,6 +78,8 @@ def _handing_out(method: Method[P, T]) -> Callable[Concatenate[Any, P], T]:
 class ThreadClient(MemberClient):
     """What both consumers are in programs with threads."""
 
+    client_instance_id = blocking(ReaderRuntime.client_instance_id, "_runtime")
+
     def _new_runtime(self) -> ReaderRuntime:
         runtime = ReaderRuntime(
             self.config, "consumer", new_waiter=ThreadWaiter, engine_type=self._engine_type

@@ -67,6 +67,7 @@ from kbatch.formats.plain import Bytes
 from kbatch.network.decoding import Decoding, decoder_count
 from kbatch.records import INT64_MAX, NO_TOPIC_ID, TopicPartition, check_integer, check_text
 from kbatch.typed import K, V
+from kbatch.waiting.methods import blocking
 from kbatch.waiting.threads import ThreadWaiter
 
 if TYPE_CHECKING:
@@ -508,6 +509,8 @@ class TopicReader(ReadingClient, Generic[K, V]):
     def _start_network(self) -> None:
         self._runtime.start_thread(self._inbox.deliver)
 
+    client_instance_id = blocking(ReaderRuntime.client_instance_id, "_runtime")
+
     # What there is
 
     def topics(self) -> list[str]:
@@ -843,6 +846,7 @@ class TopicReader(ReadingClient, Generic[K, V]):
         current = None if self._reading is None else self._reading()
         if current is not None:
             current.close()
+        at_once(self._runtime.end_telemetry, self._runtime.deadline(None))
         self._release()
 
     def __enter__(self) -> Self:

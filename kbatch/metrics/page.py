@@ -46,8 +46,9 @@ kbatch configs set --client-metrics all metrics=org.apache.kafka.producer.,kbatc
 Names are group and name with dots: `record-send-total` of `producer-metrics` is
 `org.apache.kafka.producer.record.send.total`, and metrics that are *kbatch only* begin with `kbatch.`
 instead. Totals are sums, with the temporality that the broker wants; all else are gauges. A metric has its
-tags but the client's id; the resource has `client_rack`, `group_id`, `group_instance_id` and
-`transactional_id`. Telemetry fails no call: what brokers refuse for good ends it, with a line in the log.
+tags but the client's id; the resource has `client_rack`, `group_id`, `group_instance_id`, `group_member_id`
+and `transactional_id`. Brokers tell clients apart by the id that `client_instance_id()` returns. Telemetry
+fails no call: what brokers refuse for good ends it, with a line in the log.
 
 `python -m kbatch.metrics > docs/metrics.md` writes this page.
 """

@@ -17,13 +17,21 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kbatch.core.client.backoff import NEVER_NS
-from kbatch.errors import ConfigError, KafkaError, KafkaTimeoutError
+from kbatch.errors import (
+    ConfigError,
+    IllegalStateError,
+    KafkaError,
+    KafkaTimeoutError,
+    UnsupportedEndpointTypeError,
+)
 from kbatch.metrics import METRICS, Metric, MetricsRegistry
 from kbatch.network.rounds import STOP_SECONDS
 from kbatch.waiting.conditions import AwaitableEvent, Condition
 from kbatch.waiting.deadline import Deadline
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from kbatch.config import ClientConfig
     from kbatch.core.client.admin_requests import AdminRequest
     from kbatch.core.client.engine import ClientEngine
@@ -102,6 +110,10 @@ class ClientRuntime(ABC):
 
     # Its clock
 
+    @abstractmethod
+    def api_deadline(self, timeout: float | None = None) -> Deadline:
+        """Return the deadline of a call, `timeout` seconds from now; None is the client's own for calls."""
+
     def deadline(self, seconds: float | None) -> Deadline:
         return Deadline(seconds, lambda: self.now_ns() / 1e9)
 
@@ -119,7 +131,43 @@ class ClientRuntime(ABC):
             from kbatch.telemetry import OtlpPayload, labels_of
         except ImportError as error:
             raise ConfigError(str(error)) from error
-        self.engine.push_metrics(OtlpPayload(self.registry, labels_of(config)))
+        engine = self.engine
+        engine.push_metrics(OtlpPayload(self.registry, lambda: labels_of(config, engine.group_member_id)))
+
+    async def client_instance_id(self, timeout: float | None = None) -> UUID:
+        """Return what the cluster calls this client where it collects metrics (KIP-714). Any thread may call
+        it.
+
+        Parameters
+        ----------
+        timeout : float or None
+            Seconds; None is default.api.timeout.ms, or a producer's max.block.ms.
+
+        Raises
+        ------
+        IllegalStateError
+            enable.metrics.push is false: then brokers do not name the client.
+        UnsupportedVersionError
+            The brokers collect no metrics (Kafka before 3.7).
+        KafkaTimeoutError
+            No broker has answered in time.
+        """
+        self.check_usable()
+        deadline = self.api_deadline(timeout)
+        telemetry = self.engine.telemetry
+        if telemetry is None:
+            raise IllegalStateError(
+                "brokers name only clients that push metrics; set enable.metrics.push=true"
+            )
+
+        def is_named() -> bool:
+            if telemetry.subscription is None and telemetry.refusal is not None:
+                raise telemetry.refusal.marked()
+            return telemetry.subscription is not None
+
+        await self.await_answer(is_named, deadline, "client_instance_id")
+        assert telemetry.subscription is not None
+        return telemetry.subscription.client_instance_id
 
     async def end_telemetry(self, deadline: Deadline) -> None:
         """Push metrics a last time, within LAST_PUSH_SECONDS and until the deadline."""
@@ -251,8 +299,20 @@ class ClientRuntime(ABC):
             raise request.error
         return request.answer
 
+    async def await_brokers(self, deadline: Deadline, name: str) -> list[int]:
+        """Return the ids of the brokers of the cluster, in order. Raise UnsupportedEndpointTypeError if this
+        client asks controllers.
+        """
+        if self.engine.asks_controllers:
+            raise UnsupportedEndpointTypeError(
+                f"{name}: controllers do not tell the brokers; use an Admin with bootstrap.servers"
+            )
+        return await self.await_nodes(deadline, name)
+
     async def await_nodes(self, deadline: Deadline, name: str) -> list[int]:
-        """Return the ids of the brokers of the cluster, in order."""
+        """Return the ids of the nodes that the client knows, in order: brokers, or controllers if it asks
+        these.
+        """
         self.check_usable()
         await self.await_answer(lambda: self.engine.snapshot.nodes, deadline, name)
         return sorted(self.engine.snapshot.nodes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kbatch._native.io.interrupts import at_once
+from kbatch.network.runtime import ClientRuntime
 from kbatch.producer.base import ProducerBase
 from kbatch.producer.groups import GroupQueries
 from kbatch.producer.transactions import TransactionCalls
@@ -24,6 +25,7 @@ class CoroutineProducer(ProducerBase):
     purge = ProducerBase._purge
     resume = ProducerBase._resume
     close = ProducerBase._close
+    client_instance_id = awaited(ClientRuntime.client_instance_id, "_runtime")
     committed_offsets = awaited(GroupQueries.committed_offsets, "_groups")
     group_ids = awaited(GroupQueries.group_ids, "_groups")
     init_transactions = awaited(TransactionCalls.init_transactions, "_transactions")

@@ -42,7 +42,7 @@ class GroupQueries:
     async def group_ids(self, timeout: float | None = None) -> list[str]:
         """Return the consumer groups of the cluster for which this client has the ACL Describe."""
         deadline = self._runtime.block_deadline(timeout)
-        request = GroupListings(await self._runtime.await_nodes(deadline, "group_ids"))
+        request = GroupListings(await self._runtime.await_brokers(deadline, "group_ids"))
         await self._runtime.await_request(request, deadline)
         if request.error is not None:
             raise request.error

@@ -129,6 +129,8 @@ class Runtime(ClientRuntime):
             return self.deadline(self.config.max_block_ms / 1000)
         return self.deadline(checked_seconds(timeout, remedy="leave it out for max.block.ms"))
 
+    api_deadline = block_deadline
+
     def closed_error(self) -> KafkaError:
         return ProducerClosedError("the producer is closed; create another, for example with recreate()")
 

@@ -24,6 +24,7 @@ from kbatch._native.io.threads import ClientThread
 from kbatch.errors import DeliveryError
 from kbatch.logs import ClientLogger
 from kbatch.network import DeliveryThread, Sealers, ThreadNetwork, register_sealers
+from kbatch.network.runtime import ClientRuntime
 from kbatch.producer.base import EXIT_SECONDS, LiveProducer, ProducerBase, open_producers
 from kbatch.producer.groups import GroupQueries
 from kbatch.producer.memory_queue import ThreadQueue
@@ -87,6 +88,7 @@ class Producer(LiveProducer):
     commit_transaction = blocking(TransactionCalls.commit_transaction, "_transactions")
     abort_transaction = blocking(TransactionCalls.abort_transaction, "_transactions")
     send_offsets_to_transaction = blocking(TransactionCalls.send_offsets_to_transaction, "_transactions")
+    client_instance_id = blocking(ClientRuntime.client_instance_id, "_runtime")
     committed_offsets = blocking(GroupQueries.committed_offsets, "_groups")
     group_ids = blocking(GroupQueries.group_ids, "_groups")
     close = blocking(ProducerBase._close)

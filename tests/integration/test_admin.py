@@ -15,6 +15,7 @@ import pytest
 import kbatch
 from kbatch import Admin, AsyncAdmin, TopicPartition
 from kbatch.admin import ConfigResource, CreatedTopic, NewTopic
+from kbatch.admin.groups import ALL
 from kbatch.core.admin.configs import ConfigChange
 from kbatch.errors import (
     BrokerNotAvailableError,
@@ -24,6 +25,7 @@ from kbatch.errors import (
     GroupNotEmptyError,
     InvalidConfigurationError,
     InvalidPartitionsError,
+    InvalidRequestError,
     KafkaError,
     PartialFailure,
     TopicExistsError,
@@ -103,6 +105,13 @@ def test_AS03_some_of_several_topics_are_created(admin: Admin, topic: str) -> No
     assert admin.topics.describe(name).name == name
 
 
+def test_AS04_more_partitions_than_one_request_may_have_are_created(admin: Admin, topic: str) -> None:
+    """Kafka refuses more than 10,000 in one request, also if they are of several topics."""
+    new = {f"{topic}-{count}": NewTopic(count, 1) for count in (9_999, 2)}
+    found = admin.topics.create(new, validate_only=True)
+    assert [each.partitions for each in found.values()] == [9_999, 2]
+
+
 def test_AS07_delete_and_create_at_once_give_a_new_topic(admin: Admin, topic: str) -> None:
     before = admin.topics.describe(topic).topic_id
     for _ in range(3):
@@ -147,6 +156,21 @@ def test_AS18_topics_come_in_pages(admin: Admin, topic: str) -> None:
     with pytest.raises(PartialFailure) as raised:
         list(admin.topics.pages([topic, "zz-nowhere"]))
     assert codes(raised.value) == {"zz-nowhere": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+
+
+def test_AS19_pages_go_on_after_a_topic_that_was_deleted(admin: Admin, topic: str) -> None:
+    second, third = f"{topic}-b", f"{topic}-c"
+    admin.topics.create({second: NewTopic(3, 1), third: NewTopic(1, 1)})
+    pages = iter(admin.topics.pages([topic, second, third], size=4))
+    assert [len(each.partitions) for each in next(pages).values()] == [
+        2,
+        2,
+    ]  # the next page begins in `second`
+    admin.topics.delete(second)
+    assert [list(page) for page in itertools.islice(pages, 1)] == [[third]]
+    with pytest.raises(PartialFailure) as raised:
+        next(pages)
+    assert codes(raised.value) == {second: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 
 
 def test_AS21_describe_by_an_unknown_id(admin: Admin, topic: str) -> None:
@@ -230,6 +254,13 @@ def test_AS27_one_bad_setting_keeps_all_from_being_set(admin: Admin, topic: str)
     assert admin.configs.describe(topic=topic)["retention.ms"].source != "DYNAMIC_TOPIC_CONFIG"
 
 
+def test_AS28_null_is_no_value(admin: Admin, topic: str) -> None:
+    with pytest.raises(TypeError, match=r"reset=\['retention.ms'\]"):
+        admin.configs.alter(topic=topic, set={"retention.ms": None})
+    with pytest.raises(TypeError, match=r"retention\.ms must be"):
+        admin.topics.create(f"{topic}-new", configs={"retention.ms": None})
+
+
 def test_AS29_a_setting_or_resource_that_comes_twice_is_refused(admin: Admin, topic: str) -> None:
     with pytest.raises(ValueError, match="once"):
         admin.configs.alter(topic=topic, set={"retention.ms": 1}, reset=["retention.ms"])
@@ -291,6 +322,56 @@ def test_AS73_AS75_offsets_of_live_groups_cannot_be_changed(admin: Admin, target
         live: ErrorCode.NON_EMPTY_GROUP,
         "nobody": ErrorCode.GROUP_ID_NOT_FOUND,
     }
+
+
+def test_AS76_a_group_of_another_kind_is_not_deleted(admin: Admin, topic: str) -> None:
+    group, partition = f"{topic}-classic", TopicPartition(topic, 0)
+    admin.groups.commit_offsets(group, {partition: 1})
+    with pytest.raises(InvalidRequestError, match="is a classic group, not a share group"):
+        admin.groups.delete(group, kind="share")
+    assert list(admin.groups.offsets(group)) == [partition]
+    admin.groups.delete(group, kind="classic")
+    assert admin.groups.offsets(group) == {}
+
+
+def test_AS77_members_are_removed(admin: Admin, target: str, topic: str) -> None:
+    group = f"{topic}-static"
+    keys: dict[str, Any] = {"bootstrap_servers": target, "group_id": group, "group_protocol": "classic"}
+    with (
+        kbatch.Consumer(group_instance_id="one", **keys) as one,
+        kbatch.Consumer(group_instance_id="two", **keys) as two,
+    ):
+        for consumer in (one, two):
+            consumer.subscribe([topic])
+        until(lambda: all(each.poll(0.01) is not None and each.assignment() for each in (one, two)))
+    assert {each.group_instance_id for each in admin.groups.describe(group).members} == {"one", "two"}
+    with pytest.raises(PartialFailure) as raised:
+        admin.groups.remove_members(group, ["one", "three"])
+    assert list(raised.value.results) == ["one"]
+    assert codes(raised.value) == {"three": ErrorCode.UNKNOWN_MEMBER_ID}
+    assert list(admin.groups.remove_members(group, ALL)) == ["two"]
+    assert admin.groups.describe(group).members == ()
+    assert admin.groups.remove_members(group, ALL) == {}
+
+
+def test_AS74_offsets_of_share_groups(admin: Admin, target: str, topic: str) -> None:
+    group, partition = f"{topic}-share", TopicPartition(topic, 0)
+    fill(target, topic, 5)
+    with pytest.raises(GroupIdNotFoundError):  # brokers would make one
+        admin.groups.set_share_offsets(group, {partition: 1})
+    with pytest.raises(ValueError, match="offset"):  # which they take for an offset
+        admin.groups.set_share_offsets(group, {partition: -1}, create=True)
+    admin.groups.set_share_offsets(group, {partition: 1}, create=True)
+    until(lambda: admin.groups.share_offsets(group)[partition].start == 1)
+    with kbatch.ShareConsumer(bootstrap_servers=target, group_id=group) as consumer:
+        consumer.subscribe([topic])
+        until(lambda: [each.offset for each in consumer.poll(0.1)][:1] == [1])
+        with pytest.raises(GroupNotEmptyError):
+            admin.groups.set_share_offsets(group, {partition: 0})
+    admin.groups.set_share_offsets(group, {partition: 0})
+    admin.groups.delete_share_offsets(group, [topic])
+    assert partition not in admin.groups.share_offsets(group)
+    admin.groups.delete(group, kind="share")
 
 
 def test_AS78_reset_by_every_rule(admin: Admin, target: str, topic: str) -> None:

@@ -216,7 +216,11 @@ def leave_open(kafka: RealKafka, producer_id: int, epoch: int) -> None:
 
 
 def stable_end(admin: Admin) -> int:
-    found = admin.topics.offsets({PARTITION: "latest"}, isolation="read_committed")[PARTITION]
+    return log_end(admin, isolation="read_committed")
+
+
+def log_end(admin: Admin, isolation: str = "read_uncommitted") -> int:
+    found = admin.topics.offsets({PARTITION: "latest"}, isolation=isolation)[PARTITION]
     assert found is not None
     return found.offset
 
@@ -236,8 +240,10 @@ def test_AS79_AS80_AS81_hanging_transactions_are_found_and_aborted(kafka: RealKa
     assert stable_end(admin) == before
     with pytest.raises(InvalidProducerEpochError):
         admin.transactions.abort(found._replace(epoch=2))
+    end = log_end(admin)
     with pytest.raises(InvalidRequestError):
         admin.transactions.abort(found._replace(producer_id=4_000_001))
+    assert log_end(admin) == end  # Kafka would write a marker, and say that it has
     admin.transactions.abort(found)
     until(lambda: stable_end(admin) > before)
     assert admin.transactions.find_hanging([TOPIC], older_than=timedelta(0)) == ()

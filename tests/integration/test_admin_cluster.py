@@ -238,7 +238,7 @@ def test_AS52_AS55_quorum(admin: Admin) -> None:
         admin.cluster.remove_voter(5, UUID(int=5))
 
 
-def test_AS33_AS35_AS36_configurations_of_all_kinds(admin: Admin) -> None:
+def test_AS31_AS33_AS35_AS36_configurations_of_all_kinds(admin: Admin) -> None:
     assert admin.configs.describe(logger=0)["root"].source == "DYNAMIC_BROKER_LOGGER_CONFIG"
     with pytest.raises(InvalidConfigurationError):
         admin.configs.alter(logger=0, set={"kafka.nowhere": "INFO"})

@@ -15,6 +15,7 @@ from kbatch.errors import TopicExistsError
 from kbatch.protocol import messages
 from kbatch.protocol.structs import Message
 from tests.integration.cutting_proxy import CuttingProxy
+from tests.support.patience import until
 
 _numbers = itertools.count()
 
@@ -67,6 +68,15 @@ def test_AS13_deleted_group_is_gone(target: str, topic: str) -> None:
     with losing(target, messages.DeleteGroupsRequest) as admin:
         admin.groups.commit_offsets(f"{topic}-group", {TopicPartition(topic, 0): 1})
         assert admin.groups.delete([f"{topic}-group"]) == {f"{topic}-group": None}
+
+
+def test_AS13_deleted_password_is_gone(target: str, topic: str) -> None:
+    with losing(target, messages.AlterUserScramCredentialsRequest) as admin:
+        with Admin(bootstrap_servers=target) as other:
+            other.users.set(topic, "secret", iterations=4096)
+            until(lambda: topic in other.users.describe())
+        admin.users.delete(topic, "SCRAM-SHA-512")
+        until(lambda: topic not in admin.users.describe())
 
 
 def test_altered_settings_are_set_again(target: str, topic: str) -> None:

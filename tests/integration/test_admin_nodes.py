@@ -18,9 +18,11 @@ from kbatch.errors import (
     EligibleLeadersNotAvailableError,
     InvalidReplicationFactorError,
     InvalidRequestError,
+    MismatchedEndpointTypeError,
     NoReassignmentInProgressError,
     PartialFailure,
     PreferredLeaderNotAvailableError,
+    UnsupportedVersionError,
 )
 from kbatch.protocol import messages
 from kbatch.testing import Broker
@@ -323,6 +325,66 @@ def test_AS47_AS48_a_dead_node_is_fenced_and_may_be_unregistered(real_cluster: R
 
 def fenced(admin: Admin) -> dict[int, bool]:
     return {each.node_id: each.is_fenced for each in admin.cluster.describe(fenced=True).nodes}
+
+
+# Controllers instead of brokers
+
+
+def of_controllers(cluster: RealCluster, *node_ids: int) -> Admin:
+    chosen = [cluster.controllers.split(",")[node_id] for node_id in node_ids or NODES]
+    return Admin(bootstrap_controllers=chosen, request_timeout_ms=5000, retry_backoff_ms=20)
+
+
+@pytest.mark.java
+def test_AS49_AS51_controllers_are_asked(real_cluster: RealCluster) -> None:
+    name = f"nodes-{next(_numbers)}"
+    with admin_of(real_cluster) as admin:
+        active = admin.cluster.quorum().leader
+        others = [node_id for node_id in NODES if node_id != active]
+        with of_controllers(real_cluster, *others) as controllers:
+            found = controllers.cluster.describe()
+            assert ([each.node_id for each in found.nodes], found.controller) == (list(NODES), active)
+            assert controllers.cluster.quorum().leader == active
+            created = controllers.topics.create(name, partitions=2, replication_factor=3)
+            assert (created.partitions, created.replication_factor) == (2, 3)
+            assert controllers.topics.add_partitions(name, 3) == 3
+            controllers.configs.alter(topic=name, set={"retention.ms": 5000})
+            until(lambda: controllers.configs.describe(topic=name)["retention.ms"].value == "5000")
+            assert controllers.configs.describe(broker=others[0])["node.id"].value == str(others[0])
+            controllers.quotas.alter(QuotaEntity(user=name), {"producer_byte_rate": 7})
+            until(lambda: admin.quotas.describe(user=name) != {})
+            assert controllers.partitions.reassignments() == {}
+            assert "metadata.version" in controllers.cluster.features().finalized
+            until(lambda: replicas(admin, name) and len(replicas(admin, name)) == 3)
+            assert admin.topics.describe(name).topic_id == created.topic_id
+            controllers.topics.delete(name)
+            until(lambda: name not in {each.name for each in admin.topics.list()})
+
+
+@pytest.mark.java
+def test_AS49_another_controller_becomes_active(real_cluster: RealCluster) -> None:
+    name = f"nodes-{next(_numbers)}"
+    with of_controllers(real_cluster) as controllers:
+        active = controllers.cluster.quorum().leader
+        real_cluster.kill_node(active)
+        try:
+            controllers.topics.create(name, assignment={0: [(active + 1) % 3]})
+            assert controllers.cluster.quorum().leader != active
+        finally:
+            real_cluster.start_node(active)
+        controllers.topics.delete(name)
+
+
+@pytest.mark.java
+def test_AS50_addresses_of_the_other_kind_are_refused(real_cluster: RealCluster) -> None:
+    brokers, controllers = real_cluster.bootstrap_servers, real_cluster.controllers
+    with Admin(bootstrap_controllers=brokers) as admin, pytest.raises(MismatchedEndpointTypeError):
+        admin.topics.create("new")
+    with (
+        Admin(bootstrap_servers=controllers) as admin,
+        pytest.raises(UnsupportedVersionError, match="name brokers"),
+    ):
+        admin.topics.create("new")
 
 
 # The controller dies

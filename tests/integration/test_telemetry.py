@@ -6,11 +6,23 @@ import asyncio
 import base64
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
+from uuid import UUID
 
 import pytest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
-from kbatch import Admin, AsyncProducer, Consumer, Producer
+from kbatch import (
+    Admin,
+    AsyncAdmin,
+    AsyncConsumer,
+    AsyncProducer,
+    Consumer,
+    Producer,
+    ShareConsumer,
+    TopicReader,
+)
+from kbatch.admin import ConfigResource
+from kbatch.errors import IllegalStateError, UnsupportedVersionError
 from kbatch.testing import Broker
 from tests.conftest import require_jars
 from tests.oracle import java_clients
@@ -110,11 +122,17 @@ def test_a_consumer_says_which_it_is(target: Target) -> None:
     keys: dict[str, Any] = {"client_id": "c", "group_id": "billing", "enable_metrics_push": True}
     with Consumer(bootstrap_servers=target.servers, auto_offset_reset="earliest", **keys) as consumer:
         consumer.subscribe([TOPIC])
-        until(lambda: consumer.poll(0.01) is not None and target.of("c"))
+        until(lambda: consumer.poll(0.01) is not None and members_of(target, "c"))
     until(lambda: target.of("c")[-1].is_last)
     last = target.of("c")[-1]
     assert last.labels["group_id"] == "billing"
+    assert len(members_of(target, "c")) == 1
     assert any(name.startswith("org.apache.kafka.consumer.coordinator.") for name in last.metrics)
+
+
+def members_of(target: Target, client_id: str) -> set[str]:
+    """Return what groups call a client: nothing before it has joined, and after it has left."""
+    return {label for each in target.of(client_id) if (label := each.labels.get("group_member_id"))}
 
 
 def test_an_admin_pushes(target: Target) -> None:
@@ -134,6 +152,99 @@ def test_a_producer_of_an_event_loop_pushes_a_last_time(target: Target) -> None:
 
     asyncio.run(main())
     until(lambda: target.of("ap")[-1].is_last)
+
+
+def test_clients_of_every_kind_have_a_name(target: Target) -> None:
+    keys: dict[str, Any] = {"bootstrap_servers": target.servers, "enable_metrics_push": True}
+    group: dict[str, Any] = {**keys, "group_id": "named"}
+    clients: list[Any] = [
+        Producer(client_id="named-p", **keys),
+        Consumer(client_id="named-c", **group),
+        ShareConsumer(client_id="named-s", **{**group, "group_id": "named-share"}),
+        TopicReader(client_id="named-r", **keys),
+        Admin(client_id="named-a", **keys),
+    ]
+    try:
+        names = [client.client_instance_id() for client in clients]
+        assert len(set(names)) == len(clients)
+        assert [client.client_instance_id() for client in clients] == names
+    finally:
+        for client in clients:
+            client.close()
+    for client_id in ("named-p", "named-c", "named-s", "named-r", "named-a"):
+        until(lambda client_id=client_id: any(each.is_last for each in target.of(client_id)))  # type: ignore[misc]
+
+
+def test_clients_of_event_loops_have_a_name(target: Target) -> None:
+    async def main() -> list[UUID]:
+        keys: dict[str, Any] = {"bootstrap_servers": target.servers, "enable_metrics_push": True}
+        async with (
+            AsyncProducer(**keys) as producer,
+            AsyncConsumer(group_id="named", **keys) as consumer,
+            AsyncAdmin(**keys) as admin,
+        ):
+            return [await client.client_instance_id() for client in (producer, consumer, admin)]
+
+    assert len(set(asyncio.run(main()))) == 3
+
+
+def test_a_share_consumer_says_which_member_it_is(target: Target) -> None:
+    keys: dict[str, Any] = {"client_id": "s", "group_id": "shared", "enable_metrics_push": True}
+    with ShareConsumer(bootstrap_servers=target.servers, **keys) as consumer:
+        consumer.subscribe([TOPIC])
+        until(lambda: consumer.poll(0.01) is not None and target.of("s"))
+    until(lambda: target.of("s")[-1].is_last)
+    last = target.of("s")[-1]
+    assert (last.labels["group_id"], len(last.labels["group_member_id"])) == ("shared", 22)
+
+
+def test_a_client_that_pushes_nothing_has_no_name(embedded: Target) -> None:
+    with Admin(bootstrap_servers=embedded.servers) as admin:
+        with pytest.raises(IllegalStateError, match=r"enable\.metrics\.push"):
+            admin.client_instance_id()
+        with pytest.raises(ValueError, match="timeout"):
+            admin.client_instance_id(timeout=-1)
+
+
+def test_old_brokers_give_no_names() -> None:
+    with Broker() as broker:
+        broker.hide_requests(0, "GetTelemetrySubscriptions", "PushTelemetry")
+        keys: dict[str, Any] = {"bootstrap_servers": broker.bootstrap_servers, "enable_metrics_push": True}
+        with Admin(**keys) as admin, pytest.raises(UnsupportedVersionError, match=r"Kafka 3\.7"):
+            admin.client_instance_id()
+
+
+def test_subscriptions_are_configs_of_clients_that_match() -> None:
+    with Broker({TOPIC: 1}) as broker, Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+        servers = broker.bootstrap_servers
+        wanted = {
+            "metrics": "org.apache.kafka.producer.",
+            "interval.ms": INTERVAL_MS,
+            "match": ["client_id=p.*"],
+        }
+        admin.configs.alter(client_metrics="of-p", set=wanted)
+        assert ConfigResource("client_metrics", "of-p") in admin.configs.list_resources()
+        entries = admin.configs.describe(client_metrics="of-p")
+        assert entries["match"].value == "client_id=p.*"
+        assert entries["match"].source == "DYNAMIC_CLIENT_METRICS_CONFIG"
+        for client_id in ("other", "p1"):
+            with Producer(
+                bootstrap_servers=servers, client_id=client_id, enable_metrics_push=True
+            ) as producer:
+                producer.client_instance_id()
+        assert {each.client_id for each in broker.pushed_metrics()} == {"p1"}
+        names = [read(each.client_id, each.is_last, each.metrics).metrics for each in broker.pushed_metrics()]
+        assert all(name.startswith("org.apache.kafka.producer.") for each in names for name in each)
+        admin.configs.alter(client_metrics="of-p", reset=list(wanted))
+        assert admin.configs.list_resources(["client_metrics"]) == ()
+
+
+def test_metrics_go_over_tls() -> None:
+    with Broker({TOPIC: 1}, tls=True) as broker:
+        broker.subscribe_to_metrics("*", interval_ms=INTERVAL_MS)
+        with Producer(broker.client_settings(), enable_metrics_push=True) as producer:
+            producer.client_instance_id()
+        assert [each.is_last for each in broker.pushed_metrics()][-1:] == [True]
 
 
 def test_without_the_key_nothing_is_pushed(embedded: Target) -> None:

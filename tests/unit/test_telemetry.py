@@ -68,7 +68,7 @@ def test_names_are_those_of_java() -> None:
 
 def test_totals_are_sums_and_all_else_gauges(registry: MetricsRegistry) -> None:
     registry.record("records-per-request", 7, 0)
-    found = metrics_of(OtlpPayload(registry, {}))
+    found = metrics_of(OtlpPayload(registry, dict))
     total, rate = (found[f"org.apache.kafka.producer.record.send.{end}"] for end in ("total", "rate"))
     assert (total.sum.is_monotonic, _point(total).as_double) == (True, 7.0)
     assert total.sum.aggregation_temporality == CUMULATIVE
@@ -76,14 +76,14 @@ def test_totals_are_sums_and_all_else_gauges(registry: MetricsRegistry) -> None:
 
 
 def test_values_that_are_none_yet_are_left_out(registry: MetricsRegistry) -> None:
-    assert "org.apache.kafka.producer.batch.size.avg" not in metrics_of(OtlpPayload(registry, {}))
+    assert "org.apache.kafka.producer.batch.size.avg" not in metrics_of(OtlpPayload(registry, dict))
     registry.record("batch-size", 5, 0)
-    assert "org.apache.kafka.producer.batch.size.avg" in metrics_of(OtlpPayload(registry, {}))
+    assert "org.apache.kafka.producer.batch.size.avg" in metrics_of(OtlpPayload(registry, dict))
 
 
 def test_deltas_are_what_came_since_the_last_push(registry: MetricsRegistry) -> None:
     clock = Clock()
-    payload = OtlpPayload(registry, {}, clock)
+    payload = OtlpPayload(registry, dict, clock)
     name = "org.apache.kafka.producer.record.send.total"
     seen = []
     for count in (3, 4, 0):
@@ -98,7 +98,7 @@ def test_deltas_are_what_came_since_the_last_push(registry: MetricsRegistry) -> 
 
 
 def test_only_wanted_metrics_are_written(registry: MetricsRegistry) -> None:
-    payload = OtlpPayload(registry, {})
+    payload = OtlpPayload(registry, dict)
     found = metrics_of(payload, ("org.apache.kafka.producer.record.", "kbatch."))
     assert found and all(name.startswith(("org.apache.kafka.producer.record.", "kbatch.")) for name in found)
     assert metrics_of(payload, ("nothing.",)) == {}
@@ -107,7 +107,7 @@ def test_only_wanted_metrics_are_written(registry: MetricsRegistry) -> None:
 
 def test_metrics_of_topics_and_nodes_have_labels(registry: MetricsRegistry) -> None:
     registry.record("request-latency", 5, 0, node=3)
-    found = metrics_of(OtlpPayload(registry, {}))
+    found = metrics_of(OtlpPayload(registry, dict))
     assert "org.apache.kafka.producer.node.request.latency.avg node_id=node-3" in found
 
 
@@ -115,4 +115,6 @@ def test_resource_has_what_only_the_client_knows() -> None:
     config = ConsumerConfig(
         {"bootstrap.servers": "b:9092", "group.id": "g", "group.instance.id": "i", "client.rack": "r"}, 1
     )
-    assert labels_of(config) == {"client_rack": "r", "group_id": "g", "group_instance_id": "i"}
+    labels = {"client_rack": "r", "group_id": "g", "group_instance_id": "i"}
+    assert labels_of(config, "") == labels
+    assert labels_of(config, "m") == {**labels, "group_member_id": "m"}

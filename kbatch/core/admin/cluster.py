@@ -16,6 +16,7 @@ from kbatch.core.admin.results import (
     time_of,
 )
 from kbatch.core.client.admin_requests import AdminRequest, Refusal, refused
+from kbatch.core.client.controllers import BROKERS
 from kbatch.core.client.routes import ANY, CONTROLLER
 from kbatch.errors import UnsupportedVersionError
 from kbatch.protocol import features, messages
@@ -30,13 +31,21 @@ UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
 
 
 class DescribeCluster(AdminRequest):
-    """The cluster; the only item is None, the result a ClusterDescription."""
+    """The cluster; the only item is None, the result a ClusterDescription.
+
+    Parameters
+    ----------
+    fenced, operations : bool
+    endpoint_type : int
+        BROKERS or CONTROLLERS, which the nodes of the description are.
+    """
 
     kind = messages.DescribeClusterRequest
     route = ANY
 
-    def __init__(self, *, fenced: bool, operations: bool) -> None:
+    def __init__(self, *, fenced: bool, operations: bool, endpoint_type: int = BROKERS) -> None:
         super().__init__("describe", {None: None})
+        self.endpoint_type = endpoint_type
         self.fenced = fenced
         self.operations = operations
 
@@ -47,7 +56,9 @@ class DescribeCluster(AdminRequest):
                 "fenced=True, or upgrade it to Kafka 4.0 or newer"
             )
         return messages.DescribeClusterRequest(
-            include_cluster_authorized_operations=self.operations, include_fenced_brokers=self.fenced
+            include_cluster_authorized_operations=self.operations,
+            endpoint_type=self.endpoint_type,
+            include_fenced_brokers=self.fenced,
         )
 
     def read(self, answer: Any, items: Mapping[Any, None]) -> Iterable[tuple[Any, Any]]:

@@ -7,7 +7,8 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from kbatch.core.client.backoff import NS_PER_MS
-from kbatch.core.client.cluster import TopicUse
+from kbatch.core.client.cluster import Cluster, TopicUse
+from kbatch.core.client.controllers import ControllerCluster
 from kbatch.core.client.engine import ClientEngine
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class AdminEngine(ClientEngine):
                 max_idle_ms=TOPIC_IDLE_MS, patience_ms=0, acl_operations="DESCRIBE", creates=False
             ),
             on_change=on_change,
+            cluster_type=ControllerCluster if config.bootstrap_controllers else Cluster,
         )
 
     def _request_answered(self, response: Response) -> None:

@@ -62,6 +62,7 @@ class CreateTopics(AdminRequest):
     kind = messages.CreateTopicsRequest
     route = CONTROLLER
     noun = "topic"
+    unread = frozenset({"configs"})  # 33 settings of each topic
 
     def __init__(self, items: Mapping[str, NewTopic], *, validate_only: bool) -> None:
         super().__init__("create", items)

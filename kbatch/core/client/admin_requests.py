@@ -22,10 +22,18 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from kbatch.core.client.any_node_request import AnyNodeRequest
+from kbatch.core.client.api_versions import read_response
 from kbatch.core.client.backoff import NEVER_NS, NS_PER_MS, ExponentialBackoff
 from kbatch.core.client.calls import Call
 from kbatch.core.client.routes import ANY, Paths, Route
-from kbatch.errors import ErrorCode, KafkaError, KafkaTimeoutError, error_of, row_of
+from kbatch.errors import (
+    ErrorCode,
+    KafkaError,
+    KafkaTimeoutError,
+    UnsupportedEndpointTypeError,
+    error_of,
+    row_of,
+)
 from kbatch.errors.words import shown
 
 if TYPE_CHECKING:
@@ -116,6 +124,8 @@ class AdminRequest(Call):
         False if what was written once must not be sent again.
     noun : str
         What errors call an item, before its key.
+    unread : frozenset of str
+        The names of arrays of the answer that `read` has no use for.
     """
 
     kind: ClassVar[type[Message]]
@@ -124,6 +134,7 @@ class AdminRequest(Call):
     max_items: ClassVar[int] = 1000
     repeats: ClassVar[bool] = True
     noun: ClassVar[str] = ""
+    unread: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, name: str, items: Mapping[Any, Any]) -> None:
         super().__init__(name)
@@ -251,6 +262,9 @@ class AdminRequests:
 
     def _send_due(self, request: AdminRequest, now_ns: int) -> None:
         """Send the items of a request that are due, by their nodes."""
+        if request.route.is_to_brokers and self._paths.cluster.is_of_controllers:
+            self._fail_items(request, dict(request.waiting), _for_brokers(request))
+            return
         by_node: defaultdict[int, dict[Any, _Item]] = defaultdict(dict)
         destinations = self._due(request, now_ns)
         request.route.prepare(destinations, self._paths, now_ns)
@@ -290,7 +304,10 @@ class AdminRequests:
                 for chunk in request.chunks(payloads, version)
             ]
         except KafkaError as error:
-            self._fail_items(request, items, error)
+            is_for_brokers = self._paths.cluster.is_of_controllers and self._connections.lacks(
+                node_id, request.kind
+            )
+            self._fail_items(request, items, _for_brokers(request) if is_for_brokers else error)
             return
         for chunk, message in messages:
             ready_ns = self._connections.ready_at(node_id, now_ns)
@@ -298,7 +315,8 @@ class AdminRequests:
                 items[key].pending.retry_ns = 0 if ready_ns <= now_ns else ready_ns
             if ready_ns <= now_ns:
                 handle = partial(self._handle_response, request, chunk)
-                sent = self._connections.send(node_id, message, handle, now_ns, version=version)
+                read = partial(read_response, unread=request.unread)
+                sent = self._connections.send(node_id, message, handle, now_ns, version=version, read=read)
                 for key in chunk:
                     items[key].sent = sent
                     items[key].pending.is_in_flight = True
@@ -392,6 +410,14 @@ def _unknown_outcome(request: AdminRequest, key: Any, cause: KafkaError) -> Kafk
     )
     error.__cause__ = cause
     return error.marked(possibly_persisted=True)
+
+
+def _for_brokers(request: AdminRequest) -> KafkaError:
+    """Return the error of what only brokers answer, and the client asks controllers."""
+    name = request.kind.__name__.removesuffix("Request")
+    return UnsupportedEndpointTypeError(
+        f"{request.name}: controllers do not answer {name}; use an Admin with bootstrap.servers"
+    )
 
 
 def _too_slow(request: AdminRequest, key: Any, error: KafkaError, told_ns: int) -> KafkaError:

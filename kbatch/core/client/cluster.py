@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from kbatch._native.codec.hashes import MAX_PARTITIONS
 from kbatch.config import ClientConfig
@@ -39,6 +39,9 @@ from kbatch.errors.words import shown
 from kbatch.logs import ClientLogger
 from kbatch.protocol import messages
 from kbatch.records import NO_TOPIC_ID
+
+if TYPE_CHECKING:
+    from kbatch.protocol.structs import Message
 
 logger = ClientLogger(__name__)
 
@@ -274,7 +277,19 @@ class Cluster:
         The error of the last update; None after a success.
     given_up : int
         How often known epochs were given up for lower ones.
+    request_type : type of Message
+        What `make_request` returns.
+    remedy : str
+        What to do if nodes do not answer that.
+    is_of_controllers : bool
+        True if the nodes are controllers, not brokers.
     """
+
+    request_type: ClassVar[type[Message]] = messages.MetadataRequest
+    remedy: ClassVar[str] = (
+        "name brokers in bootstrap.servers, no controllers, which an Admin takes as bootstrap.controllers"
+    )
+    is_of_controllers: ClassVar[bool] = False
 
     def __init__(
         self, config: ClientConfig, backoff: ExponentialBackoff, now_ns: int, topic_use: TopicUse
@@ -448,7 +463,7 @@ class Cluster:
     # The request and its answer
 
     def make_request(self) -> Any:
-        """Return the MetadataRequest due now. Its result goes to `handle_response` or `handle_failure`."""
+        """Return the request due now. Its result goes to `handle_response` or `handle_failure`."""
         self._is_full = self._requested_ns < NEVER_NS or self._partial_update_ns == NEVER_NS
         self._is_in_flight = True
         self._requested_since_ns = self._due_ns()

@@ -66,7 +66,7 @@ from kbatch.core.client.authentication import (
     with_text,
 )
 from kbatch.core.client.backoff import NEVER_NS, NS_PER_MS, SHORTEST_DELAY_NS, ExponentialBackoff
-from kbatch.core.client.cluster import Node
+from kbatch.core.client.cluster import Cluster, Node
 from kbatch.core.client.connection import (
     MAX_FRAME_BYTES,
     MAX_SETUP_FRAME_BYTES,
@@ -141,6 +141,8 @@ class Connections:
         Maximum number of unanswered requests on a connection.
     purpose_count : int
         Maximum number of connections to one node.
+    cluster_type : type of Cluster
+        What nodes are asked for; those that do not answer that are backed off.
 
     Attributes
     ----------
@@ -159,8 +161,10 @@ class Connections:
         *,
         max_in_flight: int,
         purpose_count: int = 1,
+        cluster_type: type[Cluster] = Cluster,
     ) -> None:
         self._config = config
+        self._cluster_type = cluster_type
         self._random = random
         self._metrics = None if registry is None else ConnectionMetrics(registry)
         has_sasl = config.security_protocol.startswith("SASL_")
@@ -308,6 +312,12 @@ class Connections:
         return ThrottlingQuotaExceededError(
             f"{throttled} throttles this client, by a quota of the cluster, for another {left_ns / 1e9:.1f} s"
         )
+
+    @property
+    def wrong_nodes(self) -> KafkaError | None:
+        """The error of bootstrap addresses none of which is that of a node that serves clients; or None."""
+        errors = [state.misfit for state in self._candidates]
+        return errors[0] if self._is_bootstrapping and all(errors) else None
 
     def is_hopeful(self) -> bool:
         """True if there is a connection or an attempt, which has a time-out of its own."""
@@ -810,10 +820,12 @@ class Connections:
 
     def _serves_clients(self, state: NodeState, versions: ApiVersions, now_ns: int) -> bool:
         """True if the node serves metadata. One that does not, such as a KRaft controller, is backed off."""
+        state.misfit = None
         try:
-            versions.version_of(messages.MetadataRequest, state)
+            versions.version_of(self._cluster_type.request_type, state)
         except UnsupportedVersionError as error:
-            reason = f"it does not serve clients ({error}): name brokers in bootstrap.servers, no controllers"
+            reason = f"it does not serve clients ({error}): {self._cluster_type.remedy}"
+            state.misfit = UnsupportedVersionError(f"{state}: {reason}")
             self._fail_connection(state, reason, error, now_ns)
             return False
         return True

@@ -30,7 +30,7 @@ from kbatch.core.client.cluster import Cluster, ClusterSnapshot, TopicUse
 from kbatch.core.client.connections import Connections
 from kbatch.core.client.coordinators import Coordinators
 from kbatch.core.client.telemetry import Telemetry
-from kbatch.errors import KafkaError
+from kbatch.errors import KafkaError, MismatchedEndpointTypeError
 from kbatch.metrics import MetricsRegistry
 from kbatch.protocol import features
 
@@ -61,6 +61,8 @@ class ClientEngine:
         Maximum number of connections to one node, so that slow requests do not delay others.
     on_change : callable
         Called after a change of `snapshot` or `fatal_error`, and after a failed login.
+    cluster_type : type of Cluster
+        What the client asks for nodes.
     """
 
     def __init__(
@@ -74,15 +76,22 @@ class ClientEngine:
         topic_use: TopicUse,
         purpose_count: int = 1,
         on_change: Callable[[], object] = lambda: None,
+        cluster_type: type[Cluster] = Cluster,
     ) -> None:
         self._on_change = on_change
         self._commands: deque[Callable[[int], None]] = deque()
         self._command_count = 0
         self._backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, random)
-        self._cluster = Cluster(config, self._backoff, now_ns, topic_use)
+        self._cluster = cluster_type(config, self._backoff, now_ns, topic_use)
         self._cluster_version = -1
         self._connections = Connections(
-            config, random, registry, now_ns, max_in_flight=max_in_flight, purpose_count=purpose_count
+            config,
+            random,
+            registry,
+            now_ns,
+            max_in_flight=max_in_flight,
+            purpose_count=purpose_count,
+            cluster_type=cluster_type,
         )
         self._coordinators = Coordinators(self._cluster, self._connections, self._backoff)
         self._admin_requests = AdminRequests(
@@ -135,9 +144,24 @@ class ClientEngine:
         """
         return self._connections.hindrance(self._ran_ns)
 
+    @property
+    def group_member_id(self) -> str:
+        """What the group calls this client; the empty string outside of groups."""
+        return ""
+
+    @property
+    def asks_controllers(self) -> bool:
+        """True if the nodes are controllers, which know no leaders and coordinators."""
+        return self._cluster.is_of_controllers
+
     def is_answered(self, topic: str) -> bool:
         """True if brokers have said which partitions the topic has, or that they do not know it."""
         return self._cluster.is_answered(topic)
+
+    @property
+    def wrong_nodes(self) -> KafkaError | None:
+        """The error of bootstrap addresses none of which is that of a node for this client; or None."""
+        return self._connections.wrong_nodes
 
     @property
     def authentication_error(self) -> KafkaError | None:
@@ -325,6 +349,8 @@ class ClientEngine:
         else:
             has_epochs = response.request.api_version >= features.METADATA_RELIABLE_EPOCHS
             self._cluster.handle_response(response.message, response.now_ns, has_epochs=has_epochs)
+            if isinstance(self._cluster.last_error, MismatchedEndpointTypeError):
+                self.fail(MismatchedEndpointTypeError(f"a node is of the other kind: {self._cluster.remedy}"))
             self._adopt_cluster()
             self._metadata_answered(response.request.node_id)
 

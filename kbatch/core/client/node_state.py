@@ -20,7 +20,7 @@ from kbatch.core.client.api_versions import ApiVersions
 from kbatch.core.client.backoff import NEVER_NS
 from kbatch.core.client.cluster import Node
 from kbatch.core.client.connection import Connection
-from kbatch.errors import IllegalStateError
+from kbatch.errors import IllegalStateError, KafkaError
 from kbatch.protocol.structs import Message
 
 
@@ -104,6 +104,8 @@ class NodeState:
         connection is logged.
     throttled_until_ns : int
         The time before which nothing is sent (KIP-219).
+    misfit : KafkaError | None
+        Why it is no node for this client, as it has answered last.
     versions : ApiVersions | None
         Its last answer to ApiVersions.
     versions_ns : int
@@ -129,6 +131,7 @@ class NodeState:
         "is_leaving",
         "is_renewing",
         "lacked",
+        "misfit",
         "node",
         "not_before_ns",
         "ready_ns",
@@ -157,6 +160,7 @@ class NodeState:
         self.ready_ns = -1
         self.setup_deadline_ns = NEVER_NS
         self.throttled_until_ns = 0
+        self.misfit: KafkaError | None = None
         self.versions: ApiVersions | None = None
         self.versions_ns = 0
         self.lacked: type[Message] | None = None

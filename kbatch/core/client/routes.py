@@ -6,6 +6,7 @@ destination travel together, and so do those whose destinations are one node.
 
 In KRaft every broker passes changes on to the active controller, and names a random broker as the controller
 (KIP-590). So requests for the controller go to any node that offers UnregisterBroker, which only KRaft has.
+If the client asks controllers (bootstrap.controllers), they go to the active one: no other passes them on.
 
 After org.apache.kafka.clients.admin.internals.AdminApiLookupStrategy.
 """
@@ -13,7 +14,7 @@ After org.apache.kafka.clients.admin.internals.AdminApiLookupStrategy.
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from kbatch.core.client.coordinators import GROUP, TRANSACTION, CoordinatorKey
 from kbatch.errors import BrokerNotAvailableError, KafkaError, UnknownTopicOrPartitionError
@@ -44,7 +45,15 @@ class Paths(NamedTuple):
 
 
 class Route:
-    """Requests that any node answers."""
+    """Requests that any node answers.
+
+    Attributes
+    ----------
+    is_to_brokers : bool
+        True if controllers cannot tell the node.
+    """
+
+    is_to_brokers: ClassVar[bool] = False
 
     def destination(self, key: Any) -> Hashable:
         """Return what decides the node."""
@@ -97,9 +106,10 @@ class _ControllerRoute(Route):
         since_ns: int,
     ) -> int | None:
         connections = paths.connections
-        node_id = pending.find_node(connections, paths.backoff, now_ns, messages.UnregisterBrokerRequest)
-        if node_id is None or not connections.lacks(node_id, messages.UnregisterBrokerRequest):
-            return node_id
+        if not paths.cluster.is_of_controllers:
+            node_id = pending.find_node(connections, paths.backoff, now_ns, messages.UnregisterBrokerRequest)
+            if node_id is None or not connections.lacks(node_id, messages.UnregisterBrokerRequest):
+                return node_id
         controller_id = paths.cluster.snapshot.controller_id
         if pending.can_send(controller_id, connections, now_ns):
             return controller_id
@@ -143,6 +153,8 @@ class _NodeRoute(Route):
 class _LeaderRoute(Route):
     """Requests for the leaders of the partitions that are the keys."""
 
+    is_to_brokers = True
+
     def destination(self, key: TopicPartition) -> Hashable:
         return key
 
@@ -178,6 +190,8 @@ class _LeaderRoute(Route):
 
 class _CoordinatorRoute(Route):
     """Requests for the coordinators of the keys, or for that of one group."""
+
+    is_to_brokers = True
 
     def __init__(self, kind: int, name: str | None = None) -> None:
         self._kind = kind

@@ -22,7 +22,7 @@ from kbatch._native.codec.compression import compress
 from kbatch.codecs import CODECS
 from kbatch.core.client.any_node_request import AnyNodeRequest
 from kbatch.core.client.backoff import NEVER_NS, NS_PER_MS, ExponentialBackoff
-from kbatch.errors import ErrorCode
+from kbatch.errors import ErrorCode, KafkaError, UnsupportedVersionError, error_of
 from kbatch.protocol import messages
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ logger = logging.getLogger(__name__)
 DEFAULT_INTERVAL_MS = 300_000
 FIRST_PUSH = 0.5, 1.5
 NO_ID = bytes(16)
+_TOO_OLD = "the brokers collect no metrics of clients; upgrade them to Kafka 3.7 or newer"
 # What an error means for the next request: to wait for the interval, or not at all, before a new subscription
 # is asked for. All others end telemetry: they come again whatever is done.
 _WAITS = frozenset((ErrorCode.TELEMETRY_TOO_LARGE, ErrorCode.THROTTLING_QUOTA_EXCEEDED))
@@ -91,6 +92,8 @@ class Telemetry:
     Attributes
     ----------
     subscription : Subscription or None
+    refusal : KafkaError or None
+        Why brokers give no subscription; None if they may, or have.
     is_over : bool
         True if nothing more will be pushed.
     """
@@ -113,6 +116,7 @@ class Telemetry:
         self._is_current = False  # True while brokers want metrics, as far as is known
         self._is_ending = self._is_last = False  # of the client, and of the request in flight
         self.subscription: Subscription | None = None
+        self.refusal: KafkaError | None = None
         self.is_over = False
 
     def deadline_ns(self) -> int:
@@ -134,6 +138,7 @@ class Telemetry:
         if node_id is None:
             return
         if self._connections.lacks(node_id, kind):
+            self._refused(UnsupportedVersionError(_TOO_OLD))
             self._wait(DEFAULT_INTERVAL_MS, now_ns)
         elif self._is_current:
             self._push(node_id, now_ns)
@@ -158,6 +163,7 @@ class Telemetry:
         if not self._is_answered(response):
             return
         wanted = self.subscription = _subscription_of(answer)
+        self.refusal = None
         self._is_current = bool(wanted.prefixes)
         share = self._random.uniform(*FIRST_PUSH) if self._is_current else 1
         self._wait(int(wanted.interval_ms * share), now_ns)
@@ -225,6 +231,7 @@ class Telemetry:
             self._wait(interval_ms, now_ns)
         else:
             logger.warning("brokers refuse metrics (%s): no more are pushed", _name_of(code))
+            self._refused(error_of(code))
             self._end()
         return False
 
@@ -233,6 +240,10 @@ class Telemetry:
             self._end()
         else:
             self._due_ns = now_ns + interval_ms * NS_PER_MS
+
+    def _refused(self, error: KafkaError) -> None:
+        self.refusal = error
+        self._on_change()
 
     def _end(self) -> None:
         self.is_over = True

@@ -219,6 +219,11 @@ class GroupEngine(MemberEngine):
         self.call(call, partial(self._make, self._commits.look_up))
 
     @property
+    def group_member_id(self) -> str:
+        membership = self._membership
+        return "" if membership is None else membership.identity.member_id
+
+    @property
     def group_metadata(self) -> ConsumerGroupMetadata:
         """The member, for `send_offsets_to_transaction`. Raise InvalidGroupIdError without group.id."""
         group_id, membership = self._check_group("group_metadata"), self._membership

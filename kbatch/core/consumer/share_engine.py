@@ -125,6 +125,10 @@ class ShareEngine(MemberEngine):
         self.call(call, leave)
 
     @property
+    def group_member_id(self) -> str:
+        return self._member.member_id
+
+    @property
     def membership_error(self) -> KafkaError | None:
         """The error that has ended the membership. The next poll raises it; `subscribe` recovers."""
         return self._member.error

@@ -867,8 +867,9 @@ class Broker:
     def subscribe_to_metrics(self, *prefixes: str, interval_ms: int = 1000) -> None:
         """Let clients with enable.metrics.push push metrics whose names begin so, "*" for all (KIP-714). They
         know it at their next request for subscriptions: the first is sent at once, others every interval.
+        It is a subscription beside those that clients make by configs of client_metrics.
         """
-        self._call(lambda core: core.state.telemetry.subscribe(prefixes, interval_ms))
+        self._call(lambda core: core.state.metric_subscriptions.subscribe(prefixes, interval_ms))
 
     def pushed_metrics(self) -> list[PushedMetrics]:
         """Return what clients have pushed so far."""

@@ -28,6 +28,7 @@ from kbatch.testing.broker.fetch_sessions import FetchSessions
 from kbatch.testing.broker.groups.group_configs import GroupConfigs
 from kbatch.testing.broker.logs.partition import Partition
 from kbatch.testing.broker.logs.topic_config import TopicConfig
+from kbatch.testing.broker.metric_subscriptions import MetricSubscriptions
 from kbatch.testing.broker.options import Options
 from kbatch.testing.broker.outages import Outages
 from kbatch.testing.broker.purgatory import Purgatory
@@ -67,7 +68,10 @@ class Connection:
     node_id: int
     listener: int = 0
     client_host: str = "127.0.0.1"
+    client_port: int = 0
     session: Session = field(default_factory=Session)
+    # name and version of the client, as it has said in ApiVersions
+    software: tuple[str, str] = ("unknown", "unknown")
 
     @property
     def principal(self) -> str:
@@ -232,6 +236,7 @@ class BrokerState:
             shares_internal_logs=self.shares_coordinators,
         )
         self.group_configs = GroupConfigs(self.options.broker_configs(), self.directory)
+        self.metric_subscriptions = MetricSubscriptions(self.directory)
         self.network = Network(self.node_count)
         self.replication = Replication(self.cluster, self.network, self.timers, self.purgatory.touch)
         self.outages = Outages(

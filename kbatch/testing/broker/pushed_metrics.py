@@ -1,14 +1,12 @@
-"""What clients are to push of their metrics, and what they have pushed (KIP-714).
+"""What clients have pushed of their metrics (KIP-714).
 
 After org.apache.kafka.server.ClientMetricsManager.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
-from zlib import crc32
 
 from kbatch._native.codec.compression import decompress
 from kbatch.codecs import CODECS
@@ -17,8 +15,8 @@ from kbatch.testing.broker.broker_error import BrokerError
 
 if TYPE_CHECKING:
     from kbatch.protocol import messages
+    from kbatch.testing.broker.metric_subscriptions import Wanted
 
-DEFAULT_INTERVAL_MS = 300_000
 MOST_BYTES = 1 << 20
 # What Kafka accepts, the best first.
 ACCEPTED = [4, 3, 1, 2]
@@ -44,35 +42,24 @@ class PushedMetrics(NamedTuple):
 
 
 class TelemetryState:
-    """The subscription of all clients, and their pushes.
+    """The pushes of all clients.
 
     Attributes
     ----------
-    prefixes : tuple of str
-        What the names of wanted metrics begin with; none at first.
-    interval_ms : int
     pushed : list of PushedMetrics
     """
 
     def __init__(self) -> None:
-        self.prefixes: tuple[str, ...] = ()
-        self.interval_ms = DEFAULT_INTERVAL_MS
         self.pushed: list[PushedMetrics] = []
         self._ended: set[bytes] = set()
         self._pushed_ms: dict[bytes, int] = {}
 
-    @property
-    def subscription_id(self) -> int:
-        """The checksum of what is wanted: it changes with that."""
-        return crc32(repr((self.prefixes, self.interval_ms)).encode()) & 0x7FFF_FFFF
-
-    def subscribe(self, prefixes: Iterable[str], interval_ms: int) -> None:
-        self.prefixes, self.interval_ms = tuple(prefixes), interval_ms
-
-    def push(self, request: messages.PushTelemetryRequest, client_id: str, now_ms: int) -> None:
-        """Keep what a client pushes. Raise BrokerError."""
+    def push(
+        self, request: messages.PushTelemetryRequest, wanted: Wanted, client_id: str, now_ms: int
+    ) -> None:
+        """Keep what a client pushes, of which that is wanted. Raise BrokerError."""
         instance_id = bytes(request.client_instance_id)
-        self._check(request, instance_id, now_ms)
+        self._check(request, wanted, instance_id, now_ms)
         self._pushed_ms[instance_id] = now_ms
         if request.terminating:
             self._ended.add(instance_id)
@@ -87,13 +74,15 @@ class TelemetryState:
             )
         )
 
-    def _check(self, request: messages.PushTelemetryRequest, instance_id: bytes, now_ms: int) -> None:
+    def _check(
+        self, request: messages.PushTelemetryRequest, wanted: Wanted, instance_id: bytes, now_ms: int
+    ) -> None:
         if instance_id in self._ended:
             raise BrokerError(ErrorCode.INVALID_REQUEST)
         last_ms = self._pushed_ms.get(instance_id)
-        if not request.terminating and last_ms is not None and now_ms < last_ms + self.interval_ms:
+        if not request.terminating and last_ms is not None and now_ms < last_ms + wanted.interval_ms:
             raise BrokerError(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
-        if request.subscription_id != self.subscription_id:
+        if request.subscription_id != wanted.subscription_id:
             raise BrokerError(ErrorCode.UNKNOWN_SUBSCRIPTION_ID)
         if request.compression_type not in (0, *ACCEPTED):
             raise BrokerError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)

@@ -286,7 +286,7 @@ class ClientConnection(asyncio.Protocol):
         if peer is None or not self._server.may_connect(self.node_id):  # None: the client is gone already
             transport.abort()
             return
-        self._connection.client_host = peer[0]
+        self._connection.client_host, self._connection.client_port = peer[:2]
         self._is_tls = transport.get_extra_info("ssl_object") is not None
         if not self._server.core.state.listener(self._connection).has_sasl:
             self._connection.session.user = principal_of(transport.get_extra_info("peercert"))

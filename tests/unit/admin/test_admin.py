@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import itertools
 import os
 import pickle
 import signal
 import threading
+import tracemalloc
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 from uuid import UUID
 
 import pytest
 
-from kbatch import Admin, AsyncAdmin
-from kbatch.admin import NewTopic
+from kbatch import Admin, AsyncAdmin, TopicPartition
+from kbatch.admin import NewTopic, QuotaEntity
 from kbatch.core.admin.security import CreateToken
 from kbatch.core.client.admin_requests import REPEATED
 from kbatch.errors import (
@@ -29,8 +32,9 @@ from kbatch.errors import (
     PolicyViolationError,
     TopicExistsError,
 )
+from kbatch.protocol import messages
 from kbatch.testing import Broker
-from tests.support.patience import until
+from tests.support.patience import HANG_SECONDS, until
 
 NEW = NewTopic(partitions=1, replication_factor=1)
 
@@ -100,6 +104,96 @@ def test_AS15_what_must_not_be_done_twice_is_not_repeated(broker: Broker) -> Non
         with pytest.raises(KafkaTimeoutError, match="not repeated") as raised:
             admin.tokens.create()
     assert raised.value.possibly_persisted
+
+
+def test_AS04_topics_travel_in_requests_of_10000_partitions(broker: Broker, admin: Admin) -> None:
+    new = {f"t-{count}": NewTopic(count, 1) for count in (9_999, 1, 2)}
+    assert list(admin.topics.create(new, validate_only=True)) == list(new)
+    sent = [
+        [each.num_partitions for each in found.message.topics] for found in broker.requests("CreateTopics")
+    ]
+    assert sent == [[9_999, 1], [2]]
+
+
+def test_AS08_a_repeated_delete_spares_a_new_topic_of_the_name(broker: Broker, admin: Admin) -> None:
+    first = admin.topics.describe("orders").topic_id
+    broker.drop_connection("DeleteTopics", when="after")
+    tries = itertools.count()
+
+    def make_another(request: object) -> None:
+        if next(tries):  # another program makes it before the repetition comes
+            broker.create_topic("orders", 3)
+
+    broker.intercept("DeleteTopics", make_another)
+    admin.topics.delete("orders")
+    assert next(tries) == 2
+    found = admin.topics.describe("orders")
+    assert (found.topic_id != first, len(found.partitions)) == (True, 3)
+
+
+def test_AS13_an_election_whose_answer_was_lost_is_done(broker: Broker, admin: Admin) -> None:
+    partition = TopicPartition("replicated", 0)
+    admin.topics.create("replicated", assignment={0: [0, 1]})
+    admin.partitions.reassign({partition: [1, 0]})
+    broker.drop_connection("ElectLeaders", when="after")
+    assert admin.partitions.elect([partition]) == {partition: True}
+    until(lambda: admin.topics.describe("replicated").partitions[0].leader == 1)
+    assert admin.partitions.elect([partition]) == {partition: False}
+
+
+@pytest.mark.slow  # tracemalloc sees each object
+def test_AS20_descriptions_take_little_more_memory_than_their_result(broker: Broker, admin: Admin) -> None:
+    """Of 100,000 partitions; the broker, which is in this process, makes up pages of them."""
+    kind, count = messages.DescribeTopicPartitionsResponse, 2_000
+    rows = [
+        kind.DescribeTopicPartitionsResponsePartition(
+            partition_index=number, leader_id=0, leader_epoch=0, replica_nodes=[0], isr_nodes=[0]
+        )
+        for number in range(count)
+    ]
+
+    def page(request: messages.DescribeTopicPartitionsRequest) -> messages.DescribeTopicPartitionsResponse:
+        first, *more = request.topics
+        topic = kind.DescribeTopicPartitionsResponseTopic(
+            name=first.name, topic_id=bytes(16), partitions=rows
+        )
+        cursor = kind.Cursor(topic_name=more[0].name, partition_index=0) if more else None
+        return kind(topics=[topic], next_cursor=cursor)
+
+    broker.intercept("DescribeTopicPartitions", page)
+    tracemalloc.start()
+    try:
+        found = admin.topics.describe([f"t-{number:02}" for number in range(50)], timeout=HANG_SECONDS)
+        kept, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert sum(len(each.partitions) for each in found.values()) == 100_000
+    assert peak - kept < 64 << 20
+
+
+class Twice(Mapping[Any, Any]):
+    """A mapping that gives its only key twice."""
+
+    def __init__(self, key: object, value: object) -> None:
+        self._item = key, value
+
+    def __getitem__(self, key: object) -> object:
+        return self._item[1]
+
+    def __iter__(self) -> Iterator[object]:
+        return iter([self._item[0]] * 2)
+
+    def __len__(self) -> int:
+        return 2
+
+
+def test_AS59_what_comes_twice_is_refused(broker: Broker, admin: Admin) -> None:
+    """Kafka says so of quotas, too, and has done the first all the same."""
+    with pytest.raises(ValueError, match="twice"):
+        admin.quotas.alter(Twice(QuotaEntity(user="ada"), {"producer_byte_rate": 1}))
+    with pytest.raises(ValueError, match="twice"):
+        admin.topics.create(Twice("new", NEW))
+    assert not broker.requests("AlterClientQuotas") + broker.requests("CreateTopics")
 
 
 def test_failures_can_be_pickled_and_split(admin: Admin) -> None:
@@ -174,6 +268,40 @@ def test_close_ends_calls_of_other_threads(broker: Broker, admin: Admin) -> None
     admin.close(timeout=1)
     thread.join(30)
     assert [type(each) for each in errors] == [AdminClosedError]
+
+
+def test_an_async_admin_closes_after_the_calls_of_other_tasks(broker: Broker) -> None:
+    async def main() -> tuple[object, type[BaseException] | None]:
+        admin = AsyncAdmin(bootstrap_servers=broker.bootstrap_servers, retry_backoff_ms=1)
+        await admin.topics.list()
+        broker.fail_next("CreateTopics", error="NOT_CONTROLLER", times=3)
+        created = asyncio.ensure_future(admin.topics.create("new", partitions=1, replication_factor=1))
+        await asyncio.sleep(0)
+        closed = asyncio.ensure_future(admin.close())
+        await asyncio.sleep(0)
+        refused = None
+        try:
+            await admin.topics.list()
+        except AdminClosedError as error:
+            refused = type(error)
+        await closed
+        assert created.done()
+        return (await created).name, refused
+
+    assert asyncio.run(main()) == ("new", AdminClosedError)
+
+
+def test_an_async_admin_closes_at_its_limit_whatever_goes_on(broker: Broker) -> None:
+    async def main() -> BaseException | None:
+        admin = AsyncAdmin(bootstrap_servers=broker.bootstrap_servers)
+        await admin.topics.list()
+        broker.delay("CreateTopics", 30)
+        created = asyncio.ensure_future(admin.topics.create("new", partitions=1, replication_factor=1))
+        await asyncio.sleep(0)
+        await admin.close(timeout=0.1)
+        return (await asyncio.gather(created, return_exceptions=True))[0]  # type: ignore[return-value]
+
+    assert isinstance(asyncio.run(main()), AdminClosedError)
 
 
 def test_an_async_admin_closes_with_its_loop(broker: Broker) -> None:

@@ -1,4 +1,5 @@
-"""Configs by request: DescribeConfigs of topics, nodes and groups; AlterConfigs, also incremental, of them.
+"""Configs by request: DescribeConfigs of topics, nodes, groups and subscriptions to metrics; AlterConfigs,
+also incremental, of them.
 
 After org.apache.kafka.controller.ConfigurationControlManager and ConfigAdminManager.
 """
@@ -17,6 +18,7 @@ from kbatch.testing.broker.cluster import EVERY_BROKER, check_topic_name, config
 from kbatch.testing.broker.controller.controller import MIN_ISR, UNCLEAN_ELECTION
 from kbatch.testing.broker.groups.group_configs import KEYS as GROUP_KEYS
 from kbatch.testing.broker.logs.topic_config import TOPIC_CONFIGS, TopicConfig, broker_default
+from kbatch.testing.broker.metric_subscriptions import KEYS as SUBSCRIPTION_KEYS
 from kbatch.testing.broker.security.authorizer import CLUSTER_NAME, Operation, ResourceType
 
 if TYPE_CHECKING:
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 
 TOPIC_RESOURCE, BROKER_RESOURCE, LOGGER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE = 2, 4, 8, 16, 32
 DYNAMIC_TOPIC_CONFIG, DYNAMIC_BROKER_CONFIG, DYNAMIC_DEFAULT_CONFIG = 1, 2, 3
-STATIC_BROKER_CONFIG, DEFAULT_CONFIG, GROUP_CONFIG = 4, 5, 8
+STATIC_BROKER_CONFIG, DEFAULT_CONFIG, CLIENT_METRICS_CONFIG, GROUP_CONFIG = 4, 5, 7, 8
 CONFIG_TYPES = {"boolean": 1, "string": 2, "int": 3, "long": 5, "double": 6, "list": 7}
 # The configs of brokers that can be set while they run, and have an effect here.
 DYNAMIC_CONFIGS = frozenset({MIN_ISR, UNCLEAN_ELECTION})
@@ -79,6 +81,11 @@ def _configs_of(
         if not resource.resource_name:
             raise BrokerError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
         return group_configs(state, resource.resource_name)
+    if resource.resource_type == CLIENT_METRICS_RESOURCE:
+        if not resource.resource_name:
+            text = "Client metrics subscription name must not be empty"
+            raise BrokerError(ErrorCode.INVALID_REQUEST, text)
+        return subscription_configs(state, resource.resource_name)
     if resource.resource_type == BROKER_RESOURCE:
         return broker_configs(state, resource.resource_name, node_id)
     raise BrokerError(
@@ -169,6 +176,18 @@ def group_configs(state: BrokerState, group_id: str) -> list[Described]:
     return described
 
 
+def subscription_configs(state: BrokerState, name: str) -> list[Described]:
+    """Return all configs of a subscription to metrics, also of one that does not exist."""
+    overrides = state.metric_subscriptions.stored.of(name)
+    described = []
+    for key, (kind, default) in SUBSCRIPTION_KEYS.items():
+        synonyms = [Synonym(name=key, value=default, source=DEFAULT_CONFIG)]
+        if key in overrides:
+            synonyms.insert(0, Synonym(name=key, value=overrides[key], source=CLIENT_METRICS_CONFIG))
+        described.append(_described(key, overrides.get(key, default), kind, synonyms))
+    return described
+
+
 def _described(
     name: str, value: str, kind: str, synonyms: list[Synonym], *, read_only: bool = False
 ) -> Described:
@@ -197,7 +216,7 @@ def list_config_resources(
         TOPIC_RESOURCE: list(state.cluster.topics),
         BROKER_RESOURCE: nodes,
         LOGGER_RESOURCE: nodes,
-        CLIENT_METRICS_RESOURCE: [],
+        CLIENT_METRICS_RESOURCE: state.metric_subscriptions.stored.names,
         GROUP_RESOURCE: state.group_configs.group_ids,
     }
     by_type = context.version >= features.LIST_CONFIG_RESOURCES_KINDS
@@ -281,6 +300,16 @@ def _configured_group(state: BrokerState, name: str) -> Configured:
     return Configured(state.group_configs.overrides(name), {}, change)
 
 
+def _configured_subscription(state: BrokerState, name: str) -> Configured:
+    stored = state.metric_subscriptions.stored
+
+    def change(overrides: dict[str, str | None]) -> Callable[[], None]:
+        checked = state.metric_subscriptions.checked(name, overrides)
+        return lambda: stored.change(name, checked)
+
+    return Configured(stored.of(name), {}, change)
+
+
 def _configured_broker(state: BrokerState, name: str) -> Configured:
     """Find the configs of a broker, or with the name "" those of all.
 
@@ -330,6 +359,7 @@ CONFIGURED = {
     TOPIC_RESOURCE: (_configured_topic, ResourceType.TOPIC),
     BROKER_RESOURCE: (_configured_broker, ResourceType.CLUSTER),
     GROUP_RESOURCE: (_configured_group, ResourceType.GROUP),
+    CLIENT_METRICS_RESOURCE: (_configured_subscription, ResourceType.CLUSTER),
 }
 
 

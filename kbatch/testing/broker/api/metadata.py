@@ -36,10 +36,12 @@ def api_versions(
     state: BrokerState, request: messages.ApiVersionsRequest, context: Context
 ) -> messages.ApiVersionsResponse:
     context.check_forced_error()
-    names = (request.client_software_name, request.client_software_version)
+    names = request.client_software_name, request.client_software_version
     has_names = all(CLIENT_SOFTWARE.fullmatch(name) for name in names)
     if context.version >= features.API_VERSIONS_CLIENT_SOFTWARE and not has_names:
         return messages.ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+    if has_names:
+        context.connection.software = names
     context.connection.session.versions_are_known()
     hidden = state.cluster.node(context.connection.node_id).hidden
     return messages.ApiVersionsResponse(

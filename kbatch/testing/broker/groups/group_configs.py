@@ -7,15 +7,14 @@ Kafka 4.3.1, without the keys of streams groups.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from kbatch.codec.segments import sync_directory
 from kbatch.testing.broker.logs.partition import EARLIEST, LATEST
 from kbatch.testing.broker.share.share_partition import ShareSettings
+from kbatch.testing.broker.stored_overrides import StoredOverrides
 
 GROUP_CONFIGS_FILE = "group_configs.json"
 BOUNDS = {"min": "greater", "max": "less"}
@@ -83,20 +82,17 @@ class GroupConfigs:
     def __init__(self, broker_configs: Mapping[str, int | bool], directory: Path | None) -> None:
         twins = {key: str(broker_configs.get(f"group.{key}", row.default)) for key, row in KEYS.items()}
         self._twins = {key: value for key, value in twins.items() if value != KEYS[key].default}
-        self._path = directory / GROUP_CONFIGS_FILE if directory is not None else None
-        self._overrides: dict[str, dict[str, str]] = {}
-        if self._path is not None and self._path.exists():
-            self._overrides = json.loads(self._path.read_text())
+        self._stored = StoredOverrides(directory / GROUP_CONFIGS_FILE if directory is not None else None)
 
     # What requests see and change
 
     @property
     def group_ids(self) -> list[str]:
         """The groups that have configs."""
-        return list(self._overrides)
+        return self._stored.names
 
     def overrides(self, group_id: str) -> Mapping[str, str]:
-        return self._overrides.get(group_id, {})
+        return self._stored.of(group_id)
 
     def twin(self, key: str) -> str | None:
         """Return the broker's setting; None if it is Kafka's default, or if the broker has no such key."""
@@ -128,15 +124,7 @@ class GroupConfigs:
 
     def change(self, group_id: str, overrides: Mapping[str, str]) -> None:
         """Set all configs of a group, which `checked` returned."""
-        if overrides:
-            self._overrides[group_id] = dict(overrides)
-        else:
-            self._overrides.pop(group_id, None)
-        if self._path is not None:
-            partial = self._path.with_name(f"{self._path.name}.tmp")
-            partial.write_text(json.dumps(self._overrides, indent=1))
-            partial.replace(self._path)
-            sync_directory(self._path.parent)
+        self._stored.change(group_id, overrides)
 
     # What the broker acts by
 

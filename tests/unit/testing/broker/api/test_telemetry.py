@@ -42,13 +42,13 @@ def test_nothing_is_wanted_at_first(broker: VirtualBroker) -> None:
     ],
 )
 def test_pushes_are_checked(broker: VirtualBroker, fields: dict[str, Any], code: ErrorCode) -> None:
-    broker.state.telemetry.subscribe(["*"], 1000)
+    broker.state.metric_subscriptions.subscribe(["*"], 1000)
     assert push(broker, subscription(broker), **fields) == code
     assert len(broker.state.telemetry.pushed) == (not code)
 
 
 def test_pushes_that_come_early_or_after_the_last_are_refused(broker: VirtualBroker) -> None:
-    broker.state.telemetry.subscribe(["*"], 1000)
+    broker.state.metric_subscriptions.subscribe(["*"], 1000)
     found = subscription(broker)
     assert push(broker, found) == ErrorCode.NONE
     assert push(broker, found) == ErrorCode.THROTTLING_QUOTA_EXCEEDED
@@ -58,8 +58,8 @@ def test_pushes_that_come_early_or_after_the_last_are_refused(broker: VirtualBro
 
 
 def test_another_subscription_has_another_id(broker: VirtualBroker) -> None:
-    broker.state.telemetry.subscribe(["org.apache.kafka.producer."], 1000)
+    broker.state.metric_subscriptions.subscribe(["org.apache.kafka.producer."], 1000)
     before = subscription(broker)
-    broker.state.telemetry.subscribe(["*"], 1000)
+    broker.state.metric_subscriptions.subscribe(["*"], 1000)
     assert subscription(broker, before.client_instance_id).subscription_id != before.subscription_id
     assert push(broker, before) == ErrorCode.UNKNOWN_SUBSCRIPTION_ID
