@@ -46,8 +46,9 @@ Transactions exceed `transaction.timeout.ms`; `transaction.version` changes.
 A third of all worlds, of readers too, have replicas with logs of their own, which follow, lag and are
 elected. Nodes are killed, end cleanly, and restart one after the other; they are stopped and go on as
 leaders that are none any more; they are cut off from the controller, from each other and from clients.
-Followers stop or are slow, partitions move to other nodes, `min.insync.replicas` changes. Some worlds allow
-unclean elections, and in some machines die with what they had not flushed.
+Followers stop or are slow, partitions move to other nodes, `min.insync.replicas` changes, other controllers
+become active. Some worlds allow unclean elections, and in some machines die with what they had not flushed,
+or disks fail.
 
 Then all is healed, and these must be true:
 
@@ -55,17 +56,19 @@ Then all is healed, and these must be true:
 - Nothing is in a log twice, out of order or with other bytes. Sequences have no gaps. What may be in the
   log is never sent under another number. Nothing follows a batch to a leader that may have forgotten the
   producer.
-- What had time enough is delivered. All memory came back.
+- What had time enough is delivered. All memory came back. A sender that sleeps leaves no batch that it, or
+  its lane, could send while nothing is in flight: nothing but chance would wake it.
 - Readers of committed data see all that was committed, nothing that was aborted, and all or nothing of a
   transaction with unknown outcome. They see it in order, a fenced producer's records before its
   successor's. Offsets go with their transaction. No transaction stays open.
 
 In replicated worlds also, after every event (the names are those of the TLA+ specification of KIP-966):
 
-- S01 ValidReplicaState: offsets have no gap, and epochs do not fall along a log. S02: the log knows the epoch
-  of its last batch. S03 LogMatching, S14 ConsistentRead: what is below the high watermarks of two replicas is
-  the same, and stays. S04: no two batches have the same leader epoch and offset. S05 SingleLeader: a leader
-  epoch has one leader. S06 MonotonicEpoch: epochs never fall, on the controller and on nodes.
+- S01 ValidReplicaState: offsets have no gap, and epochs do not fall along a log. S02: where a log says that
+  leader epochs start, they do, by its batches; the last one may have none. S03 LogMatching, S14
+  ConsistentRead: what is below the high watermarks of two replicas is the same, and stays. S04: no two
+  batches have the same leader epoch and offset. S05 SingleLeader: a leader epoch has one leader. S06
+  MonotonicEpoch: epochs never fall, on the controller and on nodes.
 - S07 LeaderInIsr. S08 ValidControllerIsrAndElr, ValidControllerState: in-sync and eligible replicas are
   replicas, and not both; no node in sync is fenced. S09 ReplicationQuorumSuperset: the leader counts whoever
   is in sync. S10 StrongIsr, S11 LeaderCompleteness: who may lead, and who leads, has all that is committed.
@@ -74,8 +77,9 @@ In replicated worlds also, after every event (the names are those of the TLA+ sp
   start, last stable offset, high watermark and end are in this order.
 - S18: what is acknowledged with acks=all is committed. S19: what was acknowledged with acks=1 and is not
   there was cut off. S20: what failed with `possibly_persisted` False was never in any replica. S21: nothing
-  is twice in what is committed. S23: when all is healed, all replicas are in sync and equal, and no move is
-  unfinished.
+  is twice in what is committed. S22 ValidFetcherState: a follower that lacks something and reaches its leader
+  is about to get it, and waits for no Fetch that was lost. S23: when all is healed, all replicas are in sync
+  and equal, and no move is unfinished.
 
 S03 and S10 to S14 hold while no election was unclean, and no disk was lost with as many nodes as make a
 quorum.
@@ -121,6 +125,8 @@ All the time, these must be true:
 - No two members that the coordinator counts own a partition. Programs see each partition assigned once, and
   then given up or lost once.
 - Memory stays within `kbatch.fetch.buffer.memory`, and all of it comes back. A node has one Fetch at a time.
+- A thread that sleeps has asked every node that it could ask, or connect to: heartbeats would hide that it
+  was not woken. Programs wake it only where users' consumers do.
 
 Then all is healed. Each partition gets one owner, the lag reaches 0, every committed record was read, of
 topics that were made anew too, and nothing moves any more. At last the members leave, and the group is empty.

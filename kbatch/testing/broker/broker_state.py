@@ -466,5 +466,8 @@ class BrokerState:
 
     def run_waiters(self, now_ms: int) -> None:
         """Bring replicas to rest, and try the requests that wait for what has changed."""
-        self.replication.run(now_ms)
-        self.purgatory.run(now_ms)
+        is_at_rest = False
+        while not is_at_rest:
+            self.replication.run(now_ms)
+            self.purgatory.run(now_ms)
+            is_at_rest = self.replication.is_at_rest  # unless a request that waited has written

@@ -147,6 +147,10 @@ class ClusterPartition:
         """Return what a node knows of the partition."""
         return self._known.get(node_id, self.registration)
 
+    def is_known_by(self, node_id: int) -> bool:
+        """True if a node has heard that the partition was made."""
+        return self.known_by(node_id).leader_epoch >= 0
+
     def lead_by(self, node_id: int, now_ms: int = 0) -> None:
         """Have a node lead in a new leader epoch, or none, whatever its replica has."""
         self.register(led_by(self.registration, node_id), now_ms)
@@ -218,6 +222,7 @@ class ClusterPartition:
     def lose_copy(self, node_id: int) -> None:
         """Have a replica begin anew, on an empty disk; one that shares its log keeps it."""
         if not self.shares_log:
+            self.copies[node_id].log.close()
             self.copies[node_id].log = self._open_log()
         if self.is_replicated:
             self.copies[node_id].log.begin_replication()
@@ -243,6 +248,10 @@ class Topic:
         self.config = config
         self.is_internal = is_internal
         self.partitions: list[ClusterPartition] = []
+
+    def known_partitions(self, node_id: int) -> list[ClusterPartition]:
+        """Return the partitions that a node has heard of; without any it does not know the topic."""
+        return [partition for partition in self.partitions if partition.is_known_by(node_id)]
 
 
 # The topics that coordinators make, and their configs.

@@ -85,8 +85,9 @@ class Outages:
         self._update(now_ms)
 
     def resume(self, node_id: int) -> None:
-        """Let a paused node go on; it hears the controller when `catch_up` is called."""
+        """Let a paused node go on, and fetch; it hears the controller when `catch_up` is called."""
         self._cluster.node(node_id).is_paused = False
+        self._replication.all_changed()
 
     def catch_up(self, now_ms: int) -> None:
         """Let nodes that reach the controller again hear what they missed."""

@@ -144,6 +144,13 @@ def memory_of_answers_is_not_returned(*_: Any, **__: Any) -> bool:
     return False
 
 
+@plants(ReadingEngine, "release")
+def memory_that_is_released_wakes_nobody(original: Any, *given: Any) -> bool:
+    """A node is asked again only when something else happens."""
+    original(*given)
+    return False
+
+
 # Loans to the road
 
 
@@ -163,6 +170,18 @@ def bytes_of_the_road_are_dropped(original: Any, self: Fetcher, now_ns: int) -> 
         original(self, now_ns)
     finally:
         self._connections.handle_bytes = handle  # type: ignore[method-assign]
+
+
+@plants(Fetcher, "take_back")
+def what_a_loan_has_left_is_not_asked_for(original: Any, self: Fetcher, now_ns: int) -> None:
+    """An answer that came as a loan ended is followed by a request when something else happens."""
+
+    def forget(when_ns: int) -> None:
+        del self._look_again
+
+    if self._road.must_look:
+        self._look_again = forget  # type: ignore[method-assign]
+    original(self, now_ns)
 
 
 @plants(Fetcher, "_place")

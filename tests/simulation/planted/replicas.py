@@ -10,6 +10,7 @@ from kbatch.testing.broker.controller import partition_change
 from kbatch.testing.broker.controller.controller import Controller
 from kbatch.testing.broker.controller.partition_change import Election
 from kbatch.testing.broker.logs.partition import Partition
+from kbatch.testing.broker.replication.courier import Courier
 from kbatch.testing.broker.replication.leadership import UNKNOWN_OFFSET, Leadership
 from kbatch.testing.broker.replication.replica import Replica
 from kbatch.testing.broker.transactions.markers import Markers
@@ -27,6 +28,22 @@ def a_follower_cuts_to_its_high_watermark(take: Any, self: Any, registration: An
 @plants(Replica, "diverging", of_replicas=True)
 def logs_never_diverge(diverging: Any, self: Any, offset: int, last_epoch: int) -> None:
     """Before KIP-595: a follower goes on at its offset in a new term, whatever it has below."""
+
+
+@plants(Replica, "_cut_at", of_replicas=True)
+def a_follower_cuts_where_it_is_told(cut_at: Any, self: Any, told: Any) -> int:
+    """Before KIP-279: told of an epoch that it does not know, it cuts where that ends in the leader's log."""
+    end_offset: int = min(told.end_offset, self.log.log_end_offset)
+    return end_offset
+
+
+@plants(Courier, "post", of_replicas=True)
+def a_lost_message_is_not_noticed(
+    post: Any, self: Any, source: Any, target: Any, *given: Any, **keys: Any
+) -> Any:
+    """A follower waits for the answer to a Fetch that was lost."""
+    deliver, _, now_ms = given
+    post(self, source, target, deliver, lambda now_ms: None, now_ms, **keys)
 
 
 @plants(Leadership, "high_watermark", of_replicas=True)

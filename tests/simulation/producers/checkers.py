@@ -246,7 +246,10 @@ def _queue_ms(world: World) -> int:
     if world.tables is None:
         return 0
     round_trips = len(world.application.records) // world.config.max_in_flight_requests_per_connection
-    return int(round_trips * 2 * world.options.cluster.latency_ms[1])
+    replicas = world.options.replicas
+    # a Fetch of a follower that is under way, the one that gets the records, and the next, which says so
+    replication_ms = 0 if replicas is None else 5 * replicas.messages_ms[1]
+    return int(round_trips * (2 * world.options.cluster.latency_ms[1] + replication_ms))
 
 
 def _unanswered_ms(world: World) -> int:

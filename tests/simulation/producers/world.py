@@ -17,6 +17,7 @@ from kbatch.protocol import features
 from tests.simulation.producers.application import Application, SentRecord, Stage
 from tests.simulation.producers.producer import SimulatedProducer
 from tests.simulation.producers.table_application import Tables
+from tests.simulation.producers.watchdog import forgotten_batches
 from tests.simulation.producers.wire import Wire
 from tests.simulation.world.options import WorldOptions
 from tests.simulation.world.schedule import MS, SECOND
@@ -131,6 +132,11 @@ class World(Stage):
         if idle:
             raise Violation(f"nodes {idle} are ready and have batches, but get none")
 
+    def _check_asleep(self) -> None:
+        """Check that a sender that sleeps has sent, itself or by its lane, what could be sent."""
+        if self.shell.is_asleep and (batches := forgotten_batches(self.producer, self.schedule.now_ns)):
+            raise Violation(f"the sender sleeps, and could send {batches}")
+
     def _check_leader_epochs(self, before: ClusterSnapshot) -> None:
         """Check that no known leader is replaced by an older one, unless the client gave it up."""
         for name, topic in self._snapshot.topics.items():
@@ -145,6 +151,7 @@ class World(Stage):
 
     def _watch(self) -> None:
         self.application.check_deadlines()
+        self._check_asleep()
         if self._is_memory_idle:
             self.schedule.after(MS, self._check_memory)
         self.schedule.after(WATCH_NS, self._watch)

@@ -21,6 +21,7 @@ from tests.simulation.readers.cluster import GROUP
 from tests.simulation.readers.options import SESSION_MS
 from tests.simulation.readers.program import Program
 from tests.simulation.readers.stage import GroupStage
+from tests.simulation.readers.watchdog import forgotten_nodes
 from tests.simulation.readers.wire import GroupWire
 from tests.simulation.world.cluster import BOOTSTRAP, PORT
 from tests.simulation.world.network import Shell
@@ -38,6 +39,14 @@ class MemberShell(Shell):
 
     frozen_until_ns = 0
 
+    def __init__(self, member: Member) -> None:
+        super().__init__(member, member.engine)
+        self._member = member
+
+    @property
+    def is_asleep(self) -> bool:
+        return super().is_asleep and self._world.schedule.now_ns >= self.frozen_until_ns
+
     def freeze(self, until_ns: int) -> None:
         """Do no rounds until then."""
         self.frozen_until_ns = until_ns
@@ -45,6 +54,10 @@ class MemberShell(Shell):
             self._next_round.cancel()
             self._next_round = None
         self._sleep(0)
+
+    def _round(self) -> None:
+        super()._round()
+        self._member.check_asleep()
 
     def _sleep(self, wait_ns: int) -> None:
         if self.frozen_until_ns:
@@ -128,7 +141,7 @@ class Member:
             wall_clock_ms=lambda: world.schedule.wall_ms,
             on_change=self._changed,
         )
-        self.shell = MemberShell(self, self.engine)
+        self.shell = MemberShell(self)
         if world.options.seed % 2:  # in the other worlds the engine does all
             self.shell.use_loans(self.engine)
         self.wire = GroupWire(self)
@@ -226,6 +239,11 @@ class Member:
         if self.engine.owned is not self._seen_owned:
             self._seen_owned = self.engine.owned
             self.check_owners()
+
+    def check_asleep(self) -> None:
+        """Check that a thread that sleeps has asked every node that it could ask."""
+        if self.shell.is_asleep and (nodes := forgotten_nodes(self.engine, self.schedule.now_ns)):
+            raise Violation(f"{self.name} sleeps, and could ask nodes {nodes}")
 
     def check_reading(self) -> None:
         """Check that nothing is read that it does not own."""

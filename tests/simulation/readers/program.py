@@ -296,8 +296,11 @@ class Program:
                 tenure.results.append(result)
 
     def _release(self, result: Result, count: int) -> None:
+        """Give the memory of a result back; only a thread that awaits it is woken, as by users' consumers."""
         if isinstance(result, Fetched):
-            self.engine.release(result, count)
+            if self.engine.release(result, count):
+                self.member.wake()
+            self.member.check_asleep()
 
     def _hand_out(self) -> int:
         """Hand out records, and return how many results or records there were."""
@@ -316,8 +319,6 @@ class Program:
                     self._move(tenure, result)
                     continue
                 left -= self._read(tenure, result, left)
-        if count:
-            self.member.wake()
         return count
 
     def _read(self, tenure: Tenure, fetched: Fetched, limit: int) -> int:

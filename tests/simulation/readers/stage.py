@@ -41,6 +41,9 @@ class Process(Protocol):
     def wake(self) -> None:
         """Wake the engine, which sees then what the program wants."""
 
+    def check_asleep(self) -> None:
+        """Check that a thread that sleeps has asked every node that it could ask."""
+
     def check_released(self) -> None:
         """Check that only answers that are awaited have memory."""
 

@@ -383,6 +383,7 @@ class Shell(EngineRounds):
         self.links: dict[int, Link | None] = {}
         self._has_events = False
         self._was_called = False
+        self._is_in_round = False
         self._must_rest = False  # the engine said that it has nothing to do
         self._is_idle = False  # nothing came of this round
         self._idle_rounds = LastSecond()
@@ -411,6 +412,14 @@ class Shell(EngineRounds):
         self._was_called = True
         self.schedule_round()
 
+    @property
+    def is_asleep(self) -> bool:
+        """True if no round comes at once: what could be done now is not done unless something happens."""
+        if not self.is_alive or self._is_in_round:
+            return False
+        soon_ns = self._world.schedule.now_ns + self._shortest_wait_ns
+        return self._next_round is None or self._next_round.at_ns > soon_ns
+
     def schedule_round(self) -> None:
         """Schedule a round soon, unless one comes sooner."""
         self._has_events = True
@@ -431,7 +440,7 @@ class Shell(EngineRounds):
     def _round(self) -> None:
         """Do a round, as ThreadNetwork does."""
         now_ns = self._world.schedule.now_ns
-        self._next_round = None
+        self._next_round, self._is_in_round = None, True
         self._is_idle = not self._has_events
         was_called = self._was_called
         self._has_events = self._was_called = False
@@ -441,7 +450,7 @@ class Shell(EngineRounds):
         wait_ns = self._do_round(now_ns - self._slept_ns, now_ns, was_called=was_called)
         if self._loan_driver is not None and self._engine.deadline_ns(now_ns) < self._loan_driver.deadline_ns:
             raise Violation("the engine has work, and the lane does not end the loan")
-        self._slept_ns = now_ns
+        self._slept_ns, self._is_in_round = now_ns, False
         self._sleep(wait_ns)
 
     def _run_engine_on(self, waited_ns: int, woken_ns: int, *, was_called: bool) -> int:

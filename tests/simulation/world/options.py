@@ -370,6 +370,10 @@ class ReplicaOptions:
         A machine dies, with what was not flushed.
     change_min_isr : float
         A topic has another min.insync.replicas for a while.
+    fail_over : float
+        Another controller becomes the active one.
+    fail_dir : float
+        A disk of a node fails, and is replaced when the node starts again.
     longest_ms : int
         The longest time of an outage.
     deaf_ms : int
@@ -392,6 +396,8 @@ class ReplicaOptions:
     reassign: float
     lose: float
     change_min_isr: float
+    fail_over: float
+    fail_dir: float
     longest_ms: int
     deaf_ms: int
     messages_ms: tuple[int, int]

@@ -134,8 +134,9 @@ def _wanted_topics(
     if request.topics is None or (version == 0 and not request.topics):
         return [
             kind(name=name)
-            for name in state.cluster.topics
-            if state.allows(context, Operation.DESCRIBE, ResourceType.TOPIC, name)
+            for name, topic in state.cluster.topics.items()
+            if topic.known_partitions(context.node_id)
+            and state.allows(context, Operation.DESCRIBE, ResourceType.TOPIC, name)
         ]
     topic_ids = dict.fromkeys(bytes(topic.topic_id) for topic in request.topics)
     topic_ids.pop(NO_TOPIC_ID, None)
@@ -171,6 +172,10 @@ def _named_topic(
             state.authorize(context, Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
         else:
             topic = _topic_or_new(state, named.name, may_create, context)
+        if not topic.known_partitions(context.node_id):
+            raise BrokerError(
+                ErrorCode.UNKNOWN_TOPIC_ID if named.name is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            )
         return _described(state, topic, request, context)
     except BrokerError as error:
         return messages.MetadataResponse.MetadataResponseTopic(
@@ -200,7 +205,10 @@ def _described(
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.is_internal,
-        partitions=[_described_partition(state, each, context.node_id) for each in topic.partitions],
+        partitions=[
+            _described_partition(state, each, context.node_id)
+            for each in topic.known_partitions(context.node_id)
+        ],
     )
     if request.include_topic_authorized_operations:
         described.topic_authorized_operations = state.authorized_operations(
@@ -287,15 +295,17 @@ def _described_page(
             break
         described = answer.DescribeTopicPartitionsResponseTopic(name=name)
         response.topics.append(described)
-        if (topic := state.cluster.topics.get(name)) is None:
+        topic = state.cluster.topics.get(name)
+        known = [] if topic is None else topic.known_partitions(node_id)
+        if topic is None or not known:
             described.error_code, described.is_internal = _missing_code(name), name in INTERNAL_TOPICS
             continue
         described.topic_id, described.is_internal = topic.topic_id, topic.is_internal
         described.partitions = [
-            _paged_partition(state, each, node_id) for each in topic.partitions[start : start + room]
+            _paged_partition(state, each, node_id) for each in known[start : start + room]
         ]
         room -= len(described.partitions)
-        if start + len(described.partitions) < len(topic.partitions):
+        if start + len(described.partitions) < len(known):
             index = start + len(described.partitions)
             response.next_cursor = answer.Cursor(topic_name=name, partition_index=index)
             break

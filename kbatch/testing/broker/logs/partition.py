@@ -331,11 +331,17 @@ class Partition:
         return offset
 
     def append_as_follower(self, data: memoryview, now_ms: int, *, last_epoch: int) -> bool:
-        """Append a batch of the leader's log as it is, or return False if its epoch is above `last_epoch`."""
+        """Append a batch of the leader's log as it is, or return False if its epoch is above `last_epoch`.
+
+        DeleteRecords may let the leader's log start inside a batch; a log that begins there with nothing
+        begins anew with the whole batch (kafka.cluster.Partition.appendRecordsToFollowerOrFutureReplica).
+        """
         self._check_online()
         batch = next(decode(data, check_crc=False))
         if batch.partition_leader_epoch > last_epoch:
             return False
+        if batch.base_offset < self.log_start_offset == self.log_end_offset <= batch.last_offset:
+            self.begin_anew(batch.base_offset, now_ms)
         whole = data.obj  # replicas in memory share the bytes
         self._append(whole if isinstance(whole, bytes | bytearray) else bytes(data), now_ms)
         aborted = self._producers.replay(batch)

@@ -47,7 +47,7 @@ class Replication:
         self._held: set[ClusterPartition] = set()
         self._delays: list[tuple[int, Key | None, int | None]] = []
         self.courier = Courier(network, timers)
-        self._under_way: set[Replica] = set()  # a fetch of this follower is
+        self._under_way: dict[Replica, FollowerFetch] = {}  # by follower
 
     def changed(self, partition: ClusterPartition) -> None:
         """Have `run` look at a partition whose log or registration has changed."""
@@ -57,6 +57,11 @@ class Replication:
     def all_changed(self) -> None:
         for partition in self._cluster.partitions():
             self.changed(partition)
+
+    @property
+    def is_at_rest(self) -> bool:
+        """True if nothing has changed that `run` has not looked at."""
+        return not self._changed
 
     # What is in the way
 
@@ -197,7 +202,7 @@ class Replication:
     ) -> None:
         """Have a fetch and its answer take their time: one at once for each follower."""
         asked = copy.next_fetch(self._broker_epoch(copy))
-        self._under_way.add(copy)
+        self._under_way[copy] = asked
 
         def arrive(now_ms: int) -> None:
             is_gone = self._leader_of(partition, copy) is not leader
@@ -217,7 +222,7 @@ class Replication:
             self.courier.post(leader.node_id, copy.node_id, take, end, now_ms)
 
         def end(now_ms: int) -> None:
-            self._under_way.discard(copy)
+            del self._under_way[copy]
             self.changed(partition)
 
         self.courier.post(copy.node_id, leader.node_id, arrive, end, now_ms, delay_ms=delay_ms)

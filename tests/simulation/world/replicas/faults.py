@@ -101,6 +101,29 @@ class ReplicaFaults(Happenings):
             self.world.trace("!! node %d starts", node_id)
             self.world.cluster.start_node(node_id)
 
+    def _fail_disk(self) -> None:
+        """Have a disk fail. What was on it is lost when the node starts again, with another disk."""
+        node, cluster = self._any_node(), self.world.cluster
+        if node is None:
+            return
+        number = self._random.randrange(len(node.log_dirs))
+        self.world.trace("!! disk %d of node %d fails", number, node.node_id)
+        assert cluster.history is not None
+        cluster.history.disk_fails(node.log_dirs[number])
+        cluster.change(cluster.state.fail_log_dir, node.node_id, number)
+        if not node.is_running:
+            cluster.break_connections(node.node_id, is_down=True)
+        self._for_a_while(self._replicas.longest_ms, lambda: self._replace_disks(node))
+
+    def _replace_disks(self, node: Node) -> None:
+        if any(log_dir.has_failed for log_dir in node.log_dirs):
+            self._stop_cleanly(node.node_id)
+            self._start_again(node.node_id)
+
+    def _fail_over(self) -> None:
+        self.world.trace("!! another controller is active")
+        self.world.cluster.change(self.world.cluster.state.fail_over_controller)
+
     def _roll(self) -> None:
         """Restart one node after the other, each when all replicas are in sync."""
         cluster = self.world.cluster
@@ -129,7 +152,7 @@ class ReplicaFaults(Happenings):
             if not node.is_paused:
                 return  # it has ended since
             self.world.trace("!! node %d goes on", node.node_id)
-            cluster.state.outages.resume(node.node_id)
+            cluster.change(cluster.state.outages.resume, node.node_id)
             cluster.go_on(node.node_id)
             self._hear_later(lambda: cluster.state.outages.catch_up(cluster.now_ms))
 
@@ -277,4 +300,6 @@ REPLICA_HAPPENINGS: Mapping[str, Callable[[Any], None]] = {
     "reassign": ReplicaFaults._reassign,
     "lose": ReplicaFaults._lose_machine,
     "change_min_isr": ReplicaFaults._change_min_isr,
+    "fail_over": ReplicaFaults._fail_over,
+    "fail_dir": ReplicaFaults._fail_disk,
 }

@@ -24,11 +24,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kbatch.testing.broker.cluster import Cluster, ClusterPartition
+    from kbatch.testing.broker.controller.brokers import LogDir
     from kbatch.testing.broker.logs.topic_config import TopicConfig
     from kbatch.testing.broker.logs.validation import ProducedBatch
-    from kbatch.testing.broker.replication.replica import Replica
+    from kbatch.testing.broker.replication.replica import FollowerFetch, Replica
 
 
+# More than messages and delays take together.
+LONGEST_FETCH_MS = 1000
 TermBegan = Callable[["Replica", bool], None]
 
 
@@ -327,13 +330,27 @@ class PartitionHistory:
                     raise Violation(f"S01 ValidReplicaState: {self.name}, node {node}: {batch} after {end}")
                 epoch, end = batch.partition_leader_epoch, batch.last_offset + 1
                 rebuilt.replay(batch)
-            if end not in (None, log.log_end_offset) or log.latest_leader_epoch < epoch:
+            if end not in (None, log.log_end_offset):
                 raise Violation(
-                    f"S02 {self.name}, node {node}: the last batch ends at {end}, in {epoch}, and the log at "
-                    f"{log.log_end_offset}, in {log.latest_leader_epoch}"
+                    f"S01 ValidReplicaState: {self.name}, node {node}: the last batch ends at {end}, and the "
+                    f"log at {log.log_end_offset}"
                 )
+            self._check_epochs(node, log)
             if log.log_start_offset == 0 and log.log_end_offset:
                 self._check_producers(node, log, rebuilt)
+
+    def _check_epochs(self, node: int, log: Partition) -> None:
+        """Check where the log says that leader epochs start: the last one may have no records."""
+        expected: dict[int, int] = {}
+        for batch in log.batches(log.log_start_offset):
+            expected.setdefault(batch.partition_leader_epoch, max(batch.base_offset, log.log_start_offset))
+        known = log._log.leader_epochs.entries
+        latest = max(expected, default=-1)
+        is_empty = known[-1:] == [(log.latest_leader_epoch, log.log_end_offset)]
+        if is_empty and log.latest_leader_epoch > latest:
+            known.pop()
+        if known != list(expected.items()):
+            raise Violation(f"S02 {self.name}, node {node}: {log._log.leader_epochs.entries}, not {expected}")
 
     def _check_producers(self, node: int, log: Partition, rebuilt: ProducerStateTable) -> None:
         expected = {each.producer_id: each for each in rebuilt.describe()}
@@ -401,6 +418,14 @@ class Rules(NamedTuple):
     term_began: TermBegan
 
 
+class _UnderWay(NamedTuple):
+    """A Fetch of a follower, and since when it is under way."""
+
+    copy: Replica
+    asked: FollowerFetch
+    since_ms: int
+
+
 class ReplicatedState(BrokerState):
     """The state of brokers whose replicas are watched."""
 
@@ -434,7 +459,7 @@ class History:
     Attributes
     ----------
     unclean_ends : int
-        How many times nodes have ended without saying so.
+        How many times nodes have ended without saying so, and disks have failed.
     """
 
     def __init__(self, state: ReplicatedState, term_began: TermBegan, *, allows_unclean: bool) -> None:
@@ -443,6 +468,7 @@ class History:
         self._allows_unclean = allows_unclean
         self.unclean_ends = 0
         self._least_min_isr: dict[str, int] = {}
+        self._under_way: dict[int, _UnderWay] = {}  # by the id of what was asked
 
     @property
     def _cluster(self) -> Cluster:
@@ -450,6 +476,14 @@ class History:
 
     def of(self, partition: ClusterPartition) -> PartitionHistory:
         return self._state.histories[partition.topic.topic_id, partition.index]
+
+    def disk_fails(self, log_dir: LogDir) -> None:
+        """Note that what is on a disk will be lost."""
+        self.unclean_ends += 1
+        for partition in self._cluster.partitions():
+            for copy in partition.copies.values():
+                if copy.log_dir is log_dir and not partition.shares_log:
+                    self.of(partition).lost_disks += 1
 
     def look(self) -> None:
         """Check what an event has changed."""
@@ -475,6 +509,23 @@ class History:
             )
             for partition in topic.partitions:
                 self.of(partition).look(partition, rules)
+        self._check_fetches()
+
+    def _check_fetches(self) -> None:
+        """Check that followers which lack something, and reach its leader, are about to get it."""
+        replication, now_ms = self._state.replication, self._state.now_ms
+        # a Fetch is known by its object: a follower may send the next one in the same event
+        self._under_way = {
+            id(asked): self._under_way.get(id(asked), _UnderWay(copy, asked, now_ms))
+            for copy, asked in replication._under_way.items()
+        }
+        for copy, asked, since_ms in self._under_way.values():
+            if now_ms - since_ms > LONGEST_FETCH_MS:
+                raise Violation(f"S22 {asked} of {_described(copy)} is under way for {now_ms - since_ms} ms")
+        for partition in self._cluster.partitions():
+            for copy, leader in replication._followers(partition) if partition.is_replicated else ():
+                if copy not in replication._under_way and _lacks_something(copy, leader):
+                    raise Violation(f"S22 ValidFetcherState: {_described(copy)} does not follow its leader")
 
     def check_acknowledged(self, topic: str, index: int, offset: int) -> None:
         if self._cluster.has_partition(topic, index):
@@ -493,3 +544,17 @@ class History:
 
     def lost(self, topic_id: bytes, index: int, last: list[RecordBatch]) -> Iterator[LostBatch]:
         return self._state.histories[topic_id, index].lost(last)
+
+
+def _lacks_something(copy: Replica, leader: Replica) -> bool:
+    """True if a fetch would bring records to a follower, or let its leader raise the high watermark."""
+    if leader.leadership is None or leader.leader_epoch != copy.leader_epoch:
+        return False
+    known, end_offset = leader.leadership.followers.get(copy.node_id), leader.log.log_end_offset
+    if known is None or copy.log.log_end_offset != end_offset:
+        return known is not None
+    return known.end_offset != end_offset and leader.log.high_watermark < end_offset
+
+
+def _described(copy: Replica) -> str:
+    return f"{copy.topic.name}-{copy.index}, node {copy.node_id}"

@@ -27,7 +27,7 @@ THEMED = 0.3  # of all replicated worlds
 class Theme(NamedTuple):
     """Faults, in a virtual second, that matter together, and the brokers' options."""
 
-    faults: dict[str, float]
+    faults: dict[str, Any]
     broker: dict[str, Any]
 
 
@@ -41,6 +41,16 @@ THEMES = (
     Theme({"kill": 10, "stop": 3}, {"session_timeout_ms": 50, "min_insync_replicas": 2}),
     Theme({"lose": 3, "stop": 5}, {"session_timeout_ms": 20, "min_insync_replicas": 2}),
     Theme({"reassign": 10, "kill": 3}, {"session_timeout_ms": 50}),
+)
+RARE = 0.07  # of all replicated worlds, instead of these
+RARE_THEMES = (
+    # nodes lose their logs between a Fetch and what the controller makes of it
+    Theme(
+        {"lose": 5, "kill": 10, "messages_ms": (1, 50)},
+        {"session_timeout_ms": 20, "min_insync_replicas": 2},
+    ),
+    # answers of leaders arrive in the next term
+    Theme({"lead": 30, "pause": 4, "messages_ms": (1, 50)}, {"replica_lag_ms": 30_000}),
 )
 AnyOptions = TypeVar("AnyOptions", bound=WorldOptions)
 
@@ -69,19 +79,34 @@ def with_replicas(options: AnyOptions, kind: str = OF_PRODUCERS, *, may_lose: bo
     )
     cluster_faults = replace(options.cluster_faults, **dict.fromkeys(PLAYED, 0.0))
     faults = _faults(draw, is_unclean=is_unclean, loses=may_lose and draw.random.random() < 0.15)
+    faults, disks = _with_new_controllers(faults, options.seed, may_lose=may_lose)
+    cluster = replace(cluster, broker=cluster.broker | disks)
     changed = replace(options, cluster=cluster, cluster_faults=cluster_faults, replicas=faults)
     changed = replace(changed, fault_ms=draw.of(300, 1000, 3000, 5000))
     return _themed(changed, may_lose=may_lose)
 
 
+def _with_new_controllers(
+    faults: ReplicaOptions, seed: int, *, may_lose: bool
+) -> tuple[ReplicaOptions, dict[str, Any]]:
+    """Return the same faults, or more, and options of brokers: other controllers, and disks that fail."""
+    draw = Draw(random.Random(f"controllers and disks {seed}"))
+    fail_over, fail_dir = draw.rate(5, 0.2), draw.rate(2, 0.15)
+    if not may_lose or not fail_dir:
+        return replace(faults, fail_over=fail_over), {}
+    return replace(faults, fail_over=fail_over, fail_dir=fail_dir), {"log_dirs": draw.of(1, 2, 3)}
+
+
 def _themed(options: AnyOptions, *, may_lose: bool) -> AnyOptions:
     """Return the same world, or one with one partition that meets the faults of a theme often."""
+    is_rare = random.Random(f"rare theme of replicas {options.seed}").random() < RARE
     draw = Draw(random.Random(f"theme of replicas {options.seed}"))
-    if draw.random.random() >= THEMED or options.replicas is None:
+    if options.replicas is None or (draw.random.random() >= THEMED and not is_rare):
         return options
-    theme = draw.of(*(each for each in THEMES if may_lose or "lose" not in each.faults))
+    themes = RARE_THEMES if is_rare else THEMES
+    theme = draw.of(*(each for each in themes if may_lose or "lose" not in each.faults))
     quiet = {each: 0.0 for each in ReplicaOptions.__slots__ if not each.endswith("_ms")}
-    faults = replace(options.replicas, **quiet | theme.faults, longest_ms=draw.of(100, 300))
+    faults = replace(options.replicas, longest_ms=draw.of(100, 300), **quiet | theme.faults)
     broker = {"unclean_leader_election": False, **theme.broker}
     cluster = replace(
         options.cluster,
@@ -118,6 +143,8 @@ def _faults(draw: Draw, *, is_unclean: bool, loses: bool) -> ReplicaOptions:
         reassign=draw.rate(3),
         lose=draw.rate(1, 1.0) if loses else 0.0,
         change_min_isr=draw.rate(2, 0.2),
+        fail_over=0.0,
+        fail_dir=0.0,
         longest_ms=draw.of(50, 300, 1000),
         deaf_ms=draw.of(1, 50, 500),
         messages_ms=draw.of((0, 0), (0, 2), (0, 10), (1, 50)),

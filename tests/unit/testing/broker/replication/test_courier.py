@@ -6,6 +6,9 @@ from collections.abc import Hashable
 
 import pytest
 
+from kbatch.errors import ErrorCode
+from kbatch.protocol import messages
+from tests.support.broker_core import TOPIC
 from tests.unit.testing.broker.replication.replicated import LEADER, Replicated
 
 LATENCY_MS = 10
@@ -129,3 +132,35 @@ def test_KB08_node_that_hears_late_of_its_removal_has_a_replica_when_it_is_back(
     slow.advance(2000)
     assert set(slow.known.isr) == {0, 1, 2}
     assert slow.values_at(2) == [b"a"]
+
+
+@pytest.mark.parametrize("version", [9, 13])
+def test_node_does_not_know_a_topic_that_it_has_not_heard_of(slow: Replicated, version: int) -> None:
+    """Leader epochs begin with 0: a node that tells of the topic names its leader."""
+    slow.act(lambda state: state.cluster.create_topic("new", 2))
+    kind = messages.MetadataRequest
+    request = kind(topics=[kind.MetadataRequestTopic(name="new")], allow_auto_topic_creation=False)
+    (unknown,) = slow.client(1).ask(request, version).topics
+    assert (unknown.error_code, unknown.partitions) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, [])
+    assert "new" not in {each.name for each in slow.client(1).ask(kind(topics=None), version).topics}
+    (unknown,) = slow.client(1).ask(_describe_topic("new")).topics
+    assert (unknown.error_code, unknown.partitions) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, [])
+    slow.advance(LATENCY_MS)
+    (known,) = slow.client(1).ask(request, version).topics
+    assert [(each.leader_id, each.leader_epoch) for each in known.partitions] == [(0, 0), (1, 0)]
+    assert len(slow.client(1).ask(_describe_topic("new")).topics[0].partitions) == 2
+
+
+def _describe_topic(name: str) -> messages.DescribeTopicPartitionsRequest:
+    kind = messages.DescribeTopicPartitionsRequest
+    return kind(topics=[kind.TopicRequest(name=name)])
+
+
+def test_partitions_that_were_added_are_not_told_of_before_a_node_has_heard(slow: Replicated) -> None:
+    slow.act(lambda state: state.cluster.create_partitions(TOPIC, 3))
+    request = messages.MetadataRequest(topics=[messages.MetadataRequest.MetadataRequestTopic(name=TOPIC)])
+    counts = []
+    for _ in range(2):
+        counts.append([len(slow.client(node).ask(request).topics[0].partitions) for node in range(3)])
+        slow.advance(LATENCY_MS)
+    assert counts == [[1, 1, 1], [3, 3, 3]]

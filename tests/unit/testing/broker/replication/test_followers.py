@@ -203,3 +203,12 @@ def test_KF15_dead_replicas_are_not_waited_for() -> None:
     waiting = _delete(broker, 3)
     broker.move(1)
     assert _deleted(waiting)[0] == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_follower_that_was_paused_fetches_before_it_hears_of_anything_else() -> None:
+    broker = Replicated()
+    broker.act(lambda state: state.outages.pause(2, broker.now_ms))
+    broker.put(b"a", acks=LEADER)
+    assert broker.values_at(2) == []
+    broker.act(lambda state: state.outages.resume(2))
+    assert broker.values_at(2) == [b"a"]

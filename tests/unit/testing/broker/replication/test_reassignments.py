@@ -33,6 +33,18 @@ def test_KB08_reassignment_ends_when_the_target_is_in_sync() -> None:
     assert broker.values_at(4) == [b"a"]
 
 
+def test_replica_of_a_log_that_starts_inside_a_batch_gets_the_whole_batch() -> None:
+    """Partition.appendRecordsToFollowerOrFutureReplica: DeleteRecords knows no batches."""
+    broker = Replicated(nodes=4)
+    broker.put(b"a", b"b", b"c")
+    broker.act(lambda state: state.cluster.partition(TOPIC, 0).log.delete_records_before(2))
+    broker.reassign(0, 1, 3)
+    assert broker.values_at(3) == [b"a", b"b", b"c"]
+    assert broker.log(3).log_start_offset == 2
+    broker.put(b"d")
+    assert broker.values_at(3) == [b"a", b"b", b"c", b"d"]
+
+
 def test_KB09_other_target_replaces_the_first_and_cancel_goes_back() -> None:
     broker = Replicated(nodes=5)
     broker.reassign(1, 3)

@@ -66,6 +66,21 @@ def test_marker_that_only_a_dead_leader_had_is_written_again(broker: Replicated)
     assert [markers_at(broker, node) for node in range(3)] == [1, 1, 1]
 
 
+def test_marker_that_follows_another_one_is_replicated_at_once(broker: Replicated) -> None:
+    """A request that waited writes: replicas come to rest after that, too."""
+    broker.act(lambda state: state.cluster.create_topic("other", 1, assignments=[[1, 0, 2]]))
+    transactions = broker.state.coordinators.transactions
+    transactions.add_partitions(NAME, 0, 0, [("other", 0)], broker.now_ms, client_tv2=True)
+    broker.hold()
+    broker.kill(1, at_once=False)
+    end(broker)
+    broker.state.hold_high_watermark(*PLACE, False)
+    broker.start(1)
+    copies = broker.state.cluster.partition("other", 0).copies.values()
+    assert [copy.log.log_end_offset for copy in copies] == [1, 1, 1]
+    assert state_of(broker) is TransactionState.COMPLETE_COMMIT
+
+
 def test_marker_waits_for_a_leader_that_is_dead_and_not_fenced(broker: Replicated) -> None:
     broker.kill(0, at_once=False)
     end(broker)
