@@ -49,12 +49,19 @@ def open_admin(settings: Mapping[str, str], command: str) -> Iterator[Admin]:
     with new_client(Admin, {"client.id": f"kbatch-{command}", **settings}) as admin:
         if "default.api.timeout.ms" not in settings:
             _await_answer(admin)
-        try:
+        with faults_of_the_call():
             yield admin
-        except (ValueError, TypeError) as error:
-            if isinstance(error, KafkaError):
-                raise
-            raise click.UsageError(str(error)) from error
+
+
+@contextmanager
+def faults_of_the_call() -> Iterator[None]:
+    """Make UsageErrors of what a client says about its arguments."""
+    try:
+        yield
+    except (ValueError, TypeError) as error:
+        if isinstance(error, KafkaError):
+            raise
+        raise click.UsageError(str(error)) from error
 
 
 def _await_answer(admin: Admin) -> None:

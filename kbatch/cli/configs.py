@@ -62,24 +62,40 @@ def command() -> None:
 @_resource
 @click.option("--all", "all_settings", is_flag=True, help="Also settings that have their defaults.")
 @click.option("--docs", is_flag=True, help="Also what they mean.")
+@click.option("--synonyms", is_flag=True, help="Also where else they are set, the nearest first.")
 @JSON
 def describe(
-    settings: dict[str, str], named: Any, text: str, all_settings: bool, docs: bool, as_json: bool
+    settings: dict[str, str],
+    named: Any,
+    text: str,
+    all_settings: bool,
+    docs: bool,
+    synonyms: bool,
+    as_json: bool,
 ) -> None:
     """Show settings, by default those that were set."""
     with open_admin(settings, "configs") as admin:
-        found = admin.configs.describe(**named, documentation=docs)
+        found = admin.configs.describe(**named, documentation=docs, synonyms=synonyms)
     entries = [
         each
         for _, each in sorted(found.items())
         if all_settings or each.source.startswith("DYNAMIC") or each.source == "UNKNOWN"
     ]
-    columns = (*COLUMNS, "documentation") if docs else COLUMNS
+    more = [name for name, is_wanted in (("synonyms", synonyms), ("documentation", docs)) if is_wanted]
     rows = [
-        (each.name, each.value, each.source, each.type, *([each.documentation] if docs else []))
+        [*(getattr(each, name) for name in COLUMNS), *(_shown(getattr(each, name)) for name in more)]
         for each in entries
     ]
-    print_rows(columns, rows, as_json=as_json)
+    print_rows((*COLUMNS, *more), rows, as_json=as_json)
+
+
+def _shown(found: Any) -> Any:
+    """Return a documentation, or synonyms as texts."""
+    return (
+        found
+        if isinstance(found, str | None)
+        else [f"{each.source} {each.name}={each.value}" for each in found]
+    )
 
 
 @command.command("set")

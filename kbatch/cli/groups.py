@@ -15,6 +15,7 @@ from kbatch.cli.administration import (
     YES,
     PartitionType,
     confirm,
+    faults_of_the_call,
     open_admin,
     print_failures,
     print_rows,
@@ -38,11 +39,17 @@ def command() -> None:
 
 @command.command("list")
 @client_options("consumer")
+@click.option(
+    "--protocol", "kinds", multiple=True, help="consumer, classic, share or streams; may be repeated."
+)
+@click.option("--state", "states", multiple=True, help="Such as Stable or Empty; may be repeated.")
 @JSON
-def list_groups(settings: dict[str, str], as_json: bool) -> None:
+def list_groups(
+    settings: dict[str, str], kinds: tuple[str, ...], states: tuple[str, ...], as_json: bool
+) -> None:
     """List the groups, with their protocols and states."""
-    with open_reader(settings, "groups") as reader:
-        found = reader.groups.list()
+    with open_reader(settings, "groups") as reader, faults_of_the_call():
+        found = reader.groups.list(kinds or None, states or None)
     rows = [(each.group_id, each.kind or each.protocol_type, each.state) for each in found]
     print_rows(("group", "protocol", "state"), rows, as_json=as_json)
 
@@ -50,8 +57,9 @@ def list_groups(settings: dict[str, str], as_json: bool) -> None:
 @command.command("describe")
 @click.argument("groups", nargs=-1, required=True, type=GroupIdType(), metavar="GROUP...")
 @client_options("consumer")
+@click.option("--members", is_flag=True, help="In tables, members instead of partitions; JSON has both.")
 @JSON
-def describe(groups: tuple[str, ...], settings: dict[str, str], as_json: bool) -> None:
+def describe(groups: tuple[str, ...], settings: dict[str, str], members: bool, as_json: bool) -> None:
     """Show the members of each GROUP, what it has committed, and its lag: the offsets that it has not read.
     Of a share group, show where it starts, and the records that are not acknowledged.
 
@@ -64,7 +72,8 @@ def describe(groups: tuple[str, ...], settings: dict[str, str], as_json: bool) -
             if as_json:
                 click.echo(json.dumps(_as_json(described, rows)))
             else:
-                _print_group(described, rows)
+                _print_head(described, rows)
+                (_print_members if members else _print_partitions)(described, rows)
 
 
 class _Figures(NamedTuple):
@@ -148,6 +157,7 @@ def _as_json(described: GroupDescription, rows: Sequence[_Row]) -> dict[str, Any
                 "client": member.client_id,
                 "host": member.host,
                 "instance": member.group_instance_id,
+                "epoch": member.epoch,
             }
             for member in described.members
         ],
@@ -169,12 +179,26 @@ def _partition_as_json(row: _Row, *, is_share: bool) -> dict[str, Any]:
     return found | {"done": figures.done, "member": members[0] if members else None}
 
 
-def _print_group(described: GroupDescription, rows: Sequence[_Row]) -> None:
+def _print_head(described: GroupDescription, rows: Sequence[_Row]) -> None:
     count = len(described.members)
     members = f"{count} member{'' if count == 1 else 's'}"
     assignor = f", assignor {described.assignor}" if described.assignor else ""
     state = f"{described.state}, {described.kind}{assignor}, {members}, {_lag_text(rows)}"
     click.echo(shown(f"{described.group_id}: {state}"))
+
+
+def _print_members(described: GroupDescription, rows: Sequence[_Row]) -> None:
+    cells = [
+        (
+            *(each.member_id, each.group_instance_id, each.client_id, each.host, each.epoch),
+            [str(partition) for partition in each.partitions],
+        )
+        for each in described.members
+    ]
+    print_rows(("member", "instance", "client", "host", "epoch", "partitions"), cells, as_json=False)
+
+
+def _print_partitions(described: GroupDescription, rows: Sequence[_Row]) -> None:
     has_done = any(each.figures.done for each in rows)
     cells = [
         (

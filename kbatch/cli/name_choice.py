@@ -67,4 +67,6 @@ class NameChoice:
                 raise click.ClickException(
                     f"no name matches {each.pattern}, which must match whole names; add .* for what follows"
                 )
-        return sorted({*self.names, *filter(self.matches, there)}) if self._compiled else list(self.names)
+        if self._given and not self._compiled:
+            return list(self.names)
+        return sorted({*self.names, *filter(self.matches, there)})

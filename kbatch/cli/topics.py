@@ -32,6 +32,20 @@ COLUMNS = ("topic", "topic_id", "partitions")
 PARTITION_COLUMNS = ("topic", "partition", "leader", "replicas", "isr", "elr")
 
 
+class _AssignmentType(click.ParamType[list[list[int]]]):
+    """Brokers of partitions, as 0:1,1:2 of kafka-topics: those of the first, and of the second."""
+
+    name = "BROKER:BROKER,..."
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, context: click.Context | None
+    ) -> list[list[int]]:
+        partitions = [each.split(":") for each in value.split(",")]
+        if not all(broker.strip().isdecimal() for brokers in partitions for broker in brokers):
+            self.fail(f"{value!r} must be brokers of each partition, as 0:1,1:2", param, context)
+        return [[int(broker) for broker in brokers] for brokers in partitions]
+
+
 @click.group(invoke_without_command=True)
 @client_options("admin", needs_servers=False)
 @JSON
@@ -129,6 +143,11 @@ def describe(
 @click.option("-p", "--partitions", type=int, help="How many; by default the cluster's num.partitions.")
 @click.option("-r", "--replication-factor", type=int, help="By default the cluster's.")
 @click.option(
+    "--assignment",
+    type=_AssignmentType(),
+    help="The brokers of each partition, the preferred leader first, instead of the two numbers.",
+)
+@click.option(
     "--setting", "configs", multiple=True, callback=pairs, metavar="NAME=VALUE", help="May be repeated."
 )
 @click.option("--if-not-exists", is_flag=True, help="Accept that there is such a topic.")
@@ -140,6 +159,7 @@ def create(
     settings: dict[str, str],
     partitions: int | None,
     replication_factor: int | None,
+    assignment: Sequence[Sequence[int]] | None,
     configs: tuple[tuple[str, str], ...],
     if_not_exists: bool,
     no_wait: bool,
@@ -149,7 +169,8 @@ def create(
     """Create each TOPIC."""
     from kbatch.core.admin.topics import NewTopic
 
-    new = NewTopic(partitions, replication_factor, configs=dict(configs))
+    brokers = None if assignment is None else dict(enumerate(assignment))
+    new = NewTopic(partitions, replication_factor, brokers, dict(configs))
     with open_admin(settings, "topics") as admin:
         found, failure = results_of(
             lambda: admin.topics.create(
@@ -195,12 +216,20 @@ def delete(
 @click.argument("topic", shell_complete=complete_topics)
 @client_options("admin")
 @click.option("-p", "--partitions", type=int, required=True, help="How many it is to have.")
+@click.option("--assignment", type=_AssignmentType(), help="The brokers of each new partition.")
 @DRY_RUN
 @JSON
-def alter(topic: str, settings: dict[str, str], partitions: int, dry_run: bool, as_json: bool) -> None:
+def alter(
+    topic: str,
+    settings: dict[str, str],
+    partitions: int,
+    assignment: Sequence[Sequence[int]] | None,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
     """Give TOPIC more partitions. Keys may go to other ones from then on."""
     with open_admin(settings, "topics") as admin:
-        found = admin.topics.add_partitions(topic, partitions, validate_only=dry_run)
+        found = admin.topics.add_partitions(topic, partitions, assignment=assignment, validate_only=dry_run)
     print_rows(("topic", "partitions"), [(topic, found)], as_json=as_json)
     if dry_run:
         say_dry_run()

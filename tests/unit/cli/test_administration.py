@@ -119,6 +119,24 @@ def test_partitions_without_a_leader_or_replicas_are_found() -> None:
         assert lost and all(len(each["isr"]) < len(each["replicas"]) for each in lost)
 
 
+def test_brokers_of_partitions_are_assigned() -> None:
+    with Broker({}, nodes=3) as cluster:
+        assert run(cluster, "topics", "create", "made", "--assignment", "0:1,2:0").exit_code == 0
+        altered = run(cluster, "topics", "alter", "made", "-p", "3", "--assignment", "1:2")
+        assert altered.exit_code == 0, altered.output
+        described = rows(run(cluster, "topics", "describe", "made"))
+        assert [each["replicas"] for each in described] == [[0, 1], [2, 0], [1, 2]]
+        wrong = run(cluster, "topics", "create", "other", "--assignment", "0:x")
+        assert (wrong.exit_code, "0:1,1:2" in wrong.stderr) == (2, True)
+
+
+def test_synonyms_of_settings_are_shown(broker: Broker) -> None:
+    assert run(broker, "configs", "set", "-t", "orders", "retention.ms=5000").exit_code == 0
+    (row,) = rows(run(broker, "configs", "describe", "-t", "orders", "--synonyms"))
+    assert row["synonyms"][0] == "DYNAMIC_TOPIC_CONFIG retention.ms=5000"
+    assert run(broker, "configs", "reset", "-t", "orders", "retention.ms").exit_code == 0
+
+
 RULE = {"principal": "User:bob", "host": "*", "pattern": "literal", "allow": True}
 
 

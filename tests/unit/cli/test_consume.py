@@ -373,7 +373,15 @@ def test_topics_and_offsets_are_listed(broker: Broker) -> None:
     ]
     lines = run(broker, "offsets", TOPIC, "--at", "1970-01-01T00:00:15Z", "--json").stdout.splitlines()
     assert [json.loads(line) for line in lines] == [
-        {"topic": TOPIC, "partition": number, "earliest": 0, "latest": 10, "at": 5} for number in range(3)
+        {
+            "topic": TOPIC,
+            "partition": number,
+            "earliest": 0,
+            "latest": 10,
+            "at": 5,
+            "time": time_of(15 + number),
+        }
+        for number in range(3)
     ]
     assert run(broker, "offsets", TOPIC, "--table").stdout.splitlines()[0].split() == [
         "topic",
@@ -381,3 +389,48 @@ def test_topics_and_offsets_are_listed(broker: Broker) -> None:
         "earliest",
         "latest",
     ]
+
+
+def time_of(second: int) -> str:
+    return f"1970-01-01T00:00:{second:02}.000Z"
+
+
+@pytest.mark.parametrize(
+    ("position", "expected"),
+    [
+        ("max_timestamp", [(9, time_of(27 + number)) for number in range(3)]),
+        ("3", [(3, None)] * 3),
+        ("-4", [(6, None)] * 3),
+        ("1:7", [(None, None), (7, None), (None, None)]),
+        ("1970-01-01T00:10:00Z", [(10, None)] * 3),
+        ("latest", [(10, None)] * 3),
+    ],
+)
+def test_offsets_at_positions(
+    broker: Broker, position: str, expected: list[tuple[int | None, str | None]]
+) -> None:
+    lines = run(broker, "offsets", TOPIC, "--at", position, "--json").stdout.splitlines()
+    assert [(row["at"], row["time"]) for row in map(json.loads, lines)] == expected
+
+
+def test_offsets_of_several_topics(broker: Broker) -> None:
+    def topics(*names: str) -> list[str]:
+        return [json.loads(line)["topic"] for line in run(broker, "offsets", *names).stdout.splitlines()]
+
+    assert topics("^e.*") == ["empty", "empty", TOPIC, TOPIC, TOPIC]
+    assert topics("messages", "empty") == ["messages", "empty", "empty"]
+    assert {"empty", TOPIC, "messages"} <= set(topics())
+
+
+def test_offsets_for_readers_of_committed_records() -> None:
+    with Broker({TOPIC: 1}) as broker:
+        with Producer(bootstrap_servers=broker.bootstrap_servers, transactional_id="open") as producer:
+            producer.init_transactions()
+            producer.begin_transaction()
+            producer.send(TOPIC, b"x").result()
+            ends = [
+                json.loads(run(broker, "offsets", TOPIC, *options).stdout)["latest"]
+                for options in ((), ("--committed",))
+            ]
+            producer.abort_transaction()
+        assert ends == [1, 0]

@@ -63,6 +63,14 @@ def test_groups_are_listed(broker: Broker, reader: TopicReader) -> None:
     ]
 
 
+def test_groups_are_chosen_by_protocol_and_state(broker: Broker, reader: TopicReader) -> None:
+    with consumer_of(broker.bootstrap_servers, "reading", "returns", "consumer"):
+        assert [each["group"] for each in lines(broker, "list", "--protocol", "consumer")] == ["reading"]
+        assert [each["group"] for each in lines(broker, "list", "--state", "Empty")] == [GROUP]
+    wrong = run(broker, "list", "--state", "Asleep")
+    assert (wrong.exit_code, "Asleep" in wrong.stderr) == (2, True)
+
+
 def test_lag_is_described(broker: Broker, reader: TopicReader) -> None:
     (found,) = lines(broker, "describe", GROUP)
     assert {name: found[name] for name in ("group", "protocol", "state", "lag", "members")} == {
@@ -117,6 +125,9 @@ def test_members_are_described(broker: Broker, protocol: str) -> None:
         assert member["client"] == "other"
         assert partition["member"] == member["member"] and partition["committed"] is None
         assert " -  " in run(broker, "describe", GROUP).stdout
+        _, names, row = run(broker, "describe", GROUP, "--members").stdout.splitlines()
+        assert names.split() == ["member", "instance", "client", "host", "epoch", "partitions"]
+        assert row.split()[0] == member["member"] and row.split()[-1] == "returns-0"
         refused = run(broker, "reset", GROUP, "-t", "returns", "--to", "earliest", "--execute")
         assert refused.exit_code == 1
         assert "is Stable and has members" in refused.stderr and "other at" in refused.stderr
