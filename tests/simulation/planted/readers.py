@@ -179,7 +179,7 @@ def what_a_loan_has_left_is_not_asked_for(original: Any, self: Fetcher, now_ns: 
     def forget(when_ns: int) -> None:
         del self._look_again
 
-    if self._road.must_look:
+    if self.road.must_look:
         self._look_again = forget  # type: ignore[method-assign]
     original(self, now_ns)
 

@@ -70,5 +70,5 @@ def _has_no_reason(engine: ReadingEngine, node_id: int, count: int, node_count: 
     if node is None or node.delay_ns(MAX_IN_FLIGHT, now_ns) > 0:
         return False
     budget = engine._budget
-    size_bytes = engine._fetcher._road.request_bytes(count, node_count)
+    size_bytes = engine._fetcher.road.request_bytes(count, node_count)
     return not budget.used or size_bytes <= budget.limit - budget.used
