@@ -243,9 +243,29 @@ def test_notebook_and_frames(broker: Broker, capsys: pytest.CaptureFixture[str])
     assert len(broker.records("totals")) == 5
 
 
+@pytest.mark.slow
+def test_dlt(broker: Broker, tmp_path: Path) -> None:
+    pytest.importorskip("dlt")
+    program = """
+        import os
+        os.environ["DLT_DATA_DIR"] = os.getcwd()
+        import duckdb
+        from load_orders import main
+
+        main()
+        with duckdb.connect("shop.duckdb") as warehouse:
+            rows = warehouse.sql('select "partition", "offset", value_euros from kafka.orders').fetchall()
+        print(len(rows), len({row[:2] for row in rows}), sum(row[2] for row in rows))
+    """
+    write(tmp_path, broker.bootstrap_servers, **{"use.py": program})
+    for new, count, euros in ((4, 4, 9.0), (3, 7, 13.5), (0, 7, 13.5)):
+        fill(broker, new)
+        assert run(tmp_path, "use.py").splitlines()[-1] == f"{count} {count} {euros}"
+
+
 def test_every_block_is_run() -> None:
     assert set(FILES) == {
         "shop.py", "test_shop.py", "app.py", "shop/kafka.py", "shop/views.py",
-        "shop/management/commands/ship_orders.py", "tasks.py", "feed.py",
+        "shop/management/commands/ship_orders.py", "tasks.py", "feed.py", "load_orders.py",
     }  # fmt: skip
     assert len(CELLS) == 4
