@@ -31,8 +31,9 @@ FIRST_ANSWER_MS = 10_000
 # Where a call finds a Kafka that it does not name.
 SERVERS_VARIABLE, CONFIG_VARIABLE = "KBATCH_BOOTSTRAP_SERVERS", "KBATCH_CONFIG"
 DEFAULT_CONFIG = "~/.config/kbatch/kbatch.properties"
+SERVERS, CONTROLLERS = "bootstrap.servers", "bootstrap.controllers"
 # The options of `client_options`.
-CONNECTION_OPTIONS = ("bootstrap_servers", "properties", "config", "verbose")
+CONNECTION_OPTIONS = ("bootstrap_servers", "properties", "config", "verbose", "bootstrap_controllers")
 # Columns of records, for `kbatch consume`, and the conditions on them that it takes.
 COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
 CONDITION_HELP = "comparisons of columns with numbers and texts, joined by and, or, not; `in` takes a list"
@@ -51,6 +52,14 @@ def pairs(
 def names(context: click.Context, option: click.Parameter, given: str | None) -> tuple[str, ...] | None:
     """Return the names of an option that has several, separated by commas."""
     return None if given is None else tuple(name.strip() for name in given.split(",") if name.strip())
+
+
+CONTROLLER_OPTION = click.option(
+    "--bootstrap-controller",
+    "bootstrap_controllers",
+    metavar="HOST:PORT,...",
+    help="Controllers to ask instead of brokers, for what they answer.",
+)
 
 
 def client_options(
@@ -90,6 +99,7 @@ def client_options(
             f"{DEFAULT_CONFIG}, if it exists.",
         ),
         click.option("-v", "--verbose", is_flag=True, help="Log connections and retries."),
+        *([CONTROLLER_OPTION] if client == "admin" else []),
     )
 
     def add(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -99,12 +109,13 @@ def client_options(
             properties: Iterable[tuple[str, str]],
             config: Path | None,
             verbose: bool,
+            bootstrap_controllers: str | None = None,
             **others: Any,
         ) -> Any:
             logging.basicConfig(level=logging.INFO if verbose else logging.ERROR, format="%(message)s")
             if not verbose:  # what is wrong with connections would else be said when the command gives up
                 logging.getLogger("kbatch.core.client").setLevel(logging.WARNING)
-            settings = settings_of(config, properties, bootstrap_servers)
+            settings = settings_of(config, properties, bootstrap_servers, bootstrap_controllers)
             if needs_servers:
                 need_servers(settings)
             return command(settings=settings, **others)
@@ -118,16 +129,21 @@ def client_options(
 
 
 def settings_of(
-    path: Path | None, given: Iterable[tuple[str, str]], bootstrap_servers: str | None
+    path: Path | None,
+    given: Iterable[tuple[str, str]],
+    bootstrap_servers: str | None,
+    bootstrap_controllers: str | None = None,
 ) -> dict[str, str]:
-    """Return the client's settings; the option for servers has the last word, the file the first. The
+    """Return the client's settings; the options for servers have the last word, the file the first. The
     environment names servers instead of the user's own file, but not of one that the call names.
     """
     settings = _of_environment() if path is None else _of_file(path)
-    settings.update(given)
-    if bootstrap_servers is not None:
-        settings["bootstrap.servers"] = bootstrap_servers
-    return settings
+    named = dict(given)
+    named |= {} if bootstrap_servers is None else {SERVERS: bootstrap_servers}
+    named |= {} if bootstrap_controllers is None else {CONTROLLERS: bootstrap_controllers}
+    if CONTROLLERS in named:
+        settings.pop(SERVERS, None)  # a client asks either
+    return settings | named
 
 
 def _of_environment() -> dict[str, str]:
@@ -135,7 +151,7 @@ def _of_environment() -> dict[str, str]:
     path = Path(DEFAULT_CONFIG).expanduser()
     settings = _of_file(path) if path.is_file() else {}
     if servers := os.environ.get(SERVERS_VARIABLE):
-        settings["bootstrap.servers"] = servers
+        settings[SERVERS] = servers
     return settings
 
 
@@ -147,8 +163,8 @@ def _of_file(path: Path) -> dict[str, str]:
 
 
 def need_servers(settings: dict[str, str]) -> None:
-    """Raise UsageError unless the settings name brokers."""
-    if "bootstrap.servers" not in settings:
+    """Raise UsageError unless the settings name brokers, or controllers."""
+    if not settings.keys() & {SERVERS, CONTROLLERS}:
         raise click.UsageError(
             f"name a Kafka with --bootstrap-server HOST:PORT, {SERVERS_VARIABLE} in the environment, or "
             f"bootstrap.servers in {DEFAULT_CONFIG}"

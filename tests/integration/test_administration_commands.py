@@ -218,6 +218,17 @@ def test_cluster(kafka: RealKafka) -> None:
     assert rows(kafka, "cluster", "remove-voter", "5", identity, "--dry-run")[0]["node"] == 0
 
 
+def test_controllers_answer_commands(kafka: RealKafka) -> None:
+    def ask(*call: str) -> Result:
+        return CliRunner().invoke(command, [*call, "--bootstrap-controller", kafka.controllers[0]])
+
+    for answered in ("describe", "quorum", "features"):
+        result = ask("cluster", answered)
+        assert result.exit_code == 0 and json.loads(result.stdout.splitlines()[0]), result.output
+    refused = ask("topics", "describe", TOPIC)
+    assert (refused.exit_code, "controllers do not answer" in refused.stderr) == (1, True)
+
+
 def test_AS68_a_token_works_at_once(kafka: RealKafka, tmp_path: Path) -> None:
     login = ["-X", "security.protocol=SASL_PLAINTEXT", "-X", "sasl.mechanism=PLAIN"]
     login += ["-X", f'sasl.jaas.config={LOGIN} username="alice" password="wonder";']

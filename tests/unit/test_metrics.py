@@ -432,7 +432,8 @@ def test_the_recording_level(level: str, recorded: bool) -> None:
 
 
 def test_the_page_is_what_the_table_says() -> None:
-    printed = subprocess.check_output([sys.executable, "-m", "kbatch.metrics"], text=True, cwd=ROOT)
+    call = [sys.executable, "-W", "error::RuntimeWarning", "-m", "kbatch.metrics"]
+    printed = subprocess.check_output(call, text=True, cwd=ROOT)
     command = "run `python -m kbatch.metrics > docs/metrics.md`"
     assert (ROOT / "docs" / "metrics.md").read_text() == printed, command
     assert all(f"| `{metric.name}` | {metric.kind} |" in printed for metric in METRICS)

@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from kbatch.cli.commands import kbatch
+from kbatch.cli.options import settings_of
 from kbatch.testing import Broker
 from tests import ROOT
 
@@ -58,6 +59,16 @@ def test_a_nearer_place_wins(broker: Broker, home: Path, monkeypatch: pytest.Mon
     assert "topic" in topics("-F", str(other), "-b", servers)
     assert "topic" in topics("-F", str(other), "-X", f"bootstrap.servers={servers}")
     assert topics("-F", str(other)).startswith("1: ")
+
+
+def test_controllers_are_asked_instead_of_brokers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KBATCH_BOOTSTRAP_SERVERS", "broker:9092")
+    controllers = {"bootstrap.controllers": "controller:9093"}
+    assert settings_of(None, (), None, "controller:9093") == controllers
+    assert settings_of(None, controllers.items(), None) == controllers
+    both = settings_of(None, (), "broker:1", "controller:9093")
+    assert both == {"bootstrap.servers": "broker:1", **controllers}
+    assert "exclude each other" in topics("-b", NOBODY, "--bootstrap-controller", NOBODY)
 
 
 def test_a_broken_file_of_the_user_is_named(home: Path) -> None:
