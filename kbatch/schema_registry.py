@@ -48,6 +48,7 @@ MAX_MISSING = 1024
 MAX_SCHEMA_BYTES = 1 << 26
 MAX_BACKOFF_MS = 1000
 NOT_FOUND = 404
+SERVER_ERROR = 500
 UNKNOWN_SCHEMA = 40403
 SOFT_DELETED = (40404, 40406)  # a subject, a version: it is deleted softly already
 # The time of a minute that may be waited for ids that are unknown.
@@ -103,6 +104,17 @@ class Schema:
     guid: str | None = None
     subject: str | None = None
     version: int | None = None
+
+
+class FormatNotOfferedError(SchemaRegistryError):
+    """The registry has a schema, but not in the format that is needed."""
+
+
+def _not_offered(format: str) -> FormatNotOfferedError:
+    return FormatNotOfferedError(
+        f"the registry does not offer schemas in the format {format}; give Protobuf a message class, or a "
+        "descriptor set"
+    )
 
 
 class SchemaRegistry:
@@ -190,6 +202,7 @@ class SchemaRegistry:
                 "cache_size must be at least 1, unknown_id_seconds at least 0, got "
                 f"{cache_size!r} and {unknown_id_seconds!r}"
             )
+        self._without_format_until = 0.0
         self._timeout = timeout
         self._patience = _Patience(unknown_id_seconds)
         self._schemas: _Once[Schema] = _Once(MISSING_SECONDS, cache_size)
@@ -239,7 +252,7 @@ class SchemaRegistry:
         path = f"/subjects/{quote(subject, safe='')}/versions/{version}"
         if isinstance(version, int):
             return self._schema(path, {"format": format, "deleted": "true"})
-        return _schema_of(path, self._ask("GET", _with_query(path, {"format": format})))
+        return _schema_of(path, self._in_format(path, {"format": format}))
 
     def get_by_metadata(
         self, subject: str, metadata: Mapping[str, str], *, format: str | None = None
@@ -447,10 +460,26 @@ class SchemaRegistry:
     def _schema(
         self, path: str, query: Mapping[str, str | None], *, id: int | None = None, guid: str | None = None
     ) -> Schema:
-        path = _with_query(path, query)
-        return self._schemas(
-            path, lambda: _schema_of(path, self._patience(lambda: self._ask("GET", path)), id, guid)
-        )
+        def ask() -> Schema:
+            return _schema_of(path, self._patience(lambda: self._in_format(path, query)), id, guid)
+
+        return self._schemas(_with_query(path, query), ask)
+
+    def _in_format(self, path: str, query: Mapping[str, str | None]) -> Mapping[str, Any]:
+        """Return a schema in a format. A registry that fails at the format alone, as Apicurio's does with a
+        500, does not offer it.
+        """
+        wanted = query["format"]
+        try:
+            if time.monotonic() < self._without_format_until and wanted is not None:
+                raise _not_offered(wanted)
+            return self._ask("GET", _with_query(path, query))
+        except SchemaRegistryError as error:
+            if wanted is None or error.status is None or error.status < SERVER_ERROR:
+                raise
+            self._ask("GET", _with_query(path, {**query, "format": None}))
+            self._without_format_until = time.monotonic() + MISSING_SECONDS
+            raise _not_offered(wanted) from error
 
     def _ask(self, method: str, path: str, body: bytes | None = None) -> Mapping[str, Any]:
         """Return the object that the registry answers with."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
-from typing import TYPE_CHECKING, Any, Generic, final
+from typing import TYPE_CHECKING, Any, Generic, Literal, final
 
 from kbatch.typed import Headers, Part, T
 
 if TYPE_CHECKING:
     from kbatch.formats.reading.base import ColumnDeserializer, Errors
     from kbatch.formats.writing.base import ColumnSerializer
+
+
+Versions = Literal["latest", "all"]
 
 
 class Codec(Generic[T]):
@@ -89,13 +92,20 @@ class Format(Generic[T]):
         """Return the format for keys or for values, a record at a time."""
         raise NotImplementedError
 
-    def load(self, topics: Iterable[str], part: Part = "value") -> None:
+    def load(self, topics: Iterable[str], part: Part = "value", *, versions: Versions = "latest") -> None:
         """Ask a registry for the schemas of these topics, so that later calls do not wait for it.
+
+        Parameters
+        ----------
+        versions : "latest" or "all"
+            "latest": what is written. "all": also each version of the subject, so that no read asks for it.
 
         Raises
         ------
         SchemaRegistryError
             A schema is missing, or the registry cannot be reached.
+        ValueError
+            A version is of another kind, or invalid.
         """
 
     def column_serializer(self, topic: str | None, part: Part) -> ColumnSerializer:

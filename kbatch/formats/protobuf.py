@@ -17,19 +17,20 @@ from kbatch.formats.protobuf_files import (
     need_protobuf,
     path_of,
     pool_of,
+    refusal,
     registered_file,
     registered_references,
 )
 from kbatch.formats.registered import IdIn, Read, RegisteredFormat, Write
-from kbatch.formats.schemas import registered_id
 from kbatch.formats.strategies import Strategy
+from kbatch.schema_registry import Schema
 from kbatch.typed import Part, T
 
 if TYPE_CHECKING:
     from kbatch.formats.reading.base import ColumnDeserializer, Errors
     from kbatch.formats.reading.protobuf_values import TimeUnit
     from kbatch.formats.writing.base import ColumnSerializer
-    from kbatch.schema_registry import Schema, SchemaRegistry
+    from kbatch.schema_registry import SchemaRegistry
 
 
 TIME_UNITS = ("s", "ms", "us", "ns")
@@ -55,8 +56,9 @@ class Protobuf(RegisteredFormat[T]):
         What is written, and what values are read as: a message of another type is an error. None: the first
         message of the subject's latest schema is written; it needs a registry.
     registry : SchemaRegistry or None
-        It must offer the format `serialized`, as Confluent's does. None: values are read with a frame or
-        without, whatever the frame says.
+        One that does not offer the format `serialized`, as Confluent's does, needs `message`; that a value is
+        of it is then known by the position in its file only. None: values are read with a frame or without,
+        whatever the frame says.
     id, subject, version, metadata, register, normalize, id_in, columns, on_error : see RegisteredFormat
         Files that the message's file imports have their names as subjects.
     model : class or None
@@ -193,11 +195,14 @@ class Protobuf(RegisteredFormat[T]):
             raise ValueError(f"the schema of {subject or number} has {message}")
         return message, number
 
-    def registered(self, registry: SchemaRegistry, subject: str) -> int:
+    def own_schema(self, registry: SchemaRegistry, *, register: bool) -> Schema:
         file = self.schema.file
-        references = registered_references(registry, file, self._register)
-        options = {"registers": self._register, "normalize": self._normalize}
-        return registered_id(registry, subject, file_text(file), self.schema_type, references, **options)
+        references = registered_references(registry, file, register)
+        return Schema(file_text(file), self.schema_type, tuple(references))
+
+    @property
+    def has_schema(self) -> bool:
+        return self.schema is not None
 
     # Values
 
@@ -237,13 +242,16 @@ class Protobuf(RegisteredFormat[T]):
 
     def _class_of_writer(self, written: Written) -> Any:
         """Return what reads messages of a schema. Raise ValueError if they are of another type."""
-        found = message_at(self.writer_of(written), written[1])
-        if isinstance(found, str):
-            raise ValueError(f"its schema {written[0]} has {found}")
-        if self.schema is None:
-            return _class_of(found)
-        if found.full_name != self.schema.full_name:
-            raise ValueError(f"it is a message {found.full_name}, not {self.schema.full_name}")
+        reason = None
+        if self.schema is not None:
+            reason = refusal(self._schemas.of(written[0]), written, self.schema)
+        else:
+            found = message_at(self.writer_of(written), written[1])
+            if not isinstance(found, str):
+                return _class_of(found)
+            reason = f"its schema {written[0]} has {found}"
+        if reason is not None:
+            raise ValueError(reason)
         return self._class
 
     def _conversion(self, descriptor: Any) -> Any:

@@ -8,7 +8,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from kbatch.distribution import pip_install
-from kbatch.formats.schemas import registered_id
+from kbatch.formats.framing import Written
+from kbatch.formats.schemas import NotOffered, registered_id
 
 if TYPE_CHECKING:
     from kbatch.schema_registry import Schema, SchemaReference, SchemaRegistry
@@ -180,6 +181,30 @@ def message_at(file: Any, path: tuple[int, ...]) -> Any:
         found = messages[index]
         messages = list(found.nested_types)
     return found
+
+
+def refusal(file: Any, written: Written, message: Any) -> str | None:
+    """Return why values of a schema cannot be read as a message; None if they can.
+
+    Parameters
+    ----------
+    file : descriptor or str
+        That of the schema, or why it cannot be used.
+    written : Written
+        The schema, and the position of the values' message in it.
+    message : descriptor
+    """
+    number, path = written
+    if isinstance(file, NotOffered):
+        own = path_of(message)
+        return None if path == own else f"it is the message at the position {list(path)}, not at {list(own)}"
+    if isinstance(file, str):
+        return file
+    found = message_at(file, path)
+    if isinstance(found, str):
+        return f"its schema {number} has {found}"
+    same = found.full_name == message.full_name
+    return None if same else f"it is a message {found.full_name}, not {message.full_name}"
 
 
 # What a registry gets

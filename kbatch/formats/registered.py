@@ -12,14 +12,16 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, cast
 
 from kbatch.errors import SchemaRegistryError
-from kbatch.formats.base import Codec, Format
+from kbatch.formats.base import Codec, Format, Versions
 from kbatch.formats.framing import (
+    FIRST_MESSAGE,
     ID_BYTES,
     ID_HEADERS,
     Written,
     confluent_header,
     frame_of,
     guid_header,
+    path_bytes,
     written_of,
 )
 from kbatch.formats.schemas import SchemaOfRecords, check_no_loop, is_missing, registered_id
@@ -141,11 +143,22 @@ class RegisteredFormat(Format[T]):
     def bind(self, part: Part) -> Codec[T]:
         return self._codecs.setdefault(part, RegisteredCodec(self, part))
 
-    def load(self, topics: Iterable[str], part: Part = "value") -> None:
+    def load(self, topics: Iterable[str], part: Part = "value", *, versions: Versions = "latest") -> None:
         codec = self.bind(part)
         assert isinstance(codec, RegisteredCodec)
         for topic in topics:
             codec.load(topic)
+            if versions == "all" and self._registry is not None:
+                self._load_versions(codec, self._registry, self.subject_of(topic, part), topic)
+
+    def _load_versions(
+        self, codec: RegisteredCodec[T], registry: SchemaRegistry, subject: str, topic: str
+    ) -> None:
+        for version in registry.versions(subject):
+            number = registry.get_version(subject, version).id
+            frame = confluent_header(number) + (path_bytes(FIRST_MESSAGE) if self.has_path else b"")
+            if (reason := codec.refusal(topic, frame)) is not None:
+                raise ValueError(f"values of version {version} of {subject} cannot be read: {reason}")
 
     def column_serializer(self, topic: str | None, part: Part) -> ColumnSerializer:
         schema, frame = self.in_use(topic, part)
@@ -230,10 +243,44 @@ class RegisteredFormat(Format[T]):
 
     def registered(self, registry: SchemaRegistry, subject: str) -> int:
         """Return the id of the schema that is given, under a subject."""
-        own = self._own
-        assert own is not None
+        own = self.own_schema(registry, register=self._register)
         options = {"registers": self._register, "normalize": self._normalize}
         return registered_id(registry, subject, own.text, own.schema_type, own.references, **options)
+
+    def own_schema(self, registry: SchemaRegistry, *, register: bool) -> Schema:
+        """Return the schema that is given, as the registry takes it; `register` registers what it needs."""
+        assert self._own is not None
+        return self._own
+
+    def is_compatible(self, topic: str, part: Part = "value") -> bool:
+        """True if the schema that is given may follow the topic's latest one by the rules of its subject, or
+        there is none.
+
+        Raises
+        ------
+        TypeError
+            There is no schema, or no registry.
+        SchemaRegistryError
+            The schema is invalid, or the registry refuses or cannot be reached.
+        """
+        if self._registry is None or not self.has_schema:
+            raise TypeError("is_compatible() needs a schema and registry=")
+        own = self.own_schema(self._registry, register=False)
+        subject = self.subject_of(topic, part)
+        try:
+            reasons = self._registry.incompatibilities(
+                subject, own.text, own.schema_type, own.references, normalize=self._normalize
+            )
+        except SchemaRegistryError as error:
+            if not is_missing(error):
+                raise
+            return True
+        return not reasons
+
+    @property
+    def has_schema(self) -> bool:
+        """True if a schema is given."""
+        return self._own is not None
 
     @cached_property
     def _schemas(self) -> SchemaOfRecords[Any]:
@@ -394,6 +441,12 @@ class RegisteredCodec(Codec[T]):
         if found in self._reads or time.monotonic() < self._refused.get(found, ("", 0.0))[1]:
             return None
         return found
+
+    def refusal(self, topic: str, frame: bytes) -> str | None:
+        """Return why values with a frame cannot be read; None if they can. It asks the registry."""
+        if frame not in self._reads:
+            self.fetch(topic, frame)
+        return None if frame in self._reads else self._refused[frame][0]
 
     def fetch(self, topic: str, unknown: Hashable) -> None:
         frame = cast("bytes | None", unknown)

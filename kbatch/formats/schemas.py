@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from kbatch.errors import IllegalStateError, SchemaRegistryError
-from kbatch.schema_registry import NOT_FOUND
+from kbatch.schema_registry import NOT_FOUND, FormatNotOfferedError
 
 if TYPE_CHECKING:
     from kbatch.schema_registry import Schema, SchemaReference, SchemaRegistry
@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 _Parsed = TypeVar("_Parsed")
 _Schema = TypeVar("_Schema", covariant=True)
 CONTEXT = ":."
+
+
+class NotOffered(str):
+    """Why a schema cannot be used: the registry has it, but not in the format that is needed."""
 
 
 class SchemaOfRecords(Generic[_Parsed]):
@@ -63,6 +67,8 @@ class SchemaOfRecords(Generic[_Parsed]):
                 schema = self._registry.get_by_guid(written, format=self._format)
             else:
                 schema = self._registry.get(written, subject=self._subject, format=self._format)
+        except FormatNotOfferedError as error:
+            return NotOffered(f"its schema {written} cannot be used: {error}")
         except SchemaRegistryError as error:
             if not is_missing(error):
                 raise

@@ -36,6 +36,8 @@ class Registry:
         The header Retry-After of what is answered first.
     before : Callable or None
         Called with each path before it is answered.
+    formats : bool
+        False if it fails at requests for a format.
     metadata : dict
         By subject and version.
     """
@@ -46,6 +48,7 @@ class Registry:
         self.faults: deque[tuple[int, bytes]] = deque()
         self.before: Callable[[str], object] | None = None
         self.authorization: str | None = None
+        self.formats = True
         self.metadata: dict[str, dict[int, dict[str, str]]] = {}
         self._schemas: list[dict[str, Any]] = []  # by id, from 1 on
         self._subjects: dict[str, list[int]] = {}
@@ -219,8 +222,11 @@ class _Handler(BaseHTTPRequestHandler):
             status, data = 401, b'{"error_code": 401, "message": "Unauthorized"}'
         else:
             address = urlsplit(self.path)
-            assert parse_qs(address.query).get("format") in (None, ["serialized"])
+            wanted = parse_qs(address.query).get("format")
+            assert wanted in (None, ["serialized"])
             status, fields = registry.answer(self.command, address.path, body)
+            if wanted is not None and not registry.formats:
+                status, fields = 500, {"error_code": 500, "message": "not supported"}
             data = json.dumps(fields).encode()
         if status == DROP:
             return

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from kbatch.formats.protobuf_files import WRAPPERS, files_of, is_repeated, message_at, pool_of
+from kbatch.formats.protobuf_files import WRAPPERS, files_of, is_repeated, message_at, pool_of, refusal
 from kbatch.formats.protobuf_records import enum_name
 from kbatch.formats.reading.base import Errors, ObjectDeserializer, Spans, Where, reason_of, salvaged
 from kbatch.formats.reading.framing import framed, newest
@@ -189,12 +189,8 @@ class ProtobufColumns(ObjectDeserializer):
 
     def _refusal(self, written: int | str, path: tuple[int, ...]) -> str | None:
         """Return why messages of a schema cannot be read; None if they can."""
-        descriptor = self._descriptor_of(written, path)
-        if isinstance(descriptor, str):
-            return descriptor
-        if descriptor.full_name != self._name:
-            return f"it is a message {descriptor.full_name}, not {self._name}"
-        return None
+        assert self._schemas is not None  # else nothing is refused
+        return refusal(self._schemas.of(written), (written, path), self._descriptor)
 
 
 # Types

@@ -109,7 +109,7 @@ def test_confluent_refuses_the_same(registry: Registry) -> None:
     for value in (
         {"id": 1.0},
         {"id": 1.5},
-        {"id": 2**70},
+        {"id": 2**62},  # theirs has no larger ones where orjson is installed
         {"id": 1, "price": -1},
         {"id": 1, "at": "soon"},
         {},

@@ -15,6 +15,8 @@ from google.protobuf import struct_pb2, timestamp_pb2
 
 from kbatch import formats
 from kbatch.errors import SchemaRegistryError
+from kbatch.formats.framing import path_bytes
+from kbatch.formats.protobuf_files import path_of
 from tests.support.registry import Registry
 from tests.unit.formats.reading.test_confluent_values import CLASSES, EMPTY, VALUE, order
 
@@ -268,3 +270,28 @@ def test_columns_are_of_the_same_object(registry: Registry) -> None:
     expected = {"id": 1, "count": 7, "extra": {"a": 1.0}}
     assert data == format.bind("value").encode("orders", (), expected)
     assert format.column_deserializer("orders", "value")(pa.array([data])).to_pylist()[0]["count"] == 7
+
+
+def test_F_REG_05_registry_that_does_not_offer_serialized(registry: Registry) -> None:
+    """Apicurio answers 500; the class is then known by its position only."""
+    import pyarrow as pa
+
+    format = formats.Protobuf(ORDER, registry=registry.client(), register=True)
+    data = format.bind("value").encode("orders", (), ORDER(id=3))
+    registry.formats = False
+    for mine in (formats.Protobuf(ORDER, registry=registry.client(retries=1)), format):
+        assert mine.bind("value").decode("orders", (), data).id == 3
+        assert mine.column_deserializer("orders", "value")(pa.array([data])).to_pylist()[0]["id"] == 3
+    own = list(path_of(ORDER.DESCRIPTOR))
+    with pytest.raises(ValueError, match=rf"the message at the position \[9\], not at \[{own[0]}\]"):
+        format.bind("value").decode("orders", (), data[:5] + path_bytes([9]))
+    other = formats.Protobuf[Any](registry=registry.client(retries=1))
+    requests = len(registry.requests)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="does not offer schemas in the format serialized; give"):
+            other.bind("value").decode("orders", (), data)
+    assert len(registry.requests) - requests == 3  # two attempts, and one without the format
+    registry.faults.extend([(500, b"{}")] * 4)
+    with pytest.raises(SchemaRegistryError, match="500") as caught:
+        formats.Protobuf[Any](registry=registry.client(retries=1)).bind("value").decode("orders", (), data)
+    assert caught.value.retriable

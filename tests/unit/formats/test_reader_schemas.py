@@ -141,3 +141,28 @@ def test_event_loop_is_not_stopped_by_columns(registry: Registry, broker: Broker
             assert table["value"].to_pylist() == [{"a": 1, "b": 2}]
 
     asyncio.run(use())
+
+
+def test_F_REG_11_load_says_which_version_cannot_be_read(registry: Registry) -> None:
+    written(registry, FIRST, ONE)
+    written(registry, SECOND, {"a": 2, "b": 3})
+    both = avro(registry, schema=SECOND)
+    both.load(["t"], versions="all")
+    requests = list(registry.requests)
+    old = written(registry, FIRST, ONE)
+    requests = list(registry.requests)
+    assert both.bind("value").decode("t", (), old) == OLD_AND_NEW[0] and registry.requests == requests
+    registry.add("t-value", {"type": "object"}, "JSON")
+    with pytest.raises(ValueError, match=r"values of version 3 of t-value .*: .* type JSON, not AVRO"):
+        avro(registry, schema=SECOND).load(["t"], versions="all")
+    with pytest.raises(SchemaRegistryError, match="40401"):
+        avro(registry).load(["missing"])
+
+
+def test_is_compatible_asks_the_registry(registry: Registry) -> None:
+    assert avro(registry, schema=FIRST).is_compatible("t")  # the first schema
+    written(registry, FIRST, ONE)
+    assert avro(registry, schema=SECOND).is_compatible("t")
+    assert not avro(registry, schema={**FIRST, "name": "never"}).is_compatible("t")
+    with pytest.raises(TypeError, match="needs a schema and registry="):
+        avro(registry).is_compatible("t")
