@@ -83,6 +83,7 @@ static inline bool kb_road_send(kb_fetch_road *road, int64_t now_ns) {
     bool is_short;
     kb_fetch_scan(road, kb_budget_backlog_bytes(road->budget, road->reading_count, true), now_ns);
     is_short = road->is_short;
+    road->needs_engine |= road->is_unplaced;
     for (kb_fetch_node *node = road->found_first; node; node = node->found_next) {
         int64_t size;
         if (!node->candidate_count || node->is_in_flight)

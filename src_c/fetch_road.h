@@ -66,9 +66,10 @@ struct kb_reading {
     kb_fetch_slot *slot;         /* NULL: not in the list */
     void *owner;
     bool is_fetching, is_paused, is_topic_sure, is_failing;
-    /* where it is read from: valid if `placement` is the road's, and there is no replica */
+    /* where it is read from: valid if `placement` is the road's, and until a time */
     kb_fetch_node *node;
     uint64_t placement;
+    int64_t placed_until_ns; /* a replica is read for some time only */
     int32_t leader_epoch, replica_id;
     uint8_t topic_id[KB_WIRE_UUID_BYTES];
     /* the position */
@@ -147,7 +148,7 @@ typedef struct {
     /* what a scan has found */
     kb_fetch_node *found_first, *found_last;
     int64_t found_count, look_again_ns;
-    bool is_short;
+    bool is_short, is_unplaced; /* memory is missing; the node of any must be looked up */
     /* what does not change */
     kb_budget *budget;
     int32_t partition_bytes;
@@ -176,6 +177,7 @@ static inline void kb_reading_init(kb_reading *reading, void *owner) {
     reading->owner = owner;
     reading->leader_epoch = reading->replica_id = reading->last_epoch = reading->checked_epoch = -1;
     reading->fetch_offset = -1;
+    reading->placed_until_ns = KB_NEVER_NS;
     reading->high_watermark = reading->last_stable_offset = reading->log_start_offset = -1;
 }
 
@@ -376,15 +378,16 @@ static inline void kb_fetch_remove_reading(kb_fetch_road *road, kb_reading *read
 
 /* Which are asked for */
 
-/* True if the node of a reading must be looked up: leaders may have moved, or a replica is read, which is
- * for some time only. */
-static inline bool kb_fetch_is_unplaced(const kb_fetch_road *road, const kb_reading *reading) {
-    return reading->is_fetching && (reading->placement != road->placement || reading->replica_id >= 0);
+/* True if the node of a reading must be looked up: leaders may have moved, or the time of a replica is over. */
+static inline bool kb_fetch_is_unplaced(const kb_fetch_road *road, const kb_reading *reading,
+                                        int64_t now_ns) {
+    return reading->is_fetching &&
+           (reading->placement != road->placement || now_ns >= reading->placed_until_ns);
 }
 
 /* Return the first reading from `reading` on whose node must be looked up; NULL if there is none. */
-static inline kb_reading *kb_fetch_unplaced(const kb_fetch_road *road, kb_reading *reading) {
-    while (reading && !kb_fetch_is_unplaced(road, reading))
+static inline kb_reading *kb_fetch_unplaced(const kb_fetch_road *road, kb_reading *reading, int64_t now_ns) {
+    while (reading && !kb_fetch_is_unplaced(road, reading, now_ns))
         reading = reading->next;
     return reading;
 }
@@ -427,11 +430,17 @@ static inline void kb_fetch_scan(kb_fetch_road *road, int64_t backlog_bytes, int
     road->scan++;
     road->found_first = road->found_last = NULL;
     road->found_count = 0;
-    road->is_short = false;
+    road->is_short = road->is_unplaced = false;
     road->look_again_ns = KB_NEVER_NS;
     for (kb_reading *reading = road->first; reading; reading = reading->next) {
         if (!reading->is_fetching || !reading->node)
             continue;
+        if (kb_fetch_is_unplaced(road, reading, now_ns)) {
+            road->is_unplaced = true;
+            continue;
+        }
+        if (reading->placed_until_ns < road->look_again_ns)
+            road->look_again_ns = reading->placed_until_ns;
         kb_fetch_note_found(road, reading->node);
         if (reading->in_flight && reading->in_flight != reading->node)
             kb_reading_withdraw(reading); /* what another node still answers does not count any more */
@@ -750,10 +759,13 @@ static inline bool kb_fetch_look_at(kb_fetch_road *road, const kb_fetch_node *no
         if (!reading)
             continue;
         if (reading->answered == road->answer_count || !kb_fetch_is_plain(reading, part) ||
-            (road->reads_committed && part->aborted_count > 0) || reading->end_offset != INT64_MAX)
+            (road->reads_committed && part->aborted_count > 0))
             return false;
         if (part->records.size > 0 && !kb_fetch_walk(road, reading, part, walked))
             return false;
+        if (reading->end_offset != INT64_MAX &&
+            (part->records.size <= 0 || walked->next_offset >= reading->end_offset))
+            return false; /* its end, or a gap up to it, is the engine's */
         reading->answered = road->answer_count;
         walked->reading = reading;
         arrival->with_rows += walked->row_bound > 0;

@@ -65,6 +65,7 @@ cdef extern from "fetch_road.h" nogil:
         bint is_failing
         kb_fetch_node *node
         uint64_t placement
+        int64_t placed_until_ns
         int32_t leader_epoch
         int32_t replica_id
         uint8_t topic_id[16]
@@ -167,7 +168,7 @@ cdef extern from "fetch_road.h" nogil:
                               int32_t partition) noexcept
     void kb_fetch_remove_reading(kb_fetch_road *road, kb_reading *reading) noexcept
     void kb_fetch_move_to_end(kb_fetch_road *road, kb_reading *reading) noexcept
-    kb_reading *kb_fetch_unplaced(const kb_fetch_road *road, kb_reading *reading) noexcept
+    kb_reading *kb_fetch_unplaced(const kb_fetch_road *road, kb_reading *reading, int64_t now_ns) noexcept
     void kb_fetch_scan(kb_fetch_road *road, int64_t backlog_bytes, int64_t now_ns) noexcept
     void kb_fetch_clear_candidates(kb_fetch_node *node) noexcept
     void kb_fetch_add_candidate(kb_fetch_node *node, kb_reading *reading) noexcept

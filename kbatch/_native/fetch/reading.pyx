@@ -89,12 +89,14 @@ cdef class PartitionReading:
         """Let go of the request that asks for it: its answer does not count any more."""
         kb_reading_withdraw(&self._reading)
 
-    def place(self, RoadState road not None, FetchNode node):
-        """Read from a node from now on, until leaders may have moved; from none if it is None."""
-        cdef bint is_leader = node is not None and self._reading.replica_id < 0
+    def place(self, RoadState road not None, FetchNode node, int64_t until_ns=INT64_MAX):
+        """Read from a node from now on, until a time, or until leaders may have moved; from none if it is
+        None.
+        """
         self._node = node
         self._reading.node = NULL if node is None else &node._node
-        self._reading.placement = road._road.placement if is_leader else 0
+        self._reading.placement = 0 if node is None else road._road.placement
+        self._reading.placed_until_ns = until_ns
 
     @property
     def is_paused(self):
@@ -142,7 +144,9 @@ cdef class PartitionReading:
 
     @replica_id.setter
     def replica_id(self, int32_t value):
-        self._reading.replica_id = value
+        if value != self._reading.replica_id:
+            self._reading.replica_id = value
+            self._reading.placement = 0  # its node must be looked up
 
     @property
     def fetch_offset(self):

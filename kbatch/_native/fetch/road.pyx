@@ -184,18 +184,17 @@ cdef class FetchRoad(RoadState):
         """Look up the nodes of all partitions again, since leaders may have moved."""
         self._road.placement += 1
 
-    @property
-    def has_unplaced(self):
-        """True if the node of any partition must be looked up."""
-        return kb_fetch_unplaced(&self._road, self._road.first) != NULL
+    def has_unplaced(self, int64_t now_ns):
+        """Return True if the node of any partition must be looked up."""
+        return kb_fetch_unplaced(&self._road, self._road.first, now_ns) != NULL
 
-    def unplaced(self):
+    def unplaced(self, int64_t now_ns):
         """Return the partitions whose node must be looked up."""
         cdef list found = []
-        cdef kb_reading *reading = kb_fetch_unplaced(&self._road, self._road.first)
+        cdef kb_reading *reading = kb_fetch_unplaced(&self._road, self._road.first, now_ns)
         while reading != NULL:
             found.append(<object>reading.owner)
-            reading = kb_fetch_unplaced(&self._road, reading.next)
+            reading = kb_fetch_unplaced(&self._road, reading.next, now_ns)
         return found
 
     def scan(self, int64_t backlog_bytes, int64_t now_ns):

@@ -218,9 +218,10 @@ class Fetcher:
         if self._placed_in is not self._cluster.snapshot:
             self._placed_in = self._cluster.snapshot
             self.road.displace()
-        for state in self.road.unplaced():
+        for state in self.road.unplaced(now_ns):
             node_id = self._node_of(state, now_ns)
-            state.place(self.road, None if node_id < 0 else self._session(node_id))
+            until_ns = NEVER_NS if state.replica_id < 0 else state.replica_until_ns
+            state.place(self.road, None if node_id < 0 else self._session(node_id), until_ns)
 
     def _session(self, node_id: int) -> FetchSession:
         session = self._sessions.get(node_id)
@@ -330,8 +331,7 @@ class Fetcher:
 
     def lend(self, descriptor_of: Callable[[int], int], now_ns: int) -> FetchRoad | None:
         """Lend the connections that nothing but Fetches is on to the road, and return it. None if there is
-        none, or if what is read needs the Fetcher between answers: ranges that end, replicas, and a poll that
-        waits for rows.
+        none, or if a poll waits for rows, which needs the Fetcher between answers.
 
         Parameters
         ----------
@@ -340,8 +340,8 @@ class Fetcher:
         """
         road, connections = self.road, self._connections
         # results of before come before those of the road
-        is_usual = self.rows_awaited is None and not road.bounded_count and not self._results
-        if not is_usual or self._placed_in is not self._cluster.snapshot or road.has_unplaced:
+        is_usual = self.rows_awaited is None and not self._results
+        if not is_usual or self._placed_in is not self._cluster.snapshot or road.has_unplaced(now_ns):
             return None
         road.begin(self._deliver)
         is_lent = False

@@ -64,7 +64,8 @@ class WantedPartition:
         offsets = answer.high_watermark, answer.log_start_offset
         has_changed, self._offsets = offsets != self._offsets, offsets
         is_refusal = answer.error_code != ErrorCode.NONE or answer.diverging_epoch.epoch != NO_EPOCH
-        return has_changed or is_refusal or bool(answer.records)
+        is_sent_on = answer.preferred_read_replica >= 0
+        return has_changed or is_refusal or is_sent_on or bool(answer.records)
 
 
 Answered = tuple[WantedPartition, PartitionData]

@@ -191,7 +191,7 @@ def the_road_reads_where_leaders_were(original: Any, self: Fetcher, now_ns: int)
         original(self, now_ns)
     else:
         self._placed_in = self._cluster.snapshot
-        for state in self.road.unplaced():
+        for state in self.road.unplaced(now_ns):
             node_id = self._node_of(state, now_ns)
             state.place(self.road, None if node_id < 0 else self._session(node_id))
 

@@ -205,7 +205,7 @@ class _Fetch:
             for node_id, follower in leadership.followers.items()
             if nodes[node_id].rack == rack
             and node_id in leadership.registration.isr
-            and offset <= min(follower.end_offset, replica.log.high_watermark)
+            and follower.log_start_offset <= offset <= min(follower.end_offset, replica.log.high_watermark)
         }
         return max(near, key=near.__getitem__, default=NO_REPLICA)
 

@@ -22,6 +22,7 @@ PLAYED = (
     "elect_unclean",
 )
 THEMED = 0.3  # of all replicated worlds
+RACKED = 0.3  # of all replicated worlds of readers
 
 
 class Theme(NamedTuple):
@@ -83,7 +84,7 @@ def with_replicas(options: AnyOptions, kind: str = OF_PRODUCERS, *, may_lose: bo
     cluster = replace(cluster, broker=cluster.broker | disks)
     changed = replace(options, cluster=cluster, cluster_faults=cluster_faults, replicas=faults)
     changed = replace(changed, fault_ms=draw.of(300, 1000, 3000, 5000))
-    return _themed(changed, may_lose=may_lose)
+    return _with_racks(_themed(changed, may_lose=may_lose), kind)
 
 
 def _with_new_controllers(
@@ -95,6 +96,16 @@ def _with_new_controllers(
     if not may_lose or not fail_dir:
         return replace(faults, fail_over=fail_over), {}
     return replace(faults, fail_over=fail_over, fail_dir=fail_dir), {"log_dirs": draw.of(1, 2, 3)}
+
+
+def _with_racks(options: AnyOptions, kind: str) -> AnyOptions:
+    """Return the same world, or one whose nodes are in racks, of which readers prefer one (KIP-392)."""
+    draw = Draw(random.Random(f"racks {options.seed}"))
+    if kind != OF_READERS or draw.random.random() >= RACKED:
+        return options
+    racks = tuple(draw.of("near", "near", "far", None) for _ in range(options.cluster.node_count))
+    cluster = replace(options.cluster, broker=options.cluster.broker | {"racks": racks})
+    return replace(options, cluster=cluster, settings=options.settings | {"client.rack": "near"})
 
 
 def _themed(options: AnyOptions, *, may_lose: bool) -> AnyOptions:

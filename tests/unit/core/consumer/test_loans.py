@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from kbatch.core.consumer.fetcher import FETCH_PURPOSE
-from tests.support.reading import MS, Reading
+from kbatch.core.consumer.results import Fetched
+from kbatch.protocol import messages
+from tests.support.reading import FIRST, MS, Reading
 
 MIB = 1 << 20
 
@@ -120,3 +122,53 @@ def test_road_asks_for_topics_without_ids(versions: dict[int, tuple[int, int]]) 
     loan.receive()
     loan.road.step(reading.now_ns, was_rung=False)
     assert is_asking(reading)
+
+
+def test_range_is_lent_until_its_end_comes() -> None:
+    reading = Reading()
+    reading.put(b"a")
+    reading.read(ends={FIRST: 3})
+    reading.advance(10)
+    assert reading.offsets() == [0] and is_asking(reading)
+    loan = Loan(reading)
+    assert loan.road is not None
+    reading.put(b"b")
+    loan.receive()
+    assert [(each.from_offset, each.next_offset) for each in loan.results] == [(1, 2)]
+    loan.road.step(reading.now_ns, was_rung=False)
+    reading.put(b"c", b"d")
+    reading.engine.take_back(reading.now_ns)
+    reading.advance(10)
+    assert reading.offsets() == [0, 2]
+    last = reading.results[-1]
+    assert isinstance(last, Fetched) and last.is_last
+    assert not is_asking(reading)
+
+
+def test_replica_is_lent_for_its_time_only() -> None:
+    reading = waiting_reader(nodes=2, client_rack="east", metadata_max_age_ms=3000)
+
+    def answer_late(request: Any) -> Any:
+        if reading.broker.core.requests[-1].node_id == 0:
+            return None
+        reading.faults.delay("Fetch", 10.0)
+        return messages.FetchResponse()
+
+    reading.faults.intercept("Fetch", answer_late)
+    (state,) = reading.engine._fetcher.partitions.values()
+    state.replica_id, state.replica_until_ns = 1, reading.now_ns + 3000 * MS
+    assert Loan(reading).road is None, "its node must be looked up"
+    reading.put(b"b")
+    reading.advance(10)
+    loan = Loan(reading)
+    assert loan.road is not None
+    assert [each for each, session in reading.engine._fetcher._sessions.items() if session.is_in_flight] == [
+        1
+    ]
+    look_ns = loan.road.step(reading.now_ns, was_rung=False)
+    assert look_ns <= state.replica_until_ns
+    reading.now_ns = state.replica_until_ns
+    loan.road.step(reading.now_ns, was_rung=False)
+    assert loan.road.must_look
+    loan.end()
+    assert state.replica_id == -1

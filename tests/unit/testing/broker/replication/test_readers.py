@@ -59,6 +59,30 @@ def test_KR03_replica_that_has_not_fetched_in_this_term_is_not_named() -> None:
     assert broker.fetch(1, rack_id="c").preferred_read_replica == 2
 
 
+def test_KR03_replica_is_named_in_a_session_each_time() -> None:
+    """Though nothing else has changed."""
+    broker = Replicated(racks=RACKS)
+    broker.put(b"a")
+    session_id = 0
+    for epoch in range(3):
+        request = fetch_request(broker, rack_id="b", session_id=session_id, session_epoch=epoch)
+        answer = broker.client(0).ask(request)
+        session_id = answer.session_id
+        (topic,) = answer.responses
+        assert [part.preferred_read_replica for part in topic.partitions] == [1]
+
+
+def test_KR03_replica_whose_log_begins_later_is_not_named() -> None:
+    broker = Replicated(racks=RACKS)
+    broker.put(b"a")
+    broker.put(b"b")
+    broker.advance(500)
+    follower = broker.partition.copies[0].leadership.followers[1]
+    follower.log_start_offset = 1
+    assert broker.fetch(offset=0, rack_id="b").preferred_read_replica == -1
+    assert broker.fetch(offset=1, rack_id="b").preferred_read_replica == 1
+
+
 @pytest.mark.parametrize(
     ("version", "code"), [(4, ErrorCode.LEADER_NOT_AVAILABLE), (5, ErrorCode.OFFSET_NOT_AVAILABLE)]
 )
