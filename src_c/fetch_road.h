@@ -378,7 +378,7 @@ static inline void kb_fetch_remove_reading(kb_fetch_road *road, kb_reading *read
 
 /* Which are asked for */
 
-/* True if the node of a reading must be looked up: leaders may have moved, or the time of a replica is over. */
+/* True if the node of a reading must be looked up: leaders may have moved, or a replica has had its time. */
 static inline bool kb_fetch_is_unplaced(const kb_fetch_road *road, const kb_reading *reading,
                                         int64_t now_ns) {
     return reading->is_fetching &&
