@@ -840,11 +840,11 @@ def test_POOL24_processes_need_a_function_with_a_name(broker: Broker) -> None:
 def test_POOL05_slow_records_do_not_end_the_membership(broker: Broker, shell: str) -> None:
     fill(broker, 1)
     seen, gate = Seen(), Gate()
-    with member(broker, max_poll_interval_ms=50) as consumer:
+    with member(broker, max_poll_interval_ms=1000) as consumer:  # a busy machine may stop for less
         lost: list[object] = []
         consumer.subscribe([TOPIC], on_lost=lost.extend)
         running = Running(consumer, function_of(seen, {(0, 0): gate}))
-        until(lambda: consumer.metrics and _metric(consumer, "longest-running-time") > 200)
+        until(lambda: consumer.metrics and _metric(consumer, "longest-running-time") > 2000)
         gate.open()
         until(seen.has(1))
         consumer.close()
