@@ -204,8 +204,6 @@ class _PatientInput(io.RawIOBase):
 
 
 def _standard_input() -> io.BufferedReader:
-    if sys.stdin is None:
-        raise OSError("standard input is closed")
     stream: Any = sys.stdin.buffer
     try:
         descriptor = stream.fileno()

@@ -51,10 +51,13 @@ def shell(command: str, *, broker: Broker) -> subprocess.CompletedProcess[str]:
 
 def test_closed_standard_streams() -> None:
     with Broker({"orders": 1}) as broker:
-        closed = shell("$KBATCH produce - -t orders <&-", broker=broker)
-        assert closed.returncode == 1 and "standard input is closed" in closed.stderr
-        assert "Traceback" not in closed.stderr
-        for command in ("topics", "consume orders", "top -n 1", "topics describe orders --table"):
+        for command in ("produce - -t orders", "groups reset g --from-file -", "users set eve"):
+            closed = shell(f"$KBATCH {command} <&-", broker=broker)
+            assert closed.returncode == 1 and "Error: standard input is closed" in closed.stderr
+            assert "Traceback" not in closed.stderr
+        asked = shell("$KBATCH topics delete orders <&-", broker=broker)
+        assert asked.returncode == 2 and "--yes" in asked.stderr
+        for command in ("topics", "consume orders"):
             silent = shell(f"$KBATCH {command} >&-", broker=broker)
             assert (silent.returncode, silent.stdout, silent.stderr) == (0, "", "")
         full = shell("$KBATCH topics > /dev/full", broker=broker)
