@@ -58,6 +58,7 @@ Refuse = Callable[[ErrorCode], None]
 # log.retention.check.interval.ms, leader.imbalance.check.interval.seconds and
 # unclean.leader.election.interval.ms are the same.
 CHECK_INTERVAL_MS = 300_000
+CHECKPOINT_INTERVAL_MS = 5_000  # replica.high.watermark.checkpoint.interval.ms
 RETENTION_CONFIGS = frozenset({"retention.ms", "retention.bytes"})
 
 
@@ -253,6 +254,14 @@ class BrokerState:
             self.coordinators.share_states, self.group_configs, self.timers, self.partition_changed
         )
         self.timers.call_at(self.now_ms + CHECK_INTERVAL_MS, self._check)
+        if self.directory is not None and self.node_count > 1:
+            self.replication.all_changed()
+            self._checkpoint(self.now_ms)
+
+    def _checkpoint(self, now_ms: int) -> None:
+        """Write the high watermarks of replicas, now and every five seconds."""
+        self.cluster.checkpoint_high_watermarks()
+        self.timers.call_at(now_ms + CHECKPOINT_INTERVAL_MS, self._checkpoint)
 
     def take_time(self, latency_ms: Callable[[Hashable, Hashable], int]) -> None:
         """Have messages between nodes and the controller take time, (source, target) -> milliseconds."""
@@ -469,5 +478,6 @@ class BrokerState:
         is_at_rest = False
         while not is_at_rest:
             self.replication.run(now_ms)
+            self.cluster.save_registrations()  # before what they allow is acknowledged
             self.purgatory.run(now_ms)
             is_at_rest = self.replication.is_at_rest  # unless a request that waited has written

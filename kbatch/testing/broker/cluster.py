@@ -2,10 +2,11 @@
 
 Theory of operation. All nodes live in one process. The controller (controller/) registers for each partition
 who leads, and who is in sync. Each replica is a log of its own (replication/), and each node acts on the
-registration that it knows: one that does not hear the controller goes on with the old one. Replicas of a
-cluster with a directory share one log, and differ in who leads.
-With a directory the topics are kept in cluster.json, rewritten at each change (temporary file, rename), and
-once for a request that creates many.
+registration that it knows: one that does not hear the controller goes on with the old one.
+
+With a directory node 0 has its logs there, and each other one in a folder of its own, so that a single node
+finds its data where it was. Topics and registrations are in cluster.json, rewritten at each change (temporary
+file, rename), and once for a request that creates many. High watermarks are written now and then.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, replace
+from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -25,8 +27,9 @@ from kbatch.errors import ErrorCode
 from kbatch.testing.broker.broker_error import BrokerError
 from kbatch.testing.broker.controller.brokers import BrokerControlState, Node
 from kbatch.testing.broker.controller.controller import Controller, ReplicationSettings
-from kbatch.testing.broker.controller.partition_change import NO_LEADER, Registration, led_by
+from kbatch.testing.broker.controller.partition_change import NO_LEADER, Registration, led_by, restarted
 from kbatch.testing.broker.controller.quotas import Entity, Quotas, entity_of
+from kbatch.testing.broker.logs.checkpoints import read_checkpoint, write_checkpoint
 from kbatch.testing.broker.logs.partition import Partition
 from kbatch.testing.broker.logs.topic_config import TopicConfig
 from kbatch.testing.broker.replication.replica import Replica
@@ -35,6 +38,7 @@ NO_TOPIC = ""  # the name of topics that are not there
 EVERY_BROKER = ""
 MAX_PARTITIONS = 10_000  # limit of one request (ReplicationControlManager.MAX_PARTITIONS_PER_BATCH)
 STATE_FILE = "cluster.json"
+HIGH_WATERMARK_CHECKPOINT = "replication-offset-checkpoint"
 
 
 class Hearing:
@@ -46,11 +50,14 @@ class Hearing:
         Nodes that do not hear it.
     announce : callable or None
         (partition, registration, now_ms): has each node told later; None if they hear at once.
+    is_unsaved : bool
+        True if a registration has changed that is not on the disk yet.
     """
 
     def __init__(self, node_count: int) -> None:
         self.deaf: set[int] = set()
         self.announce: Callable[[ClusterPartition, Registration, int], None] | None = None
+        self.is_unsaved = False
         self._nodes = range(node_count)
 
     def late_nodes(self) -> Iterable[int]:
@@ -85,7 +92,7 @@ class ClusterPartition:
         topic: Topic,
         index: int,
         registration: Registration,
-        open_log: Callable[[], Partition],
+        open_log: Callable[[int], Partition],
         nodes: Sequence[Node],
         hearing: Hearing,
         *,
@@ -158,6 +165,7 @@ class ClusterPartition:
     def register(self, registration: Registration, now_ms: int) -> None:
         """Take the controller's decision; the nodes that hear it act on it."""
         before, self.registration = self.registration, registration
+        self._hearing.is_unsaved = True
         for node_id in () if self.shares_log else self._hearing.late_nodes():
             self._known.setdefault(node_id, before)
         self._make_copies(registration.replicas)
@@ -204,7 +212,7 @@ class ClusterPartition:
         copy.log_dir.replica_count -= 1
         if self.shares_log:
             return
-        copy.log.close()
+        copy.log.delete()
         if not self.is_replicated:
             self.log.end_replication()
 
@@ -212,7 +220,7 @@ class ClusterPartition:
         log = next(iter(self.copies.values())).log if self.copies and self.shares_log else None
         for node_id in nodes:
             if node_id not in self.copies:
-                log = log if log is not None and self.shares_log else self._open_log()
+                log = log if log is not None and self.shares_log else self._open_log(node_id)
                 log_dir = self._nodes[node_id].log_dir_for_replica()
                 self.copies[node_id] = Replica(self, node_id, log, log_dir)
         if self.is_replicated:
@@ -222,8 +230,8 @@ class ClusterPartition:
     def lose_copy(self, node_id: int) -> None:
         """Have a replica begin anew, on an empty disk; one that shares its log keeps it."""
         if not self.shares_log:
-            self.copies[node_id].log.close()
-            self.copies[node_id].log = self._open_log()
+            self.copies[node_id].log.delete()
+            self.copies[node_id].log = self._open_log(node_id)
         if self.is_replicated:
             self.copies[node_id].log.begin_replication()
 
@@ -233,10 +241,14 @@ class ClusterPartition:
         return [self.log] if self.shares_log else [copy.log for copy in self.copies.values()]
 
     def close(self) -> None:
+        for log in self.logs:
+            log.close()
+
+    def delete(self) -> None:
         for copy in self.copies.values():
             copy.log_dir.replica_count -= 1
         for log in self.logs:
-            log.close()
+            log.delete()
 
 
 class Topic:
@@ -307,7 +319,7 @@ class Cluster:
         shares_internal_logs: bool = False,
     ) -> None:
         self.nodes = [
-            Node(node_id, rack, _log_dirs(node_id, directory, log_dir_count))
+            Node(node_id, rack, _log_dirs(node_id, directory and _folder(directory, node_id), log_dir_count))
             for node_id, rack in zip_longest(range(node_count), racks)
         ]
         self.hearing = Hearing(node_count)
@@ -318,15 +330,16 @@ class Cluster:
         self.topics: dict[str, Topic] = {}
         self.topics_by_id: dict[bytes, Topic] = {}
         self._names: dict[str, str] = {}  # of topics, by what they are called in metrics
-        self._saves_later = self._is_changed = False
+        self._saves_later = self._is_changed = self._is_loading = False
         self._named_count = -1
+        self._checkpointed: dict[int, list[tuple[str, int, int]]] = {}  # high watermarks, by node
         self._forgotten_changes = 0  # of partitions that are gone
         self._directory = directory
         self._open_partition = open_partition
         self._random_uuid = random_uuid
         self._clock = clock
         self._replication_factor = replication_factor or min(3, node_count)
-        self._shares_logs = shares_logs or directory is not None
+        self._shares_logs = shares_logs
         self._shares_internal_logs = shares_internal_logs or self._shares_logs
         self.cluster_id = random_uuid().hex()[:22]
         if directory is not None and (directory / STATE_FILE).exists():
@@ -671,12 +684,12 @@ class Cluster:
         del self._names[_metric_name(name)]
         for partition in topic.partitions:
             self._forgotten_changes += partition.registration.partition_epoch + 2
-            partition.close()
-            if self._directory is not None:
-                shutil.rmtree(self._directory / f"{name}-{partition.index}", ignore_errors=True)
+            partition.delete()
+        self.checkpoint_high_watermarks()
         self._save()
 
     def close(self) -> None:
+        self.checkpoint_high_watermarks()
         for partition in self.partitions():
             partition.close()
 
@@ -716,7 +729,7 @@ class Cluster:
             topic,
             index,
             registration,
-            lambda: self._open_partition(topic.name, index, topic.config, self._directory),
+            partial(self._open_log, topic, index),
             self.nodes,
             self.hearing,
             shares_log=self._shares_internal_logs if topic.is_internal else self._shares_logs,
@@ -725,6 +738,13 @@ class Cluster:
         return partition
 
     # Storage
+
+    def _open_log(self, topic: Topic, index: int, node_id: int) -> Partition:
+        folder = self._folder_of(node_id)
+        if folder is not None and node_id and not self._is_loading:
+            # what a cluster of fewer nodes left there is of another time
+            shutil.rmtree(folder / f"{topic.name}-{index}", ignore_errors=True)
+        return self._open_partition(topic.name, index, topic.config, folder)
 
     @contextmanager
     def saved_once(self) -> Iterator[None]:
@@ -737,26 +757,52 @@ class Cluster:
             if self._is_changed:
                 self._save()
 
+    def save_registrations(self) -> None:
+        """Save what the controller has decided: a restart must not forget who is in sync."""
+        if self._directory is not None and self.hearing.is_unsaved:
+            self._save()
+
+    def checkpoint_high_watermarks(self) -> None:
+        """Write the high watermarks of all replicas, a file a node, if there is a directory."""
+        if self._directory is None or len(self.nodes) == 1:
+            return
+        for node in self.nodes:
+            rows = [
+                (partition.topic.name, partition.index, partition.copies[node.node_id].log.high_watermark)
+                for partition in self.partitions()
+                if node.node_id in partition.copies
+            ]
+            if rows == self._checkpointed.get(node.node_id, []):
+                continue
+            with suppress(OSError):  # what is not written is known again from the followers
+                write_checkpoint(_folder(self._directory, node.node_id) / HIGH_WATERMARK_CHECKPOINT, rows)
+                self._checkpointed[node.node_id] = rows
+
+    def _folder_of(self, node_id: int) -> Path | None:
+        return None if self._directory is None else _folder(self._directory, node_id)
+
     def _save(self) -> None:
         self._is_changed = True
         if self._directory is None or self._saves_later:
             return
+        self.hearing.is_unsaved = False
         described = {
             "cluster_id": self.cluster_id,
             "broker_configs": self.broker_overrides,
             "quotas": [[entity, limits] for entity, limits in self.quotas.limits.items()],
             "topics": [_describe(topic) for topic in self.topics.values()],
         }
-        partial = self._directory / f"{STATE_FILE}.tmp"
-        with partial.open("w") as file:
+        written = self._directory / f"{STATE_FILE}.tmp"
+        with written.open("w") as file:
             json.dump(described, file, indent=1)
             file.flush()
             os.fsync(file.fileno())
-        partial.replace(self._directory / STATE_FILE)
+        written.replace(self._directory / STATE_FILE)
         sync_directory(self._directory)
 
     def _load(self, described: dict[str, Any]) -> None:
         """Load the topics; every partition gets a new leader epoch, as after an election."""
+        self._is_loading = True
         self.cluster_id = described["cluster_id"]
         self.broker_overrides = described["broker_configs"]
         self._apply_broker_configs()
@@ -769,19 +815,48 @@ class Cluster:
             )
             self._add_topic(topic)
             for kept in saved["partitions"]:
-                replicas = [node_id for node_id in kept["replicas"] if node_id < len(self.nodes)] or [0]
-                registration = Registration(
-                    tuple(replicas), isr=tuple(replicas), leader_epoch=kept["leader_epoch"]
-                )
-                self._new_partition(topic, registration).lead_by(replicas[0], self._clock())
+                known = _registration_of(kept)
+                registration = restarted(known, range(len(self.nodes)))
+                if registration is None:
+                    raise ValueError(
+                        f"{self._directory} has the data of {name}-{len(topic.partitions)} on nodes "
+                        f"{known.in_sync}, got nodes={len(self.nodes)}; use nodes={max(known.in_sync) + 1}"
+                    )
+                self._new_partition(topic, registration).lead_by(registration.leader, self._clock())
+        self._load_high_watermarks()
+        self._is_loading = False
         self._save()
 
+    def _load_high_watermarks(self) -> None:
+        """Take up what nodes knew to be replicated; without a checkpoint that is nothing (KIP-101)."""
+        for node in self.nodes:
+            folder = self._folder_of(node.node_id)
+            assert folder is not None
+            rows = read_checkpoint(folder / HIGH_WATERMARK_CHECKPOINT, (str, int, int))
+            known = {(topic, index): offset for topic, index, offset in rows}
+            for partition in self.partitions():
+                if partition.is_replicated and node.node_id in partition.copies:
+                    offset = known.get((partition.topic.name, partition.index), 0)
+                    partition.copies[node.node_id].log.begin_replication(offset)
 
-def _log_dirs(node_id: int, directory: Path | None, count: int) -> list[str]:
-    """Return the paths of a node's log directories: that of a cluster with one, else names."""
-    if directory is not None:
-        return [str(directory)]
+
+def _folder(directory: Path, node_id: int) -> Path:
+    """Return where a node has its logs (D01)."""
+    return directory / f"node-{node_id}" if node_id else directory
+
+
+def _log_dirs(node_id: int, folder: Path | None, count: int) -> list[str]:
+    """Return the paths of a node's log directories: its folder if it has one, else names."""
+    if folder is not None:
+        return [str(folder)]
     return [f"/node-{node_id}/data-{number}" for number in range(count)]
+
+
+def _registration_of(kept: Mapping[str, Any]) -> Registration:
+    fields: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in kept.items()
+    }
+    return Registration(**fields)
 
 
 def check_topic_name(name: str) -> None:
@@ -823,8 +898,5 @@ def _describe(topic: Topic) -> dict[str, Any]:
         "name": topic.name,
         "topic_id": topic.topic_id.hex(),
         "configs": topic.config.overrides,
-        "partitions": [
-            {"replicas": partition.replicas, "leader_epoch": partition.leader_epoch}
-            for partition in topic.partitions
-        ],
+        "partitions": [asdict(partition.registration) for partition in topic.partitions],
     }

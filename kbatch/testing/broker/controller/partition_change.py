@@ -47,6 +47,12 @@ class Registration:
         return bool(self.adding or self.removing)
 
     @property
+    def in_sync(self) -> tuple[int, ...]:
+        """Return who has all that is committed: those in sync, else those eligible, else the last leader."""
+        last = () if self.last_known_leader == NO_LEADER else (self.last_known_leader,)
+        return self.isr or self.elr or last
+
+    @property
     def target(self) -> tuple[int, ...]:
         """Return the replicas that there are when the reassignment is done."""
         return tuple(each for each in self.replicas if each not in self.removing)
@@ -180,6 +186,26 @@ def _with_last_known_leader(before: Registration, wanted: Registration) -> Regis
     if before.leader != NO_LEADER:
         return replace(wanted, last_known_leader=before.leader)
     return wanted
+
+
+def restarted(before: Registration, nodes: Collection[int]) -> Registration | None:
+    """Return the registration after all of these nodes, and no others, have started again.
+
+    The first replica that has all that is committed leads; None if there is none.
+    """
+    replicas = tuple(each for each in before.replicas if each in nodes)
+    complete = tuple(each for each in replicas if each in before.in_sync)
+    if not complete:
+        return None
+    return Registration(
+        replicas,
+        complete[0],
+        isr=complete if before.isr else complete[:1],
+        leader_epoch=before.leader_epoch,
+        partition_epoch=before.partition_epoch,
+        adding=tuple(each for each in before.adding if each in nodes),
+        removing=tuple(each for each in before.removing if each in nodes),
+    )
 
 
 def led_by(before: Registration, node_id: int) -> Registration:

@@ -16,6 +16,7 @@ then defines the producers.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
@@ -174,9 +175,13 @@ class Partition:
     def high_watermark(self) -> int:
         return self._log.end_offset if self._high_watermark is None else self._high_watermark
 
-    def begin_replication(self) -> None:
-        """Be a replica of several: from now on the high watermark is raised from outside."""
-        self._high_watermark = self.high_watermark
+    def begin_replication(self, high_watermark: int | None = None) -> None:
+        """Be a replica of several: from now on the high watermark is raised from outside.
+
+        After a restart it begins where its checkpoint had it.
+        """
+        known = self.high_watermark if high_watermark is None else high_watermark
+        self._high_watermark = max(self._log.start_offset, min(known, self._log.end_offset))
 
     def end_replication(self) -> None:
         """Be the only replica: the high watermark is the end of the log."""
@@ -601,6 +606,11 @@ class Partition:
                     pass
             self._store.delete_snapshot(offset)
         return ProducerStateTable(expiration_ms=self._expiration_ms), self._log.start_offset
+
+    def delete(self) -> None:
+        """Delete the partition's folder. Views that were read stay valid."""
+        with suppress(BrokerError), self._disk:
+            self._log.delete()
 
     def close(self) -> None:
         """Write a snapshot, and wait until all is on the disk. Views that were read stay valid."""

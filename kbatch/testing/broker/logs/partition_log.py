@@ -19,7 +19,7 @@ LeaderEpochFileCache.
 
 from __future__ import annotations
 
-import os
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -28,7 +28,8 @@ from kbatch._native.codec.batch_writer import RecordBatchWriter
 from kbatch._native.codec.record import Record
 from kbatch._native.codec.record_batch import RecordBatch, decode
 from kbatch.codec.segments import Segment, segment_logs, segment_name, sync_directory
-from kbatch.errors import CorruptRecordError, IllegalStateError
+from kbatch.errors import IllegalStateError
+from kbatch.testing.broker.logs.checkpoints import read_checkpoint, write_checkpoint
 from kbatch.testing.broker.logs.log_segment import CLEANED_SUFFIX, FileSegment, MemorySegment, StoredSegment
 from kbatch.testing.broker.logs.topic_config import TopicConfig
 
@@ -45,32 +46,7 @@ class FoundOffset(NamedTuple):
     leader_epoch: int
 
 
-# Checkpoints and leader epochs
-
-
-def _write_checkpoint(path: Path, rows: list[str]) -> None:
-    """Write Kafka's CheckpointFile: version, count, rows. A crash leaves the old file or the new one."""
-    partial = path.with_name(path.name + ".tmp")
-    with partial.open("w") as file:
-        file.write("\n".join(["0", str(len(rows)), *rows, ""]))
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
-    sync_directory(path.parent)
-
-
-def _read_checkpoint(path: Path) -> list[list[int]]:
-    if not path.exists():
-        return []
-    try:
-        version, count, *rows = [[int(field) for field in line.split()] for line in path.open()]
-        if version != [0] or count != [len(rows)]:
-            raise ValueError
-    except ValueError as error:
-        raise CorruptRecordError(
-            f"{path} must be a checkpoint of version 0; delete it to go on without it"
-        ) from error
-    return rows
+# Leader epochs
 
 
 class LeaderEpochs:
@@ -80,7 +56,7 @@ class LeaderEpochs:
 
     def __init__(self, directory: Path | None = None) -> None:
         self._path = directory / LEADER_EPOCH_CHECKPOINT if directory else None
-        rows = _read_checkpoint(self._path) if self._path else []
+        rows = read_checkpoint(self._path, (int, int)) if self._path else []
         self._entries = [(epoch, start_offset) for epoch, start_offset in rows]
 
     @property
@@ -128,7 +104,7 @@ class LeaderEpochs:
     def _keep(self, entries: list[tuple[int, int]]) -> None:
         self._entries = entries
         if self._path:
-            _write_checkpoint(self._path, [f"{epoch} {start_offset}" for epoch, start_offset in entries])
+            write_checkpoint(self._path, entries)
 
 
 # The log
@@ -182,7 +158,7 @@ class PartitionLog:
 
     def _take_up_offsets(self) -> None:
         assert self._directory is not None
-        checkpoint = _read_checkpoint(self._directory / START_OFFSET_CHECKPOINT)
+        checkpoint = read_checkpoint(self._directory / START_OFFSET_CHECKPOINT, (int,))
         start_offset = max(self._segments[0].base_offset, checkpoint[0][0] if checkpoint else 0)
         self._start_offset = min(start_offset, self.end_offset)
         self.leader_epochs.truncate_from_end(self.end_offset)
@@ -206,6 +182,13 @@ class PartitionLog:
             segment.close()
         if self._directory is not None:
             sync_directory(self._directory)
+
+    def delete(self) -> None:
+        """Delete all files. Views that were read stay valid."""
+        for segment in self._segments:
+            segment.close()
+        if self._directory is not None:
+            shutil.rmtree(self._directory, ignore_errors=True)
 
     # Contents
 
@@ -329,7 +312,7 @@ class PartitionLog:
     def _start_at(self, offset: int) -> None:
         self._start_offset = offset
         if self._directory is not None:
-            _write_checkpoint(self._directory / START_OFFSET_CHECKPOINT, [str(offset)])
+            write_checkpoint(self._directory / START_OFFSET_CHECKPOINT, [(offset,)])
 
     def truncate_to(self, offset: int) -> None:
         """Cut off every batch that reaches to `offset` or beyond (UnifiedLog.truncateTo).

@@ -205,11 +205,20 @@ def test_restarted_cluster_differs_in_epochs_only(tmp_path: Path) -> None:
 
 
 def test_restart_with_fewer_nodes(tmp_path: Path) -> None:
+    """It is possible while what they have in sync is complete."""
     cluster = make(3, tmp_path)
-    cluster.create_topic("t", 3, replication_factor=1)
+    cluster.create_topic("t", 3)
     cluster.close()
     smaller = make(1, tmp_path)
     assert leaders(smaller, "t") == [(0, 1), (0, 1), (0, 1)]
+    smaller.close()
+    cluster = make(3, tmp_path)
+    cluster.create_topic("single", 3, replication_factor=1)
+    cluster.close()
+    with pytest.raises(
+        ValueError, match=r"has the data of single-2 on nodes \(2,\), got nodes=2; use nodes=3"
+    ):
+        make(2, tmp_path)
 
 
 def test_same_seed_after_a_restart_gives_no_topic_id_twice(tmp_path: Path) -> None:
