@@ -23,6 +23,7 @@ from kbatch.admin import (
 from kbatch.errors import (
     BrokerIdNotRegisteredError,
     BrokerNotAvailableError,
+    DuplicateVoterError,
     ErrorCode,
     InvalidConfigurationError,
     InvalidRegularExpressionError,
@@ -38,6 +39,7 @@ from kbatch.errors import (
     UnacceptableCredentialError,
     UnsupportedByAuthenticationError,
     UnsupportedVersionError,
+    VoterNotFoundError,
 )
 from tests.oracle.kafka import RealKafka
 from tests.support.patience import until
@@ -236,6 +238,24 @@ def test_AS52_AS55_quorum(admin: Admin) -> None:
         admin.cluster.add_voter(5, UUID(int=5), {"CONTROLLER": ("localhost", 1234)})
     with pytest.raises(KafkaError):
         admin.cluster.remove_voter(5, UUID(int=5))
+
+
+def test_AS56_voters_of_a_dynamic_quorum(java_jars: None) -> None:
+    with (
+        RealKafka(dynamic_quorum=True) as kafka,
+        Admin(bootstrap_servers=kafka.bootstrap_servers) as admin,
+    ):
+        (voter,) = admin.cluster.quorum().voters
+        host, _, port = kafka.controllers[0].partition(":")
+        for directory in (voter.directory_id, UUID(int=5)):
+            with pytest.raises(DuplicateVoterError):
+                admin.cluster.add_voter(voter.node_id, directory, {"CONTROLLER": (host, int(port))})
+        for node_id, directory in ((5, voter.directory_id), (voter.node_id, UUID(int=5))):
+            with pytest.raises(VoterNotFoundError):
+                admin.cluster.remove_voter(node_id, directory)
+        with pytest.raises(VoterNotFoundError):  # the last one
+            admin.cluster.remove_voter(voter.node_id, voter.directory_id)
+        assert [each.node_id for each in admin.cluster.quorum().voters] == [voter.node_id]
 
 
 def test_AS31_AS33_AS35_AS36_configurations_of_all_kinds(admin: Admin) -> None:

@@ -1,101 +1,22 @@
-"""Java's Admin as the judge: the same calls by it and by kbatch's end in the same answers and the same state.
-
-A program is a list of calls about names that begin with "@". Each client does it with names of its own, one
-after the other, in both orders; after each call both clients look at what both have left.
-"""
+"""Java's Admin judges kbatch's (admin_judge): on the embedded broker, and on Kafkas of two versions."""
 
 from __future__ import annotations
 
 import contextlib
-import itertools
-import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kbatch import Admin
 from tests.conftest import require_jars
-from tests.oracle import java_clients
 from tests.oracle.java_programs import KAFKA_VERSION
 from tests.oracle.kafka import RealKafka
-from tests.support.admin_calls import Answer, Call, answer
-from tests.support.patience import until
+from tests.support.admin_calls import Call
+from tests.support.admin_judge import GROUP, PARTITIONS, SEEN_BY, TOPICS, USER, Judge
 
 pytestmark = pytest.mark.java
-
-Ask = Callable[[Mapping[str, Any]], Answer]
-
-_numbers = itertools.count()
-# What both look at, after each call. The names are those of all programs below.
-TOPICS = ["@", "@-a", "@-b"]
-GROUP = "@-group"
-USER = "@-user"
-PARTITIONS = [f"{topic}-0" for topic in TOPICS]
-LOOKS: Mapping[str, Call] = {
-    "topics": {"call": "describeTopics", "topics": TOPICS},
-    "configs": {"call": "describeConfigs", "resources": [f"topic:{topic}" for topic in TOPICS]},
-    "group": {"call": "listConsumerGroupOffsets", "group": GROUP},
-    "users": {"call": "describeUserScramCredentials", "users": [USER]},
-    "acls": {"call": "describeAcls", "filter": f"User:{USER}"},
-    "quotas": {"call": "describeClientQuotas", "user": USER},
-    "features": {"call": "describeFeatures"},
-    "quorum": {"call": "describeMetadataQuorum"},
-    "transactions": {"call": "describeTransactions", "ids": ["@-tx"]},
-    "log dirs": {"call": "describeLogDirs", "brokers": [0]},
-    "tokens": {"call": "describeDelegationToken"},
-}
-# What calls of a name may change.
-SEEN_BY: Mapping[str, tuple[str, ...]] = {
-    "topic": ("topics", "configs"),
-    "group": ("topics", "group"),
-    "access": ("users", "acls", "quotas"),
-    "cluster": ("features", "quorum", "transactions", "log dirs", "tokens"),
-}
-
-
-class Judge:
-    """Both clients of one cluster."""
-
-    def __init__(self, java: Ask, ours: Admin) -> None:
-        self._clients: Mapping[str, Ask] = {"java": java, "kbatch": lambda call: answer(ours, call)}
-
-    def compare(self, program: list[Call], looks: tuple[str, ...], first: str) -> None:
-        """Let both do a program, and compare each answer, and what both see after each call."""
-        prefixes = {client: f"judged-{next(_numbers)}" for client in sorted(self._clients)}
-        order = sorted(self._clients, key=lambda client: client != first)
-        for call in program:
-            answers = {
-                client: _anonymous(self._ask(client, prefixes[client], call), prefixes[client])
-                for client in order
-            }
-            assert answers["kbatch"] == answers["java"], call
-            for look in looks:
-                self._await_alike(LOOKS[look], prefixes, call)
-
-    def _await_alike(self, look: Call, prefixes: Mapping[str, str], after: Call) -> None:
-        """Wait until both see both alike: brokers follow the controller a moment later."""
-        views: list[tuple[str, str, Answer]] = []
-
-        def are_alike() -> bool:
-            views[:] = [
-                (client, prefix, _anonymous(self._ask(client, prefix, look), prefix))
-                for client in self._clients
-                for prefix in prefixes.values()
-            ]
-            return all(view == views[0][2] for _, _, view in views)
-
-        until(are_alike, lambda: f"equal answers to {look} after {after}: {views}", seconds=30)
-
-    def _ask(self, client: str, prefix: str, call: Call) -> Answer:
-        return self._clients[client](json.loads(json.dumps(call).replace("@", prefix)))
-
-
-def _anonymous(answer: Answer, prefix: str) -> Any:
-    """Return an answer as if names began with "@"; lists that have no order are sorted."""
-    return json.loads(json.dumps(answer, sort_keys=True).replace(prefix, "@"))
 
 
 @pytest.fixture(scope="module", params=["embedded", KAFKA_VERSION, "3.9.1"])
@@ -107,8 +28,7 @@ def judge(request: pytest.FixtureRequest) -> Iterator[Judge]:
             servers = str(request.getfixturevalue("embedded_bootstrap_servers"))
         else:
             servers = stack.enter_context(kafka_of(request.param)).bootstrap_servers
-        java = stack.enter_context(java_clients.judging_admin(servers))
-        yield Judge(java, stack.enter_context(Admin(bootstrap_servers=servers)))
+        yield stack.enter_context(Judge(servers))
 
 
 def kafka_of(version: str) -> RealKafka:
@@ -242,6 +162,7 @@ PROGRAMS: Mapping[str, tuple[str, list[Call]]] = {
     ),
 }
 FENCE: Call = {"call": "fenceProducers", "ids": ["@-tx"]}
+OPEN: Call = {"call": "openTransaction", "id": "@-tx", "topic": "@"}
 REAL_PROGRAMS: Mapping[str, tuple[str, list[Call]]] = {
     "AS37": (
         "topic",
@@ -309,8 +230,44 @@ REAL_PROGRAMS: Mapping[str, tuple[str, list[Call]]] = {
         ],
     ),
     "AS82": ("cluster", [FENCE, FENCE]),
+    "AS82 open": ("cluster", [topic(partitions=1), OPEN, FENCE]),
+    "AS83": (
+        "cluster",
+        [
+            topic(partitions=1),
+            OPEN,
+            {"call": "forceTerminateTransaction", "id": "@-tx"},
+            {"call": "forceTerminateTransaction", "id": "@-tx"},
+        ],
+    ),
 }
+SHARE = "@-share"
 NEW_PROGRAMS: Mapping[str, tuple[str, list[Call]]] = {
+    "AS71 AS74": (
+        "share",
+        [
+            topic(partitions=2),
+            {"call": "describeShareGroups", "groups": [SHARE]},
+            {"call": "alterShareGroupOffsets", "group": SHARE, "offsets": {"@-0": 3, "@-1": 0}},
+            {"call": "describeShareGroups", "groups": [SHARE, "@-nobody"]},
+            {"call": "alterShareGroupOffsets", "group": SHARE, "offsets": {"@-0": 1, "@-a-0": 1}},
+            {"call": "deleteShareGroupOffsets", "group": SHARE, "topics": ["@", "@-a"]},
+            {"call": "deleteShareGroupOffsets", "group": "@-nobody", "topics": ["@"]},
+            commit({"@-0": 1}),
+            {"call": "describeShareGroups", "groups": [GROUP]},
+            {"call": "deleteShareGroups", "groups": [SHARE, "@-nobody"]},
+        ],
+    ),
+    "AS71 AS75 streams": (
+        "group",
+        [
+            topic(),
+            {"call": "describeStreamsGroups", "groups": ["@-nobody"]},
+            {"call": "alterStreamsGroupOffsets", "group": GROUP, "offsets": {"@-0": 1, "@-a-0": 1}},
+            {"call": "describeStreamsGroups", "groups": [GROUP]},
+            {"call": "deleteStreamsGroups", "groups": ["@-nobody"]},
+        ],
+    ),
     "AS53 AS54": (
         "cluster",
         [

@@ -28,6 +28,8 @@ from kbatch.protocol import messages
 from kbatch.testing import Broker
 from tests.conftest import require_jars
 from tests.oracle.kafka import RealCluster
+from tests.support.admin_calls import Call
+from tests.support.admin_judge import Judge
 from tests.support.broker_wire import Wire
 from tests.support.patience import repeat_while, until
 
@@ -175,6 +177,50 @@ def test_AS37_AS38_elections_without_a_replica_are_refused(cluster: Cluster, adm
     finally:
         cluster.start_node(0)
     until(lambda: leaders(admin, f"{name}-lost") == [0])
+
+
+def new_topic(assignment: Mapping[str, list[int]]) -> Call:
+    return {"call": "createTopics", "topics": [{"name": "@", "assignment": assignment}]}
+
+
+def elect(*partitions: str, unclean: bool = False) -> Call:
+    return {"call": "electLeaders", "partitions": list(partitions), "unclean": unclean}
+
+
+def reassign(replicas: Mapping[str, list[int] | None]) -> Call:
+    return {"call": "alterPartitionReassignments", "replicas": replicas}
+
+
+# The judge waits until both clients see the partitions of both alike.
+PROGRAMS: Mapping[str, list[Call]] = {
+    "AS37 AS42": [
+        new_topic({"0": [0, 1], "1": [1, 2]}),
+        reassign({"@-0": [1, 0]}),
+        elect("@-0", "@-1", "@-9"),
+        elect("@-0"),
+        elect("@-0", unclean=True),
+    ],
+    "AS39": [
+        new_topic({"0": [0, 1]}),
+        reassign({"@-0": None}),
+        reassign({"@-0": [2, 1]}),
+        reassign({"@-0": [2, 1], "@-5": [0, 1]}),  # another target would never be reached by Java's Admin
+    ],
+    "AS43": [
+        new_topic({"0": [2, 0]}),
+        reassign({"@-0": [1, 2]}),
+        {"call": "createPartitions", "topics": {"@": [2, [[0, 1]]]}},
+        {"call": "createPartitions", "topics": {"@": [3, [[0, 1, 2]]]}},
+    ],
+}
+
+
+@pytest.mark.java
+@pytest.mark.parametrize("first", ["java", "kbatch"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_moves_and_elections_end_as_those_of_java(real_cluster: RealCluster, name: str, first: str) -> None:
+    with Judge(real_cluster.bootstrap_servers) as judge:
+        judge.compare(PROGRAMS[name], ("topics",), first)
 
 
 # Replicas

@@ -19,6 +19,7 @@ import org.apache.kafka.clients.admin.AlterConfigOp;
 import org.apache.kafka.clients.admin.ConfigEntry;
 import org.apache.kafka.clients.admin.CreateTopicsOptions;
 import org.apache.kafka.clients.admin.FeatureUpdate;
+import org.apache.kafka.clients.admin.ListShareGroupOffsetsSpec;
 import org.apache.kafka.clients.admin.MemberToRemove;
 import org.apache.kafka.clients.admin.NewPartitionReassignment;
 import org.apache.kafka.clients.admin.NewPartitions;
@@ -74,6 +75,7 @@ class AdminJudge {
         configs();
         partitions();
         groups();
+        sharesAndStreams();
         access();
         transactions();
         cluster();
@@ -178,6 +180,40 @@ class AdminJudge {
             Map<String, KafkaFuture<Void>> futures = new LinkedHashMap<>();
             members.forEach(each -> futures.put(each.groupInstanceId(), done.memberResult(each)));
             return each(futures, nothing -> null);
+        });
+    }
+
+    static void sharesAndStreams() {
+        CALLS.put("alterShareGroupOffsets", (admin, a) -> {
+            Map<TopicPartition, Long> offsets = map(a.get("offsets"), AdminJudge::partition, JsonNode::asLong);
+            var done = admin.alterShareGroupOffsets(a.get("group").asText(), offsets);
+            return each(futures(offsets.keySet(), done::partitionResult), nothing -> null);
+        });
+        CALLS.put("listShareGroupOffsets", (admin, a) -> {
+            String group = a.get("group").asText();
+            return all(admin.listShareGroupOffsets(Map.of(group, new ListShareGroupOffsetsSpec()))
+                .partitionsToOffsetInfo(group), each -> each == null ? null : each.startOffset());
+        });
+        CALLS.put("deleteShareGroupOffsets", (admin, a) -> {
+            Set<String> topics = new LinkedHashSet<>(Clients.texts(a.get("topics")));
+            var done = admin.deleteShareGroupOffsets(a.get("group").asText(), topics);
+            return each(futures(topics, done::topicResult), nothing -> null);
+        });
+        CALLS.put("describeShareGroups", (admin, a) ->
+            each(admin.describeShareGroups(Clients.texts(a.get("groups"))).describedGroups(), group ->
+                group.groupState().toString()));
+        CALLS.put("deleteShareGroups", (admin, a) ->
+            each(admin.deleteShareGroups(Clients.texts(a.get("groups"))).deletedGroups(), done -> null));
+        CALLS.put("describeStreamsGroups", (admin, a) ->
+            each(admin.describeStreamsGroups(Clients.texts(a.get("groups"))).describedGroups(), group ->
+                group.groupState().toString()));
+        CALLS.put("deleteStreamsGroups", (admin, a) ->
+            each(admin.deleteStreamsGroups(Clients.texts(a.get("groups"))).deletedGroups(), done -> null));
+        CALLS.put("alterStreamsGroupOffsets", (admin, a) -> {
+            Map<TopicPartition, OffsetAndMetadata> offsets =
+                map(a.get("offsets"), AdminJudge::partition, each -> new OffsetAndMetadata(each.asLong()));
+            var done = admin.alterStreamsGroupOffsets(a.get("group").asText(), offsets);
+            return each(futures(offsets.keySet(), done::partitionResult), nothing -> null);
         });
     }
 

@@ -8,7 +8,7 @@ import org.apache.kafka.common.utils.Exit;
 
 /**
  * Formats the log folder of a KRaft broker, where that was not done, and runs the broker in the same JVM:
- * RealKafka server.properties cluster-id [feature=level ...]. Halts when stdin ends, so that no broker outlives
+ * RealKafka server.properties cluster-id [feature=level ...] [--option ...]. Halts when stdin ends, so that no broker outlives
  * the process that started it. The other side is tests/oracle/kafka.py.
  */
 public class RealKafka {
@@ -27,7 +27,7 @@ public class RealKafka {
         List<String> command = new ArrayList<>(List.of("format", "--ignore-formatted"));
         command.addAll(List.of("--config", args[0], "--cluster-id", args[1]));
         for (int i = 2; i < args.length; i++) {
-            command.addAll(List.of("--feature", args[i]));
+            command.addAll(args[i].startsWith("--") ? List.of(args[i]) : List.of("--feature", args[i]));
         }
         return command.toArray(new String[0]);
     }

@@ -268,13 +268,15 @@ def admin(
 
 
 @contextlib.contextmanager
-def judging_admin(bootstrap_servers: str) -> Iterator[Callable[[Mapping[str, Any]], dict[str, Any]]]:
+def judging_admin(
+    bootstrap_servers: str, properties: Mapping[str, str] | None = None
+) -> Iterator[Callable[[Mapping[str, Any]], dict[str, Any]]]:
     """Yield a function that lets an AdminClient do a call, {"call": name, ...}, of tests/java/AdminJudge.
 
     It returns {item: {"result": ...} or {"code": the error's}}. Raises JavaClientError.
     """
     with _clients() as clients:
-        answers = clients.answers("judge", bootstrap_servers, {})
+        answers = clients.answers("judge", bootstrap_servers, {"properties": dict(properties or {})})
         if next(answers) != "open":
             raise JavaClientError("the admin is not open")
 

@@ -123,7 +123,7 @@ class RealKafka:
     None where Kafka's `version` has no such feature. `listeners` are further ones, and the protocol of each;
     clients reach them at `address`.
     `java_options` come last: `-XX:TieredStopAtLevel=4` makes it fast in the long run. `node` says which one
-    of a RealCluster it is.
+    of a RealCluster it is. With `dynamic_quorum` controllers may be added and removed (KIP-853).
     """
 
     def __init__(
@@ -136,6 +136,7 @@ class RealKafka:
         java_options: Sequence[str] = (),
         version: str = KAFKA_VERSION,
         node: Node | None = None,
+        dynamic_quorum: bool = False,
     ) -> None:
         protocols = dict(listeners or {})
         if node is None:
@@ -160,18 +161,22 @@ class RealKafka:
             "advertised.listeners": ",".join(advertised),
             PROTOCOL_MAP: ",".join(mapped),
             "node.id": node.node_id,
-            "controller.quorum.voters": ",".join(
-                f"{number}@{address}" for number, address in enumerate(self.controllers)
-            ),
             "log.dirs": self.log_directory,
             "auto.create.topics.enable": str(auto_create_topics).lower(),
         }
+        if dynamic_quorum:
+            settings["controller.quorum.bootstrap.servers"] = ",".join(self.controllers)
+        else:
+            voters = (f"{number}@{address}" for number, address in enumerate(self.controllers))
+            settings["controller.quorum.voters"] = ",".join(voters)
         settings |= properties or {}
         lines = (f"{key}={_escaped(value)}\n" for key, value in settings.items())
         self._properties_path.write_text("".join(lines))
         self._features = []
         if transaction_version is not None:
             self._features.append(f"transaction.version={transaction_version}")
+        if dynamic_quorum:
+            self._features.append("--standalone")
         self._version = version
         self._java_options = (*JAVA_OPTIONS, *java_options)
         self._process: subprocess.Popen[bytes] | None = None

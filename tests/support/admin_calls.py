@@ -275,6 +275,41 @@ def _delete_group_offsets(admin: Admin, call: Call) -> Answer:
     )
 
 
+def _share_offsets(admin: Admin, call: Call) -> Answer:
+    return _each(
+        [""],
+        lambda: admin.groups.share_offsets(call["group"]),
+        lambda found: found.start,
+        name=_name,
+    )
+
+
+def _alter_share_offsets(admin: Admin, call: Call) -> Answer:
+    """Set offsets as Java does, which makes a group if there is none."""
+    offsets = _by_partition(call["offsets"])
+    return _each(
+        call["offsets"],
+        lambda: admin.groups.set_share_offsets(call["group"], offsets, create=True),
+        name=_name,
+    )
+
+
+def _delete_share_offsets(admin: Admin, call: Call) -> Answer:
+    return _each(call["topics"], lambda: admin.groups.delete_share_offsets(call["group"], call["topics"]))
+
+
+def _describe_groups(kind: str, admin: Admin, call: Call) -> Answer:
+    return _each(
+        call["groups"],
+        lambda: admin.groups.describe(call["groups"], kind),
+        lambda group: group.state,
+    )
+
+
+def _delete_groups(kind: str | None, admin: Admin, call: Call) -> Answer:
+    return _each(call["groups"], lambda: admin.groups.delete(call["groups"], kind=kind))
+
+
 def _create_acls(admin: Admin, call: Call) -> Answer:
     acls = [Acl(*each) for each in call["acls"]]
     names = [_acl_name(each) for each in acls]
@@ -358,9 +393,15 @@ _CALLS: Mapping[str, Callable[[Admin, Call], Answer]] = {
     "listConsumerGroupOffsets": _group_offsets,
     "alterConsumerGroupOffsets": _alter_group_offsets,
     "deleteConsumerGroupOffsets": _delete_group_offsets,
-    "deleteConsumerGroups": lambda admin, call: _each(
-        call["groups"], lambda: admin.groups.delete(call["groups"])
-    ),
+    "deleteConsumerGroups": partial(_delete_groups, None),
+    "alterShareGroupOffsets": _alter_share_offsets,
+    "listShareGroupOffsets": _share_offsets,
+    "deleteShareGroupOffsets": _delete_share_offsets,
+    "describeShareGroups": partial(_describe_groups, "share"),
+    "deleteShareGroups": partial(_delete_groups, "share"),
+    "describeStreamsGroups": partial(_describe_groups, "streams"),
+    "deleteStreamsGroups": partial(_delete_groups, "streams"),
+    "alterStreamsGroupOffsets": _alter_group_offsets,
     "removeMembersFromConsumerGroup": lambda admin, call: _each(
         call["instances"], lambda: admin.groups.remove_members(call["group"], call["instances"])
     ),
