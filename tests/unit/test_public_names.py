@@ -44,9 +44,9 @@ def test_all_names_of_the_package_are_there_in_order() -> None:
 
 
 # What an editor offers after the dot: what a program calls, and nothing of the engine.
-PRODUCER = """abort_transaction begin_transaction client_instance_id close commit_transaction committed_offsets
-flush group_ids init_transactions metrics partitions_for purge recreate resume send send_batch send_many
-send_offsets_to_transaction send_table transaction try_send"""
+PRODUCER = """abort_transaction begin_transaction client_instance_id close commit_transaction
+committed_offsets flush group_ids init_transactions metrics partitions_for purge recreate resume send
+send_batch send_many send_offsets_to_transaction send_table transaction try_send"""
 
 
 @pytest.mark.parametrize("client", [kbatch.Producer, kbatch.AsyncProducer])
