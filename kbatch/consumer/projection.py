@@ -28,6 +28,8 @@ Layout = Literal["copy", "view"]
 LAYOUTS = ("copy", "view")
 # Columns that fetched records have without decoding them.
 _OF_PIECE = frozenset({"topic", "partition"})
+# Columns of the bytes, beside those that deserializers make of them.
+RAW_COLUMNS: Mapping[str, str] = {"key_raw": "key", "value_raw": "value"}
 # The column with the reasons for null, beside that of a deserializer with errors="column".
 ERROR_SUFFIX = "_error"
 
@@ -39,7 +41,7 @@ class Projection:
     Parameters
     ----------
     columns : iterable of str or None
-        Names of FETCHED_COLUMNS, in the order wanted; None for all.
+        Names of FETCHED_COLUMNS and RAW_COLUMNS, in the order wanted; None for all FETCHED_COLUMNS.
     layout : "copy" or "view"
     deserializers : mapping of str to ColumnDeserializer or None
         By the name of their column, `key` or `value`.
@@ -75,7 +77,8 @@ class Projection:
         # what a read announces for columns in which no value says a type
         self._typeless: dict[str, pa.DataType] = {}
         extra = ("offset", "headers") if self.deserializers else ()
-        self._fetched = (*self.columns, *(name for name in extra if name not in self.columns))
+        wanted = (*(RAW_COLUMNS.get(name, name) for name in self.columns), *extra)
+        self._fetched = tuple(dict.fromkeys(wanted))
         self._decoded = frozenset(self._fetched) - _OF_PIECE
 
     def ask(self) -> None:
@@ -98,7 +101,9 @@ class Projection:
     def schema(self) -> pa.Schema:
         """The schema of the batches."""
         fields: list[pa.Field] = []
-        for field in fetched_schema(self.columns, as_views=self.layout == "view"):
+        fetched = fetched_schema(self._fetched, as_views=self.layout == "view")
+        for name in self.columns:
+            field = fetched.field(RAW_COLUMNS.get(name, name)).with_name(name)
             deserializer = self.deserializers.get(field.name)
             if deserializer is None:
                 fields.append(field)
@@ -170,14 +175,14 @@ class Projection:
                 self._typeless[sample.name] = pa.string() if sample.has_values else pa.null()
 
     def _typed(self, batch: pa.RecordBatch, records: FetchedRecords) -> pa.RecordBatch:
-        if not self.deserializers:
+        if self._fetched == self.columns and not self.deserializers:
             return batch
         fetched = dict(zip(batch.schema.names, batch.columns, strict=True))
         arrays: list[pa.Array] = []
         for name in self.columns:
             deserializer = self.deserializers.get(name)
             if deserializer is None:
-                arrays.append(fetched[name])
+                arrays.append(fetched[RAW_COLUMNS.get(name, name)])
                 continue
             where = _where(fetched, records.topic, records.partition, name)
             typeless = self._typeless.get(name)
@@ -267,8 +272,9 @@ def _checked(columns: Iterable[str] | None) -> tuple[str, ...]:
         raise TypeError(f"columns must be a list of names, got the str {columns!r}; write [{columns!r}]")
     names = tuple(columns)
     for name in names:
-        if name not in FETCHED_COLUMNS:
-            raise ValueError(f"columns has no {name!r}; choose from {', '.join(FETCHED_COLUMNS)}")
+        if name not in FETCHED_COLUMNS and name not in RAW_COLUMNS:
+            known = ", ".join((*FETCHED_COLUMNS, *RAW_COLUMNS))
+            raise ValueError(f"columns has no {name!r}; choose from {known}")
     if not names or len(set(names)) < len(names):
         raise ValueError(f"columns must name at least one column, and each once, got {list(names)}")
     return names

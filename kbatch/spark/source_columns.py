@@ -16,6 +16,7 @@ from pyspark.sql.types import (
     YearMonthIntervalType,
 )
 
+from kbatch.consumer.projection import ERROR_SUFFIX, RAW_COLUMNS
 from kbatch.spark.schemas import ARROW_TYPES, null_if_empty
 from kbatch.spark.source_formats import ColumnFormat, spark_type
 
@@ -37,12 +38,13 @@ OF_KBATCH = {"timestampType": "timestamp_type"}
 def sql_schema(columns: Iterable[str], formats: Mapping[str, ColumnFormat]) -> str:
     """Return the frame's schema in SQL's notation."""
     types = {**RECORD_COLUMNS, **{part: found.sql_type for part, found in formats.items()}}
+    types |= dict.fromkeys(RAW_COLUMNS, "BINARY") | {part + ERROR_SUFFIX: "STRING" for part in formats}
     return ", ".join(f"`{name}` {types[name]}" for name in columns)
 
 
 def kbatch_columns(columns: Iterable[str]) -> tuple[str, ...]:
     """Return the names that kbatch's tables have for these columns, all that must be read."""
-    return tuple(OF_KBATCH.get(name, name) for name in columns)
+    return tuple(OF_KBATCH.get(name, name) for name in columns if not name.endswith(ERROR_SUFFIX))
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
@@ -71,10 +73,10 @@ def check_types(schema: StructType, formats: Mapping[str, ColumnFormat]) -> None
                         f"option '{part}.schema': {name} is {field.dataType.simpleString()}, which is not "
                         "supported; read it as STRING, and convert that in Spark"
                     )
-                if not field.nullable and found.on_malformed == "null":
+                if not field.nullable and found.on_malformed != "raise":
                     raise ValueError(
-                        f"option '{part}.schema': {name} is NOT NULL, but on.malformed=null makes nulls of "
-                        "values that are not of their format; omit NOT NULL, or that option"
+                        f"option '{part}.schema': {name} is NOT NULL, but on.malformed={found.on_malformed} "
+                        "makes nulls of values that are not of their format; omit NOT NULL, or that option"
                     )
 
 

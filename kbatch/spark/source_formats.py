@@ -43,7 +43,7 @@ PLAIN_FORMATS: Mapping[str, PlainFormat] = {
 FORMATS = (*PLAIN_FORMATS, "json", "avro", "protobuf")
 # Formats whose schema a registry may have.
 REGISTERED = ("avro", "protobuf")
-MALFORMED = ("raise", "null")
+MALFORMED = ("raise", "null", "column")
 # The options that formats need, for errors.
 NEEDED = {
     "json": "'id BIGINT, name STRING'",
@@ -146,7 +146,9 @@ def read_formats(given: Mapping[str, str]) -> dict[str, ColumnFormat]:
     """
     malformed = given.get("on.malformed", "raise").lower()
     if malformed not in MALFORMED:
-        raise ValueError(f"option 'on.malformed' must be raise or null, got {given['on.malformed']!r}")
+        raise ValueError(
+            f"option 'on.malformed' must be {' or '.join(MALFORMED)}, got {given['on.malformed']!r}"
+        )
     found = {}
     for part in ("key", "value"):
         name = given.get(f"{part}.format", "binary").lower()

@@ -12,12 +12,13 @@ import difflib
 import json
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from kbatch.config import ConsumerConfig
 from kbatch.config.readers import GROUP_KEYS
+from kbatch.consumer.projection import ERROR_SUFFIX
 from kbatch.errors import ConfigError
 from kbatch.records import TopicPartition
 from kbatch.spark.java_patterns import java_pattern
@@ -53,12 +54,15 @@ OPTIONS = {
     "key.schema": "the schema of key.format",
     "key.message": "the protobuf message of keys",
     "key.subject": "the subject of keys in the schema registry",
+    "key.raw": "true or false: whether there is a column key_raw of the bytes, beside key.format",
     "value.format": "the type of value: binary, string, json, avro, protobuf and others",
     "value.schema": "the schema of value.format",
     "value.message": "the protobuf message of values",
     "value.subject": "the subject of values in the schema registry",
+    "value.raw": "true or false: whether there is a column value_raw of the bytes, beside value.format",
     "schema.registry.url": "a schema registry, for avro and protobuf",
-    "on.malformed": "raise or null: what becomes of a key or value that is not of its format",
+    "on.malformed": "raise, null or column: what becomes of a key or value that is not of its format; column "
+    "adds the reasons as key_error and value_error",
     "isolation": "read_committed or read_uncommitted; the default is kafka.isolation.level",
     "pushFilters": "true or false: whether filters on topic, partition, offset and timestamp narrow the read",
     "commit.group.id": "a group that gets the end offsets of each micro-batch, for tools that show lag",
@@ -204,7 +208,8 @@ def read_frame_options(options: Mapping[str, str]) -> FrameOptions:
         The registry does not have the schema, or cannot be reached.
     """
     given = {name.lower(): value for name, value in options.items()}
-    return FrameOptions(_columns(given), read_formats(given))
+    formats = read_formats(given)
+    return FrameOptions(tuple(_with_raw_and_errors(_columns(given), given, formats)), formats)
 
 
 def read_source_options(
@@ -469,6 +474,22 @@ def _columns(given: Mapping[str, str]) -> tuple[str, ...]:
     if not names or len({name.lower() for name in names}) < len(names):
         raise ValueError(f"option 'columns' must name each column once, got {text!r}")
     return tuple(spelt[name.lower()] for name in names)
+
+
+def _with_raw_and_errors(
+    columns: Iterable[str], given: Mapping[str, str], formats: Mapping[str, ColumnFormat]
+) -> Iterator[str]:
+    """Yield columns, those of a format before that of its bytes and that of its errors."""
+    for part in ("key", "value"):
+        if _truth(given, f"{part}.raw", "false") and part not in formats:
+            raise ValueError(f"option '{part}.raw' has no use without {part}.format; omit it")
+    for name in columns:
+        yield name
+        if name in formats:
+            if formats[name].on_malformed == "column":
+                yield name + ERROR_SUFFIX
+            if _truth(given, f"{name}.raw", "false"):
+                yield f"{name}_raw"
 
 
 def _settings(given: Mapping[str, str]) -> Mapping[str, str]:

@@ -169,6 +169,17 @@ def test_malformed_value_fails_or_is_null(spark: SparkSession, sink: Sink) -> No
     assert [row.value for row in rows] == [int.from_bytes(b"12345678", "big"), None]
 
 
+def test_F_MIG_03_bytes_and_reasons_are_columns(spark: SparkSession, sink: Sink) -> None:
+    produce(sink, [(2, b"k", b"12345678"), (2, b"k", b"123")])
+    frame = reading(
+        spark, sink, columns="value,offset", value__format="long", value__raw="true", on__malformed="column"
+    )
+    assert frame.columns == ["value", "value_error", "value_raw", "offset"]
+    good, bad = frame.orderBy("offset").collect()
+    assert good[:3] == (int.from_bytes(b"12345678", "big"), None, b"12345678")
+    assert bad[:3] == (None, "Int64 has 8 bytes, it has 3", b"123")
+
+
 @pytest.mark.parametrize(
     ("options", "tasks"),
     [({}, PARTITIONS), ({"minPartitions": 9}, 8), ({"maxRecordsPerPartition": 100}, 40)],

@@ -24,7 +24,7 @@ from pyspark.sql.types import (
 from kbatch.consumer.topic_reader import TopicReader
 from kbatch.records import TopicPartition
 from kbatch.spark.kafka_options import key_table
-from kbatch.spark.source_columns import check_types, sql_schema
+from kbatch.spark.source_columns import check_types, kbatch_columns, sql_schema
 from kbatch.spark.source_options import (
     IGNORED,
     OPTIONS,
@@ -233,6 +233,21 @@ def test_null_of_a_malformed_value_needs_a_column_that_takes_it() -> None:
     check_types(schema, read(given).formats)
     with pytest.raises(ValueError, match=r"value\.a is NOT NULL, but on.malformed=null makes nulls"):
         check_types(schema, read({**given, "on.malformed": "null"}).formats)
+
+
+def test_columns_of_bytes_and_reasons_follow_theirs() -> None:
+    given = {"value.format": "string", "key.format": "long", "key.raw": "true", "on.malformed": "column"}
+    columns, formats = read_frame_options(given)
+    assert columns[:5] == ("key", "key_error", "key_raw", "value", "value_error")
+    assert sql_schema(columns[:5], formats) == (
+        "`key` BIGINT, `key_error` STRING, `key_raw` BINARY, `value` STRING, `value_error` STRING"
+    )
+    assert kbatch_columns(columns[:5]) == ("key", "key_raw", "value")
+    assert read_frame_options({**given, "columns": "offset"}).columns == ("offset",)
+    with pytest.raises(ValueError, match=r"option 'value\.raw' has no use without value\.format"):
+        read_frame_options({"value.raw": "true"})
+    with pytest.raises(ValueError, match="must be raise or null or column, got 'drop'"):
+        read_frame_options({**given, "on.malformed": "drop"})
 
 
 def test_latest_schema_of_a_subject_is_used() -> None:

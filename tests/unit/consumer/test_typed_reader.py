@@ -200,3 +200,19 @@ def test_functions_leave_columns_of_bytes(broker: Broker) -> None:
     for given in (json.loads, RecordsOnly()):
         with consumer(broker, value_deserializer=given) as reader:
             assert reader.poll(SECONDS).table(["value"])["value"].to_pylist() == [b"1"]
+
+
+def test_bytes_stand_beside_what_is_made_of_them(broker: Broker) -> None:
+    pytest.importorskip("pyarrow")
+    fill(broker, b'{"id":1}', None)
+    at: dict[str, Any] = {"bootstrap_servers": broker.bootstrap_servers}
+    columns = ["value_raw", "value", "offset"]
+    table = kbatch.read_table(TOPIC, **at, columns=columns, value=formats.Json())
+    assert table.column_names == columns
+    assert table["value_raw"].to_pylist() == [b'{"id":1}', None]
+    assert table["value"].to_pylist() == [{"id": 1}, None]
+    bare = kbatch.read_table(TOPIC, **at, columns=["key_raw"], layout="view")
+    assert bare["key_raw"].to_pylist() == [b"k", b"k"]
+    assert str(bare.schema.field("key_raw").type) == "binary_view"
+    with pytest.raises(ValueError, match="needs the column 'value', which is not in columns"):
+        kbatch.read_table(TOPIC, **at, columns=["value_raw"], value=formats.Json())
