@@ -10,6 +10,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,6 +20,7 @@ from kbatch.cli.administration import JSON, cell_of, open_admin, print_rows, res
 from kbatch.cli.name_choice import HELP, NameChoice
 from kbatch.cli.name_completion import complete_groups, complete_topics
 from kbatch.cli.options import client_options
+from kbatch.errors import KafkaTimeoutError
 from kbatch.progress import is_terminal, new_console
 from kbatch.records import TopicPartition
 
@@ -35,6 +37,8 @@ BROKER_COLUMNS = ("broker", "address", "rack", "leaders", "replicas", "out_of_sy
 Row = Sequence[object]
 # How often topics, leaders and nodes are looked up.
 LAYOUT_SECONDS = 15.0
+# The time for an answer: brokers that are dead must not stop the picture of the others.
+ANSWER_SECONDS = 5.0
 # The rows of each table that a terminal shows.
 ROWS = 15
 Rate = Callable[[int], float | None]
@@ -94,12 +98,22 @@ class Chosen(NamedTuple):
 
 
 def take_sample(admin: Admin, chosen: Chosen, before: Sample | None = None) -> Sample:
-    """Ask the cluster. What cannot be told now, such as topics without a leader, is left out."""
+    """Ask the cluster. What cannot be told now, such as topics without a leader, is left out.
+
+    Raises
+    ------
+    KafkaTimeoutError
+        No broker answers.
+    """
     layout = before.layout if before else None
     if layout is None or time.monotonic() - layout.seconds >= LAYOUT_SECONDS:
         layout = _layout(admin, chosen)
     led = [each for each, found in layout.partitions.items() if found.leader is not None]
-    ends, _ = results_of(lambda: admin.topics.offsets(dict.fromkeys(led, "latest")))
+    ends, failure = results_of(
+        lambda: admin.topics.offsets(dict.fromkeys(led, "latest"), timeout=ANSWER_SECONDS)
+    )
+    if failure:  # leaders have changed
+        layout = layout._replace(seconds=-LAYOUT_SECONDS)
     return Sample(
         time.monotonic(),
         layout,
@@ -109,21 +123,21 @@ def take_sample(admin: Admin, chosen: Chosen, before: Sample | None = None) -> S
 
 
 def _layout(admin: Admin, chosen: Chosen) -> Layout:
-    listed = admin.topics.list(internal=chosen.internal)
+    listed = admin.topics.list(internal=chosen.internal, timeout=ANSWER_SECONDS)
     names = [each.name for each in listed if chosen.topics.matches(each.name)]
-    topics, _ = results_of(lambda: admin.topics.describe(names))
+    topics, _ = results_of(lambda: admin.topics.describe(names, timeout=ANSWER_SECONDS))
     partitions = {
         TopicPartition(topic.name, each.partition): each
         for topic in topics.values()
         for each in topic.partitions
     }
-    return Layout(time.monotonic(), partitions, admin.cluster.describe().nodes)
+    return Layout(time.monotonic(), partitions, admin.cluster.describe(timeout=ANSWER_SECONDS).nodes)
 
 
 def _group_states(admin: Admin, chosen: NameChoice) -> dict[str, GroupState]:
-    listed, _ = results_of(lambda: admin.groups.list(kinds=["classic", "consumer"]))
+    listed, _ = results_of(lambda: admin.groups.list(kinds=["classic", "consumer"], timeout=ANSWER_SECONDS))
     states = {each.group_id: each.state for each in listed if chosen.matches(each.group_id)}
-    offsets, _ = results_of(lambda: admin.groups.offsets(states))
+    offsets, _ = results_of(lambda: admin.groups.offsets(states, timeout=ANSWER_SECONDS))
     return {
         group_id: GroupState(states[group_id], _committed(found), _lag(found))
         for group_id, found in offsets.items()
@@ -247,14 +261,15 @@ def command(
 
 
 def _samples(admin: Admin, chosen: Chosen, count: int | None, interval: float) -> Iterable[Tables]:
-    """Yield so many tables, and wait between them."""
-    before, number = None, 0
+    """Yield so many tables, and wait between them. While no broker answers there are none."""
+    before, number = take_sample(admin, chosen), 1
+    yield tables_of(before, None)
     while count is None or number < count:
-        if number:
-            time.sleep(interval)
-        sample = take_sample(admin, chosen, before)
-        yield tables_of(sample, before)
-        before, number = sample, number + 1
+        time.sleep(interval)
+        with suppress(KafkaTimeoutError):  # the log of connections says why
+            sample = take_sample(admin, chosen, before)
+            yield tables_of(sample, before)
+            before, number = sample, number + 1
 
 
 def _print_all(samples: Iterable[Tables], *, as_json: bool) -> None:

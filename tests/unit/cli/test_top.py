@@ -16,6 +16,7 @@ from kbatch.cli import top
 from kbatch.cli.commands import kbatch
 from kbatch.cli.name_choice import NameChoice
 from kbatch.cli.top import Chosen, Sample, _drawn, tables_of, take_sample
+from kbatch.errors import KafkaTimeoutError
 from kbatch.testing import Broker
 from tests.support.consuming import consumer_of
 
@@ -111,3 +112,34 @@ def test_a_group_without_commits_has_no_lag(admin: Admin) -> None:
     with consumer_of(",".join(admin.config.bootstrap_servers), "new", "orders", "classic"):
         ((name, _, lag, _),) = tables_of(sample(admin), None)["groups"][1]
     assert (name, lag) == ("new", None)
+
+
+def test_a_dead_broker_does_not_stop_the_picture(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Admin would wait a minute for the partitions that it has led."""
+    with Broker({}, nodes=2) as broker, Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+        admin.topics.create("single", assignment={0: [0], 1: [1]})
+        chosen = Chosen(NameChoice([]), NameChoice([]))
+        before = take_sample(admin, chosen)
+        assert len(before.ends) == 2
+        broker.kill_node(1)
+        monkeypatch.setattr(top, "ANSWER_SECONDS", 3)
+        soon = take_sample(admin, chosen, before)
+        assert TopicPartition("single", 1) not in soon.ends
+        monkeypatch.setattr(top, "ANSWER_SECONDS", 60)
+        later = take_sample(admin, chosen, soon)
+        assert later.layout.partitions[TopicPartition("single", 1)].leader is None
+
+
+def test_a_round_without_an_answer_is_passed_over(admin: Admin, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers: list[Sample | KafkaTimeoutError] = [sample(admin), KafkaTimeoutError("none"), sample(admin)]
+    rounds = iter(answers)
+
+    def take(*arguments: object) -> Sample:
+        found = next(rounds)
+        if isinstance(found, KafkaTimeoutError):
+            raise found
+        return found
+
+    monkeypatch.setattr(top, "take_sample", take)
+    chosen = Chosen(NameChoice([]), NameChoice([]))
+    assert len(list(top._samples(admin, chosen, 2, 0.001))) == 2
