@@ -417,6 +417,8 @@ PROCESS_METRICS: tuple[Metric, ...] = tuple(
         Metric("records-running", PROCESS, "records-running", GAUGE, "records", "Records that workers have."),
         Metric("records-waiting", PROCESS, "records-waiting", GAUGE, "records",
                "Records that were taken and wait for a worker, or for another attempt."),
+        Metric("records-parked", PROCESS, "records-parked", GAUGE, "records",
+               "Records behind failed ones of their keys that are not in memory, and will be read again."),
         Metric("keys-backing-off", PROCESS, "keys-backing-off", GAUGE, "keys",
                "Keys whose first record has failed and waits for another attempt."),
         Metric("bytes-in-flight", PROCESS, "bytes-in-flight", GAUGE, "bytes",

@@ -147,7 +147,8 @@ Would it find a record that `process()` loses? `simulate_process(seed)` makes wo
 (`python -m tests.simulation --process --seed N --verbose`). They have what decides which record runs next and
 what is committed; around it, a log with gaps, workers that take their time, functions and handlers that fail,
 a coordinator that moves partitions and takes commits of the owner only, members that die or hear late that
-they have lost a partition, and commits that are slow, refused, too large, or taken without an answer.
+they have lost a partition, and commits that are slow, refused, too large, or taken without an answer. Records
+behind failed ones are parked, and read again, which takes time or fails.
 
 All the time, these must be true:
 
@@ -156,7 +157,8 @@ All the time, these must be true:
 - An owner does not run what the commit that it began with says is finished. Records of a key run one after
   the other, and are first finished in order.
 - Nothing begins of a partition that is to be given up. Waits and numbers of attempts are as `Retry` says.
-- Limits of workers, records, bytes and offsets ahead hold.
+- Limits of workers, records, bytes and offsets ahead hold, also of records behind a failed one. What waits is
+  behind something that runs, backs off or is read again.
 
 Then there are no more faults. Every record must be finished, and each partition committed up to its end.
 

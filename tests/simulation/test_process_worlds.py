@@ -14,7 +14,7 @@ from tests.simulation.world.trace import Violation
 from tests.simulation.worlds import SimulationError, simulate_process
 from tests.support.effort import WORLDS
 
-OUTCOMES = ("finished", "failed", "handled", "skipped", "repeated", "moves", "losses", "commits")
+OUTCOMES = ("finished", "failed", "handled", "skipped", "repeated", "moves", "losses", "commits", "parked")
 REFUSALS = ("commits refused", "metadata too large")
 
 

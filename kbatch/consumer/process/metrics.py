@@ -47,6 +47,7 @@ class ProcessMetrics:
         gauges = {
             "records-running": self._running,
             "records-waiting": self._waiting,
+            "records-parked": lambda now_ms: scheduler.parked_count,
             "keys-backing-off": lambda now_ms: scheduler.backing_off_count,
             "bytes-in-flight": lambda now_ms: scheduler.byte_count,
             "ahead-max": self._ahead,

@@ -25,6 +25,7 @@ from kbatch.consumer.polled import Polled
 from kbatch.consumer.process.intake import Intake
 from kbatch.consumer.process.metrics import ProcessMetrics
 from kbatch.consumer.process.options import ProcessReport, ProcessSettings
+from kbatch.consumer.process.parked import ParkedReads
 from kbatch.consumer.process.retry_topics import RetryTopics
 from kbatch.consumer.process.workers import Job, Outcome, ProcessWorkers, Report
 from kbatch.core.client.lasting_faults import LastingFaults
@@ -102,6 +103,13 @@ class Processing:
         )
         self._retries = on_failure if isinstance(on_failure, RetryTopics) else None
         self._intake = Intake(consumer, self._retries)
+        typed = consumer._typed
+        self._parked = ParkedReads(
+            consumer.config,
+            self.scheduler,
+            (lambda record: record) if typed is None else typed.typed,
+            self._runtime.changed.notify,
+        )
         self._metrics = ProcessMetrics(
             self._runtime.registry, self.scheduler, self._intake.waiting, self._runtime.now_ns()
         )
@@ -153,6 +161,7 @@ class Processing:
                     error = raised
             finally:
                 self._workers.stop()
+                self._parked.close()
                 self._metrics.end(self._runtime.now_ns())
             self._go_back()
             member.processing = None
@@ -199,6 +208,7 @@ class Processing:
         self._collect()
         self._runtime.check_usable()  # before anything new begins: there may have been outcomes, and close()
         self._intake.look_again()
+        self._parked.run(self._runtime.now_ns())
         if not self._consumer._member.has_work:  # a partition that is given up would be taken anew
             self._take()
         self._start()
@@ -209,11 +219,14 @@ class Processing:
     def _has_work(self) -> bool:
         is_committed = self._commit is not None and self._commit.is_done
         has_records = self.scheduler.room > 0 and self._backlog.has_next
-        return bool(self._outcomes) or is_committed or has_records or self._intake.has_answer
+        has_read = self._intake.has_answer or self._parked.has_read
+        return bool(self._outcomes) or is_committed or has_records or has_read
 
     def _next_deadline(self) -> Deadline:
         now_ns = self._runtime.now_ns()
-        until_ns = min(self.scheduler.deadline_ns(), self._intake.deadline_ns)
+        until_ns = min(
+            self.scheduler.deadline_ns(), self._intake.deadline_ns, self._parked.deadline_ns(now_ns)
+        )
         if self._commit is None:
             until_ns = min(until_ns, self._commit_due_ns)
         if self._revoke_until_ns > now_ns:

@@ -5,6 +5,10 @@ the order of a key is kept. Queues that are ready are served in the order in whi
 that has just run goes to the end. A record that has failed waits in its queue until it is tried again, and
 its successors wait behind it. After the last attempt `on_failure` has it, in an attempt of its own.
 
+Behind a record that has failed, a queue keeps some records, and *parks* the others: of these it has only the
+offsets, which stay unfinished. So a key that fails fills no memory that other keys need. When it goes on, its
+parked records are read again, some at a time, and new ones are parked until there are none before them.
+
 Each time a partition is owned there is another OwnedPartition. An attempt knows its own, so the outcome of
 one that began before the partition was given up changes nothing afterwards. What is in memory is counted by
 what the OwnedPartitions have, and nothing else.
@@ -14,7 +18,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count, islice
 from random import Random
@@ -53,6 +57,8 @@ class Limits:
         Records that are taken and not finished, of all partitions, and their bytes.
     max_ahead : int
         Offsets of a partition from its first unfinished one to the newest that is taken.
+    kept : int
+        Records that stay in memory behind one of their key that has failed.
     """
 
     workers: int = 16
@@ -60,6 +66,7 @@ class Limits:
     max_in_flight: int = 1000
     max_bytes: int = 64 << 20
     max_ahead: int = 100_000
+    kept: int = 100
 
 
 @dataclass(slots=True)
@@ -127,15 +134,32 @@ class KeyQueue:
         Without those that run.
     alone_count : int
         So many records are tried one by one, since their batch has failed.
+    has_failed : bool
+        True if its first record has failed, and is tried again.
+    reading : tuple of int
+        The offsets after those that wait, whose records are being read again.
+    parked : deque of int
+        The offsets after these.
+    is_idle : bool
+        True if it waits for what is read again.
     """
 
-    __slots__ = ("alone_count", "key", "owned", "waiting")
+    __slots__ = ("alone_count", "has_failed", "is_idle", "key", "owned", "parked", "reading", "waiting")
 
     def __init__(self, owned: OwnedPartition, key: object) -> None:
         self.owned = owned
         self.key = key
         self.waiting: deque[TakenRecord] = deque()
         self.alone_count = 0
+        self.has_failed = self.is_idle = False
+        self.reading: tuple[int, ...] = ()
+        self.parked: deque[int] = deque()
+
+    def park_reading(self) -> None:
+        """Give up reading records again: they are parked."""
+        self.parked.extendleft(reversed(self.reading))
+        self.owned.parked_count += len(self.reading)
+        self.reading = ()
 
 
 @final
@@ -149,7 +173,9 @@ class OwnedPartition:
     queues : dict of object to KeyQueue
         By key.
     byte_count : int
-        Of what is taken and unfinished.
+        Of what is in memory and unfinished.
+    parked_count : int
+        Of the parked offsets of all queues.
     is_open : bool
         False if nothing new of it begins.
     is_owned : bool
@@ -169,6 +195,7 @@ class OwnedPartition:
         "is_changed",
         "is_open",
         "is_owned",
+        "parked_count",
         "partition",
         "progress",
         "queues",
@@ -178,7 +205,7 @@ class OwnedPartition:
         self.partition = partition
         self.progress = progress
         self.queues: dict[object, KeyQueue] = {}
-        self.byte_count = 0
+        self.byte_count = self.parked_count = 0
         self.is_open = self.is_owned = True
         self.is_blocked = False
         self.committed: OffsetAndMetadata | None = None
@@ -295,15 +322,22 @@ class ProcessScheduler:
         heapq.heapify(self._backing_off)
 
     def stop(self, *, drains: bool = False) -> None:
-        """Take nothing more, and begin nothing new but, if it `drains`, what is taken."""
+        """Take nothing more, and begin nothing new but, if it `drains`, what is in memory."""
         self._takes, self._begins = False, drains
+        for owned in self._owned.values():
+            for queue in owned.queues.values():
+                queue.park_reading()
 
     # What is taken
 
     @property
     def record_count(self) -> int:
-        """The number of records that are taken and not finished."""
-        return sum(len(each.progress.unfinished) for each in self.partitions())
+        """The number of records that are in memory, or about to be, and not finished."""
+        return sum(len(each.progress.unfinished) - each.parked_count for each in self.partitions())
+
+    @property
+    def parked_count(self) -> int:
+        return sum(each.parked_count for each in self.partitions())
 
     @property
     def byte_count(self) -> int:
@@ -324,13 +358,21 @@ class ProcessScheduler:
         if not owned.progress.take(record.offset, record.leader_epoch, now_ns):
             self.counts.repeated += 1
             return
-        taken = TakenRecord(record, size_of(record))
-        owned.byte_count += taken.byte_count
         key = self._key_of(record)
         queue = owned.queues.get(key)
         if queue is None:
             queue = owned.queues[key] = KeyQueue(owned, key)
             self._ready.append(queue)
+        is_full = queue.has_failed and len(queue.waiting) >= self._limits.kept
+        if is_full or queue.reading or queue.parked:
+            queue.parked.append(record.offset)
+            owned.parked_count += 1
+        else:
+            self._keep(queue, record)
+
+    def _keep(self, queue: KeyQueue, record: ConsumerRecord) -> None:
+        taken = TakenRecord(record, size_of(record))
+        queue.owned.byte_count += taken.byte_count
         queue.waiting.append(taken)
 
     def _key_of(self, record: ConsumerRecord) -> object:
@@ -358,16 +400,23 @@ class ProcessScheduler:
                 if each.record.offset >= offset and not each.is_gone:
                     each.is_gone = True
                     owned.byte_count -= each.byte_count
+        for queue in owned.queues.values():
+            queue.park_reading()
+            while queue.parked and queue.parked[-1] >= offset:
+                queue.parked.pop()
+                owned.parked_count -= 1
 
     def blocked(self) -> Iterator[tuple[OwnedPartition, bool]]:
         """Yield the partitions of which no more is to be taken, and again those of which it is. The reason is
-        `max_ahead`, or metadata that has no room for what is finished.
+        `max_ahead`, metadata that has no room for what is finished, or that all would be parked.
         """
         most = self._limits.max_ahead
         for owned in self._owned.values():
             progress = owned.progress
             limit = most * RESUME_FRACTION if owned.is_blocked else most
-            is_blocked = bool(progress.unfinished) and (progress.span >= limit or progress.is_cut)
+            is_parking = self._order == "partition" and owned.parked_count > 0
+            is_too_far = progress.span >= limit or progress.is_cut or is_parking
+            is_blocked = bool(progress.unfinished) and is_too_far
             if is_blocked != owned.is_blocked:
                 owned.is_blocked = is_blocked
                 yield owned, is_blocked
@@ -393,7 +442,7 @@ class ProcessScheduler:
         while queue.waiting and queue.waiting[0].is_gone:
             queue.waiting.popleft()
         if not queue.waiting:
-            self._forget(queue)
+            self._leave(queue)
             return []
         is_single = queue.alone_count > 0 or queue.waiting[0].failure is not None
         taken = list(islice(queue.waiting, 1 if is_single else self._limits.batch))
@@ -401,8 +450,11 @@ class ProcessScheduler:
             queue.waiting.popleft()
         return taken
 
-    def _forget(self, queue: KeyQueue) -> None:
-        if queue.owned.queues.get(queue.key) is queue:
+    def _leave(self, queue: KeyQueue) -> None:
+        """Leave a queue without records in memory: to what is read again for it, or for ever."""
+        queue.is_idle = bool(queue.reading or queue.parked)
+        queue.has_failed = False
+        if not queue.is_idle and queue.owned.queues.get(queue.key) is queue:
             del queue.owned.queues[queue.key]
 
     def check_progress(self) -> None:
@@ -411,7 +463,7 @@ class ProcessScheduler:
         """
         if self.running or self._backing_off or not self._begins or self.failure is not None:
             return
-        if stuck := [each for each in self.partitions() if each.is_open and each.progress.unfinished]:
+        if stuck := [each for each in self.partitions() if each.is_open and self._has_waiting(each)]:
             described = ", ".join(
                 f"{each.partition} from offset {each.progress.first_unfinished} to {each.progress.end} "
                 f"({len(each.progress.unfinished)} unfinished, {len(each.queues)} keys)"
@@ -420,6 +472,11 @@ class ProcessScheduler:
             raise IllegalStateError(
                 f"process() is stuck, which is a fault of kbatch: nothing runs, and records wait: {described}"
             )
+
+    def _has_waiting(self, owned: OwnedPartition) -> bool:
+        """True if records of a partition are in memory, or none are and nothing is read again for them."""
+        read_count = sum(len(each.reading) for each in owned.queues.values())
+        return len(owned.progress.unfinished) - owned.parked_count > read_count
 
     def deadline_ns(self) -> int:
         """Return when `next` has something to return that it has not now, if nothing happens before."""
@@ -453,6 +510,7 @@ class ProcessScheduler:
             elif (wait := self._fail(owned, taken, error)) is not None:
                 wait_ns = max(wait_ns, wait)
                 unfinished.append(taken)
+        queue.has_failed = bool(unfinished)
         unfinished += attempt.taken[len(outcomes) :]
         self._go_on(queue, unfinished, now_ns + wait_ns if wait_ns else 0)
 
@@ -469,12 +527,60 @@ class ProcessScheduler:
     def _go_on(self, queue: KeyQueue, unfinished: list[TakenRecord], not_before_ns: int) -> None:
         """Serve a queue again, at a time or at the end of the others."""
         queue.waiting.extendleft(reversed(unfinished))
+        if queue.has_failed and len(queue.waiting) > self._limits.kept:
+            self._park_last(queue)
         if not queue.waiting:
-            self._forget(queue)
+            self._leave(queue)
         elif not_before_ns:
             heapq.heappush(self._backing_off, (not_before_ns, next(self._numbers), queue))
         else:
             self._ready.append(queue)
+
+    # What is parked
+
+    def _park_last(self, queue: KeyQueue) -> None:
+        """Park the last records of a queue, up to as many as it keeps."""
+        queue.park_reading()  # which comes after them
+        while len(queue.waiting) > self._limits.kept:
+            taken = queue.waiting.pop()
+            if not taken.is_gone:
+                queue.owned.byte_count -= taken.byte_count
+                queue.owned.parked_count += 1
+                queue.parked.appendleft(taken.record.offset)
+
+    def to_read(self) -> Iterator[KeyQueue]:
+        """Yield the queues for which the offsets in `reading` are to be read again now, each once."""
+        for owned in self.partitions():
+            if owned.parked_count and owned.is_open:
+                for queue in list(owned.queues.values()):
+                    count = min(self._limits.kept - len(queue.waiting), self.room, len(queue.parked))
+                    is_behind = queue.has_failed and bool(queue.waiting)
+                    if count > 0 and not queue.reading and not is_behind:
+                        queue.reading = tuple(queue.parked.popleft() for _ in range(count))
+                        owned.parked_count -= count
+                        yield queue
+
+    def take_again(
+        self, queue: KeyQueue, offsets: tuple[int, ...], records: Mapping[int, ConsumerRecord]
+    ) -> None:
+        """Take what was read for a queue, by offset. What the log does not have any more is finished."""
+        if queue.reading is not offsets or not queue.owned.is_owned:
+            return
+        queue.reading = ()
+        for offset in offsets:
+            if offset in records:
+                self._keep(queue, records[offset])
+            else:
+                queue.owned.progress.finish(offset)
+        queue.owned.is_changed = True
+        if queue.is_idle:
+            queue.is_idle = False
+            self._go_on(queue, [], 0)
+
+    def park_again(self, queue: KeyQueue, offsets: tuple[int, ...]) -> None:
+        """Park what could not be read for a queue."""
+        if queue.reading is offsets:
+            queue.park_reading()
 
     def _finish_record(self, owned: OwnedPartition, taken: TakenRecord, failure: Exception | None) -> None:
         owned.progress.finish(taken.record.offset)

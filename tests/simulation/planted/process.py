@@ -76,6 +76,39 @@ def metadata_that_is_refused_is_sent_again(
     original(self, offsets, failed, ())
 
 
+# What is parked
+
+
+@plants(ProcessScheduler, "take")
+def new_records_pass_parked_ones(
+    original: Any, self: ProcessScheduler, owned: OwnedPartition, record: Any, now_ns: int
+) -> None:
+    """A record is kept in memory, though earlier ones of its key are parked."""
+    queue = owned.queues.get(self._key_of(record))
+    parked, reading = (queue.parked, queue.reading) if queue is not None else (deque[int](), ())
+    if queue is not None:
+        queue.parked, queue.reading = deque(), ()
+    original(self, owned, record, now_ns)
+    if queue is not None:
+        queue.parked, queue.reading = deque([*parked, *queue.parked]), reading
+
+
+@plants(ProcessScheduler, "park_again")
+def what_cannot_be_read_is_finished(
+    original: Any, self: ProcessScheduler, queue: KeyQueue, offsets: tuple[int, ...]
+) -> None:
+    """Records that could not be read again count as gone from the log."""
+    self.take_again(queue, offsets, {})
+
+
+@plants(KeyQueue, "park_reading")
+def what_is_parked_again_comes_last(original: Any, self: KeyQueue) -> None:
+    """Offsets that are parked again come after those that were parked before."""
+    self.parked.extend(self.reading)
+    self.owned.parked_count += len(self.reading)
+    self.reading = ()
+
+
 # What runs
 
 

@@ -20,6 +20,10 @@ class ProcessWorldOptions:
         What the coordinator takes as metadata.
     failing : float
         The part of the records whose function fails, some of them always.
+    kept : int
+        Records that stay in memory behind one that has failed.
+    read_fails : float
+        How often parked records cannot be read again.
     handler_fails : float
         How often `on_failure` fails.
     """
@@ -35,6 +39,8 @@ class ProcessWorldOptions:
     batch: int
     max_in_flight: int
     max_ahead: int
+    kept: int
+    read_fails: float
     attempts: int | None
     function_ms: float
     failing: float
@@ -77,6 +83,8 @@ class ProcessWorldOptions:
             move_ms=rng.choice((200.0, 1000.0)),
             crash_ms=rng.choice((500.0, 3000.0, 1e9)),
             fault_ms=3000,
+            kept=rng.choice((1, 3, 100)),
+            read_fails=rng.choice((0.0, 0.3)),
         )
 
     def described(self) -> list[str]:

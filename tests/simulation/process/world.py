@@ -22,7 +22,7 @@ from kbatch import ConsumerRecord, OffsetAndMetadata, TopicPartition
 from kbatch.core.process.finished_runs import decode_runs
 from kbatch.core.process.progress import PartitionProgress
 from kbatch.core.process.retry import Retry
-from kbatch.core.process.scheduler import Attempt, Limits, OwnedPartition, ProcessScheduler
+from kbatch.core.process.scheduler import Attempt, KeyQueue, Limits, OwnedPartition, ProcessScheduler
 from tests.simulation.world.schedule import MS, SECOND, Schedule, ScheduledAction
 from tests.simulation.world.trace import Trace, Violation
 
@@ -176,7 +176,13 @@ class Member:
         self.world, self.options, self.name = world, options, f"member-{number}"
         self.rng = random.Random(f"member {options.seed} {number}")
         retry = Retry(attempts=options.attempts, backoff=BACKOFF_MS / 1000, most=MOST_MS / 1000, jitter=0.0)
-        limits = Limits(options.workers, options.batch, options.max_in_flight, max_ahead=options.max_ahead)
+        limits = Limits(
+            options.workers,
+            options.batch,
+            options.max_in_flight,
+            max_ahead=options.max_ahead,
+            kept=options.kept,
+        )
         self.scheduler = ProcessScheduler(options.order, limits, retry, options.last_resort, self.rng)
         self.tenures: dict[TopicPartition, Tenure] = {}
         self.is_alive = True
@@ -230,6 +236,10 @@ class Member:
         """Take records and start workers, as `process()` does after each wait."""
         if not self.is_alive:
             return
+        for queue in self.scheduler.to_read():
+            self.world.ledger.outcomes["parked"] += len(queue.reading)
+            takes_ms = self.rng.expovariate(1 / self.options.commit_takes_ms)
+            self.world.schedule.after(int(takes_ms * MS), partial(self._end_read, queue, queue.reading))
         self._take()
         now_ns = self.world.schedule.now_ns
         while (attempt := self.scheduler.next(now_ns)) is not None:
@@ -253,18 +263,34 @@ class Member:
                 tenure.position += 1
                 room -= 1
 
+    def _end_read(self, queue: KeyQueue, offsets: tuple[int, ...]) -> None:
+        if not self.is_alive:
+            return
+        if self.world.has_faults and self.rng.random() < self.options.read_fails:
+            self.scheduler.park_again(queue, offsets)
+        else:
+            log = self.world.ledger.logs[queue.owned.partition]
+            found = {each.offset: each for each in log if each.offset in offsets}
+            self.scheduler.take_again(queue, offsets, found)
+        self.work()
+
     def _check_limits(self) -> None:
         scheduler, options = self.scheduler, self.options
         if scheduler.record_count > options.max_in_flight or len(scheduler.running) > options.workers:
             raise Violation(f"{self.name} has {scheduler.record_count} records, {len(scheduler.running)} run")
         for owned in scheduler.partitions():
-            if owned.byte_count != sum(len(each.key or b"") + 1 for each in self._unfinished(owned)):
+            if owned.byte_count != sum(len(each.key or b"") + 1 for each in self._in_memory(owned)):
                 raise Violation(f"{self.name}: {owned.partition} has {owned.byte_count} bytes")
+            for queue in owned.queues.values():
+                if queue.has_failed and len(queue.waiting) > options.kept + options.batch:
+                    raise Violation(f"{self.name} keeps {len(queue.waiting)} records of {queue.key!r}")
             if owned.progress.span > options.max_ahead + MOST_RECORDS * 20:
                 raise Violation(f"{self.name}: {owned.partition} is {owned.progress.span} offsets ahead")
 
-    def _unfinished(self, owned: OwnedPartition) -> list[ConsumerRecord]:
-        unfinished = set(owned.progress.unfinished)
+    def _in_memory(self, owned: OwnedPartition) -> list[ConsumerRecord]:
+        queues = owned.queues.values()
+        absent = {each for queue in queues for each in (*queue.parked, *queue.reading)}
+        unfinished = set(owned.progress.unfinished) - absent
         return [each for each in self.world.ledger.logs[owned.partition] if each.offset in unfinished]
 
     # Attempts

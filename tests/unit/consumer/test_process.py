@@ -370,6 +370,39 @@ def test_POOL09_dead_letters_are_acknowledged_before_the_record_is_finished(
     }
 
 
+@pytest.mark.parametrize("order", ["key", "partition"])
+def test_POOL11_a_failing_key_does_not_keep_others_from_memory(
+    broker: Broker, shell: str, order: str
+) -> None:
+    fill(broker, 600, keys=1)
+    fill(broker, 100, keys=1, partition=0 if order == "key" else 1)
+    with kbatch.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        for number in range(200):
+            producer.send(TOPIC, b"%d" % number, b"other", partition=0 if order == "key" else 1)
+    seen, is_away = Seen(), threading.Event()
+    is_away.set()
+
+    def call(record: Any) -> None:
+        if record.partition == 0 and record.key == b"k0" and is_away.is_set():
+            raise OSError("away")
+        seen(record)
+
+    options: Any = {
+        "order": order,
+        "max_in_flight": 150,
+        "retry": Retry(attempts=None, backoff=0.01, most=0.01),
+    }
+    with processing(broker, function_of(call), **options) as (consumer, _):
+        until(seen.has(200))
+        until(lambda: _metric(consumer, "records-parked") > 0)
+        is_away.clear()
+        until(seen.has(900))
+        until(lambda: is_committed(broker, 900 if order == "key" else 600))
+        assert _metric(consumer, "records-parked") == 0
+    of_key = [each.offset for each in seen.records if (each.partition, each.key) == (0, b"k0")]
+    assert of_key == sorted(of_key) and len(of_key) == len(set(of_key))
+
+
 # Retry topics
 
 

@@ -223,6 +223,79 @@ def test_POOL11_a_key_that_stops_its_partition_has_no_more_attempts() -> None:
     assert scheduler.counts.skipped == 1
 
 
+def parking_scheduler(count: int, **options: Any) -> tuple[ProcessScheduler, OwnedPartition]:
+    """Return one that keeps two records behind a failed one, and has so many of a key whose first failed."""
+    scheduler = scheduler_of(kept=2, **options)
+    owned = owning(scheduler)
+    take(scheduler, owned, *[b"a"] * count)
+    (attempt,) = started(scheduler)
+    scheduler.finish(attempt, [BOOM], 0)
+    return scheduler, owned
+
+
+def read_again(scheduler: ProcessScheduler, leaving_out: int = -1) -> list[tuple[int, ...]]:
+    """Give the records that the scheduler wants, but one that the log has no more."""
+    asked = []
+    for queue in scheduler.to_read():
+        asked.append(queue.reading)
+        records = {each: ConsumerRecord("orders", 0, b"a", b"v", offset=each) for each in queue.reading}
+        records.pop(leaving_out, None)
+        scheduler.take_again(queue, queue.reading, records)
+    return asked
+
+
+def test_POOL11_records_behind_a_failing_key_leave_memory() -> None:
+    scheduler, owned = parking_scheduler(6, max_in_flight=6)
+    assert (scheduler.record_count, scheduler.parked_count, owned.byte_count) == (2, 4, 4)
+    take(scheduler, owned, b"a", b"b", b"a")  # others of the key come after them
+    assert (scheduler.record_count, scheduler.parked_count, scheduler.room) == (3, 6, 3)
+    assert offsets(started(scheduler)) == [[7]] and read_again(scheduler) == []
+    assert owned.progress.unfinished == list(range(9))
+
+
+def test_POOL11_a_key_that_goes_on_is_read_again_in_order() -> None:
+    scheduler, owned = parking_scheduler(6)
+    order, now_ns = [], NS_PER_SECOND
+    while owned.progress.unfinished:
+        for attempt in started(scheduler, now_ns):
+            order += [each.offset for each in attempt.records]
+            scheduler.finish(attempt, [None], now_ns)
+        assert all(len(each) <= 2 for each in read_again(scheduler, leaving_out=4))
+        if order == [0, 1, 2]:
+            take(scheduler, owned, b"a")
+    assert order == [0, 1, 2, 3, 5, 6]
+    assert (scheduler.parked_count, owned.byte_count, owned.queues) == (0, 0, {})
+
+
+def test_POOL11_what_could_not_be_read_is_parked_again() -> None:
+    scheduler, owned = parking_scheduler(4)
+    (attempt,) = started(scheduler, NS_PER_SECOND)
+    scheduler.finish(attempt, [None], NS_PER_SECOND)
+    (queue,) = scheduler.to_read()
+    asked = queue.reading
+    assert asked == (2,) and list(scheduler.to_read()) == []
+    scheduler.park_again(queue, asked)
+    assert scheduler.parked_count == 2
+    scheduler.take_again(queue, asked, {})  # late, and of no effect
+    assert owned.progress.unfinished == [1, 2, 3]
+    scheduler.truncate(owned, 3)
+    assert (scheduler.parked_count, scheduler.record_count) == (1, 1)
+    (queue,) = scheduler.to_read()
+    scheduler.drop([FIRST])
+    scheduler.take_again(queue, queue.reading, {})
+    assert scheduler.record_count == 0
+
+
+def test_POOL11_a_partition_in_order_is_not_read_while_its_records_are_parked() -> None:
+    scheduler, owned = parking_scheduler(4, order="partition")
+    assert [(each.partition, how) for each, how in scheduler.blocked()] == [(FIRST, True)]
+    while owned.progress.unfinished:
+        for attempt in started(scheduler, NS_PER_SECOND):
+            scheduler.finish(attempt, [None], NS_PER_SECOND)
+        read_again(scheduler)
+    assert [(each.partition, how) for each, how in scheduler.blocked()] == [(FIRST, False)]
+
+
 def test_POOL12_outcomes_of_a_batch() -> None:
     scheduler = scheduler_of(batch=3)
     owned = owning(scheduler)
