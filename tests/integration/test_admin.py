@@ -193,6 +193,18 @@ def test_AS22_records_are_deleted(admin: Admin, target: str, topic: str) -> None
         admin.topics.delete_records({partition: -2})
 
 
+def test_AS23_records_of_compacted_and_internal_topics_stay(admin: Admin, target: str, topic: str) -> None:
+    fill(target, topic, 5)
+    admin.groups.commit_offsets(f"{topic}-group", {TopicPartition(topic, 0): 1})  # makes the internal topic
+    admin.configs.alter(topic=topic, set={"cleanup.policy": "compact"})
+    until(lambda: admin.configs.describe(topic=topic)["cleanup.policy"].value == "compact")
+    partitions = [TopicPartition(topic, 0), TopicPartition("__consumer_offsets", 0)]
+    with pytest.raises(PartialFailure) as raised:
+        admin.topics.delete_records(dict.fromkeys(partitions, 1))
+    refusals = (ErrorCode.POLICY_VIOLATION, ErrorCode.INVALID_TOPIC_EXCEPTION)
+    assert codes(raised.value) == dict(zip(partitions, refusals, strict=True))
+
+
 def test_AS24_a_missing_partition_is_known_after_one_look(admin: Admin, topic: str) -> None:
     begin = time.monotonic()
     with pytest.raises(PartialFailure) as raised:

@@ -8,6 +8,8 @@ import itertools
 import os
 import pickle
 import signal
+import subprocess
+import sys
 import threading
 import tracemalloc
 import weakref
@@ -88,6 +90,18 @@ def test_AS17_the_deadline_leaves_what_was_done(broker: Broker, admin: Admin) ->
     (error,) = raised.value.errors.values()
     assert isinstance(error, KafkaTimeoutError) and isinstance(error.__cause__, NotControllerError)
     assert not raised.value.possibly_persisted
+
+
+def test_AS72_a_silent_node_costs_its_own_groups_only(broker: Broker, admin: Admin) -> None:
+    groups = [f"group-{number}" for number in range(8)]
+    for group in groups:
+        admin.groups.commit_offsets(group, {TopicPartition("orders", 0): 1})
+    broker.drop_connection("ListGroups", times=10**6, node=1)
+    with pytest.raises(PartialFailure, match="1 of 2 failed: 1") as raised:
+        admin.groups.list(timeout=0.5)
+    (listed,) = raised.value.results.values()
+    assert 0 < len(listed) < len(groups)  # those that node 0 coordinates
+    assert [type(error) for error in raised.value.errors.values()] == [KafkaTimeoutError]
 
 
 def test_a_lost_answer_at_the_deadline_says_that_it_may_be_done(broker: Broker, admin: Admin) -> None:
@@ -194,6 +208,25 @@ def test_AS59_what_comes_twice_is_refused(broker: Broker, admin: Admin) -> None:
     with pytest.raises(ValueError, match="twice"):
         admin.topics.create(Twice("new", NEW))
     assert not broker.requests("AlterClientQuotas") + broker.requests("CreateTopics")
+
+
+def test_AS87_a_list_of_groups_loads_no_more_than_it_needs(broker: Broker, admin: Admin) -> None:
+    """An event loop, TLS or Arrow would double the time of the command."""
+    admin.groups.commit_offsets("billing", {TopicPartition("orders", 0): 1})
+    code = """
+import sys
+from kbatch.cli import main
+try:
+    main()
+except SystemExit as end:
+    assert not end.code
+print({"asyncio", "ssl", "numpy", "pyarrow"} & set(sys.modules) or "no more")
+"""
+    asked = [sys.executable, "-c", code, "groups", "list", "-b", broker.bootstrap_servers]
+    done = subprocess.run(asked, capture_output=True, text=True, timeout=HANG_SECONDS, check=True)
+    listed, loaded = done.stdout.splitlines()
+    assert '"billing"' in listed
+    assert loaded == "no more"
 
 
 def test_failures_can_be_pickled_and_split(admin: Admin) -> None:

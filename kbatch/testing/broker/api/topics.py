@@ -13,7 +13,7 @@ from kbatch.testing.broker.api.configs import topic_configs
 from kbatch.testing.broker.api.items import each_partition
 from kbatch.testing.broker.broker_error import BrokerError
 from kbatch.testing.broker.broker_state import Delayed
-from kbatch.testing.broker.cluster import MAX_PARTITIONS
+from kbatch.testing.broker.cluster import INTERNAL_TOPICS, MAX_PARTITIONS
 from kbatch.testing.broker.security.authorizer import CLUSTER_NAME, Operation, ResourceType
 
 if TYPE_CHECKING:
@@ -214,6 +214,10 @@ def _delete_records(
     result: messages.DeleteRecordsResponse.DeleteRecordsPartitionResult,
 ) -> None:
     state.authorize(context, Operation.DELETE, ResourceType.TOPIC, topic)
+    if topic in INTERNAL_TOPICS:
+        raise BrokerError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot delete records of internal topic {topic}"
+        )
     partition = state.cluster.led_partition(topic, wanted.partition_index, context.node_id)
     partition.log.delete_records_before(wanted.offset)
     if partition.leadership is not None:
