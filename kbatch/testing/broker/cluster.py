@@ -616,6 +616,8 @@ class Cluster:
                 f"{replication_factor}.",
             )
         self._check_assignments(assignments or ())
+        if name not in INTERNAL_TOPICS:  # who looks for a coordinator is told that there is none
+            self._check_active(partition_count, assignments)
         return config_of(configs or {})
 
     def create_partitions(
@@ -648,6 +650,7 @@ class Cluster:
                 f"{count - present} new partition(s) must have as many assignments, got {len(assignments)}.",
             )
         self._check_assignments(assignments or ())
+        self._check_active(count - present, assignments)
         return topic
 
     def change_config(self, topic: Topic, config: TopicConfig) -> None:
@@ -702,10 +705,29 @@ class Cluster:
                     f"The replicas {list(replicas)} must be different nodes of 0 to {len(self.nodes) - 1}.",
                 )
 
+    def _check_active(self, count: int, assignments: Sequence[Sequence[int]] | None) -> None:
+        """Check that each of `count` new partitions has a replica that may lead: others never could."""
+        for number, replicas in enumerate(assignments or [range(len(self.nodes))]):
+            if any(map(self.controller.is_active, replicas)):
+                continue
+            if assignments:
+                raise BrokerError(
+                    ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                    f"All brokers specified in the manual partition assignment for partition {number} are "
+                    "fenced or in controlled shutdown.",
+                )
+            raise BrokerError(
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+                f"Unable to replicate the partition {count} time(s): All brokers are currently fenced.",
+            )
+
     def place(self, index: int, replication_factor: int | None) -> list[int]:
-        """Return the replicas of a new partition; the leaders go round the nodes."""
-        count = replication_factor or self._replication_factor
-        return [(index + number) % len(self.nodes) for number in range(count)]
+        """Return the replicas of a new partition: the leaders go round the nodes, and those that may not lead
+        come last (StripedReplicaPlacer).
+        """
+        ring = [(index + number) % len(self.nodes) for number in range(len(self.nodes))]
+        ring.sort(key=lambda node_id: not self.controller.is_active(node_id))
+        return ring[: replication_factor or self._replication_factor]
 
     def new_topic_id(self) -> bytes:
         """Return a new id; after a restart the same seed returns the same ids again."""

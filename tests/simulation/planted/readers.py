@@ -138,17 +138,22 @@ def the_budget_is_in_kibibytes(original: Any, limit: int) -> Any:
     return original(limit * 1024)
 
 
-@plants(ReadingEngine, "release")
-def memory_of_answers_is_not_returned(*_: Any, **__: Any) -> bool:
+@plants(engine_module, "Releases")
+def memory_of_answers_is_not_returned(*_: Any) -> Callable[..., bool]:
     """What was read stays charged."""
-    return False
+    return lambda *_: False
 
 
-@plants(ReadingEngine, "release")
-def memory_that_is_released_wakes_nobody(original: Any, *given: Any) -> bool:
+@plants(engine_module, "Releases")
+def memory_that_is_released_wakes_nobody(original: Any, *given: Any) -> Callable[..., bool]:
     """A node is asked again only when something else happens."""
-    original(*given)
-    return False
+    release = original(*given)
+
+    def release_silently(*released: Any) -> bool:
+        release(*released)
+        return False
+
+    return release_silently
 
 
 # Loans to the road

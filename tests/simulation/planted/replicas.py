@@ -30,13 +30,6 @@ def logs_never_diverge(diverging: Any, self: Any, offset: int, last_epoch: int) 
     """Before KIP-595: a follower goes on at its offset in a new term, whatever it has below."""
 
 
-@plants(Replica, "_cut_at", of_replicas=True)
-def a_follower_cuts_where_it_is_told(cut_at: Any, self: Any, told: Any) -> int:
-    """Before KIP-279: told of an epoch that it does not know, it cuts where that ends in the leader's log."""
-    end_offset: int = min(told.end_offset, self.log.log_end_offset)
-    return end_offset
-
-
 @plants(Courier, "post", of_replicas=True)
 def a_lost_message_is_not_noticed(
     post: Any, self: Any, source: Any, target: Any, *given: Any, **keys: Any
@@ -114,6 +107,14 @@ def eligible_leaders_stay(with_eligible: Any, before: Any, wanted: Any, *rest: A
 def a_proposal_has_no_partition_epoch(check: Any, self: Any, known: Any, proposal: Any) -> None:
     """In-sync replicas are registered as a leader asks, though they have changed since it did."""
     check(self, known, proposal._replace(partition_epoch=known.partition_epoch))
+
+
+@plants(Controller, "fail_over", of_replicas=True)
+def another_controller_takes_who_runs_for_in_sync(fail_over: Any, self: Any) -> None:
+    """The in-sync replicas are not in what controllers record."""
+    fail_over(self)
+    for partition in self._partitions():
+        self.join_all(partition)
 
 
 @plants(Controller, "_election", of_replicas=True)

@@ -405,6 +405,12 @@ class SimulatedCluster:
         self.missing.add(name)
         self.change(self.state.delete_topic, name)
 
+    @property
+    def has_active_nodes(self) -> bool:
+        """True if a node may lead a new partition."""
+        cluster = self.state.cluster
+        return any(cluster.controller.is_active(node.node_id) for node in cluster.nodes)
+
     def create_topic(self, name: str, count: int) -> None:
         self.missing.discard(name)
         configs = {}

@@ -34,6 +34,7 @@ INIT_PRODUCER_ID = messages.InitProducerIdRequest.api_key
 API_VERSIONS = messages.ApiVersionsRequest.api_key
 PRODUCE_WITHOUT_LEADERS = 8  # in its answers, and without topic ids (Kafka 2.4)
 LIMIT = "max.message.bytes"
+CREATE_AGAIN_MS = 20  # between attempts to create a topic
 
 # Errors of a broker that appended nothing.
 PRODUCE_ERRORS = (
@@ -329,7 +330,7 @@ class WorldFaults(ReplicaFaults):
         if len(topic.partitions) < 6 and not topic.is_internal:
             self.world.trace("!! %s grows", topic.name)
             cluster = self.world.cluster
-            cluster.change(cluster.state.cluster.create_partitions, topic.name, len(topic.partitions) + 1)
+            self._change(cluster.state.cluster.create_partitions, topic.name, len(topic.partitions) + 1)
 
     def _recreate(self) -> None:
         topic = self._any_topic()
@@ -347,6 +348,9 @@ class WorldFaults(ReplicaFaults):
         self.world.cluster.delete_topic(name)
 
         def create() -> None:
+            if not self.world.cluster.has_active_nodes:  # the controller refuses
+                self.world.schedule.after(CREATE_AGAIN_MS * MS, create)
+                return
             self.world.trace("!! %s is made anew with %d partitions", name, count)
             self.world.cluster.create_topic(name, count)
 
@@ -354,6 +358,8 @@ class WorldFaults(ReplicaFaults):
 
     def _replace_cluster(self) -> None:
         cluster = self.world.cluster
+        if not cluster.has_active_nodes:
+            return
         topics = [each for each in cluster.state.cluster.topics.values() if not each.is_internal]
         counts = {each.name: self._random.randrange(1, 5) for each in topics}
         self.world.trace("!! another cluster has the addresses, with %s", counts)

@@ -370,7 +370,7 @@ class ReplicaOptions:
         A machine dies, with what was not flushed.
     change_min_isr : float
         A topic has another min.insync.replicas for a while.
-    fail_over : float
+    fail_over_controller : float
         Another controller becomes the active one.
     fail_dir : float
         A disk of a node fails, and is replaced when the node starts again.
@@ -396,7 +396,7 @@ class ReplicaOptions:
     reassign: float
     lose: float
     change_min_isr: float
-    fail_over: float
+    fail_over_controller: float
     fail_dir: float
     longest_ms: int
     deaf_ms: int

@@ -120,7 +120,7 @@ class ReplicaFaults(Happenings):
             self._stop_cleanly(node.node_id)
             self._start_again(node.node_id)
 
-    def _fail_over(self) -> None:
+    def _fail_over_controller(self) -> None:
         self.world.trace("!! another controller is active")
         self.world.cluster.change(self.world.cluster.state.fail_over_controller)
 
@@ -300,6 +300,6 @@ REPLICA_HAPPENINGS: Mapping[str, Callable[[Any], None]] = {
     "reassign": ReplicaFaults._reassign,
     "lose": ReplicaFaults._lose_machine,
     "change_min_isr": ReplicaFaults._change_min_isr,
-    "fail_over": ReplicaFaults._fail_over,
+    "fail_over_controller": ReplicaFaults._fail_over_controller,
     "fail_dir": ReplicaFaults._fail_disk,
 }

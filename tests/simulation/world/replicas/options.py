@@ -92,10 +92,11 @@ def _with_new_controllers(
 ) -> tuple[ReplicaOptions, dict[str, Any]]:
     """Return the same faults, or more, and options of brokers: other controllers, and disks that fail."""
     draw = Draw(random.Random(f"controllers and disks {seed}"))
-    fail_over, fail_dir = draw.rate(5, 0.2), draw.rate(2, 0.15)
+    faults = replace(faults, fail_over_controller=draw.rate(5, 0.2))
+    fail_dir = draw.rate(2, 0.15)
     if not may_lose or not fail_dir:
-        return replace(faults, fail_over=fail_over), {}
-    return replace(faults, fail_over=fail_over, fail_dir=fail_dir), {"log_dirs": draw.of(1, 2, 3)}
+        return faults, {}
+    return replace(faults, fail_dir=fail_dir), {"log_dirs": draw.of(1, 2, 3)}
 
 
 def _with_racks(options: AnyOptions, kind: str) -> AnyOptions:
@@ -154,7 +155,7 @@ def _faults(draw: Draw, *, is_unclean: bool, loses: bool) -> ReplicaOptions:
         reassign=draw.rate(3),
         lose=draw.rate(1, 1.0) if loses else 0.0,
         change_min_isr=draw.rate(2, 0.2),
-        fail_over=0.0,
+        fail_over_controller=0.0,
         fail_dir=0.0,
         longest_ms=draw.of(50, 300, 1000),
         deaf_ms=draw.of(1, 50, 500),

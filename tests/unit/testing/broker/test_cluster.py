@@ -249,3 +249,28 @@ def test_state_is_replaced_as_a_whole(tmp_path: Path) -> None:
         described = json.loads((tmp_path / STATE_FILE).read_text())
         assert [topic["name"] for topic in described["topics"]] == list(cluster.topics)
     assert [path.name for path in tmp_path.iterdir() if path.is_file()] == [STATE_FILE]
+
+
+def test_new_partitions_are_led_by_nodes_that_may_lead() -> None:
+    """StripedReplicaPlacer: fenced brokers come last."""
+    cluster = make()
+    cluster.stop_node(1)
+    cluster.create_topic("t", 3)
+    assert [each.replicas for each in cluster.topics["t"].partitions] == [[0, 2, 1], [2, 0, 1], [2, 0, 1]]
+    assert [each.leader for each in cluster.topics["t"].partitions] == [0, 2, 2]
+
+
+def test_partitions_that_no_node_may_lead_are_refused() -> None:
+    cluster = make()
+    cluster.create_topic("t", 1)
+    cluster.stop_node(1)
+    with pytest.raises(BrokerError) as refused:
+        cluster.create_topic("assigned", 2, assignments=[[0], [1]])
+    assert refused.value.code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert "for partition 1 are fenced" in str(refused.value)
+    for node_id in (0, 2):
+        cluster.stop_node(node_id)
+    for create in (lambda: cluster.create_topic("new", 1), lambda: cluster.create_partitions("t", 2)):
+        with pytest.raises(BrokerError, match="All brokers are currently fenced") as refused:
+            create()
+        assert refused.value.code == ErrorCode.INVALID_REPLICATION_FACTOR

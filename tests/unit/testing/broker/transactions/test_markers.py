@@ -69,7 +69,7 @@ def test_marker_that_only_a_dead_leader_had_is_written_again(broker: Replicated)
 def test_marker_that_follows_another_one_is_replicated_at_once(broker: Replicated) -> None:
     """A request that waited writes: replicas come to rest after that, too."""
     broker.act(lambda state: state.cluster.create_topic("other", 1, assignments=[[1, 0, 2]]))
-    transactions = broker.state.coordinators.transactions
+    transactions = broker.state.coordinators.of_transaction(NAME).transactions
     transactions.add_partitions(NAME, 0, 0, [("other", 0)], broker.now_ms, client_tv2=True)
     broker.hold()
     broker.kill(1, at_once=False)
