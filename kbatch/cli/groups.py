@@ -55,18 +55,18 @@ def list_groups(
 
 
 @command.command("describe")
-@click.argument("groups", nargs=-1, required=True, type=GroupIdType(), metavar="GROUP...")
+@click.argument("groups", nargs=-1, type=GroupIdType(), metavar="[GROUP]...")
 @client_options("consumer")
 @click.option("--members", is_flag=True, help="In tables, members instead of partitions; JSON has both.")
 @JSON
 def describe(groups: tuple[str, ...], settings: dict[str, str], members: bool, as_json: bool) -> None:
-    """Show the members of each GROUP, what it has committed, and its lag: the offsets that it has not read.
-    Of a share group, show where it starts, and the records that are not acknowledged.
+    """Show the members of each GROUP, or of all, what it has committed, and its lag: the offsets that it has
+    not read. Of a share group, show where it starts, and the records that are not acknowledged.
 
     A partition without an offset is shown if a member reads it.
     """
     with open_reader(settings, "groups") as reader:
-        for group_id in groups:
+        for group_id in groups or [each.group_id for each in reader.groups.list()]:
             described = reader.groups.describe(group_id)
             rows = _rows(reader, described)
             if as_json:

@@ -63,6 +63,14 @@ def test_groups_are_listed(broker: Broker, reader: TopicReader) -> None:
     ]
 
 
+def test_all_groups_are_described(broker: Broker, reader: TopicReader) -> None:
+    reader.groups.commit_offsets("another", {FIRST: 1})
+    assert [(each["group"], each["lag"]) for each in lines(broker, "describe")] == [
+        ("another", 9),
+        (GROUP, 10),
+    ]
+
+
 def test_groups_are_chosen_by_protocol_and_state(broker: Broker, reader: TopicReader) -> None:
     with consumer_of(broker.bootstrap_servers, "reading", "returns", "consumer"):
         assert [each["group"] for each in lines(broker, "list", "--protocol", "consumer")] == ["reading"]
@@ -177,7 +185,6 @@ def test_reset_makes_a_group(broker: Broker, reader: TopicReader) -> None:
 
 WRONG = [
     (["describe", "nobody"], 1, "describe of group nobody"),
-    (["describe"], 2, "Missing argument"),
     (["describe", ""], 2, "group_id must not be empty"),
     (["reset", GROUP, "--to", "earliest"], 2, "name topics with --topic"),
     (["reset", GROUP, "-t", "orders", "--all-topics", "--to", "0"], 2, "name topics with --topic"),
