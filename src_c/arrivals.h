@@ -2,7 +2,8 @@
  * engine, in the order in which they came. No GIL is needed to put them; the taker makes results in Python.
  *
  * An arrival refers to readings that only the network's thread keeps. A taker holds them before it lets go
- * of the lock. A reading that ends before that has no results any more: nobody asks for them. */
+ * of the lock. A reading that ends before that has no results any more: nobody asks for them. It knows which
+ * they are, as many readings may end at once while many answers wait. */
 #ifndef KBATCH_ARRIVALS_H
 #define KBATCH_ARRIVALS_H
 
@@ -17,29 +18,40 @@
 
 typedef struct kb_reading kb_reading;
 
-/* The records of a partition in an answer, and the position before and after them. */
+typedef struct kb_fetch_walked kb_fetch_walked;
+typedef struct kb_fetch_arrival kb_fetch_arrival;
+
+/* The results of a reading that nobody has taken yet, in order. */
 typedef struct {
+    kb_fetch_walked *first, *last;
+} kb_reading_results;
+
+/* The records of a partition in an answer, and the position before and after them. */
+struct kb_fetch_walked {
     kb_reading *reading; /* NULL: there are none */
+    kb_reading_results *results; /* of the reading */
+    kb_fetch_walked *next;       /* of these */
+    kb_fetch_arrival *arrival;
     uint8_t topic_id[KB_WIRE_UUID_BYTES];
     kb_span records;
     int64_t from_offset, next_offset, visible_end;
     int64_t row_bound, byte_count;
     int64_t charged_bytes; /* to the backlog of the partition */
     int32_t last_epoch;
-} kb_fetch_walked;
+};
 
 /* An answer that was taken, for the program, or results of the engine. It owns its frame. */
-typedef struct kb_fetch_arrival {
-    struct kb_fetch_arrival *next;
+struct kb_fetch_arrival {
+    kb_fetch_arrival *next;
     void *delivered; /* a list of the engine's results; NULL: it is an answer */
-    uint8_t *frame;
+    uint8_t *frame;  /* NULL: there are no rows in it */
     int64_t frame_bytes, frame_room;
     int64_t answered_ns;
     int32_t with_rows; /* of `walked` */
     int32_t part_count;
     bool is_held; /* its taker has held its readings */
     kb_fetch_walked walked[];
-} kb_fetch_arrival;
+};
 
 typedef struct {
     kb_lock *lock; /* of all such lists, so that a fork can wait for it */
@@ -51,12 +63,42 @@ static inline kb_fetch_arrival *kb_arrival_new(int32_t part_count) {
     return calloc(1, sizeof(kb_fetch_arrival) + (size_t)part_count * sizeof(kb_fetch_walked));
 }
 
+/* Let readings know of their results in an arrival. */
+static inline void kb_arrival_link(kb_fetch_arrival *arrival) {
+    for (int32_t i = 0; i < arrival->part_count; i++) {
+        kb_fetch_walked *walked = &arrival->walked[i];
+        kb_reading_results *results = walked->results;
+        if (!walked->reading)
+            continue;
+        walked->arrival = arrival;
+        if (results->last)
+            results->last->next = walked;
+        else
+            results->first = walked;
+        results->last = walked;
+    }
+}
+
+/* Let readings forget the first of their results, which are those in an arrival, and hold them. */
+static inline void kb_arrival_unlink(kb_fetch_arrival *arrival, void (*hold)(kb_reading *reading)) {
+    for (int32_t i = 0; i < arrival->part_count; i++) {
+        kb_fetch_walked *walked = &arrival->walked[i];
+        if (!walked->reading)
+            continue;
+        walked->results->first = walked->next;
+        if (!walked->next)
+            walked->results->last = NULL;
+        hold(walked->reading);
+    }
+}
+
 /* Append an arrival and those after it. */
 static inline void kb_arrivals_put(kb_arrivals *arrivals, kb_fetch_arrival *arrival) {
     kb_fetch_arrival *last = arrival;
-    while (last->next)
-        last = last->next;
     kb_lock_acquire(arrivals->lock);
+    kb_arrival_link(arrival);
+    for (; last->next; last = last->next)
+        kb_arrival_link(last->next);
     if (arrivals->last)
         arrivals->last->next = arrival;
     else
@@ -80,9 +122,8 @@ static inline kb_fetch_arrival *kb_arrivals_take(kb_arrivals *arrivals, void (*h
             kb_flag_store(&arrivals->is_filled, 0);
         }
         arrival->next = NULL;
-        for (int32_t i = arrival->is_held ? arrival->part_count : 0; i < arrival->part_count; i++)
-            if (arrival->walked[i].reading)
-                hold(arrival->walked[i].reading);
+        if (!arrival->is_held)
+            kb_arrival_unlink(arrival, hold);
         arrival->is_held = true;
     }
     kb_lock_release(arrivals->lock);
@@ -100,13 +141,18 @@ static inline void kb_arrivals_put_back(kb_arrivals *arrivals, kb_fetch_arrival 
     kb_lock_release(arrivals->lock);
 }
 
-/* Drop the results of a reading that ends. */
-static inline void kb_arrivals_forget(kb_arrivals *arrivals, const kb_reading *reading) {
+/* Drop the results of a reading that ends. `give_back` is called with each arrival that has no rows any more,
+ * for the memory that only they needed: the network's thread waits for it, and nobody else would wake it. */
+static inline void kb_arrivals_forget(kb_arrivals *arrivals, kb_reading_results *results,
+                                      void (*give_back)(void *owner, kb_fetch_arrival *arrival),
+                                      void *owner) {
     kb_lock_acquire(arrivals->lock);
-    for (kb_fetch_arrival *arrival = arrivals->first; arrival; arrival = arrival->next)
-        for (int32_t i = 0; i < arrival->part_count; i++)
-            if (arrival->walked[i].reading == reading)
-                arrival->walked[i].reading = NULL;
+    for (kb_fetch_walked *walked = results->first; walked; walked = walked->next) {
+        walked->reading = NULL;
+        if (walked->row_bound > 0 && !--walked->arrival->with_rows)
+            give_back(owner, walked->arrival);
+    }
+    results->first = results->last = NULL;
     kb_lock_release(arrivals->lock);
 }
 

@@ -152,13 +152,16 @@ static inline void kb_fetch_record_answer(const kb_fetch_road *road, const kb_fe
     kb_sensor_record(road->throttle, (double)throttle_ms, now_ms);
 }
 
-/* Keep an answer for the program, if it has anything for it. */
+/* Keep an answer for the program, if it has anything for it, and its frame, if there are rows in it. */
 static inline void kb_road_keep(kb_fetch_road *road, kb_fetch_arrival *arrival) {
     bool has_results = false;
     for (int32_t i = 0; i < arrival->part_count; i++)
         has_results |= arrival->walked[i].reading != NULL;
-    if (!has_results) {
+    if (!arrival->with_rows) {
         road->give_back(road->frames, arrival->frame, arrival->frame_room);
+        arrival->frame = NULL;
+    }
+    if (!has_results) {
         free(arrival);
         return;
     }

@@ -85,6 +85,7 @@ struct kb_reading {
     kb_fetch_ask asked;
     uint64_t answered; /* the last answer that has a part for it */
     kb_reading *candidate_next; /* of the next request, while that is made */
+    kb_reading_results results; /* in the road's arrivals, under their lock */
 };
 
 /* A connection that is lent to the road, and the request on it. */
@@ -362,6 +363,14 @@ static inline bool kb_fetch_add_reading(kb_fetch_road *road, kb_reading *reading
     return true;
 }
 
+/* Give the memory of an answer back in which there is nothing to be read any more. */
+static inline void kb_fetch_give_up_answer(void *owner, kb_fetch_arrival *arrival) {
+    kb_fetch_road *road = owner;
+    kb_count_add(&road->budget->unread, -arrival->frame_bytes);
+    road->give_back(road->frames, arrival->frame, arrival->frame_room);
+    arrival->frame = NULL;
+}
+
 /* End the reading of a partition; the next request of its session forgets it. */
 static inline void kb_fetch_remove_reading(kb_fetch_road *road, kb_reading *reading) {
     kb_fetch_slot *slot = reading->slot;
@@ -372,7 +381,7 @@ static inline void kb_fetch_remove_reading(kb_fetch_road *road, kb_reading *read
     slot->reading = NULL;
     reading->slot = NULL;
     if (road->arrivals)
-        kb_arrivals_forget(road->arrivals, reading);
+        kb_arrivals_forget(road->arrivals, &reading->results, kb_fetch_give_up_answer, road);
     kb_fetch_drop_slot(road, slot);
 }
 
@@ -781,6 +790,7 @@ static inline void kb_fetch_move(kb_fetch_road *road, const kb_fetch_part *part,
                                  int64_t share_bytes) {
     kb_reading *reading = walked->reading;
     kb_fetch_note_log(reading, part);
+    walked->results = &reading->results;
     memcpy(walked->topic_id, reading->topic_id, sizeof(walked->topic_id));
     if (part->records.size > 0) {
         reading->fetch_offset = walked->next_offset;

@@ -3,7 +3,7 @@ from libc.stdint cimport int64_t
 from kbatch._native.codec.record_batch cimport Source
 from kbatch._native.fetch.budget cimport Budget, FrameShare
 from kbatch._native.fetch.fetched cimport Fetched
-from kbatch._native.fetch.frames cimport FramePool
+from kbatch._native.fetch.frames cimport Frame, FramePool
 from kbatch._native.fetch.reading cimport kb_arrivals, kb_fetch_arrival, kb_fetch_walked
 from kbatch._native.io.sensor cimport Sensor
 from kbatch._native.io.waiters cimport Waiters
@@ -17,7 +17,7 @@ cdef class AnswerReader:
     cdef size_t most_bytes           # of a decompressed batch
 
     cdef list results_of(self, kb_fetch_arrival *arrival)
-    cdef int _add_results(self, kb_fetch_arrival *arrival, object frame, list found) except -1
+    cdef int _add_results(self, kb_fetch_arrival *arrival, Frame frame, list found) except -1
     cdef Fetched _result_of(self, const kb_fetch_walked *walked, Source source, FrameShare share)
     cdef int record_fetched(self, list found, int64_t now_ns) except -1
     cdef void discard(self, kb_fetch_arrival *arrival) noexcept

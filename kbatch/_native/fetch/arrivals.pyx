@@ -85,34 +85,32 @@ cdef class AnswerReader:
     cdef list results_of(self, kb_fetch_arrival *arrival):
         """Return the results of an answer, which is used up then. It keeps its memory if that fails."""
         cdef list found = []
-        cdef Frame frame = self._frames.frame_of(arrival.frame, arrival.frame_bytes, arrival.frame_room)
+        cdef Frame frame = None
+        if arrival.frame != NULL:
+            frame = self._frames.frame_of(arrival.frame, arrival.frame_bytes, arrival.frame_room)
         try:
             self._add_results(arrival, frame, found)
         except BaseException:
             found.clear()
-            frame.disown()
+            if frame is not None:
+                frame.disown()
             raise
         arrival.frame = NULL
         self.record_fetched(found, arrival.answered_ns)
         return found
 
-    cdef int _add_results(self, kb_fetch_arrival *arrival, object frame, list found) except -1:
+    cdef int _add_results(self, kb_fetch_arrival *arrival, Frame frame, list found) except -1:
         cdef kb_fetch_walked *walked
         cdef Source source = None
         cdef FrameShare share = None
-        cdef int32_t i, with_rows = 0
-        for i in range(arrival.part_count):  # those of readings that have ended are not among them any more
-            walked = &arrival.walked[i]
-            with_rows += walked.reading != NULL and walked.row_bound > 0
-        if with_rows:
+        cdef int32_t i
+        if frame is not None:
             source = Source(frame)
-            share = FrameShare(self._budget, arrival.frame_bytes, with_rows)
+            share = FrameShare(self._budget, arrival.frame_bytes, arrival.with_rows)
         for i in range(arrival.part_count):
             walked = &arrival.walked[i]
             if walked.reading != NULL:
                 found.append(self._result_of(walked, source, share))
-        if arrival.with_rows and not with_rows:
-            kb_count_add(&self._budget.raw.unread, -arrival.frame_bytes)
         return 0
 
     cdef Fetched _result_of(self, const kb_fetch_walked *walked, Source source, FrameShare share):
@@ -158,8 +156,7 @@ cdef class AnswerReader:
     cdef void discard(self, kb_fetch_arrival *arrival) noexcept:
         """Give the memory of an answer back that nobody wants."""
         if arrival.frame != NULL:
-            if arrival.with_rows:
-                kb_count_add(&self._budget.raw.unread, -arrival.frame_bytes)
+            kb_count_add(&self._budget.raw.unread, -arrival.frame_bytes)
             self._frames.give_back(arrival.frame, arrival.frame_room)
         free(arrival)
 
