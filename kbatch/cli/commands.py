@@ -65,10 +65,8 @@ class _Commands(click.Group):
         except (KafkaError, OSError) as error:
             raise click.ClickException(str(error)) from error
         except (KeyboardInterrupt, click.Abort) as error:
-            if not isinstance(error, KeyboardInterrupt) and not isinstance(
-                error.__context__, KeyboardInterrupt
-            ):
-                raise  # the end of what is typed
+            if isinstance(error, click.Abort) and not isinstance(error.__context__, KeyboardInterrupt):
+                raise  # a question met the end of what is typed
             raise click.exceptions.Exit(INTERRUPTED_STATUS) from None
 
 
