@@ -5,6 +5,7 @@ of their client (`base`), and `threads` makes plain methods of them.
 """
 
 from kbatch.admin.planner import Move, Plan
+from kbatch.admin.tables import to_arrow
 from kbatch.core.admin.configs import ConfigChange
 from kbatch.core.admin.results import (
     Acl,
@@ -71,4 +72,5 @@ __all__ = [
     "TopicListing",
     "Transaction",
     "TransactionListing",
+    "to_arrow",
 ]
