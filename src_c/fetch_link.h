@@ -183,8 +183,9 @@ static inline bool kb_link_take(kb_fetch_road *road, kb_fetch_node *node, int64_
     arrival->frame = link->frame;
     arrival->frame_bytes = link->frame_bytes;
     arrival->frame_room = link->frame_room;
-    arrival->answered_ns = road->answered_ns = node->served_ns = now_ns;
-    road->late_count++;
+    arrival->answered_ns = node->served_ns = now_ns;
+    if (!road->late_count++)
+        road->late_since_ns = now_ns;
     link->frame = NULL;
     link->filled = 0;
     kb_link_record(link, 4 + arrival->frame_bytes, now_ns);

@@ -168,8 +168,8 @@ typedef struct {
     uint64_t answer_count;
     kb_fetch_arrival *arrived_first, *arrived_last; /* answers with results, which nobody has yet */
     kb_arrivals *arrivals;                          /* where they go without the GIL; NULL: nowhere */
-    int32_t late_count;                             /* answers since what may be late was done */
-    int64_t answered_ns;                            /* the last one of them */
+    int32_t late_count;     /* answers since what may be late was done */
+    int64_t late_since_ns;  /* the first one of them */
     kb_sensor *latency, *throttle; /* of answers, in milliseconds; NULL: not recorded */
 } kb_fetch_road;
 
@@ -755,11 +755,21 @@ static inline bool kb_fetch_walk(const kb_fetch_road *road, const kb_reading *re
     return scan.status != KB_FETCHED_CORRUPT && walk.next_offset > walk.from_offset;
 }
 
+/* True if a request asks for a range that ends. An answer without any records may say that it is a gap. */
+static inline bool kb_fetch_asks_for_range(const kb_fetch_road *road, const kb_fetch_node *node) {
+    for (const kb_reading *each = road->bounded_count ? node->asked_first : NULL; each;
+         each = each->asked_next)
+        if (each->end_offset != INT64_MAX)
+            return true;
+    return false;
+}
+
 /* Look at the parts of an answer. False if any needs a judge, or a partition is left out that a full answer
  * has: nothing is changed then. */
 static inline bool kb_fetch_look_at(kb_fetch_road *road, const kb_fetch_node *node,
                                     const kb_fetch_answer *answer, kb_fetch_arrival *arrival) {
     int64_t found_count = 0, asked_count = 0;
+    bool has_records = false;
     road->answer_count++;
     for (int32_t i = 0; i < answer->part_count; i++) {
         const kb_fetch_part *part = &answer->parts[i];
@@ -772,14 +782,16 @@ static inline bool kb_fetch_look_at(kb_fetch_road *road, const kb_fetch_node *no
             return false;
         if (part->records.size > 0 && !kb_fetch_walk(road, reading, part, walked))
             return false;
-        if (reading->end_offset != INT64_MAX &&
-            (part->records.size <= 0 || walked->next_offset >= reading->end_offset))
-            return false; /* its end, or a gap up to it, is the engine's */
+        if (part->records.size > 0 && walked->next_offset >= reading->end_offset)
+            return false; /* the end of a range */
+        has_records |= part->records.size > 0;
         reading->answered = road->answer_count;
         walked->reading = reading;
         arrival->with_rows += walked->row_bound > 0;
         found_count++;
     }
+    if (!has_records && kb_fetch_asks_for_range(road, node))
+        return false;
     for (const kb_reading *each = node->is_full ? node->asked_first : NULL; each; each = each->asked_next)
         asked_count++;
     return asked_count <= found_count;

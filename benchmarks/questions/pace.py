@@ -91,7 +91,7 @@ def questions(plan: Plan) -> Iterator[Question]:
 
 
 def _answers(plan: Plan, addresses: Mapping[str, Address], scenario: Scenario) -> dict[str, list[Answer]]:
-    """Return each client's answers, in turns; a first round warms up, unless it is a quick run."""
+    """Return each client's answers, in turns; a first round warms up, the broker too."""
     found: dict[str, list[Answer]] = {}
     address = addresses[scenario.way]
     access = {"bootstrap.servers": address.bootstrap_servers, **address.security}
@@ -99,8 +99,7 @@ def _answers(plan: Plan, addresses: Mapping[str, Address], scenario: Scenario) -
     with ExitStack() as stack:
         topic = stack.enter_context(PacedTopic(addresses[PLAINTEXT].bootstrap_servers, scenario.partitions))
         drivers = stack.enter_context(drivers_of(able_to_follow(scenario.clients)))
-        rounds = range(plan.rounds or 1) if plan.quick else range(-1, plan.rounds_of(ROUNDS))
-        for number in rounds:
+        for number in range(-1, (plan.rounds or 1) if plan.quick else plan.rounds_of(ROUNDS)):
             for driver in drivers:
                 answer = topic.follow(driver, pace, access, computing=scenario.computing)
                 if number >= 0:

@@ -14,7 +14,6 @@ After org.apache.kafka.clients.consumer.KafkaConsumer and KafkaShareConsumer.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from functools import partial, wraps
@@ -24,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Literal, Self, Unpack, final
 
 from kbatch._native.fetch.quick_polls import QuickPolls
 from kbatch._native.fetch.read_cursor import ChainedIterator
-from kbatch._native.io.interrupts import at_once
+from kbatch._native.io.interrupts import at_once, current_thread
 from kbatch._native.io.threads import ClientThread
 from kbatch.consumer.base import ConsumerBase
 from kbatch.consumer.group_member import GroupMember
@@ -84,7 +83,7 @@ class ThreadClient(MemberClient):
         runtime = ReaderRuntime(
             self.config, "consumer", new_waiter=ThreadWaiter, engine_type=self._engine_type
         )
-        self._user = runtime.sole_user(threading.current_thread, lambda thread: thread.name)
+        self._user = runtime.sole_user(current_thread, lambda thread: thread.name)
         return runtime
 
     def _start_network(self) -> None:

@@ -158,7 +158,7 @@ cdef extern from "fetch_road.h" nogil:
         kb_fetch_arrival *arrived_first
         kb_arrivals *arrivals
         int32_t late_count
-        int64_t answered_ns
+        int64_t late_since_ns
         kb_sensor *latency
         kb_sensor *throttle
 

@@ -36,9 +36,9 @@ cdef enum Reason:
     EVENTS = 8
     IDLE = 16
 
-# What may be late is done after this time without an answer, or after so many answers.
+# What may be late is done this long after an answer, or after so many. It costs as much as several records.
+cdef int64_t LATE_WORK_NS = 5_000_000_000
 cdef enum:
-    LATE_WORK_NS = 50_000_000
     MOST_LATE = 256
     SPACE_BYTES = 65536
     # Parts of an answer that are for no partition that was asked for, beside as many as are read. Those after
@@ -335,7 +335,7 @@ cdef class FetchRoad(RoadState):
         poller : int
             The epoll descriptor that waits for all sockets, with level-triggered events.
         on_idle : callable
-            Called when no answer has come for a moment, or after many: for what may be late.
+            Called some time after an answer, or after many: for what may be late.
 
         Returns
         -------
@@ -416,7 +416,7 @@ cdef class FetchRoad(RoadState):
         """Return when to do what may be late."""
         if self._road.late_count >= MOST_LATE:
             return INT64_MIN
-        return self._road.answered_ns + LATE_WORK_NS if self._road.late_count else INT64_MAX
+        return self._road.late_since_ns + LATE_WORK_NS if self._road.late_count else INT64_MAX
 
     cdef int _deliver_arrivals(self) except -1:
         """Deliver the results of the answers that have arrived."""
@@ -504,8 +504,8 @@ cdef class FetchRoad(RoadState):
         return min(look_ns, self._timeout_ns())
 
     def late_work_ns(self):
-        """Return when to do what may be late, and to call `late_work_done`: some time after the last answer,
-        or after many.
+        """Return when to do what may be late, and to call `late_work_done`: some time after an answer, or
+        after many.
         """
         return self._late_work_ns()
 
