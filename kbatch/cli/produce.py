@@ -48,6 +48,8 @@ SHOWN_ERRORS = 5
 SHOWN_RECORDS = 3
 # Time after Ctrl-C for accepted rows.
 LAST_SECONDS = 5.0
+# After this time without a topic the command says what it waits for.
+NOTICE_MS = 2000
 INTERRUPTED = "interrupted"
 
 
@@ -263,9 +265,21 @@ class _StopError(Exception):
 def _await_topic(topic: str, settings: dict[str, str]) -> None:
     """Check that the topic exists, and that a broker answers; this is soon decided, unlike later."""
     try:
-        ask_soon(Producer, settings, "max.block.ms", lambda asking: asking.partitions_for(topic))
+        if "max.block.ms" in settings or not _is_known_at_once(topic, settings):
+            ask_soon(Producer, settings, "max.block.ms", lambda asking: asking.partitions_for(topic))
     except KafkaTimeoutError as error:
         raise _StopError(f"there is no metadata of topic {topic}: {error.reason}") from error
+
+
+def _is_known_at_once(topic: str, settings: dict[str, str]) -> bool:
+    """True if brokers know the topic. Else say why the command waits: they may be about to make it."""
+    try:
+        soon = {**settings, "max.block.ms": str(NOTICE_MS)}
+        ask_soon(Producer, soon, "max.block.ms", lambda asking: asking.partitions_for(topic))
+    except KafkaTimeoutError as error:
+        click.echo(f"waiting for topic {topic}: {error.reason}", err=True)
+        return False
+    return True
 
 
 def _send_blocks(

@@ -11,12 +11,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import click
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zstandard
 from click.testing import CliRunner
 
+from kbatch import Admin
 from kbatch.cli.commands import kbatch
 from kbatch.testing import Broker
 from tests import ROOT
@@ -289,6 +291,24 @@ def test_unknown_topic(broker: Broker, tmp_path: Path) -> None:
     path = written(tmp_path / "a.csv", CSV)
     status, text = produce("-b", broker.bootstrap_servers, "-t", "nothing", path, "-X", "max.block.ms=500")
     assert status == 1 and "brokers answer, but know no such topic" in text
+
+
+def test_a_topic_that_is_made_later_is_waited_for(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command says so, and the topic is made when it does."""
+    echo = click.echo
+
+    def make(message: str, **options: Any) -> None:
+        if message.startswith("waiting for topic later: brokers answer"):
+            with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+                admin.topics.create("later", partitions=1)
+        echo(message, **options)
+
+    monkeypatch.setattr(click, "echo", make)
+    monkeypatch.setattr("kbatch.cli.produce.NOTICE_MS", 300)
+    text = produced(broker, written(tmp_path / "a.csv", CSV), topic="later")
+    assert text.startswith("waiting for topic later") and "3 rows acknowledged" in text
 
 
 def test_unreachable_broker(tmp_path: Path) -> None:
