@@ -113,7 +113,7 @@ class AsyncProducer(LiveProducer, CoroutineProducer):
         self._network.use_loans(runtime.engine)
         register_sealers(self._network)
         self._gives_way = self._accumulator.alarm.wakes_always = True
-        self._schemas = SchemaLoading()
+        self._schemas = SchemaLoading(f"kbatch-schemas-{config.client_id}")
         self._key_topics = None if self._key_codec is None else set()
         self._value_topics = None if self._value_codec is None else set()
         self._turns: deque[asyncio.Future[None]] = deque()  # of tasks that gave way
@@ -343,6 +343,7 @@ class AsyncProducer(LiveProducer, CoroutineProducer):
 
     async def _await_last_callbacks(self, deadline: Deadline) -> None:
         _dropped.pop(self._network, None)
+        self._schemas.stop()
         farewell, self._network.farewell = self._network.farewell, None
         if farewell is not None and not self._is_farewell:
             at_once(farewell.aclose)

@@ -68,6 +68,10 @@ class Held:
         self.asked.set()
         assert self._may_answer.wait(SECONDS)
 
+    @property
+    def is_released(self) -> bool:
+        return self._may_answer.is_set()
+
     async def release(self) -> None:
         while not self.asked.is_set():
             await asyncio.sleep(0)
@@ -190,3 +194,17 @@ def test_tables_wait_too(broker: Broker, registry: Registry) -> None:
 
     asyncio.run(use())
     assert values(broker, "tables") == [{"id": 1}, {"id": 2}]
+
+
+def test_end_of_the_loop_does_not_wait_for_the_registry(broker: Broker, registry: Registry) -> None:
+    held = Held(registry)
+
+    async def use() -> None:
+        async with producing(broker, order(registry), max_block_ms=500) as producer:
+            await producer.partitions_for("ends")
+            with pytest.raises(KafkaTimeoutError):
+                await producer.send("ends", {"id": 1})
+
+    asyncio.run(use())  # the registry has not answered yet
+    assert not held.is_released
+    asyncio.run(held.release())
