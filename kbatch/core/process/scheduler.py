@@ -25,6 +25,7 @@ from random import Random
 from typing import TYPE_CHECKING, Literal, final
 
 from kbatch.core.client.backoff import NEVER_NS
+from kbatch.core.client.lasting_faults import LastingFaults
 from kbatch.core.process.progress import PartitionProgress
 from kbatch.core.process.retry import Retry
 from kbatch.errors import IllegalStateError, ProcessError
@@ -278,6 +279,7 @@ class ProcessScheduler:
         self.running: dict[Attempt, None] = {}
         self.counts = Counts()
         self.failure: ProcessError | None = None
+        self._faults = LastingFaults(logger)  # records that `on_failure` deals with
 
     # Which partitions
 
@@ -507,7 +509,7 @@ class ProcessScheduler:
                 self.counts.dropped += 1
             elif error is None:
                 self._finish_record(owned, taken, attempt.failure)
-            elif (wait := self._fail(owned, taken, error)) is not None:
+            elif (wait := self._fail(owned, taken, error, now_ns)) is not None:
                 wait_ns = max(wait_ns, wait)
                 unfinished.append(taken)
         queue.has_failed = bool(unfinished)
@@ -590,7 +592,7 @@ class ProcessScheduler:
         else:
             self.counts.handled += 1
 
-    def _fail(self, owned: OwnedPartition, taken: TakenRecord, error: Exception) -> int | None:
+    def _fail(self, owned: OwnedPartition, taken: TakenRecord, error: Exception, now_ns: int) -> int | None:
         """Decide what follows from a failed attempt: return the wait before the next one in nanoseconds, or
         None if the record is finished.
         """
@@ -604,12 +606,14 @@ class ProcessScheduler:
         if is_handled or self._last_resort == "stop":
             self._stop_by(taken, error)
             return 0
-        logger.warning("%s after %d attempts: %r", name_of(taken.record), taken.attempts, error)
+        text = f"{name_of(taken.record)} after {taken.attempts} attempts: {error!r}"
         if self._last_resort == "skip":
+            logger.warning("%s", text)  # all that is left of it
             owned.progress.finish(taken.record.offset)
             owned.byte_count -= taken.byte_count
             self.counts.skipped += 1
             return None
+        self._faults.note(owned.partition, text, now_ns)
         taken.failure, taken.attempts = error, 0
         return 0
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from kbatch import ConsumerRecord, TopicPartition
+from kbatch.core.client.lasting_faults import MAX_LINES
 from kbatch.core.process.progress import PartitionProgress
 from kbatch.core.process.retry import NS_PER_SECOND, RecordFailed, Retry, RetryAfter
 from kbatch.core.process.scheduler import Attempt, Limits, OwnedPartition, ProcessScheduler
@@ -198,6 +199,14 @@ def test_POOL08_POOL09_a_handler_finishes_the_record_and_is_tried_again() -> Non
     scheduler.finish(attempt, [None], 0)
     assert (scheduler.counts.handled, scheduler.counts.finished) == (1, 0)
     assert offsets(started(scheduler)) == [[1]]
+
+
+def test_POOL08_records_with_a_handler_do_not_flood_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    scheduler = scheduler_of("none", retry=Retry(attempts=1), last_resort="handle", workers=100)
+    take(scheduler, owning(scheduler), *[b"%d" % each for each in range(100)])
+    for attempt in started(scheduler):
+        scheduler.finish(attempt, [BOOM], 0)
+    assert 0 < len(caplog.records) <= MAX_LINES
 
 
 def test_POOL08_a_handler_that_keeps_failing_stops() -> None:
