@@ -9,7 +9,7 @@ leader goes on with it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -219,9 +219,8 @@ class Coordinators:
             offsets_partition_count=self._counts[OFFSETS_TOPIC],
         )
 
-    def _all(self) -> Iterator[Shard]:
-        for shards in list(self._shards.values()):
-            yield from list(shards.values())
+    def _all(self) -> list[Shard]:
+        return [shard for shards in self._shards.values() for shard in shards.values()]
 
     # Transactions
 
@@ -322,7 +321,7 @@ class Coordinators:
 
     def next_deadline_ms(self) -> int | None:
         deadlines = [shard.next_deadline_ms() for shard in self._all() if self._runs(shard)]
-        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+        return min([each for each in deadlines if each is not None], default=None)
 
     def handle_timeout(self, now_ms: int) -> None:
         for shard in self._all():

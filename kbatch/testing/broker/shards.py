@@ -60,7 +60,7 @@ class Shard:
 
     def next_deadline_ms(self) -> int | None:
         deadlines = [each.next_deadline_ms() for each in self._timed]
-        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+        return min([each for each in deadlines if each is not None], default=None)
 
     def handle_timeout(self, now_ms: int) -> None:
         for each in self._timed:
