@@ -43,13 +43,13 @@ struct kb_fetch_walked {
 /* An answer that was taken, for the program, or results of the engine. It owns its frame. */
 struct kb_fetch_arrival {
     kb_fetch_arrival *next;
-    void *delivered; /* a list of the engine's results; NULL: it is an answer */
     uint8_t *frame;  /* NULL: there are no rows in it */
     int64_t frame_bytes, frame_room;
     int64_t answered_ns;
     int32_t with_rows; /* of `walked` */
     int32_t part_count;
-    bool is_held; /* its taker has held its readings */
+    bool is_engines; /* results that the owner of the list has; it is no answer */
+    bool is_held;    /* its taker has held its readings */
     kb_fetch_walked walked[];
 };
 

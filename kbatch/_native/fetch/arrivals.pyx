@@ -176,7 +176,7 @@ cdef class Arrivals:
     """
 
     def __init__(self, notify, Waiters waiters=None):
-        self._results = deque()
+        self._results, self._engines = deque(), deque()
         self._notify = notify
         self._waiters = waiters
         self.raw.lock = &lists_lock
@@ -184,8 +184,7 @@ cdef class Arrivals:
     def __dealloc__(self):
         cdef kb_fetch_arrival *arrival
         while (arrival := kb_arrivals_take(&self.raw, _hold)) != NULL:
-            if arrival.delivered != NULL:
-                Py_DECREF(<list>arrival.delivered)
+            if arrival.is_engines:
                 free(arrival)
             else:
                 _let_go(arrival)
@@ -197,8 +196,8 @@ cdef class Arrivals:
             arrival = kb_arrival_new(0)
             if arrival == NULL:
                 raise MemoryError
-            Py_INCREF(results)
-            arrival.delivered = <void *>results
+            arrival.is_engines = True
+            self._engines.append(results)
             kb_arrivals_put(&self.raw, arrival)
         return self._notify()
 
@@ -221,9 +220,8 @@ cdef class Arrivals:
         cdef kb_fetch_arrival *arrival
         cdef list found
         while (arrival := kb_arrivals_take(&self.raw, _hold)) != NULL:
-            if arrival.delivered != NULL:
-                found = <list>arrival.delivered
-                Py_DECREF(found)
+            if arrival.is_engines:
+                found = self._engines.popleft()
             else:
                 found = self._results_of(arrival)
                 _let_go(arrival)

@@ -23,13 +23,13 @@ cdef extern from "arrivals.h" nogil:
 
     ctypedef struct kb_fetch_arrival:
         kb_fetch_arrival *next
-        void *delivered
         uint8_t *frame
         int64_t frame_bytes
         int64_t frame_room
         int64_t answered_ns
         int32_t with_rows
         int32_t part_count
+        bint is_engines
         kb_fetch_walked *walked
 
     ctypedef struct kb_arrivals:

@@ -95,6 +95,20 @@ def test_results_that_nobody_takes_go_with_their_list() -> None:
     assert gone() is None
 
 
+def test_results_that_refer_to_their_list_are_garbage_with_it() -> None:
+    class Result:
+        def __init__(self, arrivals: object) -> None:
+            self.arrivals = arrivals  # as one of the engine does, by its partition and the road
+
+    arrivals: Arrivals[Any] = Arrivals(lambda: False, Waiters())
+    result = Result(arrivals)
+    gone = weakref.ref(result)
+    arrivals([result])
+    del result, arrivals
+    gc.collect()
+    assert gone() is None
+
+
 @pytest.mark.skipif(not CAN_WAIT, reason="the network's thread cannot wait without the GIL on this system")
 def test_answers_are_taken_while_another_thread_holds_the_gil() -> None:
     sleep = ctypes.PyDLL(None).usleep  # which keeps the GIL
