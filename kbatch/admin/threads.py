@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import wraps
-from inspect import isasyncgenfunction, iscoroutinefunction
+from inspect import isasyncgenfunction, iscoroutinefunction, isfunction
 from typing import Any
 
 from kbatch._native.io.interrupts import at_once
@@ -36,6 +36,8 @@ def in_threads(part: type) -> type[ThreadPart]:
     for name, member in vars(part).items():
         if name.startswith("_"):
             continue
+        if isfunction(member):  # as Python's errors of arguments name it, for users who do not know the class
+            member.__qualname__ = f"{part.__name__.removeprefix('Async').lower()}.{name}"
         if isasyncgenfunction(member):
             members[name] = _iterating(member)
         elif iscoroutinefunction(member):

@@ -53,7 +53,7 @@ from kbatch.core.admin.topics import (
     TopicPages,
     TopicQuery,
 )
-from kbatch.core.client.admin_requests import Refusal
+from kbatch.core.client.admin_requests import Refusal, error_about
 from kbatch.errors import (
     InvalidPartitionsError,
     KafkaError,
@@ -61,7 +61,6 @@ from kbatch.errors import (
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
-    error_of,
 )
 from kbatch.records import INT32_MAX, INT64_MAX, TopicPartition, check_integer, check_text, checked_partition
 
@@ -195,9 +194,7 @@ class AsyncTopics(Part):
             rows, cursor = await self._runtime.await_answer_of(request, deadline)  # type: ignore[arg-type]
             found = {name: row for name, row in rows if not isinstance(row, Refusal)}
             errors = {
-                name: error_of(
-                    row.code, f"describe of topic {name}: {row.message or ''}" if row.message else None
-                )
+                name: error_about(f"describe of topic {name}", row)
                 for name, row in rows
                 if isinstance(row, Refusal)
             }
@@ -611,7 +608,7 @@ class AsyncTopics(Part):
             found = await self._runtime.await_answer_of(NodeProducers(broker, keys), deadline)
             results = {key: each for key, each in found.items() if not isinstance(each, Refusal)}
             errors = {
-                key: error_of(each.code, each.message)
+                key: error_about(f"producers of partition {key}", each)
                 for key, each in found.items()
                 if isinstance(each, Refusal)
             }

@@ -156,6 +156,8 @@ def test_AS18_topics_come_in_pages(admin: Admin, topic: str) -> None:
     with pytest.raises(PartialFailure) as raised:
         list(admin.topics.pages([topic, "zz-nowhere"]))
     assert codes(raised.value) == {"zz-nowhere": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    with pytest.raises(UnknownTopicOrPartitionError, match="describe of topic zz-nowhere"):
+        admin.topics.describe("zz-nowhere")
 
 
 def test_AS19_pages_go_on_after_a_topic_that_was_deleted(admin: Admin, topic: str) -> None:

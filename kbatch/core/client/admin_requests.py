@@ -203,9 +203,7 @@ class AdminRequest(Call):
 
     def error_of(self, key: Any, refusal: Refusal) -> KafkaError:
         """Return the error of a refusal, with the broker's own words."""
-        text = refusal.message or ""
-        words = "" if _INTERNALS in text else shown(text)
-        return error_of(refusal.code, f"{self.subject(key)}: {words or row_of(refusal.code).doc}")
+        return error_about(self.subject(key), refusal)
 
 
 class AdminRequests:
@@ -379,7 +377,7 @@ class AdminRequests:
 
     def _expire(self, request: AdminRequest, now_ns: int) -> None:
         """Fail what has no result at the deadline."""
-        seconds = (request.deadline_ns - request.since_ns) / 1e9
+        seconds = round(max(request.deadline_ns - request.since_ns, 0) / 1e9, 3)
         for key, item in list(request.waiting.items()):
             is_written = item.pending.is_in_flight and item.sent is not None and item.sent.was_written
             cause = (
@@ -390,7 +388,7 @@ class AdminRequests:
             )
             why = f"the last error was: {cause}" if cause is not None else "brokers are slow"
             doubt = "; it may have been done" if is_written or item.is_doubtful else ""
-            error = KafkaTimeoutError(f"{request.subject(key)} timed out after {seconds:.3g} s: {why}{doubt}")
+            error = KafkaTimeoutError(f"{request.subject(key)} timed out after {seconds:g} s: {why}{doubt}")
             error.__cause__ = cause
             request.set_result(key, error.marked(possibly_persisted=bool(doubt)))
 
@@ -410,6 +408,13 @@ def _unknown_outcome(request: AdminRequest, key: Any, cause: KafkaError) -> Kafk
     )
     error.__cause__ = cause
     return error.marked(possibly_persisted=True)
+
+
+def error_about(subject: str, refusal: Refusal) -> KafkaError:
+    """Return the error of a refusal of `subject`, with the broker's own words."""
+    text = refusal.message or ""
+    words = "" if _INTERNALS in text else shown(text)
+    return error_of(refusal.code, f"{subject}: {words or row_of(refusal.code).doc}")
 
 
 def _for_brokers(request: AdminRequest) -> KafkaError:

@@ -250,6 +250,13 @@ def test_items_are_checked_before_anything_is_sent(broker: Broker, admin: Admin)
     assert [each.name for each in admin.topics.list()] == ["orders"]
 
 
+def test_errors_are_in_the_words_of_users(broker: Broker, admin: Admin) -> None:
+    with pytest.raises(TypeError, match=r"^topics\.create\(\) takes"):
+        admin.topics.create("new", 3)  # type: ignore[call-overload]
+    with pytest.raises(KafkaTimeoutError, match=r"^list timed out after 0 s: "):
+        admin.topics.list(timeout=0)
+
+
 def test_AS16_an_interrupt_ends_a_call(broker: Broker, admin: Admin) -> None:
     broker.delay("CreateTopics", 30)
     timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
