@@ -94,7 +94,7 @@ soak: .venv/ready .venv/jvm
 		tests/integration/test_group_engine.py::test_R71_heartbeats_go_on_while_the_program_computes \
 		tests/integration/test_package.py tests/integration/test_examples.py
 	$(PYTEST) --lane=python tests/unit tests/integration
-	KBATCH_EXAMPLES=1000 $(PYTEST) tests/property tests/unit/config tests/unit/sasl \
+	KBATCH_EXAMPLES=1000 $(PYTEST) tests/property tests/unit/config tests/unit/core tests/unit/sasl \
 		tests/integration/test_any_configuration.py
 
 sanitize: .venv/ready
@@ -141,4 +141,4 @@ format: .venv/ready
 	$(BIN)/clang-format -i $(C)
 
 clean:
-	rm -rf .venv build dist *.egg-info kbatch/_native/*/*.c kbatch/_native/*/*.so
+	rm -rf .venv build dist *.egg-info kbatch/_native/*.c kbatch/_native/*.so kbatch/_native/*/*.c kbatch/_native/*/*.so

@@ -23,6 +23,8 @@ from setuptools.command.build_ext import build_ext
 
 NATIVE = Path("kbatch/_native")
 MODULES = sorted(NATIVE.rglob("*.pyx"))
+# What Cython would else write into each module: the types of its functions, generators and memoryviews.
+SHARED = NATIVE / "cython_shared.c"
 # The C sources that a module links; all others need only the headers of src_c.
 LINKED = {"hashes": ["src_c/crc32c.c"]}
 INCLUDES = Path("src_c")
@@ -90,10 +92,14 @@ def flags(in_place: bool) -> tuple[list[str], list[str]]:
 
 def remove_stale() -> None:
     """Remove what builds in place made of sources that have moved since: it could still be imported."""
+    names = {path.with_suffix("") for path in (*MODULES, SHARED)}
     for path in NATIVE.rglob("*.*"):
-        source = path.with_name(path.name.partition(".")[0] + ".pyx")
-        if path.suffix in (".c", ".so", ".pyd") and not source.exists():
+        if path.suffix in (".c", ".so", ".pyd") and path.with_name(path.name.partition(".")[0]) not in names:
             path.unlink()
+
+
+def module_name(source: Path) -> str:
+    return ".".join(source.with_suffix("").parts)
 
 
 def with_included(names: Iterable[str]) -> list[str]:
@@ -121,7 +127,12 @@ class Translate(build_ext):
     """Translates the Cython modules to C, in parallel. Several builds can share it."""
 
     def run(self) -> None:
-        compiled = cythonize(self.extensions, nthreads=os.cpu_count() or 1, compiler_directives=DIRECTIVES)
+        compiled = cythonize(
+            self.extensions,
+            nthreads=os.cpu_count() or 1,
+            compiler_directives=DIRECTIVES,
+            shared_utility_qualified_name=module_name(SHARED),
+        )
         for extension, made in zip(self.extensions, compiled, strict=True):
             extension.sources = made.sources
             # Cython names the headers that a module declares, not those that they include in turn.
@@ -158,11 +169,7 @@ setup(
     ],
     package_dir=TOP_LEVEL,
     ext_modules=[
-        Extension(
-            ".".join(path.with_suffix("").parts),
-            [str(path), *LINKED.get(path.stem, [])],
-            include_dirs=[str(INCLUDES)],
-        )
-        for path in MODULES
+        Extension(module_name(path), [str(path), *LINKED.get(path.stem, [])], include_dirs=[str(INCLUDES)])
+        for path in (*MODULES, SHARED)
     ],
 )
