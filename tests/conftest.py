@@ -10,6 +10,7 @@ import pytest
 from hypothesis import settings
 
 from kbatch import logs
+from kbatch.core.consumer import engine as consumer_engine
 from tests.fuzz.campaign import heed_interrupts
 from tests.oracle.java import JavaOracle
 from tests.oracle.java_programs import KAFKA_VERSION, JavaMissingError, jars
@@ -87,6 +88,12 @@ def levels() -> Iterator[None]:
     level = logger.level
     yield
     logger.setLevel(level)
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have readers believe soon that a topic is missing: in 5 s somebody might still create it."""
+    monkeypatch.setattr(consumer_engine, "PATIENCE_MS", 50)
 
 
 @pytest.fixture(scope="session")

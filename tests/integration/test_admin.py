@@ -28,11 +28,13 @@ from kbatch.errors import (
     InvalidRequestError,
     KafkaError,
     PartialFailure,
+    SecurityDisabledError,
     TopicExistsError,
     UnknownMemberIdError,
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
 )
+from tests.oracle.kafka import RealKafka
 from tests.support.consuming import consumer_of
 from tests.support.patience import until
 
@@ -440,3 +442,12 @@ def test_AS86_a_closed_admin_says_so(target: str) -> None:
     admin.close()
     with pytest.raises(kbatch.IllegalStateError, match="closed"):
         admin.topics.list()
+
+
+@pytest.mark.java
+def test_AS66_without_an_authorizer_there_are_no_rules(real_kafka: RealKafka) -> None:
+    with (
+        Admin(bootstrap_servers=real_kafka.bootstrap_servers) as admin,
+        pytest.raises(SecurityDisabledError, match="authorizer"),
+    ):
+        admin.acls.list()

@@ -132,15 +132,16 @@ def test_AS05_AS07_every_node_shows_what_was_done(cluster: Cluster, admin: Admin
         assert {topic_ids(cluster, node, name)["error"] for node in NODES} == {3}
 
 
-def test_AS06_a_paused_node_does_not_keep_create_waiting(cluster: Cluster, admin: Admin) -> None:
+def test_AS06_a_paused_node_does_not_keep_create_waiting(cluster: Cluster) -> None:
     quiet = 2
-    admin.topics.list()
-    cluster.pause_node(quiet)
-    try:
-        created = admin.topics.create(f"nodes-{next(_numbers)}", assignment={0: [0, 1]}, timeout=60)
-        assert created.partitions == 1
-    finally:
-        cluster.resume_node(quiet)
+    with Admin(bootstrap_servers=cluster.bootstrap_servers, request_timeout_ms=2000) as admin:
+        admin.topics.list()
+        cluster.pause_node(quiet)
+        try:
+            created = admin.topics.create(f"nodes-{next(_numbers)}", assignment={0: [0, 1]}, timeout=60)
+            assert created.partitions == 1
+        finally:
+            cluster.resume_node(quiet)
 
 
 # Leaders

@@ -45,6 +45,7 @@ def test_R104_reader_is_lent_again(broker: Broker) -> None:
     until(lambda: not timers())
 
 
+@pytest.mark.usefixtures("impatient")
 def test_reader_is_closed_after_an_error(broker: Broker) -> None:
     kept = KeptReaders(LONG)
     with pytest.raises(UnknownTopicOrPartitionError), kept.reader(settings_for(broker)) as reader:

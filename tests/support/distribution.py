@@ -44,13 +44,16 @@ SERVICES = {
             "reading",
         )
     ),
-    "Kafka, for producers": tuple(
+    "Kafka, for producers and administrators": tuple(
         f"tests/integration/test_{name}.py"
         for name in (
+            "admin",
+            "admin_lost_answers",
             "broker_scenarios",
             "forgetful_brokers",
             "producer_integration",
             "real_kafka",
+            "share_groups",
             "transactions_real",
         )
     ),

@@ -162,6 +162,7 @@ def test_figures_after_the_end_are_not_shown(new_terminal: Callable[[], Terminal
     assert terminal.getvalue() == shown
 
 
+@pytest.mark.usefixtures("impatient")
 def test_an_error_of_a_read_ends_its_bar(broker: Broker, new_terminal: Callable[[], Terminal]) -> None:
     terminal = new_terminal()
     with pytest.raises(UnknownTopicOrPartitionError):

@@ -159,6 +159,7 @@ WRONG = [
 ]
 
 
+@pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize(("arguments", "status", "text"), WRONG, ids=[text for _, _, text in WRONG])
 def test_wrong_call_is_explained(broker: Broker, arguments: list[str], status: int, text: str) -> None:
     result = run(broker, "consume", *arguments)

@@ -435,6 +435,7 @@ def test_R36_pause_inside_a_loop_stops_its_partition(broker: Broker) -> None:
 # 39, 40: offsets and lags
 
 
+@pytest.mark.usefixtures("impatient")
 def test_R39_offsets_are_looked_up_by_time_and_ends(broker: Broker) -> None:
     fill(broker)
     with consuming(broker) as consumer:

@@ -945,6 +945,7 @@ def test_a_member_that_its_loop_leaves_is_out(broker: Broker, run: Runner) -> No
         assert reader.groups.describe(GROUP).members == ()
 
 
+@pytest.mark.usefixtures("impatient")
 def test_a_missing_topic_is_logged(broker: Broker, shell: str, caplog: pytest.LogCaptureFixture) -> None:
     with member(broker, allow_auto_create_topics=False) as consumer:
         consumer.subscribe(["nope"])

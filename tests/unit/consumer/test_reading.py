@@ -332,6 +332,7 @@ def test_an_error_of_the_progress_callback_ends_the_read(broker: Broker) -> None
 # Errors
 
 
+@pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize(
     ("keys", "kind", "text"),
     [

@@ -62,6 +62,7 @@ def used_bytes(reader: TopicReader) -> int:
 ALL = whole(TOPIC, {0: COUNT, 1: COUNT, 2: COUNT})
 
 
+@pytest.mark.usefixtures("impatient")
 def test_it_says_what_there_is(broker: Broker) -> None:
     fill(broker)
     with opened(broker) as reader:

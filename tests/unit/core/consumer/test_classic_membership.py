@@ -24,6 +24,7 @@ from kbatch.protocol import messages
 from kbatch.records import TopicPartition
 from tests.support.broker_core import TOPIC
 from tests.support.classic_group import PARTITIONS, ClassicGroup, ClassicMember
+from tests.support.effort import EXAMPLES
 from tests.support.reading import FIRST
 
 EAGER, COOPERATIVE = "range", "cooperative-sticky"
@@ -842,7 +843,7 @@ def test_R69_member_that_does_not_poll_leaves_and_joins_again(instance_id: str |
 # Anything
 
 
-@settings(max_examples=60)
+@settings(max_examples=EXAMPLES)
 @given(seed=st.integers(0, 2**32), strategy=st.sampled_from(STRATEGIES))
 @example(seed=147769, strategy="sticky")  # one is removed before its program knows of the rebalance
 def test_R62_group_settles_after_any_faults(seed: int, strategy: str) -> None:

@@ -17,6 +17,7 @@ from kbatch.errors import ErrorCode
 from kbatch.protocol import messages
 from kbatch.records import OffsetAndMetadata, TopicPartition
 from tests.support.broker_core import TOPIC
+from tests.support.effort import EXAMPLES
 from tests.support.group_reading import GROUP, INTERVAL_MS, GroupReading
 
 A, B, C = (TopicPartition(TOPIC, number) for number in range(3))
@@ -633,7 +634,7 @@ CODES = [
 ]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=EXAMPLES, deadline=None)
 @given(
     st.lists(st.tuples(st.booleans(), st.integers(0, 3)), min_size=1, max_size=8),
     st.lists(st.sampled_from(CODES), max_size=10),

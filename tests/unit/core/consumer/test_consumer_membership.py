@@ -16,6 +16,7 @@ from kbatch.metrics import COORDINATOR, MetricName
 from kbatch.protocol import messages
 from kbatch.records import TopicPartition
 from tests.support.broker_core import TOPIC
+from tests.support.effort import EXAMPLES
 from tests.support.group_reading import GROUP, INTERVAL_MS, GroupReading
 from tests.support.reading import MS
 
@@ -749,7 +750,7 @@ EVENTS = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=2 * EXAMPLES, deadline=None)
 @given(st.lists(EVENTS, max_size=25))
 def test_R53_member_never_reads_what_was_given_to_others(
     script: list[tuple[str, Any]],

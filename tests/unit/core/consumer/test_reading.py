@@ -30,6 +30,7 @@ from kbatch.protocol import messages
 from kbatch.records import TopicPartition
 from kbatch.testing.broker.logs.partition import Partition
 from tests.support.broker_core import START_MS, TOPIC
+from tests.support.effort import EXAMPLES
 from tests.support.reading import FIRST, MS, Reading, done
 
 COMMITTED: dict[str, Any] = {"isolation_level": "read_committed"}
@@ -1393,7 +1394,7 @@ def test_R94_lag_and_lead_are_those_of_the_moment(isolation_level: str) -> None:
 FAULTS = ("cut", "drop", "move", "error", "session", "none")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=EXAMPLES, deadline=None)
 @given(seed=st.integers(0, 2**32), version=st.sampled_from([18, 15, 12, 11, 6, 4]))
 def test_R01_R21_each_record_comes_once_in_order_under_faults(seed: int, version: int) -> None:
     choices = random.Random(seed)

@@ -92,7 +92,7 @@ def test_KA02_KP06_paused_leader_is_a_zombie(broker: Broker) -> None:
 
 def test_KA03_clients_of_an_isolated_node_wait(broker: Broker) -> None:
     broker.isolate(0, from_=["clients"])
-    with producer_of(broker) as producer:
+    with producer_of(broker, **{"request.timeout.ms": 1000}) as producer:  # what was cut off gets no answer
         delivery = producer.send(TOPIC, b"a")
         assert broker.requests("Produce") == []
         broker.heal()
