@@ -92,6 +92,8 @@ class GroupCluster(SimulatedCluster):
     def _note_commits(self) -> None:
         """Tell the ledger of offsets that a request has committed."""
         is_late = self.serving is not None and not self.serving.is_open
+        if self.coordinators.partition_of_group(GROUP).leader < 0:
+            return
         stored = self.coordinators.of_group(GROUP).live.offsets.committed_of(GROUP)
         for (_, index), (number, offset) in stored.items():
             partition = self.log_of(offset.topic_id, index)

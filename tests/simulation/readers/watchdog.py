@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from kbatch.core.client.backoff import NS_PER_MS
 from kbatch.core.consumer.engine import MAX_IN_FLIGHT
 from kbatch.core.consumer.fetcher import FETCH_PURPOSE
 from kbatch.records import NO_TOPIC_ID
@@ -23,7 +24,14 @@ NO_NODE = -1
 
 
 def forgotten_nodes(engine: ReadingEngine, now_ns: int) -> list[int]:
-    """Return the nodes that could be asked now, or connected to, and are not."""
+    """Return the nodes that could be asked now, or connected to, and are not. None is forgotten if the fetcher
+    looks again soon: what it waits for may be over already, as a node's back-off is when it answers another
+    connection.
+    """
+    config = engine._fetcher._config
+    soon_ns = max(config.reconnect_backoff_max_ms, config.retry_backoff_max_ms) * NS_PER_MS
+    if engine._fetcher.deadline_ns - now_ns <= 2 * soon_ns:
+        return []
     read: Counter[int] = Counter()
     candidates: Counter[int] = Counter()
     for state in engine._fetcher.partitions.values():
