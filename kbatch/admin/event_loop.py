@@ -24,6 +24,11 @@ from kbatch.waiting.methods import awaited, named_for_users
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from kbatch.admin.base import Part
+
+# By class of calls, that of an AsyncAdmin's: classes take long to make.
+_counted_parts: dict[type[Part], type[Any]] = {}
+
 
 @final
 @named_for_users
@@ -119,7 +124,9 @@ class AsyncAdmin(LoopLife, AdminClient):
         await self._close_on_loop(close)
 
     def _part(self, kind: type[AnyPart]) -> AnyPart:
-        return _counted(kind)(self._runtime)
+        made = _counted_parts.get(kind) or _counted_parts.setdefault(kind, _counted(kind))
+        part: AnyPart = made(self._runtime)
+        return part
 
     async def _close_forgotten(self) -> None:
         await self.close()
