@@ -1,11 +1,13 @@
 """Systems that this machine is not: what has no Linux compiles and runs, and no header takes another's name.
 
-KBATCH_LONG=1 (make platforms) compiles every native module for other systems by the package ziglang.
+KBATCH_LONG=1 (make platforms) compiles every native module for other systems by the package ziglang, and
+links those of Windows.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -33,6 +35,7 @@ TARGETS = (
 )
 # Told before Python.h, whose headers here are those of this system.
 CONFIGURED = {WINDOWS: ("-include", str(ROOT / "tests" / "support" / "windows" / "pyconfig.h"))}
+WINDOWS_LIBRARIES = ("-lws2_32",)
 ERRORS = ("implicit-function-declaration", "int-conversion")
 
 long = pytest.mark.skipif(
@@ -122,9 +125,29 @@ def test_native_modules_compile_for_other_systems(target: str, tmp_path: Path) -
     """Python's headers are those of this machine: an approximation, which finds calls that are not there."""
     compiler = [sys.executable, "-m", "ziglang", "cc", "-target", target]
     sources = [*translated(), *(ROOT / "src_c").glob("*.c")]
-    options = ("-O0", *CONFIGURED.get(target, ()), "-o", str(tmp_path / "made.o"))
-    said = [compiled(compiler, path, *options) for path in sources]
+    options = ("-O0", *CONFIGURED.get(target, ()))
+    said = [
+        compiled(compiler, path, *options, "-o", str(tmp_path / f"{number}.o"))
+        for number, path in enumerate(sources)
+    ]
     assert not any(said), "\n".join(filter(None, said))
+    if target == WINDOWS:
+        link_for_windows(compiler, sorted(tmp_path.glob("*.o")), tmp_path)
+
+
+def link_for_windows(compiler: list[str], objects: list[Path], folder: Path) -> None:
+    """Link all modules as one library: what is neither Python's nor in a library of Windows is missing."""
+    definition = folder / "python.def"
+    names = {name for path in objects for name in re.findall(rb"(?:__imp_|\b)(_?Py\w+)", path.read_bytes())}
+    exported = "\n".join(sorted(name.decode() for name in names))
+    definition.write_text(f"LIBRARY python3.dll\nEXPORTS\n{exported}\n")
+    library = folder / "python.lib"
+    dlltool = [*compiler[:3], "dlltool", "-m", "i386:x86-64", "-d", str(definition), "-l", str(library)]
+    subprocess.run(dlltool, check=True, timeout=600)
+    parts = map(str, ["-o", folder / "all.pyd", *objects, library])
+    command = [*compiler, "-shared", *parts, *WINDOWS_LIBRARIES]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr[:4000]
 
 
 @long
