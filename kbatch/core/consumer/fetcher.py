@@ -511,9 +511,10 @@ class Fetcher:
             return False
         self.road.note_log(state, answer, part.index)
         if part.preferred_read_replica >= 0:
-            is_known = self._prefer(state, part.preferred_read_replica, session, now_ns)
+            is_known = part.preferred_read_replica in self._cluster.snapshot.nodes
             if not part.records:
                 state.back_off(self._backoff, now_ns, at_once=RETRIES_AT_ONCE if is_known else 0)
+            self._prefer(state, part.preferred_read_replica, session, now_ns)
         return True
 
     def _handle_divergence(
@@ -529,15 +530,15 @@ class Fetcher:
             state, part.diverging_epoch, part.diverging_end_offset, state.asked_epoch, now_ns
         )
 
-    def _prefer(self, state: PartitionState, node_id: int, session: FetchSession, now_ns: int) -> bool:
+    def _prefer(self, state: PartitionState, node_id: int, session: FetchSession, now_ns: int) -> None:
         """Fetch from a replica in the client's rack from now on, if it is known; else look it up."""
-        is_known = node_id in self._cluster.snapshot.nodes
-        if not is_known:
+        if node_id not in self._cluster.snapshot.nodes:
             self._cluster.request_update(now_ns)
         elif node_id != session.node_id:
             state.replica_id = node_id
-            state.replica_until_ns = now_ns + self._config.metadata_max_age_ms * NS_PER_MS
-        return is_known
+            # from when it can be asked: a back-off may be as long
+            asked_ns = max(now_ns, state.not_before_ns)
+            state.replica_until_ns = asked_ns + self._config.metadata_max_age_ms * NS_PER_MS
 
     def complete(self, state: PartitionState) -> None:
         """End a partition that is at its end offset."""

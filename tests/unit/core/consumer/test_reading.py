@@ -450,6 +450,36 @@ def test_R25_replica_is_left_after_metadata_max_age() -> None:
     assert nodes.count(1) > nodes.count(0)
 
 
+def test_R25_replica_is_asked_although_the_back_off_lasts_longer_than_it_may_be_read() -> None:
+    r = Reading(
+        nodes=2,
+        client_rack="east",
+        metadata_max_age_ms=1000,
+        retry_backoff_ms=2000,
+        retry_backoff_max_ms=2000,
+    )
+    fill(r, 1)
+    nodes: list[int] = []
+
+    def answer(request: Any) -> Any:
+        node_id = r.broker.core.requests[-1].node_id
+        nodes.append(node_id)
+        if node_id == 1:
+            return None
+        kind = messages.FetchResponse
+        code = ErrorCode.NOT_LEADER_OR_FOLLOWER if len(nodes) < 4 else ErrorCode.NONE
+        part = kind.PartitionData(
+            error_code=code, high_watermark=1, records=b"", preferred_read_replica=-1 if code else 1
+        )
+        topic = kind.FetchableTopicResponse(topic_id=r.broker.topic_id(), partitions=[part])
+        return kind(responses=[topic])
+
+    r.faults.intercept("Fetch", answer)
+    r.read(start=Start(0))
+    r.advance(20_000)
+    assert nodes[:5] == [0, 0, 0, 0, 1]
+
+
 def test_R25_replica_is_asked_with_the_epoch_of_the_present_leader() -> None:
     """Else it would refuse: FENCED_LEADER_EPOCH."""
     r = Reading(nodes=3, client_rack="east", metadata_max_age_ms=3000)
