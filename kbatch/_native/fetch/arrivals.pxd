@@ -26,7 +26,7 @@ cdef class AnswerReader:
 cdef class Arrivals:
     cdef kb_arrivals raw
     cdef object _results             # a deque, of the program's thread
-    cdef object _engines             # lists of the engine's results, in a deque: the collector sees them there
+    cdef object _engines             # lists of the engine's results, in a deque: the collector sees them
     cdef object _notify
     cdef Waiters _waiters            # that can be rung without the GIL; None
     cdef AnswerReader _reader        # of the answers
