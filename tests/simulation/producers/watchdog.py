@@ -37,11 +37,14 @@ def forgotten_batches(producer: SimulatedProducer, now_ns: int) -> list[Producer
 
 
 def _may_send(producer: SimulatedProducer) -> bool:
-    """True if the producer has an identity, if it needs one, has not failed, and awaits no answer."""
+    """True if the producer has an identity, if it needs one, has not failed, and awaits no answer. Without
+    answers (acks=0) nothing tells what the lane has sent already.
+    """
     sender = producer.runtime.engine._sender
     lane = sender._lane
     return not (
-        sender.unanswered_count
+        producer.runtime.config.acks == 0
+        or sender.unanswered_count
         or (lane is not None and lane.unanswered_count())
         or sender.first_failure is not None
         or sender.fatal_error is not None

@@ -99,6 +99,10 @@ class WatchedPartition(Partition):
         self._history.lost_disks += 1
         super().lose_unflushed(now_ms)
 
+    def delete(self) -> None:
+        self._history.cut(self, 0)
+        super().delete()
+
     def close(self) -> None:
         self._history.cut(self, 0)
         super().close()
