@@ -24,9 +24,9 @@ NO_NODE = -1
 
 
 def forgotten_nodes(engine: ReadingEngine, now_ns: int) -> list[int]:
-    """Return the nodes that could be asked now, or connected to, and are not. None is forgotten if the fetcher
-    looks again soon: what it waits for may be over already, as a node's back-off is when it answers another
-    connection.
+    """Return the nodes that could be asked now, or connected to, and are not. None is forgotten if the
+    fetcher looks again soon: what it waits for may be over already, as a node's back-off is when it answers
+    another connection.
     """
     config = engine._fetcher._config
     soon_ns = max(config.reconnect_backoff_max_ms, config.retry_backoff_max_ms) * NS_PER_MS
