@@ -199,6 +199,16 @@ class Backlog(FetchBuffer):
                 self.add(AssignedPartition(assigned.partition, generation, start))
                 self._wake()
 
+    def make_room(self) -> None:
+        """Throw away what partitions have that give no records now, if their memory keeps the others from
+        being fetched. It is fetched again when they go on.
+        """
+        for assigned in list(self._round_robin) if self.starves() else ():
+            start = assigned.start if assigned.last is None else start_after(assigned.last)
+            generation = self._engine.seek(assigned.partition, start)
+            self.add(AssignedPartition(assigned.partition, generation, start))
+            self._wake()
+
     # Which partitions
 
     def add(self, assigned: AssignedPartition) -> None:

@@ -513,6 +513,7 @@ class ConsumerBase(MemberClient, Generic[K, V]):
 
     def _handle_arrivals(self) -> None:
         self._backlog.sort()
+        self._backlog.make_room()
 
     def _check_membership(self) -> None:
         self._member.check_topics()

@@ -59,6 +59,7 @@ cdef class FetchBuffer:
     cdef int _sort_result(self, object result) except -1
     cdef int _put(self, QueuedCursor cursor, Fetched fetched) except -1
     cdef QueuedCursor next_cursor(self)
+    cpdef bint starves(self) except -1
     cpdef move_to_end(self, QueuedCursor cursor)
     cpdef discard_head(self, QueuedCursor cursor)
     cpdef QueuedCursor next_with_record(self, bint raises)

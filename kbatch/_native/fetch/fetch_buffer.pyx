@@ -351,6 +351,22 @@ cdef class FetchBuffer:
                 return cursor
         return None
 
+    cpdef bint starves(self) except -1:
+        """True if only partitions that are silent have something here, and their memory keeps the others from
+        being fetched.
+        """
+        cdef QueuedCursor cursor
+        cdef bint has_silent = False
+        if not self._release.is_memory_used_up():
+            return False
+        for each in self._round_robin:
+            cursor = each
+            if cursor.queue:
+                if not cursor.keeps_silent():
+                    return False
+                has_silent = True
+        return has_silent
+
     cpdef move_to_end(self, QueuedCursor cursor):
         """Serve the other partitions first."""
         if self._round_robin.pop(cursor, None) is not None and cursor.queue:

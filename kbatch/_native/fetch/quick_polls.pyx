@@ -218,7 +218,7 @@ cdef class QuickPolls:
         cdef NativeEvent event
         buffer.sort()
         while buffer.next_cursor() is None:
-            if not buffer.may_wait():
+            if not buffer.may_wait() or buffer.starves():
                 return UNUSUAL
             waited_ns = PyTime_MonotonicRaw() - began_ns
             if waited_ns >= timeout_ns:

@@ -9,4 +9,5 @@ cdef class Releases:
     cdef object _consumed
     cdef object _look_again
 
+    cdef bint is_memory_used_up(self) noexcept
     cdef bint give_back(self, Fetched fetched, int64_t row_count) except -1

@@ -15,7 +15,7 @@ from kbatch.testing import Broker
 from tests.support.patience import until
 from tests.support.polling import FIRST, PARTITIONS, TOPIC, consuming, fill, offsets, polled
 from tests.support.producing import SECONDS, within
-from tests.support.shells import new_consumer
+from tests.support.shells import new_consumer, new_producer
 
 TOPICS = {TOPIC: 3}
 COUNT = 40
@@ -271,3 +271,20 @@ def test_no_poll_is_quick_after_an_interrupted_close(broker: Broker, monkeypatch
         consumer.close()
         with pytest.raises(ConsumerClosedError):
             consumer.poll(SECONDS)
+
+
+def test_paused_partitions_do_not_keep_the_memory_from_others(broker: Broker) -> None:
+    """What they have is thrown away, and fetched again when they go on."""
+    memory = 1 << 20
+    with new_producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        for partition in (0, 1):
+            for size in (700_000, 10):
+                producer.send(TOPIC, bytes(size), partition=partition).result(SECONDS)
+    with consuming(broker, kbatch_fetch_buffer_memory=memory) as consumer:
+        until(lambda: consumer._engine._budget.unread > memory // 2)
+        consumer.pause([PARTITIONS[0]])
+        for partition in (1, 0):
+            consumer.resume([PARTITIONS[partition]])
+            for offset in (0, 1):
+                (record,) = consumer.poll(SECONDS, max_records=1)
+                assert (record.partition, record.offset) == (partition, offset)
