@@ -31,7 +31,7 @@ cdef class Releases:
         return self.give_back(fetched, row_count)
 
     cdef bint is_memory_used_up(self) noexcept:
-        """True if what the program has not read keeps requests from being sent: half of the memory is theirs."""
+        """True if what the program has not read keeps requests back: half of the memory is theirs."""
         cdef const kb_budget *budget = self._road._road.budget
         return kb_count_load(&budget.unread) > budget.limit // 2
 
