@@ -173,6 +173,7 @@ def test_AS67_a_user_without_rules_is_refused(kafka: RealKafka, admin: Admin) ->
 # Quotas of mutations
 
 
+@pytest.mark.slow
 def test_AS63_AS64_mutations_beyond_the_quota_wait_or_say_how_long(kafka: RealKafka, admin: Admin) -> None:
     set_user(admin, "mut", "able")
     allowed = (("cluster", "kafka-cluster"), ("topic", "*"))

@@ -461,6 +461,7 @@ def _changed(name: str) -> Mapping[str, Work]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.java
 def test_AS14_calls_are_done_while_controllers_die(real_cluster: RealCluster) -> None:
     name, rounds = f"nodes-{next(_numbers)}", 30

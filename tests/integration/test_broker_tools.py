@@ -45,6 +45,7 @@ def run(broker: Broker, tool: str, *arguments: str) -> list[list[str]]:
     return [line.split() for line in done.stdout.splitlines() if line.split()]
 
 
+@pytest.mark.slow
 def test_tools_configure_read_describe_reset_and_delete_a_share_group(broker: Broker) -> None:
     entity = ("--entity-type", "groups", "--entity-name", GROUP)
     run(broker, CONFIGS, "--alter", *entity, "--add-config", "share.auto.offset.reset=earliest")

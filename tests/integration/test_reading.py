@@ -150,6 +150,7 @@ def test_R28_memory_is_bounded(servers: str, topic: str, how: str) -> None:
     assert read.grown_bytes < most
 
 
+@pytest.mark.slow
 @pytest.mark.java
 def test_R87_a_compacted_topic_reads_with_its_gaps(real_kafka: Any) -> None:
     """Read while the cleaner works, until it has removed records; the last value of each key always comes."""

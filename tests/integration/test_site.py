@@ -189,6 +189,7 @@ def address(site: Path) -> Iterator[str]:
         thread.join()
 
 
+@pytest.mark.slow
 def test_a_browser_opens_pages_and_finds_send_table(address: str, tmp_path: Path) -> None:
     """The screenshots stay in build/screenshots, for a person to look at."""
     SHOTS.mkdir(parents=True, exist_ok=True)

@@ -143,6 +143,7 @@ def said(
     return texts
 
 
+@pytest.mark.slow
 def test_correct_programs_pass(check: Callable[[Path], Iterator[Found]], tmp_path: Path) -> None:
     program = tmp_path / "programs.py"
     program.write_text(PROGRAMS.read_text())
@@ -156,6 +157,7 @@ def test_a_mistake_is_found_where_it_is(said: dict[str, str], mistake: str) -> N
     assert said["elsewhere"] == ""
 
 
+@pytest.mark.slow
 def test_stubs_have_what_the_modules_have() -> None:
     stubs = sorted((ROOT / "kbatch").rglob("*.pyi"))
     modules = [".".join(stub.relative_to(ROOT).with_suffix("").parts) for stub in stubs]

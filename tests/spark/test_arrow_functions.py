@@ -211,6 +211,7 @@ ROWS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_through_spark(spark: SparkSession) -> None:
     sent = spark.createDataFrame(ROWS).select(

@@ -49,6 +49,7 @@ def test_exactly_once_whatever_fails(spark: SparkSession, sink: Sink) -> None:
     assert sink.values() == list(range(2 * COUNT))
 
 
+@pytest.mark.slow
 def test_abandoned_attempt_that_takes_over_does_not_stop_the_job(
     spark: SparkSession, sink: Sink, tmp_path: Path
 ) -> None:

@@ -269,6 +269,7 @@ def test_0105_the_table_of_batches_is_that_of_the_oracle() -> None:
         assert found == oracle.meaning_of("Produce", code), code
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("version", "request_name"), ASKED)
 def test_0105_responses_of_coordinators(version: int, request_name: str) -> None:
     for code, times in itertools.product(CODES, REPEATS):

@@ -843,6 +843,7 @@ def test_R69_member_that_does_not_poll_leaves_and_joins_again(instance_id: str |
 # Anything
 
 
+@pytest.mark.slow
 @settings(max_examples=EXAMPLES)
 @given(seed=st.integers(0, 2**32), strategy=st.sampled_from(STRATEGIES))
 @example(seed=147769, strategy="sticky")  # one is removed before its program knows of the rebalance

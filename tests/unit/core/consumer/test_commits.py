@@ -634,6 +634,7 @@ CODES = [
 ]
 
 
+@pytest.mark.slow
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(
     st.lists(st.tuples(st.booleans(), st.integers(0, 3)), min_size=1, max_size=8),

@@ -750,6 +750,7 @@ EVENTS = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=2 * EXAMPLES, deadline=None)
 @given(st.lists(EVENTS, max_size=25))
 def test_R53_member_never_reads_what_was_given_to_others(

@@ -126,6 +126,7 @@ def check_rates(rates: dict[object, int]) -> None:
     assert {str(code): number for code, number in rates.items() if number > MOST} == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_same_error_for_ever_costs_few_requests(case: str) -> None:
     make, api, act = CASES[case]
@@ -162,6 +163,7 @@ class Endless(list[ErrorCode]):
         return self[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["beat_codes", "session_codes", "part_codes", "acknowledge_codes"])
 def test_same_error_for_ever_of_a_share_group_costs_few_requests(what: str) -> None:
     rates: dict[object, int] = {}

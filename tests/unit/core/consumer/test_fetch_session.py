@@ -200,6 +200,7 @@ _WANTED = st.dictionaries(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(_WANTED, st.booleans()), max_size=12))
 def test_R18_broker_always_knows_what_is_wanted(
     steps: list[tuple[dict[TopicPartition, tuple[int, int]], bool]],

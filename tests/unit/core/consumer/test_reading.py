@@ -1424,6 +1424,7 @@ def test_R94_lag_and_lead_are_those_of_the_moment(isolation_level: str) -> None:
 FAULTS = ("cut", "drop", "move", "error", "session", "none")
 
 
+@pytest.mark.slow
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(seed=st.integers(0, 2**32), version=st.sampled_from([18, 15, 12, 11, 6, 4]))
 def test_R01_R21_each_record_comes_once_in_order_under_faults(seed: int, version: int) -> None:

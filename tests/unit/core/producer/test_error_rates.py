@@ -80,6 +80,7 @@ CASES: dict[str, tuple[int, Callable[[Transacting], Any]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("every_other", [False, True])
 @pytest.mark.parametrize("api", CASES)
 def test_same_error_for_ever_costs_a_transaction_few_requests(api: str, every_other: bool) -> None:
@@ -96,6 +97,7 @@ def test_same_error_for_ever_costs_a_transaction_few_requests(api: str, every_ot
     check_rates(rates)
 
 
+@pytest.mark.slow
 def test_same_error_for_ever_costs_a_batch_of_a_transaction_few_requests() -> None:
     rates = {}
     for code in CODES:
@@ -143,6 +145,7 @@ class Refusing(Sending):
         return answer
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("every_other", [False, True])
 @pytest.mark.parametrize("api", ["ApiVersions", "Metadata"])
 def test_same_error_for_ever_costs_a_node_few_requests(api: str, every_other: bool) -> None:

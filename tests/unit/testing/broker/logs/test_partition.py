@@ -716,6 +716,7 @@ def test_restart_knows_as_many_batches_as_snapshots_have(
     send(again, idempotent(5))
 
 
+@pytest.mark.slow
 def test_torn_tail_takes_its_producers_state_along(tmp_path: Path) -> None:
     whole = opened(tmp_path / "whole")
     sizes = [0]

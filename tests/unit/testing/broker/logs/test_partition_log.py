@@ -449,6 +449,7 @@ def compact(log: PartitionLog, now_ms: int = LONG_AGO, **predicates: Any) -> Non
     log.compact(now_ms, log.end_offset, **nothing | predicates)
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(
     batches=st.lists(
