@@ -55,6 +55,11 @@ def pytest_configure(config: pytest.Config) -> None:
 def caplog(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
     """Return a capture that also waits for the lines of clients' threads (`kbatch.logs`)."""
     caplog.__class__ = WholeLog
+    # what a library or a campaign in the same process has silenced
+    logging.disable(logging.NOTSET)
+    for name, logger in logging.root.manager.loggerDict.items():
+        if name.partition(".")[0] == "kbatch" and isinstance(logger, logging.Logger):
+            logger.disabled, logger.propagate = False, True
     return caplog
 
 

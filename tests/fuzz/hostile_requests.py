@@ -212,7 +212,9 @@ class Block:
             case 1:
                 self._start_nodes()
             case 2 if place[0] in cluster.topics:
-                state.move_leader(*place, self.rng.choice(running))
+                in_sync = cluster.partition(*place).registration.isr
+                if candidates := [each for each in running if each in in_sync]:
+                    state.move_leader(*place, self.rng.choice(candidates))
             case 3 if place[0] in cluster.topics:
                 state.hold_high_watermark(*place, self.rng.random() < 0.3)
         self.core.handle_timeout(self.now_ms)

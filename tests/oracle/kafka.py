@@ -56,9 +56,10 @@ DEFAULTS: Mapping[str, object] = {
     "group.share.assignment.interval.ms": 0,
     # Else a test of the end of locks takes 15 seconds.
     "group.share.min.record.lock.duration.ms": 1000,
-    # After a kill the controller lets a broker in again only when its old session is over.
-    "broker.session.timeout.ms": 1500,
-    "broker.heartbeat.interval.ms": 300,
+    # After a kill the controller lets a broker in again only when its old session is over; on a busy machine
+    # a live one may be late for some seconds.
+    "broker.session.timeout.ms": 6000,
+    "broker.heartbeat.interval.ms": 500,
     # Half of what an idle broker does is to write records of its idleness.
     "metadata.max.idle.interval.ms": 0,
     # Tests write timestamps of long ago, which are not to be cleaned away.

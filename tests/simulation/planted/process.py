@@ -143,10 +143,10 @@ def attempts_have_no_end(original: Any, self: Retry, attempt: int, error: Except
 
 @plants(ProcessScheduler, "_fail")
 def a_record_with_a_handler_is_finished_before_it(
-    original: Any, self: ProcessScheduler, owned: OwnedPartition, taken: Any, error: Exception
+    original: Any, self: ProcessScheduler, owned: OwnedPartition, taken: Any, error: Exception, now_ns: int
 ) -> int | None:
     """A record counts as finished after its last attempt, before its dead letter is acknowledged."""
-    wait: int | None = original(self, owned, taken, error)
+    wait: int | None = original(self, owned, taken, error, now_ns)
     if wait == 0 and taken.failure is not None and self.failure is None:
         owned.progress.finish(taken.record.offset)
         owned.byte_count -= taken.byte_count
