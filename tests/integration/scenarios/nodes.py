@@ -264,6 +264,10 @@ class Nodes:
         values = [value for row in rows for _, _, _, value in row["values"]]
         return ErrorCode(partition.error_code).name, values, partition.high_watermark
 
+    def await_offsets(self, node: int, topic: str) -> None:
+        """Wait until a node answers as the leader."""
+        until(lambda: self.latest(node, topic)[0] == "NONE", pause_seconds=PAUSE_SECONDS)
+
     def latest(self, node: int, topic: str) -> tuple[str, int]:
         """Return (code, offset) of ListOffsets."""
         kind = messages.ListOffsetsRequest
@@ -325,6 +329,8 @@ def leaders_die_and_return(nodes: Nodes) -> None:
             (known,) = found.partitions
             code = ErrorCode(known.error_code).name
             nodes.note(f"Metadata of {found.name}", (code, known.leader_id, known.offline_replicas))
+    for topic in topics[:2]:  # a node may hear later than others that it leads
+        nodes.await_offsets(2, topic)
     nodes.note("acks=all with two of three", nodes.produce(2, topics[0], b"1"))
     nodes.note("acks=all below the minimum", nodes.produce(2, topics[1], b"1"))
     nodes.note("acks=1 below the minimum", nodes.produce(2, topics[1], b"2", acks=LEADER))
