@@ -37,11 +37,16 @@ static inline int64_t kb_budget_request_bytes(const kb_budget *budget, int64_t n
     return bytes > 1 ? bytes : 1;
 }
 
+/* True if what was not read takes memory that is for requests. */
+static inline bool kb_budget_is_crowded(const kb_budget *budget) {
+    return kb_count_load(&budget->unread) > budget->limit / 2;
+}
+
 /* The unread bytes above which one of so many partitions is left out: its share of the other half. Unless
  * that `is_shared`, any partition may use it up. */
 static inline int64_t kb_budget_backlog_bytes(const kb_budget *budget, int64_t partition_count,
                                               bool is_shared) {
-    if (!is_shared && kb_count_load(&budget->unread) <= budget->limit / 2)
+    if (!is_shared && !kb_budget_is_crowded(budget))
         return budget->limit;
     return budget->limit / (2 * (partition_count > 1 ? partition_count : 1));
 }

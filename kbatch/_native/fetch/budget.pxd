@@ -12,6 +12,7 @@ cdef extern from "fetch_budget.h" nogil:
     int64_t kb_budget_used(const kb_budget *budget) noexcept
     int64_t kb_budget_request_bytes(const kb_budget *budget, int64_t node_count) noexcept
     int64_t kb_budget_backlog_bytes(const kb_budget *budget, int64_t partition_count, bint is_shared) noexcept
+    bint kb_budget_is_crowded(const kb_budget *budget) noexcept
     bint kb_budget_reserve(kb_budget *budget, int64_t size) noexcept
 
 

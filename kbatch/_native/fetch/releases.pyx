@@ -3,7 +3,7 @@
 cimport cython
 from libc.stdint cimport int64_t
 
-from kbatch._native.fetch.budget cimport kb_budget, kb_count_load
+from kbatch._native.fetch.budget cimport kb_budget_is_crowded
 from kbatch._native.fetch.fetched cimport Fetched
 from kbatch._native.fetch.reading cimport PartitionReading, RoadState, kb_flag_load
 
@@ -31,9 +31,8 @@ cdef class Releases:
         return self.give_back(fetched, row_count)
 
     cdef bint is_memory_used_up(self) noexcept:
-        """True if what the program has not read keeps requests back: half of the memory is theirs."""
-        cdef const kb_budget *budget = self._road._road.budget
-        return kb_count_load(&budget.unread) > budget.limit // 2
+        """True if what the program has not read keeps requests back."""
+        return kb_budget_is_crowded(self._road._road.budget)
 
     cdef bint give_back(self, Fetched fetched, int64_t row_count) except -1:
         cdef PartitionReading reading = fetched.state
