@@ -68,6 +68,7 @@ class Judge:
         with contextlib.ExitStack() as stack:
             java = stack.enter_context(java_clients.judging_admin(self._servers, self._settings))
             ours = stack.enter_context(Admin({"bootstrap.servers": self._servers, **self._settings}))
+            self._admin = ours
             self._clients: Mapping[str, Ask] = {"java": java, "kbatch": lambda call: answer(ours, call)}
             self._producers = stack.enter_context(contextlib.ExitStack())
             self._stack = stack.pop_all()
@@ -86,6 +87,8 @@ class Judge:
                 for client in order
             }
             assert answers["kbatch"] == answers["java"], (call, answers)
+            if call["call"] == "alterPartitionReassignments":
+                self._await_moves(call)
             for look in looks:
                 self._await_alike(LOOKS[look], prefixes, call)
 
@@ -102,6 +105,12 @@ class Judge:
             return all(view == views[0][2] for _, _, view in views)
 
         until(are_alike, lambda: f"equal answers to {look} after {after}: {views}", seconds=30)
+
+    def _await_moves(self, after: Call) -> None:
+        """Wait until no replica moves. Controllers count those that come and those that go, so that they take
+        other assignments of new partitions meanwhile, and they end one move before the other.
+        """
+        until(lambda: not self._admin.partitions.reassignments(), f"the end of moves after {after}")
 
     def _ask(self, client: str, prefix: str, call: Call) -> Answer:
         given = json.loads(json.dumps(call).replace("@", prefix))

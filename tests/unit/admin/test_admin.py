@@ -11,9 +11,11 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import tracemalloc
 import weakref
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from uuid import UUID
 
@@ -36,7 +38,8 @@ from kbatch.errors import (
 )
 from kbatch.protocol import messages
 from kbatch.testing import Broker
-from tests.support.patience import HANG_SECONDS, until
+from tests.support.patience import HANG_MS, HANG_SECONDS, until
+from tests.support.producing import metric
 
 NEW = NewTopic(partitions=1, replication_factor=1)
 
@@ -77,19 +80,40 @@ def test_what_is_refused_is_raised_at_once(broker: Broker, admin: Admin) -> None
         admin.topics.create("new", partitions=1, replication_factor=1)
 
 
-def test_AS17_the_deadline_leaves_what_was_done(broker: Broker, admin: Admin) -> None:
-    """Each topic has a request of its own; that of one is refused until the end."""
-    admin.topics.create("first", partitions=1, replication_factor=1)
-    broker.intercept(
-        "CreatePartitions",
-        lambda request: "NOT_CONTROLLER" if request.topics[0].name == "orders" else None,
-    )
-    with pytest.raises(PartialFailure) as raised:
-        admin.topics.add_partitions({"first": 3, "orders": 3}, timeout=0.5)
+def test_AS17_the_deadline_leaves_what_was_done(broker: Broker) -> None:
+    """Each topic has a request of its own. That of one is refused, and backs off until the deadline."""
+    ahead_ns = 0
+    with (
+        Admin(
+            bootstrap_servers=broker.bootstrap_servers,
+            retry_backoff_ms=2 * HANG_MS,
+            retry_backoff_max_ms=2 * HANG_MS,
+        ) as admin,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        network = admin._runtime.network
+        network._clock_ns = lambda: time.monotonic_ns() + ahead_ns  # type: ignore[attr-defined]
+        admin.topics.create("first", partitions=1, replication_factor=1)
+        broker.intercept(
+            "CreatePartitions",
+            lambda request: "NOT_CONTROLLER" if request.topics[0].name == "orders" else None,
+        )
+        call = pool.submit(admin.topics.add_partitions, {"first": 3, "orders": 3}, timeout=HANG_SECONDS)
+        until(
+            lambda: (
+                len(broker.requests("CreatePartitions")) == 2
+                and metric(admin, "requests-in-flight", "admin-client-metrics") == 0
+            )
+        )
+        ahead_ns = HANG_MS * 1_000_000
+        network.wake()
+        with pytest.raises(PartialFailure) as raised:
+            call.result(HANG_SECONDS)
     assert raised.value.results == {"first": 3}
     (error,) = raised.value.errors.values()
     assert isinstance(error, KafkaTimeoutError) and isinstance(error.__cause__, NotControllerError)
     assert not raised.value.possibly_persisted
+    assert len(broker.requests("CreatePartitions")) == 2
 
 
 def test_AS72_a_silent_node_costs_its_own_groups_only(broker: Broker, admin: Admin) -> None:
