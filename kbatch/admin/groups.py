@@ -371,6 +371,7 @@ class AsyncGroups(Part):
         partitions: Iterable[Partition] | None = None,
         to: str | int | datetime | timedelta | None = None,
         shift: int | None = None,
+        create: bool = False,
         dry_run: bool = False,
         timeout: float | None = None,
     ) -> dict[TopicPartition, OffsetReset]:
@@ -387,11 +388,15 @@ class AsyncGroups(Part):
             time on, or so long ago.
         shift : int
             Instead of `to`: so many records later; earlier, if it is negative.
+        create : bool
+            True to give a group that does not exist yet its first offsets, in `topics` and `partitions`.
         dry_run : bool
             True to change nothing.
 
         Raises
         ------
+        GroupIdNotFoundError
+            There is no such group, and `create` is False.
         GroupNotEmptyError
             The group has members.
         UnknownTopicOrPartitionError
@@ -400,7 +405,12 @@ class AsyncGroups(Part):
         _checked_group(group_id)
         if (to is None) == (shift is None):
             raise ValueError("reset() needs one of to= and shift=")
+        if create and topics is None and partitions is None:
+            raise ValueError(
+                "reset() needs topics= or partitions= with create=True: a new group has no offsets"
+            )
         deadline = self._runtime.api_deadline(timeout)
+        await self._check_resettable(group_id, deadline, create=create, dry_run=dry_run)
         committed = await self._runtime.await_answer_of(
             CommittedOffsets({group_id: None}, is_stable=False), deadline
         )
@@ -409,17 +419,29 @@ class AsyncGroups(Part):
         targets = await self._targets(chosen, current, to, shift, deadline)
         resets = {each: OffsetReset(current.get(each), targets[each]) for each in chosen}
         if not dry_run and resets:
-            await self._check_empty(group_id, deadline)
             offsets = {each: OffsetAndMetadata(reset.after) for each, reset in resets.items()}
             await self._all(OffsetCommit(group_id, offsets), timeout, deadline)
         return resets
 
-    async def _check_empty(self, group_id: str, deadline: Deadline) -> None:
-        results, _ = await self._described([group_id], (ConsumerGroups, ClassicGroups), deadline)
-        if any(found.members for found in results.values()):
-            raise GroupNotEmptyError(
-                f"group {group_id} has members, whose commits would undo the reset: stop them first"
-            )
+    async def _check_resettable(
+        self, group_id: str, deadline: Deadline, *, create: bool, dry_run: bool
+    ) -> None:
+        """Raise unless a group can be reset. Brokers make groups that are not there, also misspelt ones."""
+        results, errors = await self._described([group_id], list(_QUERIES.values()), deadline)
+        for error in errors.values():
+            if not isinstance(error, GroupIdNotFoundError):
+                raise error
+            if not create:
+                raise GroupIdNotFoundError(
+                    f"reset: there is no group {group_id}; list() names all, and create=True makes it"
+                )
+        for found in results.values():
+            if found.kind == "share":
+                raise InvalidRequestError(f"group {group_id} is a share group; use set_share_offsets()")
+            if found.members and not dry_run:
+                raise GroupNotEmptyError(
+                    f"group {group_id} has members, whose commits would undo the reset: stop them first"
+                )
 
     async def _chosen_partitions(
         self,

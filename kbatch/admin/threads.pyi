@@ -381,6 +381,7 @@ class Groups(ThreadPart):
         partitions: Iterable[Partition] | None = None,
         to: str | int | datetime | timedelta | None = None,
         shift: int | None = None,
+        create: bool = False,
         dry_run: bool = False,
         timeout: float | None = None,
     ) -> dict[TopicPartition, OffsetReset]: ...

@@ -127,12 +127,16 @@ def reset(
         kept = _kept_offsets(reader, group)
         committed = kept.committed()
         if rows is None:
-            chosen = _chosen_partitions(reader, group, dict(topics), committed)
+            chosen = _chosen_partitions(reader, group, dict(topics), committed, exists=kept.exists)
             new = _new_offsets(reader, chosen, committed, target, shift_by)
         else:
             new = _within(reader, rows)
         if executes:
             _execute(kept, new, deletes=target == NONE)
+    if not kept.exists:
+        click.echo(
+            f"group {group} is new: {'it has these offsets' if executes else '--execute makes it'}", err=True
+        )
     _print(new, committed, export=export, as_json=as_json)
     if not executes:
         click.echo("dry run: nothing has changed; add --execute", err=True)
@@ -206,11 +210,12 @@ def offsets_of_file(file: Iterable[str], group: str) -> dict[TopicPartition, int
 
 
 class _KeptOffsets(NamedTuple):
-    """How the offsets of a group are read, set and deleted."""
+    """How the offsets of a group are read, set and deleted; and whether there is such a group."""
 
     committed: Callable[[], dict[TopicPartition, int]]
     commit: Callable[[Offsets], object]
     delete: Callable[[list[TopicPartition]], object]
+    exists: bool = True
 
 
 def _kept_offsets(reader: TopicReader, group_id: str) -> _KeptOffsets:
@@ -218,7 +223,7 @@ def _kept_offsets(reader: TopicReader, group_id: str) -> _KeptOffsets:
     try:
         described = reader.groups.describe(group_id)
     except GroupIdNotFoundError:
-        return _of_consumers(reader, group_id)
+        return _of_consumers(reader, group_id)._replace(exists=False)
     _check_no_members(described)
     return (_of_share_group if described.kind == SHARE else _of_consumers)(reader, group_id)
 
@@ -264,9 +269,14 @@ def _of_share_group(reader: TopicReader, group_id: str) -> _KeptOffsets:
 
 
 def _chosen_partitions(
-    reader: TopicReader, group_id: str, topics: Chosen, committed: Offsets
+    reader: TopicReader, group_id: str, topics: Chosen, committed: Offsets, *, exists: bool
 ) -> list[TopicPartition]:
     if not topics:
+        if not exists:
+            raise click.ClickException(
+                f"there is no group {group_id}: `kbatch groups list` has the names of all; name topics with "
+                "--topic to make it"
+            )
         if not committed:
             raise click.ClickException(
                 f"group {group_id} has committed no offsets; name topics with --topic to give it some"

@@ -408,6 +408,27 @@ def test_AS78_reset_by_every_rule(admin: Admin, target: str, topic: str) -> None
     assert admin.groups.offsets(group)[partition].lag == 0
 
 
+def test_reset_of_a_misspelt_group_says_so(admin: Admin, topic: str) -> None:
+    group, partition = f"{topic}-group", TopicPartition(topic, 0)
+    rules: list[dict[str, Any]] = [{}, {"topics": [topic]}, {"partitions": [partition], "dry_run": True}]
+    for rule in rules:
+        with pytest.raises(GroupIdNotFoundError, match=rf"no group {group}; list\(\) names all"):
+            admin.groups.reset(group, to="earliest", **rule)
+    assert group not in {each.group_id for each in admin.groups.list()}
+    with pytest.raises(ValueError, match="topics="):
+        admin.groups.reset(group, to="earliest", create=True)
+    assert admin.groups.reset(group, partitions=[partition], to=0, create=True) == {partition: (None, 0)}
+    assert admin.groups.reset(group, to="latest") == {partition: (0, 0)}
+
+
+def test_reset_leaves_share_groups_alone(admin: Admin, topic: str) -> None:
+    group = f"{topic}-share"
+    admin.groups.set_share_offsets(group, {TopicPartition(topic, 0): 0}, create=True)
+    with pytest.raises(InvalidRequestError, match="set_share_offsets"):
+        admin.groups.reset(group, topics=[topic], to="earliest")
+    admin.groups.delete(group, kind="share")
+
+
 def test_AS70_lists_of_groups_are_filtered(admin: Admin, topic: str) -> None:
     group = f"{topic}-group"
     admin.groups.commit_offsets(group, {TopicPartition(topic, 0): 1})

@@ -179,7 +179,11 @@ def test_reset_changes_offsets_only_with_execute(
 
 
 def test_reset_makes_a_group(broker: Broker, reader: TopicReader) -> None:
-    assert run(broker, "reset", "newcomer", "-t", "orders", "--to", "5", "--execute").exit_code == 0
+    call = ("reset", "newcomer", "-t", "orders", "--to", "5")
+    assert "group newcomer is new: --execute makes it" in run(broker, *call).stderr
+    assert reader.groups.offsets("newcomer") == {}
+    assert "it has these offsets" in run(broker, *call, "--execute").stderr
+    assert "is new" not in run(broker, *call).stderr
     assert {each.committed.offset for each in reader.groups.offsets("newcomer").values()} == {5}
 
 
@@ -193,7 +197,7 @@ WRONG = [
     (["reset", GROUP, "-t", "orders:x", "--to", "0"], 2, "as in orders:0,1"),
     (["reset", GROUP, "-t", "orders:7", "--to", "0"], 2, "topic orders has no partition 7; it has 0 to 1"),
     (["reset", GROUP, "-t", "returns", "--shift-by", "1"], 2, "no offset of returns-0 to shift"),
-    (["reset", "nobody", "--all-topics", "--to", "0"], 1, "has committed no offsets"),
+    (["reset", "nobody", "--all-topics", "--to", "0"], 1, "there is no group nobody"),
     (["reset", GROUP, "-t", "nowhere", "--to", "0"], 1, "nowhere"),
 ]
 
