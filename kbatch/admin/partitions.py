@@ -140,7 +140,7 @@ class AsyncPartitions(Part):
         self, items: Mapping[TopicPartition, Sequence[int]], deadline: Deadline, *, changes_factor: bool
     ) -> dict[TopicPartition, Reassignment]:
         wanted = {each for brokers in items.values() for each in brokers}
-        _check_alive(wanted, await self._alive(deadline))
+        check_alive(wanted, await self._alive(deadline))
         await self._cancel_stuck(items, deadline)
         await self._results_of(Reassign("reassign", items, changes_factor=changes_factor), deadline)
         found: dict[TopicPartition, Reassignment] = await self._runtime.await_answer_of(
@@ -212,7 +212,7 @@ class AsyncPartitions(Part):
         text_of("topic")(topic)
         check_integer("replication_factor", replication_factor, 1, MAX_INT16)
         deadline = self._runtime.api_deadline(timeout)
-        plan = await self._plan([topic], replication_factor, None, (), deadline)
+        plan = await self._plan([topic], replication_factor, None, (), deadline, measures=False)
         items = {move.partition: move.after for move in plan.moves}
         return await self._reassign(items, deadline, changes_factor=True) if items else {}
 
@@ -226,7 +226,8 @@ class AsyncPartitions(Part):
         timeout: float | None = None,
     ) -> Plan:
         """Return the moves after which topics have replicas on certain brokers only, with as few copies as
-        possible. Nothing is changed; print the plan, and `apply` it.
+        possible. Nothing is changed; print the plan, which says how much brokers copy and which leaders
+        move, and `apply` it.
 
         Parameters
         ----------
@@ -249,7 +250,7 @@ class AsyncPartitions(Part):
         if replication_factor is not None:
             check_integer("replication_factor", replication_factor, 1, MAX_INT16)
         deadline = self._runtime.api_deadline(timeout)
-        return await self._plan(names, replication_factor, allowed, leaving, deadline)
+        return await self._plan(names, replication_factor, allowed, leaving, deadline, measures=True)
 
     async def _plan(
         self,
@@ -258,18 +259,45 @@ class AsyncPartitions(Part):
         brokers: Iterable[int] | None,
         drain: Iterable[int],
         deadline: Deadline,
+        *,
+        measures: bool,
     ) -> Plan:
+        """Make a plan, and ask for the sizes of logs if it `measures` what is copied."""
         found = await self._results_of(TopicQuery(dict.fromkeys(topics)), deadline)
         alive = await self._alive(deadline)
         allowed = sorted(set(alive if brokers is None else brokers) - set(drain))
-        _check_alive(allowed, alive)
+        check_alive(allowed, alive)
         racks = {each: alive[each] for each in allowed}
-        replicas = {
-            TopicPartition(topic.name, each.partition): each.replicas
+        partitions = {
+            TopicPartition(topic.name, each.partition): each
             for topic in found.values()
             for each in topic.partitions
         }
-        return plan_of(replicas, racks, replication_factor=replication_factor)
+        leaders = {at: each.leader for at, each in partitions.items()}
+        return plan_of(
+            {at: each.replicas for at, each in partitions.items()},
+            racks,
+            replication_factor=replication_factor,
+            leaders=leaders,
+            sizes=await self._sizes(leaders, deadline) if measures else None,
+        )
+
+    async def _sizes(
+        self, leaders: Mapping[TopicPartition, int | None], deadline: Deadline
+    ) -> dict[TopicPartition, int]:
+        """Return the sizes of leaders' logs, of which the others are copies, as far as brokers tell them."""
+        by_broker: dict[int, list[TopicPartition]] = {}
+        for partition, leader in leaders.items():
+            if leader is not None:
+                by_broker.setdefault(leader, []).append(partition)
+        request = await self._ask(DescribeLogDirs(by_broker, by_broker), deadline)
+        return {
+            partition: replica.size
+            for dirs in request.results.values()
+            for each in dirs
+            for partition, replica in each.replicas.items()
+            if not replica.is_future
+        }
 
     async def apply(
         self,
@@ -300,7 +328,7 @@ class AsyncPartitions(Part):
         brokers = sorted({each for move in plan.moves for each in (*move.before, *move.after)})
         topics = sorted({move.partition.topic for move in plan.moves})
         deadline = self._runtime.api_deadline(timeout)
-        _check_alive({each for move in plan.moves for each in move.after}, await self._alive(deadline))
+        check_alive({each for move in plan.moves for each in move.after}, await self._alive(deadline))
         if throttle is not None:
             check_integer("throttle", throttle, 1, INT64_MAX)
             await self._throttle(brokers, topics, str(throttle), "*", deadline)
@@ -453,7 +481,8 @@ class AsyncPartitions(Part):
         return results_or_failure("move_log_dirs", results, errors)
 
 
-def _check_alive(brokers: Iterable[int], alive: Iterable[int]) -> None:
+def check_alive(brokers: Iterable[int], alive: Iterable[int]) -> None:
+    """Raise BrokerNotAvailableError unless the brokers of new replicas are alive."""
     if dead := sorted(set(brokers) - set(alive)):
         raise BrokerNotAvailableError(
             f"broker {dead[0]} is not alive, only {', '.join(map(str, alive))}: replicas on it would never "

@@ -25,18 +25,34 @@ class Move(NamedTuple):
     partition : TopicPartition
     before, after : tuple of int
         The ids of brokers, the preferred leader first.
+    leader : int or None
+        Who leads it now; None if no broker does.
+    copied_bytes : int or None
+        What brokers copy for it: the log, to each broker that does not have it yet. None if no broker told
+        its size.
     """
 
     partition: TopicPartition
     before: tuple[int, ...]
     after: tuple[int, ...]
+    leader: int | None = None
+    copied_bytes: int | None = None
+
+    @property
+    def moves_leader(self) -> bool:
+        """True if another broker leads it in the end."""
+        return self.leader != self.after[0]
 
     def __str__(self) -> str:
-        return f"{self.partition}: {_shown(self.before)} -> {_shown(self.after)}"
+        leader = f", leader {'none' if self.leader is None else self.leader} -> {self.after[0]}"
+        return (
+            f"{self.partition}: {_shown(self.before)} -> {_shown(self.after)}, "
+            f"{_shown_bytes(self.copied_bytes)} to copy{leader if self.moves_leader else ''}"
+        )
 
 
 class Plan(NamedTuple):
-    """Moves of replicas; its text has one a line.
+    """Moves of replicas; its text has one a line, and then what all of them take.
 
     Attributes
     ----------
@@ -46,8 +62,23 @@ class Plan(NamedTuple):
 
     moves: tuple[Move, ...]
 
+    @property
+    def copied_bytes(self) -> int | None:
+        """What brokers copy; None if that of a move is unknown."""
+        copied = [move.copied_bytes for move in self.moves]
+        return None if None in copied else sum(each or 0 for each in copied)
+
+    @property
+    def moved_leaders(self) -> int:
+        """How many partitions another broker leads in the end."""
+        return sum(move.moves_leader for move in self.moves)
+
     def __str__(self) -> str:
-        return "\n".join(map(str, self.moves)) or "nothing to move"
+        if not self.moves:
+            return "nothing to move"
+        count = f"{len(self.moves)} partition{'' if len(self.moves) == 1 else 's'}"
+        total = f"{count}, {_shown_bytes(self.copied_bytes)} to copy, leaders that move: {self.moved_leaders}"
+        return "\n".join([*map(str, self.moves), total])
 
 
 def plan_of(
@@ -55,6 +86,8 @@ def plan_of(
     racks: Mapping[int, str | None],
     *,
     replication_factor: int | None = None,
+    leaders: Mapping[TopicPartition, int | None] | None = None,
+    sizes: Mapping[TopicPartition, int] | None = None,
 ) -> Plan:
     """Return the moves after which partitions have replicas on certain brokers only.
 
@@ -66,6 +99,10 @@ def plan_of(
         The brokers that may have replicas, and their racks.
     replication_factor : int or None
         How many replicas each partition is to have; None for as many as it has.
+    leaders : mapping of TopicPartition to int or None
+        Who leads now; None for the preferred leaders.
+    sizes : mapping of TopicPartition to int
+        How many bytes a replica has; what is missing is unknown.
 
     Raises
     ------
@@ -88,11 +125,22 @@ def plan_of(
         for exchange in path:
             exchange.apply(targets, loads)
     moves = [
-        Move(partition, replicas[partition], tuple(target))
+        Move(
+            partition,
+            replicas[partition],
+            tuple(target),
+            replicas[partition][0] if leaders is None else leaders[partition],
+            _copied_bytes(replicas[partition], target, (sizes or {}).get(partition)),
+        )
         for partition, target in targets.items()
         if tuple(target) != replicas[partition]
     ]
     return Plan(tuple(moves))
+
+
+def _copied_bytes(before: Collection[int], after: Collection[int], size: int | None) -> int | None:
+    count = len(set(after) - set(before))
+    return 0 if count == 0 else None if size is None else count * size
 
 
 def _target(
@@ -199,3 +247,14 @@ def _replacements(target: Collection[int], source: int, racks: Mapping[int, str 
 
 def _shown(brokers: tuple[int, ...]) -> str:
     return ",".join(map(str, brokers))
+
+
+def _shown_bytes(count: int | None) -> str:
+    """Return a number of bytes as people read it."""
+    if count is None:
+        return "unknown bytes"
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.3g} {unit}"
+        count /= 1000  # type: ignore[assignment]
+    return f"{count:,.3g} TB"

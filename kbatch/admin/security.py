@@ -109,7 +109,7 @@ class AsyncAcls(Part):
         PartialFailure
             With InvalidRequestError for a principal or name that is none.
         """
-        request = CreateAcls(many("acls", acls, _checked_acl))
+        request = CreateAcls(many("acls", acls, checked_acl))
         await self._results_of(request, self._runtime.api_deadline(timeout))
 
     async def delete(
@@ -126,7 +126,8 @@ class AsyncAcls(Part):
         }
 
 
-def _checked_acl(given: Any) -> Acl:
+def checked_acl(given: Any) -> Acl:
+    """Return a rule in the words of brokers. Raise TypeError or ValueError."""
     if not isinstance(given, Acl):
         raise TypeError(f"acls must be Acl, got {given!r}")
     resource = RESOURCES[number_of(RESOURCES, "resource", given.resource)]

@@ -21,7 +21,13 @@ from kbatch.cli.administration import (
     say_dry_run,
 )
 from kbatch.cli.options import client_options
-from kbatch.core.admin.results import QuotaEntity, Token
+from kbatch.core.admin.results import SCRAM_ITERATIONS, QuotaEntity, Token
+from kbatch.errors import (
+    DelegationTokenNotFoundError,
+    KafkaError,
+    ResourceNotFoundError,
+    UnacceptableCredentialError,
+)
 
 if TYPE_CHECKING:
     from kbatch.admin.client import Admin
@@ -124,7 +130,7 @@ def set_user(
 ) -> None:
     """Set the password of a USER. It is never an argument, which others can see."""
     if dry_run:
-        _print_passwords(settings, user, mechanism, as_json=as_json)
+        _show_replaced(settings, user, mechanism, iterations, as_json=as_json)
         return
     if password_file is not None:
         password = password_file.read_text().removesuffix("\n")
@@ -146,19 +152,39 @@ def delete_user(
 ) -> None:
     """Delete the password of a USER for a mechanism."""
     if dry_run:
-        _print_passwords(settings, user, mechanism, as_json=as_json)
+        _show_deleted(settings, user, mechanism, as_json=as_json)
         return
     confirm("delete the password of", [user], yes=yes)
     with open_admin(settings, "users") as admin:
         admin.users.delete(user, mechanism)
 
 
-def _print_passwords(settings: dict[str, str], user: str, mechanism: str, *, as_json: bool) -> None:
-    """Print the password that would be replaced or deleted, if there is one."""
+def _passwords(settings: dict[str, str], user: str, mechanism: str) -> list[tuple[str, str, int]]:
+    """Return the password that a user has for a mechanism, if there is one."""
     with open_admin(settings, "users") as admin:
-        rows = [each for each in _user_rows(admin) if each[:2] == (user, mechanism)]
-    print_rows(USER, rows, as_json=as_json)
-    say_dry_run()
+        return [each for each in _user_rows(admin) if each[:2] == (user, mechanism)]
+
+
+def _show_replaced(
+    settings: dict[str, str], user: str, mechanism: str, iterations: int, *, as_json: bool
+) -> None:
+    """Show the password that would be replaced; a number of iterations that brokers refuse fails."""
+    errors: dict[str, KafkaError] = {}
+    if iterations not in SCRAM_ITERATIONS:
+        least, most = SCRAM_ITERATIONS[0], SCRAM_ITERATIONS[-1]
+        errors[user] = UnacceptableCredentialError(
+            f"iterations must be {least:,} to {most:,}, got {iterations:,}"
+        )
+    print_rows(USER, _passwords(settings, user, mechanism), as_json=as_json)
+    say_dry_run(errors, "user", as_json=as_json)
+
+
+def _show_deleted(settings: dict[str, str], user: str, mechanism: str, *, as_json: bool) -> None:
+    """Show the password that would be deleted; it fails if there is none."""
+    found = _passwords(settings, user, mechanism)
+    print_rows(USER, found, as_json=as_json)
+    errors = {} if found else {user: ResourceNotFoundError(f"it has no password for {mechanism}")}
+    say_dry_run(errors, "user", as_json=as_json)
 
 
 @click.group()
@@ -195,6 +221,7 @@ def list_tokens(settings: dict[str, str], owners: tuple[str, ...], as_json: bool
     required=True,
     help="Where its secret goes, the password of SCRAM with the token's id as the user.",
 )
+@DRY_RUN
 @JSON
 def create_token(
     settings: dict[str, str],
@@ -202,9 +229,20 @@ def create_token(
     renewers: tuple[str, ...],
     hours: float | None,
     hmac_file: Path,
+    dry_run: bool,
     as_json: bool,
 ) -> None:
     """Make a token, and write its secret into a file that only its owner can read."""
+    if dry_run:
+        with open_admin(settings, "tokens") as admin:  # which says if it may make any
+            found = admin.tokens.list([owner] if owner else None)
+        print_rows(TOKEN, map(_token_row, found), as_json=as_json)
+        lifetime = "as long as brokers let it" if hours is None else f"{hours:g} hours"
+        click.echo(
+            f"beside these one of {owner or 'this client'} would be made, to live {lifetime}", err=True
+        )
+        say_dry_run()
+        return
     hmac_file.touch(0o600)
     with hmac_file.open("w") as file:
         with open_admin(settings, "tokens") as admin:
@@ -246,7 +284,8 @@ def _change_token(
                 each for each in admin.tokens.list() if base64.b64encode(each.hmac).decode() == hmac.strip()
             ]
             print_rows(TOKEN, map(_token_row, meant), as_json=as_json)
-            say_dry_run()
+            errors = {} if meant else {"of the file": DelegationTokenNotFoundError()}
+            say_dry_run(errors, "token", as_json=as_json)
             return
         expires = getattr(admin.tokens, call)(hmac, None if hours is None else timedelta(hours=hours))
     print_rows(("expires",), [(expires,)], as_json=as_json)

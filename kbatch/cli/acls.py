@@ -80,7 +80,7 @@ def list_acls(settings: dict[str, str], as_json: bool, **parts: Any) -> None:
 @DRY_RUN
 @JSON
 def grant(settings: dict[str, str], **given: Any) -> None:
-    """Allow an operation, or all that a client needs.
+    """Allow an operation, or all that a client needs. A dry run shows the rules that are not there yet.
 
     \b
       kbatch acls grant --principal User:shop --producer orders --transactional-id shop
@@ -102,9 +102,14 @@ def deny(settings: dict[str, str], **given: Any) -> None:
 
 
 def _create(settings: dict[str, str], *, dry_run: bool, as_json: bool, **parts: Any) -> None:
+    from kbatch.admin.security import checked_acl
+
     rules = _new_rules(**parts)
-    if not dry_run:
-        with open_admin(settings, "acls") as admin:
+    with open_admin(settings, "acls") as admin:
+        if dry_run:
+            there = {rule for each in rules for rule in admin.acls.list(AclFilter(**each._asdict()))}
+            rules = [rule for each in rules if (rule := checked_acl(each)) not in there]
+        else:
             admin.acls.create(rules)
     _print(rules, as_json=as_json)
     if dry_run:

@@ -114,14 +114,24 @@ def plain_or_text(value: object) -> object:
         return str(value)
 
 
-def say_dry_run() -> None:
-    """Say that nothing has changed, at the end of a dry run."""
+def say_dry_run(
+    errors: Mapping[Any, KafkaError] | None = None, what: str = "", *, as_json: bool = False
+) -> None:
+    """Say that nothing has changed, at the end of a dry run, and which items would fail. End with status 1 if
+    there are any.
+    """
     click.echo("dry run: nothing has changed", err=True)
+    if errors:
+        _print_errors(errors, what, as_json=as_json)
 
 
 def print_failures(failure: PartialFailure, what: str, *, as_json: bool) -> None:
     """Print each item that failed, and end with status 1."""
-    for item, error in failure.errors.items():
+    _print_errors(failure.errors, what, as_json=as_json)
+
+
+def _print_errors(errors: Mapping[Any, KafkaError], what: str, *, as_json: bool) -> None:
+    for item, error in errors.items():
         if as_json:
             code = None if error.code is None else {"code": int(error.code), "name": error.code.name}
             click.echo(json.dumps({what: str(item), "error": {**(code or {}), "message": str(error)}}))

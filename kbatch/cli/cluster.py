@@ -18,6 +18,14 @@ from kbatch.cli.administration import (
     say_dry_run,
 )
 from kbatch.cli.options import client_options
+from kbatch.errors import (
+    BrokerIdNotRegisteredError,
+    DuplicateVoterError,
+    InvalidRequestError,
+    KafkaError,
+    UnsupportedVersionError,
+    VoterNotFoundError,
+)
 
 if TYPE_CHECKING:
     from kbatch.core.admin.results import Quorum
@@ -71,14 +79,24 @@ def unregister(
 ) -> None:
     """Let the cluster forget a BROKER that is gone for good."""
     if dry_run:
-        with open_admin(settings, "cluster") as admin:
-            found = admin.cluster.describe(fenced=True).nodes
-        print_rows(NODE, [each for each in found if each.node_id == broker], as_json=as_json)
-        say_dry_run()
+        _show_broker(settings, broker, force=force, as_json=as_json)
         return
     confirm("unregister broker", [str(broker)], yes=yes)
     with open_admin(settings, "cluster") as admin:
         admin.cluster.unregister(broker, force=force)
+
+
+def _show_broker(settings: dict[str, str], broker: int, *, force: bool, as_json: bool) -> None:
+    """Show the broker that would be forgotten; one that is alive, or not there, fails."""
+    with open_admin(settings, "cluster") as admin:
+        found = [each for each in admin.cluster.describe(fenced=True).nodes if each.node_id == broker]
+    errors: dict[int, KafkaError] = {}
+    if not found:
+        errors[broker] = BrokerIdNotRegisteredError()
+    elif not force and not found[0].is_fenced:
+        errors[broker] = InvalidRequestError("it is alive: stop it first, or pass --force to drop it now")
+    print_rows(NODE, [each for each in found if broker not in errors], as_json=as_json)
+    say_dry_run(errors, "broker", as_json=as_json)
 
 
 @command.command("features")
@@ -117,11 +135,23 @@ def upgrade(
         say_dry_run()
 
 
-def _show_quorum(settings: dict[str, str], *, as_json: bool) -> None:
-    """Show who votes now."""
+def _show_quorum(
+    settings: dict[str, str], controller: int, directory_id: UUID, *, votes: bool, as_json: bool
+) -> None:
+    """Show who votes now. A change of the vote of a controller fails that is made already, or cannot be."""
     with open_admin(settings, "cluster") as admin:
-        _print_quorum(admin.cluster.quorum(), as_json=as_json)
-    say_dry_run()
+        found = admin.cluster.quorum()
+        is_static = admin.cluster.features().finalized.get("kraft.version", 0) == 0
+    _print_quorum(found, as_json=as_json)
+    voters = {(each.node_id, each.directory_id) for each in found.voters}
+    errors: dict[int, KafkaError] = {}
+    if is_static:
+        errors[controller] = UnsupportedVersionError("the quorum is static: its kraft.version is 0")
+    elif votes and controller in {node_id for node_id, _ in voters}:
+        errors[controller] = DuplicateVoterError()
+    elif not votes and ((controller, directory_id) not in voters or len(voters) == 1):
+        errors[controller] = VoterNotFoundError()
+    say_dry_run(errors, "controller", as_json=as_json)
 
 
 class _EndpointType(click.ParamType[tuple[str, tuple[str, int]]]):
@@ -156,7 +186,7 @@ def add_voter(
 ) -> None:
     """Let a CONTROLLER with this DIRECTORY_ID vote (Kafka 3.9, with kraft.version=1)."""
     if dry_run:
-        _show_quorum(settings, as_json=as_json)
+        _show_quorum(settings, controller, directory_id, votes=True, as_json=as_json)
         return
     with open_admin(settings, "cluster") as admin:
         admin.cluster.add_voter(controller, directory_id, dict(endpoints))
@@ -174,7 +204,7 @@ def remove_voter(
 ) -> None:
     """Let a CONTROLLER with this DIRECTORY_ID vote no more."""
     if dry_run:
-        _show_quorum(settings, as_json=as_json)
+        _show_quorum(settings, controller, directory_id, votes=False, as_json=as_json)
         return
     confirm("remove voter", [str(controller)], yes=yes)
     with open_admin(settings, "cluster") as admin:

@@ -22,13 +22,23 @@ from kbatch.cli.administration import (
     results_of,
     say_dry_run,
 )
+from kbatch.cli.name_choice import PATTERNS, NameChoice
 from kbatch.cli.options import client_options, open_reader
 from kbatch.cli.resets import SHARE, GroupIdType, reset
 from kbatch.core.process.finished_runs import VERSION, MetadataError, decode_runs
+from kbatch.errors import (
+    GroupIdNotFoundError,
+    GroupNotEmptyError,
+    GroupSubscribedToTopicError,
+    KafkaError,
+    UnknownMemberIdError,
+)
 from kbatch.errors.words import shown
 from kbatch.records import GroupDescription, GroupMember, GroupOffset, TopicPartition
 
 if TYPE_CHECKING:
+    from kbatch.admin.client import Admin
+    from kbatch.admin.threads import Groups
     from kbatch.consumer.topic_reader import TopicReader
 
 
@@ -54,7 +64,7 @@ def list_groups(
     print_rows(("group", "protocol", "state"), rows, as_json=as_json)
 
 
-@command.command("describe")
+@command.command("describe", epilog=PATTERNS)
 @click.argument("groups", nargs=-1, type=GroupIdType(), metavar="[GROUP]...")
 @client_options("consumer")
 @click.option("--members", is_flag=True, help="In tables, members instead of partitions; JSON has both.")
@@ -65,8 +75,9 @@ def describe(groups: tuple[str, ...], settings: dict[str, str], members: bool, a
 
     A partition without an offset is shown if a member reads it.
     """
+    choice = NameChoice(groups)
     with open_reader(settings, "groups") as reader:
-        for group_id in groups or [each.group_id for each in reader.groups.list()]:
+        for group_id in _chosen(reader.groups, choice) if groups else _all(reader.groups):
             described = reader.groups.describe(group_id)
             rows = _rows(reader, described)
             if as_json:
@@ -74,6 +85,15 @@ def describe(groups: tuple[str, ...], settings: dict[str, str], members: bool, a
             else:
                 _print_head(described, rows)
                 (_print_members if members else _print_partitions)(described, rows)
+
+
+def _all(groups: Groups) -> list[str]:
+    return [each.group_id for each in groups.list()]
+
+
+def _chosen(groups: Groups, choice: NameChoice) -> Sequence[str]:
+    """Return the groups that are chosen."""
+    return choice.among(_all(groups)) if choice.has_patterns else choice.names
 
 
 class _Figures(NamedTuple):
@@ -228,7 +248,7 @@ def _lag_text(rows: Sequence[_Row]) -> str:
 command.add_command(reset)
 
 
-@command.command("delete")
+@command.command("delete", epilog=PATTERNS)
 @click.argument("groups", nargs=-1, required=True, type=GroupIdType(), metavar="GROUP...")
 @click.option("--if-exists", is_flag=True, help="Accept that there is no such group.")
 @client_options("admin")
@@ -244,21 +264,40 @@ def delete(
     as_json: bool,
 ) -> None:
     """Delete each GROUP with its offsets. It must have no members."""
-    if not dry_run:
-        confirm("delete", groups, yes=yes)
+    choice = NameChoice(groups)
+    if not dry_run and not choice.has_patterns:
+        confirm("delete", choice.names, yes=yes)
     with open_admin(settings, "groups") as admin:
+        names = _chosen(admin.groups, choice)
         if dry_run:
-            found, failure = results_of(lambda: admin.groups.describe(groups))
-        else:
-            found, failure = results_of(lambda: admin.groups.delete(groups, missing_ok=if_exists))
-    if dry_run:
-        rows = [(each.group_id, each.kind, each.state, len(each.members)) for each in found.values()]
-        print_rows(("group", "protocol", "state", "members"), rows, as_json=as_json)
-        say_dry_run()
-    else:
-        print_rows(("group",), [(name,) for name in found], as_json=as_json)
-    if failure and not (dry_run and if_exists):
+            _show_deletable(admin, names, missing_ok=if_exists, as_json=as_json)
+            return
+        if choice.has_patterns:
+            confirm("delete", names, yes=yes)
+        found, failure = results_of(lambda: admin.groups.delete(names, missing_ok=if_exists))
+    print_rows(("group",), [(name,) for name in found], as_json=as_json)
+    if failure:
         print_failures(failure, "group", as_json=as_json)
+
+
+def _show_deletable(admin: Admin, names: Sequence[str], *, missing_ok: bool, as_json: bool) -> None:
+    """Show the groups that would be deleted; those with members, and missing ones, fail."""
+    found, failure = results_of(lambda: admin.groups.describe(names))
+    errors = {} if failure is None else dict(failure.errors)
+    if missing_ok:
+        errors = {
+            name: error for name, error in errors.items() if not isinstance(error, GroupIdNotFoundError)
+        }
+    live = {name: each for name, each in found.items() if each.members}
+    errors |= {
+        name: GroupNotEmptyError(f"it is {each.state} and has {len(each.members)} members: stop them first")
+        for name, each in live.items()
+    }
+    rows = [
+        (name, each.kind, each.state, len(each.members)) for name, each in found.items() if name not in live
+    ]
+    print_rows(("group", "protocol", "state", "members"), rows, as_json=as_json)
+    say_dry_run(errors, "group", as_json=as_json)
 
 
 @command.command("delete-offsets")
@@ -293,12 +332,27 @@ def delete_offsets(
 def _show_committed(
     settings: dict[str, str], group: str, partitions: Sequence[TopicPartition], *, as_json: bool
 ) -> None:
-    """Show the offsets that would be deleted."""
+    """Show the offsets that would be deleted; those of topics that a member subscribes to fail."""
     with open_admin(settings, "groups") as admin:
+        described = admin.groups.describe(group)
         offsets = admin.groups.offsets(group)
-    rows = [(*each, offsets[each].committed.offset) for each in partitions if each in offsets]
+    subscribed = {
+        topic
+        for member in described.members
+        for topic in (*member.subscribed, *(each.topic for each in member.partitions))
+    }
+    errors: dict[TopicPartition, KafkaError] = {
+        each: GroupSubscribedToTopicError(f"a member of group {group} reads {each.topic}: stop it first")
+        for each in partitions
+        if each.topic in subscribed
+    }
+    rows = [
+        (*each, offsets[each].committed.offset)
+        for each in partitions
+        if each in offsets and each not in errors
+    ]
     print_rows(("topic", "partition", "committed"), rows, as_json=as_json)
-    say_dry_run()
+    say_dry_run(errors, "partition", as_json=as_json)
 
 
 @command.command("remove-members")
@@ -338,7 +392,9 @@ def remove_members(
 
 
 def _show_members(settings: dict[str, str], group: str, instances: Sequence[str], *, as_json: bool) -> None:
-    """Show the members that would be removed; without instances, all."""
+    """Show the members that would be removed; without instances, all. Instances that the group does not have
+    fail.
+    """
     with open_admin(settings, "groups") as admin:
         members = admin.groups.describe(group).members
     rows = [
@@ -347,4 +403,6 @@ def _show_members(settings: dict[str, str], group: str, instances: Sequence[str]
         if not instances or each.group_instance_id in instances
     ]
     print_rows(("member", "instance", "client", "host"), rows, as_json=as_json)
-    say_dry_run()
+    there = {each.group_instance_id for each in members}
+    errors = {each: UnknownMemberIdError() for each in instances if each not in there}
+    say_dry_run(errors, "member", as_json=as_json)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import click
 
+PATTERNS = "A name that begins with ^ is a regular expression of Python, which matches whole names."
 HELP = "A name, or a pattern: ^ and a regular expression of Python that matches whole names"
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kbatch.cli.administration import JSON, open_admin, print_rows
-from kbatch.cli.name_choice import NameChoice
+from kbatch.cli.name_choice import PATTERNS, NameChoice
 from kbatch.cli.name_completion import complete_topics
 from kbatch.cli.options import client_options
 from kbatch.cli.positions import HELP, Position, PositionType, resolve
@@ -69,7 +69,7 @@ class ClusterLog:
         return {at.partition: each and (each.offset, each.timestamp) for at, each in found.items()}
 
 
-@click.command()
+@click.command(epilog=PATTERNS)
 @click.argument("topics", nargs=-1, metavar="[TOPIC]...", shell_complete=complete_topics)
 @click.option(
     "--at",
@@ -88,9 +88,7 @@ def command(
     settings: dict[str, str],
     as_json: bool,
 ) -> None:
-    """Show the first and the end offset of each partition of each TOPIC, or of all but Kafka's own. A TOPIC
-    that begins with ^ is a regular expression of Python, which matches whole names.
-    """
+    """Show the first and the end offset of each partition of each TOPIC, or of all but Kafka's own."""
     choice = NameChoice(topics)
     with open_admin(settings, "offsets") as admin:
         log = ClusterLog(admin, "read_committed" if committed else "read_uncommitted")

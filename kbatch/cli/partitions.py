@@ -25,6 +25,16 @@ from kbatch.cli.administration import (
 )
 from kbatch.cli.name_completion import complete_topics
 from kbatch.cli.options import client_options
+from kbatch.errors import (
+    BrokerNotAvailableError,
+    InvalidReplicaAssignmentError,
+    InvalidReplicationFactorError,
+    KafkaError,
+    LogDirNotFoundError,
+    NoReassignmentInProgressError,
+    PreferredLeaderNotAvailableError,
+    UnknownTopicOrPartitionError,
+)
 from kbatch.records import TopicPartition
 
 if TYPE_CHECKING:
@@ -97,21 +107,32 @@ def elect(
 def _show_elections(
     settings: dict[str, str], partitions: Sequence[TopicPartition], *, unclean: bool, as_json: bool
 ) -> None:
-    """Show the partitions that would get another leader."""
+    """Show the partitions that would get another leader; those whose preferred leader is not in sync, and
+    missing ones, fail.
+    """
     with open_admin(settings, "partitions") as admin:
         found = _described(admin, {each.topic for each in partitions} or None)
+    chosen = partitions or list(found)
+    errors: dict[TopicPartition, KafkaError] = {
+        at: UnknownTopicOrPartitionError() for at in chosen if at not in found
+    }
+    wanted = {at: found[at] for at in chosen if at in found and _needs_election(found[at], unclean=unclean)}
+    errors |= {
+        at: PreferredLeaderNotAvailableError(f"replica {each.replicas[0]} is not in sync")
+        for at, each in wanted.items()
+        if not unclean and each.replicas[0] not in each.isr and partitions
+    }
     rows = [
         (str(at), each.leader, each.replicas[0] if each.replicas[0] in each.isr else None)
-        for at, each in found.items()
-        if (not partitions or at in partitions) and _needs_election(each, unclean=unclean)
+        for at, each in wanted.items()
+        if unclean or each.replicas[0] in each.isr
     ]
     print_rows(("partition", "leader", "preferred"), rows, as_json=as_json)
-    say_dry_run()
+    say_dry_run(errors, "partition", as_json=as_json)
 
 
 def _needs_election(found: PartitionDescription, *, unclean: bool) -> bool:
-    preferred = found.replicas[0]
-    return found.leader is None if unclean else found.leader != preferred and preferred in found.isr
+    return found.leader is None if unclean else found.leader != found.replicas[0]
 
 
 def _described(admin: Admin, topics: Iterable[str] | None) -> dict[TopicPartition, PartitionDescription]:
@@ -153,7 +174,12 @@ def plan(
             drain=_ids(drain) or (),
             replication_factor=replication_factor,
         )
-        print_rows(MOVES, [(str(each[0]), *each[1:]) for each in found.moves], as_json=as_json)
+        rows = [
+            (str(each.partition), each.before, each.after, each.leader, each.after[0], each.copied_bytes)
+            for each in found.moves
+        ]
+        print_rows((*MOVES, "leader", "new_leader", "copied_bytes"), rows, as_json=as_json)
+        click.echo(str(found).splitlines()[-1], err=True)
         if apply and found.moves:
             confirm("move the replicas of", topics, yes=yes)
             with moving_bar(len(found.moves)) as show:
@@ -170,15 +196,54 @@ def reassign(file: Path, settings: dict[str, str], dry_run: bool, yes: bool, as_
     """Begin the moves of a FILE in the format of kafka-reassign-partitions."""
     replicas = _replicas_of(file)
     if dry_run:
-        with open_admin(settings, "partitions") as admin:
-            now = _described(admin, {each.topic for each in replicas})
-        rows = [(str(at), now[at].replicas if at in now else None, each) for at, each in replicas.items()]
-        print_rows(MOVES, rows, as_json=as_json)
-        say_dry_run()
+        _show_moves(settings, replicas, as_json=as_json)
         return
     confirm("move the replicas of", sorted({each.topic for each in replicas}), yes=yes)
     with open_admin(settings, "partitions") as admin:
         admin.partitions.reassign(replicas)
+
+
+def _show_moves(
+    settings: dict[str, str], replicas: Mapping[TopicPartition, list[int]], *, as_json: bool
+) -> None:
+    """Show the moves that would begin; those that would be refused fail."""
+    with open_admin(settings, "partitions") as admin:
+        now = _described(admin, {each.topic for each in replicas})
+        alive = [each.node_id for each in admin.cluster.describe().nodes]
+    errors = {
+        at: error
+        for at, after in replicas.items()
+        if (error := _refusal_of_move(now.get(at), after, alive)) is not None
+    }
+    rows = [(str(at), now[at].replicas, after) for at, after in replicas.items() if at not in errors]
+    print_rows(MOVES, rows, as_json=as_json)
+    say_dry_run(errors, "partition", as_json=as_json)
+
+
+def _refusal_of_move(
+    now: PartitionDescription | None, after: Sequence[int], alive: Sequence[int]
+) -> KafkaError | None:
+    """Return why a partition cannot get these replicas."""
+    from kbatch.admin.partitions import check_alive
+
+    if now is None:
+        return UnknownTopicOrPartitionError()
+    if len(set(after)) != len(after) or not after:
+        return InvalidReplicaAssignmentError(f"its brokers must be different, got {_listed(after)}")
+    try:
+        check_alive(after, alive)
+    except BrokerNotAvailableError as error:
+        return error
+    if len(after) != len(now.replicas):
+        return InvalidReplicationFactorError(
+            f"it has {len(now.replicas)} replicas and would have {len(after)}: `kbatch partitions plan -r "
+            f"{len(after)}` changes their number"
+        )
+    return None
+
+
+def _listed(brokers: Sequence[int]) -> str:
+    return ",".join(map(str, brokers)) or "none"
 
 
 def _replicas_of(file: Path) -> dict[TopicPartition, list[int]]:
@@ -224,8 +289,10 @@ def cancel(
     """Cancel the reassignments of partitions."""
     with open_admin(settings, "partitions") as admin:
         if dry_run:
-            _print_reassignments(admin.partitions.reassignments(partitions), as_json=as_json)
-            say_dry_run()
+            found = admin.partitions.reassignments(partitions)
+            _print_reassignments(found, as_json=as_json)
+            errors = {each: NoReassignmentInProgressError() for each in partitions if each not in found}
+            say_dry_run(errors, "partition", as_json=as_json)
             return
         _, failure = results_of(lambda: admin.partitions.cancel(partitions))
     if failure:
@@ -248,14 +315,35 @@ def move(
     """Begin to move replicas to another log DIRECTORY of their brokers."""
     with open_admin(settings, "partitions") as admin:
         if dry_run:
-            found = admin.partitions.replica_dirs(replicas)
-            rows = [(str(at), broker, each.current, directory) for (at, broker), each in found.items()]
-            print_rows(("partition", "broker", "before", "after"), rows, as_json=as_json)
-            say_dry_run()
+            _show_directories(admin, replicas, directory, as_json=as_json)
             return
         _, failure = results_of(lambda: admin.partitions.move_log_dirs(dict.fromkeys(replicas, directory)))
     if failure:
         print_failures(failure, "replica", as_json=as_json)
+
+
+def _show_directories(
+    admin: Admin, replicas: Sequence[tuple[TopicPartition, int]], directory: str, *, as_json: bool
+) -> None:
+    """Show where replicas are and would be; those of brokers without that directory fail."""
+    found = admin.partitions.replica_dirs(replicas)
+    paths = {
+        broker: [each.path for each in dirs]
+        for broker, dirs in admin.partitions.log_dirs({broker for _, broker in replicas}).items()
+    }
+    errors = {
+        (at, broker): LogDirNotFoundError(f"broker {broker} has {', '.join(paths[broker])}")
+        for at, broker in replicas
+        if directory not in paths[broker]
+    }
+    rows = [
+        (str(at), broker, each.current, directory)
+        for (at, broker), each in found.items()
+        if (at, broker) not in errors
+    ]
+    print_rows(("partition", "broker", "before", "after"), rows, as_json=as_json)
+    named = {f"{at}:{broker}": error for (at, broker), error in errors.items()}
+    say_dry_run(named, "replica", as_json=as_json)
 
 
 @command.command("log-dirs")

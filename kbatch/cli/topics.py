@@ -21,8 +21,10 @@ from kbatch.cli.administration import (
     results_of,
     say_dry_run,
 )
+from kbatch.cli.name_choice import PATTERNS, NameChoice
 from kbatch.cli.name_completion import complete_topics
 from kbatch.cli.options import client_options, need_servers, pairs
+from kbatch.errors import InvalidTopicError, KafkaError, OffsetOutOfRangeError, PolicyViolationError
 from kbatch.records import TopicPartition
 
 if TYPE_CHECKING:
@@ -96,11 +98,10 @@ def _counts(admin: Admin, partitions: Mapping[str, int]) -> dict[str, int]:
     return counts
 
 
-def _show_counts(settings: dict[str, str], topics: Sequence[str], *, missing_ok: bool, as_json: bool) -> None:
+def _show_counts(admin: Admin, topics: Sequence[str], *, missing_ok: bool, as_json: bool) -> None:
     """Show the topics that would be deleted, and how many offsets they have."""
-    with open_admin(settings, "topics") as admin:
-        found, failure = results_of(lambda: admin.topics.describe(topics))
-        counts = _counts(admin, {name: len(each.partitions) for name, each in found.items()})
+    found, failure = results_of(lambda: admin.topics.describe(topics))
+    counts = _counts(admin, {name: len(each.partitions) for name, each in found.items()})
     rows = [(name, each.topic_id, len(each.partitions), counts[name]) for name, each in found.items()]
     print_rows((*COLUMNS, "offsets"), rows, as_json=as_json)
     say_dry_run()
@@ -108,7 +109,14 @@ def _show_counts(settings: dict[str, str], topics: Sequence[str], *, missing_ok:
         print_failures(failure, "topic", as_json=as_json)
 
 
-@command.command("describe")
+def _chosen(admin: Admin, choice: NameChoice) -> Sequence[str]:
+    """Return the topics that are chosen; patterns mean none of Kafka's own."""
+    if not choice.has_patterns:
+        return choice.names
+    return choice.among(each.name for each in admin.topics.list())
+
+
+@command.command("describe", epilog=PATTERNS)
 @click.argument("topics", nargs=-1, metavar="[TOPIC]...", shell_complete=complete_topics)
 @client_options("admin")
 @click.option("--unavailable", is_flag=True, help="Only partitions without a leader.")
@@ -122,8 +130,9 @@ def describe(
     as_json: bool,
 ) -> None:
     """Show the partitions of each TOPIC, or of all but Kafka's own, with their leaders and replicas."""
+    choice = NameChoice(topics)
     with open_admin(settings, "topics") as admin:
-        names = topics or [each.name for each in admin.topics.list()]
+        names = _chosen(admin, choice) if topics else [each.name for each in admin.topics.list()]
         found, failure = results_of(lambda: admin.topics.describe(names))
     rows = [
         (topic.name, each.partition, each.leader, each.replicas, each.isr, each.elr)
@@ -185,7 +194,7 @@ def create(
         print_failures(failure, "topic", as_json=as_json)
 
 
-@command.command("delete")
+@command.command("delete", epilog=PATTERNS)
 @click.argument("topics", nargs=-1, required=True, metavar="TOPIC...", shell_complete=complete_topics)
 @client_options("admin")
 @click.option("--if-exists", is_flag=True, help="Accept that there is no such topic.")
@@ -201,38 +210,49 @@ def delete(
     as_json: bool,
 ) -> None:
     """Delete each TOPIC with its records."""
-    if dry_run:
-        _show_counts(settings, topics, missing_ok=if_exists, as_json=as_json)
-        return
-    confirm("delete", topics, yes=yes)
+    choice = NameChoice(topics)
+    if not dry_run and not choice.has_patterns:
+        confirm("delete", choice.names, yes=yes)
     with open_admin(settings, "topics") as admin:
-        found, failure = results_of(lambda: admin.topics.delete(topics, missing_ok=if_exists))
+        names = _chosen(admin, choice)
+        if dry_run:
+            _show_counts(admin, names, missing_ok=if_exists, as_json=as_json)
+            return
+        if choice.has_patterns:
+            confirm("delete", names, yes=yes)
+        found, failure = results_of(lambda: admin.topics.delete(names, missing_ok=if_exists))
     print_rows(("topic",), [(name,) for name in found], as_json=as_json)
     if failure:
         print_failures(failure, "topic", as_json=as_json)
 
 
-@command.command("alter")
-@click.argument("topic", shell_complete=complete_topics)
+@command.command("alter", epilog=PATTERNS)
+@click.argument("topics", nargs=-1, required=True, metavar="TOPIC...", shell_complete=complete_topics)
 @client_options("admin")
-@click.option("-p", "--partitions", type=int, required=True, help="How many it is to have.")
+@click.option("-p", "--partitions", type=int, required=True, help="How many each is to have.")
 @click.option("--assignment", type=_AssignmentType(), help="The brokers of each new partition.")
 @DRY_RUN
 @JSON
 def alter(
-    topic: str,
+    topics: tuple[str, ...],
     settings: dict[str, str],
     partitions: int,
     assignment: Sequence[Sequence[int]] | None,
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Give TOPIC more partitions. Keys may go to other ones from then on."""
+    """Give each TOPIC more partitions. Keys may go to other ones from then on."""
+    from kbatch.core.admin.topics import NewPartitions
+
+    choice, new = NameChoice(topics), NewPartitions(partitions, assignment)
     with open_admin(settings, "topics") as admin:
-        found = admin.topics.add_partitions(topic, partitions, assignment=assignment, validate_only=dry_run)
-    print_rows(("topic", "partitions"), [(topic, found)], as_json=as_json)
+        wanted = dict.fromkeys(_chosen(admin, choice), new)
+        found, failure = results_of(lambda: admin.topics.add_partitions(wanted, validate_only=dry_run))
+    print_rows(("topic", "partitions"), found.items(), as_json=as_json)
     if dry_run:
         say_dry_run()
+    if failure:
+        print_failures(failure, "topic", as_json=as_json)
 
 
 @click.group()
@@ -285,14 +305,28 @@ def delete_records(
 def _show_deleted(
     settings: dict[str, str], kept: Mapping[TopicPartition, int | str], *, as_json: bool
 ) -> None:
-    """Show where partitions begin and end, and would begin."""
+    """Show where partitions begin and end, and would begin; what would be refused fails."""
     with open_admin(settings, "records") as admin:
         first = admin.topics.offsets(dict.fromkeys(kept, "earliest"))
         last = admin.topics.offsets(dict.fromkeys(kept, "latest"))
+        internal = {each.name for each in admin.topics.list(internal=True) if each.internal}
+        topics = {each.topic for each in kept}
+        policies = {topic: admin.configs.describe(topic=topic)["cleanup.policy"].value for topic in topics}
     rows = []
+    errors: dict[TopicPartition, KafkaError] = {}
     for partition, keep in kept.items():
         begin, end = first[partition], last[partition]
-        ends = (begin and begin.offset, end and end.offset)
-        rows.append((*partition, *ends, ends[1] if keep == "end" else keep))
+        ends = (begin.offset if begin else 0, end.offset if end else 0)
+        new = ends[1] if keep == "end" else max(int(keep), ends[0])
+        if partition.topic in internal:
+            errors[partition] = InvalidTopicError("brokers keep the records of Kafka's own topics")
+        elif "delete" not in (policies[partition.topic] or ""):
+            errors[partition] = PolicyViolationError(
+                "brokers delete no records of a topic that is only compacted"
+            )
+        elif new > ends[1]:
+            errors[partition] = OffsetOutOfRangeError(f"it ends at {ends[1]}")
+        else:
+            rows.append((*partition, *ends, new))
     print_rows(("topic", "partition", "earliest", "latest", "new"), rows, as_json=as_json)
-    say_dry_run()
+    say_dry_run(errors, "partition", as_json=as_json)

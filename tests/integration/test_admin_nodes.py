@@ -287,6 +287,8 @@ def test_plans_are_applied_under_a_throttle(cluster: Cluster, admin: Admin, topi
     fill(cluster, topic)
     plan = admin.partitions.plan([topic], drain=[1])
     assert {move.partition.partition for move in plan.moves} == {0, 1}
+    assert plan.copied_bytes is not None and plan.copied_bytes > 8 * 900_000
+    assert plan.moved_leaders == 1
     moved = admin.partitions.apply(plan, throttle=50_000_000)
     assert {partition.partition: after for partition, after in moved.items()} == dict(
         enumerate(replicas(admin, topic))

@@ -299,6 +299,10 @@ class Acl(NamedTuple):
     allow: bool = True
 
 
+# How many iterations brokers accept for a password (org.apache.kafka.clients.admin.ScramMechanism).
+SCRAM_ITERATIONS = range(4096, 16_384 + 1)
+
+
 class ScramInfo(NamedTuple):
     """A password of a user, as far as brokers tell."""
 

@@ -118,9 +118,38 @@ def test_new_replicas_are_spread(brokers: int, partitions: int, factor: int) -> 
 def test_replicas_go_to_different_racks() -> None:
     racks = {0: "a", 1: "a", 2: "b", 3: "c"}
     plan = plan_of({TopicPartition("t", 0): (0,)}, racks, replication_factor=3)
-    assert str(plan) == "t-0: 0 -> 0,2,3"
+    assert [move.after for move in plan.moves] == [(0, 2, 3)]
     shrunk = plan_of({TopicPartition("t", 0): (0, 1, 2)}, racks, replication_factor=2)
-    assert str(shrunk) == "t-0: 0,1,2 -> 0,2"
+    assert [move.after for move in shrunk.moves] == [(0, 2)]
+
+
+def test_a_plan_says_what_is_copied_and_which_leaders_move() -> None:
+    first, second, third = (TopicPartition("t", each) for each in range(3))
+    plan = plan_of(
+        {first: (0, 1), second: (1, 0), third: (0, 2, 1)},
+        dict.fromkeys([1, 2]),
+        replication_factor=2,
+        leaders={first: 0, second: 1, third: None},
+        sizes={first: 2_500_000, third: 7},
+    )
+    assert str(plan).splitlines() == [
+        "t-0: 0,1 -> 1,2, 2.5 MB to copy, leader 0 -> 1",
+        "t-1: 1,0 -> 1,2, unknown bytes to copy",
+        "t-2: 0,2,1 -> 2,1, 0 B to copy, leader none -> 2",
+        "3 partitions, unknown bytes to copy, leaders that move: 2",
+    ]
+    assert (plan.copied_bytes, plan.moved_leaders) == (None, 2)
+
+
+@given(clusters(), st.integers(0, 10**13))
+def test_each_new_replica_is_a_copy(
+    cluster: tuple[dict[TopicPartition, tuple[int, ...]], dict[int, str | None], int], size: int
+) -> None:
+    replicas, racks, factor = cluster
+    plan = plan_of(replicas, racks, replication_factor=factor, sizes=dict.fromkeys(replicas, size))
+    copies = sum(len(set(move.after) - set(move.before)) for move in plan.moves)
+    assert plan.copied_bytes == copies * size
+    assert plan.moved_leaders == sum(move.before[0] != move.after[0] for move in plan.moves)
 
 
 def test_too_few_brokers() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -157,9 +158,13 @@ RULE = {"principal": "User:bob", "host": "*", "pattern": "literal", "allow": Tru
     ],
 )
 def test_acls_for_what_clients_need(options: list[str], expected: set[tuple[str, str, str]]) -> None:
-    """As kafka-acls has them; a dry run needs no broker."""
-    call = ["acls", "grant", "--principal", "User:bob", *options, "--dry-run", "-b", "127.0.0.1:1"]
-    found = rows(CliRunner().invoke(kbatch, call))
+    """As kafka-acls has them. A dry run shows those that are not there yet."""
+    with Broker(authorizer=True, super_users=["User:ANONYMOUS"]) as guarded:
+        grant = ("acls", "grant", "--principal", "User:bob", *options)
+        found = rows(run(guarded, *grant, "--dry-run"))
+        assert rows(run(guarded, "acls", "list")) == []
+        assert rows(run(guarded, *grant)) == found
+        assert rows(run(guarded, *grant, "--dry-run")) == []
     assert all(RULE.items() <= each.items() for each in found)
     assert {(each["resource"], each["name"], each["operation"]) for each in found} == expected
     assert len(found) == len(expected)
@@ -176,3 +181,101 @@ def test_acls_without_a_resource_are_refused(options: list[str]) -> None:
 def test_every_command_has_help(command: str) -> None:
     result = CliRunner().invoke(kbatch, [command, "--help"])
     assert result.exit_code == 0, result.output
+
+
+# Patterns
+
+
+def test_patterns_choose_topics() -> None:
+    with Broker({"made-1": 1, "made-2": 2, "kept": 1}, auto_create_topics=False) as cluster:
+        described = rows(run(cluster, "topics", "describe", "^made-.*"))
+        assert [(each["topic"], each["partition"]) for each in described] == [
+            ("made-1", 0),
+            ("made-2", 0),
+            ("made-2", 1),
+        ]
+        altered = rows(run(cluster, "topics", "alter", "^made.*", "kept", "-p", "3"))
+        assert [each["topic"] for each in altered] == ["kept", "made-1", "made-2"]
+        none = run(cluster, "topics", "delete", "^nothing", "--yes")
+        assert (none.exit_code, "no name matches ^nothing" in none.stderr) == (1, True)
+        refused = run(cluster, "topics", "delete", "^made-.*")
+        assert (refused.exit_code, "delete made-1 made-2: pass --yes" in refused.stderr) == (2, True)
+        would = rows(run(cluster, "topics", "delete", "^made-.*", "--dry-run"))
+        assert [each["topic"] for each in would] == ["made-1", "made-2"]
+        assert rows(run(cluster, "topics", "delete", "^made-.*", "--yes")) == [
+            {"topic": "made-1"},
+            {"topic": "made-2"},
+        ]
+        assert [each["topic"] for each in rows(run(cluster, "topics"))] == ["kept"]
+
+
+# Dry runs that judge
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[Broker]:
+    """Two nodes, which an authorizer guards."""
+    topics = {"orders": 2, "compacted": 1}
+    with Broker(
+        topics, nodes=2, auto_create_topics=False, authorizer=True, super_users=["User:ANONYMOUS"]
+    ) as cluster:
+        assert run(cluster, "configs", "set", "-t", "compacted", "cleanup.policy=compact").exit_code == 0
+        yield cluster
+
+
+REFUSED = [
+    (["records", "delete", "orders:0=99"], "partition orders-0: it ends at 0"),
+    (["records", "delete", "compacted:0=end"], "only compacted"),
+    (["partitions", "elect", "orders:9"], "partition orders-9: "),
+    (["partitions", "cancel", "orders:0"], "partition orders-0: "),
+    (["partitions", "move", "orders:0:0", "/nowhere"], "replica orders-0:0: broker 0 has "),
+    (["cluster", "unregister", "0"], "broker 0: it is alive"),
+    (["cluster", "unregister", "7"], "broker 7: "),
+    (["users", "set", "ada", "--iterations", "7"], "iterations must be 4,096 to 16,384, got 7"),
+    (["users", "delete", "ada"], "user ada: it has no password for SCRAM-SHA-512"),
+    (["groups", "delete", "nobody"], "group nobody: "),
+]
+
+
+@pytest.mark.parametrize(("arguments", "text"), REFUSED, ids=[" ".join(each) for each, _ in REFUSED])
+def test_a_dry_run_fails_where_the_call_would(pair: Broker, arguments: list[str], text: str) -> None:
+    result = run(pair, *arguments, "--dry-run")
+    assert (result.exit_code, text in " ".join(result.stderr.split())) == (1, True), result.output
+    assert "nothing has changed" in result.stderr
+    (failed,) = [json.loads(line) for line in result.stdout.splitlines()]
+    assert failed["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("replicas", "text"),
+    [
+        ([0, 9], "broker 9 is not alive"),
+        ([1, 1], "must be different, got 1,1"),
+        ([0], "it has 2 replicas and would have 1: `kbatch partitions plan -r 1`"),
+    ],
+)
+def test_a_dry_run_judges_moves(pair: Broker, tmp_path: Path, replicas: list[int], text: str) -> None:
+    plan = tmp_path / "plan.json"
+    moves = [
+        {"topic": "orders", "partition": at, "replicas": brokers}
+        for at, brokers in ((0, replicas), (1, [1, 0]))
+    ]
+    plan.write_text(
+        json.dumps({"partitions": [*moves, {"topic": "orders", "partition": 9, "replicas": [0]}]})
+    )
+    result = run(pair, "partitions", "reassign", str(plan), "--dry-run")
+    would, *failed = [json.loads(line) for line in result.stdout.splitlines()]
+    assert (would["partition"], would["after"]) == ("orders-1", [1, 0])
+    assert [each["partition"] for each in failed] == ["orders-0", "orders-9"]
+    assert (result.exit_code, text in result.stderr) == (1, True)
+
+
+def test_a_plan_says_what_it_takes(pair: Broker) -> None:
+    with Producer(bootstrap_servers=pair.bootstrap_servers) as producer:
+        for partition in range(2):
+            producer.send("orders", bytes(1000), partition=partition)
+    result = run(pair, "partitions", "plan", "orders", "--drain", "1", "-r", "1")
+    moves = rows(result)
+    assert [(each["after"], each["new_leader"], each["copied_bytes"]) for each in moves] == [([0], 0, 0)] * 2
+    assert "2 partitions, 0 B to copy, leaders that move: 1" in result.stderr
+    assert "nothing to move" in run(pair, "partitions", "plan", "orders").stderr
