@@ -23,7 +23,7 @@ class _Plain(Format[T]):
     Parameters
     ----------
     column : str or None
-        The column of a table that is sent; None if there is just one without another role.
+        That of a table that is sent, which needs its name.
     on_error : see Format
     """
 
@@ -42,17 +42,11 @@ class _Plain(Format[T]):
     def column_serializer(self, topic: str | None, part: Part) -> ColumnSerializer:
         from kbatch.formats import writing
 
-        made: Callable[..., ColumnSerializer] | None
-        made = getattr(writing, type(self).__name__, None)
-        if made is None:
-            raise TypeError(
-                f"{type(self).__name__} has no form for tables that are sent; send a column of bytes"
-            )
         if self._columns is None:
             name = type(self).__name__
             raise TypeError(f"{name}() needs the name of the column to send: {part}={name}(column)")
-        serializer: ColumnSerializer = made(self._columns)
-        return serializer
+        made: Callable[..., ColumnSerializer] = getattr(writing, type(self).__name__)
+        return made(self._columns)
 
     def new_column_deserializer(self, topic: str | None, part: Part) -> ColumnDeserializer:
         from kbatch.formats import reading
@@ -99,7 +93,7 @@ class Utf8(_Binary[str]):
     Parameters
     ----------
     column : str or None
-        Of a table that is sent; None if there is just one without another role.
+        That of a table that is sent, which needs its name.
     type : pyarrow.DataType or None
         Of columns that are read: string (the default), large_string or string_view.
     """

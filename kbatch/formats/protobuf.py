@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from kbatch.formats.framing import FIRST_MESSAGE, Written, frame_of, path_bytes
 from kbatch.formats.models import FromDict, ToDict, from_dict_of
 from kbatch.formats.protobuf_files import (
+    class_of,
     descriptor_in,
     descriptor_of,
     file_text,
-    files_of,
     message_at,
     need_protobuf,
+    packed_class,
     path_of,
-    pool_of,
     refusal,
     registered_file,
     registered_references,
+    unpacked_class,
 )
 from kbatch.formats.registered import IdIn, Read, RegisteredFormat, Write
 from kbatch.formats.strategies import Strategy
@@ -150,27 +150,16 @@ class Protobuf(RegisteredFormat[T]):
 
     def _read_as(self, message: Any) -> None:
         self.schema = None if message is None else descriptor_of(message)
-        self._class = None if message is None else _class_of(message)
+        self._class = None if message is None else class_of(message)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what a pickle has: a class by its name if it can be imported, else the files of its
-        descriptor, which belongs to its process.
-        """
         state = {**super().__getstate__(), "_class": None}
-        if self._class is not None:
-            state["_message"] = _by_name(self._class) or (
-                files_of(self.schema.file),
-                self.schema.full_name,
-            )
-        return state
+        return state if self._class is None else {**state, "_message": packed_class(self._class)}
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         super().__setstate__(state)
-        message = self.__dict__.pop("_message", None)
-        if isinstance(message, tuple):
-            files, name = message
-            message = pool_of(files).FindMessageTypeByName(name)
-        self._read_as(pickle.loads(message) if isinstance(message, bytes) else message)
+        packed = self.__dict__.pop("_message", None)
+        self._read_as(None if packed is None else unpacked_class(packed))
 
     # Schemas
 
@@ -209,7 +198,7 @@ class Protobuf(RegisteredFormat[T]):
     def new_write(self, schema: Any, prefix: bytes) -> Write:
         from kbatch.formats.protobuf_records import maker_of
 
-        message = self._class or _class_of(schema)
+        message = self._class or class_of(schema)
         make, to_dict = maker_of(message), self._to_dict
 
         def write(value: Any) -> bytes:
@@ -248,7 +237,7 @@ class Protobuf(RegisteredFormat[T]):
         else:
             found = message_at(self.writer_of(written), written[1])
             if not isinstance(found, str):
-                return _class_of(found)
+                return class_of(found)
             reason = f"its schema {written[0]} has {found}"
         if reason is not None:
             raise ValueError(reason)
@@ -269,25 +258,10 @@ class Protobuf(RegisteredFormat[T]):
     def new_column_serializer(self, schema: Any, prefix: bytes) -> ColumnSerializer:
         from kbatch.formats.writing.protobuf_rows import ProtobufColumns
 
-        return ProtobufColumns(self._class or _class_of(schema), prefix, self._columns)
+        return ProtobufColumns(self._class or class_of(schema), prefix, self._columns)
 
     def new_column_deserializer(self, topic: str | None, part: Part) -> ColumnDeserializer:
         from kbatch.formats.reading.protobuf_values import ProtobufColumns
 
         schemas = self.schemas_for(topic, part)
         return ProtobufColumns(self.schema, self._on_error, schemas=schemas, times=self._times)
-
-
-def _class_of(message: Any) -> Any:
-    """Return a message's class, or the one of its descriptor."""
-    from google.protobuf.message_factory import GetMessageClass
-
-    return message if isinstance(message, type) else GetMessageClass(message)
-
-
-def _by_name(message: Any) -> bytes | None:
-    """Return a class as pickle finds it; None if it is not where it says."""
-    try:
-        return pickle.dumps(message)
-    except (pickle.PicklingError, AttributeError, ImportError):
-        return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from base64 import b64decode, b64encode
 from contextlib import suppress
 from importlib import import_module
@@ -46,6 +47,35 @@ def descriptor_of(message: Any) -> Any:
     if not hasattr(descriptor, "fields_by_name"):
         raise TypeError(f"message must be a class made by protoc, or its descriptor, got {message!r}")
     return descriptor
+
+
+def class_of(message: Any) -> Any:
+    """Return a message's class, or the one of its descriptor."""
+    from google.protobuf.message_factory import GetMessageClass
+
+    return message if isinstance(message, type) else GetMessageClass(message)
+
+
+# What a pickle has of a class: pickle's own bytes, or the files of its descriptor and the message's name.
+PackedClass = bytes | tuple[list[bytes], str]
+
+
+def packed_class(message: Any) -> PackedClass:
+    """Return what a pickle has of a message's class: its name if it can be imported, else the files of its
+    descriptor, which belongs to its process.
+    """
+    try:
+        return pickle.dumps(message)
+    except (pickle.PicklingError, AttributeError, ImportError):
+        return files_of(message.DESCRIPTOR.file), message.DESCRIPTOR.full_name
+
+
+def unpacked_class(packed: PackedClass) -> Any:
+    """Return the class again."""
+    if isinstance(packed, bytes):
+        return pickle.loads(packed)
+    files, name = packed
+    return class_of(pool_of(files).FindMessageTypeByName(name))
 
 
 def path_of(descriptor: Any) -> tuple[int, ...]:

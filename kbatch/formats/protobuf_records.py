@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Any
 
 from kbatch.formats.models import as_dict, is_message
-from kbatch.formats.protobuf_files import WRAPPERS, is_repeated
+from kbatch.formats.protobuf_files import WRAPPERS, class_of, is_repeated
 
 Convert = Callable[[Any], Any]
 _GOOGLE = "google.protobuf."
@@ -77,7 +77,7 @@ class _Makers:
         descriptor = field.message_type
         if descriptor is None:
             return _float if field.type in _FLOATS else _enum if field.type == _ENUM else None
-        message = _class_of(descriptor)
+        message = class_of(descriptor)
         special = _WRITE.get(descriptor.full_name)
         if special is None and descriptor.full_name in WRAPPERS:
             special = _wrapped
@@ -92,12 +92,6 @@ def _each(one: Convert | None) -> Convert | None:
 
 def _each_item(one: Convert | None) -> Convert | None:
     return None if one is None else lambda items: {name: one(items[name]) for name in items}
-
-
-def _class_of(descriptor: Any) -> Any:
-    from google.protobuf.message_factory import GetMessageClass
-
-    return GetMessageClass(descriptor)
 
 
 def _same(message: Any, value: Any) -> Any:

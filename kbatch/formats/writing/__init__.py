@@ -17,6 +17,29 @@ from kbatch.distribution import needs
 with needs("kbatch.formats.writing", "arrow"):
     from kbatch.formats.writing.base import ColumnSerializer, RowError
     from kbatch.formats.writing.json_text import JsonLines
-    from kbatch.formats.writing.plain import Int32, Int64, Utf8
+    from kbatch.formats.writing.plain import (
+        Boolean,
+        Bytes,
+        Float32,
+        Float64,
+        Int16,
+        Int32,
+        Int64,
+        Utf8,
+        Uuid,
+    )
 
-__all__ = ["ColumnSerializer", "Int32", "Int64", "JsonLines", "RowError", "Utf8"]
+__all__ = [
+    "Boolean",
+    "Bytes",
+    "ColumnSerializer",
+    "Float32",
+    "Float64",
+    "Int16",
+    "Int32",
+    "Int64",
+    "JsonLines",
+    "RowError",
+    "Utf8",
+    "Uuid",
+]

@@ -61,6 +61,9 @@ class AvroColumns(ColumnSerializer):
         self._prefix = prefix
         self._plans: tuple[pa.Schema, list[Plan]] | None = None  # of the columns that were last given
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_plans": None}  # functions, which are made again
+
     @property
     def takes_one(self) -> bool:
         return super().takes_one or self._schema.fields is None

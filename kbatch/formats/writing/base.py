@@ -153,9 +153,9 @@ def _in_microseconds(kind: pa.DataType) -> pa.DataType:
 
 
 def first_beyond(array: pa.Array, bits: int) -> int | None:
-    """Return the first row whose integer does not fit into this many bits, 32 or 64; None if all do."""
+    """Return the first row whose integer does not fit into 16, 32 or 64 bits; None if all do."""
     try:
-        array.cast(pa.int32() if bits == 32 else pa.int64())
+        array.cast({16: pa.int16(), 32: pa.int32(), 64: pa.int64()}[bits])
     except pa.ArrowInvalid:
         limit = 1 << (bits - 1)
         numbers = enumerate(array.to_pylist())

@@ -10,7 +10,10 @@ from kbatch.formats import plain, reading, writing
 
 OLD = {
     "kbatch.serializers": (plain, ("int32", "int64", "utf8")),
-    "kbatch.column_serializers": (writing, [*writing.__all__, "Avro", "Protobuf"]),
+    "kbatch.column_serializers": (
+        writing,
+        ["Avro", "ColumnSerializer", "Int32", "Int64", "JsonLines", "Protobuf", "RowError", "Utf8"],
+    ),
     "kbatch.column_deserializers": (reading, [*reading.__all__, "Avro", "Protobuf"]),
 }
 # Those that are functions now, which make what the classes were.

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import datetime
 import json
+import math
+import pickle
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from io import BytesIO
@@ -16,14 +19,25 @@ import pyarrow as pa
 import pytest
 
 import kbatch
+from kbatch import formats
 from kbatch.column_serializers import _avro as Avro
 from kbatch.column_serializers import _json_lines
 from kbatch.column_serializers import _protobuf as Protobuf
 from kbatch.errors import SerializationError
 from kbatch.formats import plain
-from kbatch.formats.writing import ColumnSerializer, Int32, Int64, JsonLines, RowError, Utf8
+from kbatch.formats.writing import (
+    ColumnSerializer,
+    Float32,
+    Int16,
+    Int32,
+    Int64,
+    JsonLines,
+    RowError,
+    Utf8,
+)
 from kbatch.formats.writing.serialized_columns import PIECE_ROWS
 from kbatch.testing import Broker
+from tests.support import shop
 from tests.support.producing import SECONDS, TOPIC, producing, values
 
 UTC = datetime.UTC
@@ -225,6 +239,69 @@ def test_integers_are_javas(kind: pa.DataType) -> None:
         expected = [None if each is None else one(each) for each in column.to_pylist()]
         assert serialized(serializer, {"c": column}) == expected
         assert serialized(serializer, {"c": column.slice(1)}) == expected[1:]
+
+
+NUMBERS: list[Any] = [1, -1, 32767, -32768, None]
+PLAIN = [
+    ("Int16", pa.int64(), NUMBERS),
+    ("Float32", pa.float64(), [1.5, -0.0, math.inf, 2.0**-149, None]),
+    ("Float64", pa.float32(), [1.5, -0.0, -math.inf, None]),
+    ("Boolean", pa.bool_(), [True, False, None]),
+    ("Uuid", pa.uuid(), [uuid.UUID(int=0).bytes, uuid.UUID(int=2**128 - 1).bytes, None]),
+    ("Bytes", pa.binary_view(), [b"", b"\0\xff", None]),
+]
+
+
+@pytest.mark.parametrize(("name", "kind", "column"), PLAIN, ids=[name for name, _, _ in PLAIN])
+def test_columns_are_what_single_records_are(name: str, kind: pa.DataType, column: list[Any]) -> None:
+    format = getattr(formats, name)("c")
+    encode = format.bind("value").encode
+    array = pa.array([None, *column, None], kind).slice(1, len(column))  # with an offset
+    found = serialized(format.column_serializer(None, "value"), {"c": array})
+    expected = [None if each is None else encode("t", (), each) for each in array.to_pylist()]
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("Int16", pa.float64()), ("Float64", pa.int64()), ("Boolean", pa.int8())]
+)
+def test_columns_of_other_kinds_are_refused(name: str, kind: pa.DataType) -> None:
+    serializer = getattr(formats, name)("c").column_serializer(None, "value")
+    with pytest.raises(TypeError, match=f"column 'c' must be of .* for {name}, got {kind}"):
+        serializer.choose(pa.schema([("c", kind)]), ())
+
+
+def test_numbers_that_are_too_small_for_a_type_are_refused() -> None:
+    with pytest.raises(RowError, match=r"row 1: 32768 is beyond Int16, -32768 to 32767"):
+        serialized(Int16("c"), {"c": [1, 2**15]})
+    with pytest.raises(RowError, match=r"column 'c', row 2: 1e\+300 is beyond Float32"):
+        serialized(Float32("c"), {"c": [None, math.nan, 1e300]})
+
+
+def test_pickled_serializers_write_the_same() -> None:
+    schema = {"type": "record", "name": "R", "fields": [{"name": "id", "type": "long"}]}
+    made: list[Any] = [
+        formats.Avro[Any](schema, id=7),
+        formats.Protobuf[Any](shop.ORDER, id=7),
+        formats.Protobuf[Any].from_descriptor_set(shop.SHOP, "shop.Order", id=7),
+    ]
+    columns = {"id": pa.array([1, 2])}
+    for format in made:
+        serializer = format.column_serializer(None, "value")
+        serializer.header = "h", b"1"
+        expected = serialized(serializer, columns)
+        copy = pickle.loads(pickle.dumps(serializer))
+        assert serialized(copy, columns) == expected
+        assert copy.header == ("h", b"1")
+
+
+def test_decimals_without_a_fraction_are_integers_of_messages() -> None:
+    serializer = formats.Protobuf[Any](shop.ORDER, columns="o").column_serializer(None, "value")
+    kind = pa.struct([("id", pa.decimal128(20, 0)), ("labels", pa.map_(pa.string(), pa.int64()))])
+    rows = [{"id": Decimal(2**64 - 1), "labels": [("a", 1)]}, None, {"id": None, "labels": None}]
+    found = serialized(serializer, {"o": pa.array(rows, kind)})
+    first = shop.ORDER(id=2**64 - 1, labels={"a": 1}).SerializeToString()
+    assert found == [first, None, b""]
 
 
 def test_integers_that_are_too_large() -> None:
