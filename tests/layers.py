@@ -372,7 +372,8 @@ LAYERS = (
             "`kbatch`: writers, readers",
             "kafka_options java_patterns versions": "options `kafka.*`; patterns as Java reads them; the "
             "pyspark that is needed",
-            "sink_options sink_columns sink_jobs sink_rows": "what the driver checks; tasks and their rows",
+            "sink_options sink_columns sink_formats sink_jobs sink_rows": "what the driver checks; **which "
+            "bytes columns become**; tasks and their rows",
             "source_options source_columns source_formats source_offsets source_sizes exactly_once": "**"
             "which offsets a task reads**, as which columns, how many bytes; **a transaction a task attempt, "
             "and the marker by which a replay is known**",

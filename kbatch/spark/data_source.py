@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
+from typing import Any
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -17,6 +19,7 @@ from kbatch.spark.exactly_once import check_topics
 from kbatch.spark.failed_stream import FailedStreamReader
 from kbatch.spark.sink import KbatchWriter
 from kbatch.spark.sink_columns import check_columns
+from kbatch.spark.sink_formats import serializers_of
 from kbatch.spark.sink_options import SinkOptions, read_options
 from kbatch.spark.sink_stream import KbatchStreamWriter
 from kbatch.spark.source import FilteringReader, KbatchReader
@@ -38,10 +41,17 @@ class KbatchDataSource(DataSource):
     (array<struct<key: string, value: binary>>) with the option includeHeaders. The option `columns` chooses
     others.
 
-    Writing takes the columns value and key (string or binary), topic (string), partition (int), headers,
-    timestamp (timestamp, or long milliseconds); value is required, and topic unless the option names one.
-    Mode: append.
+    Writing takes the columns value and key (string or binary, or what value.format and key.format take),
+    topic (string), partition (int), headers, timestamp (timestamp, or long milliseconds); value is required,
+    and topic unless the option names one. Mode: append.
     """
+
+    # True if it was pickled. Then a writer of it only commits or aborts: it has no use for serializers, and a
+    # registry that is away does not fail a micro-batch whose rows are written.
+    _is_copy = False
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _is_copy=True)
 
     @classmethod
     def name(cls) -> str:
@@ -90,10 +100,13 @@ class KbatchDataSource(DataSource):
 
     def _sink_options(self, schema: StructType, *, streaming: bool) -> SinkOptions:
         options = read_options(self.options, streaming=streaming)
-        check_columns(schema, options.topic, ignores_unknown=options.ignores_unknown)
+        ignores_unknown = options.ignores_unknown
+        check_columns(schema, options.topic, ignores_unknown=ignores_unknown, formatted=options.formats)
         if options.exactly_once:
             check_topics(options)
-        return options
+        if self._is_copy:
+            return options
+        return replace(options, serializers=serializers_of(options.formats, schema, options.topic))
 
     def _source_options(self, schema: StructType, *, streaming: bool) -> SourceOptions:
         options = read_source_options(self.options, streaming=streaming, frame=self._frame)

@@ -53,8 +53,9 @@ from kbatch.errors import (
 )
 from kbatch.producer.threads import Producer
 from kbatch.records import OffsetAndMetadata, TopicPartition
+from kbatch.spark.sink_formats import Serializers, with_bytes
 from kbatch.spark.sink_options import SinkOptions
-from kbatch.spark.sink_rows import RowSender, TaskReport, refuse_null_topic
+from kbatch.spark.sink_rows import RowSender, TaskReport, naming_rows, refuse_null_topic
 
 logger = logging.getLogger(__name__)
 
@@ -141,14 +142,17 @@ class JobMarker:
 class Digest:
     """Count the rows of a task and compute their digest, independent of order and batches."""
 
-    def __init__(self, topic: str | None, task: int) -> None:
+    def __init__(self, topic: str | None, task: int, serializers: Serializers | None = None) -> None:
         self._topic = topic
         self._task = task
+        self._serializers = serializers or {}
         self.rows = 0
         self.value = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
         refuse_null_topic(batch, self._topic, self._task, self.rows)
+        with naming_rows(self._task, self.rows):
+            batch = with_bytes(batch, self._serializers, for_digest=True)
         for topic, part in _by_topic(batch, self._topic):
             self.value = (self.value + digest_rows(part, topic)) % _DIGEST_MODULUS
         self.rows += batch.num_rows
@@ -194,7 +198,7 @@ class TaskWrite:
         self._name = f"{write_name(options.prefix, app_id, options.sink)}{report.task}"
         self._job_group = job_group(options.prefix, app_id, options.sink)
         self._marker_partition = TopicPartition(options.marker_topic, 0)
-        self._digest = Digest(options.topic, report.task)
+        self._digest = Digest(options.topic, report.task, options.serializers)
         report.app_id, report.version = app_id, version
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> None:
@@ -225,7 +229,7 @@ class TaskWrite:
         producer.begin_transaction()
         with self._report.stage("connect"):
             self._commit_offset(producer, OffsetAndMetadata(self._version, CLAIM))
-        rows = RowSender(producer, self._report, self._options.topic)
+        rows = RowSender(producer, self._report, self._options.topic, self._options.serializers)
         for batch in batches:
             self._check_time(deadline, producer)
             self._digest.add(batch)

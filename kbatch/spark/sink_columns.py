@@ -5,6 +5,7 @@ The error texts are those of org.apache.spark.sql.kafka010.KafkaWriter, so that 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 from pyspark.sql.types import (
@@ -41,6 +42,8 @@ ATTRIBUTES = {
         "timestamp, timestamp_ntz or bigint of milliseconds",
     ),
 }
+# Columns for which there are options of a format.
+FORMATTED = ("key", "value")
 NO_TOPIC = (
     "topic option required when no 'topic' attribute is present. Use the topic option for setting a topic."
 )
@@ -50,8 +53,12 @@ NULL_TOPIC = (
 )
 
 
-def check_columns(schema: StructType, topic: str | None, *, ignores_unknown: bool) -> None:
-    """Raise ValueError or TypeError for columns that cannot become records."""
+def check_columns(
+    schema: StructType, topic: str | None, *, ignores_unknown: bool, formatted: Collection[str] = ()
+) -> None:
+    """Raise ValueError or TypeError for columns that cannot become records. Those that are `formatted` may be
+    of any type.
+    """
     types = {field.name: field.dataType for field in schema.fields}
     if len(types) < len(schema.fields):
         raise ValueError(f"columns with the same name: {', '.join(schema.names)}")
@@ -62,10 +69,11 @@ def check_columns(schema: StructType, topic: str | None, *, ignores_unknown: boo
     for name, kind in types.items():
         if name in ATTRIBUTES:
             allowed = ATTRIBUTES[name]
-            if not any(same_type(kind, each) for each in allowed.types):
+            if name not in formatted and not any(same_type(kind, each) for each in allowed.types):
+                format = f"; or set {name}.format" if name in FORMATTED else ""
                 raise TypeError(
                     f"{name} attribute unsupported type {kind.simpleString()}. "
-                    f"{name} must be a(n) {allowed.expected}"
+                    f"{name} must be a(n) {allowed.expected}{format}"
                 )
         elif not ignores_unknown:
             raise ValueError(

@@ -39,7 +39,7 @@ def write_rows(options: SinkOptions, job: Job | None, batches: Iterator[pa.Recor
     with report.stage("connect"):
         producer = Producer(settings)
     with closing_now(producer):
-        rows = RowSender(producer, report, options.topic)
+        rows = RowSender(producer, report, options.topic, options.serializers)
         for batch in timed:
             rows.send(batch)
         rows.flush()

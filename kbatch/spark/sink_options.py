@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kbatch.codec.segments import check_topic
 from kbatch.config import ProducerConfig
 from kbatch.errors import ConfigError
 from kbatch.spark.kafka_options import KAFKA_PREFIX, kafka_settings
+from kbatch.spark.sink_formats import Serializers, SinkFormat, read_sink_formats
+from kbatch.typed import Part
 
 # The purpose of each option; docs/spark.md says more.
 OPTIONS = {
@@ -25,6 +27,17 @@ OPTIONS = {
     "marker.topic": "the topic under whose name markers are kept",
     "transactional.id.prefix": "the prefix of transactional ids and marker groups",
     "unknown.columns": "error or ignore",
+    "key.format": "what becomes of the column key: binary, string, json, avro, protobuf and others",
+    "key.schema": "the schema of key.format",
+    "key.message": "the protobuf message of keys",
+    "key.subject": "the subject of keys in the schema registry",
+    "key.register": "true or false: whether key.schema is registered",
+    "value.format": "what becomes of the column value: binary, string, json, avro, protobuf and others",
+    "value.schema": "the schema of value.format",
+    "value.message": "the protobuf message of values",
+    "value.subject": "the subject of values in the schema registry",
+    "value.register": "true or false: whether value.schema is registered",
+    "schema.registry.url": "a schema registry, for avro and protobuf",
 }
 # Names that a streaming query adds to the options of its sink.
 OF_SPARK = frozenset({"checkpointlocation", "queryname"})
@@ -36,8 +49,10 @@ BULK_SETTINGS: Mapping[str, object] = {"linger.ms": 20, "batch.size": 256 << 10,
 # The brokers' default maximum (transaction.max.timeout.ms), because stages are long.
 TRANSACTION_TIMEOUT_MS = 900_000
 REFUSED = {
-    "key.serializer": "is not supported as keys are serialized with ByteArraySerializer.",
-    "value.serializer": "is not supported as values are serialized with ByteArraySerializer.",
+    "key.serializer": "is not supported as keys are serialized with ByteArraySerializer. Set the option "
+    "'key.format', or use DataFrame operations to explicitly serialize the keys.",
+    "value.serializer": "is not supported as values are serialized with ByteArraySerializer. Set the option "
+    "'value.format', or use DataFrame operations to explicitly serialize the values.",
     "transactional.id": "is not supported as it is made from the write and its task; set the option "
     "transactional.id.prefix.",
 }
@@ -62,6 +77,10 @@ class SinkOptions:
         True if columns that are not the sink's are omitted.
     settings : Mapping[str, object]
         Checked settings of the producer.
+    formats : Mapping[str, SinkFormat]
+        Of key and value, if they are not binary.
+    serializers : Mapping[str, Serializer]
+        Made of these on the driver, for the tasks.
     """
 
     topic: str | None
@@ -74,6 +93,8 @@ class SinkOptions:
     names_sink: bool
     ignores_unknown: bool
     settings: Mapping[str, object]
+    formats: Mapping[Part, SinkFormat]
+    serializers: Serializers = field(default_factory=dict)
 
 
 def read_options(options: Mapping[str, str], *, streaming: bool) -> SinkOptions:
@@ -107,6 +128,7 @@ def read_options(options: Mapping[str, str], *, streaming: bool) -> SinkOptions:
         names_sink="sink" in given,
         ignores_unknown=_one_of(given, "unknown.columns", UNKNOWN_COLUMNS) == "ignore",
         settings=_settings(given, exactly_once),
+        formats=read_sink_formats(given, topic),
     )
 
 

@@ -25,6 +25,7 @@ from kbatch.errors.rows import InvalidRowError
 from kbatch.producer.tables import TableDelivery, TableReport
 from kbatch.producer.threads import Producer
 from kbatch.spark.sink_columns import NULL_TOPIC
+from kbatch.spark.sink_formats import Serializers, with_bytes
 
 RETRIES = ("record-retry-total", "producer-metrics")
 NO_OFFSET = np.iinfo(np.int64).max
@@ -65,7 +66,8 @@ class TaskReport(WriterCommitMessage):
     skipped : bool
         True if the rows were already there and nothing was written.
     seconds : dict
-        By stage: connect, read (waiting for Spark), send (accepting, which waits for memory), flush, commit.
+        By stage: connect, read (waiting for Spark), serialize (by formats), send (accepting, which waits for
+        memory), flush, commit.
     app_id, version
         Only for exactly_once.
     """
@@ -104,10 +106,17 @@ class TaskReport(WriterCommitMessage):
 class RowSender:
     """Send the rows of one task; `report` counts them. ValueError or KafkaError names the faulty row."""
 
-    def __init__(self, producer: Producer, report: TaskReport, topic: str | None) -> None:
+    def __init__(
+        self,
+        producer: Producer,
+        report: TaskReport,
+        topic: str | None,
+        serializers: Serializers | None = None,
+    ) -> None:
         self._producer = producer
         self._report = report
         self._topic = topic
+        self._serializers = serializers or {}
         self._sent: deque[tuple[TableDelivery, int]] = deque()  # with the first row's number in the task
 
     def send(self, batch: pa.RecordBatch) -> None:
@@ -116,10 +125,13 @@ class RowSender:
         if batch.num_rows:
             self._check_partitions(batch, first_row)
             refuse_null_topic(batch, self._topic, self._report.task, first_row)
+            if self._serializers:
+                with self._report.stage("serialize"), naming_rows(self._report.task, first_row):
+                    batch = with_bytes(batch, self._serializers)
             with self._report.stage("send"):
                 self._sent.append((self._accept(batch, first_row), first_row))
-        self._report.records += batch.num_rows
-        self._report.bytes += _bytes_of(batch)
+            self._report.records += batch.num_rows
+            self._report.bytes += _bytes_of(batch)
         while self._sent and self._sent[0][0].done():
             self._count_done(*self._sent.popleft())
 
@@ -202,6 +214,16 @@ class RowSender:
 def row_label(task: int, row: int) -> str:
     """Return a row's name in errors: Spark's partition, and its number there."""
     return f"Spark partition {task}, row {row}"
+
+
+@contextmanager
+def naming_rows(task: int, first_row: int) -> Iterator[None]:
+    """Name the row of an InvalidRowError, which counts from `first_row`, in the task."""
+    try:
+        yield
+    except InvalidRowError as error:
+        number = first_row + error.row
+        raise InvalidRowError(f"{row_label(task, number)}: {error}", number) from error
 
 
 def refuse_null_topic(batch: pa.RecordBatch, topic: str | None, task: int, first_row: int) -> None:

@@ -59,16 +59,16 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     )
 
 
-# Types of Spark's that no value is made of.
-_UNSUPPORTED = (CalendarIntervalType, VariantType, YearMonthIntervalType)
+# Types of Spark's that have no values in any format.
+UNSUPPORTED = (CalendarIntervalType, VariantType, YearMonthIntervalType)
 
 
 def check_types(schema: StructType, formats: Mapping[str, ColumnFormat]) -> None:
     """Raise ValueError if values of a format cannot be what its schema says."""
     for part, found in formats.items():
         if part in schema.names:
-            for name, field in _fields(part, schema[part]):
-                if isinstance(field.dataType, _UNSUPPORTED):
+            for name, field in fields_within(part, schema[part]):
+                if isinstance(field.dataType, UNSUPPORTED):
                     raise ValueError(
                         f"option '{part}.schema': {name} is {field.dataType.simpleString()}, which is not "
                         "supported; read it as STRING, and convert that in Spark"
@@ -80,18 +80,18 @@ def check_types(schema: StructType, formats: Mapping[str, ColumnFormat]) -> None
                     )
 
 
-def _fields(name: str, field: StructField) -> Iterator[tuple[str, StructField]]:
+def fields_within(name: str, field: StructField) -> Iterator[tuple[str, StructField]]:
     """Yield a field and those within it, with their full names."""
     yield name, field
     match field.dataType:
         case StructType(fields=fields):
             for each in fields:
-                yield from _fields(f"{name}.{each.name}", each)
+                yield from fields_within(f"{name}.{each.name}", each)
         case ArrayType(elementType=kind):
-            yield from _fields(f"{name}.element", StructField("element", kind))
+            yield from fields_within(f"{name}.element", StructField("element", kind))
         case MapType(keyType=key, valueType=value):
-            yield from _fields(f"{name}.key", StructField("key", key))
-            yield from _fields(f"{name}.value", StructField("value", value))
+            yield from fields_within(f"{name}.key", StructField("key", key))
+            yield from fields_within(f"{name}.value", StructField("value", value))
 
 
 def spark_columns(batch: pa.RecordBatch, schema: pa.Schema) -> pa.Table:

@@ -91,7 +91,7 @@ class ColumnFormat:
 
         kind = self.format(pa.null()).column_deserializer(None, "value").data_type
         assert kind is not None, "a schema determines the type"
-        return from_arrow_type(spark_type(kind), prefer_timestamp_ntz=False).simpleString()
+        return from_arrow_type(spark_type(kind), prefer_timestamp_ntz=True).simpleString()
 
     def format(self, kind: pa.DataType) -> Format[Any]:
         """Return the format of the column; the type `kind` is that of json."""
@@ -101,7 +101,7 @@ class ColumnFormat:
         if self.name == "json":
             return formats.Json(type=kind, **common)
         if self.name in REGISTERED:
-            common["registry"] = None if self.registry_url is None else _registry(self.registry_url)
+            common["registry"] = None if self.registry_url is None else registry_of(self.registry_url)
             if self.name == "avro":
                 return formats.Avro(self.schema, references=self.references, **common)
             return formats.Protobuf.from_descriptor_set(
@@ -111,7 +111,8 @@ class ColumnFormat:
         return made
 
 
-def _registry(url: str) -> SchemaRegistry:
+def registry_of(url: str) -> SchemaRegistry:
+    """Return the registry of an option. Raise ValueError for an invalid URL."""
     from kbatch.schema_registry import SchemaRegistry
 
     try:
@@ -189,13 +190,13 @@ def _schema_of(part: str, name: str, given: Mapping[str, str]) -> _Found:
 
             Avro[Any](schema).column_deserializer(None, "value")
         if name == "protobuf":
-            schema = _descriptors(schema, message)
+            schema = descriptors_of(schema, message)
     except ValueError as error:
         raise ValueError(f"option '{part}.schema' is not a valid {name} schema: {error}") from error
     return schema, message, ()
 
 
-def _descriptors(path: str, message: str) -> str:
+def descriptors_of(path: str, message: str) -> str:
     """Return the FileDescriptorSet in a file, which has the message, as base64."""
     from kbatch.formats.protobuf_files import descriptor_in
 
@@ -216,7 +217,7 @@ def _registered(part: str, name: str, message: str, given: Mapping[str, str]) ->
             f"option '{part}.subject' is missing: {part}.format={name} without {part}.schema needs the "
             "subject in the schema registry, unless 'subscribe' names one topic"
         )
-    registry = _registry(given["schema.registry.url"])
+    registry = registry_of(given["schema.registry.url"])
     try:
         if name == "protobuf":
             return _registered_message(registry, subject, message)
@@ -227,12 +228,22 @@ def _registered(part: str, name: str, message: str, given: Mapping[str, str]) ->
 
 
 def _registered_message(registry: SchemaRegistry, subject: str, message: str) -> _Found:
+    from kbatch.formats.protobuf_files import descriptor_set
+
+    _, found = registered_message(registry, subject, message)
+    return b64encode(descriptor_set(found.file)).decode(), found.full_name, ()
+
+
+def registered_message(registry: SchemaRegistry, subject: str, message: str) -> tuple[int, Any]:
+    """Return the id of a subject's latest schema, and the descriptor of a message in it, or of the first one
+    for "". Raise ValueError if it has none.
+    """
     from kbatch.formats.protobuf_files import descriptor_in, descriptor_set, registered_file
 
-    file = registered_file(registry.get_version(subject, format="serialized"), registry)
+    schema = registry.get_version(subject, format="serialized")
+    file = registered_file(schema, registry)
     names = [message] if message else [each.full_name for each in file.message_types_by_name.values()]
     if not names:
         raise ValueError("it has no message")
-    data = descriptor_set(file)
-    descriptor_in(data, names[0])
-    return b64encode(data).decode(), names[0], ()
+    assert schema.id is not None  # an answer about a subject has it
+    return schema.id, descriptor_in(descriptor_set(file), names[0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -188,6 +189,20 @@ def test_columns_and_formats_make_the_schema() -> None:
     )
     assert columns == ("value", "offset")
     assert sql_schema(columns, formats) == "`value` STRUCT<id BIGINT, name STRING>, `offset` BIGINT"
+
+
+def test_local_times_of_avro_have_no_zone() -> None:
+    """Spark's to_avro makes them of TIMESTAMP_NTZ."""
+    fields = [
+        {"name": name, "type": {"type": "long", "logicalType": f"{name}timestamp-micros".replace("_", "-")}}
+        for name in ("local_", "")
+    ]
+    fields[1]["name"] = "at"
+    schema = json.dumps({"type": "record", "name": "R", "fields": fields})
+    columns, formats = read_frame_options(
+        {"columns": "value", "value.format": "avro", "value.schema": schema}
+    )
+    assert sql_schema(columns, formats) == "`value` struct<local_:timestamp_ntz,at:timestamp>"
 
 
 def test_message_of_a_file_makes_the_schema(tmp_path: Path) -> None:
