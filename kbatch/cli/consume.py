@@ -27,25 +27,23 @@ from kbatch.cli.options import (
 )
 from kbatch.cli.positions import HELP as POSITION_HELP
 from kbatch.cli.positions import Position, PositionType, resolve
-from kbatch.errors import ConfigError, DeserializationError, SchemaRegistryError
+from kbatch.cli.value_formats import KINDS, format_of, schema_options
+from kbatch.errors import DeserializationError, SchemaRegistryError
 from kbatch.progress import ProgressBar, is_terminal
 from kbatch.records import TopicPartition
+from kbatch.typed import Part
 
 if TYPE_CHECKING:
     from kbatch.cli.selection import Selection
     from kbatch.consumer.topic_reader import ReadProgress, TopicReader
     from kbatch.formats import Format
-    from kbatch.schema_registry import SchemaRegistry
 
+PARTS: tuple[Part, ...] = ("key", "value")
 FORMATS = ("json", "raw", "table", "csv", "parquet", "arrow")
 # Settings for which the command has options.
 TYPED_KEYS = {"key.deserializer", "value.deserializer", "on.deserialization.error"}
-# Options of keys and values that only some of these have.
-_ONLY_OF = {"message": ("protobuf",), "schema": ("avro",), "subject": ("avro", "protobuf")}
 # What becomes of values that cannot be read, as formats call it.
 MALFORMED = {"fail": "raise", "null": "null", "column": "column"}
-# Types of keys and values; json infers its fields from the first records.
-KINDS = ("text", "bytes", "json", "avro", "protobuf", "int32", "int64", "float32", "float64")
 
 
 class FormatType(click.ParamType[str]):
@@ -99,31 +97,7 @@ class FormatType(click.ParamType[str]):
     help="What becomes of a key or value that is not of its type; column adds the reasons as key_error and "
     "value_error.",
 )
-@click.option("--schema-registry", metavar="URL", help="Where avro and protobuf find schemas by their ids.")
-@click.option(
-    "--key-subject", metavar="NAME", help="The subject of avro or protobuf keys; the default is TOPIC-key."
-)
-@click.option("--value-subject", metavar="NAME", help="That of values; the default is TOPIC-value.")
-@click.option(
-    "--key-schema",
-    metavar="FILE",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="The avro schema to read keys as, as JSON.",
-)
-@click.option(
-    "--value-schema",
-    metavar="FILE",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="The avro schema to read values as, as JSON.",
-)
-@click.option(
-    "--descriptor-set",
-    metavar="FILE",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Messages of protobuf, as `protoc --include_imports --descriptor_set_out=FILE` writes them.",
-)
-@click.option("--key-message", metavar="NAME", help="The message of protobuf keys in that file.")
-@click.option("--value-message", metavar="NAME", help="The message of protobuf values in that file.")
+@schema_options
 @click.option("--columns", metavar="COLUMN,...", callback=names, help=f"Of {', '.join(COLUMNS)}.")
 @click.option("--where", metavar="CONDITION", help=f"Only records for which it is true: {CONDITION_HELP}.")
 @click.option("--count", is_flag=True, help="Print the number of records only.")
@@ -173,8 +147,8 @@ def command(
     chosen = _columns(columns, form)
     if options["malformed"] == "column" and (form == "raw" or form not in FORMATS):
         raise click.UsageError("--malformed column needs a --format with columns, not raw or a template")
-    read = {part: _format_of(part, options) for part in ("key", "value")}
-    formats = {part: each for part, each in read.items() if each is not None}
+    read = {part: _format_of(part, options) for part in PARTS}
+    formats: dict[str, Any] = {part: each for part, each in read.items() if each is not None}
     start = start if start is not None else ("latest" if options["follow"] else "earliest")
     choice = NameChoice(topics)
     try:
@@ -245,6 +219,11 @@ def _columns_of_template(given: tuple[str, ...] | None, template: str) -> tuple[
     return Template(template).columns or ("offset",)
 
 
+def _format_of(part: Part, options: dict[str, Any]) -> Format[Any] | None:
+    on_error = MALFORMED[options["malformed"]]
+    return format_of(part, options[f"{part}_kind"], f"--{part}", options, on_error=on_error)
+
+
 def _ranges(
     reader: TopicReader,
     choice: NameChoice,
@@ -289,65 +268,6 @@ def _number(text: str, there: Sequence[int], topic: str) -> int:
             f"{text!r} is no partition of {topic}, which has 0 to {len(there) - 1}", param_hint="--partition"
         )
     return int(text)
-
-
-def _format_of(part: str, options: dict[str, Any]) -> Format[Any] | None:
-    """Return the format of keys or values; None leaves bytes."""
-    from kbatch import formats
-
-    kind = options[f"{part}_kind"]
-    for name, kinds in _ONLY_OF.items():
-        if options[f"{part}_{name}"] is not None and kind not in kinds:
-            raise click.UsageError(f"--{part}-{name} needs --{part} {' or '.join(kinds)}")
-    common: dict[str, Any] = {"on_error": MALFORMED[options["malformed"]]}
-    if kind in ("text", "bytes"):  # the outputs show bytes that are no text, too
-        return None
-    if kind in ("avro", "protobuf"):
-        common |= {"registry": _registry(options), "subject": options[f"{part}_subject"] or "topic"}
-        return (_avro if kind == "avro" else _protobuf)(part, options, common)
-    made: Format[Any] = getattr(formats, kind.capitalize())(**common)
-    return made
-
-
-def _avro(part: str, options: dict[str, Any], common: dict[str, Any]) -> Format[Any]:
-    from kbatch.formats import Avro
-
-    path = options[f"{part}_schema"]
-    if path is None and common["registry"] is None:
-        raise click.UsageError(f"avro needs --schema-registry URL, or --{part}-schema FILE")
-    try:
-        return Avro(None if path is None else path.read_text(), **common)
-    except (ImportError, ValueError) as error:
-        raise click.UsageError(f"--{part}-schema {path}: {error}" if path else str(error)) from error
-
-
-def _protobuf(part: str, options: dict[str, Any], common: dict[str, Any]) -> Format[Any]:
-    """Return the format of messages, by a file of descriptors, a registry, or both."""
-    from kbatch.formats import Protobuf
-
-    path, name = options["descriptor_set"], options[f"{part}_message"]
-    if (path is None) != (name is None):
-        raise click.UsageError(f"--descriptor-set and --{part}-message belong together; add the other")
-    if path is None and common["registry"] is None:
-        raise click.UsageError(
-            f"protobuf needs --descriptor-set FILE and --{part}-message NAME, or --schema-registry URL"
-        )
-    try:
-        if path is None:
-            return Protobuf(times="us", **common)
-        return Protobuf.from_descriptor_set(path.read_bytes(), name, times="us", **common)
-    except (ImportError, ValueError) as error:
-        raise click.UsageError(str(error)) from error
-
-
-def _registry(options: dict[str, Any]) -> SchemaRegistry | None:
-    from kbatch.schema_registry import SchemaRegistry
-
-    url = options["schema_registry"]
-    try:
-        return None if url is None else SchemaRegistry(url)
-    except ConfigError as error:
-        raise click.BadParameter(str(error), param_hint="--schema-registry") from error
 
 
 def _write(

@@ -18,7 +18,8 @@ def plain(value: object) -> object:
             return {"base64": base64.b64encode(value).decode()}
     if isinstance(value, datetime):
         moment = value.astimezone(UTC) if value.tzinfo else value
-        return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        digits = "microseconds" if moment.microsecond % 1000 else "milliseconds"
+        return moment.isoformat(timespec=digits).replace("+00:00", "Z")
     if isinstance(value, date | time):
         return value.isoformat()
     if isinstance(value, timedelta):

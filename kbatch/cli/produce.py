@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import islice
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -31,16 +32,23 @@ from kbatch.cli.options import (
     new_client,
     pairs,
 )
+from kbatch.cli.value_formats import TYPED_KINDS, format_of, schema_options
 from kbatch.errors import (
     DeliveryError,
     InvalidRecordError,
     KafkaError,
     KafkaTimeoutError,
     RecordTooLargeError,
+    SchemaRegistryError,
 )
 from kbatch.producer.tables import TableReport
 from kbatch.producer.threads import Producer
 from kbatch.progress import ProgressBar
+from kbatch.typed import Part
+
+if TYPE_CHECKING:
+    from kbatch.cli.records import Formats
+    from kbatch.cli.typed_parts import TypedPart
 
 # Errors of single rows; others may succeed.
 OF_A_ROW = (RecordTooLargeError, InvalidRecordError)
@@ -74,6 +82,21 @@ INTERRUPTED = "interrupted"
     help="Members of the JSON object; the default is all columns without another role.",
 )
 @click.option(
+    "--key-format",
+    "key_kind",
+    type=click.Choice(TYPED_KINDS),
+    help="What keys become instead of text.",
+)
+@click.option(
+    "--value-format",
+    "value_kind",
+    type=click.Choice(TYPED_KINDS),
+    help="What values become instead of text or JSON: of the columns of a row, of a line's JSON, or of "
+    "--value. Times are ISO 8601, binary is base64.",
+)
+@schema_options
+@click.option("--register", is_flag=True, help="Register a schema that its subject does not have yet.")
+@click.option(
     "--timestamp", metavar="COLUMN", help="Milliseconds since 1970, or times like 2026-01-31T12:00:00Z."
 )
 @click.option("-p", "--partition", metavar="NUMBER|COLUMN", help="By default the key chooses, as in Java.")
@@ -102,7 +125,13 @@ def command(
     strings: bool,
     dry_run: bool,
     progress: bool | None,
-    **columns: Any,
+    key_kind: str | None,
+    value_kind: str | None,
+    key: str | None,
+    value: str | None,
+    columns: tuple[str, ...] | None,
+    timestamp: str | None,
+    **schemas: Any,
 ) -> None:
     """Send the rows of FILE to a topic: CSV with a line of names, JSON lines, Parquet, or lines of text.
 
@@ -116,10 +145,14 @@ def command(
     \b
       kbatch produce orders.csv -b localhost:9092 --topic orders --key id
       echo user-7:hello | kbatch produce - -b localhost:9092 --topic greetings -K :
+      kbatch produce orders.jsonl -t orders --value-format avro --schema-registry http://localhost:8081
       zcat log.json.gz | kbatch produce - -f jsonl -b localhost:9092 --topic log -X compression.type=zstd
     """
     roles = ColumnRoles(
-        **columns,
+        key=key,
+        value=value,
+        columns=columns,
+        timestamp=timestamp,
         partition=_partition(partition),
         header_columns=headers or (),
         headers=tuple((name, value.encode()) for name, value in fixed),
@@ -131,14 +164,19 @@ def command(
     if not dry_run:
         need_servers(settings)
     roles, form = _of_text(file, form, roles, key_separator)
-    source = _open(file, form, delimiter, not strings, key_separator, roles)
+    kinds: dict[Part, str | None] = {"key": key_kind, "value": value_kind}
+    if key_kind is not None and roles.key is None:
+        raise click.UsageError("--key-format needs --key COLUMN")
+    leaves_rows = value_kind is not None
+    source = _open(file, form, delimiter, not strings, key_separator, roles, leaves_rows=leaves_rows)
+    formats = _formats(kinds, topic, source, roles, schemas)
     if dry_run:
-        _show(source, roles, file)
+        _show(source, roles, file, formats)
         return
     start = time.monotonic()
     with ProgressBar("rows", is_shown=progress) as bar:
         tally = _Tally(source, bar)
-        fault = _send(file, topic, source, roles, settings, tally)
+        fault = _send(file, topic, source, roles, settings, tally, formats)
     if not _report(topic, tally, fault, time.monotonic() - start):
         raise click.exceptions.Exit(INTERRUPTED_STATUS if fault == INTERRUPTED else 1)
 
@@ -172,6 +210,8 @@ def _open(
     infers: bool,
     key_separator: str | None,
     roles: ColumnRoles,
+    *,
+    leaves_rows: bool,
 ) -> Any:
     with need_arrow():
         from kbatch.cli import sources
@@ -184,7 +224,7 @@ def _open(
     if delimiter is not None and len(delimiter) != 1:
         raise click.BadParameter("it must be one character", param_hint="--delimiter")
     try:
-        source = sources.open_source(path, form, delimiter, infers, key_separator)
+        source = sources.open_source(path, form, delimiter, infers, key_separator, leaves_rows=leaves_rows)
     except sources.UnreadableError as error:
         raise click.ClickException(f"{file}: {error}") from error
     if source.names is not None and (missing := roles.missing(source.names)):
@@ -192,6 +232,45 @@ def _open(
             f"{file} has no column {', '.join(map(repr, missing))}; its columns are {', '.join(source.names)}"
         )
     return source
+
+
+def _formats(
+    kinds: Mapping[Part, str | None], topic: str, source: Any, roles: ColumnRoles, options: Mapping[str, Any]
+) -> Formats:
+    """Return what makes keys and values of other kinds than text and JSON. It asks the registry."""
+    from kbatch.cli.records import Formats
+
+    parts = {part: _typed(part, kind, topic, source, roles, options) for part, kind in kinds.items()}
+    return Formats(parts["key"], parts["value"], source.form)
+
+
+def _typed(
+    part: Part, kind: str | None, topic: str, source: Any, roles: ColumnRoles, options: Mapping[str, Any]
+) -> TypedPart | None:
+    from kbatch.cli.typed_parts import TypedPart
+
+    # of a file whose columns have types
+    columns = roles.key if part == "key" else roles.value or roles.in_value(source.names or ())
+    common = {"columns": columns, "register": options["register"]}
+    format = format_of(part, kind or "text", f"--{part}-format", options, **common)
+    if format is None:
+        return None
+    try:
+        made = TypedPart(part, format, topic)
+    except (ValueError, TypeError) as error:
+        raise click.UsageError(f"--{part}-format {kind}: {error}") from error
+    except SchemaRegistryError as error:
+        raise click.ClickException(str(error)) from error
+    if (
+        part == "value"
+        and roles.value is None
+        and source.form in ("cells", "columns")
+        and not made.has_fields
+    ):
+        raise click.UsageError(
+            f"--value-format {kind} has one value, not several columns: add --value COLUMN"
+        )
+    return made
 
 
 # Sending
@@ -230,14 +309,20 @@ class _Tally:
 
 
 def _send(
-    file: str, topic: str, source: Any, roles: ColumnRoles, settings: dict[str, str], tally: _Tally
+    file: str,
+    topic: str,
+    source: Any,
+    roles: ColumnRoles,
+    settings: dict[str, str],
+    tally: _Tally,
+    formats: Formats,
 ) -> str | None:
     """Return why the file was not sent completely, or None."""
     producer = new_client(Producer, settings)
     fault = None
     try:
         _await_topic(topic, settings)
-        _send_blocks(file, topic, source, roles, producer, tally)
+        _send_blocks(file, topic, source, roles, producer, tally, formats)
         producer.flush()
     except (KafkaError, _StopError) as error:
         fault = str(error)
@@ -283,14 +368,20 @@ def _is_known_at_once(topic: str, settings: dict[str, str]) -> bool:
 
 
 def _send_blocks(
-    file: str, topic: str, source: Any, roles: ColumnRoles, producer: Producer, tally: _Tally
+    file: str,
+    topic: str,
+    source: Any,
+    roles: ColumnRoles,
+    producer: Producer,
+    tally: _Tally,
+    formats: Formats,
 ) -> None:
     from kbatch.cli.records import sendable
     from kbatch.cli.sources import BrokenRowError
 
     try:
         for block in source.blocks(roles):
-            records, fault = sendable(block, roles, source.unit)
+            records, fault = sendable(block, roles, source.unit, formats)
             if records.num_rows:
                 producer.send_table(topic, records, on_delivery=partial(tally.add_report, block))
             if fault is not None:
@@ -321,7 +412,7 @@ def _report(topic: str, tally: _Tally, fault: str | None, seconds: float) -> boo
 # A dry run
 
 
-def _show(source: Any, roles: ColumnRoles, file: str) -> None:
+def _show(source: Any, roles: ColumnRoles, file: str, formats: Formats) -> None:
     """Show what would be sent."""
     from kbatch.cli.records import sendable
     from kbatch.cli.sources import BrokenRowError
@@ -329,7 +420,7 @@ def _show(source: Any, roles: ColumnRoles, file: str) -> None:
     count = 0
     try:
         for block in source.blocks(roles):
-            records, fault = sendable(block, roles, source.unit)
+            records, fault = sendable(block, roles, source.unit, formats)
             for row in (
                 islice(records.to_pylist(), max(0, SHOWN_RECORDS - count)) if count < SHOWN_RECORDS else ()
             ):

@@ -3,44 +3,92 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from kbatch.cli.column_roles import MAX_PARTITION, ColumnRoles
+from kbatch.cli.typed_parts import TypedPart
 from kbatch.formats.writing.base import RowError
 from kbatch.formats.writing.json_text import texts
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def sendable(block: Any, roles: ColumnRoles, unit: str) -> tuple[pa.Table, str | None]:
-    """Return the records of a block before its first invalid row, and that row's fault."""
-    try:
-        return records_of(block.fields, block.values, roles), None
-    except RowError as error:
-        fault = f"{unit} {block.number(error.row)}: {error.column}: {error.reason}"
-        sound = block.fields.slice(0, error.row), block.values.slice(0, error.row)
-        return records_of(*sound, roles), fault
+class Formats(NamedTuple):
+    """The formats of keys and values that are neither text nor JSON.
 
-
-def records_of(fields: pa.RecordBatch, values: pa.Array, roles: ColumnRoles) -> pa.Table:
-    """Return columns with the default names of `send_table`. Raise RowError for an invalid timestamp or
-    partition.
+    Attributes
+    ----------
+    key, value : TypedPart or None
+    form : str
+        Of the file: see InputFile.
     """
-    columns: dict[str, pa.Array] = {"value": values}
+
+    key: TypedPart | None
+    value: TypedPart | None
+    form: str
+
+
+def sendable(block: Any, roles: ColumnRoles, unit: str, formats: Formats) -> tuple[pa.Table, str | None]:
+    """Return the records of a block before its first invalid row, and that row's fault."""
+    fields, values, fault = block.fields, block.values, None
+    while True:  # a row before the one that is refused may be refused for something else
+        try:
+            return records_of(fields, values, roles, formats), fault
+        except RowError as error:
+            where = "" if error.column is None else f"{error.column}: "
+            fault = f"{unit} {block.number(error.row)}: {where}{error.reason}"
+            fields = fields.slice(0, error.row)
+            values = None if values is None else values.slice(0, error.row)
+
+
+def records_of(
+    fields: pa.RecordBatch, values: pa.Array | None, roles: ColumnRoles, formats: Formats
+) -> pa.Table:
+    """Return columns with the default names of `send_table`. Raise RowError for an invalid timestamp or
+    partition, and for a key or value that its format does not take.
+    """
+    columns: dict[str, pa.Array] = {"value": _values(fields, values, roles, formats)}
     if roles.key is not None:
-        columns["key"] = texts(fields[roles.key], roles.key)
+        columns["key"] = _keys(fields, roles.key, formats)
     if roles.timestamp is not None:
         columns["timestamp"] = _timestamps(fields[roles.timestamp], roles.timestamp)
     if isinstance(roles.partition, str):
         columns["partition"] = _integers(fields[roles.partition], roles.partition)
     elif roles.partition is not None:
-        columns["partition"] = pa.array(np.full(len(values), roles.partition, np.int32))
+        columns["partition"] = pa.array(np.full(len(columns["value"]), roles.partition, np.int32))
     if roles.headers or roles.header_columns:
-        columns["headers"] = _headers(fields, len(values), roles)
+        columns["headers"] = _headers(fields, len(columns["value"]), roles)
     return pa.table(columns)
+
+
+def _keys(fields: pa.RecordBatch, name: str, formats: Formats) -> pa.Array:
+    if formats.key is None:
+        return texts(fields[name], name)
+    if formats.form == "columns":
+        return formats.key.of_columns(fields, [name])
+    return formats.key.of_texts(fields[name])
+
+
+def _values(
+    fields: pa.RecordBatch, values: pa.Array | None, roles: ColumnRoles, formats: Formats
+) -> pa.Array:
+    made = formats.value
+    if made is None:
+        return values
+    names = roles.in_value(fields.schema.names)
+    if formats.form == "columns":
+        return made.of_columns(fields, names)
+    if formats.form == "cells":
+        return (
+            made.of_texts(fields[roles.value])
+            if roles.value is not None
+            else made.of_cells(fields.select(names))
+        )
+    is_json = formats.form == "json" and roles.value is None
+    return made.of_json(values) if is_json else made.of_texts(values)
 
 
 def _timestamps(column: pa.Array, name: str) -> pa.Array:

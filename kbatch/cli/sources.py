@@ -68,8 +68,8 @@ class RowBlock(NamedTuple):
         The number of the first, in units of `InputFile.unit`, from 1.
     fields : pyarrow.RecordBatch
         At least the requested columns.
-    values : pyarrow.Array
-        Binary, a value for each row.
+    values : pyarrow.Array or None
+        Binary, a value for each row. None: a format makes them of `fields`.
     position : int
         How much of `InputFile.size` was read so far.
     numbers : sequence of int or None
@@ -78,7 +78,7 @@ class RowBlock(NamedTuple):
 
     first_row: int
     fields: pa.RecordBatch
-    values: pa.Array
+    values: pa.Array | None
     position: int
     numbers: Sequence[int] | None = None
 
@@ -98,9 +98,12 @@ class InputFile(Protocol):
         The columns; None if they may differ between rows.
     size : int or None
         Total bytes or rows, in the unit of positions; None if unknown.
+    form : "cells", "columns", "json" or "lines"
+        What values are made of: columns of text, typed columns, JSON, or text.
     """
 
     unit: str
+    form: str
 
     @property
     def names(self) -> list[str] | None: ...
@@ -118,9 +121,15 @@ def format_of(path: Path) -> str | None:
 
 
 def open_source(
-    path: Path | None, form: str, delimiter: str | None, infers: bool, key_separator: str | None = None
+    path: Path | None,
+    form: str,
+    delimiter: str | None,
+    infers: bool,
+    key_separator: str | None = None,
+    *,
+    leaves_rows: bool = False,
 ) -> InputFile:
-    """Open a file, or standard input for None.
+    """Open a file, or standard input for None. `leaves_rows`: a format makes values of rows with columns.
 
     Raises
     ------
@@ -128,14 +137,14 @@ def open_source(
     """
     if form == "parquet":
         assert path is not None
-        return ParquetSource(path)
+        return ParquetSource(path, leaves_rows=leaves_rows)
     raw = _Raw(path)
     if form == "jsonl":
         return JsonSource(raw)
     if form == "text":
         return TextSource(raw, key_separator)
     is_tabbed = path is not None and ".tsv" in [suffix.lower() for suffix in path.suffixes]
-    return CsvSource(raw, delimiter or ("\t" if is_tabbed else ","), infers)
+    return CsvSource(raw, delimiter or ("\t" if is_tabbed else ","), infers, leaves_rows=leaves_rows)
 
 
 class _Raw:
@@ -246,9 +255,11 @@ class CsvSource:
     """
 
     unit = "row"
+    form = "cells"
 
-    def __init__(self, raw: _Raw, delimiter: str, infers: bool) -> None:
+    def __init__(self, raw: _Raw, delimiter: str, infers: bool, *, leaves_rows: bool = False) -> None:
         self._raw = raw
+        self._leaves_rows = leaves_rows
         self._delimiter = delimiter
         self._infers = infers
         self.size = raw.size
@@ -333,7 +344,9 @@ class CsvSource:
             )
         return "skip"
 
-    def _values(self, fields: pa.RecordBatch, roles: ColumnRoles) -> pa.Array:
+    def _values(self, fields: pa.RecordBatch, roles: ColumnRoles) -> pa.Array | None:
+        if self._leaves_rows:
+            return None
         if roles.value is not None:
             return texts(fields[roles.value], roles.value)
         members = [(name, or_null(self._member(fields[name]))) for name in roles.in_value(self.names)]
@@ -374,6 +387,7 @@ class JsonSource:
     """
 
     unit = "line"
+    form = "json"
     names = None
 
     def __init__(self, raw: _Raw) -> None:
@@ -466,6 +480,7 @@ class TextSource:
     """Lines of any bytes: each is a value. With a separator, what is before it in a line is the key."""
 
     unit = "line"
+    form = "lines"
 
     def __init__(self, raw: _Raw, key_separator: str | None) -> None:
         self._raw = raw
@@ -499,8 +514,10 @@ class ParquetSource:
     """Parquet, with its own types."""
 
     unit = "row"
+    form = "columns"
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, leaves_rows: bool = False) -> None:
+        self._leaves_rows = leaves_rows
         try:
             self._file = pq.ParquetFile(path)
         except pa.ArrowInvalid as error:
@@ -509,7 +526,7 @@ class ParquetSource:
         self.size = self._file.metadata.num_rows
 
     def blocks(self, roles: ColumnRoles) -> Iterator[RowBlock]:
-        value: Any = JsonLines() if roles.value is None else None
+        value: Any = JsonLines() if roles.value is None and not self._leaves_rows else None
         used = list(dict.fromkeys([*roles.beside_value, *roles.in_value(self.names)]))
         schema = self._file.schema_arrow
         if value is not None:
@@ -518,7 +535,10 @@ class ParquetSource:
 
         def row_block(fields: pa.RecordBatch) -> RowBlock:
             chosen = fields.select(roles.in_value(self.names))
-            values = value(chosen) if value is not None else texts(chosen.column(0), roles.value or "")
+            if self._leaves_rows:
+                values = None
+            else:
+                values = value(chosen) if value is not None else texts(chosen.column(0), roles.value or "")
             return RowBlock(row, fields, values, row - 1 + fields.num_rows)
 
         for fields in self._file.iter_batches(PIECE_ROWS, columns=used):
