@@ -38,6 +38,7 @@ from kbatch.core.admin.groups import (
     ShareOffsets,
     StreamsGroups,
 )
+from kbatch.core.admin.results import timestamp_of
 from kbatch.core.admin.topics import Offsets, TopicQuery
 from kbatch.errors import (
     BrokerNotAvailableError,
@@ -474,7 +475,7 @@ class AsyncGroups(Part):
         last = await self._at(chosen, _LATEST, deadline)
         if isinstance(to, datetime | timedelta):
             at = datetime.now(UTC) - to if isinstance(to, timedelta) else to
-            found = await self._at(chosen, int(at.timestamp() * 1000), deadline)
+            found = await self._at(chosen, timestamp_of(at), deadline)
             return {each: last[each] if found[each] is None else found[each] for each in chosen}
         if shift is not None:
             check_integer("shift", shift, -INT64_MAX, INT64_MAX)

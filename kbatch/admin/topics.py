@@ -37,6 +37,7 @@ from kbatch.core.admin.results import (
     ProducerState,
     TopicDescription,
     TopicListing,
+    timestamp_of,
 )
 from kbatch.core.admin.topics import (
     MOST_ADDED_PARTITIONS,
@@ -700,7 +701,7 @@ def _time_of(spec: Any, now: datetime) -> int:
     if isinstance(spec, datetime):
         if spec.tzinfo is None:
             raise ValueError(f"specs must have a time zone, got {spec}; pass datetime(..., tzinfo=UTC)")
-        return max(int(spec.timestamp() * 1000), 0)
+        return timestamp_of(spec)
     if spec not in OFFSETS:
         raise ValueError(f"specs must be of {', '.join(OFFSETS)}, a datetime or a timedelta, got {spec!r}")
     return OFFSETS[spec]

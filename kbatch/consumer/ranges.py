@@ -8,10 +8,11 @@ all: records that come later are not part of a range with an end.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from operator import index
 from typing import NamedTuple
 
+from kbatch.core.admin.results import EPOCH, timestamp_of
 from kbatch.core.consumer.partition_state import EARLIEST, LATEST, OffsetSpec
 from kbatch.errors import DataLossError, OffsetOutOfRangeError
 from kbatch.records import INT32_MAX, INT64_MAX, NO_TOPIC_ID, TopicPartition, check_integer, checked_partition
@@ -25,8 +26,6 @@ Gaps = list[tuple[int, int]]
 DATA_LOSS = ("raise", "skip")
 _NAMES = {"earliest": EARLIEST, "beginning": EARLIEST, "latest": LATEST, "end": LATEST}
 _EXPECTED = "'earliest' or 'beginning', 'latest' or 'end', an offset, a datetime or a timedelta"
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MILLISECOND = timedelta(milliseconds=1)
 
 
 class Range(NamedTuple):
@@ -72,14 +71,14 @@ def position_of(name: str, position: object, now: datetime) -> int | OffsetSpec:
     if isinstance(position, timedelta):
         if position < timedelta(0):
             raise ValueError(f"{name} counts back from now and must not be negative, got {position!r}")
-        return OffsetSpec(_milliseconds(now - min(position, now - _EPOCH)))
+        return OffsetSpec(timestamp_of(now - min(position, now - EPOCH)))
     if isinstance(position, datetime):
         if position.tzinfo is None:
             raise ValueError(
                 f"{name} must have a time zone, got {position!r}; for example {name}=datetime.now(UTC) or "
                 f"time.astimezone() for local time"
             )
-        return OffsetSpec(_milliseconds(position))
+        return OffsetSpec(timestamp_of(position))
     try:
         check_integer(name, position, 0, INT64_MAX)
     except TypeError:
@@ -249,8 +248,3 @@ def _check_order(partition: TopicPartition, start: int, end: int) -> None:
 
 def _listed(partitions: Iterable[int]) -> str:
     return ", ".join(map(str, partitions))
-
-
-def _milliseconds(time: datetime) -> int:
-    """Return the milliseconds since the Unix epoch, rounded up: records before `time` are not meant."""
-    return max(-((_EPOCH - time) // _MILLISECOND), 0)

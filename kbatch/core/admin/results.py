@@ -10,12 +10,20 @@ from uuid import UUID
 
 from kbatch.records import TopicPartition
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
 
 
 def time_of(timestamp_ms: int) -> datetime | None:
     """Return the time of a timestamp; None for a negative one, which is none."""
-    return None if timestamp_ms < 0 else _EPOCH + timedelta(milliseconds=timestamp_ms)
+    return None if timestamp_ms < 0 else EPOCH + timedelta(milliseconds=timestamp_ms)
+
+
+def timestamp_of(time: datetime) -> int:
+    """Return the milliseconds since the Unix epoch, rounded up: records before `time` are not meant. Whole
+    numbers only: `time.timestamp()` is a fraction, and may be the one below.
+    """
+    return max(-((EPOCH - time) // _MILLISECOND), 0)
 
 
 # Topics
