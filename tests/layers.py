@@ -381,6 +381,12 @@ LAYERS = (
         },
     ),
     Layer(12, "bench/", "kbatch beside other clients, each in its own process, in turns: `kbatch bench`"),
+    Layer(
+        12,
+        "compat/",
+        "**names of confluent-kafka over the clients here**: `settings`: its keys; `error`: its codes; "
+        "`producer`: callbacks in `poll`; `consumer`: errors as messages, offsets that are stored",
+    ),
     Layer(13, "testing/", "`kbatch.testing`: Broker, the pytest fixture"),
     Layer(14, "cli/", "the `kbatch` command, a module a subcommand"),
     Layer(15, "__init__", "public names only"),

@@ -1,0 +1,1 @@
+"""What lets programs that were written for another client run on kbatch."""
