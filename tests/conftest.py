@@ -15,6 +15,7 @@ from tests.fuzz.campaign import heed_interrupts
 from tests.oracle.java import JavaOracle
 from tests.oracle.java_programs import KAFKA_VERSION, JavaMissingError, jars
 from tests.support import secrets
+from tests.support.effort import few
 from tests.support.log_capture import WholeLog
 from tests.support.patience import HANG_SECONDS
 from tests.support.shells import LOOPS, Runner, loops_of, parametrized, shell_of
@@ -79,7 +80,7 @@ def shell(request: pytest.FixtureRequest) -> Iterator[str]:
         yield kind
 
 
-@pytest.fixture(params=LOOPS)
+@pytest.fixture(params=few(LOOPS, 1))
 def run(request: pytest.FixtureRequest) -> Runner:
     """Return a function that runs a program on one of the loops."""
     runner: Runner = loops_of(request.param).run

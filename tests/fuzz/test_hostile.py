@@ -17,6 +17,8 @@ from tests.fuzz import campaign, hostile_bytes, mutator, streams
 from tests.oracle import plain
 from tests.support.effort import MUTANTS
 
+pytestmark = pytest.mark.slow
+
 ROWS: list[plain.Row] = [(b"key", b"value", (("h", b"x"),), 1000 + number) for number in range(5)]
 CODECS = plain.CODECS[1:]
 

@@ -10,6 +10,8 @@ from tests.fuzz import campaign, hostile_answers
 from tests.fuzz.hostile_answers import Bent, Original
 from tests.support.effort import MUTANTS
 
+pytestmark = pytest.mark.slow
+
 
 def test_no_answer_is_anything_but_read_or_refused() -> None:
     """KBATCH_FUZZ_MUTANTS says how many."""

@@ -18,6 +18,8 @@ from tests.fuzz.request_judge import expected
 from tests.fuzz.requests import KINDS, Persona, Requests
 from tests.oracle.messages import random_message
 
+pytestmark = pytest.mark.slow
+
 BLOCKS, CASES = (0, 1), 1_000
 NOW_MS = 1_700_000_000_000
 

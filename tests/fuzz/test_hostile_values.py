@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.fuzz import campaign, hostile_values
 from tests.support.effort import MUTANTS
+
+pytestmark = pytest.mark.slow
 
 
 def test_mutated_values_are_read_or_refused() -> None:

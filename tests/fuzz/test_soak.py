@@ -9,6 +9,8 @@ import pytest
 from tests.fuzz import campaign, forks, soak
 from tests.fuzz.campaign import Tally
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[int]:

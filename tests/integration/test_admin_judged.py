@@ -15,11 +15,12 @@ from tests.oracle.java_programs import KAFKA_VERSION
 from tests.oracle.kafka import RealKafka
 from tests.support.admin_calls import Call
 from tests.support.admin_judge import GROUP, PARTITIONS, SEEN_BY, TOPICS, USER, Judge
+from tests.support.effort import few
 
 pytestmark = pytest.mark.java
 
 
-@pytest.fixture(scope="module", params=["embedded", KAFKA_VERSION, "3.9.1"])
+@pytest.fixture(scope="module", params=few(["embedded", KAFKA_VERSION, "3.9.1"], 2))
 def judge(request: pytest.FixtureRequest) -> Iterator[Judge]:
     """Yield both clients: of an embedded broker, and of Kafkas with an authorizer."""
     require_jars()
@@ -335,6 +336,7 @@ def _group_calls() -> st.SearchStrategy[Call]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("about", ["topic", "group"])
 def test_drawn_calls_end_as_those_of_java(judge: Judge, about: str) -> None:
     calls = {"topic": _topic_calls(), "group": _group_calls()}[about]

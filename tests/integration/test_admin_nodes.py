@@ -33,6 +33,8 @@ from tests.support.admin_judge import Judge
 from tests.support.broker_wire import Wire
 from tests.support.patience import repeat_while, until
 
+pytestmark = pytest.mark.slow
+
 NODES = (0, 1, 2)
 _numbers = itertools.count()
 

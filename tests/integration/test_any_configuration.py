@@ -92,6 +92,7 @@ CALLS: tuple[Callable[[Application, int], list[Any]], ...] = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(EXAMPLES))
 def test_everything_is_delivered_by_itself(seed: int) -> None:
     choices = random.Random(seed)

@@ -102,6 +102,7 @@ def produce_by_kafka_python(broker: Broker, how: Disturb) -> None:
         producer.close(HANG_SECONDS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [kill, pause, split, restart])
 @pytest.mark.parametrize("produce", [produce_by_librdkafka, produce_by_aiokafka, produce_by_kafka_python])
 def test_KB07_clients_lose_nothing_when_leaders_fail(

@@ -14,7 +14,7 @@ from kbatch.testing import Broker
 from tests.oracle.java_programs import Program
 from tests.support.patience import HANG_SECONDS
 
-pytestmark = pytest.mark.java
+pytestmark = [pytest.mark.java, pytest.mark.slow]
 TOPIC, GROUP = "events", "workers"
 SHARE_GROUPS = "org.apache.kafka.tools.consumer.group.ShareGroupCommand"
 CONSOLE_SHARE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleShareConsumer"

@@ -91,6 +91,7 @@ def numbers(start: int, end: int) -> Counter[bytes]:
     return Counter(b"%d" % number for number in range(start, end))
 
 
+@pytest.mark.slow
 @either
 def test_R52_R74_members_that_come_and_go_double_nothing(
     target: str, topic: str, shell: str, protocol: str
@@ -114,6 +115,7 @@ def test_R52_R74_members_that_come_and_go_double_nothing(
     assert Counter(values) == numbers(0, 3 * COUNT)
 
 
+@pytest.mark.slow
 def test_R74_a_killed_member_loses_nothing(target: str, topic: str) -> None:
     keys = settings(target, topic, "classic", max_poll_records=10, auto_commit_interval_ms=10)
     command = [sys.executable, "-c", READER, json.dumps(keys), topic]

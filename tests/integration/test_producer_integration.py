@@ -134,6 +134,7 @@ def test_record_that_the_topic_does_not_take_fails_alone(target: str) -> None:
     assert [record.value for record in records] == [value for value in sent if len(value) == 300]
 
 
+@pytest.mark.slow
 def test_many_partitions_keep_order(target: str) -> None:
     topic = new_topic(target, partitions=60)
     keys: dict[str, Any] = {"batch_size": 1000, "compression_type": "lz4", "buffer_memory": 400_000}

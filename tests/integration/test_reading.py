@@ -41,6 +41,7 @@ def topic(servers: str) -> str:
     return name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "way", [reader_faults.read_table, reader_faults.read_records, reader_faults.poll_table]
 )

@@ -239,6 +239,7 @@ def test_locks_that_end_deliver_again_and_refuse_acknowledgements(
     other.commit()
 
 
+@pytest.mark.slow
 @live
 def test_renewal_keeps_the_lock(servers: str, make: Callable[..., ShareConsumer]) -> None:
     group = new_group(servers, **{"share.record.lock.duration.ms": LOCK_MS})

@@ -97,6 +97,7 @@ def is_missing(link: str, site: Path, pages: dict[Path, _Page]) -> bool:
     return not is_there
 
 
+@pytest.mark.slow
 def test_every_link_within_site_and_repository_leads_somewhere(site: Path, pages: dict[Path, _Page]) -> None:
     """Also those of the theme and of generated pages, which mkdocs does not look at."""
     links = list(absolute(site, pages))

@@ -48,8 +48,8 @@ def kafka_3_9() -> Iterator[RealKafka]:
     params=[
         "embedded",
         pytest.param("real_kafka", marks=pytest.mark.java, id="version 2"),
-        pytest.param("kafka_of_version_1", marks=pytest.mark.java, id="version 1"),
-        pytest.param("kafka_3_9", marks=pytest.mark.java, id="3.9.1"),
+        pytest.param("kafka_of_version_1", marks=[pytest.mark.java, pytest.mark.slow], id="version 1"),
+        pytest.param("kafka_3_9", marks=[pytest.mark.java, pytest.mark.slow], id="3.9.1"),
     ]
 )
 def brokers(request: pytest.FixtureRequest) -> str:
@@ -104,6 +104,7 @@ def committed_offset(brokers: str, group: str, topic: str) -> int:
     return int(found.offset)
 
 
+@pytest.mark.slow
 def test_read_committed_sees_what_was_committed_and_nothing_else(brokers: str) -> None:
     topic = new_topic(brokers)
     expected = []
@@ -222,6 +223,7 @@ def test_librdkafka_and_java_read_records_batches_and_tables(brokers: str) -> No
     assert [record["value"].encode() for record in records] == expected
 
 
+@pytest.mark.slow
 def test_a_consumer_that_lost_its_group_cannot_commit(brokers: str) -> None:
     topic, source = new_topic(brokers), new_topic(brokers, 1)
     settings = {"bootstrap.servers": brokers, "group.id": source, "auto.offset.reset": "earliest"}
@@ -256,6 +258,7 @@ def test_a_consumer_that_lost_its_group_cannot_commit(brokers: str) -> None:
     assert read_committed(brokers, topic) == [b"done"]
 
 
+@pytest.mark.slow
 @pytest.mark.java
 def test_no_transaction_hangs(brokers: str) -> None:
     """Neither when a producer ends in one, nor when it dies and another takes its id over."""

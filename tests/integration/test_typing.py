@@ -150,6 +150,7 @@ def test_correct_programs_pass(check: Callable[[Path], Iterator[Found]], tmp_pat
     assert list(check(program)) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_is_found_where_it_is(said: dict[str, str], mistake: str) -> None:
     _, word = MISTAKES[mistake]

@@ -236,6 +236,7 @@ def check_refused_or_valid(kind: type[Message], version: int, data: bytes) -> bo
     return False
 
 
+@pytest.mark.slow
 @ALL_KINDS
 def test_mutants_are_refused_or_valid(kind: type[Message]) -> None:
     refused = 0
@@ -247,6 +248,7 @@ def test_mutants_are_refused_or_valid(kind: type[Message]) -> None:
     assert refused
 
 
+@pytest.mark.slow
 @ALL_KINDS
 def test_every_truncation_is_refused(kind: type[Message]) -> None:
     for version in kind.versions:

@@ -247,6 +247,7 @@ def test_rows_wait_for_memory_and_none_is_lost_or_doubled(
     assert is_whole(records)
 
 
+@pytest.mark.slow
 def test_a_batch_may_have_rows_of_very_many_tables() -> None:
     """The response is handled on a thread with a stack as small as on macOS."""
     records = accumulator(batch_size=1 << 20)

@@ -32,6 +32,7 @@ def test_right_rules_are_back_after_a_wrong_one() -> None:
     assert RULES.table == right
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BUGS)
 def test_planted_bug_is_detected(name: str) -> None:
     seed = known_seeds()[name]

@@ -34,7 +34,7 @@ def test_POOL29_worlds_of_process_hold_what_it_promises(outcomes: Counter[str]) 
     assert outcomes["finished"] > len(WORLDS)
 
 
-@pytest.mark.worlds
+@pytest.mark.slow  # few worlds have few of them
 def test_worlds_of_process_have_every_outcome(outcomes: Counter[str]) -> None:
     assert [each for each in (*OUTCOMES, *REFUSALS) if not outcomes[each]] == []
 

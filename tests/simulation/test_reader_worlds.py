@@ -73,6 +73,7 @@ def test_worlds_of_readers_hold_what_consumers_promise(campaign: Block) -> None:
     assert not found, f"{len(found)} of {len(WORLDS)} worlds went wrong:\n\n" + "\n\n".join(found[:3])
 
 
+@pytest.mark.slow  # few worlds have few of them
 def test_worlds_of_readers_have_every_fault_and_outcome(campaign: Block) -> None:
     outcomes, faults, count = campaign.outcomes, campaign.faults, len(WORLDS)
     assert outcomes["records read"] > 20 * count

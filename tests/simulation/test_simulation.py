@@ -72,6 +72,7 @@ def test_worlds_hold_what_the_producer_promises(campaign: Block) -> None:
     assert not found, f"{len(found)} of {len(WORLDS)} worlds went wrong:\n\n" + "\n\n".join(found[:3])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(0, 60, 7))
 def test_a_seed_replays(seed: int, quiet: None) -> None:
     one, other = simulate(seed), simulate(seed)

@@ -113,6 +113,7 @@ def test_compacted_segments(tmp_path: Path) -> None:
     assert values(tmp_path) == values(tmp_path, committed=False) == [b"0", b"1", b"2"] * 3
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_through_spark(spark: SparkSession, tmp_path: Path) -> None:
     written(tmp_path, ("a", 1), ("abort", 1), ("b", 1), ("commit", 1))

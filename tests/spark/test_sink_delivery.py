@@ -86,6 +86,7 @@ def test_older_version_is_refused(spark: SparkSession, sink: Sink) -> None:
     assert sink.values() == ALL
 
 
+@pytest.mark.slow
 def test_other_rows_under_the_same_version_are_refused(spark: SparkSession, sink: Sink) -> None:
     sink.write_once(numbers(spark))
     other = numbers(spark).withColumn("value", f.concat(f.col("value"), f.lit("0").cast("binary")))
@@ -94,6 +95,7 @@ def test_other_rows_under_the_same_version_are_refused(spark: SparkSession, sink
     assert sink.values() == ALL
 
 
+@pytest.mark.slow
 def test_more_tasks_under_the_same_version_write_nothing(spark: SparkSession, sink: Sink) -> None:
     sink.write_once(numbers(spark, tasks=1))
     with pytest.raises(PySparkException, match=r"rows with digest|was written before by 1 tasks"):
@@ -101,6 +103,7 @@ def test_more_tasks_under_the_same_version_write_nothing(spark: SparkSession, si
     assert sink.values() == ALL
 
 
+@pytest.mark.slow
 def test_two_writes_of_a_batch_need_names(spark: SparkSession, sink: Sink, tmp_path: Path) -> None:
     frame = stream(spark, tmp_path, batches=1)
 
@@ -139,6 +142,7 @@ def run(sink: Sink, frame: DataFrame, checkpoint: Path, **options: object) -> St
     return finish(frame.writeStream.format(sink.format).options(**given).trigger(availableNow=True))
 
 
+@pytest.mark.slow
 def test_streaming_query_goes_on_where_it_was(spark: SparkSession, sink: Sink, tmp_path: Path) -> None:
     """commit() raises in the first batch and again in a later one, tasks fail: nothing doubles."""
     frame, checkpoint = stream(spark, tmp_path), tmp_path / "checkpoint"

@@ -44,6 +44,7 @@ def mutual_tls(site: Site) -> dict[str, str]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.java
 @pytest.mark.parametrize("way", [scram, mutual_tls])

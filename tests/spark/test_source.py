@@ -335,6 +335,7 @@ def test_pattern_is_searched_in_names_of_users_topics(spark: SparkSession, sink:
     assert {row.topic for row in frame.collect()} == {sink.topic}
 
 
+@pytest.mark.slow
 def test_wrong_calls_name_the_remedy(spark: SparkSession, sink: Sink) -> None:
     with pytest.raises(PySparkException, match="did you mean 'startingOffsets'"):
         reading(spark, sink, startingOffset="latest").count()
@@ -393,6 +394,7 @@ def test_repeated_batch_of_a_topic_that_is_shorter_now_is_data_loss(
         stream.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "text", "trigger"),
     [
@@ -443,6 +445,7 @@ def test_R100_stream_reads_what_is_there_in_batches(spark: SparkSession, sink: S
     assert [len(batch) for batch in found.values] == [300, 300, 300, 100]
 
 
+@pytest.mark.slow
 def test_R100_bytes_bound_a_batch(spark: SparkSession, sink: Sink, tmp_path: Path) -> None:
     value = b"%%0%dd" % 1000
     with kbatch.Producer(bootstrap_servers=sink.brokers, batch_size=16384) as producer:
@@ -468,6 +471,7 @@ def test_stream_goes_on_after_a_restart(spark: SparkSession, sink: Sink, tmp_pat
     assert offsets == {sink.topic: {str(each): 75 for each in range(PARTITIONS)}}
 
 
+@pytest.mark.slow
 def test_R100_new_partitions_are_read_from_their_beginning(
     spark: SparkSession, sink: Sink, tmp_path: Path
 ) -> None:
@@ -481,6 +485,7 @@ def test_R100_new_partitions_are_read_from_their_beginning(
     assert found.values == [[0], [1, 2]]
 
 
+@pytest.mark.slow
 def test_R103_offsets_are_committed_for_tools(spark: SparkSession, sink: Sink, tmp_path: Path) -> None:
     produce(sink, [(0, None, b"%d" % number) for number in range(10)])
     group = f"lag.{sink.topic}"

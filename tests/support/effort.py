@@ -1,10 +1,22 @@
 """How much the tests try: the one place. `make soak` tries the same properties harder."""
 
 import os
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
 
 # By this the number of examples of every property is multiplied: 1,000 in `make soak`, 10 under sanitizers.
 EXAMPLES = int(os.environ.get("KBATCH_EXAMPLES", 30))
 # Hostile batches and answers: one block of the campaigns, of which `make soak` runs fifty and more.
 MUTANTS = int(os.environ.get("KBATCH_FUZZ_MUTANTS", 20_000))
 # Worlds of the simulator, of producers and of readers each, from:to. `make test-slow` simulates more.
-WORLDS = range(*map(int, os.environ.get("KBATCH_WORLDS", "0:200").split(":")))
+WORLDS = range(*map(int, os.environ.get("KBATCH_WORLDS", "0:60").split(":")))
+
+
+def few(cases: Iterable[Any], count: int) -> list[Any]:
+    """Return cases of which all but the first are slow: what differs only in a seed, a loop or a version."""
+    return [
+        case if number < count else pytest.param(case, marks=pytest.mark.slow)
+        for number, case in enumerate(cases)
+    ]

@@ -24,6 +24,7 @@ import pytest
 from kbatch import AsyncConsumer, AsyncProducer, AsyncShareConsumer, Consumer, Producer, ShareConsumer
 from kbatch.network.event_loop import LoopNetwork
 from kbatch.waiting.deadline import Deadline
+from tests.support.effort import few
 from tests.support.patience import HANG_SECONDS
 
 LOOPS = ("asyncio", "uvloop")
@@ -125,7 +126,7 @@ def parametrized(metafunc: pytest.Metafunc) -> None:
         is_for_threads = metafunc.definition.get_closest_marker("threads") is not None
         is_with_others = "integration" in metafunc.definition.path.parts
         kinds = KINDS[:1] if is_for_threads else KINDS[:2] if is_with_others else KINDS
-        metafunc.parametrize("shell", kinds, indirect=True)
+        metafunc.parametrize("shell", few(kinds, 2), indirect=True)
 
 
 class OnLoop:

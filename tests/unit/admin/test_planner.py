@@ -56,6 +56,7 @@ def test_a_plan_keeps_its_promises(
             assert partition not in moved
 
 
+@pytest.mark.slow
 @given(clusters())
 def test_no_other_plan_copies_less(
     cluster: tuple[dict[TopicPartition, tuple[int, ...]], dict[int, str | None], int],

@@ -67,6 +67,7 @@ def test_the_environment_names_the_cluster(servers: str, monkeypatch: pytest.Mon
     assert completed(["offsets"], "ret") == {"returns"}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
 @pytest.mark.parametrize(
     ("line", "words"),

@@ -251,6 +251,7 @@ def test_wrong_setting_ends_every_command_alike(broker: Broker, tmp_path: Path) 
         assert (without.exit_code, "--bootstrap-server" in without.stderr) == (2, True)
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_the_command_quietly(broker: Broker) -> None:
     with start(broker, "consume", TOPIC, "--follow", "--from", "earliest") as process:
         assert process.stdout is not None
@@ -261,6 +262,7 @@ def test_ctrl_c_ends_the_command_quietly(broker: Broker) -> None:
         assert process.wait() == 130
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["topics", "offsets events", "consume events", "groups list"])
 def test_port_that_is_not_kafkas_is_named_before_the_command_gives_up(command: str) -> None:
     """default.api.timeout.ms is a minute."""
@@ -271,6 +273,7 @@ def test_port_that_is_not_kafkas_is_named_before_the_command_gives_up(command: s
         process.kill()
 
 
+@pytest.mark.slow
 def test_closed_pipe_ends_the_command_quietly() -> None:
     """As `| head` closes it, while records are still to come."""
     with Broker({"piped": 1}) as broker, Producer(bootstrap_servers=broker.bootstrap_servers) as producer:

@@ -70,6 +70,7 @@ def test_a_file_is_committed_when_it_is_complete(broker: Broker, tmp_path: Path)
     assert pq.read_table(path).num_rows == committed(broker) == 30
 
 
+@pytest.mark.slow
 def test_following_ends_by_ctrl_c_with_what_was_written_committed(broker: Broker) -> None:
     process = start(broker, "consume", TOPIC, "-g", GROUP, "--follow", "--from", "earliest", "-f", "raw")
     assert process.stdout is not None

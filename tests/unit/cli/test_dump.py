@@ -54,6 +54,7 @@ def original(value: object) -> object:
     return value.encode() if isinstance(value, str) else value
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(rows=rows_strategy)
 def test_json_lines_of_records_lose_nothing(rows: list[plain.Row]) -> None:
@@ -75,6 +76,7 @@ def test_json_lines_of_records_lose_nothing(rows: list[plain.Row]) -> None:
     assert [row["offset"] for row in shown] == list(range(len(rows)))
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(rows=rows_strategy)
 def test_table_in_a_pipe_has_a_line_a_record(rows: list[plain.Row]) -> None:
@@ -204,6 +206,7 @@ def test_entry_point_without_click(tmp_path: Path) -> None:
     assert done.stderr == "kbatch: no module 'click'; pip install 'kbatch-kafka[cli]'\n"
 
 
+@pytest.mark.slow
 def test_reader_of_the_pipe_that_goes_away(log: Path) -> None:
     command = [sys.executable, "-m", "kbatch.cli", "dump", *[str(log)] * 5000, "--format", "jsonl"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:

@@ -49,6 +49,7 @@ def shell(command: str, *, broker: Broker) -> subprocess.CompletedProcess[str]:
     return subprocess.run(["sh", "-c", command], env=environment, capture_output=True, text=True)
 
 
+@pytest.mark.slow
 def test_closed_standard_streams() -> None:
     with Broker({"orders": 1}) as broker:
         for command in ("produce - -t orders", "groups reset g --from-file -", "users set eve"):
@@ -64,6 +65,7 @@ def test_closed_standard_streams() -> None:
         assert full.returncode == 1 and full.stderr == "Error: [Errno 28] No space left on device\n"
 
 
+@pytest.mark.slow
 def test_ctrl_c_is_status_130() -> None:
     with Broker({"orders": 1}) as broker, start(broker, "top", "--interval", "600") as process:
         assert process.stdout is not None and process.stderr is not None

@@ -77,6 +77,7 @@ def test_csv(broker: Broker, tmp_path: Path) -> None:
     assert [record.key for record in broker.records(TOPIC)] == [b"1", b"2", b"3"]
 
 
+@pytest.mark.slow
 def test_as_a_command(broker: Broker, tmp_path: Path) -> None:
     path = written(tmp_path / "orders.csv", CSV)
     for column, status, text in (("id", 0, "3 rows acknowledged"), ("x", 2, "has no column 'x'")):
@@ -163,6 +164,7 @@ def test_packed_files_and_pipes(broker: Broker, tmp_path: Path, pack: Any) -> No
     assert values(broker) == CSV_VALUES * 3
 
 
+@pytest.mark.slow
 def test_files_of_many_blocks(broker: Broker, tmp_path: Path) -> None:
     """Cells with line ends, and characters of several bytes, at every offset of a block."""
     rows = [{"n": number, "text": "\u00e4\n" * (number % 40)} for number in range(20_000)]
@@ -338,6 +340,7 @@ def test_rows_that_may_be_there_are_said_to_be(broker: Broker, tmp_path: Path) -
     assert "3 rows failed, of which 3 may be in the topic all the same" in text
 
 
+@pytest.mark.slow
 def test_ctrl_c_says_what_was_acknowledged(broker: Broker) -> None:
     process = start("-", "-f", "jsonl", "-b", broker.bootstrap_servers, "-t", TOPIC)
     assert process.stdin is not None and process.stderr is not None

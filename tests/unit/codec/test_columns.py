@@ -168,6 +168,7 @@ def calls_of(encoder: kbatch.ArrowEncoder, rows: int) -> list[pa.Table]:
     return [*calls, encoder.flush()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch_size", [16384, 131072])
 @pytest.mark.parametrize("codec", ["zstd", "lz4", "gzip", "snappy"])
 def test_batches_over_calls_are_as_large_as_of_send_table(codec: str, batch_size: int) -> None:
@@ -177,6 +178,7 @@ def test_batches_over_calls_are_as_large_as_of_send_table(codec: str, batch_size
     assert pc.max(lengths).as_py() <= batch_size
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [7_000, 150_000])
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_batches_do_not_depend_on_threads_or_calls(threads: int, rows: int) -> None:

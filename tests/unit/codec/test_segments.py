@@ -94,6 +94,7 @@ batches_strategy = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(
     batches=batches_strategy,
@@ -143,6 +144,7 @@ def test_files_follow_kafkas_rules(
             assert was_full or size + placed(following.read_bytes())[0].size > segment_bytes, "it ended early"
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(batches=batches_strategy.filter(len), data=st.data())
 def test_torn_tail_ends_the_reading(
@@ -159,6 +161,7 @@ def test_torn_tail_ends_the_reading(
     assert len(list(read_segment(path))) == sum(end <= cut for end in ends)
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(batches=batches_strategy.filter(len), data=st.data())
 def test_changed_bit_is_found(
@@ -402,6 +405,7 @@ def contents(directory: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in directory.glob("*/*")}
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(batches=batches_strategy, stops=st.lists(st.integers(0, 40), max_size=3), data=st.data())
 def test_resumed_files_are_those_of_one_writer(
@@ -428,6 +432,7 @@ LARGE = plain.encode([(b"k", b"v" * 5000, (), 1000)])
 BATCHES = [batch_of(count, timestamp_ms=1000 + count) for count in (1, 3, 2, 1)]
 
 
+@pytest.mark.slow
 def test_tail_cut_at_every_byte_is_cut_off(tmp_path: Path) -> None:
     (path,) = write(tmp_path / "whole", BATCHES, index_interval_bytes=0)
     whole = contents(tmp_path / "whole")

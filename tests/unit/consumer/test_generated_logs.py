@@ -18,6 +18,7 @@ from kbatch.testing import Broker
 from kbatch.testing.broker.logs.partition import LATEST, Fetched, Partition
 from kbatch.testing.broker.logs.partition_log import FoundOffset
 from tests.oracle.partition_log import PartitionLog, Seen, random_log
+from tests.support.effort import few
 from tests.support.topics import seen_records, seen_rows
 
 TOPIC = "generated"
@@ -77,7 +78,7 @@ def expected(
 
 
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
-@pytest.mark.parametrize("logs", SEEDS, indirect=True)
+@pytest.mark.parametrize("logs", few(SEEDS, 4), indirect=True)
 def test_R01_every_way_to_read_gives_what_the_oracle_sees(
     broker: Broker, logs: list[PartitionLog], isolation: str
 ) -> None:

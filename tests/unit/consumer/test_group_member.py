@@ -183,6 +183,7 @@ def test_deleted_topic_is_not_waited_for_at_the_end(broker: Broker, protocol: st
             within(consumer.unsubscribe).result(SECONDS)
 
 
+@pytest.mark.slow
 @either
 @pytest.mark.parametrize("by", ["poll", "poll_table", "iteration"])
 @pytest.mark.parametrize("pattern", [False, True], ids=["names", "pattern"])

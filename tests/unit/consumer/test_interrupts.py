@@ -64,6 +64,7 @@ def offsets_of(found: list[Any]) -> list[int]:
 TAKERS = [taken_by_poll, taken_by_poll_table, taken_by_iteration, taken_until_end]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_quick", [True, False], ids=["quick", "looks"])
 @pytest.mark.parametrize("take", TAKERS)
 def test_no_interrupt_loses_or_doubles_records(

@@ -370,6 +370,7 @@ def test_POOL09_dead_letters_are_acknowledged_before_the_record_is_finished(
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", ["key", "partition"])
 def test_POOL11_a_failing_key_does_not_keep_others_from_memory(
     broker: Broker, shell: str, order: str
@@ -827,6 +828,7 @@ def is_alive(pid: int) -> bool:
         return False
 
 
+@pytest.mark.slow
 @pytest.mark.threads
 def test_POOL24_a_process_that_dies_is_a_failed_attempt(broker: Broker, tmp_path: Path) -> None:
     fill(broker, 4, keys=1)
@@ -847,6 +849,7 @@ def test_POOL24_a_process_that_dies_is_a_failed_attempt(broker: Broker, tmp_path
     assert len({pid for _, pid in lines}) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.threads
 def test_POOL24_a_process_that_hangs_is_ended(broker: Broker, tmp_path: Path) -> None:
     fill(broker, 3, keys=3)

@@ -74,6 +74,7 @@ say_when_blocked()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", INTERRUPTED)
 def test_R72_an_interrupt_ends_a_read_that_waits(broker: Broker, what: str) -> None:
     broker.create_topic("held")

@@ -169,6 +169,7 @@ def until_used(used: Any) -> None:
     until(used.use)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("use", [Sending, Consuming])
 def test_client_fails_in_time_goes_on_and_ends(
     broker: Broker, shell: str, blocking: File | Function, use: Callable[[Broker, dict[str, Any]], Any]

@@ -42,6 +42,7 @@ def test_usual_records_need_no_round_of_the_engine(served: Any) -> None:
     assert len(broker.records("t", 0)) == 103
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("codec", ["none", "lz4"])
 def test_full_batches_are_all_there_in_order(served: Any, codec: str) -> None:
     broker, settings = served

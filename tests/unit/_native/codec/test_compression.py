@@ -103,6 +103,7 @@ def test_minus_1_is_gzips_default() -> None:
     assert compress(DATA, "gzip", -1) == compress(DATA, "gzip")
 
 
+@pytest.mark.slow
 def test_gzip_without_isal_is_zlibs_level_1() -> None:
     """All cases of gzip hold; and kbatch produce, which reads packed files, does as well."""
     code = """

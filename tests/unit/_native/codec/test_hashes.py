@@ -45,6 +45,7 @@ def test_crc32c_names_its_implementation() -> None:
     assert kbatch.crc32c_implementation in crc_laws.IMPLEMENTATIONS
 
 
+@pytest.mark.slow
 def test_the_environment_chooses_the_implementation() -> None:
     assert chosen_by("table") == "table"
     fastest = chosen_by("")

@@ -112,6 +112,7 @@ def test_unknown_isal_is_left_to_its_package(monkeypatch: pytest.MonkeyPatch) ->
         libraries.reload_library(GZIP)
 
 
+@pytest.mark.slow
 def test_packages_do_all_that_libraries_do() -> None:
     """All cases of the codecs hold without the libraries, as on Windows."""
     code = """
@@ -150,6 +151,7 @@ assert done == [True] * 8, done
 # The GIL
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("codec", CODECS)
 def test_other_threads_run_during_decompression(codec: str) -> None:
     packed = compress(random.Random(4).randbytes(30_000) + WORDS * 900, codec)
@@ -157,6 +159,7 @@ def test_other_threads_run_during_decompression(codec: str) -> None:
         assert rival.had_a_turn_during(lambda: decompress(packed, codec))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("codec", CODECS)
 def test_other_threads_run_during_compression(codec: str) -> None:
     data = random.Random(5).randbytes(30_000)

@@ -532,6 +532,7 @@ def test_schema_is_that_of_the_batches() -> None:
         assert batch.schema.field("value").type == (pa.binary_view() if as_views else pa.binary())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compression", plain.CODECS)
 def test_threads_decode_alike(compression: str) -> None:
     data = b"".join(

@@ -24,11 +24,13 @@ def run(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_threads_of_the_road_have_no_race_and_lose_no_wake_up(tmp_path: Path) -> None:
     done = run(tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.slow
 def test_memory_that_is_released_without_an_atomic_step_is_a_race(tmp_path: Path) -> None:
     done = run(tmp_path, "-DPLAIN")
     assert done.returncode == FOUND

@@ -31,6 +31,7 @@ def run(program: Path, left_out: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_threads_of_the_lane_have_no_race(program: Path) -> None:
     done = run(program, "NONE")
     assert (done.returncode, done.stderr) == (0, "")

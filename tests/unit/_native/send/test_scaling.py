@@ -224,6 +224,7 @@ def calls(partitions: int) -> tuple[int, int]:
     return count, sending.accumulator.visited_count - visited
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("partitions", SIZES[1:])
 def test_sender_cost_of_a_record_ignores_other_partitions(partitions: int) -> None:
     assert calls(partitions) == calls(SIZES[0])

@@ -253,6 +253,7 @@ def test_R67_member_reads_on_until_it_polls_in_a_rebalance() -> None:
     assert group.first.committed(FIRST).answer[FIRST].offset == 1
 
 
+@pytest.mark.slow
 def test_R67_commit_within_a_rebalance_has_the_next_generation() -> None:
     group = group_of(2)
     third = group.add()
@@ -582,6 +583,7 @@ def test_only_the_first_search_for_a_coordinator_is_at_once() -> None:
     assert len(group.first.requests("Heartbeat")) == beats + 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("api", ["JoinGroup", "SyncGroup", "Heartbeat"])
 def test_lost_answers_cost_no_partition(api: str, when: str) -> None:
@@ -603,6 +605,7 @@ def test_silent_coordinator_is_left_before_the_session_ends() -> None:
     assert group.first.owned == set(range(PARTITIONS))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("api", ["JoinGroup", "SyncGroup", "Heartbeat"])
 @pytest.mark.parametrize("code", CODES, ids=lambda code: code.name)
 def test_each_code_ends_the_membership_or_is_recovered(api: str, code: ErrorCode) -> None:

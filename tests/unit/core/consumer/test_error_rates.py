@@ -140,6 +140,7 @@ def test_same_error_for_ever_costs_few_requests(case: str) -> None:
     check_rates(rates)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", [case for case in CASES if not case.startswith("reader: Api")])
 def test_error_every_other_time_costs_few_requests(case: str) -> None:
     """A success in between is no progress: what follows from it is refused again."""
@@ -199,6 +200,7 @@ LIES: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lie", LIES)
 @pytest.mark.parametrize("node_count", [1, 2])
 def test_answer_without_progress_costs_few_requests(lie: str, node_count: int) -> None:

@@ -112,6 +112,7 @@ def test_R55_unknown_assignor_is_refused() -> None:
     assert "uniform" in str(member.engine.membership_error)
 
 
+@pytest.mark.slow
 def test_R59_pattern_finds_topics_and_new_ones() -> None:
     group = Members(2)
     member = group.add(subscribes=False, metadata_max_age_ms=60_000)

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from kbatch.core.consumer.share_fetcher import Acquired, ShareFetcher
+from tests.support.effort import few
 from tests.support.share_worlds import play
 
 SEEDS = range(40)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", few(SEEDS, 5))
 def test_each_record_is_done_by_one_member(seed: int) -> None:
     play(seed)
 
@@ -35,6 +36,7 @@ def lost_answers_leave_calls_open(answer_of: Any) -> Any:
     return read
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("owner", "name", "plant"),
     [

@@ -110,6 +110,7 @@ def test_same_error_for_ever_costs_a_batch_of_a_transaction_few_requests() -> No
     check_rates(rates)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("idempotent", [False, True])
 @pytest.mark.parametrize("every_other", [False, True])
 def test_same_error_for_ever_costs_a_batch_few_requests(idempotent: bool, every_other: bool) -> None:
