@@ -79,7 +79,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "segments"
 
 
-@pytest.fixture(params=["embedded", pytest.param("real", marks=pytest.mark.java)])
+@pytest.fixture(params=["embedded", pytest.param("real", marks=[pytest.mark.java, pytest.mark.slow])])
 def brokers(request: pytest.FixtureRequest) -> str:
     """Return bootstrap servers of the embedded broker, then of a real Kafka."""
     if request.param == "real":
