@@ -56,14 +56,22 @@ Its native modules are compiled when it is installed from source. Install a C co
     Alpine           apk add gcc musl-dev python3-dev
     macOS            xcode-select --install
 If there is one by another name, set CC to it (CC=clang). A wheel needs no compiler."""
+NO_MSVC = """kbatch: Microsoft's compiler cannot compile its native modules, which need GCC or Clang.
+On Windows use WSL, where the wheels for Linux work. MinGW-w64 compiles the modules, but nobody has run them:
+    python setup.py build_ext --inplace --compiler=mingw32"""
 
 
 @cache
-def check_compiler() -> None:
-    """End with the remedy if C cannot be compiled: before hundreds of lines that hide the reason."""
-    if sys.platform == "win32":
-        return
-    compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")
+def check_compiler(kind: str | None) -> None:
+    """End with the remedy if C cannot be compiled: before hundreds of lines that hide the reason.
+
+    `kind` is the option --compiler; None for that of the system.
+    """
+    is_windows = sys.platform == "win32"
+    if kind == "msvc" or (kind is None and is_windows):
+        sys.exit(NO_MSVC)
+    default = "gcc" if is_windows else sysconfig.get_config_var("CC") or "cc"
+    compiler = shlex.split(os.environ.get("CC") or default)
     if shutil.which(compiler[0]) is None:
         sys.exit(NO_COMPILER.format(fault=f"there is no C compiler: {compiler[0]!r} is not on PATH."))
     with tempfile.TemporaryDirectory() as folder:
@@ -81,8 +89,6 @@ def flags(in_place: bool) -> tuple[list[str], list[str]]:
     """Return the arguments of compiler and linker. Symbols stay where a developer's tools read them: in a
     build in place and under sanitizers. They are half of an installed module.
     """
-    if sys.platform == "win32":
-        return ["/O2"], []
     if os.environ.get("KBATCH_SANITIZE"):
         return ["-O1", "-g", "-fno-omit-frame-pointer", *SANITIZERS, "-fno-wrapv"], SANITIZERS
     if in_place:
@@ -119,7 +125,7 @@ class Build(build):
     """Checks the compiler before files are copied."""
 
     def run(self) -> None:
-        check_compiler()
+        check_compiler(self.compiler)
         super().run()
 
 
@@ -145,7 +151,7 @@ class BuildNative(Translate):
     """
 
     def run(self) -> None:
-        check_compiler()
+        check_compiler(self.compiler)
         if self.inplace:
             remove_stale()
         super().run()

@@ -77,6 +77,15 @@ def test_build_without_a_compiler_ends_with_the_remedy(tmp_path: Path) -> None:
     assert "ZeroDivisionError" in done.stderr and "apt install gcc" in done.stderr
 
 
+def test_build_with_microsofts_compiler_ends_with_the_remedy(tmp_path: Path) -> None:
+    """It is what Windows builds with, unless it is told otherwise."""
+    command = [sys.executable, "setup.py", "build", "--build-base", str(tmp_path), "--compiler", "msvc"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 1
+    assert len(f"{done.stdout}{done.stderr}".splitlines()) < 10
+    assert "Microsoft's compiler cannot" in done.stderr and "WSL" in done.stderr
+
+
 def of_linux(header: Path) -> bool:
     return "__linux__" in header.read_text()
 
