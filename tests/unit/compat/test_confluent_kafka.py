@@ -637,3 +637,50 @@ def test_kombus_transport_runs_on_it(broker: Broker) -> None:
     pytest.importorskip("kombu")
     printed = run(KOMBU, broker.bootstrap_servers).splitlines()
     assert printed[-1] == "[0, 1, 2, 3, 3] kbatch.compat.confluent_kafka"
+
+
+AIRFLOW = """
+import asyncio, json, os, sys, tempfile
+os.environ["AIRFLOW_HOME"] = tempfile.mkdtemp()
+settings = {"group.id": "g", "auto.offset.reset": "earliest", "enable.auto.commit": False}
+extra = settings | {"bootstrap.servers": sys.argv[1]}
+os.environ["AIRFLOW_CONN_KAFKA_DEFAULT"] = json.dumps({"conn_type": "kafka", "extra": extra})
+from kbatch.compat.confluent_kafka import install
+install()
+from airflow.providers.apache.kafka.hooks.client import KafkaAdminClientHook
+from airflow.providers.apache.kafka.operators.consume import ConsumeFromTopicOperator
+from airflow.providers.apache.kafka.operators.produce import ProduceToTopicOperator
+from airflow.providers.apache.kafka.triggers.await_message import AwaitMessageTrigger
+
+hook = KafkaAdminClientHook()
+for _ in range(2):
+    hook.create_topic([("events", 2, 1)])
+assert hook.test_connection()[0]
+sent = [(f"k{number}", f"v{number}") for number in range(5)]
+ProduceToTopicOperator(task_id="produce", topic="events", producer_function=lambda: sent).execute({})
+got = []
+ConsumeFromTopicOperator(
+    task_id="consume", topics=["events"], apply_function=lambda message: got.append(message.value().decode()),
+    max_messages=5, max_batch_size=5, commit_cadence="end_of_batch",
+).execute({})
+ProduceToTopicOperator(task_id="more", topic="events", producer_function=lambda: [("k", "later")]).execute({})
+
+async def awaited():
+    trigger = AwaitMessageTrigger(topics=["events"], poll_interval=0.01)
+    try:
+        async for event in trigger.run():
+            return event.payload
+    finally:
+        await trigger.cleanup()
+
+got.append(asyncio.run(awaited()))
+hook.delete_topic(["events"])
+print(sorted(got))
+"""
+
+
+@pytest.mark.slow
+def test_airflows_provider_runs_on_it(broker: Broker) -> None:
+    pytest.importorskip("airflow.providers.apache.kafka")
+    printed = run(AIRFLOW, broker.bootstrap_servers).splitlines()
+    assert printed[-1] == "['later', 'v0', 'v1', 'v2', 'v3', 'v4']"
