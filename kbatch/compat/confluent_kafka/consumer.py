@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
@@ -59,6 +59,8 @@ logger = logging.getLogger(__name__)
 OnRebalance = Callable[["Consumer", list[TopicPartition]], object]
 # An error that lasts is a message as often: a program that logs it and polls again does nothing else.
 REPEAT_SECONDS = 1.0
+# How often a poll that has no message looks whether a partition has ended.
+END_SECONDS = 0.05
 _ENDS = {OFFSET_BEGINNING: "beginning", OFFSET_END: "end"}
 
 
@@ -85,6 +87,7 @@ class Consumer:
             self._on_commit = settings.callback("on.commit")
             self._on_error = settings.callback("error.cb")
             self._stores_taken = settings.flag("enable.auto.offset.store", True)
+            self._tells_ends = settings.flag("enable.partition.eof", False)
             parsed = ConsumerConfig(settings.client)
             self._commits_stored = parsed.enable_auto_commit and not self._stores_taken
             self._interval = parsed.auto_commit_interval_ms / 1000
@@ -97,6 +100,8 @@ class Consumer:
         self._stored = self._taken if self._stores_taken else {}
         self._is_closed = False
         self._ahead: list[Message] = []  # that an exception kept from the program
+        self._ends: dict[Partition, int] = {}  # where a message has told of the end
+        self._awaits_ends = self._tells_ends
         self._last_error: tuple[str, float] | None = None
         self._due = time.monotonic() + self._interval  # of the commit of what is stored
 
@@ -142,8 +147,8 @@ class Consumer:
 
     def _forget(self, partitions: Iterable[Partition]) -> None:
         for each in partitions:
-            self._taken.pop(each, None)
-            self._stored.pop(each, None)
+            for known in (self._taken, self._stored, self._ends):
+                known.pop(each, None)
 
     def unsubscribe(self) -> None:
         """Leave the group, or read no partition any more."""
@@ -160,6 +165,7 @@ class Consumer:
             else:
                 self._client.assign({as_partition(each): self._start_of(each) for each in partitions})
                 self._forget(self._taken.keys() - self._client.assignment())
+        self._look_for_ends(partitions)
 
     def incremental_assign(self, partitions: Sequence[TopicPartition]) -> None:
         """Read these partitions, too; as `assign` while a group assigns them."""
@@ -171,6 +177,7 @@ class Consumer:
                 self._client.assign(
                     before | {as_partition(each): self._start_of(each) for each in partitions}
                 )
+        self._look_for_ends(partitions)
 
     def _seek_assigned(self, partitions: Sequence[TopicPartition]) -> None:
         for each in partitions:
@@ -230,7 +237,7 @@ class Consumer:
                     time.sleep(left)  # there is nothing to read
                     break
                 try:
-                    polled = self._client.poll(left, num_messages - len(found))
+                    polled = self._client.poll(self._patience(left), num_messages - len(found))
                 except UNUSABLE:
                     raise
                 except Error as error:
@@ -240,6 +247,8 @@ class Consumer:
                 else:
                     self._taken.update(polled.offsets)
                     found.extend(map(message_of, polled))
+                    if self._tells_ends:
+                        found.extend(self._new_ends())
                 if deadline.is_over:
                     break
         except BaseException:
@@ -247,6 +256,25 @@ class Consumer:
             raise
         self._ahead = found[num_messages:]
         return found[:num_messages]
+
+    def _patience(self, left: float | None) -> float | None:
+        """Return how long to wait for messages, of `left` seconds."""
+        if not self._awaits_ends:
+            return left
+        return END_SECONDS if left is None else min(left, END_SECONDS)
+
+    def _new_ends(self) -> Iterator[Message]:
+        """Yield a message for each partition of which the program has taken the last message, once."""
+        self._awaits_ends = False
+        for each in self._client.assignment():
+            if self._client.lag(each) != 0:
+                self._awaits_ends = True
+                continue
+            end = self._client.position(each)
+            if self._ends.get(each) != end:
+                self._ends[each] = end
+                error = KafkaError(CODES["_PARTITION_EOF"], f"{each} has no message at offset {end} yet")
+                yield Message(each.topic, each.partition, end, error=error)
 
     def _message_of(self, error: Error, deadline: Deadline) -> Message | None:
         """Return an error as a message; None if `error_cb` has it, or if it came a moment ago: then some time
@@ -267,6 +295,12 @@ class Consumer:
             return None
         return Message(error=made)
 
+    def _look_for_ends(self, partitions: Iterable[TopicPartition]) -> None:
+        """Tell of the ends of partitions again, which are read from elsewhere."""
+        for each in partitions:
+            self._ends.pop(as_partition(each), None)
+        self._awaits_ends = self._tells_ends
+
     def pause(self, partitions: Sequence[TopicPartition]) -> None:
         """Return no messages of these partitions until `resume`."""
         with translated():
@@ -283,6 +317,7 @@ class Consumer:
         """
         with translated():
             self._client.seek(as_partition(partition), self._start_of(partition) or self._first_of(partition))
+        self._look_for_ends([partition])
 
     def _first_of(self, partition: TopicPartition) -> Any:
         """Return where a partition begins: after what is committed, or where auto.offset.reset says."""

@@ -26,7 +26,7 @@ from kbatch.compat.confluent_kafka.error import (
     translated,
 )
 from kbatch.compat.confluent_kafka.serialization import MessageField, SerializationContext
-from kbatch.compat.confluent_kafka.settings import PRODUCER, for_admin, settings_of
+from kbatch.compat.confluent_kafka.settings import PRODUCER, for_admin, settings_of, within_delivery_timeout
 from kbatch.compat.confluent_kafka.values import (
     TIMESTAMP_CREATE_TIME,
     ClusterMetadata,
@@ -142,7 +142,7 @@ class Producer:
             self._on_delivery = settings.callback("on.delivery")
             self._on_error = settings.callback("error.cb")
             self._reports = Reports(int(settings.own.get("queue.buffering.max.messages", MOST_MESSAGES)))
-            self._client = Client(settings.client)
+            self._client = Client(within_delivery_timeout(settings.client))
         self._cluster = Cluster(for_admin(settings.client))
 
     def produce(

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from kbatch.config import ADMIN_KEYS, CONSUMER_KEYS, KEYS, Key
 from kbatch.config.names import ALIASES, FOREIGN
-from kbatch.config.values import BOOLEAN
+from kbatch.config.values import BOOLEAN, INT
 from kbatch.errors import ConfigError
 
 logger = logging.getLogger("kbatch.compat.confluent_kafka")
@@ -58,7 +58,7 @@ PRODUCER = Kind(
 )
 CONSUMER = Kind(
     CONSUMER_KEYS,
-    frozenset({"enable.auto.offset.store", "error.cb", "on.commit"}),
+    frozenset({"enable.auto.offset.store", "enable.partition.eof", "error.cb", "on.commit"}),
     {"group.protocol": "classic", "isolation.level": "read_committed"},
 )
 # librdkafka's words for values.
@@ -71,6 +71,7 @@ _VALUES = {
         "error": "none",
     }
 }
+_TIMES = ("delivery.timeout.ms", "linger.ms", "request.timeout.ms")
 ADMIN = Kind(ADMIN_KEYS, frozenset({"error.cb"}), {})
 _KINDS = (PRODUCER, CONSUMER, ADMIN)
 _NAMES = {name.replace(".", "_"): name for name in FOREIGN}
@@ -125,6 +126,32 @@ def settings_of(kind: Kind, config: Mapping[str, Any] | None, keywords: Mapping[
             client[name] = value  # kbatch says what is wrong with it
     named = {ALIASES[name].key if name in ALIASES else name for name in client}
     return Settings({**{key: kind.defaults[key] for key in kind.defaults if key not in named}, **client}, own)
+
+
+def within_delivery_timeout(client: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a producer's configuration in which neither a request nor a call of `produce` takes longer than
+    a message may: what is without end in librdkafka ends with its messages, and kbatch wants that said.
+    """
+    found = dict(client)
+    given = {ALIASES[name].key if name in ALIASES else name: name for name in client}
+    try:
+        allowed, linger, wanted = (INT.parse(_value(client, given, key)) for key in _TIMES)
+    except (TypeError, ValueError):
+        return found  # kbatch says what is wrong
+    if allowed < KEYS["max.block.ms"].default:
+        found.setdefault(given.get("max.block.ms", "max.block.ms"), allowed)
+    if linger < allowed < linger + wanted:
+        found[given.get("request.timeout.ms", "request.timeout.ms")] = allowed - linger
+    return found
+
+
+def _value(client: Mapping[str, Any], given: Mapping[str, str], key: str) -> object:
+    """Return the value of a key, whatever name it was given by."""
+    if key not in given:
+        return KEYS[key].default
+    name = given[key]
+    convert = ALIASES[name].convert if name in ALIASES else None
+    return client[name] if convert is None else convert(client[name])
 
 
 def for_admin(client: Mapping[str, Any]) -> dict[str, Any]:

@@ -22,7 +22,8 @@ import kbatch.compat.confluent_kafka as compat
 import kbatch.compat.confluent_kafka.admin
 import kbatch.compat.confluent_kafka.error
 import kbatch.compat.confluent_kafka.serialization
-from kbatch.compat.confluent_kafka.settings import WITHOUT_EFFECT
+from kbatch.compat.confluent_kafka.settings import WITHOUT_EFFECT, within_delivery_timeout
+from kbatch.config import ProducerConfig
 from kbatch.config.names import FOREIGN
 from kbatch.testing import Broker
 from tests import ROOT
@@ -234,6 +235,32 @@ def offsets(library: Any, servers: str) -> Any:
             assigned,
             consumer.assignment(),
         )
+
+
+def ends(library: Any, servers: str) -> Any:
+    """Empty partitions end, too; a partition ends again after more messages, and after a seek."""
+    fill(library, servers, 4)
+    at = library.TopicPartition
+    with reader(library, servers, {"enable.partition.eof": True}) as consumer:
+        consumer.assign([at(TOPIC, each, 0) for each in range(3)])
+        found = [ended(consumer, 3)]
+        fill(library, servers, 1)
+        found.append(ended(consumer, 1))
+        consumer.seek(at(TOPIC, 1, 0))
+        return [*found, ended(consumer, 1)]
+
+
+def ended(consumer: Any, count: int) -> Any:
+    """Return the values that come before so many ends, and the ends."""
+    values: list[Any] = []
+    found: list[Any] = []
+    while len(found) < count:
+        (message,) = consumer.consume(1, HANG_SECONDS)
+        if message.error() is None:
+            values.append(message.value())
+        else:
+            found.append((message.error().name(), message.topic(), message.partition(), message.offset()))
+    return sorted(values), sorted(found)
 
 
 def assign_in_callback(library: Any, servers: str) -> Any:
@@ -462,6 +489,7 @@ PROGRAMS: list[Program] = [
     automatic_commits,
     callbacks_in_poll,
     deliveries,
+    ends,
     full_queue,
     group,
     offsets,
@@ -526,8 +554,19 @@ def test_keys_without_effect_are_those_of_librdkafka_that_kbatch_lacks() -> None
 
 def test_keys_that_decide_what_a_program_gets_are_refused(broker: Broker) -> None:
     to = {"bootstrap.servers": broker.bootstrap_servers, "group.id": "g"}
-    for more in ({"enable.partition.eof": True}, {"enable.ssl.certificate.verification": False}):
-        assert raised_by(compat.Consumer, to | more) == "_INVALID_ARG"
+    assert raised_by(compat.Consumer, to | {"enable.ssl.certificate.verification": False}) == "_INVALID_ARG"
+
+
+@pytest.mark.parametrize("given", [{"message.timeout.ms": 1900}, {"socket.timeout.ms": 60_000}, {}], ids=str)
+def test_requests_and_calls_end_with_their_messages(given: dict[str, int]) -> None:
+    settings = {"bootstrap.servers": "a:1", "message.timeout.ms": "9000", "queue.buffering.max.ms": "1000"}
+    config = ProducerConfig(within_delivery_timeout(settings | given))
+    assert config.request_timeout_ms + config.linger_ms == config.delivery_timeout_ms == config.max_block_ms
+
+
+def test_requests_are_as_long_as_ever_without_a_limit() -> None:
+    for given in ({"message.timeout.ms": 0}, {"message.timeout.ms": "none"}, {"linger.ms": 5}):
+        assert within_delivery_timeout(given) == given
 
 
 def test_names_and_patterns_may_be_subscribed_together(broker: Broker) -> None:
