@@ -7,10 +7,10 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from html.parser import HTMLParser
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -125,7 +125,44 @@ def test_links_to_other_sites_lead_somewhere(site: Path, pages: dict[Path, _Page
     assert found
     if not any(found.values()):
         pytest.skip("no other site answers: there is no network")
-    assert not [link for link, status in found.items() if status in (404, 410)]
+    assert not dead(found)
+
+
+def dead(statuses: Mapping[str, int | None]) -> list[str]:
+    """Return the links to pages that there are not."""
+    return sorted(link for link, status in statuses.items() if status in (404, 410))
+
+
+class _Answers(BaseHTTPRequestHandler):
+    """A server whose pages answer with the status that is their name; /cut ends the connection instead."""
+
+    def do_GET(self) -> None:
+        if self.path == "/cut":
+            self.close_connection = True
+            return
+        if self.path == "/moved":
+            self.send_response(302)
+            self.send_header("Location", "/404")
+        else:
+            self.send_response(int(self.path.removeprefix("/")))
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        pass
+
+
+def test_dead_links_are_known_by_their_answers() -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Answers) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        root = f"http://127.0.0.1:{server.server_address[1]}"
+        pages = ("200", "403", "404", "410", "500", "moved", "cut")
+        found = {page: status_of(f"{root}/{page}") for page in pages}
+        server.shutdown()
+        server.server_close()
+    assert found == {"200": 200, "403": 403, "404": 404, "410": 410, "500": 500, "moved": 404, "cut": None}
+    assert status_of(root) is None  # it has ended
+    assert dead(found) == ["404", "410", "moved"]
 
 
 def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
