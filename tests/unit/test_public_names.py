@@ -13,6 +13,9 @@ PUBLIC = {
     "kbatch": "Producer AsyncProducer Consumer AsyncConsumer ShareConsumer AsyncShareConsumer "
     "ConsumerRecord ShareRecord Polled encode decode encode_arrow decode_arrow read_table scan_topic "
     "TopicReader wait as_completed",
+    "kbatch.compat.confluent_kafka": "Consumer KafkaError KafkaException Message Producer install",
+    "kbatch.compat.confluent_kafka.admin": "AdminClient ConfigResource NewPartitions NewTopic",
+    "kbatch.compat.confluent_kafka.serialization": "MessageField SerializationContext StringSerializer",
     "kbatch.config": "KEYS ClientConfig ProducerConfig",
     "kbatch.errors": "AuthorizationError ErrorCode KafkaError RecordTooLargeError",
     "kbatch.formats": "Avro Boolean Bytes Codec ColumnDeserializer ColumnSerializer Float32 Float64 Format "
