@@ -165,7 +165,7 @@ class Consumer:
             else:
                 self._client.assign({as_partition(each): self._start_of(each) for each in partitions})
                 self._forget(self._taken.keys() - self._client.assignment())
-        self._look_for_ends(partitions)
+        self._begin_anew(partitions)
 
     def incremental_assign(self, partitions: Sequence[TopicPartition]) -> None:
         """Read these partitions, too; as `assign` while a group assigns them."""
@@ -177,7 +177,7 @@ class Consumer:
                 self._client.assign(
                     before | {as_partition(each): self._start_of(each) for each in partitions}
                 )
-        self._look_for_ends(partitions)
+        self._begin_anew(partitions)
 
     def _seek_assigned(self, partitions: Sequence[TopicPartition]) -> None:
         for each in partitions:
@@ -295,10 +295,12 @@ class Consumer:
             return None
         return Message(error=made)
 
-    def _look_for_ends(self, partitions: Iterable[TopicPartition]) -> None:
-        """Tell of the ends of partitions again, which are read from elsewhere."""
-        for each in partitions:
-            self._ends.pop(as_partition(each), None)
+    def _begin_anew(self, partitions: Iterable[TopicPartition]) -> None:
+        """Forget the messages and ends of partitions that are read from elsewhere."""
+        chosen = {as_partition(each) for each in partitions}
+        self._ahead = [each for each in self._ahead if (each.topic(), each.partition()) not in chosen]
+        for each in chosen:
+            self._ends.pop(each, None)
         self._awaits_ends = self._tells_ends
 
     def pause(self, partitions: Sequence[TopicPartition]) -> None:
@@ -316,8 +318,9 @@ class Consumer:
         says.
         """
         with translated():
-            self._client.seek(as_partition(partition), self._start_of(partition) or self._first_of(partition))
-        self._look_for_ends([partition])
+            start = self._start_of(partition)
+            self._client.seek(as_partition(partition), self._first_of(partition) if start is None else start)
+        self._begin_anew([partition])
 
     def _first_of(self, partition: TopicPartition) -> Any:
         """Return where a partition begins: after what is committed, or where auto.offset.reset says."""

@@ -578,6 +578,44 @@ def test_names_and_patterns_may_be_subscribed_together(broker: Broker) -> None:
         assert {each.topic for each in consumer.assignment()} == {TOPIC, "a.b"}
 
 
+def test_seek_goes_to_the_first_offset_whatever_the_reset(broker: Broker) -> None:
+    fill(compat, broker.bootstrap_servers)
+    with reader(compat, broker.bootstrap_servers, {"auto.offset.reset": "latest"}) as consumer:
+        consumer.assign([compat.TopicPartition(TOPIC, 0, compat.OFFSET_END)])
+        consumer.seek(compat.TopicPartition(TOPIC, 0, 0))
+        assert [each.value() for each in taken(consumer, 2)] == [b"v0", b"v3"]
+        consumer.seek(compat.TopicPartition(TOPIC, 0))  # where auto.offset.reset says
+        assert consumer.poll(0.05) is None
+
+
+def test_what_an_exception_kept_back_comes_next_but_not_after_a_seek(broker: Broker) -> None:
+    """A callback of the program may raise while a call has messages already."""
+    fill(compat, broker.bootstrap_servers)
+    with reader(compat, broker.bootstrap_servers) as consumer:
+
+        def consume() -> None:
+            consumer.assign([compat.TopicPartition(TOPIC, 0, 0)])
+            first = consumer._client.poll
+
+            def once_more(*arguments: Any) -> Any:
+                consumer._client.poll = interrupted
+                return first(*arguments)
+
+            def interrupted(*arguments: Any) -> Any:
+                consumer._client.poll = first
+                raise KeyboardInterrupt
+
+            consumer._client.poll = once_more
+            with pytest.raises(KeyboardInterrupt):
+                consumer.consume(3, HANG_SECONDS)
+
+        consume()
+        assert [each.value() for each in consumer.consume(2, HANG_SECONDS)] == [b"v0", b"v3"]
+        consume()
+        consumer.seek(compat.TopicPartition(TOPIC, 0, 1))
+        assert [each.value() for each in consumer.consume(1, HANG_SECONDS)] == [b"v3"]
+
+
 def test_a_lasting_error_is_a_message_now_and_then(broker: Broker) -> None:
     with reader(compat, broker.bootstrap_servers, {"auto.offset.reset": "error"}) as consumer:
         consumer.assign([compat.TopicPartition(TOPIC, 0)])
