@@ -371,6 +371,22 @@ class SchemaRegistry:
             for each in _checked(path, self._json("GET", path), list, "a list")
         ]
 
+    def versions_of_id(self, schema_id: int) -> list[tuple[str, int]]:
+        """Return the subjects, with the version in each, that have the schema with that id.
+
+        Raises
+        ------
+        SchemaRegistryError
+            The registry does not know it, refuses, or cannot be reached.
+        """
+        path = f"/schemas/ids/{schema_id}/versions"
+        found = []
+        for each in _checked(path, self._json("GET", path), list, "a list"):
+            if not isinstance(each, dict) or not isinstance(each.get("subject"), str):
+                raise _unsuitable(path, "subjects and versions", type(each).__name__)
+            found.append((each["subject"], _integer(path, each, "version")))
+        return found
+
     def delete_subject(self, subject: str, *, permanent: bool = False) -> list[int]:
         """Delete a subject, and return its versions. Their ids can still be read, unless it is `permanent`.
 

@@ -27,6 +27,7 @@ QUESTIONS: Mapping[str, str] = {
     "send": "What does a record take until `send` accepts it?",
     "send-table": "What does a row take in `send_table`, without a network?",
     "column-json": "What does a row take in `JsonLines`?",
+    "formats": "What does a value cost in Avro, JSON Schema, Protobuf and JSON?",
     "checksum": "How fast is CRC-32C?",
     "protocol": "What does a Produce request take to encode and decode?",
     "broker": "How fast is the embedded broker?",

@@ -1,13 +1,15 @@
-"""What does a key or a value cost in each format? `python -m benchmarks.questions.formats` prints the
-instructions of one, beside confluent-kafka's serializers and deserializers, and the libraries alone.
+"""What does a value cost in each format, beside confluent-kafka's serializers and deserializers, and beside
+the libraries alone?
 
-callgrind counts them in one process, which has made values of each kind before. So they depend neither on
-other load nor on the machine's speed, and the start does not count. Neither side asks a registry: kbatch is
-given the schema's id, and confluent-kafka's mock of a registry has it at hand.
+callgrind counts the instructions in one process, which has made values of each kind before. So they depend
+neither on other load nor on the machine's speed, and neither the start nor the collector's look at what was
+imported counts. Neither side asks a registry: kbatch is given the schema's id, and confluent-kafka's mock of
+a registry has it at hand.
 """
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import re
@@ -20,7 +22,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-WARM_VALUES, VALUES = 100, 300
+from benchmarks.clients.counted import why_uncounted
+from benchmarks.pages.harness import Claim, Contender, Question
+from benchmarks.pages.plan import Plan
+
+WARM_CALLS, CALLS = 100, 1_000
 TOPIC = "orders"
 AVRO = {
     "type": "record",
@@ -49,6 +55,12 @@ ORDER: dict[str, Any] = {"id": 12345, "name": "a name", "price": 9.75, "note": N
 _TOTALS = re.compile(r"^totals: (\d+)$", re.MULTILINE)
 
 
+# What calling something costs, and counting it.
+NOTHING = "nothing"
+KBATCH, CONFLUENT, FASTAVRO, JSON_LOADS = "kbatch", "confluent-kafka", "fastavro", "json.loads"
+COLUMN_ROWS = 1_000
+
+
 class Case(NamedTuple):
     """Something that makes bytes of a value, or the other way round.
 
@@ -59,14 +71,34 @@ class Case(NamedTuple):
     who : str
     call : Callable
         Does it once.
+    values : int
+        The number of values that it then makes.
     """
 
     what: str
     who: str
     call: Callable[[], object]
+    values: int = 1
+
+
+# The aims: what, beside whom, and the most instructions of one in those of the other.
+AIMS = (
+    ("Avro, written", CONFLUENT, 0.75),
+    ("Avro, written", FASTAVRO, 1.15),
+    ("Avro, read", CONFLUENT, 0.3),
+    ("Avro, read", FASTAVRO, 1.15),
+    ("Avro, columns read", CONFLUENT, 0.2),
+    ("JSON Schema, written", CONFLUENT, 0.05),
+    ("JSON Schema, read", CONFLUENT, 0.05),
+    ("Protobuf, written", CONFLUENT, 0.15),
+    ("Protobuf, read", CONFLUENT, 0.15),
+    ("JSON, read by a consumer", JSON_LOADS, 1.05),
+)
 
 
 def cases() -> Iterator[Case]:
+    yield Case(NOTHING, KBATCH, lambda: None)
+    yield from _lazy_json()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of what confluent_kafka imports
         from confluent_kafka.schema_registry import SchemaRegistryClient
@@ -84,11 +116,11 @@ def _both_ways(
 ) -> Iterator[Case]:
     codec = ours.bind("value")
     data = codec.encode(TOPIC, (), value)
-    yield Case(f"{name}, written", "kbatch", lambda: codec.encode(TOPIC, (), value))
-    yield Case(f"{name}, written", "confluent-kafka", out)
-    yield Case(f"{name}, read", "kbatch", lambda: codec.decode(TOPIC, (), data))
+    yield Case(f"{name}, written", KBATCH, lambda: codec.encode(TOPIC, (), value))
+    yield Case(f"{name}, written", CONFLUENT, out)
+    yield Case(f"{name}, read", KBATCH, lambda: codec.decode(TOPIC, (), data))
     theirs = out()
-    yield Case(f"{name}, read", "confluent-kafka", lambda: back(theirs))
+    yield Case(f"{name}, read", CONFLUENT, lambda: back(theirs))
 
 
 def _avro(client: Any, context: Any) -> Iterator[Case]:
@@ -106,8 +138,34 @@ def _avro(client: Any, context: Any) -> Iterator[Case]:
     stream = BytesIO()
     fastavro.schemaless_writer(stream, parsed, ORDER)
     data = stream.getvalue()
-    yield Case("Avro, written", "fastavro", lambda: fastavro.schemaless_writer(BytesIO(), parsed, ORDER))
-    yield Case("Avro, read", "fastavro", lambda: fastavro.schemaless_reader(BytesIO(data), parsed, None))
+    yield Case("Avro, written", FASTAVRO, lambda: fastavro.schemaless_writer(BytesIO(), parsed, ORDER))
+    yield Case("Avro, read", FASTAVRO, lambda: fastavro.schemaless_reader(BytesIO(data), parsed, None))
+    yield from _avro_columns(ours, lambda data: read(data, context), write(ORDER, context))
+
+
+def _avro_columns(ours: Any, read: Callable[[bytes], Any], theirs: bytes) -> Iterator[Case]:
+    import pyarrow as pa
+
+    deserializer = ours.column_deserializer(TOPIC, "value")
+    column = pa.array([ours.bind("value").encode(TOPIC, (), ORDER)] * COLUMN_ROWS)
+    values, kind = [theirs] * COLUMN_ROWS, deserializer.data_type
+    what = "Avro, columns read"
+    yield Case(what, KBATCH, lambda: deserializer(column), COLUMN_ROWS)
+    yield Case(what, CONFLUENT, lambda: pa.array(list(map(read, values)), kind), COLUMN_ROWS)
+
+
+def _lazy_json() -> Iterator[Case]:
+    from kbatch import ConsumerRecord
+    from kbatch.config import ConsumerConfig
+    from kbatch.consumer.typed_records import TypedRecords
+
+    record = ConsumerRecord(TOPIC, 0, value=json.dumps(ORDER).encode())
+    typed = TypedRecords.of(ConsumerConfig({"bootstrap.servers": "x:1", "value.deserializer": "json"}))
+    assert typed is not None
+    make = typed.typed
+    what = "JSON, read by a consumer"
+    yield Case(what, KBATCH, lambda: make(record).value)
+    yield Case(what, JSON_LOADS, lambda: json.loads(record.value))
 
 
 def _json_schema(client: Any, context: Any) -> Iterator[Case]:
@@ -161,54 +219,65 @@ def _control(*arguments: str) -> None:
     subprocess.run(["callgrind_control", *arguments, str(os.getpid())], check=True, capture_output=True)
 
 
-def job() -> None:
-    """Do each case, let callgrind write a file for each, and print what they are."""
-    for case in cases():
-        call = case.call
-        for _ in range(WARM_VALUES):
+def job(calls: int) -> None:
+    """Do each case so often, let callgrind write a file for each, and print what they are."""
+    made = list(cases())
+    gc.collect()
+    gc.freeze()  # what was imported is looked at by no collection
+    for case in made:
+        call, count = case.call, max(1, calls // case.values)
+        for _ in range(min(WARM_CALLS, count)):
             call()
         _control("-i", "on")
-        for _ in range(VALUES):
+        for _ in range(count):
             call()
         _control("-d")
         _control("-i", "off")
-        print(case.what, case.who, sep="\t")
+        print(case.what, case.who, count, case.values, sep="\t")
 
 
 # In the process that counts
 
 
-def counted() -> dict[str, dict[str, int]]:
+def counted(calls: int) -> dict[str, dict[str, float]]:
     """Return the instructions of a value, by what is done and who does it."""
-    found: dict[str, dict[str, int]] = {}
+    found: dict[str, dict[str, float]] = {}
     with TemporaryDirectory() as folder:
         output = Path(folder) / "callgrind.out"
         command = ["valgrind", "-q", "--tool=callgrind", "--instr-atstart=no"]
-        command += [f"--callgrind-out-file={output}", sys.executable, "-m", __spec__.name, "job"]
+        command += [f"--callgrind-out-file={output}", sys.executable, "-m", __name__, "job", str(calls)]
         environment = {**os.environ, "PYTHONHASHSEED": "0"}
         ran = subprocess.run(command, check=True, env=environment, stdout=subprocess.PIPE, text=True)
+        nothing: int | None = None  # of counting itself, however often something is called
         for number, line in enumerate(ran.stdout.splitlines(), 1):
-            what, who = line.split("\t")
+            what, who, count, values = line.split("\t")
             total = _TOTALS.search(Path(f"{output}.{number}").read_text())
             assert total is not None  # callgrind has written it
-            found.setdefault(what, {})[who] = int(total[1]) // VALUES
+            if what == NOTHING:
+                nothing = int(total[1])
+                continue
+            assert nothing is not None  # the first one
+            found.setdefault(what, {})[who] = (int(total[1]) - nothing) / (int(count) * int(values))
     return found
 
 
-def lines(found: dict[str, dict[str, int]]) -> Iterator[str]:
-    """Yield the table."""
-    yield "| a value | kbatch | confluent-kafka | kbatch / confluent-kafka | the library alone |"
-    yield "|---|---:|---:|---:|---:|"
-    for what, by in found.items():
-        ours, theirs, alone = by["kbatch"], by["confluent-kafka"], by.get("fastavro")
-        yield (
-            f"| {what} | {ours:,} | {theirs:,} | {ours / theirs:.2f} | "
-            f"{'' if alone is None else f'{alone:,} (fastavro)'} |"
-        )
+def questions(plan: Plan) -> Iterator[Question]:
+    """Yield a question for each format and direction."""
+    reason = why_uncounted()
+    for what, by in {} if reason else counted(plan.records_of(CALLS)).items():
+        contenders = [Contender(who, 1, timings=[count]) for who, count in by.items()]
+        claims = [
+            Claim(KBATCH, other, most, f"at most {most:g} x the instructions of {other}")
+            for named, other, most in AIMS
+            if named == what
+        ]
+        yield Question(what, _LIMIT, contenders, claims, "instructions a value", speaks_of_speed=False)
+    if reason:
+        yield Question("Values in each format", f"Nothing was counted: {reason}.", [])
+
+
+_LIMIT = "One value of five fields: an integer, a double, a text, one that is null, and a list of two texts."
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["job"]:
-        job()
-    else:
-        print("\n".join(lines(counted())))
+    job(int(sys.argv[2]))

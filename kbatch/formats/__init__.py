@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from kbatch.formats.base import Codec, Format
     from kbatch.formats.json_format import Json
     from kbatch.formats.json_schema import JsonSchema
+    from kbatch.formats.model_schemas import Digits
     from kbatch.formats.plain import Boolean, Bytes, Float32, Float64, Int16, Int32, Int64, Utf8, Uuid
     from kbatch.formats.poison import SKIP
     from kbatch.formats.protobuf import Protobuf
@@ -32,6 +33,7 @@ __all__ = [
     "Codec",
     "ColumnDeserializer",
     "ColumnSerializer",
+    "Digits",
     "Float32",
     "Float64",
     "Format",
@@ -53,6 +55,7 @@ _WHERE = {
     "Codec": "base",
     "ColumnDeserializer": "reading",
     "ColumnSerializer": "writing",
+    "Digits": "model_schemas",
     "Format": "base",
     "Json": "json_format",
     "JsonSchema": "json_schema",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from kbatch.distribution import needs
 from kbatch.formats.framing import Written
 from kbatch.formats.models import FromDict, ToDict, from_dict_of
-from kbatch.formats.registered import IdIn, Read, RegisteredFormat, Write
+from kbatch.formats.registered import LATEST_SECONDS, IdIn, Read, RegisteredFormat, Write
 from kbatch.formats.strategies import Strategy
 from kbatch.schema_registry import Schema, SchemaReference
 from kbatch.typed import Part, T
@@ -20,6 +20,7 @@ with needs("Avro", "avro"):
 
     from kbatch.formats.avro_records import decoder_of, encoder_of
     from kbatch.formats.avro_schemas import AvroSchema, as_python, kind_of, logical_of, name_of, within
+    from kbatch.formats.model_schemas import Times, avro_schema_of
     from kbatch.formats.reading.avro_resolution import reading
     from kbatch.formats.reading.base import reason_of
 
@@ -45,15 +46,19 @@ class Avro(RegisteredFormat[T]):
 
     Parameters
     ----------
-    schema : str, Mapping, sequence or None
-        The writer's schema, and the reader's, as JSON or as Python's form of that JSON. None: the latest
-        schema of the subject is written; it needs a registry.
+    schema : str, Mapping, sequence, class or None
+        The writer's schema, and the reader's, as JSON or as Python's form of that JSON. Of a dataclass, a
+        NamedTuple, or a class of attrs, msgspec or pydantic, its own schema; the class is the `model`, too.
+        None: the latest schema of the subject is written; it needs a registry.
     registry : SchemaRegistry or None
     references : iterable of SchemaReference
         Schemas of the registry that have types of `schema`.
-    id, subject, version, metadata, register, normalize, id_in, columns, on_error : see RegisteredFormat
+    id, subject, version, metadata, register, normalize, latest_ttl, verify_subject, id_in, columns, on_error
+        See RegisteredFormat.
     model : class or None
         What records are read as: a dataclass, NamedTuple, or class of attrs, msgspec or pydantic.
+    namespace, times : str
+        Of the schema of a class: its namespace, and the unit of its times, "micros" or "millis".
     to_dict, from_dict : Callable or None
         Make a dict of a value, and a value of what was read, for other classes.
 
@@ -67,7 +72,7 @@ class Avro(RegisteredFormat[T]):
 
     def __init__(
         self,
-        schema: str | Mapping[str, Any] | Sequence[Any] | None = None,
+        schema: str | Mapping[str, Any] | Sequence[Any] | type[T] | None = None,
         *,
         registry: SchemaRegistry | None = None,
         references: Iterable[SchemaReference] = (),
@@ -77,8 +82,12 @@ class Avro(RegisteredFormat[T]):
         metadata: Mapping[str, str] | None = None,
         register: bool = False,
         normalize: bool = False,
+        latest_ttl: float = LATEST_SECONDS,
+        verify_subject: bool = False,
         id_in: IdIn = "prefix",
         model: type[T] | None = None,
+        namespace: str = "",
+        times: Times = "micros",
         to_dict: ToDict | None = None,
         from_dict: FromDict | None = None,
         columns: str | Iterable[str] | None = None,
@@ -86,9 +95,15 @@ class Avro(RegisteredFormat[T]):
     ) -> None:
         if schema is None and registry is None:
             raise TypeError("Avro needs schema=, or registry= that has the schemas")
+        given: Any = schema
+        if isinstance(schema, type):
+            model = model or schema
+            given = avro_schema_of(schema, namespace=namespace, times=times)
+        elif namespace or times != "micros":
+            raise TypeError("namespace= and times= are for the schema of a class")
         own = None
         if schema is not None:
-            own = Schema(json.dumps(as_python(schema)), self.schema_type, tuple(references))
+            own = Schema(json.dumps(as_python(given)), self.schema_type, tuple(references))
         super().__init__(
             own,
             registry=registry,
@@ -98,6 +113,8 @@ class Avro(RegisteredFormat[T]):
             metadata=metadata,
             register=register,
             normalize=normalize,
+            latest_ttl=latest_ttl,
+            verify_subject=verify_subject,
             id_in=id_in,
             columns=columns,
             on_error=on_error,
@@ -130,9 +147,8 @@ class Avro(RegisteredFormat[T]):
 
         def write(value: Any) -> bytes:
             stream = BytesIO()
-            stream.write(prefix)
             write_value(stream, physical, encode(value if to_dict is None else to_dict(value)))
-            return stream.getvalue()
+            return prefix + stream.getvalue()
 
         return write
 

@@ -87,10 +87,6 @@ class _Encoders:
         names = [field["name"] for field in schema["fields"]]
         encoders = {each["name"]: _named(each["name"], self.of(each["type"])) for each in schema["fields"]}
         physical = {field["name"]: field for field in self._defaults[schema["name"]]["fields"]}
-        checks = {
-            field["name"]: _CHECKS.get(field["type"]) if isinstance(field["type"], str) else None
-            for field in schema["fields"]
-        }
         scope: dict[str, Any] = {"as_dict": as_dict, "count": len(names)}
         lines = [
             "def encode(value):",
@@ -98,14 +94,11 @@ class _Encoders:
             "    try:",
         ]
         items = []
-        for number, field in enumerate(names):
-            scope[f"e{number}"] = encoders[field]
-            lines.append(f"        v{number} = value[{field!r}]")
-            check = checks[field]
-            made = f"e{number}(v{number})"
-            items.append(
-                f"{field!r}: " + (f"v{number} if {check(f'v{number}')} else {made}" if check else made)
-            )
+        for number, field in enumerate(schema["fields"]):
+            name = field["name"]
+            scope[f"e{number}"] = encoders[name]
+            lines.append(f"        v{number} = value[{name!r}]")
+            items.append(f"{name!r}: {self._inlined(field, number, scope)}")
         lines += ["        pass", "    except KeyError: return partial(value)"]
         lines += ["    if len(value) != count: refuse(value)", f"    return {{{', '.join(items)}}}"]
 
@@ -127,6 +120,24 @@ class _Encoders:
         exec("\n".join(lines), scope)
         return scope["encode"]  # type: ignore[no-any-return]
 
+    def _inlined(self, field: Mapping[str, Any], number: int, scope: dict[str, Any]) -> str:
+        """Return source code that converts the variable `v{number}`, a value of a field: values that are
+        usual and need no conversion without a call, others by the function `e{number}`.
+        """
+        schema, value, otherwise = resolved(field["type"], self._named), f"v{number}", f"e{number}(v{number})"
+        if _is_plain(schema):
+            return f"{value} if {_CHECKS[kind_of(schema)](value)} else {otherwise}"
+        if isinstance(schema, list) and all(map(_is_plain, schema)):
+            branches = sorted(map(kind_of, members(schema)), key=_rank)
+            cases = [f"({kind!r}, {value}) if {_CHECKS[kind](value)} else " for kind in branches]
+            null = f"None if {value} is None else " if "null" in map(kind_of, schema) else ""
+            return f"{null}{''.join(cases)}{otherwise}"
+        if kind_of(schema) == "array" and _is_plain(schema["items"]):
+            scope[f"i{number}"] = _named(field["name"], self.of(schema["items"]))
+            items = f"x if {_CHECKS[kind_of(schema['items'])]('x')} else i{number}(x)"
+            return f"[{items} for x in {value}] if {value}.__class__ is list else {otherwise}"
+        return otherwise
+
     def _union(self, union: Sequence[Any]) -> Convert:
         branches = sorted(members(union), key=lambda each: _rank(resolved(each, self._named)))
         named = [(name_of(each, self._named), self.of(each)) for each in branches]
@@ -147,6 +158,11 @@ class _Encoders:
             raise TypeError(f"no branch of the union takes {_shown(value)}: {'; '.join(faults) or 'none'}")
 
         return encode
+
+
+def _is_plain(schema: Any) -> bool:
+    """True if Python's own types have the values of a type, each by itself."""
+    return logical_of(schema) is None and isinstance(schema, str | dict) and kind_of(schema) in _CHECKS
 
 
 def _named(field: str, convert: Convert) -> Convert:
@@ -298,6 +314,7 @@ _PLAIN: Mapping[str, Callable[[Any], Convert]] = {
 }
 # Conditions under which a value needs no conversion, as source code of its name.
 _CHECKS: Mapping[str, Callable[[str], str]] = {
+    "null": lambda name: f"{name} is None",
     "int": lambda name: f"{name}.__class__ is int and -2147483648 <= {name} <= 2147483647",
     "long": lambda name: f"{name}.__class__ is int and {-(2**63)} <= {name} <= {2**63 - 1}",
     "double": lambda name: f"{name}.__class__ is float",

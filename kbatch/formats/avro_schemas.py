@@ -8,6 +8,7 @@ at the year 9999. Logical types are Arrow's or Python's, of the schema on our si
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -71,7 +72,7 @@ class AvroSchema:
     """
 
     def __init__(self, parts: Sequence[Any]) -> None:
-        self.parts = list(parts)
+        self.parts = [_interned(part) for part in parts]
         self.valid_parts = [_valid(part) for part in self.parts]
         self.schema, self.named = parsed(self.valid_parts)
 
@@ -121,6 +122,17 @@ class AvroSchema:
         ]
         if not all(_has_bytes(each, self.named, ()) for each in items):
             raise ValueError("an Avro array whose items take no bytes may have any length; it is not read")
+
+
+def _interned(schema: Any) -> Any:
+    """Return a schema with one object for each of its texts, as a program's own names are: fastavro compares
+    them for every field of every value, which takes a tenth of the time then.
+    """
+    if isinstance(schema, str):
+        return sys.intern(schema)
+    if isinstance(schema, Mapping):
+        return {_interned(name): _interned(each) for name, each in schema.items()}
+    return [_interned(each) for each in schema] if isinstance(schema, list | tuple) else schema
 
 
 def as_python(schema: str | Mapping[str, Any] | Sequence[Any]) -> Any:

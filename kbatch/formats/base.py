@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Hashable, Iterable
 from typing import TYPE_CHECKING, Any, Generic, Literal, final
 
@@ -107,6 +108,13 @@ class Format(Generic[T]):
         ValueError
             A version is of another kind, or invalid.
         """
+
+    @final
+    async def aload(
+        self, topics: Iterable[str], part: Part = "value", *, versions: Versions = "latest"
+    ) -> None:
+        """Do what `load` does on another thread, while the event loop goes on."""
+        await asyncio.to_thread(self.load, list(topics), part, versions=versions)
 
     def column_serializer(self, topic: str | None, part: Part) -> ColumnSerializer:
         """Return the format for a table that is sent to a topic; None if its rows name their topics."""

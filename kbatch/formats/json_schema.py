@@ -11,7 +11,7 @@ from kbatch.distribution import needs
 from kbatch.formats.framing import Written
 from kbatch.formats.json_format import encoded, encoded_plain
 from kbatch.formats.models import FromDict, ToDict, from_dict_of
-from kbatch.formats.registered import IdIn, Read, RegisteredFormat, Write
+from kbatch.formats.registered import LATEST_SECONDS, IdIn, Read, RegisteredFormat, Write
 from kbatch.formats.strategies import Strategy
 from kbatch.schema_registry import Schema, SchemaReference
 from kbatch.typed import Part, T
@@ -46,7 +46,8 @@ class JsonSchema(RegisteredFormat[T]):
         Schemas of the registry that `schema` refers to, by their names.
     validate : "both", "out" or "none"
         Which values are validated: all, those that are written, or none.
-    id, subject, version, metadata, register, normalize, id_in, columns, on_error : see RegisteredFormat
+    id, subject, version, metadata, register, normalize, latest_ttl, verify_subject, id_in, columns, on_error
+        See RegisteredFormat.
         The record's name is the schema's `title`.
     model : class or None
         What records are read as: a dataclass, NamedTuple, or class of attrs, msgspec or pydantic.
@@ -80,6 +81,8 @@ class JsonSchema(RegisteredFormat[T]):
         metadata: Mapping[str, str] | None = None,
         register: bool = False,
         normalize: bool = False,
+        latest_ttl: float = LATEST_SECONDS,
+        verify_subject: bool = False,
         id_in: IdIn = "prefix",
         model: type[T] | None = None,
         type: pa.Schema | pa.DataType | None = None,
@@ -109,6 +112,8 @@ class JsonSchema(RegisteredFormat[T]):
             metadata=metadata,
             register=register,
             normalize=normalize,
+            latest_ttl=latest_ttl,
+            verify_subject=verify_subject,
             id_in=id_in,
             columns=columns,
             on_error=on_error,

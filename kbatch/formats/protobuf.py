@@ -21,7 +21,7 @@ from kbatch.formats.protobuf_files import (
     registered_references,
     unpacked_class,
 )
-from kbatch.formats.registered import IdIn, Read, RegisteredFormat, Write
+from kbatch.formats.registered import LATEST_SECONDS, IdIn, Read, RegisteredFormat, Write
 from kbatch.formats.strategies import Strategy
 from kbatch.schema_registry import Schema
 from kbatch.typed import Part, T
@@ -59,7 +59,8 @@ class Protobuf(RegisteredFormat[T]):
         One that does not offer the format `serialized`, as Confluent's does, needs `message`; that a value is
         of it is then known by the position in its file only. None: values are read with a frame or without,
         whatever the frame says.
-    id, subject, version, metadata, register, normalize, id_in, columns, on_error : see RegisteredFormat
+    id, subject, version, metadata, register, normalize, latest_ttl, verify_subject, id_in, columns, on_error
+        See RegisteredFormat.
         Files that the message's file imports have their names as subjects.
     model : class or None
         dict, a dataclass, NamedTuple, or class of attrs, msgspec or pydantic.
@@ -92,6 +93,8 @@ class Protobuf(RegisteredFormat[T]):
         metadata: Mapping[str, str] | None = None,
         register: bool = False,
         normalize: bool = False,
+        latest_ttl: float = LATEST_SECONDS,
+        verify_subject: bool = False,
         id_in: IdIn = "prefix",
         model: type[T] | None = None,
         to_dict: ToDict | None = None,
@@ -114,6 +117,8 @@ class Protobuf(RegisteredFormat[T]):
             metadata=metadata,
             register=register,
             normalize=normalize,
+            latest_ttl=latest_ttl,
+            verify_subject=verify_subject,
             id_in=id_in,
             columns=columns,
             on_error=on_error,

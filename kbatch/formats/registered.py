@@ -6,6 +6,8 @@ so that whoever takes records can ask before a value is used, and elsewhere than
 
 from __future__ import annotations
 
+import asyncio
+import math
 import time
 from collections.abc import Callable, Hashable, Iterable, Mapping, MutableSequence
 from functools import cached_property
@@ -34,6 +36,9 @@ if TYPE_CHECKING:
     from kbatch.formats.writing.base import ColumnSerializer
     from kbatch.schema_registry import SchemaRegistry
 
+# How long a subject's latest schema is written before the registry is asked again, and how long it is after
+# that if the registry does not answer.
+LATEST_SECONDS, AWAY_SECONDS = 300.0, 30.0
 # What makes bytes of a value, and a value of what follows the frame.
 Write = Callable[[Any], bytes]
 Read = Callable[[bytes, int], Any]
@@ -49,10 +54,13 @@ class InUse(NamedTuple):
         As the format has it.
     frame : bytes
         What names it, in front of values or in a header; empty if nothing does.
+    until : float
+        When the registry is asked again, by time.monotonic(); infinity for never.
     """
 
     schema: Any
     frame: bytes
+    until: float = math.inf
 
 
 class RegisteredFormat(Format[T]):
@@ -78,6 +86,10 @@ class RegisteredFormat(Format[T]):
         Register a schema that the subject does not have yet, instead of raising.
     normalize : bool
         Let the registry bring the schema into its normal form before it compares it.
+    latest_ttl : float
+        How many seconds the latest schema of a subject is written before the registry is asked for it again.
+    verify_subject : bool
+        Check that the subject of the topic has the schema of `id`, before the first value is written.
     id_in : "prefix" or "header"
         Where records have the id: in front of their values, or in a header, as the GUID if the registry has
         GUIDs. Both are read, whatever this says.
@@ -101,6 +113,8 @@ class RegisteredFormat(Format[T]):
         metadata: Mapping[str, str] | None,
         register: bool,
         normalize: bool,
+        latest_ttl: float,
+        verify_subject: bool,
         id_in: IdIn,
         columns: str | Iterable[str] | None,
         on_error: Errors,
@@ -117,6 +131,10 @@ class RegisteredFormat(Format[T]):
             )
         if registry is None and own is not None and own.references:
             raise TypeError("references= are schemas of a registry; give registry=, too")
+        if not latest_ttl > 0:
+            raise ValueError(f"latest_ttl must be above 0, got {latest_ttl!r}")
+        if verify_subject and (registry is None or id is None):
+            raise TypeError("verify_subject= is about id=, and needs registry=")
         self._own = own
         self._registry = registry
         self._id = id
@@ -126,6 +144,8 @@ class RegisteredFormat(Format[T]):
         self._metadata = None if metadata is None else dict(metadata)
         self._register = register
         self._normalize = normalize
+        self._latest_ttl = latest_ttl
+        self._verify_subject = verify_subject
         self.id_in = id_in
         self._in_use: dict[str, InUse] = {}  # by subject
         self._codecs: dict[Part, RegisteredCodec[T]] = {}
@@ -161,7 +181,7 @@ class RegisteredFormat(Format[T]):
                 raise ValueError(f"values of version {version} of {subject} cannot be read: {reason}")
 
     def column_serializer(self, topic: str | None, part: Part) -> ColumnSerializer:
-        schema, frame = self.in_use(topic, part)
+        schema, frame, _ = self.in_use(topic, part)
         if self.id_in == "prefix" or not frame:
             return self.new_column_serializer(schema, frame)
         made = self.new_column_serializer(schema, b"")
@@ -207,17 +227,39 @@ class RegisteredFormat(Format[T]):
         """Return what values for a topic are written by. It asks the registry, once a subject."""
         if self._registry is None:
             return InUse(self.schema, self._frame(self.schema, self._id))
-        subject = "" if self._id is not None else self.subject_of(topic, part)
-        if subject not in self._in_use:
-            check_no_loop(f"the schema of {subject or f'the id {self._id}'}")
-            schema, number = self.asked(subject, self._registry)
-            self._in_use[subject] = InUse(schema, self._frame(schema, number))
+        asks_subject = self._id is None or self._verify_subject
+        subject = self.subject_of(topic, part) if asks_subject else ""
+        known = self._in_use.get(subject)
+        if known is None or (time.monotonic() >= known.until and asyncio._get_running_loop() is None):
+            self._in_use[subject] = self._newly_in_use(subject, self._registry, known)
         return self._in_use[subject]
+
+    @property
+    def follows_latest(self) -> bool:
+        """True if the latest schema of the subject is written."""
+        return self.asks and self._id is None and not self.has_schema and self._version == "latest"
+
+    def _newly_in_use(self, subject: str, registry: SchemaRegistry, known: InUse | None) -> InUse:
+        """Ask the registry. What is known stays if the registry is away."""
+        check_no_loop(f"the schema of {subject or f'the id {self._id}'}")
+        try:
+            schema, number = self.asked(subject, registry)
+            frame = self._frame(schema, number)
+        except SchemaRegistryError as error:
+            if known is None or not error.retriable:
+                raise
+            return known._replace(until=time.monotonic() + min(AWAY_SECONDS, self._latest_ttl))
+        until = time.monotonic() + self._latest_ttl if self.follows_latest else math.inf
+        if known is not None and known.frame == frame:
+            schema = known.schema  # by which its writers were made
+        return InUse(schema, frame, until)
 
     def asked(self, subject: str, registry: SchemaRegistry) -> tuple[Any, int | None]:
         """Return the schema that is given, else the registry's, and its id."""
         schema = self.schema
         if self._id is not None:
+            if self._verify_subject:
+                self._check_subject(self._id, subject, registry)
             if schema is None:
                 schema = self.parse(registry.get(self._id, format=self.registry_format), registry)
             return schema, self._id
@@ -225,6 +267,14 @@ class RegisteredFormat(Format[T]):
             return schema, self.registered(registry, subject)
         found = self._chosen(registry, subject)
         return self.parse(found, registry), found.id
+
+    @staticmethod
+    def _check_subject(number: int, subject: str, registry: SchemaRegistry) -> None:
+        names = {name for name, _ in registry.versions_of_id(number)}
+        if subject not in names:
+            raise ValueError(
+                f"the schema {number} is none of the subject {subject}; it is of {', '.join(sorted(names))}"
+            )
 
     def _chosen(self, registry: SchemaRegistry, subject: str) -> Schema:
         """Return the version of a subject that `version` or `metadata` choose."""
@@ -386,9 +436,10 @@ class RegisteredCodec(Codec[T]):
         self._has_path = format.has_path
         self._usual_bytes = ID_BYTES + format.has_path  # of a frame
         self.asks = format.asks
+        self._follows_latest = format.follows_latest
         self.adds_headers = format.has_frame and format.id_in == "header"
         self._writes: dict[str, Write] = {}
-        self._frames: dict[str, bytes] = {}  # what is put into headers
+        self._in_use: dict[str, InUse] = {}  # what `_writes` write by
         self._reads: dict[bytes | None, Read] = {}  # by what names a schema, None for values without it
         self._refused: dict[bytes | None, tuple[str, float]] = {}  # why it has no `Read`, and until when
 
@@ -396,23 +447,27 @@ class RegisteredCodec(Codec[T]):
 
     def encode(self, topic: str, headers: Headers, value: T) -> bytes:
         write = self._writes.get(topic)
-        if write is None:
+        if write is None or (self._follows_latest and not self.knows(topic)):
             write = self.load(topic)
         data = write(value)
         if self.adds_headers:
-            cast(MutableSequence[Any], headers).append((self._header, self._frames[topic]))
+            cast(MutableSequence[Any], headers).append((self._header, self._in_use[topic].frame))
         return data
 
     def knows(self, topic: str) -> bool:
-        return topic in self._writes
+        known = self._in_use.get(topic)
+        return known is not None and (known.until == math.inf or time.monotonic() < known.until)
 
     def load(self, topic: str) -> Write:
-        """Return what writes values for a topic, whose schema is asked for once."""
-        found = self._format.in_use(topic, self._part)
-        self._frames[topic] = found.frame
-        return self._writes.setdefault(
-            topic, self._format.new_write(found.schema, b"" if self.adds_headers else found.frame)
-        )
+        """Return what writes values for a topic. The registry is asked once, or again if the schema is the
+        latest one and was asked for long ago.
+        """
+        found, known = self._format.in_use(topic, self._part), self._in_use.get(topic)
+        if known is None or found.schema is not known.schema:
+            prefix = b"" if self.adds_headers else found.frame
+            self._writes[topic] = self._format.new_write(found.schema, prefix)
+        self._in_use[topic] = found
+        return self._writes[topic]
 
     # Reading
 

@@ -101,7 +101,7 @@ def check_no_loop(what: str) -> None:
     if asyncio._get_running_loop() is not None:
         raise IllegalStateError(
             f"{what} is not known yet, and asking the registry would stop the event loop: call "
-            "`await asyncio.to_thread(format.load, [topic])` first, or do this in another thread"
+            "`await format.aload([topic])` first, or do this in another thread"
         )
 
 

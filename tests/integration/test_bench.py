@@ -22,6 +22,7 @@ from benchmarks.clients.work import Work
 from benchmarks.pages.page import Page
 from benchmarks.pages.plan import Plan
 from benchmarks.pages.runner import run as run_groups
+from benchmarks.questions import formats
 from kbatch.bench.cluster import Address, embedded
 from kbatch.bench.contest import SETTINGS
 from kbatch.bench.contestants import CONTESTANTS as ALL
@@ -211,6 +212,24 @@ def test_instructions_are_those_of_the_records_that_count(cluster: Address, tmp_
                 counts += topic.count([driver], Pace(20, records / 20)).values()
     few, many = counts
     assert 0 < few < many
+
+
+def test_formats_have_a_figure_for_each_aim() -> None:
+    if (reason := why_uncounted()) is not None:
+        pytest.skip(reason)
+    found = formats.counted(10)
+    for what, other, _ in formats.AIMS:
+        assert found[what][formats.KBATCH] > 0
+        assert found[what][other] > 0
+
+
+def test_formats_that_are_compared_read_the_same() -> None:
+    found: dict[str, list[object]] = {}
+    for case in formats.cases():
+        if case.what.endswith(" read") or "read by" in case.what:
+            found.setdefault(case.what, []).append(case.call())
+    for what, values in found.items():
+        assert all(value == values[0] for value in values), what
 
 
 def test_rows_of_one_process_run() -> None:

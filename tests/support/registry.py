@@ -111,6 +111,14 @@ class Registry:
                 if 0 < int(number) <= len(self._schemas):
                     return 200, self._schema(int(number))
                 return 404, {"error_code": 40403, "message": f"Schema {number} not found"}
+            case "GET", ["schemas", "ids", number, "versions"]:
+                found = [
+                    {"subject": subject, "version": versions.index(int(number)) + 1}
+                    for subject, versions in self._subjects.items()
+                    if int(number) in versions
+                ]
+                missing = {"error_code": 40403, "message": f"Schema {number} not found"}
+                return (200, found) if found else (404, missing)
             case "GET", ["schemas", "guids", guid]:
                 for schema_id in range(1, len(self._schemas) + 1):
                     if str(self.guid(schema_id)) == guid:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
 from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kbatch.errors import DeserializationError
 from kbatch.formats.reading.base import ColumnDeserializer, ReadFormat, Where, combined, deserializer_of
 
 _Rows = TypeVar("_Rows", pa.RecordBatch, pa.Table)
 PARTS = ("key", "value")
 # The column with the reasons, of errors="column".
 ERROR_COLUMN = "{part}_error"
+# The most bytes of keys and values that are deserialized at a time: Arrow's binary and string have 2 GiB.
+MAX_PIECE_BYTES = 1 << 30
 
 
 def deserialize(
@@ -53,6 +57,35 @@ def deserialize(
         for part, each in zip(PARTS, (key, value), strict=True)
         if each is not None
     }
+    if missing := given.keys() - set(records.schema.names):
+        raise KeyError(
+            f"there is no column {sorted(missing)[0]!r}; the columns are {', '.join(records.schema.names)}"
+        )
+    if isinstance(records, pa.RecordBatch):
+        return _deserialized(records, given, topic)
+    made, first = [], 0
+    for piece in _pieces(records, given):
+        try:
+            made.append(_deserialized(piece, given, topic))
+        except DeserializationError as error:
+            assert error.row is not None  # it is about a column
+            error.row += first
+            raise
+        first += piece.num_rows
+    return pa.concat_tables(made, promote_options="default")
+
+
+def _pieces(table: pa.Table, parts: Collection[str]) -> Iterator[pa.Table]:
+    """Yield the rows in pieces of at most MAX_PIECE_BYTES, but for a row that is larger."""
+    if table.num_rows > 1 and sum(table[part].nbytes for part in parts) > MAX_PIECE_BYTES:
+        middle = table.num_rows // 2
+        yield from _pieces(table.slice(0, middle), parts)
+        yield from _pieces(table.slice(middle), parts)
+    else:
+        yield table
+
+
+def _deserialized(records: _Rows, given: dict[str, ColumnDeserializer], topic: str | None) -> _Rows:
     columns: dict[str, Any] = {}
     for name in records.schema.names:
         columns[name] = records.column(name)
@@ -61,8 +94,6 @@ def deserialize(
             columns[name], reasons = made if isinstance(made, tuple) else (made, None)
             if reasons is not None:
                 columns[ERROR_COLUMN.format(part=name)] = reasons
-    if missing := given.keys() - columns.keys():
-        raise KeyError(f"there is no column {sorted(missing)[0]!r}; the columns are {', '.join(columns)}")
     return type(records).from_pydict(columns)
 
 

@@ -381,9 +381,9 @@ def test_F_IO_01_event_loop_is_never_stopped_by_a_request(registry: Registry) ->
 
     async def use() -> bytes:
         codec = format.bind("value")
-        with pytest.raises(IllegalStateError, match=r"asyncio.to_thread\(format.load"):
+        with pytest.raises(IllegalStateError, match=r"await format\.aload\(\[topic\]\)"):
             codec.encode("orders", (), ROW)
-        await asyncio.to_thread(format.load, ["orders"])
+        await format.aload(["orders"])
         return codec.encode("orders", (), ROW)
 
     assert asyncio.run(use())[:1] == b"\0"

@@ -25,6 +25,7 @@ from kbatch.formats.reading import (
     Uuid,
     Where,
     deserialize,
+    roles,
 )
 
 ID = uuid.UUID("12345678-9abc-def0-1234-56789ABCDEF0")
@@ -209,6 +210,27 @@ def test_table_with_errors_has_their_column() -> None:
         deserialize(records([b"1", b"x"]), value=Json(pa.int64()))
     with pytest.raises(KeyError, match="there is no column 'value'; the columns are offset"):
         deserialize(records([b"1"]).select(["offset"]), value=Utf8())
+
+
+def test_large_tables_are_deserialized_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = pa.concat_tables([pa.Table.from_batches([records([b"1", None, b"22"])])] * 20)
+    whole = deserialize(given, key=Int32(), value=Json(pa.int64()))
+    monkeypatch.setattr(roles, "MAX_PIECE_BYTES", 30)
+    assert deserialize(given, key=Int32(), value=Json(pa.int64())).equals(whole)
+    assert deserialize(given.slice(0, 0), value=Utf8()).num_rows == 0
+    faulty = pa.concat_tables([given, pa.Table.from_batches([records([b"3", b"x"])])])
+    with pytest.raises(DeserializationError) as raised:
+        deserialize(faulty, value=Json(pa.int64()))
+    assert raised.value.row == 61
+
+
+@pytest.mark.slow
+def test_more_than_2_gib_in_small_chunks() -> None:
+    """No array of Arrow's string has them."""
+    chunk = pa.array([bytes(1 << 20)] * 64)
+    column = pa.chunked_array([chunk] * 34)
+    made = deserialize(pa.table({"value": column}), value=Bytes()).column("value")
+    assert (len(made), made.nbytes > 1 << 31, made.num_chunks > 1) == (64 * 34, True, True)
 
 
 def test_decoded_batches_are_deserialized() -> None:
