@@ -767,6 +767,11 @@ class ConsumerBase(MemberClient, Generic[K, V]):
 
     # Its end
 
+    async def _close(self, timeout: float | None, ending: Ending) -> None:
+        processing = self._member.processing
+        if processing is None or not processing.takes_close(self._runtime.deadline(timeout), ending):
+            await super()._close(timeout, ending)
+
     async def _end_membership(self, deadline: Deadline, ending: Ending) -> None:
         await self._member.end(deadline, ending)
 

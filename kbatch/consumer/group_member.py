@@ -107,6 +107,9 @@ class RebalanceListener:
 class Processor(Protocol):
     """What processes records while the member's partitions come and go: `process()`."""
 
+    def takes_close(self, deadline: Deadline, ending: Ending, /) -> bool:
+        """True if it closes the consumer at its end, as its own function asks."""
+
     def begin_release(self, partitions: Iterable[TopicPartition], /) -> object:
         """Begin nothing new of partitions that are to be given up, or are lost."""
 

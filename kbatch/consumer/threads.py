@@ -267,7 +267,8 @@ class Consumer(ThreadClient, ConsumerBase[K, V]):
     ) -> None:
         """Commit what was delivered (enable.auto.commit), run the callbacks of a revocation and of commits,
         leave the group, and end all connections and threads. Any thread may call it; a poll that waits raises
-        ConsumerClosedError first. A second call only waits for the first.
+        ConsumerClosedError first. A second call only waits for the first. A call by the function of
+        `process()` returns at once, and `process()` closes the consumer before it returns.
 
         Leaving a with block by an exception closes it, too, but does not commit what the last poll has
         returned, or the record that an iteration has given.

@@ -27,7 +27,7 @@ from kbatch.consumer.process.metrics import ProcessMetrics
 from kbatch.consumer.process.options import ProcessReport, ProcessSettings
 from kbatch.consumer.process.parked import ParkedReads
 from kbatch.consumer.process.retry_topics import RetryTopics
-from kbatch.consumer.process.workers import Job, Outcome, ProcessWorkers, Report
+from kbatch.consumer.process.workers import Job, Outcome, ProcessWorkers, Report, is_worker_of
 from kbatch.core.client.lasting_faults import LastingFaults
 from kbatch.core.consumer.commits import CommitOffsets
 from kbatch.core.consumer.membership import Subscription
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from kbatch._native.fetch.fetch_buffer import PolledRecords
     from kbatch.consumer.backlog import AssignedPartition
     from kbatch.consumer.base import ConsumerBase
+    from kbatch.consumer.lifetime import Ending
     from kbatch.waiting.deadline import Deadline
 
 logger = ClientLogger("kbatch.consumer")
@@ -124,6 +125,7 @@ class Processing:
         self._commit: CommitOffsets | None = None
         self._commit_due_ns = self._runtime.now_ns() + self._interval_ns
         self._revoke_until_ns = 0  # of the partitions that are given up
+        self._close_asked: tuple[Deadline, Ending] | None = None  # by a worker
         self._faults: LastingFaults = LastingFaults(logger)
 
     @property
@@ -137,6 +139,18 @@ class Processing:
 
     # Its life
 
+    def takes_close(self, deadline: Deadline, ending: Ending) -> bool:
+        """True on a worker: the call closes the consumer at its end, for which a worker cannot wait."""
+        if not is_worker_of(self._report):
+            return False
+        self._close_asked = deadline, ending
+        self._runtime.changed.notify()
+        return True
+
+    @property
+    def _closing(self) -> tuple[Deadline, Ending] | None:
+        return self._consumer._closing or self._close_asked
+
     async def run(self) -> ProcessReport:
         """Process records until the consumer is closed, or an error ends it."""
         consumer, member = self._consumer, self._consumer._member
@@ -148,7 +162,7 @@ class Processing:
             try:
                 await self._read_retries()
                 member.processing = self
-                while self.scheduler.failure is None:
+                while self.scheduler.failure is None and self._close_asked is None:
                     await self._step()
             except ConsumerClosedError:
                 pass
@@ -165,6 +179,9 @@ class Processing:
                 self._metrics.end(self._runtime.now_ns())
             self._go_back()
             member.processing = None
+        if self._close_asked is not None:
+            deadline, ending = self._close_asked
+            await consumer._close(deadline.left, ending)
         error = error or self.scheduler.failure
         if error is not None:
             raise error
@@ -207,6 +224,8 @@ class Processing:
         await self._consumer._await_polled(self._has_work, self._next_deadline())
         self._collect()
         self._runtime.check_usable()  # before anything new begins: there may have been outcomes, and close()
+        if self._close_asked is not None:
+            return
         self._intake.look_again()
         self._parked.run(self._runtime.now_ns())
         if not self._consumer._member.has_work:  # a partition that is given up would be taken anew
@@ -220,7 +239,8 @@ class Processing:
         is_committed = self._commit is not None and self._commit.is_done
         has_records = self.scheduler.room > 0 and self._backlog.has_next
         has_read = self._intake.has_answer or self._parked.has_read
-        return bool(self._outcomes) or is_committed or has_records or has_read
+        is_asked = bool(self._outcomes) or self._close_asked is not None
+        return is_asked or is_committed or has_records or has_read
 
     def _next_deadline(self) -> Deadline:
         now_ns = self._runtime.now_ns()
@@ -445,7 +465,7 @@ class Processing:
         await self._commit_last(self._deadline_of_end(COMMIT_SECONDS))
 
     async def _finish_running(self, error: BaseException | None) -> None:
-        closing = self._consumer._closing
+        closing = self._closing
         drains = error is None and closing is not None and closing[1].drains
         self.scheduler.stop(drains=drains)
         deadline = self._deadline_of_end(INT64_MAX if drains else self._settings.revoke_timeout)
@@ -476,7 +496,7 @@ class Processing:
 
     def _deadline_of_end(self, seconds: float) -> Deadline:
         """Return the deadline for a step of the end, which leaves time for what close() has to do then."""
-        closing = self._consumer._closing
+        closing = self._closing
         left = None if closing is None else closing[0].left
         return self._runtime.deadline(seconds if left is None else min(seconds, left * CLOSING_FRACTION))
 
@@ -500,7 +520,7 @@ class Processing:
     def _go_back(self) -> None:
         """Read what was taken and is not finished again, after this call."""
         member = self._consumer._member
-        if self._subscriptions is not None and self._consumer._closing is None:
+        if self._subscriptions is not None and self._closing is None:
             before, widened = self._subscriptions
             if member.wanted is widened:  # a callback may have changed it
                 member.follow(before)

@@ -16,6 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from contextlib import AbstractContextManager, nullcontext, suppress
+from contextvars import ContextVar, copy_context
 from functools import partial
 from inspect import isawaitable
 from multiprocessing.reduction import ForkingPickler
@@ -44,6 +45,13 @@ class Outcome(NamedTuple):
 
 
 Report = Callable[[Outcome], object]
+# Where the worker that runs here reports; threads that a function starts are none.
+_report_here: ContextVar[Report | None] = ContextVar("_report_here", default=None)
+
+
+def is_worker_of(report: Report) -> bool:
+    """True on a thread or in a task that reports there."""
+    return _report_here.get() == report
 
 
 class Job(NamedTuple):
@@ -134,6 +142,7 @@ class ThreadWorkers(ProcessWorkers):
             self._attempts.put(None)
 
     def _run(self) -> None:
+        _report_here.set(self._report)
         while (attempt := self._attempts.get()) is not None:
             self._report(self._outcome(attempt))
             del attempt  # or its records would live until the next ones come
@@ -288,7 +297,9 @@ class TaskWorkers(ProcessWorkers):
         self._tasks: dict[Attempt, asyncio.Task[None]] = {}
 
     def start(self, attempt: Attempt, running_count: int) -> None:
-        self._tasks[attempt] = asyncio.get_running_loop().create_task(self._run(attempt))
+        context = copy_context()
+        context.run(_report_here.set, self._report)
+        self._tasks[attempt] = asyncio.get_running_loop().create_task(self._run(attempt), context=context)
 
     async def _run(self, attempt: Attempt) -> None:
         try:

@@ -707,6 +707,39 @@ def test_POOL20_close_drains_what_was_taken(broker: Broker, shell: str) -> None:
     assert is_committed(broker, 6)
 
 
+@pytest.mark.parametrize("drain", [False, True])
+def test_POOL20_the_function_may_close_the_consumer(broker: Broker, shell: str, drain: bool) -> None:
+    """It does not wait for itself: the call closes the consumer at its end."""
+    fill(broker, 6, keys=1)
+    seen: list[int] = []
+
+    def function(record: Any) -> Any:
+        seen.append(record.offset)
+        return consumer_close(drain=drain) if len(seen) == 3 else None
+
+    with member(broker) as consumer:
+        consumer_close = consumer.close if shell == "threads" else consumer._producer.close
+        consumer.subscribe([TOPIC])
+        count = 6 if drain else 3
+        assert Running(consumer, function).ended().finished == count
+        assert not consumer.is_open
+    assert is_committed(broker, count) and seen == list(range(count))
+
+
+def test_POOL20_a_handler_may_close_the_consumer(broker: Broker) -> None:
+    fill(broker, 3, keys=1)
+
+    def fail(record: Any) -> None:
+        raise ValueError("a mistake")
+
+    with member(broker) as consumer:
+        consumer.subscribe([TOPIC])
+        handler = lambda record, error: consumer.close()  # noqa: E731
+        running = Running(consumer, fail, on_failure=handler, retry=Retry(attempts=1))
+        assert running.ended().handled == 1
+    assert is_committed(broker, 1)
+
+
 def test_POOL21_a_commit_that_fails_does_not_keep_the_consumer_open(broker: Broker, shell: str) -> None:
     fill(broker, 2)
     seen, gate = Seen(), Gate()
