@@ -61,6 +61,7 @@ OnRebalance = Callable[["Consumer", list[TopicPartition]], object]
 REPEAT_SECONDS = 1.0
 # How often a poll that has no message looks whether a partition has ended.
 END_SECONDS = 0.05
+NO_OFFSET = "Local: No offset stored"  # some programs look for this text
 _ENDS = {OFFSET_BEGINNING: "beginning", OFFSET_END: "end"}
 
 
@@ -359,7 +360,7 @@ class Consumer:
         if not chosen:
             if asynchronous:
                 return None
-            raise KafkaException(KafkaError(CODES["_NO_OFFSET"]))
+            raise KafkaException(KafkaError(CODES["_NO_OFFSET"], NO_OFFSET))
         with translated():
             if asynchronous:
                 self._client.commit_async(chosen, self._committed)

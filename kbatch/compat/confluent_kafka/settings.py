@@ -111,21 +111,31 @@ def settings_of(kind: Kind, config: Mapping[str, Any] | None, keywords: Mapping[
     given = dict(config or {}) | {name.replace("_", "."): value for name, value in keywords.items()}
     client: dict[str, Any] = {}
     own: dict[str, Any] = {}
+    names: dict[str, str] = {}  # by key, how it is given
     for name, value in given.items():
         dotted = _NAMES.get(name, name)  # error_cb
         key = ALIASES[dotted].key if dotted in ALIASES and dotted not in kind.keys else dotted
         if dotted in kind.own:
             own[dotted] = value
         elif key in kind.keys:
-            client[name] = _VALUES.get(key, {}).get(value, value)
+            value = _VALUES.get(key, {}).get(value, value)
+            if value is None:
+                continue
+            before = names.setdefault(key, name)
+            if before != name and name == key:
+                _leave_out(name, f"{before} decides")
+                continue
+            if before != name:
+                del client[before]
+                _leave_out(before, f"{name} decides")
+            names[key], client[name] = name, value
         elif any(key in other.keys or dotted in other.own for other in _KINDS):
             _leave_out(name, "it is for clients of another kind")
         elif dotted in WITHOUT_EFFECT:
             _leave_out(name, FOREIGN[dotted].reason)
         else:
             client[name] = value  # kbatch says what is wrong with it
-    named = {ALIASES[name].key if name in ALIASES else name for name in client}
-    return Settings({**{key: kind.defaults[key] for key in kind.defaults if key not in named}, **client}, own)
+    return Settings({**{key: kind.defaults[key] for key in kind.defaults if key not in names}, **client}, own)
 
 
 def within_delivery_timeout(client: Mapping[str, Any]) -> dict[str, Any]:

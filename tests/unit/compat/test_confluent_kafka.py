@@ -22,8 +22,8 @@ import kbatch.compat.confluent_kafka as compat
 import kbatch.compat.confluent_kafka.admin
 import kbatch.compat.confluent_kafka.error
 import kbatch.compat.confluent_kafka.serialization
-from kbatch.compat.confluent_kafka.settings import WITHOUT_EFFECT, within_delivery_timeout
-from kbatch.config import ProducerConfig
+from kbatch.compat.confluent_kafka.settings import CONSUMER, WITHOUT_EFFECT, within_delivery_timeout
+from kbatch.config import ConsumerConfig, ProducerConfig
 from kbatch.config.names import FOREIGN
 from kbatch.testing import Broker
 from tests import ROOT
@@ -552,6 +552,21 @@ def test_keys_without_effect_are_those_of_librdkafka_that_kbatch_lacks() -> None
     assert set(FOREIGN) >= WITHOUT_EFFECT
 
 
+def test_one_of_two_keys_for_the_same_decides() -> None:
+    """librdkafka has two keys in some places where kbatch has one: its own name wins, then the later one."""
+    given = {
+        "topic.metadata.refresh.interval.ms": 1000,
+        "metadata.max.age.ms": 5000,
+        "bootstrap.servers": "a:1",
+        "metadata.broker.list": "b:1",
+        "client.id": None,
+    }
+    client = kbatch.compat.confluent_kafka.settings.settings_of(CONSUMER, given, {"group_id": "g"}).client
+    config = ConsumerConfig(client)
+    assert (config.metadata_max_age_ms, config.bootstrap_servers) == (1000, ("b:1",))
+    assert (config.group_id, config.isolation_level) == ("g", "read_committed")
+
+
 def test_keys_that_decide_what_a_program_gets_are_refused(broker: Broker) -> None:
     to = {"bootstrap.servers": broker.bootstrap_servers, "group.id": "g"}
     assert raised_by(compat.Consumer, to | {"enable.ssl.certificate.verification": False}) == "_INVALID_ARG"
@@ -761,3 +776,41 @@ def test_airflows_provider_runs_on_it(broker: Broker) -> None:
     pytest.importorskip("airflow.providers.apache.kafka")
     printed = run(AIRFLOW, broker.bootstrap_servers).splitlines()
     assert printed[-1] == "['later', 'v0', 'v1', 'v2', 'v3', 'v4']"
+
+
+FASTSTREAM = """
+import asyncio, sys
+from kbatch.compat.confluent_kafka import install
+install()
+from faststream.confluent import KafkaBroker
+
+broker, got, done = KafkaBroker(sys.argv[1]), [], asyncio.Event()
+
+@broker.subscriber("numbers", group_id="doubling", auto_offset_reset="earliest")
+@broker.publisher("doubled")
+async def double(number: int) -> int:
+    return 2 * number
+
+@broker.subscriber("doubled", group_id="collecting", auto_offset_reset="earliest", batch=True, max_records=5)
+async def collect(numbers: list[int]) -> None:
+    got.extend(numbers)
+    if len(got) == 5:
+        done.set()
+
+async def main():
+    await broker.start()
+    for number in range(5):
+        await broker.publish(number, "numbers", key=b"k", headers={"h": "1"})
+    await done.wait()
+    assert await broker.ping(60)
+    await broker.stop()
+
+asyncio.run(main())
+print(sorted(got))
+"""
+
+
+@pytest.mark.slow
+def test_faststreams_broker_runs_on_it(broker: Broker) -> None:
+    pytest.importorskip("faststream")
+    assert run(FASTSTREAM, broker.bootstrap_servers).splitlines()[-1] == "[0, 2, 4, 6, 8]"
