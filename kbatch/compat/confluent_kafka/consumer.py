@@ -234,14 +234,14 @@ class Consumer:
                 if self._commits_stored:
                     self._commit_due()
                 left = deadline.left
-                if left is not None and not self._client.subscription() and not self._client.assignment():
-                    time.sleep(left)  # there is nothing to read
-                    break
                 try:
                     polled = self._client.poll(self._patience(left), num_messages - len(found))
                 except UNUSABLE:
                     raise
                 except Error as error:
+                    if left is not None and not self._reads:
+                        time.sleep(left)
+                        break
                     if (message := self._message_of(error, deadline)) is not None:
                         found.append(message)
                         break
@@ -257,6 +257,11 @@ class Consumer:
             raise
         self._ahead = found[num_messages:]
         return found[:num_messages]
+
+    @property
+    def _reads(self) -> bool:
+        """True if there is something to read."""
+        return bool(self._client.subscription() or self._client.assignment())
 
     def _patience(self, left: float | None) -> float | None:
         """Return how long to wait for messages, of `left` seconds."""
