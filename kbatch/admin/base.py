@@ -61,10 +61,13 @@ class Part:
     ----------
     runtime : AdminCaller
         The client's.
+    client : object
+        The client, which its parts keep from being dropped: a program may keep nothing else.
     """
 
-    def __init__(self, runtime: AdminCaller) -> None:
+    def __init__(self, runtime: AdminCaller, client: object) -> None:
         self._runtime = runtime
+        self._client = client
 
     async def _ask(self, request: AdminRequest, deadline: Deadline) -> AdminRequest:
         """Send a request, and return it with its results and errors."""

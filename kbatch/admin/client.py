@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING, Self, final
 
 from kbatch._native.io.interrupts import at_once
 from kbatch._native.io.threads import ClientThread
+from kbatch.admin.cluster import AsyncCluster
+from kbatch.admin.configs import AsyncConfigs
+from kbatch.admin.groups import AsyncGroups
+from kbatch.admin.partitions import AsyncPartitions
 from kbatch.admin.runtime import CLOSE_SECONDS, AdminClient, AdminRuntime
+from kbatch.admin.security import AsyncAcls, AsyncQuotas, AsyncTokens, AsyncUsers
 from kbatch.admin.threads import (
     Acls,
     Cluster,
@@ -20,6 +25,8 @@ from kbatch.admin.threads import (
     Transactions,
     Users,
 )
+from kbatch.admin.topics import AsyncTopics
+from kbatch.admin.transactions import AsyncTransactions
 from kbatch.network import ThreadNetwork
 from kbatch.waiting.methods import blocking, named_for_users
 from kbatch.waiting.threads import ThreadWaiter
@@ -55,52 +62,52 @@ class Admin(AdminClient):
     @property
     def topics(self) -> Topics:
         """Topics, their partitions, offsets, records and producers."""
-        return Topics(self._topics)
+        return Topics(self._part(AsyncTopics))
 
     @property
     def configs(self) -> Configs:
         """Configurations of topics, brokers, groups and the like."""
-        return Configs(self._configs)
+        return Configs(self._part(AsyncConfigs))
 
     @property
     def groups(self) -> Groups:
         """Groups, their members and offsets."""
-        return Groups(self._groups)
+        return Groups(self._part(AsyncGroups))
 
     @property
     def partitions(self) -> Partitions:
         """Leaders, replicas and their moves, log directories."""
-        return Partitions(self._partitions)
+        return Partitions(self._part(AsyncPartitions))
 
     @property
     def acls(self) -> Acls:
         """Rules of access."""
-        return Acls(self._acls)
+        return Acls(self._part(AsyncAcls))
 
     @property
     def quotas(self) -> Quotas:
         """Quotas of users, clients and addresses."""
-        return Quotas(self._quotas)
+        return Quotas(self._part(AsyncQuotas))
 
     @property
     def users(self) -> Users:
         """Users of SCRAM, and their passwords."""
-        return Users(self._users)
+        return Users(self._part(AsyncUsers))
 
     @property
     def tokens(self) -> Tokens:
         """Delegation tokens."""
-        return Tokens(self._tokens)
+        return Tokens(self._part(AsyncTokens))
 
     @property
     def transactions(self) -> Transactions:
         """Transactions, and those that hang."""
-        return Transactions(self._transactions)
+        return Transactions(self._part(AsyncTransactions))
 
     @property
     def cluster(self) -> Cluster:
         """Nodes, features, and the quorum of controllers."""
-        return Cluster(self._cluster)
+        return Cluster(self._part(AsyncCluster))
 
     def close(self, timeout: float | None = CLOSE_SECONDS) -> None:
         """End all connections and threads. Calls that go on in other threads raise AdminClosedError. A second

@@ -54,52 +54,52 @@ class AsyncAdmin(LoopLife, AdminClient):
     @property
     def topics(self) -> AsyncTopics:
         """Topics, their partitions, offsets, records and producers."""
-        return self._topics
+        return self._part(AsyncTopics)
 
     @property
     def configs(self) -> AsyncConfigs:
         """Configurations of topics, brokers, groups and the like."""
-        return self._configs
+        return self._part(AsyncConfigs)
 
     @property
     def groups(self) -> AsyncGroups:
         """Groups, their members and offsets."""
-        return self._groups
+        return self._part(AsyncGroups)
 
     @property
     def partitions(self) -> AsyncPartitions:
         """Leaders, replicas and their moves, log directories."""
-        return self._partitions
+        return self._part(AsyncPartitions)
 
     @property
     def acls(self) -> AsyncAcls:
         """Rules of access."""
-        return self._acls
+        return self._part(AsyncAcls)
 
     @property
     def quotas(self) -> AsyncQuotas:
         """Quotas of users, clients and addresses."""
-        return self._quotas
+        return self._part(AsyncQuotas)
 
     @property
     def users(self) -> AsyncUsers:
         """Users of SCRAM, and their passwords."""
-        return self._users
+        return self._part(AsyncUsers)
 
     @property
     def tokens(self) -> AsyncTokens:
         """Delegation tokens."""
-        return self._tokens
+        return self._part(AsyncTokens)
 
     @property
     def transactions(self) -> AsyncTransactions:
         """Transactions, and those that hang."""
-        return self._transactions
+        return self._part(AsyncTransactions)
 
     @property
     def cluster(self) -> AsyncCluster:
         """Nodes, features, and the quorum of controllers."""
-        return self._cluster
+        return self._part(AsyncCluster)
 
     async def close(self, timeout: float | None = CLOSE_SECONDS) -> None:
         """Wait for the calls of other tasks, and end all connections. New calls raise AdminClosedError, as do
@@ -125,7 +125,7 @@ class AsyncAdmin(LoopLife, AdminClient):
 
     def _part(self, kind: type[AnyPart]) -> AnyPart:
         made = _counted_parts.get(kind) or _counted_parts.setdefault(kind, _counted(kind))
-        part: AnyPart = made(self._runtime)
+        part: AnyPart = made(self._runtime, self)
         return part
 
     async def _close_forgotten(self) -> None:

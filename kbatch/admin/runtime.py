@@ -10,13 +10,6 @@ from random import Random
 from typing import TYPE_CHECKING, TypeVar, Unpack, final
 
 from kbatch.admin.base import Part
-from kbatch.admin.cluster import AsyncCluster
-from kbatch.admin.configs import AsyncConfigs
-from kbatch.admin.groups import AsyncGroups
-from kbatch.admin.partitions import AsyncPartitions
-from kbatch.admin.security import AsyncAcls, AsyncQuotas, AsyncTokens, AsyncUsers
-from kbatch.admin.topics import AsyncTopics
-from kbatch.admin.transactions import AsyncTransactions
 from kbatch.config import AdminConfig
 from kbatch.core.admin.engine import AdminEngine
 from kbatch.errors import AdminClosedError, ForkedAdminError, KafkaError
@@ -146,21 +139,11 @@ class AdminClient(OpenClient):
         self._runtime = self._new_runtime()
         self._runtime.push_metrics(self.config)
         self._start_network()
-        self._topics = self._part(AsyncTopics)
-        self._configs = self._part(AsyncConfigs)
-        self._groups = self._part(AsyncGroups)
-        self._partitions = self._part(AsyncPartitions)
-        self._acls = self._part(AsyncAcls)
-        self._quotas = self._part(AsyncQuotas)
-        self._users = self._part(AsyncUsers)
-        self._tokens = self._part(AsyncTokens)
-        self._transactions = self._part(AsyncTransactions)
-        self._cluster = self._part(AsyncCluster)
         self._opened()
 
     def _part(self, kind: type[AnyPart]) -> AnyPart:
         """Return the calls about one subject."""
-        return kind(self._runtime)
+        return kind(self._runtime, self)
 
     def _new_runtime(self) -> AdminRuntime:
         raise NotImplementedError

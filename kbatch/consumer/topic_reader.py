@@ -803,7 +803,7 @@ class TopicReader(ReadingClient, Generic[K, V]):
     @property
     def groups(self) -> Groups:
         """Consumer groups: their members, lag and offsets."""
-        return Groups(AsyncGroups(self._runtime))
+        return Groups(AsyncGroups(self._runtime, self))
 
     def _start(
         self,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Hashable, Iterable
 from typing import TYPE_CHECKING, Any, Generic, Literal, final
 
@@ -114,6 +113,8 @@ class Format(Generic[T]):
         self, topics: Iterable[str], part: Part = "value", *, versions: Versions = "latest"
     ) -> None:
         """Do what `load` does on another thread, while the event loop goes on."""
+        import asyncio  # programs with threads alone need none of it
+
         await asyncio.to_thread(self.load, list(topics), part, versions=versions)
 
     def column_serializer(self, topic: str | None, part: Part) -> ColumnSerializer:

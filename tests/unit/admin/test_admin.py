@@ -14,7 +14,7 @@ import threading
 import time
 import tracemalloc
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from uuid import UUID
@@ -22,7 +22,7 @@ from uuid import UUID
 import pytest
 
 from kbatch import Admin, AsyncAdmin, TopicPartition
-from kbatch.admin import NewTopic, QuotaEntity
+from kbatch.admin import NewTopic, QuotaEntity, TopicListing
 from kbatch.core.admin.security import CreateToken
 from kbatch.core.client.admin_requests import REPEATED
 from kbatch.errors import (
@@ -314,6 +314,21 @@ def test_AS86_an_admin_is_the_parents(admin: Admin) -> None:
             os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert admin.topics.list()
+
+
+def test_AS86_a_part_keeps_its_admin_open(broker: Broker) -> None:
+    """As in a notebook: no name has the admin."""
+
+    def names_of(listed: Iterable[TopicListing]) -> list[str]:
+        return [each.name for each in listed]
+
+    async def on_a_loop() -> list[str]:
+        return names_of(await AsyncAdmin(bootstrap_servers=broker.bootstrap_servers).topics.list())
+
+    with pytest.warns(ResourceWarning, match="dropped without close"):
+        assert names_of(Admin(bootstrap_servers=broker.bootstrap_servers).topics.list()) == ["orders"]
+        assert asyncio.run(on_a_loop()) == ["orders"]
+        gc.collect()
 
 
 def test_close_ends_calls_of_other_threads(broker: Broker, admin: Admin) -> None:

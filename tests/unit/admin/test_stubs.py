@@ -6,7 +6,7 @@ import inspect
 
 import pytest
 
-from kbatch.admin import runtime, stubs, threads
+from kbatch.admin import client, stubs, threads
 from kbatch.admin.client import Admin
 from kbatch.admin.event_loop import AsyncAdmin
 
@@ -20,7 +20,7 @@ def test_stub_is_what_the_coroutines_say() -> None:
 @pytest.mark.parametrize("part", PARTS)
 def test_both_admins_have_the_same_methods(part: str) -> None:
     plain = getattr(threads, part.capitalize())
-    coroutines = getattr(runtime, f"Async{part.capitalize()}")
+    coroutines = getattr(client, f"Async{part.capitalize()}")
     assert isinstance(vars(AsyncAdmin)[part], property)
     methods = {name for name in vars(coroutines) if not name.startswith("_")}
     assert methods == {name for name in vars(plain) if not name.startswith("_")}
