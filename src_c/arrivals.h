@@ -141,19 +141,32 @@ static inline void kb_arrivals_put_back(kb_arrivals *arrivals, kb_fetch_arrival 
     kb_lock_release(arrivals->lock);
 }
 
-/* Drop the results of a reading that ends. `give_back` is called with each arrival that has no rows any more,
- * for the memory that only they needed: the network's thread waits for it, and nobody else would wake it. */
-static inline void kb_arrivals_forget(kb_arrivals *arrivals, kb_reading_results *results,
-                                      void (*give_back)(void *owner, kb_fetch_arrival *arrival),
-                                      void *owner) {
+/* The memory of an answer. */
+typedef struct {
+    uint8_t *data; /* NULL: none */
+    int64_t bytes, room;
+} kb_fetch_frame;
+
+/* Drop the first results of a reading that ends, up to the last rows of an answer. Return its frame, which
+ * only they needed: the network's thread waits for that memory, and nobody else would wake it. Without one,
+ * all results are dropped. */
+static inline kb_fetch_frame kb_arrivals_forget(kb_arrivals *arrivals, kb_reading_results *results) {
+    kb_fetch_frame frame = {0};
     kb_lock_acquire(arrivals->lock);
-    for (kb_fetch_walked *walked = results->first; walked; walked = walked->next) {
+    while (results->first && !frame.data) {
+        kb_fetch_walked *walked = results->first;
+        kb_fetch_arrival *arrival = walked->arrival;
+        results->first = walked->next;
         walked->reading = NULL;
-        if (walked->row_bound > 0 && !--walked->arrival->with_rows)
-            give_back(owner, walked->arrival);
+        if (walked->row_bound > 0 && !--arrival->with_rows) {
+            frame = (kb_fetch_frame){arrival->frame, arrival->frame_bytes, arrival->frame_room};
+            arrival->frame = NULL;
+        }
     }
-    results->first = results->last = NULL;
+    if (!results->first)
+        results->last = NULL;
     kb_lock_release(arrivals->lock);
+    return frame;
 }
 
 #endif

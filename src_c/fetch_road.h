@@ -363,12 +363,14 @@ static inline bool kb_fetch_add_reading(kb_fetch_road *road, kb_reading *reading
     return true;
 }
 
-/* Give the memory of an answer back in which there is nothing to be read any more. */
-static inline void kb_fetch_give_up_answer(void *owner, kb_fetch_arrival *arrival) {
-    kb_fetch_road *road = owner;
-    kb_count_add(&road->budget->unread, -arrival->frame_bytes);
-    road->give_back(road->frames, arrival->frame, arrival->frame_room);
-    arrival->frame = NULL;
+/* Drop the results of a reading that ends, and give the memory of answers back in which there is nothing else
+ * to be read. */
+static inline void kb_fetch_forget_results(kb_fetch_road *road, kb_reading *reading) {
+    kb_fetch_frame frame;
+    while (road->arrivals && (frame = kb_arrivals_forget(road->arrivals, &reading->results)).data) {
+        kb_count_add(&road->budget->unread, -frame.bytes);
+        road->give_back(road->frames, frame.data, frame.room); /* takes the lock of its pool */
+    }
 }
 
 /* End the reading of a partition; the next request of its session forgets it. */
@@ -380,8 +382,7 @@ static inline void kb_fetch_remove_reading(kb_fetch_road *road, kb_reading *read
     road->bounded_count -= reading->end_offset != INT64_MAX;
     slot->reading = NULL;
     reading->slot = NULL;
-    if (road->arrivals)
-        kb_arrivals_forget(road->arrivals, &reading->results, kb_fetch_give_up_answer, road);
+    kb_fetch_forget_results(road, reading);
     kb_fetch_drop_slot(road, slot);
 }
 

@@ -1,5 +1,5 @@
 /* A sensor: the windows of a measured value, and two sums that never end. Any thread records and reads, with
- * or without the GIL: each sensor has a lock of its own, under which no other is taken.
+ * or without the GIL: all sensors have one lock, so that a group takes it once. No other is taken under it.
  *
  * After Kafka's SampledStat; the span of a rate is that of its Rate. One window more than requested is kept:
  * the oldest may lie partly in the requested time, and counts fully then. They get memory as time reaches
@@ -26,7 +26,7 @@ typedef struct {
 } kb_window;
 
 typedef struct {
-    kb_lock lock;
+    kb_lock *lock; /* of all sensors, so that fork() can wait for it */
     bool is_recording; /* does not change; otherwise values are ignored */
     int64_t window_ms, window_count;
     int64_t span_ms, span_before_ms; /* of the requested windows, and without the newest of them */
@@ -73,9 +73,9 @@ static inline int64_t kb_sensor_span(int64_t count, int64_t window_ms) {
 }
 
 /* Begin to use a zeroed sensor; `window_ms` and `window_count` are 1 or more. False without memory. */
-static inline bool kb_sensor_init(kb_sensor *sensor, int64_t window_ms, int64_t window_count,
+static inline bool kb_sensor_init(kb_sensor *sensor, kb_lock *lock, int64_t window_ms, int64_t window_count,
                                   bool is_recording) {
-    kb_lock_init(&sensor->lock);
+    sensor->lock = lock;
     sensor->is_recording = is_recording;
     sensor->window_ms = window_ms < KB_LONGEST_MS ? window_ms : KB_LONGEST_MS;
     sensor->window_count = window_count;
@@ -86,7 +86,6 @@ static inline bool kb_sensor_init(kb_sensor *sensor, int64_t window_ms, int64_t 
 
 static inline void kb_sensor_free(kb_sensor *sensor) {
     free(sensor->windows);
-    kb_lock_destroy(&sensor->lock);
 }
 
 static inline void kb_window_restart(kb_window *window, int64_t now_ms) {
@@ -107,12 +106,11 @@ static inline void kb_sensor_open(kb_sensor *sensor, int64_t now_ms) {
     sensor->end_ms = now_ms + sensor->window_ms;
 }
 
-/* Record one occurrence of `value`, at a time of any monotonic clock. */
-static inline void kb_sensor_record(kb_sensor *sensor, double value, int64_t now_ms) {
+/* Record a value under the lock. */
+static inline void kb_sensor_add(kb_sensor *sensor, double value, int64_t now_ms) {
     kb_window *window;
     if (!sensor->is_recording)
         return;
-    kb_lock_acquire(&sensor->lock);
     if (!sensor->used || now_ms >= sensor->end_ms)
         kb_sensor_open(sensor, now_ms);
     window = &sensor->windows[sensor->current];
@@ -123,20 +121,36 @@ static inline void kb_sensor_record(kb_sensor *sensor, double value, int64_t now
         window->maximum = value;
     sensor->occurrences_ever++;
     sensor->total_ever += value;
-    kb_lock_release(&sensor->lock);
+}
+
+/* Record one occurrence of `value`, at a time of any monotonic clock. */
+static inline void kb_sensor_record(kb_sensor *sensor, double value, int64_t now_ms) {
+    if (!sensor->is_recording)
+        return;
+    kb_lock_acquire(sensor->lock);
+    kb_sensor_add(sensor, value, now_ms);
+    kb_lock_release(sensor->lock);
 }
 
 /* Record the same value with each sensor of a group. */
 static inline void kb_sensor_group_record(const kb_sensor_group *group, double value, int64_t now_ms) {
+    if (!group->count)
+        return;
+    kb_lock_acquire(group->sensors[0]->lock);
     for (size_t i = 0; i < group->count; i++)
-        kb_sensor_record(group->sensors[i], value, now_ms);
+        kb_sensor_add(group->sensors[i], value, now_ms);
+    kb_lock_release(group->sensors[0]->lock);
 }
 
 /* Record a value for each sensor of a group, in its order. */
 static inline void kb_sensor_group_record_each(const kb_sensor_group *group, const double *values,
                                                int64_t now_ms) {
+    if (!group->count)
+        return;
+    kb_lock_acquire(group->sensors[0]->lock);
     for (size_t i = 0; i < group->count; i++)
-        kb_sensor_record(group->sensors[i], values[i], now_ms);
+        kb_sensor_add(group->sensors[i], values[i], now_ms);
+    kb_lock_release(group->sensors[0]->lock);
 }
 
 /* Return the time since the oldest window began. Missing windows count too, or the first seconds would show
@@ -156,7 +170,7 @@ static inline int64_t kb_sensor_elapsed_ms(const kb_sensor *sensor, int64_t now_
 /* Return the state at a moment, after emptying expired windows. */
 static inline kb_sensor_reading kb_sensor_read(kb_sensor *sensor, int64_t now_ms) {
     kb_sensor_reading reading = {0, 0, 0, 0, -INFINITY, 0};
-    kb_lock_acquire(&sensor->lock);
+    kb_lock_acquire(sensor->lock);
     if (!sensor->used)
         kb_sensor_open(sensor, now_ms);
     for (int64_t i = 0; i < sensor->used; i++) {
@@ -172,7 +186,7 @@ static inline kb_sensor_reading kb_sensor_read(kb_sensor *sensor, int64_t now_ms
     reading.elapsed_ms = kb_sensor_elapsed_ms(sensor, now_ms);
     reading.occurrences_ever = sensor->occurrences_ever;
     reading.total_ever = sensor->total_ever;
-    kb_lock_release(&sensor->lock);
+    kb_lock_release(sensor->lock);
     return reading;
 }
 

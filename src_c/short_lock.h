@@ -6,6 +6,8 @@
 #ifndef KBATCH_SHORT_LOCK_H
 #define KBATCH_SHORT_LOCK_H
 
+#include <stdbool.h>
+
 #if defined(_WIN32)
 #include <windows.h>
 
@@ -27,10 +29,9 @@ static inline void kb_lock_release(kb_lock *lock) {
     ReleaseSRWLockExclusive(lock);
 }
 
-static inline int kb_lock_guard_fork(void (*before)(void), void (*after)(void)) {
-    (void)before;
-    (void)after;
-    return 0;
+static inline bool kb_lock_init_for_process(kb_lock *lock) {
+    kb_lock_init(lock);
+    return true;
 }
 
 #else
@@ -54,10 +55,24 @@ static inline void kb_lock_release(kb_lock *lock) {
     pthread_mutex_unlock(lock);
 }
 
-/* `before` acquires a lock of the whole process, `after` releases it, in parent and child. Otherwise a fork
- * would copy a lock that is held by a thread which the child does not have. */
-static inline int kb_lock_guard_fork(void (*before)(void), void (*after)(void)) {
-    return pthread_atfork(before, after, after);
+/* The lock of the whole process that this module has. */
+static kb_lock *kb_process_lock;
+
+static inline void kb_process_lock_acquire(void) {
+    kb_lock_acquire(kb_process_lock);
+}
+
+static inline void kb_process_lock_release(void) {
+    kb_lock_release(kb_process_lock);
+}
+
+/* Begin to use a lock of the whole process, once; a module has one at most. fork() waits for it, or it would
+ * copy a lock that is held by a thread which the child does not have. No other lock is taken under it: fork()
+ * takes those of all modules, in any order. False without memory. */
+static inline bool kb_lock_init_for_process(kb_lock *lock) {
+    kb_lock_init(lock);
+    kb_process_lock = lock;
+    return pthread_atfork(kb_process_lock_acquire, kb_process_lock_release, kb_process_lock_release) == 0;
 }
 
 #endif

@@ -82,12 +82,13 @@ LAYERS = (
     Layer(
         1, "unpatched", "real threads, locks and selectors, also where gevent or eventlet has patched them"
     ),
+    Layer(1, "_native/lock", "short locks, for Cython; **those that fork() waits for**"),
     Layer(
         2,
         "_native/codec/",
         "record batches as bytes",
         {
-            "c codecs lock views memory": "declarations of `src_c`; buffers of bytes; growing native memory, "
+            "c codecs views memory": "declarations of `src_c`; buffers of bytes; growing native memory, "
             "blocks kept for reuse",
             "compression libraries packages": "the door of codecs; **bytes compressed without the GIL**; the "
             "packages, imported at first use, where their libraries cannot be called",
@@ -509,7 +510,9 @@ def path_of(layer: Layer) -> str:
     """Return the path from the root of the tree."""
     if layer.level == 0 or layer.where.startswith("tests/"):
         return layer.where
-    return f"kbatch/{layer.where}" + ("" if "/" in layer.where else ".py")
+    if layer.where.endswith("/"):
+        return f"kbatch/{layer.where}"
+    return f"kbatch/{layer.where}" + (".pxd" if "/" in layer.where else ".py")
 
 
 def with_table(page: str) -> str:

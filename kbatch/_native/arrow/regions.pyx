@@ -12,14 +12,8 @@ cimport cython
 from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport free, malloc
 
-from kbatch._native.codec.lock cimport (
-    kb_lock,
-    kb_lock_acquire,
-    kb_lock_guard_fork,
-    kb_lock_init,
-    kb_lock_release,
-)
 from kbatch._native.codec.views cimport fill_view
+from kbatch._native.lock cimport begin_process_lock, kb_lock, kb_lock_acquire, kb_lock_release
 
 cdef extern from *:
     """
@@ -63,18 +57,7 @@ cdef int open_count = 0
 cdef size_t idle_bytes = 0  # of those without references
 cdef int small_regions = 0  # the number of next regions with small pages
 
-
-cdef void _lock_regions() noexcept nogil:
-    kb_lock_acquire(&regions_lock)
-
-
-cdef void _unlock_regions() noexcept nogil:
-    kb_lock_release(&regions_lock)
-
-
-kb_lock_init(&regions_lock)
-if kb_lock_guard_fork(_lock_regions, _unlock_regions) != 0:
-    raise MemoryError("no memory for the handlers of fork()")
+begin_process_lock(&regions_lock)
 
 
 cdef Region *take_region(size_t wanted) except NULL nogil:
@@ -84,7 +67,7 @@ cdef Region *take_region(size_t wanted) except NULL nogil:
     global idle_bytes
     cdef Region *region = NULL
     cdef int i
-    _lock_regions()
+    kb_lock_acquire(&regions_lock)
     for i in range(open_count):
         if open_regions[i].size - open_regions[i].used >= wanted and (
                 region == NULL or open_regions[i].size - open_regions[i].used < region.size - region.used):
@@ -92,7 +75,7 @@ cdef Region *take_region(size_t wanted) except NULL nogil:
     if region != NULL:
         _close(region)
         region.references += 1
-    _unlock_regions()
+    kb_lock_release(&regions_lock)
     return region if region != NULL else _new_region(max(wanted, REGION_BYTES))
 
 
@@ -118,15 +101,15 @@ cdef void _choose_pages(void *data, size_t size) noexcept nogil:
     """Let a fresh region have small pages if huge ones are slow."""
     global small_regions
     cdef bint is_small
-    _lock_regions()
+    kb_lock_acquire(&regions_lock)
     is_small = small_regions > 0
     small_regions -= is_small
-    _unlock_regions()
+    kb_lock_release(&regions_lock)
     if not is_small and kb_pages_touch_ns(data) > SLOW_PAGE_NS:
         is_small = True
-        _lock_regions()
+        kb_lock_acquire(&regions_lock)
         small_regions = SMALL_REGIONS
-        _unlock_regions()
+        kb_lock_release(&regions_lock)
     if is_small:
         kb_pages_make_small(data, size)
 
@@ -163,7 +146,7 @@ cdef void leave_region(Region *region) noexcept nogil:
     """Let other chunks take the region. If there are many, those with the most room stay."""
     cdef Region *least = region
     cdef int i
-    _lock_regions()
+    kb_lock_acquire(&regions_lock)
     if open_count == OPEN_REGIONS:
         for i in range(open_count):
             if (open_regions[i].references
@@ -173,7 +156,7 @@ cdef void leave_region(Region *region) noexcept nogil:
             _close(least)
     if open_count < OPEN_REGIONS and region.size - region.used >= LEAST_ROOM:
         _open(region)
-    _unlock_regions()
+    kb_lock_release(&regions_lock)
 
 
 cdef void drop_region(Region *region) noexcept nogil:
@@ -182,7 +165,7 @@ cdef void drop_region(Region *region) noexcept nogil:
     """
     cdef Region *freed[OPEN_REGIONS + 1]
     cdef int count = 0, i = 0
-    _lock_regions()
+    kb_lock_acquire(&regions_lock)
     region.references -= 1
     if region.references == 0:
         if region.is_open:
@@ -200,7 +183,7 @@ cdef void drop_region(Region *region) noexcept nogil:
         else:
             freed[count] = region
             count += 1
-    _unlock_regions()
+    kb_lock_release(&regions_lock)
     for i in range(count):
         kb_pages_free(freed[i].data, freed[i].size)
         free(freed[i])
@@ -237,9 +220,9 @@ cdef class RegionMemory:
     @staticmethod
     cdef RegionMemory view(Region *region, void *data, size_t size):
         cdef RegionMemory memory = RegionMemory.__new__(RegionMemory)
-        _lock_regions()
+        kb_lock_acquire(&regions_lock)
         region.references += 1
-        _unlock_regions()
+        kb_lock_release(&regions_lock)
         memory._region = region
         memory._data = data
         memory._size = size

@@ -1,6 +1,6 @@
 from libc.stdint cimport int32_t, int64_t
 
-from kbatch._native.codec.lock cimport kb_lock
+from kbatch._native.lock cimport kb_lock
 
 cdef extern from "alarm.h" nogil:
     ctypedef struct kb_alarm:

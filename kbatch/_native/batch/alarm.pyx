@@ -15,7 +15,7 @@ cimport cython
 from cpython.time cimport PyTime_MonotonicRaw
 from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t
 
-from kbatch._native.codec.lock cimport kb_lock_destroy, kb_lock_init
+from kbatch._native.lock cimport kb_lock_destroy, kb_lock_init
 
 
 cdef int64_t later(int64_t now_ns, int64_t delay_ns) noexcept nogil:

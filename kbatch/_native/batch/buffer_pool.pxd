@@ -4,7 +4,7 @@ from cpython.pythread cimport PyThread_type_lock
 from libc.stdint cimport int64_t, uint8_t
 
 from kbatch._native.codec.c cimport kb_open_batch, kb_record
-from kbatch._native.codec.lock cimport kb_lock
+from kbatch._native.lock cimport kb_lock
 
 cdef extern from "chunk_chain.h" nogil:
     enum:

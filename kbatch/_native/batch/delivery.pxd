@@ -2,8 +2,8 @@ from libc.stdint cimport int32_t, int64_t
 
 from kbatch._native.batch.buffer_pool cimport BufferPool
 from kbatch._native.batch.table_outcome cimport BatchRows
-from kbatch._native.codec.lock cimport kb_lock
 from kbatch._native.io.interrupts cimport NativeEvent
+from kbatch._native.lock cimport kb_lock
 
 cdef enum CompletionState:
     PENDING

@@ -33,8 +33,8 @@ from kbatch._native.batch.table_outcome cimport (
     part_of_rows,
     complete_rows,
 )
-from kbatch._native.codec.lock cimport kb_lock_acquire, kb_lock_destroy, kb_lock_init, kb_lock_release
 from kbatch._native.io.interrupts cimport NativeEvent
+from kbatch._native.lock cimport kb_lock_acquire, kb_lock_destroy, kb_lock_init, kb_lock_release
 
 import time
 from collections import namedtuple

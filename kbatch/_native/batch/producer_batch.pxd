@@ -13,8 +13,8 @@ from kbatch._native.codec.c cimport (
     kb_span,
 )
 from kbatch._native.codec.estimator cimport TopicRatios
-from kbatch._native.codec.lock cimport kb_lock
 from kbatch._native.io.sensor cimport kb_sensor_group
+from kbatch._native.lock cimport kb_lock
 
 cdef extern from "batch_queue.h" nogil:
     ctypedef enum BatchState "kb_batch_state":

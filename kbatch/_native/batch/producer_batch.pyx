@@ -125,10 +125,10 @@ from kbatch._native.codec.compression cimport (
 )
 from kbatch._native.codec.hashes cimport crc32c_combined, crc32c_extend
 from kbatch._native.codec.libraries cimport compress_into
-from kbatch._native.codec.lock cimport kb_lock_acquire, kb_lock_destroy, kb_lock_init, kb_lock_release
 from kbatch._native.codec.memory cimport GIL_KEPT_BYTES, OwnedMemory, extend, give_up, reserve
 from kbatch._native.codec.record_batch cimport checked_int, last_sequence, record_error, record_timestamp
 from kbatch._native.codec.views cimport fill_view
+from kbatch._native.lock cimport kb_lock_acquire, kb_lock_destroy, kb_lock_init, kb_lock_release
 
 from kbatch.errors import IllegalStateError
 

@@ -1,7 +1,7 @@
 from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t
 
 from kbatch._native.codec.c cimport kb_rows
-from kbatch._native.codec.lock cimport kb_lock
+from kbatch._native.lock cimport kb_lock
 
 # The charge of a row in a batch until it is answered; with the data for interceptors.
 cdef enum:

@@ -27,9 +27,9 @@ from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memset
 
 from kbatch._native.codec.c cimport kb_record, kb_row_record, kb_rows
-from kbatch._native.codec.lock cimport kb_lock_acquire, kb_lock_destroy, kb_lock_init, kb_lock_release
 from kbatch._native.codec.memory cimport OwnedMemory
 from kbatch._native.codec.views cimport fill_view
+from kbatch._native.lock cimport kb_lock_acquire, kb_lock_destroy, kb_lock_init, kb_lock_release
 
 from bisect import bisect_right, insort
 from operator import itemgetter

@@ -14,14 +14,8 @@ from libc.stdint cimport uint8_t
 
 from kbatch._native.codec.c cimport kb_codec_fault, kb_codec_sink, kb_codec_status, kb_memory
 from kbatch._native.codec.codecs cimport KB_CODEC_GZIP, KB_CODEC_LZ4, KB_CODEC_ZSTD
-from kbatch._native.codec.lock cimport (
-    kb_lock,
-    kb_lock_acquire,
-    kb_lock_guard_fork,
-    kb_lock_init,
-    kb_lock_release,
-)
 from kbatch._native.codec.memory cimport extend
+from kbatch._native.lock cimport begin_process_lock, kb_lock
 
 import importlib.util
 import os
@@ -51,18 +45,7 @@ cdef size_t NO_LIMIT = <size_t>-1
 # The releases of ISA-L whose structs codec_libraries.h declares: from the first, up to before the second.
 ISAL_VERSIONS = ((2, 30), (3, 0))
 
-
-cdef void _lock_contexts() noexcept nogil:
-    kb_lock_acquire(&kb_contexts.lock)
-
-
-cdef void _unlock_contexts() noexcept nogil:
-    kb_lock_release(&kb_contexts.lock)
-
-
-kb_lock_init(&kb_contexts.lock)
-if kb_lock_guard_fork(_lock_contexts, _unlock_contexts) != 0:
-    raise MemoryError("no memory for the handlers of fork()")
+begin_process_lock(&kb_contexts.lock)
 
 
 def _path_of(str name):

@@ -10,14 +10,8 @@ from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport free, realloc
 
 from kbatch._native.codec.c cimport kb_memory
-from kbatch._native.codec.lock cimport (
-    kb_lock,
-    kb_lock_acquire,
-    kb_lock_guard_fork,
-    kb_lock_init,
-    kb_lock_release,
-)
 from kbatch._native.codec.views cimport fill_view
+from kbatch._native.lock cimport begin_process_lock, kb_lock, kb_lock_acquire, kb_lock_release
 
 import os
 
@@ -38,18 +32,7 @@ cdef Block[SPARE_BLOCKS] spares
 cdef int spare_count = 0
 cdef size_t spare_bytes = 0
 
-
-cdef void _lock_spares() noexcept nogil:
-    kb_lock_acquire(&spare_lock)
-
-
-cdef void _unlock_spares() noexcept nogil:
-    kb_lock_release(&spare_lock)
-
-
-kb_lock_init(&spare_lock)
-if kb_lock_guard_fork(_lock_spares, _unlock_spares) != 0:
-    raise MemoryError("no memory for the handlers of fork()")
+begin_process_lock(&spare_lock)
 
 
 cdef bint _suits_better(size_t size, size_t best, size_t wanted) noexcept nogil:
@@ -64,7 +47,7 @@ cdef Block _take_spare(size_t wanted) noexcept nogil:
     cdef int i, best = -1
     block.data = NULL
     block.size = 0
-    _lock_spares()
+    kb_lock_acquire(&spare_lock)
     for i in range(spare_count):
         if (wanted // 2 <= spares[i].size <= 4 * wanted
                 and _suits_better(spares[i].size, block.size, wanted)):
@@ -74,7 +57,7 @@ cdef Block _take_spare(size_t wanted) noexcept nogil:
         spare_count -= 1
         spare_bytes -= block.size
         spares[best] = spares[spare_count]
-    _unlock_spares()
+    kb_lock_release(&spare_lock)
     return block
 
 
@@ -83,14 +66,14 @@ cdef bint _keep_spare(void *data, size_t size) noexcept nogil:
     cdef bint keeps
     if data == NULL or size < SMALLEST_SPARE:
         return False
-    _lock_spares()
+    kb_lock_acquire(&spare_lock)
     keeps = spare_count < SPARE_BLOCKS and size <= SPARE_BYTES - spare_bytes
     if keeps:
         spares[spare_count].data = data
         spares[spare_count].size = size
         spare_count += 1
         spare_bytes += size
-    _unlock_spares()
+    kb_lock_release(&spare_lock)
     return keeps
 
 

@@ -15,13 +15,6 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport free
 from libc.string cimport memcmp
 
-from kbatch._native.codec.lock cimport (
-    kb_lock,
-    kb_lock_acquire,
-    kb_lock_guard_fork,
-    kb_lock_init,
-    kb_lock_release,
-)
 from kbatch._native.codec.record_batch cimport Source, decompression_limit
 from kbatch._native.fetch.budget cimport Budget, FrameShare, kb_count_add
 from kbatch._native.fetch.fetched cimport Fetched, new_fetched
@@ -39,24 +32,14 @@ from kbatch._native.fetch.reading cimport (
 )
 from kbatch._native.io.sensor cimport Sensor, kb_sensor_record
 from kbatch._native.io.waiters cimport Waiters
+from kbatch._native.lock cimport begin_process_lock, kb_lock
 
 from collections import deque
 
 # Of all lists of arrivals.
 cdef kb_lock lists_lock
 
-
-cdef void _lock_lists() noexcept nogil:
-    kb_lock_acquire(&lists_lock)
-
-
-cdef void _unlock_lists() noexcept nogil:
-    kb_lock_release(&lists_lock)
-
-
-kb_lock_init(&lists_lock)
-if kb_lock_guard_fork(_lock_lists, _unlock_lists) != 0:
-    raise MemoryError("no memory for the handlers of fork()")
+begin_process_lock(&lists_lock)
 
 
 @cython.final

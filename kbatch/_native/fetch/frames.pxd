@@ -1,5 +1,3 @@
-from kbatch._native.codec.lock cimport kb_lock
-
 cdef enum:
     CLASSES = 9  # 256 KiB, 512 KiB, ..., 64 MiB; larger frames are not kept
     SPARES = 64  # of a class, at most
@@ -10,8 +8,7 @@ cdef struct Spares:
 
 
 cdef class FramePool:
-    cdef kb_lock _lock
-    # under _lock
+    # under the lock of all pools
     cdef Spares[CLASSES] _spares
     cdef size_t _spare_bytes, _used_bytes
     cdef size_t _spare_limit

@@ -10,14 +10,8 @@ cimport cython
 from libc.stdint cimport uint8_t
 from libc.stdlib cimport free, malloc
 
-from kbatch._native.codec.lock cimport (
-    kb_lock,
-    kb_lock_acquire,
-    kb_lock_destroy,
-    kb_lock_init,
-    kb_lock_release,
-)
 from kbatch._native.codec.views cimport fill_view
+from kbatch._native.lock cimport begin_process_lock, kb_lock, kb_lock_acquire, kb_lock_release
 
 cdef extern from "pages.h" nogil:
     int KB_HUGE_PAGE_BYTES
@@ -30,6 +24,10 @@ cdef size_t SMALL_BYTES = 65536  # frames below are not kept
 # A broker often sends as many bytes of records as it was asked for, which is a power of two. The fields
 # beside them have room in the same block, on small pages: few of those are used.
 cdef size_t FIELD_BYTES = 65536
+
+# Of all pools.
+cdef kb_lock pools_lock
+begin_process_lock(&pools_lock)
 
 
 cdef int _class_of(size_t size) noexcept nogil:
@@ -59,9 +57,6 @@ cdef class FramePool:
         `spare_bytes` is negative.
     """
 
-    def __cinit__(self):
-        kb_lock_init(&self._lock)
-
     def __init__(self, *, spare_bytes=33554432):
         if spare_bytes < 0:
             raise ValueError(f"spare_bytes must not be negative, got {spare_bytes}")
@@ -72,7 +67,6 @@ cdef class FramePool:
         for number in range(CLASSES):
             for i in range(self._spares[number].count):
                 kb_pages_free(self._spares[number].blocks[i], _block_bytes(number))
-        kb_lock_destroy(&self._lock)
 
     @property
     def used_bytes(self):
@@ -128,7 +122,7 @@ cdef class FramePool:
         """Count a block as used, and return a spare one; NULL if there is none."""
         cdef Spares *spares
         cdef void *block = NULL
-        kb_lock_acquire(&self._lock)
+        kb_lock_acquire(&pools_lock)
         self._used_bytes += capacity
         if number < CLASSES and capacity >= SMALL_BYTES:
             spares = &self._spares[number]
@@ -136,20 +130,20 @@ cdef class FramePool:
                 spares.count -= 1
                 block = spares.blocks[spares.count]
                 self._spare_bytes -= capacity
-        kb_lock_release(&self._lock)
+        kb_lock_release(&pools_lock)
         return block
 
     cdef void _count_used(self, Py_ssize_t change) noexcept nogil:
-        kb_lock_acquire(&self._lock)
+        kb_lock_acquire(&pools_lock)
         self._used_bytes += change
-        kb_lock_release(&self._lock)
+        kb_lock_release(&pools_lock)
 
     cdef void give_back(self, void *block, size_t capacity) noexcept nogil:
         """Keep a block, or free it."""
         cdef int number = _class_of(capacity)
         cdef bint keeps
         cdef Spares *spares
-        kb_lock_acquire(&self._lock)
+        kb_lock_acquire(&pools_lock)
         self._used_bytes -= capacity
         keeps = (number < CLASSES and capacity >= SMALL_BYTES
                  and capacity + self._spare_bytes <= self._spare_limit)
@@ -160,7 +154,7 @@ cdef class FramePool:
                 spares.blocks[spares.count] = block
                 spares.count += 1
                 self._spare_bytes += capacity
-        kb_lock_release(&self._lock)
+        kb_lock_release(&pools_lock)
         if capacity < SMALL_BYTES:
             free(block)
         elif not keeps:

@@ -1,10 +1,10 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from kbatch._native.codec.c cimport kb_fetched_checksum, kb_span
-from kbatch._native.codec.lock cimport kb_lock
 from kbatch._native.fetch.budget cimport kb_budget
 from kbatch._native.fetch.fetch_wire cimport kb_fetch_head, kb_fetch_list, kb_fetch_part
 from kbatch._native.io.sensor cimport RequestSensors, Sensor, SensorGroup, kb_request_sensors, kb_sensor
+from kbatch._native.lock cimport kb_lock
 
 cdef extern from "arrivals.h" nogil:
     ctypedef struct kb_reading

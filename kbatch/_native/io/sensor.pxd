@@ -1,5 +1,7 @@
 from libc.stdint cimport int64_t
 
+from kbatch._native.lock cimport kb_lock
+
 cdef extern from "sensor.h" nogil:
     ctypedef struct kb_sensor:
         bint is_recording
@@ -23,7 +25,7 @@ cdef extern from "sensor.h" nogil:
         const kb_sensor_group *answered
         const kb_sensor_group *latency
 
-    bint kb_sensor_init(kb_sensor *sensor, int64_t window_ms, int64_t window_count,
+    bint kb_sensor_init(kb_sensor *sensor, kb_lock *lock, int64_t window_ms, int64_t window_count,
                         bint is_recording) noexcept
     void kb_sensor_free(kb_sensor *sensor) noexcept
     void kb_sensor_record(kb_sensor *sensor, double value, int64_t now_ms) noexcept

@@ -8,7 +8,13 @@ cimport cython
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from libc.stdint cimport int64_t
 
+from kbatch._native.lock cimport begin_process_lock, kb_lock
+
 from typing import NamedTuple
+
+# Of all sensors.
+cdef kb_lock sensors_lock
+begin_process_lock(&sensors_lock)
 
 
 class Reading(NamedTuple):
@@ -41,7 +47,7 @@ cdef class Sensor:
     def __cinit__(self, *, int64_t window_ms, int num_samples, bint recording=True):
         if window_ms < 1 or num_samples < 1:
             raise ValueError(f"window_ms and num_samples are 1 or more; they are {window_ms}, {num_samples}")
-        if not kb_sensor_init(&self.raw, window_ms, num_samples, recording):
+        if not kb_sensor_init(&self.raw, &sensors_lock, window_ms, num_samples, recording):
             raise MemoryError("no memory for the windows of a sensor")
 
     def __dealloc__(self):

@@ -5,31 +5,12 @@ from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stdlib cimport free, realloc
 
 from kbatch._native.io.interrupts cimport NativeEvent
-
-cdef extern from "short_lock.h" nogil:
-    ctypedef struct kb_lock:
-        pass
-
-    void kb_lock_init(kb_lock *lock) noexcept
-    void kb_lock_acquire(kb_lock *lock) noexcept
-    void kb_lock_release(kb_lock *lock) noexcept
-    int kb_lock_guard_fork(void (*before)() noexcept nogil, void (*after)() noexcept nogil) noexcept
+from kbatch._native.lock cimport begin_process_lock, kb_lock, kb_lock_acquire, kb_lock_release
 
 # Of all lists of events.
 cdef kb_lock events_lock
 
-
-cdef void _lock_events() noexcept nogil:
-    kb_lock_acquire(&events_lock)
-
-
-cdef void _unlock_events() noexcept nogil:
-    kb_lock_release(&events_lock)
-
-
-kb_lock_init(&events_lock)
-if kb_lock_guard_fork(_lock_events, _unlock_events) != 0:
-    raise MemoryError("no memory for the handlers of fork()")
+begin_process_lock(&events_lock)
 
 
 @cython.final

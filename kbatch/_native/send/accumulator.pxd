@@ -12,8 +12,8 @@ from kbatch._native.batch.producer_batch cimport (
 )
 from kbatch._native.codec.c cimport kb_record
 from kbatch._native.codec.estimator cimport CompressionRatioEstimator, TopicRatios
-from kbatch._native.codec.lock cimport kb_lock
 from kbatch._native.io.sensor cimport SensorGroup
+from kbatch._native.lock cimport kb_lock
 from kbatch._native.send.cluster_view cimport ClusterView, TopicView
 from kbatch._native.send.encoded_batch cimport PendingBatch
 from kbatch._native.send.sealing cimport SealPolicy

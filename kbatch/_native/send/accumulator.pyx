@@ -91,11 +91,11 @@ from kbatch._native.codec.c cimport (
 )
 from kbatch._native.codec.compression cimport codec_id_of, compress_records, level_of
 from kbatch._native.codec.estimator cimport CompressionRatioEstimator
-from kbatch._native.codec.lock cimport kb_lock_acquire, kb_lock_destroy, kb_lock_init, kb_lock_release
 from kbatch._native.codec.memory cimport grown
 from kbatch._native.codec.record_fields cimport HeaderSpans, as_bytes, fill_record
 from kbatch._native.io.backoff cimport backoff_ns, grows
 from kbatch._native.io.sensor cimport SensorGroup
+from kbatch._native.lock cimport kb_lock_acquire, kb_lock_destroy, kb_lock_init, kb_lock_release
 from kbatch._native.send.cluster_view cimport ClusterView, TopicView
 from kbatch._native.send.encoded_batch cimport PendingBatch
 from kbatch._native.send.in_flight cimport PartitionState

@@ -42,11 +42,11 @@ from kbatch._native.batch.producer_batch cimport (
 from kbatch._native.batch.buffer_pool cimport kb_chain, kb_chain_gather, kb_chunk_data
 from kbatch._native.codec.c cimport KB_MAX_RECORD_BODY, kb_codec_fault, kb_memory, kb_span
 from kbatch._native.codec.libraries cimport compress_into
-from kbatch._native.codec.lock cimport kb_lock, kb_lock_destroy, kb_lock_init
 from kbatch._native.codec.memory cimport extend, give_up
 from kbatch._native.io.interrupts cimport NativeEvent
 from kbatch._native.io.sensor cimport RequestSensors, Sensor, kb_request_sensors, kb_sensor
 from kbatch._native.io.waker cimport Waker
+from kbatch._native.lock cimport kb_lock, kb_lock_destroy, kb_lock_init
 from kbatch._native.send.accumulator cimport RecordAccumulator, kb_queues
 from kbatch._native.send.in_flight cimport InFlight, identity_of, kb_identity
 from kbatch._native.codec.wire cimport text_of

@@ -1,6 +1,6 @@
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
-from kbatch._native.codec.lock cimport kb_lock
+from kbatch._native.lock cimport kb_lock
 from kbatch._native.send.cluster_view cimport TopicView
 
 cdef extern from "random.h" nogil:

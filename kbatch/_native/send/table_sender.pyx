@@ -46,8 +46,8 @@ from kbatch._native.codec.c cimport (
     kb_rows,
     kb_span,
 )
-from kbatch._native.codec.lock cimport kb_lock_acquire, kb_lock_release
 from kbatch._native.codec.memory cimport grown
+from kbatch._native.lock cimport kb_lock_acquire, kb_lock_release
 from kbatch._native.send.accumulator cimport UNKNOWN_NS, beyond_memory, record_bytes
 from kbatch._native.send.send cimport RecordSender, beyond_request, most_bytes
 from kbatch._native.send.table_topics cimport PartitionRows, TableTopic, TableTopics
