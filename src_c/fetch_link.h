@@ -37,14 +37,9 @@ static inline bool kb_link_send(kb_fetch_road *road, kb_fetch_node *node, int64_
         link->out = grown;
         link->out_room = room;
     }
-    link->correlation_id = link->next_correlation_id;
-    link->next_correlation_id = (link->next_correlation_id + 1) & INT32_MAX;
-    link->created_ns = now_ns;
-    link->written_ns = -1;
-    link->is_counted = false;
-    link->start_offset = link->queued_bytes;
+    link->sent = kb_lent_begin(&link->next_correlation_id, link->queued_bytes, now_ns);
     link->queued_bytes += kb_fetch_write(link->out, &head, &node->named, &node->forgotten) - link->out;
-    link->end_offset = link->queued_bytes;
+    link->sent.end_offset = link->queued_bytes;
     return true;
 }
 
@@ -54,15 +49,15 @@ static inline bool kb_link_has_unsent(const kb_fetch_link *link) {
 }
 
 static inline const uint8_t *kb_link_unsent(const kb_fetch_link *link) {
-    return link->out + (link->handed_bytes - link->start_offset);
+    return link->out + (link->handed_bytes - link->sent.start_offset);
 }
 
 /* Note that bytes of the request were written. */
 static inline void kb_link_written(kb_fetch_link *link, int64_t size, int64_t now_ns) {
     link->written_bytes += size;
     link->active_ns = now_ns;
-    if (link->written_bytes == link->queued_bytes && link->written_ns < 0)
-        link->written_ns = now_ns;
+    if (link->written_bytes == link->queued_bytes && link->sent.written_ns < 0)
+        link->sent.written_ns = now_ns;
 }
 
 /* True if the road sends the next request of a node. */
@@ -128,20 +123,6 @@ static inline int64_t kb_road_step(kb_fetch_road *road, int64_t now_ns) {
 
 /* Answers */
 
-static inline void kb_link_record(const kb_fetch_link *link, int64_t answer_bytes, int64_t now_ns) {
-    const kb_request_sensors *sensors = link->sensors;
-    int64_t created_ms = link->created_ns / 1000000, answered_ms = now_ns / 1000000;
-    double sent_bytes = (double)(link->end_offset - link->start_offset);
-    if (!sensors)
-        return;
-    if (!link->is_counted) {
-        kb_sensor_group_record(sensors->sent, sent_bytes, created_ms);
-        kb_sensor_group_record(sensors->written, sent_bytes, created_ms);
-    }
-    kb_sensor_group_record(sensors->received, (double)answer_bytes, answered_ms);
-    kb_sensor_group_record(sensors->answered, (double)answer_bytes, answered_ms);
-}
-
 /* Record the time of an answer, and its throttling. */
 static inline void kb_fetch_record_answer(const kb_fetch_road *road, const kb_fetch_node *node,
                                           int64_t sent_ns, int64_t throttle_ms, int64_t now_ns) {
@@ -188,8 +169,11 @@ static inline bool kb_link_take(kb_fetch_road *road, kb_fetch_node *node, int64_
         road->late_since_ns = now_ns;
     link->frame = NULL;
     link->filled = 0;
-    kb_link_record(link, 4 + arrival->frame_bytes, now_ns);
-    kb_fetch_record_answer(road, node, link->created_ns, 0, now_ns);
+    if (link->sensors) {
+        kb_lent_record_sent(link->sensors, &link->sent);
+        kb_lent_record_answer(link->sensors, 4 + arrival->frame_bytes, now_ns);
+    }
+    kb_fetch_record_answer(road, node, link->sent.created_ns, 0, now_ns);
     kb_road_keep(road, arrival);
     road->is_changed = true;
     return true;

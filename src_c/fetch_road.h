@@ -18,6 +18,7 @@
 #include "fetch_wire.h"
 #include "fetched.h"
 #include "flags.h"
+#include "lent.h"
 #include "sensor.h"
 
 enum {
@@ -100,11 +101,8 @@ typedef struct {
     int64_t queued_bytes, handed_bytes, written_bytes; /* of the outgoing stream, from its beginning on */
     int64_t active_ns, usable_until_ns;
     const kb_request_sensors *sensors; /* NULL: nothing is recorded */
-    /* the request in flight */
-    int32_t correlation_id;
-    int64_t created_ns, written_ns, start_offset, end_offset;
-    bool is_counted; /* the engine has recorded it */
-    uint8_t *out;    /* its bytes */
+    kb_lent_request sent; /* the request in flight */
+    uint8_t *out;         /* its bytes */
     int64_t out_room;
     /* an answer that has begun: its size and its bytes */
     uint8_t head[4];
@@ -829,7 +827,7 @@ static inline kb_fetch_arrival *kb_fetch_take_answer(kb_fetch_road *road, kb_fet
     kb_fetch_arrival *arrival = NULL;
     bool is_usual = kb_fetch_read(&answer, node->version, frame, size) && !answer.error_code &&
                     !answer.throttle_time_ms && !answer.endpoint_count &&
-                    answer.correlation_id == node->link.correlation_id &&
+                    answer.correlation_id == node->link.sent.correlation_id &&
                     answer.part_count <= road->reading_count;
     if (is_usual)
         arrival = kb_arrival_new(answer.part_count);

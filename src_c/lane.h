@@ -14,6 +14,7 @@
 #include "alarm.h"
 #include "descriptor.h"
 #include "flags.h"
+#include "lent.h"
 #include "node_queues.h"
 #include "produce_wire.h"
 #include "sequences.h"
@@ -31,10 +32,8 @@ enum {
 /* A request that was sent; all arrays are in one piece of memory with it. */
 typedef struct kb_lane_request {
     struct kb_lane_request *next;
-    int32_t correlation_id;
-    int64_t created_ns, written_ns, answered_ns; /* -1: not yet */
-    int64_t start_offset, end_offset;            /* in the connection's outgoing stream */
-    bool is_counted; /* the engine has seen it, and recorded that it was sent */
+    kb_lent_request sent;
+    int64_t answered_ns; /* -1: not yet */
     kb_batch **batches;
     const kb_topic **topics;
     uint8_t *ids; /* of the topics, as they were then */
@@ -457,7 +456,7 @@ static inline int64_t kb_lane_encode(kb_lane *lane, kb_lane_node *node, kb_lane_
     int64_t size = 0;
     uint8_t *start = glue, *to;
     lane->head.version = version;
-    lane->head.correlation_id = request->correlation_id;
+    lane->head.correlation_id = request->sent.correlation_id;
     to = kb_produce_put_head(glue, &lane->head, request->asked.topic_count);
     for (int32_t i = 0, topic = -1; i < request->asked.batch_count; i++) {
         if (request->asked.batches[i].topic != topic) {
@@ -501,13 +500,11 @@ static inline bool kb_lane_send(kb_lane *lane, kb_lane_node *node, kb_node_queue
     }
     for (int32_t i = 0; i < count; i++)
         kb_lane_admit(lane, node, request->batches[i], now_ns);
-    request->correlation_id = node->next_correlation_id;
-    node->next_correlation_id = (node->next_correlation_id + 1) & INT32_MAX;
-    request->created_ns = node->active_ns = now_ns;
-    request->written_ns = request->answered_ns = -1;
-    request->start_offset = node->queued_bytes;
+    request->sent = kb_lent_begin(&node->next_correlation_id, node->queued_bytes, now_ns);
+    request->answered_ns = -1;
+    node->active_ns = now_ns;
     node->queued_bytes += kb_lane_encode(lane, node, request, glue);
-    request->end_offset = node->queued_bytes;
+    request->sent.end_offset = node->queued_bytes;
     *(node->last ? &node->last->next : &node->first) = request;
     node->last = request;
     node->own_count++;
@@ -651,15 +648,11 @@ static inline bool kb_lane_ring_waiters(kb_lane *lane, const kb_lane_request *re
 static inline void kb_lane_record(const kb_lane *lane, const kb_lane_node *node,
                                   const kb_lane_request *request, int64_t answer_bytes) {
     const kb_request_sensors *sensors = node->sensors;
-    int64_t created_ms = request->created_ns / 1000000, answered_ms = request->answered_ns / 1000000;
-    double sent_bytes = (double)(request->end_offset - request->start_offset), record_count = 0;
-    double latency_ms = (double)(request->answered_ns - request->created_ns) / 1e6;
+    int64_t created_ms = request->sent.created_ns / 1000000, answered_ms = request->answered_ns / 1000000;
+    double latency_ms = (double)(request->answered_ns - request->sent.created_ns) / 1e6, record_count = 0;
     if (!sensors)
         return;
-    if (!request->is_counted) {
-        kb_sensor_group_record(sensors->sent, sent_bytes, created_ms);
-        kb_sensor_group_record(sensors->written, sent_bytes, created_ms);
-    }
+    kb_lent_record_sent(sensors, &request->sent);
     for (int32_t i = 0; i < request->asked.batch_count; i++) {
         kb_batch_record_sent(request->batches[i], created_ms);
         record_count += (double)request->batches[i]->contents.count;
@@ -667,8 +660,7 @@ static inline void kb_lane_record(const kb_lane *lane, const kb_lane_node *node,
     kb_sensor_record(lane->request_records, record_count, created_ms);
     if (!answer_bytes)
         return;
-    kb_sensor_group_record(sensors->received, (double)answer_bytes, answered_ms);
-    kb_sensor_group_record(sensors->answered, (double)answer_bytes, answered_ms);
+    kb_lent_record_answer(sensors, answer_bytes, request->answered_ns);
     kb_sensor_group_record(sensors->latency, latency_ms, answered_ms);
     kb_sensor_record(lane->latency, latency_ms, answered_ms);
     kb_sensor_record(lane->throttle, 0, answered_ms);
@@ -738,9 +730,9 @@ static inline void kb_lane_written(kb_lane *lane, kb_lane_node *node, int64_t si
     kb_lane_request *request = node->last;
     node->written_bytes += size;
     node->active_ns = now_ns;
-    if (!request || node->written_bytes < node->queued_bytes || request->written_ns >= 0)
+    if (!request || node->written_bytes < node->queued_bytes || request->sent.written_ns >= 0)
         return;
-    request->written_ns = now_ns;
+    request->sent.written_ns = now_ns;
     if (!lane->head.acks)
         kb_lane_finish_unanswered(lane, node, request, now_ns);
 }
@@ -750,8 +742,8 @@ static inline bool kb_lane_answer(kb_lane *lane, kb_lane_node *node, const uint8
                                   int64_t now_ns) {
     kb_lane_request *request = node->first;
     int32_t throttle_ms = 0;
-    if (!request || node->written_bytes < request->end_offset || size < 4 ||
-        (int32_t)kb_load_be32(frame) != request->correlation_id)
+    if (!request || node->written_bytes < request->sent.end_offset || size < 4 ||
+        (int32_t)kb_load_be32(frame) != request->sent.correlation_id)
         return false;
     memset(request->is_answered, 0, (size_t)request->asked.batch_count);
     if (!kb_produce_read(&request->asked, frame, size, request->accepted, request->is_answered,
@@ -858,8 +850,8 @@ static inline int64_t kb_lane_timeout_ns(const kb_lane *lane) {
     int64_t timeout_ns = INT64_MAX;
     for (int32_t i = 0; i < lane->node_count; i++) {
         const kb_lane_request *oldest = lane->nodes[i].first;
-        if (oldest && oldest->created_ns + lane->request_timeout_ns < timeout_ns)
-            timeout_ns = oldest->created_ns + lane->request_timeout_ns;
+        if (oldest && oldest->sent.created_ns + lane->request_timeout_ns < timeout_ns)
+            timeout_ns = oldest->sent.created_ns + lane->request_timeout_ns;
     }
     return timeout_ns;
 }

@@ -56,8 +56,9 @@ LAYERS = (
             "sockets; what the program is handed; the memory of answers",
             "bytes.h record.h record_batch.h": "big-endian loads and stores; one record, written and read; "
             "the 61-byte header, Kafka's closing rule and ratio rule",
-            "lane.h lane_poll.h alarm.h sensor.h": "**how usual batches are sent without the GIL**, without "
-            "and with sockets; when the sender looks next; the windows of a measured value",
+            "lane.h lane_poll.h lent.h alarm.h sensor.h": "**how usual batches are sent without the GIL**, "
+            "without and with sockets; requests of lane and road that the engine takes back; when the sender "
+            "looks next; the windows of a measured value",
             "crc32c.h murmur2.h random.h pages.h short_lock.h flags.h descriptor.h": "CRC-32C, chosen at run "
             "time; Java's key hash; seeded random numbers; huge pages; short locks; flags without locks; "
             "system calls that never wait",
@@ -105,7 +106,7 @@ LAYERS = (
             "sockets waker": "reads and small writes that keep the GIL; what wakes the sender's thread",
             "interrupts threads": "operations that a signal handler must not interrupt; **how a thread "
             "waits, also beside greenlets**; the threads of clients",
-            "sensor backoff": "sensors of metrics; waits that double",
+            "sensor lent backoff": "sensors of metrics; what is taken back after a loan; waits that double",
             "sole_user": "who may use a consumer, one thread or task at a time",
         },
     ),

@@ -3,6 +3,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from kbatch._native.codec.c cimport kb_fetched_checksum, kb_span
 from kbatch._native.fetch.budget cimport kb_budget
 from kbatch._native.fetch.fetch_wire cimport kb_fetch_head, kb_fetch_list, kb_fetch_part
+from kbatch._native.io.lent cimport LentRequest, kb_lent_request
 from kbatch._native.io.sensor cimport RequestSensors, Sensor, SensorGroup, kb_request_sensors, kb_sensor
 from kbatch._native.lock cimport kb_lock
 
@@ -97,12 +98,7 @@ cdef extern from "fetch_road.h" nogil:
         int64_t active_ns
         int64_t usable_until_ns
         const kb_request_sensors *sensors
-        int32_t correlation_id
-        int64_t created_ns
-        int64_t written_ns
-        int64_t start_offset
-        int64_t end_offset
-        bint is_counted
+        kb_lent_request sent
         uint8_t *out
         uint8_t head[4]
         uint8_t *frame
@@ -223,7 +219,7 @@ cdef class PartitionReading:
     cdef void add_to_backlog(self, int64_t size_bytes) noexcept
 
 
-cdef class FetchNode:
+cdef class FetchNode(LentRequest):
     cdef kb_fetch_node _node
     cdef RoadState _road
     cdef RequestSensors _sensors  # which `_node.link` refers to

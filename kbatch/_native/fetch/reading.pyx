@@ -225,8 +225,9 @@ cdef class PartitionReading:
 
 
 @cython.no_gc_clear
-cdef class FetchNode:
-    """A node that is read from: its session (KIP-227), and its request in flight, one at most.
+cdef class FetchNode(LentRequest):
+    """A node that is read from: its session (KIP-227), and its request in flight, one at most, which may be
+    lent with its connection.
 
     Parameters
     ----------
@@ -243,8 +244,6 @@ cdef class FetchNode:
         Of the last request.
     sent_ns, reserved_bytes : int
         When the last request was made, and the bytes that are reserved for its answer.
-    correlation_id, created_ns, written_ns, start_offset, end_offset, is_counted, expects_answer
-        The request in flight, for Connections.take_back, as kbatch._native.send.lane.LentRequest has it.
     is_in_flight : bool
         True if there is a request in flight.
     is_full : bool
@@ -263,6 +262,7 @@ cdef class FetchNode:
         self._node.node_id = node_id
         self._node.latency = &latency.raw
         self._node.owner = <void *>self
+        self.sent = &self._node.link.sent
 
     def __dealloc__(self):
         if self._road is not None:
@@ -311,36 +311,8 @@ cdef class FetchNode:
         return self._node.reserved_bytes
 
     @property
-    def correlation_id(self):
-        return self._node.link.correlation_id
-
-    @property
-    def created_ns(self):
-        return self._node.link.created_ns
-
-    @property
-    def written_ns(self):
-        return self._node.link.written_ns
-
-    @property
-    def start_offset(self):
-        return self._node.link.start_offset
-
-    @property
-    def end_offset(self):
-        return self._node.link.end_offset
-
-    @property
     def expects_answer(self):
         return True
-
-    @property
-    def is_counted(self):
-        return self._node.link.is_counted
-
-    @is_counted.setter
-    def is_counted(self, bint value):
-        self._node.link.is_counted = value
 
     @property
     def is_full(self):
@@ -407,11 +379,11 @@ cdef class FetchNode:
 
     def note_sent(self, int32_t correlation_id, int64_t created_ns, int64_t start_offset, int64_t end_offset):
         """Record where the request is in the outgoing stream of its connection, which may be lent with it."""
-        self._node.link.correlation_id = correlation_id
-        self._node.link.created_ns = self._node.link.written_ns = created_ns
-        self._node.link.start_offset = start_offset
-        self._node.link.end_offset = end_offset
-        self._node.link.is_counted = True
+        self.sent.correlation_id = correlation_id
+        self.sent.created_ns = self.sent.written_ns = created_ns
+        self.sent.start_offset = start_offset
+        self.sent.end_offset = end_offset
+        self.sent.is_counted = True
 
     def record_answer(self, int64_t sent_ns, int64_t throttle_ms, int64_t now_ns):
         """Record an answer, good or bad."""

@@ -1,5 +1,5 @@
 from collections.abc import Callable
-from typing import Any, NamedTuple, final
+from typing import Any, final
 
 from typing_extensions import Buffer
 
@@ -7,18 +7,9 @@ from kbatch._native.fetch.budget import Budget
 from kbatch._native.fetch.fetch_answer import FetchAnswer
 from kbatch._native.fetch.frames import FramePool
 from kbatch._native.fetch.reading import FetchNode, PartitionReading, RoadState
+from kbatch._native.io.lent import Lent
 from kbatch._native.io.sensor import RequestSensors, Sensor
 from kbatch._native.io.waker import Waker
-
-class Lent(NamedTuple):
-    connection_id: int
-    next_correlation_id: int
-    queued_bytes: int
-    written_bytes: int
-    active_ns: int
-    requests: list[FetchNode]
-    received: bytes
-    unsent: bytes
 
 @final
 class FetchRoad(RoadState):
@@ -79,7 +70,7 @@ class FetchRoad(RoadState):
     def record_fetched(self, found: list[Any], now_ns: int) -> None: ...
     @property
     def must_look(self) -> bool: ...
-    def take_back(self) -> list[Lent]: ...
+    def take_back(self) -> list[Lent[FetchNode]]: ...
     def in_flight_count(self) -> int: ...
     def step(self, now_ns: int, *, was_rung: bool) -> int: ...
     def late_work_ns(self) -> int: ...

@@ -23,7 +23,7 @@ from kbatch._native.fetch.reading cimport *
 from kbatch._native.io.sensor cimport RequestSensors, Sensor
 from kbatch._native.io.waker cimport Waker
 
-from typing import NamedTuple
+from kbatch._native.io.lent import Lent
 
 cdef int64_t NO_END = INT64_MAX
 
@@ -44,32 +44,6 @@ cdef enum:
     # Parts of an answer that are for no partition that was asked for, beside as many as are read. Those after
     # them are ignored, too.
     MOST_STRANGERS = 64
-
-
-class Lent(NamedTuple):
-    """What the engine must know of a connection after a loan.
-
-    Attributes
-    ----------
-    connection_id, next_correlation_id : int
-    queued_bytes, written_bytes : int
-        Of its outgoing stream, from its beginning on.
-    active_ns : int
-        When bytes last went either way; 0 if none did.
-    requests : list of FetchNode
-        That with a request in flight, if there is one.
-    received, unsent : bytes
-        What the engine must read; what it must write.
-    """
-
-    connection_id: int
-    next_correlation_id: int
-    queued_bytes: int
-    written_bytes: int
-    active_ns: int
-    requests: list
-    received: bytes
-    unsent: bytes
 
 
 @cython.final
@@ -408,7 +382,7 @@ cdef class FetchRoad(RoadState):
         cdef kb_fetch_node *node = self._road.lent
         while node != NULL:
             if node.is_in_flight:
-                timeout_ns = min(timeout_ns, node.link.created_ns + self._request_timeout_ns)
+                timeout_ns = min(timeout_ns, node.link.sent.created_ns + self._request_timeout_ns)
             node = node.lent_next
         return timeout_ns
 
@@ -463,13 +437,14 @@ cdef class FetchRoad(RoadState):
         return self._road.is_changed or self._road.needs_engine
 
     def take_back(self):
-        """End the loan; return a Lent for each connection."""
+        """End the loan; return a Lent for each connection, whose requests are FetchNodes: one or none."""
         cdef kb_fetch_node *node = self._road.lent
         cdef kb_fetch_link *link
         cdef list lent = []
         while node != NULL:
             link = &node.link
             lent.append(Lent(
+                node.node_id,
                 link.connection_id,
                 link.next_correlation_id,
                 link.queued_bytes,

@@ -1,9 +1,10 @@
 from collections.abc import Callable
-from typing import Any, NamedTuple, final
+from typing import Any, final
 
 from kbatch._native.batch.delivery import Completion
 from kbatch._native.batch.delivery_queue import DeliveryQueue
 from kbatch._native.batch.producer_batch import ProducerBatch
+from kbatch._native.io.lent import Lent, LentRequest
 from kbatch._native.io.sensor import RequestSensors, Sensor
 from kbatch._native.io.waker import Waker
 from kbatch._native.send.accumulator import RecordAccumulator
@@ -11,38 +12,11 @@ from kbatch._native.send.in_flight import Identity
 
 CAN_WAIT: bool
 
-class Lent(NamedTuple):
-    node_id: int
-    connection_id: int
-    next_correlation_id: int
-    queued_bytes: int
-    written_bytes: int
-    active_ns: int
-    needs_engine: bool
-    requests: list[LentRequest]
-    received: bytes
-    unsent: bytes
-
 @final
-class LentRequest:
-    is_counted: bool
+class LaneRequest(LentRequest):
     attempt: Any
     @property
     def batches(self) -> list[ProducerBatch]: ...
-    @property
-    def expects_answer(self) -> bool: ...
-    @property
-    def correlation_id(self) -> int: ...
-    @property
-    def version(self) -> int: ...
-    @property
-    def created_ns(self) -> int: ...
-    @property
-    def written_ns(self) -> int: ...
-    @property
-    def start_offset(self) -> int: ...
-    @property
-    def end_offset(self) -> int: ...
     def topic_id(self, topic: str) -> bytes: ...
 
 @final
@@ -88,7 +62,7 @@ class Lane:
         queued_bytes: int,
         engine_count: int,
         usable_until_ns: int,
-        requests: list[LentRequest],
+        requests: list[LaneRequest],
         sensors: RequestSensors | None = None,
     ) -> None: ...
     def wait(
@@ -98,7 +72,7 @@ class Lane:
         deadline_ns: int,
         on_idle: Callable[[], None],
     ) -> list[tuple[int, int]]: ...
-    def take_back(self) -> list[Lent]: ...
+    def take_back(self) -> list[Lent[LaneRequest]]: ...
     def unanswered_count(self) -> int: ...
     def take_uses(self) -> tuple[list[tuple[str, int]], list[tuple[int, int]]]: ...
     def step(self, now_ns: int, *, was_rung: bool) -> int: ...

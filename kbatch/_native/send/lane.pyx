@@ -7,7 +7,7 @@ needs the GIL: others complete the batches of accepted requests. Those are the t
 (`complete`), and threads that wait for a batch, whose events the lane sets (`complete_without_callbacks`).
 The loan of the connections ends when there is work for the engine: a command, a deadline, an event of another
 connection, a batch or an answer that is unusual. Then `take_back` returns what the engine must know of each
-connection, with the requests in flight as LentRequests and the received bytes that are the engine's. The next
+connection, with the requests in flight as LaneRequests and the received bytes that are the engine's. The next
 loan gets such requests again, if the engine did not answer them meanwhile.
 
 An owner whose sockets the lane cannot wait for drives the lane by hand, with the GIL: it calls `step`, passes
@@ -44,6 +44,7 @@ from kbatch._native.codec.c cimport KB_MAX_RECORD_BODY, kb_codec_fault, kb_memor
 from kbatch._native.codec.libraries cimport compress_into
 from kbatch._native.codec.memory cimport extend, give_up
 from kbatch._native.io.interrupts cimport NativeEvent
+from kbatch._native.io.lent cimport LentRequest, kb_lent_request
 from kbatch._native.io.sensor cimport RequestSensors, Sensor, kb_request_sensors, kb_sensor
 from kbatch._native.io.waker cimport Waker
 from kbatch._native.lock cimport kb_lock, kb_lock_destroy, kb_lock_init
@@ -51,8 +52,7 @@ from kbatch._native.send.accumulator cimport RecordAccumulator, kb_queues
 from kbatch._native.send.in_flight cimport InFlight, identity_of, kb_identity
 from kbatch._native.codec.wire cimport text_of
 
-from typing import NamedTuple
-
+from kbatch._native.io.lent import Lent
 from kbatch.unpatched import real_threading
 
 cdef extern from "produce_wire.h" nogil:
@@ -79,13 +79,8 @@ cdef extern from "lane.h" nogil:
 
     ctypedef struct kb_lane_request:
         kb_lane_request *next
-        int32_t correlation_id
-        int64_t created_ns
-        int64_t written_ns
+        kb_lent_request sent
         int64_t answered_ns
-        int64_t start_offset
-        int64_t end_offset
-        bint is_counted
         kb_batch **batches
         const kb_topic **topics
         uint8_t *ids
@@ -207,48 +202,14 @@ cdef enum:
     PATIENCE_NS = 1_000_000
 
 
-class Lent(NamedTuple):
-    """What the engine must know of a connection after a loan.
-
-    Attributes
-    ----------
-    node_id, connection_id, next_correlation_id : int
-    queued_bytes, written_bytes : int
-        Of its outgoing stream, from its beginning on.
-    active_ns : int
-        When bytes last went either way; 0 if none did.
-    needs_engine : bool
-        There are batches for its node that the lane does not send.
-    requests : list of LentRequest
-        Unanswered, oldest first.
-    received, unsent : bytes
-        What the engine must read; what it must write.
-    """
-
-    node_id: int
-    connection_id: int
-    next_correlation_id: int
-    queued_bytes: int
-    written_bytes: int
-    active_ns: int
-    needs_engine: bool
-    requests: list
-    received: bytes
-    unsent: bytes
-
-
 @cython.final
-cdef class LentRequest:
+cdef class LaneRequest(LentRequest):
     """A request of the lane in flight, while the engine runs.
 
     Attributes
     ----------
     batches : list of ProducerBatch
         Those of a topic together.
-    expects_answer : bool
-        False with acks=0.
-    is_counted : bool
-        The engine has seen it before, and recorded that it was sent.
     attempt : ProduceAttempt or None
         The engine's own form of it, once it needs one.
     """
@@ -259,59 +220,34 @@ cdef class LentRequest:
     cdef public object attempt
 
     def __init__(self):
-        raise TypeError("a LentRequest comes from a Lane")
+        raise TypeError("a LaneRequest comes from a Lane")
 
     def __dealloc__(self):
         free(self._raw)
 
-    cdef kb_lane_request *_request(self) except NULL:
-        if self._raw == NULL:
-            raise ValueError("the lane has this request again")
-        return self._raw
-
-    @property
-    def correlation_id(self):
-        return self._request().correlation_id
-
     @property
     def version(self):
-        return self._request().asked.version
-
-    @property
-    def created_ns(self):
-        return self._request().created_ns
-
-    @property
-    def is_counted(self):
-        return self._request().is_counted
-
-    @is_counted.setter
-    def is_counted(self, bint value):
-        self._request().is_counted = value
-
-    @property
-    def written_ns(self):
-        """When its last byte was written; -1 before."""
-        return self._request().written_ns
+        self._seen()
+        return self._raw.asked.version
 
     def topic_id(self, str topic not None):
         """Return the id of a topic in the request, 16 bytes; zeros up to version 12."""
-        cdef kb_lane_request *request = self._request()
         cdef ProducerBatch batch
         cdef int32_t i
+        self._seen()
         for batch in self.batches:
-            for i in range(request.asked.topic_count if batch.queue.topic == topic else 0):
-                if request.topics[i] == batch.raw.home.topic:
-                    return PyBytes_FromStringAndSize(<const char *>request.ids + 16 * i, 16)
+            for i in range(self._raw.asked.topic_count if batch.queue.topic == topic else 0):
+                if self._raw.topics[i] == batch.raw.home.topic:
+                    return PyBytes_FromStringAndSize(<const char *>self._raw.ids + 16 * i, 16)
         raise KeyError(topic)
 
-    @property
-    def start_offset(self):
-        return self._request().start_offset
-
-    @property
-    def end_offset(self):
-        return self._request().end_offset
+    cdef kb_lane_request *leave(self) except NULL:
+        """Leave it to the lane again."""
+        cdef kb_lane_request *raw = self._raw
+        self._seen()
+        self._raw = NULL
+        self.sent = NULL
+        return raw
 
 
 @cython.final
@@ -463,14 +399,14 @@ cdef class Lane:
             The number of unanswered requests before `requests`.
         usable_until_ns : int
             After that it must log in again before it takes a request.
-        requests : list of LentRequest
+        requests : list of LaneRequest
             Those of earlier loans that are still unanswered; the lane has them again.
         sensors : RequestSensors or None
             Record its requests.
         """
         cdef kb_lane_node *node = kb_lane_add_node(&self._raw)
         cdef kb_lane_request *raw
-        cdef LentRequest request
+        cdef LaneRequest request
         if node == NULL:
             raise MemoryError("no memory for a connection of the lane")
         node.node_id = node_id
@@ -485,14 +421,13 @@ cdef class Lane:
             self._of_loan.append(sensors)
             node.sensors = &sensors.raw
         for request in requests:
-            raw = request._request()
+            raw = request.leave()
             if node.last == NULL:
                 node.first = raw
             else:
                 node.last.next = raw
             node.last = raw
             node.own_count += 1
-            request._raw = NULL
 
     def wait(self, int poller, Waker waker not None, int64_t deadline_ns, on_idle not None):
         """Run the lane until there is work for the engine, or until `deadline_ns`.
@@ -679,10 +614,10 @@ cdef class Lane:
                 node.queued_bytes,
                 node.written_bytes,
                 node.active_ns,
-                node.needs_engine,
                 self._requests(node),
                 PyBytes_FromStringAndSize(<const char *>node.in_, node.in_bytes),
                 unsent,
+                node.needs_engine,
             ))
             free(node.in_)
             node.in_ = NULL
@@ -691,14 +626,15 @@ cdef class Lane:
 
     cdef list _requests(self, kb_lane_node *node):
         cdef list requests = []
-        cdef LentRequest lent
+        cdef LaneRequest lent
         cdef kb_lane_request *request = node.first
         cdef int32_t i
         while request != NULL:
             node.first = request.next
             request.next = NULL
-            lent = LentRequest.__new__(LentRequest)
+            lent = LaneRequest.__new__(LaneRequest)
             lent._raw = request
+            lent.sent = &request.sent
             lent.expects_answer = self._raw.head.acks != 0
             lent.batches = [<ProducerBatch>request.batches[i].owner
                             for i in range(request.asked.batch_count)]

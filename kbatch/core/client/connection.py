@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import struct
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kbatch._native.codec.memory import new_memory
 from kbatch.core.client.authentication import UNLIMITED, Login, Session
@@ -27,6 +27,8 @@ from kbatch.protocol.structs import Message
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
+
+    from kbatch._native.io.lent import LentRequest
 
 # An answer has at least a correlation id. The maximum is librdkafka's receive.message.max.bytes; the first
 # bytes of HTTP and TLS servers, read as a size, are above it.
@@ -41,48 +43,6 @@ MAX_CORRELATION_ID = 2**31 - 1
 _TLS_ALERT = 0x1503
 
 _int32 = struct.Struct(">i").unpack_from
-
-
-class LentRequest(Protocol):
-    """A request in flight on a connection that was lent, as its borrower has it: a producer's lane, or a
-    reader's road. Its attributes are those of Request; `is_counted` says that the engine has recorded it.
-    """
-
-    is_counted: bool
-
-    @property
-    def version(self) -> int: ...
-    @property
-    def correlation_id(self) -> int: ...
-    @property
-    def created_ns(self) -> int: ...
-    @property
-    def written_ns(self) -> int: ...
-    @property
-    def start_offset(self) -> int: ...
-    @property
-    def end_offset(self) -> int: ...
-    @property
-    def expects_answer(self) -> bool: ...
-
-
-class Lent(Protocol):
-    """What is to be known of a connection after a loan (kbatch._native.send.lane.Lent)."""
-
-    @property
-    def connection_id(self) -> int: ...
-    @property
-    def next_correlation_id(self) -> int: ...
-    @property
-    def queued_bytes(self) -> int: ...
-    @property
-    def written_bytes(self) -> int: ...
-    @property
-    def active_ns(self) -> int: ...
-    @property
-    def requests(self) -> Sequence[LentRequest]: ...
-    @property
-    def unsent(self) -> bytes: ...
 
 
 class Request:

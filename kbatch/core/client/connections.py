@@ -98,8 +98,8 @@ from kbatch.protocol.structs import Message
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
+    from kbatch._native.io.lent import Lent, LentRequest
     from kbatch._native.io.sensor import RequestSensors
-    from kbatch.core.client.connection import Lent, LentRequest
 
 __all__ = ["Connections", "FinalizedFeatures", "Request", "Response"]
 
@@ -595,7 +595,7 @@ class Connections:
 
     def take_back(
         self,
-        lent: Lent,
+        lent: Lent[Any],
         kind: type[Message],
         handle: Callable[[Any], tuple[Any, Any]],
         now_ns: int,

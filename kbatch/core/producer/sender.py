@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from kbatch._native.batch.delivery_queue import DeliveryQueue
     from kbatch._native.batch.producer_batch import ProducerBatch
     from kbatch._native.send.accumulator import RecordAccumulator
-    from kbatch._native.send.lane import LentRequest
+    from kbatch._native.send.lane import LaneRequest
     from kbatch.config import ProducerConfig
     from kbatch.core.client.cluster import Cluster
     from kbatch.core.client.connections import Connections, Request, Response
@@ -492,7 +492,7 @@ class Sender:
                 self._connections.handle_bytes(lent.connection_id, lent.received, now_ns)
 
     def _handlers_of(
-        self, lent: LentRequest
+        self, lent: LaneRequest
     ) -> tuple[Callable[[Response], None], Callable[[Request, bytes | memoryview], Any]]:
         """Return what handles and what reads the answer to a request of the lane."""
 
@@ -504,7 +504,7 @@ class Sender:
 
         return handle, read
 
-    def _attempt_of(self, lent: LentRequest, request: Request) -> ProduceAttempt:
+    def _attempt_of(self, lent: LaneRequest, request: Request) -> ProduceAttempt:
         """Return the attempt that a request of the lane is."""
         attempt: ProduceAttempt | None = lent.attempt
         if attempt is not None:

@@ -18,7 +18,7 @@ from kbatch._native.io.sensor import RequestSensors, Sensor, SensorGroup
 from kbatch._native.io.waker import Waker
 from kbatch._native.send.cluster_view import ClusterView
 from kbatch._native.send.in_flight import Identity, InFlight, PartitionState
-from kbatch._native.send.lane import CAN_WAIT, Lane, LentRequest
+from kbatch._native.send.lane import CAN_WAIT, Lane, LaneRequest
 from kbatch._native.send.produce_wire import ProduceFrame
 from kbatch._native.send.sealing import SealPolicy
 from kbatch.protocol import codec, messages
@@ -87,7 +87,7 @@ class Loan:
 
     def begin(
         self,
-        requests: list[LentRequest] | None = None,
+        requests: list[LaneRequest] | None = None,
         *,
         version: int = VERSION,
         loan: dict[str, Any] | None = None,
