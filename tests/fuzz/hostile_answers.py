@@ -35,6 +35,7 @@ from tests.oracle import plain
 from tests.oracle.fetch_answers import expected_fields, fields_of
 from tests.oracle.messages import random_message
 from tests.oracle.partition_log import PartitionLog, random_log
+from tests.support.roads import CORRELATION_ID, TOPIC, TOPIC_ID
 
 BLOCK_CASES = 2_000_000
 ROUND_CASES = 500
@@ -47,8 +48,6 @@ COMPARED_EVERY = 200
 BUILT_EVERY, LARGE_EVERY = 400, 100
 ORIGINALS = 300
 SMALL_BYTES, LARGE_BYTES = 1_500, 20_000
-TOPIC, TOPIC_ID = "orders", bytes(range(16))
-CORRELATION_ID = 77
 FOREVER = mutator.INT64_MAX
 DECODED = tuple(name for name in FETCHED_COLUMNS if name not in ("topic", "partition"))
 # Columns for which the headers of batches can suffice.

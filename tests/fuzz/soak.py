@@ -30,6 +30,7 @@ from tests.fuzz import (
     hostile_bytes,
     hostile_produce_answers,
     hostile_requests,
+    hostile_roads,
     hostile_sasl,
     hostile_tls,
     hostile_values,
@@ -72,6 +73,7 @@ BROKER = "kbatch.cli.broker"
 CAMPAIGNS = {
     "hostile bytes": Campaign(hostile_bytes, 50),
     "hostile answers": Campaign(hostile_answers, 50),
+    "hostile answers on the road": Campaign(hostile_roads, 50),
     "hostile produce answers": Campaign(hostile_produce_answers, 50),
     "hostile values": Campaign(hostile_values, 50),
     "hostile requests": Campaign(hostile_requests, 50),

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from tests.fuzz import campaign, hostile_answers
+from tests.fuzz import campaign, hostile_answers, hostile_roads
 from tests.fuzz.hostile_answers import Bent, Original
 from tests.support.effort import MUTANTS
 
@@ -20,6 +20,11 @@ def test_no_answer_is_anything_but_read_or_refused() -> None:
     # it must reach all of them: what no reader looks at proves little
     for outcome in ("left to the codec", "corrupt", "records", "no records"):
         assert outcomes[outcome] > MUTANTS // 100, outcomes
+
+
+def test_road_takes_an_answer_or_leaves_it_as_it_came() -> None:
+    outcomes = campaign.run_block_apart(hostile_roads.__name__, 0, max(MUTANTS // 4, 5_000)).outcomes
+    assert {"left to the engine", "records"} <= outcomes.keys()
 
 
 def test_cases_depend_on_the_block_alone() -> None:

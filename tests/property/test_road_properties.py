@@ -5,25 +5,19 @@ take, the engine gets unchanged.
 from __future__ import annotations
 
 import random
-from typing import Any, NoReturn
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kbatch._native.fetch.fetch_answer import read_fetch_answer
-from kbatch._native.fetch.fetched import Fetched
-from kbatch.core.consumer.partition_state import NO_END, PartitionState, Start
-from kbatch.metrics import CONSUMER_METRICS, MetricsRegistry
 from kbatch.protocol import codec
 from kbatch.protocol.messages import FetchResponse
-from kbatch.records import TopicPartition
 from tests.oracle.partition_log import PartitionLog, random_log
 from tests.property.test_codec_properties import deterministic
-from tests.support.roads import new_road
+from tests.support.roads import CORRELATION_ID, TOPIC_ID, VERSION, Judge, Reader, receive, rows_of
 
-VERSION, CONNECTION, CORRELATION_ID = 17, 5, 3
-TOPIC_ID = bytes(range(16))
 PARTITIONS = 3
 # What an answer may have of a partition: what is usual, and what the engine must judge.
 USUAL, UNUSUAL = ("records", "nothing", "alien"), ("left out", "error", "diverging", "replica", "broken")
@@ -31,44 +25,6 @@ USUAL, UNUSUAL = ("records", "nothing", "alien"), ("left out", "error", "divergi
 kinds_of_parts = st.lists(st.sampled_from(USUAL), min_size=PARTITIONS, max_size=PARTITIONS).flatmap(
     lambda usual: st.just(usual) | st.sampled_from(UNUSUAL).map(lambda one: [*usual[1:], one])
 )
-
-
-class Reader:
-    """A road with one node, which has asked for all partitions, each at an offset of its log."""
-
-    def __init__(self, offsets: list[int], *, committed: bool, is_open: bool) -> None:
-        self.road, self.session = new_road(client_id="client", reads_committed=committed)
-        sensor = MetricsRegistry("reader", metrics=CONSUMER_METRICS).sensor("bytes-fetched", topic="orders")
-        self.states = []
-        self.session.epoch = int(is_open)
-        for number, offset in enumerate(offsets):
-            state = PartitionState(TopicPartition("orders", number), 1, Start(offset), NO_END, None, 0)
-            state.move_to(offset, -1)
-            state.topic_id, state.leader_epoch, state.byte_count = TOPIC_ID, 4, sensor
-            self.road.add(state)
-            state.place(self.road, self.session)
-            self.states.append(state)
-        self.road.scan(1 << 40, 0)
-        self.session.ask(VERSION, 1 << 20, 0)
-
-    def seen(self) -> list[tuple[Any, ...]]:
-        """Return what answers change."""
-        return [
-            (
-                *(each.fetch_offset, each.last_epoch, each.high_watermark, each.last_stable_offset),
-                *(each.log_start_offset, each.checked_epoch, each.is_topic_sure, each.is_in_flight),
-            )
-            for each in self.states
-        ]
-
-
-class Judge:
-    """The engine, in answers that leave it nothing to judge."""
-
-    def judge_part(self, *_: Any) -> NoReturn:
-        raise AssertionError("a part that the road took was to be judged")
-
-    handle_no_progress = complete = judge_part
 
 
 def part_of(kind: str, number: int, log: PartitionLog, offset: int, *, committed: bool) -> Any:
@@ -93,16 +49,6 @@ def part_of(kind: str, number: int, log: PartitionLog, offset: int, *, committed
     if kind == "diverging":
         part.diverging_epoch = type(part.diverging_epoch)(epoch=1, end_offset=2)
     return part
-
-
-def rows_of(found: list[Fetched]) -> list[tuple[Any, ...]]:
-    return [
-        (
-            *(each.partition, each.from_offset, each.next_offset, each.last_epoch, each.size_bytes),
-            None if each.records is None else [record.offset for record in each.records.take_records(10**6)],
-        )
-        for each in found
-    ]
 
 
 @deterministic
@@ -148,37 +94,15 @@ def test_road_and_engine_take_the_same_answer_alike(
     assert is_open or "left out" not in kinds
 
 
-def receive(reader: Reader, sent: bytes, cuts: list[int]) -> tuple[list[Fetched], bytes]:
-    """Let the road receive an answer in pieces. Return what it took of it, and the bytes that it refused."""
-    found: list[Fetched] = []
-    road, session = reader.road, reader.session
-    road.begin(found.extend)
-    session.note_sent(CORRELATION_ID, 0, 0, 80)
-    road.lend(
-        session,
-        CONNECTION,
-        -1,
-        VERSION,
-        next_correlation_id=CORRELATION_ID + 1,
-        queued_bytes=80,
-        usable_until_ns=NO_END,
-    )
-    at, left = 0, sent
-    while left:
-        size = cuts[at % len(cuts)]
-        if not road.received(CONNECTION, left[:size], 0):
-            break
-        left, at = left[size:], at + 1
-    return found, left
-
-
 def test_usual_answers_are_taken() -> None:
     log = next(log for log in map(random_log, range(100)) if log.end_offset > 3)
     reader = Reader([0], committed=False, is_open=True)
     topic = FetchResponse.FetchableTopicResponse(
         topic="", topic_id=TOPIC_ID, partitions=[part_of("records", 0, log, 0, committed=False)]
     )
-    sent = b"".join(codec.encode_response(FetchResponse(session_id=9, responses=[topic]), VERSION, 3))
+    sent = b"".join(
+        codec.encode_response(FetchResponse(session_id=9, responses=[topic]), VERSION, CORRELATION_ID)
+    )
     (fetched,), _ = receive(reader, sent, [len(sent)])
     assert fetched.next_offset == reader.states[0].fetch_offset > 0
     assert reader.states[0].backlog_bytes == fetched.charged_bytes > 0
