@@ -15,10 +15,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Generic, Unpack
+from typing import TYPE_CHECKING, Any, Generic, Unpack
 
 from kbatch._native.fetch.fetch_buffer import PolledRecords
+from kbatch._native.fetch.quick_polls import QuickPolls
 from kbatch.consumer.backlog import AssignedPartition, Backlog, Limits, Plan, start_after
 from kbatch.consumer.group_member import GroupMember, Partitions
 from kbatch.consumer.lifetime import Ending, MemberClient
@@ -32,6 +34,7 @@ from kbatch.consumer.typed_records import (
     check_letter,
     column_formats,
 )
+from kbatch.core.client.lasting_faults import NS_PER_SECOND
 from kbatch.core.consumer.group_engine import GroupEngine
 from kbatch.core.consumer.leader_requests import FoundOffset
 from kbatch.core.consumer.partition_state import (
@@ -113,6 +116,21 @@ class ConsumerBase(MemberClient, Generic[K, V]):
         self._projection: Projection | None = None  # of the last poll_table
         self._ends: dict[TopicPartition, int] = {}  # of until_end
         self._times = poll_times(runtime.registry)
+
+    def _quick_polls(self, **options: Any) -> QuickPolls:
+        """Return the polls that are one native step, by threads or by tasks."""
+        runtime = self._runtime
+        return QuickPolls(
+            self._backlog,
+            self._user,
+            self._times,
+            runtime.changed.waiting,
+            engine=self._engine,
+            new_polled=partial(Polled, formats=self._formats),
+            most_records=self.config.max_poll_records,
+            longest_wait_ns=int(self._note_seconds * NS_PER_SECOND),
+            **options,
+        )
 
     # Which partitions
 

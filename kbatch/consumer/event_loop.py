@@ -2,8 +2,8 @@
 
 Theory of operation. Everything happens on the thread of one loop, the one on which the consumer is first
 used; only workers decode on others. LoopNetwork drives the engine between the turns of the program's own
-tasks. A poll first gives them a turn: otherwise a loop over what was fetched would keep them, and the
-network, from running.
+tasks. A poll gives them a turn, at the latest after some records or some time (QuickPolls): otherwise a loop
+over what was fetched would keep them, and the network, from running.
 
 Whatever a poll awaits, it awaits before it takes records. So a cancelled poll has taken nothing, and its
 records come with the next one.
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack, final
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from kbatch.records import ShareRecord
     from kbatch.waiting.deadline import Deadline
 
-# Records that an iteration gives before other tasks and the network run.
+# Records that a program gets before other tasks and the network run.
 RECORDS_AT_A_TIME = 256
 
 
@@ -110,14 +110,16 @@ class AsyncConsumer(LoopClient, ConsumerBase[K, V]):
     _new_task = staticmethod(asyncio.ensure_future)
     _is_async = True
 
-    if TYPE_CHECKING:  # K and V are lost in a decorator
+    async def poll(self, timeout: float | None = None, max_records: int | None = None) -> Polled[K, V]:
+        self._runtime.check_here()
+        polled: Polled[K, V] | None = await self._quick.poll_in_task(timeout, max_records)
+        if polled is None:
+            timeout = self._quick.left_of(timeout)
+            await self._give_way()
+            polled = await self._poll(timeout, max_records)
+        return polled
 
-        async def poll(
-            self, timeout: float | None = None, max_records: int | None = None
-        ) -> Polled[K, V]: ...
-
-    else:
-        poll = awaited(ConsumerBase._poll, before=LoopClient._give_way)
+    poll.__doc__ = ConsumerBase._poll.__doc__
     poll_table = awaited(ConsumerBase._poll_table, before=LoopClient._give_way)
     unsubscribe = awaited(GroupMember.unsubscribe, "_member")
     commit = awaited(GroupMember.commit, "_member")
@@ -129,6 +131,15 @@ class AsyncConsumer(LoopClient, ConsumerBase[K, V]):
     beginning_offsets = ConsumerBase._beginning_offsets
     end_offsets = ConsumerBase._end_offsets
     offsets_for_times = ConsumerBase._offsets_for_times
+
+    def _start_network(self) -> None:
+        super()._start_network()
+        self._quick = self._quick_polls(
+            new_waiter=TaskWaiter,
+            deadline=self._runtime.deadline,
+            give_way=partial(asyncio.sleep, 0),
+            turn_records=RECORDS_AT_A_TIME,
+        )
 
     def __aiter__(self) -> AsyncIterator[ConsumerRecord[K, V]]:
         """Iterate over the records of all polls from now on, without an end."""
@@ -144,8 +155,12 @@ class AsyncConsumer(LoopClient, ConsumerBase[K, V]):
 
     async def _records(self, *, is_bounded: bool = False) -> AsyncIterator[ConsumerRecord[K, V]]:
         while True:
-            await self._give_way()
-            iterator = await self._next_iterator(RECORDS_AT_A_TIME, is_bounded=is_bounded)
+            self._runtime.check_here()
+            quick = None if is_bounded else await self._quick.next_iterator_in_task()
+            iterator: Iterator[ConsumerRecord[K, V]] | None = quick
+            if iterator is None:
+                await self._give_way()
+                iterator = await self._next_iterator(RECORDS_AT_A_TIME, is_bounded=is_bounded)
             if iterator is None:
                 return
             for record in iterator:

@@ -21,14 +21,12 @@ from itertools import chain
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, Self, Unpack, final
 
-from kbatch._native.fetch.quick_polls import QuickPolls
 from kbatch._native.fetch.read_cursor import ChainedIterator
 from kbatch._native.io.interrupts import at_once, current_thread
 from kbatch._native.io.threads import ClientThread
 from kbatch.consumer.base import ConsumerBase
 from kbatch.consumer.group_member import GroupMember
 from kbatch.consumer.lifetime import CLOSE_SECONDS, EXIT_SECONDS, FORGOTTEN, Ending, MemberClient
-from kbatch.consumer.polled import Polled
 from kbatch.consumer.process.options import ProcessOptions, ProcessReport, settings_of
 from kbatch.consumer.process.processing import Processing
 from kbatch.consumer.process.workers import (
@@ -42,7 +40,6 @@ from kbatch.consumer.process.workers import (
 )
 from kbatch.consumer.runtime import ReaderRuntime
 from kbatch.consumer.share import ShareConsumerBase
-from kbatch.core.client.lasting_faults import NS_PER_SECOND
 from kbatch.errors import ConcurrentUseError
 from kbatch.typed import K, V
 from kbatch.waiting.methods import Method, P, T, blocking, named_for_users
@@ -51,6 +48,7 @@ from kbatch.waiting.threads import ThreadWaiter
 if TYPE_CHECKING:
     from kbatch._native.codec.record import ConsumerRecord
     from kbatch._native.fetch.read_cursor import FetchIterator
+    from kbatch.consumer.polled import Polled
     from kbatch.records import ShareRecord
 
 
@@ -143,17 +141,7 @@ class Consumer(ThreadClient, ConsumerBase[K, V]):
 
     def _start_network(self) -> None:
         super()._start_network()
-        runtime = self._runtime
-        self._quick = QuickPolls(
-            self._backlog,
-            self._user,
-            self._times,
-            runtime.changed.waiting,
-            engine=self._engine,
-            new_polled=partial(Polled, formats=self._formats),
-            most_records=self.config.max_poll_records,
-            longest_wait_ns=int(self._note_seconds * NS_PER_SECOND),
-        )
+        self._quick = self._quick_polls()
 
     def __iter__(self) -> Iterator[ConsumerRecord[K, V]]:
         """Iterate over the records of all polls from now on, without an end."""
