@@ -110,7 +110,7 @@ class Projection:
                 continue
             kind = self._kind(field.name)
             fields.append(pa.field(field.name, pa.null() if kind is None else kind))
-            if deserializer.errors == "column":
+            if deserializer.has_reasons:
                 fields.append(pa.field(field.name + ERROR_SUFFIX, pa.string()))
         return pa.schema(fields)
 
@@ -187,7 +187,7 @@ class Projection:
             where = _where(fetched, records.topic, records.partition, name)
             typeless = self._typeless.get(name)
             typed: Any = deserializer(fetched[name], where, typeless=typeless)
-            columns = typed if deserializer.errors == "column" else (typed,)
+            columns = typed if deserializer.has_reasons else (typed,)
             _check_replaced(name, columns[0].type, self._kind(name))
             arrays += columns
         fields = [

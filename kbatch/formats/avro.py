@@ -21,6 +21,7 @@ with needs("Avro", "avro"):
     from kbatch.formats.avro_records import decoder_of, encoder_of
     from kbatch.formats.avro_schemas import AvroSchema, as_python, kind_of, logical_of, name_of, within
     from kbatch.formats.model_schemas import Times, avro_schema_of
+    from kbatch.formats.reading.avro_arrays import DECIMALS, Decimals
     from kbatch.formats.reading.avro_resolution import reading
     from kbatch.formats.reading.base import reason_of
 
@@ -59,6 +60,10 @@ class Avro(RegisteredFormat[T]):
         What records are read as: a dataclass, NamedTuple, or class of attrs, msgspec or pydantic.
     namespace, times : str
         Of the schema of a class: its namespace, and the unit of its times, "micros" or "millis".
+    decimals : "exact", "narrow", "string" or "double"
+        Of columns that are read. "exact": as many digits as the schema says, of which some readers of Arrow
+        have 38 at most. "narrow": 38 digits; a value with more is an error. "string": text. "double": the
+        nearest double.
     to_dict, from_dict : Callable or None
         Make a dict of a value, and a value of what was read, for other classes.
 
@@ -88,6 +93,7 @@ class Avro(RegisteredFormat[T]):
         model: type[T] | None = None,
         namespace: str = "",
         times: Times = "micros",
+        decimals: Decimals = "exact",
         to_dict: ToDict | None = None,
         from_dict: FromDict | None = None,
         columns: str | Iterable[str] | None = None,
@@ -95,6 +101,9 @@ class Avro(RegisteredFormat[T]):
     ) -> None:
         if schema is None and registry is None:
             raise TypeError("Avro needs schema=, or registry= that has the schemas")
+        if decimals not in DECIMALS:
+            raise ValueError(f"decimals must be one of {', '.join(DECIMALS)}, got {decimals!r}")
+        self._decimals = decimals
         given: Any = schema
         if isinstance(schema, type):
             model = model or schema
@@ -179,7 +188,13 @@ class Avro(RegisteredFormat[T]):
         from kbatch.formats.reading.avro_values import AvroColumns
 
         schemas = self.schemas_for(topic, part)
-        return AvroColumns(self.schema, self._on_error, schemas=schemas, has_frame=self.has_frame)
+        return AvroColumns(
+            self.schema,
+            self._on_error,
+            schemas=schemas,
+            has_frame=self.has_frame,
+            decimals=self._decimals,
+        )
 
 
 def _reading(writer: AvroSchema, reader: AvroSchema) -> Any:

@@ -40,9 +40,13 @@ class Json(Format[T]):
         How many values of a column the type is inferred from; None means 1000.
     decimals : "number" or "string"
         Of columns that are sent: decimals as JSON numbers, or as strings.
+    lenient : bool
+        Of columns that are read: also "NaN" and "Infinity" for floats, numbers in quotes, times without a
+        zone as UTC, and digits of times below the type's unit, which are cut, as Spark's from_json does.
     to_dict, from_dict : Callable or None
         Make a dict of a value, and a value of what was read, for other classes.
     columns, on_error : see Format
+        "fields" is as "column", but of an object only members that cannot be read are null.
 
     Raises
     ------
@@ -57,6 +61,7 @@ class Json(Format[T]):
         type: pa.Schema | pa.DataType | None = None,
         infer: int | None = None,
         decimals: str = "number",
+        lenient: bool = False,
         to_dict: ToDict | None = None,
         from_dict: FromDict | None = None,
         columns: str | Iterable[str] | None = None,
@@ -66,6 +71,7 @@ class Json(Format[T]):
         self._type = type
         self._infer = infer
         self._decimals = decimals
+        self._lenient = lenient
         self._model: Any = model
         self._to_dict = to_dict
         self._from_dict = from_dict
@@ -105,7 +111,7 @@ class Json(Format[T]):
     def new_column_deserializer(self, topic: str | None, part: Part) -> ColumnDeserializer:
         from kbatch.formats.reading import Json as JsonColumns
 
-        return JsonColumns(self._type, self._on_error, infer=self._infer)
+        return JsonColumns(self._type, self._on_error, infer=self._infer, lenient=self._lenient)
 
 
 def encoded_plain(value: Any) -> bytes | None:

@@ -43,7 +43,7 @@ PLAIN_FORMATS: Mapping[str, PlainFormat] = {
 FORMATS = (*PLAIN_FORMATS, "json", "avro", "protobuf")
 # Formats whose schema a registry may have.
 REGISTERED = ("avro", "protobuf")
-MALFORMED = ("raise", "null", "column")
+MALFORMED = ("raise", "null", "column", "fields")
 # The options that formats need, for errors.
 NEEDED = {
     "json": "'id BIGINT, name STRING'",
@@ -99,7 +99,7 @@ class ColumnFormat:
 
         common: dict[str, Any] = {"on_error": self.on_malformed}
         if self.name == "json":
-            return formats.Json(type=kind, **common)
+            return formats.Json(type=kind, lenient=True, **common)
         if self.name in REGISTERED:
             common["registry"] = None if self.registry_url is None else registry_of(self.registry_url)
             if self.name == "avro":
@@ -158,6 +158,10 @@ def read_formats(given: Mapping[str, str]) -> dict[str, ColumnFormat]:
                 f"option '{part}.format' must be one of {', '.join(FORMATS)}, got {given[f'{part}.format']!r}"
             )
         schema, message, references = _schema_of(part, name, given)
+        if malformed == "fields" and name not in ("json", "binary"):
+            raise ValueError(
+                f"option 'on.malformed' = 'fields' is for json, and {part}.format is {name}; set 'column'"
+            )
         if name != "binary":
             url = given.get("schema.registry.url")
             found[part] = ColumnFormat(name, schema, message, url, malformed, references)

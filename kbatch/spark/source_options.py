@@ -20,6 +20,7 @@ from kbatch.config import ConsumerConfig
 from kbatch.config.readers import GROUP_KEYS
 from kbatch.consumer.projection import ERROR_SUFFIX
 from kbatch.errors import ConfigError
+from kbatch.formats.reading.base import WITH_REASONS
 from kbatch.records import TopicPartition
 from kbatch.spark.java_patterns import java_pattern
 from kbatch.spark.kafka_options import KAFKA_PREFIX, kafka_settings
@@ -61,8 +62,8 @@ OPTIONS = {
     "value.subject": "the subject of values in the schema registry",
     "value.raw": "true or false: whether there is a column value_raw of the bytes, beside value.format",
     "schema.registry.url": "a schema registry, for avro and protobuf",
-    "on.malformed": "raise, null or column: what becomes of a key or value that is not of its format; column "
-    "adds the reasons as key_error and value_error",
+    "on.malformed": "raise, null, column or fields: what becomes of a key or value not of its format; "
+    "column adds the reasons as key_error and value_error, and fields keeps the other members of json",
     "isolation": "read_committed or read_uncommitted; the default is kafka.isolation.level",
     "pushFilters": "true or false: whether filters on topic, partition, offset and timestamp narrow the read",
     "commit.group.id": "a group that gets the end offsets of each micro-batch, for tools that show lag",
@@ -486,7 +487,7 @@ def _with_raw_and_errors(
     for name in columns:
         yield name
         if name in formats:
-            if formats[name].on_malformed == "column":
+            if formats[name].on_malformed in WITH_REASONS:
                 yield name + ERROR_SUFFIX
             if _truth(given, f"{name}.raw", "false"):
                 yield f"{name}_raw"

@@ -191,6 +191,18 @@ def test_columns_and_formats_make_the_schema() -> None:
     assert sql_schema(columns, formats) == "`value` STRUCT<id BIGINT, name STRING>, `offset` BIGINT"
 
 
+def test_members_of_json_only_may_be_kept() -> None:
+    given = {"value.format": "json", "value.schema": "a INT", "on.malformed": "fields"}
+    columns, formats = read_frame_options({"columns": "value", **given})
+    assert columns == ("value", "value_error")
+    made = formats["value"].format(pa.struct([("a", pa.int32()), ("b", pa.float64())]))
+    values, reasons = made.column_deserializer(None, "value")(pa.array([b'{"a": "x", "b": "NaN"}', b"[]"]))
+    assert str(values[0].as_py()) == "{'a': None, 'b': nan}"
+    assert values[1].as_py() is None and reasons.null_count == 0
+    with pytest.raises(ValueError, match=r"'fields' is for json, and value\.format is long; set 'column'"):
+        read_frame_options({"value.format": "long", "on.malformed": "fields"})
+
+
 def test_local_times_of_avro_have_no_zone() -> None:
     """Spark's to_avro makes them of TIMESTAMP_NTZ."""
     fields = [
@@ -261,7 +273,7 @@ def test_columns_of_bytes_and_reasons_follow_theirs() -> None:
     assert read_frame_options({**given, "columns": "offset"}).columns == ("offset",)
     with pytest.raises(ValueError, match=r"option 'value\.raw' has no use without value\.format"):
         read_frame_options({"value.raw": "true"})
-    with pytest.raises(ValueError, match="must be raise or null or column, got 'drop'"):
+    with pytest.raises(ValueError, match="must be raise or null or column or fields, got 'drop'"):
         read_frame_options({**given, "on.malformed": "drop"})
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 
-from kbatch.formats.arrow_types import is_uuid
+from kbatch.formats.arrow_types import is_uuid, mapped_type
 from kbatch.formats.avro_schemas import (
     NAMED,
     PRIMITIVES,
@@ -33,6 +33,10 @@ _BRANCHES: Mapping[type, str] = {
     dict: "map",
 }
 _DECIMAL_BYTES = {128: 16, 256: 32}
+# What decimals of columns become: themselves, those that all readers of Arrow have, text, or doubles.
+Decimals = Literal["exact", "narrow", "string", "double"]
+DECIMALS: tuple[Decimals, ...] = ("exact", "narrow", "string", "double")
+_NARROW_DIGITS = 38
 
 
 def shape_of(schema: Any, named: Mapping[str, Any], *, has_names: bool) -> Shape | None:
@@ -142,6 +146,37 @@ def viewed(array: pa.Array, kind: pa.DataType) -> pa.Array:
     if types.is_decimal(kind):
         return _decimals(array, kind)
     return _uuids(array, kind) if is_uuid(kind) else array.view(kind)
+
+
+def decimals_as(kind: pa.DataType, decimals: Decimals) -> pa.DataType:
+    """Return the type as which values with decimals are read."""
+
+    def leaf(kind: pa.DataType) -> pa.DataType:
+        if not types.is_decimal(kind) or decimals == "exact":
+            return kind
+        if decimals == "narrow":
+            return pa.decimal128(_NARROW_DIGITS, min(kind.scale, _NARROW_DIGITS))
+        return pa.string() if decimals == "string" else pa.float64()
+
+    return mapped_type(kind, leaf)
+
+
+def converted_decimals(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return values with decimals as a type of `decimals_as`. Raise ValueError for one that it lacks."""
+    if array.type == kind:
+        return array
+    mask = array.is_null() if array.null_count else None
+    if types.is_struct(kind):
+        children = zip(array.flatten(), kind, strict=True)
+        made = [converted_decimals(child, field.type) for child, field in children]
+        return pa.StructArray.from_arrays(made, fields=list(kind), mask=mask)
+    if types.is_list(kind):
+        items = converted_decimals(array.values, kind.value_type)
+        return pa.ListArray.from_arrays(array.offsets, items, type=kind, mask=mask)
+    if types.is_map(kind):
+        items = converted_decimals(array.items, kind.item_type)
+        return pa.MapArray.from_arrays(array.offsets, array.keys, items, kind, mask=mask)
+    return array.cast(kind)
 
 
 def _decimals(array: pa.Array, kind: pa.DataType) -> pa.Array:

@@ -10,7 +10,13 @@ import numpy as np
 import pyarrow as pa
 
 from kbatch.formats.avro_schemas import AvroSchema
-from kbatch.formats.reading.avro_arrays import shape_of, viewed
+from kbatch.formats.reading.avro_arrays import (
+    Decimals,
+    converted_decimals,
+    decimals_as,
+    shape_of,
+    viewed,
+)
 from kbatch.formats.reading.avro_resolution import reading
 from kbatch.formats.reading.base import Errors, ObjectDeserializer, Spans, Where, reason_of, salvaged
 from kbatch.formats.reading.framing import framed, newest
@@ -37,6 +43,8 @@ class AvroColumns(ObjectDeserializer):
         Those of a registry. None means that `schema` wrote all values.
     has_frame : bool
         True if something names the schema of each value.
+    decimals : "exact", "narrow", "string" or "double"
+        What decimals become.
 
     Raises
     ------
@@ -51,8 +59,10 @@ class AvroColumns(ObjectDeserializer):
         *,
         schemas: Schemas[AvroSchema] | None = None,
         has_frame: bool = False,
+        decimals: Decimals = "exact",
     ) -> None:
         super().__init__(errors)
+        self._decimals = decimals
         self._schemas = schemas
         self._has_frame = has_frame
         self._reader: AvroSchema | None = None
@@ -66,7 +76,7 @@ class AvroColumns(ObjectDeserializer):
     def _read_as(self, schema: AvroSchema) -> pa.DataType:
         schema.check_lengths()
         self._reader = schema
-        self.data_type = schema.arrow_type
+        self.data_type = decimals_as(schema.arrow_type, self._decimals)
         return self.data_type
 
     def asked(self, topic: str | None) -> pa.DataType | None:
@@ -118,10 +128,13 @@ class AvroColumns(ObjectDeserializer):
                     values[row] = None
                     faults[row] = f"{last - first - stream.tell()} bytes follow its Avro value"
         assert self._reader is not None
-        kind, made = self.data_type, self._reader.physical_arrow_type
-        array, more = salvaged(
-            lambda first, last: viewed(pa.array(values[first:last], made), kind), len(values), kind
-        )
+        kind, exact = self.data_type, self._reader.arrow_type
+        made = self._reader.physical_arrow_type
+
+        def decode(first: int, last: int) -> pa.Array:
+            return converted_decimals(viewed(pa.array(values[first:last], made), exact), kind)
+
+        array, more = salvaged(decode, len(values), kind)
         return array, faults | more
 
     def _reading(self, written: int | str | None) -> Callable[[Any], Any] | str:

@@ -16,6 +16,8 @@ from kbatch.errors import DeserializationError
 
 TYPELESS = "no value says its type; give a schema"
 ERRORS = ("raise", "null", "column")
+# Those that say why in a column beside the values.
+WITH_REASONS = ("column", "fields")
 # What becomes of a record that cannot be read: one of ERRORS, or a function that returns its value.
 Errors = str | Callable[[bytes, DeserializationError], Any]
 # The values whose Python objects exist at a time.
@@ -74,13 +76,16 @@ class ColumnDeserializer:
         The type of the values; None until `infer` has seen some.
     sample_rows : int
         How many values `infer` wants to see.
+    modes : tuple of str
+        What `errors` may be, beside a function.
     """
 
     sample_rows = 1
+    modes: tuple[str, ...] = ERRORS
 
     def __init__(self, errors: Errors = "raise") -> None:
-        if not callable(errors) and errors not in ERRORS:
-            raise ValueError(f"errors must be one of {', '.join(ERRORS)}, or a function, got {errors!r}")
+        if not callable(errors) and errors not in self.modes:
+            raise ValueError(f"errors must be one of {', '.join(self.modes)}, or a function, got {errors!r}")
         self.errors = errors
         self.data_type: pa.DataType | None = None
         self._asked: set[str | None] = set()  # the topics
@@ -92,6 +97,11 @@ class ColumnDeserializer:
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         self.__dict__.update(state)
         self._inferring = threading.Lock()
+
+    @property
+    def has_reasons(self) -> bool:
+        """True if a second column says why values cannot be read."""
+        return self.errors in WITH_REASONS
 
     def ask(self, topic: str | None = None) -> None:
         """Determine `data_type` without values, if a registry has the schema of a topic. It asks once.
@@ -198,7 +208,7 @@ class ColumnDeserializer:
             values, faults = self.decode(column, where)
         if callable(self.errors):
             return self._replaced(values, column, faults, where) if faults else values
-        if self.errors == "column":
+        if self.has_reasons:
             reasons = [faults.get(row) for row in range(len(column))] if faults else None
             kind = pa.string()
             return values, pa.nulls(len(column), kind) if reasons is None else pa.array(reasons, kind)

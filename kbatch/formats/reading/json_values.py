@@ -11,6 +11,8 @@ Python's reader too.
 from __future__ import annotations
 
 import json
+import math
+import re
 from collections.abc import Callable, Mapping
 from decimal import Decimal
 from math import isinf
@@ -25,6 +27,7 @@ import pyarrow.json as pa_json
 from kbatch.formats.arrow_types import is_list
 from kbatch.formats.framing import GUID_BYTES, ID_BYTES
 from kbatch.formats.reading.base import (
+    ERRORS,
     VALUE_ERRORS,
     ColumnDeserializer,
     Errors,
@@ -59,11 +62,14 @@ class Json(ColumnDeserializer):
     schema : pyarrow.Schema, pyarrow.DataType or None
         The columns of objects, or the type of other values. None infers it from the first values; there
         times are strings, and members that are always null too.
-    errors : "raise", "null", "column" or Callable
-        See ColumnDeserializer.
+    errors : "raise", "null", "column", "fields" or Callable
+        See ColumnDeserializer. "fields": as "column", but only members that cannot be read are null.
     infer : int or None
         The number of values that determine the type without a schema, of those that can be read; None means
         1000.
+    lenient : bool
+        Read also what Spark's from_json does: "NaN" and "Infinity" for floats, numbers in quotes, times
+        without a zone as UTC, and digits of times below the type's unit, which are cut.
 
     Raises
     ------
@@ -71,14 +77,18 @@ class Json(ColumnDeserializer):
         The schema has a type without a JSON form.
     """
 
+    modes = (*ERRORS, "fields")
+
     def __init__(
         self,
         schema: pa.Schema | pa.DataType | None = None,
         errors: Errors = "raise",
         *,
         infer: int | None = None,
+        lenient: bool = False,
     ) -> None:
         super().__init__(errors)
+        self._lenient = lenient
         if schema is not None and infer is not None:
             raise ValueError("infer= is for values without a schema; give one of both")
         if infer is not None and infer < 1:
@@ -119,8 +129,31 @@ class Json(ColumnDeserializer):
         return {row: reason for row, reason in reasons if reason is not None}
 
     def decode(self, column: pa.Array, where: Where) -> tuple[pa.Array, Mapping[int, str]]:
-        kind: Any = self.data_type
         texts = without_headers(column)
+        values, faults = self._decoded(texts)
+        if faults and (self._lenient or self.errors == "fields"):
+            return self._repaired(values, texts, faults)
+        return values, faults
+
+    def _repaired(
+        self, values: pa.Array, texts: pa.Array, faults: Mapping[int, str]
+    ) -> tuple[pa.Array, Mapping[int, str]]:
+        """Return the values with what can be read of those at fault, one by one, and the faults that stay."""
+        kind: Any = self.data_type
+        repair = Repair(is_lenient=self._lenient, keeps_members=self.errors == "fields")
+        taken = np.arange(len(values))
+        made, left = [values], {}
+        for row, fault in faults.items():
+            value, reasons = repair.read(texts[row].as_py(), kind, fault)
+            if reasons:
+                left[row] = "; ".join(reasons)
+            if value is not None:
+                taken[row] = sum(map(len, made))
+                made.append(value)
+        return pa.concat_arrays(made).take(pa.array(taken)), left
+
+    def _decoded(self, texts: pa.Array) -> tuple[pa.Array, Mapping[int, str]]:
+        kind: Any = self.data_type
         if not types.is_struct(kind) or not kind.num_fields or _has_map(kind):
             return _by_python(texts, kind)
         is_object, others = _objects(texts)
@@ -467,3 +500,103 @@ def _decimal(value: Any) -> Decimal:
 
 def _same(value: Any) -> Any:
     return value
+
+
+# Values at fault
+
+
+class Repair:
+    """Reads what can be read of values that are at fault.
+
+    Parameters
+    ----------
+    is_lenient : bool
+        See Json.
+    keeps_members : bool
+        True if a member that cannot be read is null, and not its whole object.
+    """
+
+    def __init__(self, *, is_lenient: bool, keeps_members: bool) -> None:
+        self._is_lenient = is_lenient
+        self._keeps_members = keeps_members
+
+    def read(self, text: bytes, kind: pa.DataType, fault: str) -> tuple[pa.Array | None, list[str]]:
+        """Return an array of the value, or None, and what is still wrong with it."""
+        try:
+            value = _READER.decode(text.decode().strip())
+            made, reasons = self._value(value, kind)
+            if reasons and not (self._keeps_members and types.is_struct(kind) and isinstance(value, dict)):
+                return None, [fault]
+            return _array([made], kind), reasons
+        except (*VALUE_ERRORS, RecursionError):
+            return None, [fault]
+
+    def _value(self, value: Any, kind: pa.DataType) -> tuple[Any, list[str]]:
+        """Return a value as pyarrow takes it, and what is wrong with it, for which it is None."""
+        if types.is_struct(kind) and isinstance(value, dict):
+            return self._object(value, kind)
+        if self._is_lenient:
+            value = _loosely(value, kind)
+        try:
+            shaped = _shape(kind)(value)
+            _array([shaped], kind)
+        except VALUE_ERRORS as error:
+            return None, [reason_of(error)]
+        return shaped, []
+
+    def _object(self, value: dict[str, Any], kind: pa.DataType) -> tuple[Any, list[str]]:
+        made, reasons = dict[str, Any](), list[str]()
+        doubled = value.doubled if isinstance(value, _Doubled) else set()
+        for field in kind:
+            name = field.name
+            if name in doubled:
+                made[name], faults = None, ["it occurs twice"]
+            else:
+                made[name], faults = self._value(value.get(name), field.type)
+            reasons += [f"member {name!r}: {fault}" for fault in faults]
+        return made, reasons
+
+
+_NUMBER = re.compile(r"[+-]?\d+")
+_FLOATS: Mapping[str, float] = {
+    **dict.fromkeys(("Infinity", "+Infinity", "INF", "+INF"), math.inf),
+    **dict.fromkeys(("-Infinity", "-INF"), -math.inf),
+    "NaN": math.nan,
+}
+_MOMENT = re.compile(r"(?P<time>\d{4,}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d)?)(?:\.(?P<digits>\d+))?(?P<zone>.*)")
+_DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
+
+
+def _loosely(value: Any, kind: pa.DataType) -> Any:
+    """Return a value of JSON in the form that a type needs, if it has one that is usual."""
+    if is_list(kind) and isinstance(value, list):
+        return [_loosely(each, kind.value_type) for each in value]
+    if types.is_map(kind) and isinstance(value, dict):
+        return {name: _loosely(each, kind.item_type) for name, each in value.items()}
+    if types.is_struct(kind) and isinstance(value, dict):
+        known = {field.name: field.type for field in kind}
+        return {name: _loosely(each, known[name]) if name in known else each for name, each in value.items()}
+    if not isinstance(value, str):
+        return value
+    if types.is_integer(kind):
+        return int(value) if _NUMBER.fullmatch(value) else value
+    if types.is_floating(kind):
+        return _FLOATS[value] if value in _FLOATS else _number(value)
+    return _moment(value, kind) if types.is_timestamp(kind) else value
+
+
+def _number(text: str) -> Any:
+    try:
+        return Decimal(text)
+    except ArithmeticError:
+        return text
+
+
+def _moment(text: str, kind: pa.DataType) -> str:
+    """Return a time with a zone if its type has one, and without digits that the type lacks."""
+    found = _MOMENT.fullmatch(text)
+    if found is None:
+        return text
+    digits = (found["digits"] or "")[: _DIGITS[kind.unit]]
+    zone = found["zone"] or ("" if kind.tz is None else "Z")
+    return f"{found['time']}{'.' if digits else ''}{digits}{zone}"

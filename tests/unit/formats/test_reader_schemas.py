@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -166,3 +167,53 @@ def test_is_compatible_asks_the_registry(registry: Registry) -> None:
     assert not avro(registry, schema={**FIRST, "name": "never"}).is_compatible("t")
     with pytest.raises(TypeError, match="needs a schema and registry="):
         avro(registry).is_compatible("t")
+
+
+def decimal(precision: int) -> dict[str, Any]:
+    return {"type": "bytes", "logicalType": "decimal", "precision": precision, "scale": 2}
+
+
+@pytest.mark.parametrize(
+    ("decimals", "kind", "values"),
+    [
+        ("exact", pa.decimal256(64, 2), [Decimal("1.10"), Decimal("-0.05"), None]),
+        ("narrow", pa.decimal128(38, 2), [Decimal("1.10"), Decimal("-0.05"), None]),
+        ("string", pa.string(), ["1.10", "-0.05", None]),
+        ("double", pa.float64(), [1.1, -0.05, None]),
+    ],
+)
+def test_decimals_of_columns_are_what_is_chosen(decimals: Any, kind: pa.DataType, values: list[Any]) -> None:
+    """Kafka Connect's decimals have 64 digits, which neither polars nor duckdb has."""
+    fields = [
+        {"name": "d", "type": ["null", decimal(64)]},
+        {"name": "l", "type": {"type": "array", "items": decimal(64)}},
+        {"name": "m", "type": {"type": "map", "values": ["null", decimal(64)]}},
+        {
+            "name": "r",
+            "type": {"type": "record", "name": "Inner", "fields": [{"name": "d", "type": decimal(64)}]},
+        },
+    ]
+    format = formats.Avro[Any]({"type": "record", "name": "R", "fields": fields}, decimals=decimals)
+    made: list[Any] = [Decimal("1.10"), Decimal("-0.05"), None]
+    rows = [
+        {"d": each, "l": [each] * 2 if each else [], "m": {"a": each}, "r": {"d": each or Decimal(0)}}
+        for each in made
+    ]
+    data = pa.array([*(format.bind("value").encode("t", (), row) for row in rows), None])
+    found = format.column_deserializer("t", "value")(data)
+    assert found.type.field("d").type == kind
+    assert [row and row["d"] for row in found.to_pylist()] == [*values, None]
+    assert [row["l"] for row in found.to_pylist()[:3]] == [[value] * 2 if value else [] for value in values]
+    assert [dict(row["m"]) for row in found.to_pylist()[:3]] == [{"a": value} for value in values]
+    assert [row["r"]["d"] for row in found.to_pylist()[:2]] == values[:2]
+
+
+def test_decimal_beyond_38_digits_is_a_fault_of_its_value() -> None:
+    format = formats.Avro[Any](decimal(64), decimals="narrow", on_error="column")
+    codec = format.bind("value")
+    data = pa.array([codec.encode("t", (), each) for each in (Decimal(10**40), Decimal("1.5"))])
+    found, reasons = format.column_deserializer("t", "value")(data)
+    assert found.to_pylist() == [None, Decimal("1.50")]
+    assert reasons[0].as_py() is not None and reasons[1].as_py() is None
+    with pytest.raises(ValueError, match="decimals must be one of exact, narrow, string, double"):
+        formats.Avro[Any](decimal(9), decimals="float")  # type: ignore[arg-type]

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from kbatch.errors import DeserializationError
-from kbatch.formats.reading import Json, json_values
+from kbatch.formats.reading import ColumnDeserializer, Json, json_values
 
 ROW = pa.schema([("a", pa.int64()), ("b", pa.string())])
 
@@ -265,3 +265,96 @@ def test_F_JSON_02_integer_beyond_the_inferred_type_is_a_fault() -> None:
     column = pa.array(['{"x": 1}'] * 3 + ['{"x": 9223372036854775808}'])
     values, reasons = Json(errors="column", infer=3)(column)
     assert values.to_pylist()[3] is None and "9223372036854775808" in reasons[3].as_py()
+
+
+# Values at fault
+
+NESTED = pa.struct([("x", pa.float64()), ("at", pa.timestamp("us", "UTC"))])
+FIELDS = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("name", pa.string()),
+        ("in", NESTED),
+        ("tags", pa.list_(pa.int32())),
+    ]
+)
+
+
+def test_F_JSON_06_members_that_fit_stay() -> None:
+    texts = [
+        b'{"id": 1, "name": "a", "in": {"x": 1.5, "at": "2026-01-01T00:00:00Z"}, "tags": [1]}',
+        b'{"id": "x", "name": "b", "in": {"x": 2.5, "at": "soon"}, "tags": [1, "y"]}',
+        b'{"id": 3, "name": "c"',
+        None,
+        b"[1]",
+        b'{"id": 4, "id": 5, "name": "d"}',
+    ]
+    moment = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+    found, reasons = Json(FIELDS, errors="fields")(pa.array(texts))
+    nothing = {"in": {"x": None, "at": None}, "tags": None}
+    assert found.to_pylist() == [
+        {"id": 1, "name": "a", "in": {"x": 1.5, "at": moment}, "tags": [1]},
+        {"id": None, "name": "b", "in": {"x": 2.5, "at": None}, "tags": None},
+        None,
+        None,
+        None,
+        {"id": None, "name": "d", **dict.fromkeys(nothing)},
+    ]
+    assert reasons.to_pylist()[0] is None and reasons.to_pylist()[3] is None
+    second, third, fifth, last = (reasons.to_pylist()[row] for row in (1, 2, 4, 5))
+    assert [part.split(":")[0] for part in second.split("; ")] == [
+        "member 'id'",
+        "member 'in'",
+        "member 'tags'",
+    ]
+    assert third and fifth == "it is not a JSON object"
+    assert last == "member 'id': it occurs twice"
+
+
+def test_F_JSON_06_values_that_are_no_objects_have_no_members() -> None:
+    found, reasons = Json(pa.int64(), errors="fields")(pa.array([b"1", b'"x"']))
+    assert found.to_pylist() == [1, None]
+    assert reasons[1].as_py() is not None
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "value"),
+    [
+        (pa.float64(), b'"NaN"', "nan"),
+        (pa.float64(), b'"Infinity"', "inf"),
+        (pa.float32(), b'"-Infinity"', "-inf"),
+        (pa.float64(), b'"2.5"', "2.5"),
+        (pa.int64(), b'"5"', "5"),
+        (pa.timestamp("us", "UTC"), b'"2026-01-01T12:00:00"', "2026-01-01 12:00:00+00:00"),
+        (
+            pa.timestamp("us", "UTC"),
+            b'"2026-01-01T12:00:00.123456789Z"',
+            "2026-01-01 12:00:00.123456+00:00",
+        ),
+        (pa.timestamp("us"), b'"2026-01-01T12:00:00.123456789"', "2026-01-01 12:00:00.123456"),
+        (pa.timestamp("us", "UTC"), b'"2026-01-01T12:00:00+02:00"', "2026-01-01 10:00:00+00:00"),
+    ],
+)
+def test_F_JSON_07_lenient_forms(kind: pa.DataType, text: bytes, value: str) -> None:
+    for schema, given in ((kind, text), (pa.schema([("a", kind)]), b'{"a": ' + text + b"}")):
+        column = pa.array([given])
+        (found,) = Json(schema, lenient=True)(column).to_pylist()
+        assert str(found["a"] if isinstance(found, dict) else found) == value
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        (pa.int64(), b'"5.5"'),
+        (pa.int64(), b"5.5"),
+        (pa.float64(), b'"x"'),
+        (pa.float64(), b"true"),
+        (pa.timestamp("us", "UTC"), b'"2026-01-32T12:00:00"'),
+        (pa.bool_(), b'"true"'),
+    ],
+)
+def test_F_JSON_07_others_stay_faults(kind: pa.DataType, text: bytes) -> None:
+    with pytest.raises(DeserializationError):
+        Json(kind, lenient=True)(pa.array([text]))
+    with pytest.raises(ValueError, match="errors must be one of raise, null, column, or a function"):
+        ColumnDeserializer("fields")
