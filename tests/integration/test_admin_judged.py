@@ -1,4 +1,6 @@
-"""Java's Admin judges kbatch's (admin_judge): on the embedded broker, and on Kafkas of two versions."""
+"""Java's Admin judges kbatch's (admin_judge): on the embedded broker, and on Kafkas of two versions, all with
+an authorizer.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from kbatch.testing import Broker
 from tests.conftest import require_jars
 from tests.oracle.java_programs import KAFKA_VERSION
 from tests.oracle.kafka import RealKafka
@@ -22,14 +25,15 @@ pytestmark = pytest.mark.java
 
 @pytest.fixture(scope="module", params=few(["embedded", KAFKA_VERSION, "3.9.1"], 2))
 def judge(request: pytest.FixtureRequest) -> Iterator[Judge]:
-    """Yield both clients: of an embedded broker, and of Kafkas with an authorizer."""
+    """Yield both clients."""
     require_jars()
     with contextlib.ExitStack() as stack:
-        if request.param == "embedded":
-            servers = str(request.getfixturevalue("embedded_bootstrap_servers"))
-        else:
-            servers = stack.enter_context(kafka_of(request.param)).bootstrap_servers
-        yield stack.enter_context(Judge(servers))
+        broker = guarded_broker() if request.param == "embedded" else kafka_of(request.param)
+        yield stack.enter_context(Judge(stack.enter_context(broker).bootstrap_servers))
+
+
+def guarded_broker() -> Broker:
+    return Broker(auto_create_topics=False, authorizer=True, super_users=["User:ANONYMOUS"])
 
 
 def kafka_of(version: str) -> RealKafka:
@@ -355,9 +359,7 @@ def test_calls_end_as_those_of_java(
     judge: Judge, request: pytest.FixtureRequest, name: str, first: str
 ) -> None:
     version = request.node.callspec.params["judge"]
-    if name in REAL_PROGRAMS and version == "embedded":
-        pytest.skip("the embedded broker does not know all of these requests")
-    if name in NEW_PROGRAMS and version != KAFKA_VERSION:
+    if name in NEW_PROGRAMS and version == "3.9.1":
         pytest.skip(f"it is about features of Kafka {KAFKA_VERSION}")
     about, program = {**PROGRAMS, **REAL_PROGRAMS, **NEW_PROGRAMS}[name]
     judge.compare(program, SEEN_BY[about], first)

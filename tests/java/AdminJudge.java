@@ -151,8 +151,10 @@ class AdminJudge {
         CALLS.put("listGroups", (admin, a) -> {
             Map<String, Object> items = new TreeMap<>();
             for (var group : admin.listGroups().all().get()) {
-                String kind = group.type().map(Object::toString).orElse(null);
-                items.put(group.groupId(), result(List.of(kind, group.groupState().get().toString())));
+                if (isOf(a, group.groupId())) {
+                    items.put(group.groupId(), result(List.of(
+                        group.type().get().toString(), group.groupState().get().toString())));
+                }
             }
             return items;
         });
@@ -258,8 +260,8 @@ class AdminJudge {
         });
         CALLS.put("listTransactions", (admin, a) -> {
             Map<String, Object> items = new TreeMap<>();
-            admin.listTransactions().all().get().forEach(each ->
-                items.put(each.transactionalId(), result(each.state().toString())));
+            admin.listTransactions().all().get().stream().filter(each -> isOf(a, each.transactionalId()))
+                .forEach(each -> items.put(each.transactionalId(), result(each.state().toString())));
             return items;
         });
         CALLS.put("fenceProducers", (admin, a) ->
@@ -289,6 +291,11 @@ class AdminJudge {
     }
 
     // Arguments
+
+    /** True for a name of the client that the call is for: lists have those of all. */
+    static boolean isOf(JsonNode arguments, String name) {
+        return name.startsWith(arguments.get("prefix").asText());
+    }
 
     static NewTopic newTopic(JsonNode topic) {
         String name = topic.get("name").asText();

@@ -247,6 +247,7 @@ def _groups(admin: Admin, call: Call) -> Answer:
     return {
         each.group_id: {"result": [(each.kind or "").capitalize(), each.state]}
         for each in admin.groups.list()
+        if each.group_id.startswith(call["prefix"])  # lists have the groups of all clients
     }
 
 
@@ -321,7 +322,9 @@ def _delete_acls(admin: Admin, call: Call) -> Answer:
         (deleted,) = admin.acls.delete([AclFilter(principal=call["filter"])]).values()
         return deleted or ()
 
-    return _one(delete, lambda acls: sorted(map(_acl_name, acls)))
+    return _each(
+        [""], lambda: {"": delete()}, lambda acls: sorted(map(_acl_name, acls)), name=lambda filter: ""
+    )
 
 
 def _alter_quotas(admin: Admin, call: Call) -> Answer:
@@ -418,7 +421,9 @@ _CALLS: Mapping[str, Callable[[Admin, Call], Answer]] = {
     "describeDelegationToken": lambda admin, call: _one(admin.tokens.list, len),
     "describeTransactions": _transactions,
     "listTransactions": lambda admin, call: {
-        each.transactional_id: {"result": each.state} for each in admin.transactions.list()
+        each.transactional_id: {"result": each.state}
+        for each in admin.transactions.list()
+        if each.transactional_id.startswith(call["prefix"])
     },
     "fenceProducers": lambda admin, call: _each(call["ids"], lambda: admin.transactions.fence(call["ids"])),
     "forceTerminateTransaction": lambda admin, call: _one(lambda: admin.transactions.terminate(call["id"])),

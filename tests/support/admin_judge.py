@@ -31,6 +31,7 @@ LOOKS: Mapping[str, Call] = {
     "topics": {"call": "describeTopics", "topics": TOPICS},
     "configs": {"call": "describeConfigs", "resources": [f"topic:{topic}" for topic in TOPICS]},
     "group": {"call": "listConsumerGroupOffsets", "group": GROUP},
+    "groups": {"call": "listGroups", "prefix": "@"},
     "share": {"call": "listShareGroupOffsets", "group": "@-share"},
     "users": {"call": "describeUserScramCredentials", "users": [USER]},
     "acls": {"call": "describeAcls", "filter": f"User:{USER}"},
@@ -38,16 +39,17 @@ LOOKS: Mapping[str, Call] = {
     "features": {"call": "describeFeatures"},
     "quorum": {"call": "describeMetadataQuorum"},
     "transactions": {"call": "describeTransactions", "ids": ["@-tx"]},
+    "list of transactions": {"call": "listTransactions", "prefix": "@"},
     "log dirs": {"call": "describeLogDirs", "brokers": [0]},
     "tokens": {"call": "describeDelegationToken"},
 }
 # What calls of a name may change.
 SEEN_BY: Mapping[str, tuple[str, ...]] = {
     "topic": ("topics", "configs"),
-    "share": ("topics", "share"),
-    "group": ("topics", "group"),
+    "share": ("topics", "share", "groups"),
+    "group": ("topics", "group", "groups"),
     "access": ("users", "acls", "quotas"),
-    "cluster": ("features", "quorum", "transactions", "log dirs", "tokens"),
+    "cluster": ("features", "quorum", "transactions", "list of transactions", "log dirs", "tokens"),
 }
 
 
