@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from mkdocs.structure.files import File
 
-from website import llms, reference
+from website import commands, llms, reference
 
 if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
@@ -26,7 +26,7 @@ _pages: list[Page] = []  # in the order of the navigation
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages of the reference."""
-    for path, text in reference.pages().items():
+    for path, text in {**reference.pages(), commands.PATH: commands.page()}.items():
         files.append(File.generated(config, path, content=text))
     return files
 

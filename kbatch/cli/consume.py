@@ -102,7 +102,13 @@ class FormatType(click.ParamType[str]):
 @click.option("--where", metavar="CONDITION", help=f"Only records for which it is true: {CONDITION_HELP}.")
 @click.option("--count", is_flag=True, help="Print the number of records only.")
 @click.option("--uncommitted", is_flag=True, help="Records of open and aborted transactions too.")
-@click.option("-o", "--output", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path))
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Where the records go, instead of standard output.",
+)
 @client_options("consumer")
 @click.option(
     "--progress/--no-progress", default=None, help="A bar on standard error; by default only on a terminal."

@@ -44,10 +44,11 @@ def page(root: click.Context) -> Iterator[str]:
     yield ".SH SYNOPSIS"
     yield r".B kbatch"
     yield r"[\fIOPTION\fR]... \fICOMMAND\fR [\fIARGUMENT\fR]..."
-    commands = list(_commands(root))
+    commands = list(commands_below(root))
     yield ".SH CONNECTION"
     yield "Commands that talk to a Kafka have these options:"
-    yield from _options(next(each for each in commands if _connection_options(each)), of_connection=True)
+    connected = next(each for each in commands if any(map(is_of_connection, each.command.params)))
+    yield from _options(connected, of_connection=True)
     yield ".SH COMMANDS"
     for each in commands:
         yield from _section(each)
@@ -57,7 +58,7 @@ def page(root: click.Context) -> Iterator[str]:
             yield from _row(name, meaning)
 
 
-def _commands(context: click.Context) -> Iterator[click.Context]:
+def commands_below(context: click.Context) -> Iterator[click.Context]:
     """Yield the commands below, each with its own below it."""
     group = context.command
     if not isinstance(group, click.Group):
@@ -67,24 +68,26 @@ def _commands(context: click.Context) -> Iterator[click.Context]:
         if found is not None and not found.hidden:
             below = click.Context(found, parent=context, info_name=name)
             yield below
-            yield from _commands(below)
+            yield from commands_below(below)
 
 
 def _section(context: click.Context) -> Iterator[str]:
     usage = context.command.collect_usage_pieces(context)
     yield f".SS {_escaped(' '.join([context.command_path, *usage]))}"
     yield from _text(context.command.help or "")
+    yield from _text(context.command.epilog or "")
     yield from _options(context, of_connection=False)
 
 
-def _connection_options(context: click.Context) -> bool:
-    return any(each.name in CONNECTION_OPTIONS for each in context.command.params)
+def is_of_connection(parameter: click.Parameter) -> bool:
+    """True for the options with which commands find a Kafka."""
+    return parameter.name in CONNECTION_OPTIONS
 
 
 def _options(context: click.Context, *, of_connection: bool) -> Iterator[str]:
     for parameter in context.command.params:
         record = parameter.get_help_record(context)
-        if record is not None and (parameter.name in CONNECTION_OPTIONS) == of_connection:
+        if record is not None and is_of_connection(parameter) == of_connection:
             yield from _row(*record)
 
 

@@ -17,13 +17,16 @@ from urllib.error import HTTPError
 from urllib.parse import unquote, urldefrag, urljoin
 from urllib.request import Request, urlopen
 
+import click
 import pytest
 
 import kbatch
+from kbatch.cli.commands import kbatch as kbatch_command
+from kbatch.cli.manual import commands_below, is_of_connection
 from tests import ROOT
 from tests.support.chromium import chromium
 from tests.support.patience import until
-from website import docstrings, reference
+from website import commands, docstrings, reference
 from website.hooks import REPOSITORY
 
 ADDRESS = "https://kbatch.github.io/kbatch/"
@@ -197,6 +200,31 @@ def test_a_name_without_a_text_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(kbatch.Polled, "forgotten", property(lambda polled: None), raising=False)
     with pytest.raises(reference.Undocumented, match=r"kbatch\.Polled\.forgotten"):
         reference.pages()
+
+
+def test_every_option_of_every_command_is_on_a_page() -> None:
+    page = commands.page()
+    root = click.Context(kbatch_command, info_name="kbatch")
+    found = list(commands_below(root))
+    assert len(found) > 60
+    for context in found:
+        (section,) = re.findall(
+            rf"^#+ {context.command_path} {{ #{commands.anchor(context)} }}$(.*?)(?=^#|\Z)",
+            page,
+            re.MULTILINE | re.DOTALL,
+        )
+        for parameter in context.command.params:
+            if isinstance(parameter, click.Option) and not is_of_connection(parameter):
+                assert all(name in section for name in parameter.opts), (context.command_path, parameter.name)
+    assert "--bootstrap-controller" in page.partition("## Connection")[2].partition("\n## ")[0]
+
+
+def test_a_command_without_a_text_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    topics = kbatch_command.get_command(click.Context(kbatch_command), "topics")
+    assert topics is not None
+    monkeypatch.setattr(topics, "help", None)
+    with pytest.raises(commands.Undocumented, match="kbatch topics has no text"):
+        commands.page()
 
 
 def test_docstrings_become_lists() -> None:
