@@ -25,9 +25,12 @@ import struct
 import threading
 from collections import Counter, deque
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple, Self
 
+from kbatch import Admin
 from kbatch.protocol import codec, messages
+from kbatch.protocol.structs import Message
 
 HOST = "127.0.0.1"
 CUTS = ("request", "half", "answer", "part")
@@ -166,6 +169,16 @@ class CuttingProxy:
         for broker in named:
             broker.port = self._ports.get(broker.port, broker.port)  # an error has none
         return b"".join(codec.encode_response(answer, version, correlation_id))[4:]
+
+
+@contextmanager
+def losing(target: str, kind: type[Message], **settings: Any) -> Iterator[Admin]:
+    """Yield an Admin that does not get the first answer to requests of this kind."""
+    proxy = CuttingProxy(target, kind, cuts=1, spacing=1, api_key=kind.api_key, kinds=("answer",))
+    with proxy:
+        with Admin(bootstrap_servers=proxy.bootstrap_servers, retry_backoff_ms=10, **settings) as admin:
+            yield admin
+        assert sum(proxy.done.values()) == 1
 
 
 class _Connection:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -12,17 +12,20 @@ import pytest
 import kbatch
 from kbatch import Admin, AsyncAdmin, TopicPartition
 from kbatch._native.codec.batch_writer import encode
-from kbatch.admin import Acl, Hanging, NewTopic, QuotaEntity
+from kbatch.admin import Acl, AclFilter, Hanging, NewTopic, QuotaEntity
 from kbatch.errors import (
     ErrorCode,
     InvalidProducerEpochError,
     InvalidRequestError,
     KafkaError,
+    KafkaTimeoutError,
     PartialFailure,
     SaslAuthenticationError,
     ThrottlingQuotaExceededError,
 )
+from kbatch.protocol import messages
 from tests.conftest import require_jars
+from tests.integration.cutting_proxy import losing
 from tests.oracle.kafka import RealKafka
 from tests.support.broker_core import produced
 from tests.support.broker_wire import NO_TOPIC_ID, Wire
@@ -45,6 +48,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealKafka]:
         "super.users": "User:ANONYMOUS",
         "listener.name.sasl.sasl.enabled.mechanisms": "SCRAM-SHA-512",
         "listener.name.sasl.scram-sha-512.sasl.jaas.config": f"{SCRAM};",
+        "delegation.token.secret.key": "secret",
         "transaction.partition.verification.enable": "false",
         "log.dirs": ",".join(map(str, folders)),
         "controller.quota.window.num": "2",  # so that a quota is used up soon
@@ -63,13 +67,18 @@ def admin(kafka: RealKafka) -> Iterator[Admin]:
 
 def login(kafka: RealKafka, user: str, password: str) -> Admin:
     return Admin(
-        bootstrap_servers=kafka.address("SASL"),
-        security_protocol="SASL_PLAINTEXT",
-        sasl_mechanism="SCRAM-SHA-512",
-        sasl_username=user,
-        sasl_password=password,
-        default_api_timeout_ms=20_000,
+        bootstrap_servers=kafka.address("SASL"), default_api_timeout_ms=20_000, **scram(user, password)
     )
+
+
+def scram(user: str, password: str) -> dict[str, Any]:
+    """Return the keys of a login."""
+    return {
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": "SCRAM-SHA-512",
+        "sasl_username": user,
+        "sasl_password": password,
+    }
 
 
 def set_user(admin: Admin, name: str, password: str) -> None:
@@ -170,6 +179,37 @@ def test_AS67_a_user_without_rules_is_refused(kafka: RealKafka, admin: Admin) ->
         assert found == [codes for _, codes in expected]
 
 
+def test_rules_are_created_and_deleted_again(kafka: RealKafka, admin: Admin) -> None:
+    """After a lost answer nothing says which rules were deleted."""
+    rule, mine = Acl("topic", TOPIC, "Read", "User:lost"), AclFilter(principal="User:lost")
+    with losing(kafka.bootstrap_servers, messages.CreateAclsRequest) as other:
+        other.acls.create([rule])
+        until(lambda: admin.acls.list(mine) == (rule,))
+    with losing(kafka.bootstrap_servers, messages.DeleteAclsRequest) as other:
+        assert other.acls.delete([mine]) == {mine: None}
+        until(lambda: admin.acls.list(mine) == ())
+
+
+# Delegation tokens
+
+
+def test_AS13_AS15_tokens_after_lost_answers(kafka: RealKafka, admin: Admin) -> None:
+    """One that is made is not made again; what ends or renews it is repeated."""
+    set_user(admin, "token", "ring")
+    servers, keys = kafka.address("SASL"), scram("token", "ring")
+    with losing(servers, messages.CreateDelegationTokenRequest, **keys) as user:
+        with pytest.raises(KafkaTimeoutError, match="not repeated") as raised:
+            user.tokens.create()
+        assert raised.value.possibly_persisted
+        until(lambda: len(user.tokens.list()) == 1)
+        (token,) = user.tokens.list()
+    with losing(servers, messages.RenewDelegationTokenRequest, **keys) as user:
+        assert user.tokens.renew(token.hmac, timedelta(hours=1)) > datetime.now(UTC)
+    with losing(servers, messages.ExpireDelegationTokenRequest, **keys) as user:
+        assert user.tokens.expire(token.hmac) <= datetime.now(UTC)
+        until(lambda: user.tokens.list() == ())
+
+
 # Quotas of mutations
 
 
@@ -240,6 +280,22 @@ def test_AS79_AS80_AS81_hanging_transactions_are_found_and_aborted(kafka: RealKa
     admin.transactions.abort(found)
     until(lambda: stable_end(admin) > before)
     assert admin.transactions.find_hanging([TOPIC], older_than=timedelta(0)) == ()
+
+
+def test_a_marker_is_written_again(kafka: RealKafka, admin: Admin) -> None:
+    before = stable_end(admin)
+    leave_open(kafka, 4_000_002, epoch=0)
+    found: tuple[Hanging, ...] = ()
+
+    def is_found() -> bool:
+        nonlocal found
+        found = admin.transactions.find_hanging([TOPIC], older_than=timedelta(0))
+        return bool(found)
+
+    until(is_found)
+    with losing(kafka.bootstrap_servers, messages.WriteTxnMarkersRequest) as other:
+        other.transactions.abort(found[0])
+    until(lambda: stable_end(admin) > before)
 
 
 def test_AS44_a_replica_moves_to_another_directory(kafka: RealKafka, admin: Admin) -> None:

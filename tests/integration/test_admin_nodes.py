@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -10,14 +11,16 @@ from typing import Any, Protocol
 import pytest
 
 import kbatch
-from kbatch import Admin, TopicPartition
-from kbatch.admin import NewTopic, QuotaEntity
+from kbatch import Admin, AsyncAdmin, TopicPartition
+from kbatch.admin import Acl, AclFilter, NewTopic, QuotaEntity
 from kbatch.errors import (
     BrokerIdNotRegisteredError,
     BrokerNotAvailableError,
     EligibleLeadersNotAvailableError,
+    ErrorCode,
     InvalidReplicationFactorError,
     InvalidRequestError,
+    KafkaError,
     MismatchedEndpointTypeError,
     NoReassignmentInProgressError,
     PartialFailure,
@@ -27,6 +30,7 @@ from kbatch.errors import (
 from kbatch.protocol import messages
 from kbatch.testing import Broker
 from tests.conftest import require_jars
+from tests.integration.cutting_proxy import losing
 from tests.oracle.kafka import RealCluster
 from tests.support.admin_calls import Call
 from tests.support.admin_judge import Judge
@@ -59,8 +63,10 @@ def real_cluster() -> Iterator[RealCluster]:
         "min.insync.replicas": 1,
         "unclean.leader.election.enable": "false",
         "auto.leader.rebalance.enable": "false",
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
     }
-    with RealCluster(len(NODES), properties) as cluster:
+    with RealCluster(len(NODES), properties, log_dirs=2) as cluster:
         yield cluster
 
 
@@ -69,7 +75,7 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     if request.param == "real":
         yield request.getfixturevalue("real_cluster")
     else:
-        with Broker(nodes=len(NODES), auto_create_topics=False, replication_factor=3) as broker:
+        with Broker(nodes=len(NODES), auto_create_topics=False, replication_factor=3, log_dirs=2) as broker:
             yield broker
 
 
@@ -226,6 +232,31 @@ def test_moves_and_elections_end_as_those_of_java(real_cluster: RealCluster, nam
         judge.compare(PROGRAMS[name], ("topics",), first)
 
 
+# Log directories
+
+
+@pytest.mark.java
+@pytest.mark.parametrize("first", ["java", "kbatch"])
+def test_AS44_AS45_moves_of_log_directories_end_as_those_of_java(cluster: Cluster, first: str) -> None:
+    require_jars()
+    with admin_of(cluster) as admin, Judge(cluster.bootstrap_servers) as judge:
+        paths = {
+            node: [each.path for each in dirs] for node, dirs in admin.partitions.log_dirs(NODES).items()
+        }
+        assert [len(set(each)) for each in paths.values()] == [2, 2, 2]
+        prepare: list[Call] = [new_topic({"0": [0, 1]}), {"call": "describeLogDirs", "brokers": list(NODES)}]
+        program: list[Call] = [
+            *(
+                {"call": "alterReplicaLogDirs", "moves": {f"@-0:{node}": paths[node][at] for node in (0, 1)}}
+                for at in (0, 1, 0)
+            ),
+            {"call": "alterReplicaLogDirs", "moves": {"@-0:0": "/nowhere", "@-0:1": paths[1][1]}},
+            {"call": "alterReplicaLogDirs", "moves": {"@-0:1": "relative"}},
+        ]
+        # brokers put new replicas where there are the fewest
+        judge.compare(program, ("topics", "replicas"), first, prepare=prepare)
+
+
 # Replicas
 
 
@@ -338,6 +369,54 @@ RATES = [f"{role}.replication.throttled.rate" for role in ("leader", "follower")
 THROTTLED = [f"{role}.replication.throttled.replicas" for role in ("leader", "follower")]
 
 
+@real_only("settings of brokers")
+def test_AS13_a_cancelled_move_is_cancelled(cluster: Cluster, admin: Admin, topic: str) -> None:
+    partition = TopicPartition(topic, 0)
+    fill(cluster, topic)
+    hold(admin, topic)
+    admin.partitions.reassign({partition: [0, 2]})
+    with losing(cluster.bootstrap_servers, messages.AlterPartitionReassignmentsRequest) as other:
+        assert other.partitions.cancel([partition]) == {partition: None}
+        assert other.partitions.reassignments([partition]) == {}
+    release(admin, topic)
+
+
+# Many calls at once
+
+
+@pytest.mark.slow
+def test_AS85_many_tasks_use_an_async_admin_of_several_nodes(
+    cluster: Cluster, admin: Admin, topic: str
+) -> None:
+    """A half is cancelled, each in the middle of requests to other nodes."""
+    count = 1000
+    partitions = [TopicPartition(topic, number) for number in range(2)]
+    until(lambda: None not in leaders(admin, topic))
+
+    async def main() -> tuple[list[Any], int]:
+        async with AsyncAdmin(bootstrap_servers=cluster.bootstrap_servers) as client:
+            kinds: list[Callable[[int], Any]] = [
+                lambda number: client.topics.describe(topic),
+                lambda number: client.topics.offsets(dict.fromkeys(partitions, "latest")),
+                lambda number: client.groups.offsets(f"{topic}-{number}"),
+                lambda number: client.groups.list(),
+                lambda number: client.cluster.describe(),
+            ]
+            calls = [asyncio.ensure_future(kinds[number % 5](number)) for number in range(count)]
+            for call in calls[::2]:
+                for _ in range(3):
+                    await asyncio.sleep(0)
+                call.cancel()
+            found = await asyncio.gather(*calls, return_exceptions=True)
+        return found, len(asyncio.all_tasks())
+
+    found, tasks = asyncio.run(main())
+    assert [each for each in found[1::2] if isinstance(each, BaseException)] == []
+    others = [each for each in found[::2] if isinstance(each, BaseException)]
+    assert {type(each) for each in others} == {asyncio.CancelledError}
+    assert tasks == 1
+
+
 # Nodes that are away
 
 
@@ -365,7 +444,8 @@ def test_AS47_AS48_a_dead_node_is_fenced_and_may_be_unregistered(real_cluster: R
         real_cluster.kill_node(2)
         try:
             until(lambda: fenced(admin) == {0: False, 1: False, 2: True})
-            admin.cluster.unregister(2)
+            with losing(real_cluster.bootstrap_servers, messages.UnregisterBrokerRequest) as other:
+                other.cluster.unregister(2)
             until(lambda: fenced(admin) == {0: False, 1: False})
             with pytest.raises(BrokerIdNotRegisteredError):
                 admin.cluster.unregister(2)
@@ -462,7 +542,31 @@ def _changed(name: str) -> Mapping[str, Work]:
             admin.users.set(f"{name}-{n}", "secret", iterations=4096),
             admin.users.delete(f"{name}-{n}", "SCRAM-SHA-512"),
         ),
+        "elect": lambda admin, n: repeat_while(  # the preferred leader may be away
+            PartialFailure, lambda: admin.partitions.elect([(f"{name}-led", 0)])
+        ),
+        "cancel": lambda admin, n: _refused(
+            ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, lambda: admin.partitions.cancel([(f"{name}-led", 0)])
+        ),
+        "acls": lambda admin, n: (
+            admin.acls.create([Acl("topic", f"{name}-{n}", "Read", f"User:{name}")]),
+            admin.acls.delete([AclFilter(name=f"{name}-{n}")]),
+        ),
+        "features": lambda admin, n: admin.cluster.update_features({"transaction.version": 2}),
+        "unregister": lambda admin, n: _refused(
+            ErrorCode.BROKER_ID_NOT_REGISTERED, lambda: admin.cluster.unregister(99)
+        ),
     }
+
+
+def _refused(code: ErrorCode, call: Callable[[], object]) -> None:
+    """Do a call that has nothing to do, and says so unless an answer was lost."""
+    try:
+        call()
+    except PartialFailure as failure:
+        assert {each.code for each in failure.errors.values()} == {code}
+    except KafkaError as error:
+        assert error.code == code
 
 
 @pytest.mark.slow
@@ -470,7 +574,8 @@ def _changed(name: str) -> Mapping[str, Work]:
 def test_AS14_calls_are_done_while_controllers_die(real_cluster: RealCluster) -> None:
     name, rounds = f"nodes-{next(_numbers)}", 30
     with admin_of(real_cluster) as admin:
-        new = {f"{name}-{each}": NewTopic(assignment={0: [0, 1]}) for each in ("grown", "set", "moved")}
+        topics = ("grown", "set", "moved", "led")
+        new = {f"{name}-{each}": NewTopic(assignment={0: [0, 1]}) for each in topics}
         admin.topics.create(new)
         begun = threading.Semaphore(0)
         failures: list[BaseException] = []
@@ -509,3 +614,4 @@ def test_AS14_calls_are_done_while_controllers_die(real_cluster: RealCluster) ->
             QuotaEntity(user=name): {"consumer_byte_rate": float(rounds)}
         }
         assert not [user for user in admin.users.describe() if user.startswith(name)]
+        until(lambda: admin.acls.list(principal=f"User:{name}") == ())

@@ -1,4 +1,5 @@
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.Collection;
 import java.util.Collections;
 import java.util.HashMap;
@@ -39,6 +40,7 @@ import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.common.ElectionType;
 import org.apache.kafka.common.KafkaFuture;
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.TopicPartitionReplica;
 import org.apache.kafka.common.Uuid;
 import org.apache.kafka.common.acl.AccessControlEntry;
 import org.apache.kafka.common.acl.AccessControlEntryFilter;
@@ -144,7 +146,15 @@ class AdminJudge {
             admin.listPartitionReassignments(partitions(a.get("partitions"))).reassignments(), each ->
                 List.of(each.replicas(), each.addingReplicas(), each.removingReplicas())));
         CALLS.put("describeLogDirs", (admin, a) -> each(
-            admin.describeLogDirs(list(a.get("brokers"), JsonNode::asInt)).descriptions(), dirs -> dirs.keySet()));
+            admin.describeLogDirs(list(a.get("brokers"), JsonNode::asInt)).descriptions(), dirs ->
+                dirs.keySet().stream().sorted().toList()));
+        CALLS.put("alterReplicaLogDirs", (admin, a) -> each(
+            admin.alterReplicaLogDirs(map(a.get("moves"), AdminJudge::replica, JsonNode::asText)).values(),
+            AdminJudge::name, done -> null));
+        CALLS.put("describeReplicaLogDirs", (admin, a) -> each(
+            admin.describeReplicaLogDirs(list(a.get("replicas"), each -> replica(each.asText()))).values(),
+            AdminJudge::name, found -> Arrays.asList(
+                found.getCurrentReplicaLogDir(), found.getFutureReplicaLogDir())));
     }
 
     static void groups() {
@@ -385,6 +395,18 @@ class AdminJudge {
     static TopicPartition partition(String text) {
         int dash = text.lastIndexOf('-');
         return new TopicPartition(text.substring(0, dash), Integer.parseInt(text.substring(dash + 1)));
+    }
+
+    /** A partition and the id of a broker, "topic-0:1". */
+    static TopicPartitionReplica replica(String text) {
+        int colon = text.lastIndexOf(':');
+        TopicPartition partition = partition(text.substring(0, colon));
+        int broker = Integer.parseInt(text.substring(colon + 1));
+        return new TopicPartitionReplica(partition.topic(), partition.partition(), broker);
+    }
+
+    static String name(TopicPartitionReplica replica) {
+        return replica.topic() + "-" + replica.partition() + ":" + replica.brokerId();
     }
 
     static Set<TopicPartition> partitions(JsonNode array) {

@@ -124,7 +124,8 @@ class RealKafka:
     None where Kafka's `version` has no such feature. `listeners` are further ones, and the protocol of each;
     clients reach them at `address`.
     `java_options` come last: `-XX:TieredStopAtLevel=4` makes it fast in the long run. `node` says which one
-    of a RealCluster it is. With `dynamic_quorum` controllers may be added and removed (KIP-853).
+    of a RealCluster it is. With `dynamic_quorum` controllers may be added and removed (KIP-853). `log_dirs`
+    is the number of its log directories, of which `log_directory` is the first.
     """
 
     def __init__(
@@ -138,6 +139,7 @@ class RealKafka:
         version: str = KAFKA_VERSION,
         node: Node | None = None,
         dynamic_quorum: bool = False,
+        log_dirs: int = 1,
     ) -> None:
         protocols = dict(listeners or {})
         if node is None:
@@ -162,7 +164,7 @@ class RealKafka:
             "advertised.listeners": ",".join(advertised),
             PROTOCOL_MAP: ",".join(mapped),
             "node.id": node.node_id,
-            "log.dirs": self.log_directory,
+            "log.dirs": ",".join(map(str, self.log_directories(log_dirs))),
             "auto.create.topics.enable": str(auto_create_topics).lower(),
         }
         if dynamic_quorum:
@@ -194,6 +196,11 @@ class RealKafka:
     def log_directory(self) -> Path:
         """Return the folder with a folder for each partition."""
         return Path(self._folder.name) / "logs"
+
+    def log_directories(self, count: int) -> list[Path]:
+        """Return the first so many log directories."""
+        first = self.log_directory
+        return [first, *(first.with_name(f"{first.name}-{number}") for number in range(1, count))]
 
     @property
     def security(self) -> Mapping[str, str]:
@@ -348,11 +355,14 @@ class RealCluster:
     kbatch.testing.Broker.
     """
 
-    def __init__(self, nodes: int = 3, properties: Mapping[str, object] | None = None) -> None:
+    def __init__(
+        self, nodes: int = 3, properties: Mapping[str, object] | None = None, *, log_dirs: int = 1
+    ) -> None:
         ports = free_ports(2 * nodes)
         brokers, controllers = ports[:nodes], ports[nodes:]
         self.nodes = [
-            RealKafka(properties, node=Node(node_id, brokers, controllers)) for node_id in range(nodes)
+            RealKafka(properties, node=Node(node_id, brokers, controllers), log_dirs=log_dirs)
+            for node_id in range(nodes)
         ]
 
     def __enter__(self) -> Self:

@@ -239,7 +239,31 @@ def _log_dirs(admin: Admin, call: Call) -> Answer:
     return _each(
         [str(each) for each in call["brokers"]],
         lambda: admin.partitions.log_dirs(call["brokers"]),
-        lambda dirs: [each.path for each in dirs],
+        lambda dirs: sorted(each.path for each in dirs),
+    )
+
+
+def _replica(text: str) -> tuple[TopicPartition, int]:
+    """Return a partition and the id of a broker, "topic-0:1"."""
+    partition, _, broker = text.rpartition(":")
+    return _partition(partition), int(broker)
+
+
+def _replica_name(replica: tuple[TopicPartition, int]) -> str:
+    return f"{_name(replica[0])}:{replica[1]}"
+
+
+def _move_log_dirs(admin: Admin, call: Call) -> Answer:
+    moves = {_replica(each): path for each, path in call["moves"].items()}
+    return _each(call["moves"], lambda: admin.partitions.move_log_dirs(moves), name=_replica_name)
+
+
+def _replica_dirs(admin: Admin, call: Call) -> Answer:
+    return _each(
+        call["replicas"],
+        lambda: admin.partitions.replica_dirs(map(_replica, call["replicas"])),
+        lambda found: [found.current, found.future],
+        name=_replica_name,
     )
 
 
@@ -392,6 +416,8 @@ _CALLS: Mapping[str, Callable[[Admin, Call], Answer]] = {
     "alterPartitionReassignments": _reassign,
     "listPartitionReassignments": _reassignments,
     "describeLogDirs": _log_dirs,
+    "alterReplicaLogDirs": _move_log_dirs,
+    "describeReplicaLogDirs": _replica_dirs,
     "listGroups": _groups,
     "listConsumerGroupOffsets": _group_offsets,
     "alterConsumerGroupOffsets": _alter_group_offsets,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 import kbatch
@@ -41,6 +41,7 @@ LOOKS: Mapping[str, Call] = {
     "transactions": {"call": "describeTransactions", "ids": ["@-tx"]},
     "list of transactions": {"call": "listTransactions", "prefix": "@"},
     "log dirs": {"call": "describeLogDirs", "brokers": [0]},
+    "replicas": {"call": "describeReplicaLogDirs", "replicas": ["@-0:0", "@-0:1", "@-0:2"]},
     "tokens": {"call": "describeDelegationToken"},
 }
 # What calls of a name may change.
@@ -79,11 +80,15 @@ class Judge:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def compare(self, program: list[Call], looks: tuple[str, ...], first: str) -> None:
-        """Let both do a program, and compare each answer, and what both see after each call."""
+    def compare(
+        self, program: list[Call], looks: tuple[str, ...], first: str, *, prepare: Sequence[Call] = ()
+    ) -> None:
+        """Let both do a program, and compare each answer, and what both see after each call: not after those
+        of `prepare`, which come first, since what they leave may differ.
+        """
         prefixes = {client: f"judged-{next(_numbers)}" for client in sorted(self._clients)}
         order = sorted(self._clients, key=lambda client: client != first)
-        for call in program:
+        for call in (*prepare, *program):
             answers = {
                 client: _anonymous(self._ask(client, prefixes[client], call), prefixes[client])
                 for client in order
@@ -91,7 +96,7 @@ class Judge:
             assert answers["kbatch"] == answers["java"], (call, answers)
             if call["call"] == "alterPartitionReassignments":
                 self._await_moves(call)
-            for look in looks:
+            for look in () if call in prepare else looks:
                 self._await_alike(LOOKS[look], prefixes, call)
 
     def _await_alike(self, look: Call, prefixes: Mapping[str, str], after: Call) -> None:
