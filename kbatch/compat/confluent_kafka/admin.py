@@ -488,19 +488,19 @@ class AdminClient:
         request_timeout: float = -1,
     ) -> dict[str, Future[ConsumerGroupTopicPartitions]]:
         """Return what groups have committed, for all partitions or those that are named."""
-        wanted = {each.group_id: each.topic_partitions for each in list_consumer_group_offsets_request}
 
-        def offsets(timeout: float | None) -> Mapping[str, ConsumerGroupTopicPartitions]:
-            found = self._admin.groups.offsets(list(wanted), timeout=timeout)
-            results = {}
-            for group, named in wanted.items():
-                committed = {each: at.committed for each, at in found[group].items()}
-                chosen = list(committed) if named is None else [as_partition(each) for each in named]
-                partitions = [with_position(each, committed.get(each)) for each in chosen]
-                results[group] = ConsumerGroupTopicPartitions(group, partitions)
-            return results
+        def offsets(group: ConsumerGroupTopicPartitions) -> ConsumerGroupTopicPartitions:
+            with translated():
+                found = self._admin.groups.offsets(group.group_id, timeout=seconds(request_timeout))
+            committed = {each: at.committed for each, at in found.items()}
+            named = group.topic_partitions
+            chosen = list(committed) if named is None else [as_partition(each) for each in named]
+            partitions = [with_position(each, committed.get(each)) for each in chosen]
+            return ConsumerGroupTopicPartitions(group.group_id, partitions)
 
-        return self._begin(wanted, offsets, request_timeout, lambda found: found)
+        return {
+            each.group_id: self._threads.submit(offsets, each) for each in list_consumer_group_offsets_request
+        }
 
     def alter_consumer_group_offsets(
         self,
@@ -550,10 +550,12 @@ class AdminClient:
                     future.set_exception(raised)
                 return
             for key, future in futures.items():
-                if key in failed:
-                    future.set_exception(KafkaException(error_of(failed[key])))
-                else:
+                try:
+                    if key in failed:
+                        raise KafkaException(error_of(failed[key]))
                     future.set_result(result_of(results[key]))
+                except BaseException as error:  # or its caller would wait for ever
+                    future.set_exception(error)
 
         for future in futures.values():
             future.set_running_or_notify_cancel()

@@ -18,6 +18,7 @@ from kbatch.compat.confluent_kafka.values import (
     as_partition,
 )
 from kbatch.errors import KafkaTimeoutError, PartialFailure
+from kbatch.unpatched import real_threading
 from kbatch.waiting.deadline import Deadline
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -41,13 +42,15 @@ class Cluster:
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self._settings = settings
         self._made: Admin | None = None
+        self._making = real_threading().Lock()
 
     @property
     def admin(self) -> Admin:
         """The Admin."""
-        if self._made is None:
-            self._made = Admin(self._settings)
-        return self._made
+        with self._making:
+            if self._made is None:
+                self._made = Admin(self._settings)
+            return self._made
 
     def close(self) -> None:
         """Close the Admin, if there is one."""

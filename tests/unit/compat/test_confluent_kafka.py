@@ -533,6 +533,24 @@ def test_members_of_enums_have_the_same_values(enum: str) -> None:
     assert {each.name: each.value for each in ours} == {each.name: each.value for each in theirs}
 
 
+def test_an_item_that_fails_does_not_fail_the_others(broker: Broker) -> None:
+    with compat.admin.AdminClient({"bootstrap.servers": broker.bootstrap_servers}) as admin:
+        topics = admin.delete_topics([TOPIC, "missing"], request_timeout=HANG_SECONDS)
+        assert topics[TOPIC].result(HANG_SECONDS) is None
+        failure = topics["missing"].exception(HANG_SECONDS)
+        assert isinstance(failure, compat.KafkaException)
+        assert failure.args[0] == compat.KafkaError.UNKNOWN_TOPIC_OR_PART
+
+
+def test_a_second_close_has_no_effect(broker: Broker) -> None:
+    with compat.Producer({"bootstrap.servers": broker.bootstrap_servers}) as producer:
+        producer.produce(TOPIC, b"v")
+        producer.close()
+    assert len(broker.records(TOPIC)) == 1
+    with pytest.raises(RuntimeError):
+        producer.produce(TOPIC, b"v")
+
+
 def test_keys_without_effect_are_named_once(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
     settings = {
         "bootstrap.servers": broker.bootstrap_servers,
