@@ -23,8 +23,10 @@ from kbatch.testing.broker.broker_error import BrokerError
 from kbatch.testing.broker.broker_state import BrokerState
 from kbatch.testing.broker.controller.quotas import (
     CLIENT_ID,
+    CONNECTION_RATE,
     CONSUMER_BYTE_RATE,
     DEFAULT,
+    IP,
     MUTATION_RATE,
     PRODUCER_BYTE_RATE,
     USER,
@@ -437,11 +439,13 @@ class Broker:
         *,
         user: str | None = None,
         client_id: str | None = None,
+        ip: str | None = None,
         produce: float | None = None,
         fetch: float | None = None,
         mutations: float | None = None,
+        connections: float | None = None,
     ) -> None:
-        """Set the quotas of a client, a user, or a client of a user; None removes one.
+        """Set the quotas of a client, a user, a client of a user, or an address; None removes one.
 
         Parameters
         ----------
@@ -451,10 +455,18 @@ class Broker:
             Bytes a second, at each node. A client may use in a moment what it may in ten seconds.
         mutations : float or None
             Partitions created and deleted, a second.
+        ip, connections : str, float or None
+            An address, or "*", and the connections that it may make in a second, at each node: those above
+            that are closed after a moment.
         """
-        named = {USER: user, CLIENT_ID: client_id}
+        named = {USER: user, CLIENT_ID: client_id, IP: ip}
         names = {kind: DEFAULT if name == "*" else name for kind, name in named.items() if name is not None}
-        limits = {PRODUCER_BYTE_RATE: produce, CONSUMER_BYTE_RATE: fetch, MUTATION_RATE: mutations}
+        of_clients = {PRODUCER_BYTE_RATE: produce, CONSUMER_BYTE_RATE: fetch, MUTATION_RATE: mutations}
+        of_addresses = {CONNECTION_RATE: connections}
+        limits = of_clients if ip is None else of_addresses
+        unused = of_addresses if ip is None else of_clients
+        if any(value is not None for value in unused.values()):
+            raise ValueError("connections are limited by ip, and all else by user or client_id")
 
         def change(core: BrokerCore) -> None:
             entity = checked_entity(names)

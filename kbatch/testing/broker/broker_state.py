@@ -21,7 +21,7 @@ from kbatch.testing.broker.broker_error import BrokerError
 from kbatch.testing.broker.cluster import Cluster
 from kbatch.testing.broker.controller.brokers import Node
 from kbatch.testing.broker.controller.partition_change import Election
-from kbatch.testing.broker.controller.quotas import MUTATION_RATE, Limit
+from kbatch.testing.broker.controller.quotas import CONNECTION_RATE, MUTATION_RATE, Limit
 from kbatch.testing.broker.coordinator_log import Write
 from kbatch.testing.broker.coordinators import Coordinators
 from kbatch.testing.broker.fetch_sessions import FetchSessions
@@ -50,7 +50,7 @@ from kbatch.testing.broker.security.scram import ScramUsers
 from kbatch.testing.broker.security.sessions import ANONYMOUS, Session
 from kbatch.testing.broker.share.share_partitions import SharePartitions
 from kbatch.testing.broker.share.share_sessions import ShareSessions
-from kbatch.testing.broker.throttles import Throttles
+from kbatch.testing.broker.throttles import WINDOW_MS, Throttles
 from kbatch.testing.broker.timers import Timers
 
 Answer = TypeVar("Answer", bound=Struct)
@@ -314,6 +314,21 @@ class BrokerState:
         context.throttle_ms = rate.throttle_ms(limit.value, self.now_ms)
         if context.throttle_ms and is_refused:
             rate.record(-amount, self.now_ms)
+
+    def refusal_ms(self, connection: Connection) -> int:
+        """Count a new connection; return after how long to close it, 0 unless its address makes too many.
+
+        One that is refused does not count (kafka.network.ConnectionQuotas).
+        """
+        limit = self.cluster.quotas.connections_of(connection.client_host)
+        if limit is None:
+            return 0
+        rate = self._throttles[connection.node_id].rate((CONNECTION_RATE, limit.sharers))
+        rate.record(1, self.now_ms)
+        throttle_ms = rate.throttle_ms(limit.value, self.now_ms)
+        if throttle_ms:
+            rate.record(-1, self.now_ms)
+        return min(throttle_ms, WINDOW_MS)
 
     def take_mutations(self, context: Context, count: int, *, is_strict: bool) -> None:
         """Count partitions that a client creates or deletes, and throttle it if it owes some (KIP-599).

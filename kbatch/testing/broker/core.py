@@ -193,6 +193,11 @@ class BrokerCore:
         self.state.run_waiters(now_ms)
         return reply
 
+    def connection_made(self, connection: Connection, now_ms: int) -> int:
+        """Return after how many milliseconds to close a new connection, without an answer; 0 to keep it."""
+        self.state.now_ms = now_ms
+        return self.state.refusal_ms(connection)
+
     def connection_lost(self, connection: Connection, now_ms: int) -> None:
         """End what lasts as long as a connection."""
         self.state.now_ms = now_ms

@@ -291,6 +291,10 @@ class ClientConnection(asyncio.Protocol):
         if not self._server.core.state.listener(self._connection).has_sasl:
             self._connection.session.user = principal_of(transport.get_extra_info("peercert"))
         self._server.connections.add(self)
+        delay_ms = self._server.core.connection_made(self._connection, self._server.now_ms())
+        if delay_ms:
+            transport.pause_reading()
+            asyncio.get_running_loop().call_later(delay_ms / 1000, self.close)
 
     def connection_lost(self, error: Exception | None) -> None:
         self._server.connections.discard(self)

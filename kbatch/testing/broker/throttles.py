@@ -24,8 +24,8 @@ class Window:
         self.amount = 0.0
 
 
-class ByteRate:
-    """The bytes of the last windows, compared with a limit in bytes a second."""
+class Rate:
+    """What was counted in the last windows, bytes or connections, compared with a limit a second."""
 
     __slots__ = ("_windows",)
 
@@ -74,11 +74,11 @@ class Throttles:
     """The rates and tokens of a node's clients, by quota and by who shares it."""
 
     def __init__(self) -> None:
-        self._rates: dict[Hashable, ByteRate] = {}
+        self._rates: dict[Hashable, Rate] = {}
         self._tokens: dict[Hashable, MutationTokens] = {}
 
-    def rate(self, key: Hashable) -> ByteRate:
-        return self._rates.setdefault(key, ByteRate())
+    def rate(self, key: Hashable) -> Rate:
+        return self._rates.setdefault(key, Rate())
 
     def tokens(self, key: Hashable, rate: float, now_ms: int) -> MutationTokens:
         if key not in self._tokens:

@@ -11,6 +11,7 @@ from kbatch.protocol import messages
 from tests.integration.scenarios.requests import fetch_request, produce_request
 from tests.integration.scenarios.wire import Wire, scenario
 from tests.oracle import plain
+from tests.support.broker_wire import ConnectionClosed
 from tests.support.patience import until
 
 PRODUCE, FETCH, MUTATIONS = "producer_byte_rate", "consumer_byte_rate", "controller_mutation_rate"
@@ -178,3 +179,26 @@ def mutations_are_throttled(wire: Wire) -> None:
         create("creator", "c", 5)
         create("checker", "d", validate=True)
         create("checker", "e")
+
+
+@scenario
+def connections_are_limited(wire: Wire) -> None:
+    """One a second, and so ten at once; those that are refused are so after a moment."""
+    name, rate = "127.0.0.1", "connection_creation_rate"
+    _altered(wire, [("ip", name)], {rate: 1.0})
+    until(lambda: _described(wire, ("ip", EXACT, name))[2])
+    made = [_is_answered(wire) for _ in range(30)]
+    wire.note("the first ten", all(made[:10]))
+    wire.note("all", all(made))
+    _altered(wire, [("ip", name)], {rate: None})
+    until(lambda: not _described(wire, ("ip", EXACT, name))[2])
+    until(lambda: _is_answered(wire))
+
+
+def _is_answered(wire: Wire) -> bool:
+    """True if a new connection is not closed."""
+    try:
+        with wire.second_connection() as connection:
+            return bool(connection.ask(messages.ApiVersionsRequest(), 0).api_keys)
+    except (ConnectionClosed, ConnectionError):
+        return False

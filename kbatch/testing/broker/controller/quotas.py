@@ -58,6 +58,14 @@ class Quotas:
                 return Limit(value, tuple((kind, present[kind]) for kind, _ in entity))
         return None
 
+    def connections_of(self, address: str) -> Limit | None:
+        """Return the limit of new connections that counts for an address, which shares it with no other."""
+        for name in (address, DEFAULT):
+            value = self.limits.get(entity_of({IP: name}), {}).get(CONNECTION_RATE)
+            if value is not None:
+                return Limit(value, ((IP, address),))
+        return None
+
 
 def entity_of(names: Mapping[str, str | None]) -> Entity:
     return tuple((kind, names[kind]) for kind in TYPES if kind in names)

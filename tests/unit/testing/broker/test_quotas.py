@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,14 @@ import pytest
 from kbatch.protocol import messages
 from kbatch.testing import Broker
 from kbatch.testing.broker.controller.quotas import (
+    CONNECTION_RATE,
     CONSUMER_BYTE_RATE,
     MUTATION_RATE,
     PRODUCER_BYTE_RATE,
     Quotas,
     entity_of,
 )
-from kbatch.testing.broker.throttles import ByteRate, MutationTokens
+from kbatch.testing.broker.throttles import MutationTokens, Rate
 from tests.support.broker_core import (
     LEADER,
     NONE,
@@ -27,7 +29,7 @@ from tests.support.broker_core import (
     fetch_request,
     produce_request,
 )
-from tests.support.broker_wire import Wire, produce
+from tests.support.broker_wire import ConnectionClosed, Wire, produce
 
 CLIENT = {"client-id": "client"}  # the clients of a VirtualBroker
 
@@ -79,7 +81,7 @@ def test_KQ01_user_of_whom_nothing_is_known_has_none() -> None:
 
 
 def test_KQ01_rate_allows_ten_seconds_at_once() -> None:
-    rate = ByteRate()
+    rate = Rate()
     waits = []
     for _ in range(4):
         rate.record(50_000, START_MS)
@@ -88,7 +90,7 @@ def test_KQ01_rate_allows_ten_seconds_at_once() -> None:
 
 
 def test_KQ01_windows_pass() -> None:
-    rate = ByteRate()
+    rate = Rate()
     rate.record(100_000, START_MS)
     rate.record(50_000, START_MS + 5_000)
     assert rate.throttle_ms(10_000, START_MS + 5_000) == 5_000
@@ -201,7 +203,51 @@ def test_KQ04_mutations_are_refused_while_some_are_owed(broker: VirtualBroker) -
     assert (old.message.topics[0].error_code, old.reply.mute_ms) == (0, 13_000)
 
 
+# Connections
+
+
+def refusals_ms(broker: VirtualBroker, count: int, address: str = "127.0.0.1") -> list[int]:
+    """Return after how long each of some new connections is closed."""
+    made = []
+    for _ in range(count):
+        connection = broker.client().connection
+        connection.client_host = address
+        made.append(broker.core.connection_made(connection, broker.now_ms))
+    return made
+
+
+def test_KQ05_address_may_make_ten_seconds_of_connections_at_once(broker: VirtualBroker) -> None:
+    limit(broker, CONNECTION_RATE, 2, ip="127.0.0.1")
+    assert refusals_ms(broker, 22) == [0] * 20 + [500, 500], "those refused do not count"
+    assert refusals_ms(broker, 1, "127.0.0.2") == [0]
+    broker.advance(11_000)
+    assert refusals_ms(broker, 1) == [0]
+
+
+def test_KQ05_connection_is_refused_after_a_second_at_most(broker: VirtualBroker) -> None:
+    limit(broker, CONNECTION_RATE, 1, ip=None)
+    limit(broker, CONNECTION_RATE, 1000, ip="127.0.0.2")
+    assert max(refusals_ms(broker, 30)) == 1000
+    assert max(refusals_ms(broker, 30, "127.0.0.2")) == 0, "an address counts before all others"
+    limit(broker, CONNECTION_RATE, None, ip=None)
+    assert refusals_ms(broker, 30) == [0] * 30
+
+
 # Users of the broker
+
+
+def test_KQ05_connections_above_the_rate_are_closed_without_an_answer() -> None:
+    with Broker() as broker:
+        broker.quota(ip="127.0.0.1", connections=1)
+        with ExitStack() as opened:
+            wires = [opened.enter_context(Wire(broker.bootstrap_servers)) for _ in range(11)]
+            for wire in wires[:10]:
+                assert wire.ask(messages.ApiVersionsRequest(), 0).error_code == 0
+            with pytest.raises((ConnectionClosed, ConnectionError)):
+                wires[10].ask(messages.ApiVersionsRequest(), 0)
+        broker.quota(ip="127.0.0.1")
+        with Wire(broker.bootstrap_servers) as wire:
+            assert wire.ask(messages.ApiVersionsRequest(), 0).error_code == 0
 
 
 def test_quotas_are_kept(tmp_path: Path) -> None:
@@ -224,3 +270,7 @@ def test_wrong_quotas_are_refused() -> None:
         with pytest.raises(ValueError, match="producer_byte_rate cannot be a fractional value"):
             broker.quota(user="*", produce=1.5)
         broker.quota(user="*", mutations=1.5)
+        with pytest.raises(ValueError, match="connections are limited by ip"):
+            broker.quota(ip="127.0.0.1", produce=1)
+        with pytest.raises(ValueError, match="connections are limited by ip"):
+            broker.quota(user="*", connections=1)
