@@ -21,6 +21,7 @@ from kbatch.testing.broker.controller.partition_change import (
     changed,
     without_eligible,
 )
+from kbatch.testing.broker.logs.topic_config import parse
 
 if TYPE_CHECKING:
     from kbatch.testing.broker.logs.topic_config import TopicConfig
@@ -147,7 +148,7 @@ class Controller:
 
     def min_isr(self, topic: RegisteredTopic) -> int:
         configured = topic.config.overrides.get(MIN_ISR) or self._defaults.get(MIN_ISR)
-        return int(configured) if configured is not None else self.settings.min_insync_replicas
+        return self.settings.min_insync_replicas if configured is None else int(parse(MIN_ISR, configured))
 
     def lacks_in_sync(
         self, topic: RegisteredTopic, replicas: Collection[int], in_sync: Collection[int]
@@ -163,7 +164,9 @@ class Controller:
 
     def _election(self, topic: RegisteredTopic) -> Election:
         configured = topic.config.overrides.get(UNCLEAN_ELECTION) or self._defaults.get(UNCLEAN_ELECTION)
-        allowed = self.settings.unclean_leader_election if configured is None else configured == "true"
+        allowed = self.settings.unclean_leader_election
+        if configured is not None:
+            allowed = parse(UNCLEAN_ELECTION, configured)
         return Election.UNCLEAN if allowed else Election.CLEAN
 
     # Brokers

@@ -143,7 +143,7 @@ class TopicConfig:
         for name in self.overrides:
             if name not in TOPIC_CONFIGS:
                 raise ValueError(f"Unknown topic config name: {name}")
-        parsed = _DEFAULTS | {name: _parse(name, text) for name, text in self.overrides.items()}
+        parsed = _DEFAULTS | {name: parse(name, text) for name, text in self.overrides.items()}
         self.is_compacted = "compact" in parsed["cleanup.policy"]
         self.is_deleted = "delete" in parsed["cleanup.policy"]
         self.compression_type: str = parsed["compression.type"]
@@ -186,8 +186,8 @@ def broker_default(name: str) -> tuple[str, str] | None:
     return named, str(int(default) // HOUR_MS) if named.endswith(".hours") else default
 
 
-def _parse(name: str, text: str) -> Any:
-    """Parse a value, or raise ValueError with the text of Kafka's ConfigDef."""
+def parse(name: str, text: str) -> Any:
+    """Parse the value of a key, or raise ValueError with the text of Kafka's ConfigDef."""
     key = TOPIC_CONFIGS[name]
     try:
         value = _PARSERS[key.kind](text.strip())
@@ -227,6 +227,4 @@ _PARSERS: dict[str, Callable[[str], Any]] = {
     "string": str,
     "list": _list,
 }
-_DEFAULTS = {
-    name: _parse(name, key.default) for name, key in TOPIC_CONFIGS.items() if key.default is not None
-}
+_DEFAULTS = {name: parse(name, key.default) for name, key in TOPIC_CONFIGS.items() if key.default is not None}

@@ -208,6 +208,19 @@ def test_KE06_elections_by_request() -> None:
     assert answer == (0, [(TOPIC, 0, 80, "The preferred leader was not available.")])
 
 
+def test_KE05_unclean_election_where_the_topic_allows_it_in_any_case() -> None:
+    """Kafka reads booleans in upper and lower case."""
+    broker = Replicated(nodes=2)
+    topic = broker.state.cluster.topics[TOPIC]
+    allows = topic.config.of({"unclean.leader.election.enable": " True"})
+    broker.act(lambda state: state.cluster.change_config(topic, allows))
+    broker.stop(1)
+    broker.put(b"a", acks=LEADER)
+    broker.kill(0)
+    broker.start(1)
+    assert broker.partition.leader == 1
+
+
 def test_KE05_unclean_election_by_request_ignores_the_config() -> None:
     broker = Replicated(nodes=2)
     broker.stop(1)
