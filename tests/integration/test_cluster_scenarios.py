@@ -8,7 +8,7 @@ import pytest
 from kbatch.testing import Broker
 from tests.conftest import require_jars
 from tests.integration.scenarios import differences
-from tests.integration.scenarios.nodes import NODES_SCENARIOS, Cluster, Nodes
+from tests.integration.scenarios.nodes import NODES_SCENARIOS, RACKS, Cluster, Nodes
 from tests.oracle.kafka import RealCluster
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
@@ -23,8 +23,9 @@ def real_cluster() -> Iterator[Cluster]:
         "transaction.state.log.replication.factor": NODES,
         "auto.leader.rebalance.enable": "false",
         "broker.session.timeout.ms": SESSION_MS,  # long, or a busy machine fences nodes that live
+        "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
     }
-    with RealCluster(NODES, properties) as cluster:
+    with RealCluster(NODES, properties, racks=RACKS) as cluster:
         yield cluster
 
 
@@ -34,6 +35,7 @@ def embedded_cluster() -> Iterator[Cluster]:
         "internal_topic_partitions": 1,
         "leader_rebalance": False,
         "session_timeout_ms": SESSION_MS,
+        "racks": RACKS,
     }
     with Broker(nodes=NODES, auto_create_topics=False, **options) as broker:
         yield broker

@@ -356,12 +356,22 @@ class RealCluster:
     """
 
     def __init__(
-        self, nodes: int = 3, properties: Mapping[str, object] | None = None, *, log_dirs: int = 1
+        self,
+        nodes: int = 3,
+        properties: Mapping[str, object] | None = None,
+        *,
+        log_dirs: int = 1,
+        racks: Sequence[str] = (),
     ) -> None:
         ports = free_ports(2 * nodes)
         brokers, controllers = ports[:nodes], ports[nodes:]
+        own = [{"broker.rack": rack} for rack in racks] or [{}] * nodes
         self.nodes = [
-            RealKafka(properties, node=Node(node_id, brokers, controllers), log_dirs=log_dirs)
+            RealKafka(
+                {**(properties or {}), **own[node_id]},
+                node=Node(node_id, brokers, controllers),
+                log_dirs=log_dirs,
+            )
             for node_id in range(nodes)
         ]
 

@@ -21,7 +21,8 @@ from tests.support.patience import until
 OFFSETS, TRANSACTIONS = "__consumer_offsets", "__transaction_state"
 NO_TOPIC_ID = bytes(16)
 PREFERRED, UNCLEAN = 0, 1
-TOPIC, SET = 2, 0  # a type of resources; an operation of configs
+TOPIC, BROKER, SET = 2, 4, 0  # types of resources; an operation of configs
+RACKS = ("north", "south", "west")  # of the nodes
 LEADER, ALL = 1, -1
 PAUSE_SECONDS = 0.05
 NONE, MOVED, LOADING, MISSING = (
@@ -174,6 +175,21 @@ class Nodes:
                 },
             )
 
+    def note_replicas(self, label: str, *topics: str) -> None:
+        """Write down leader and replicas of partitions, but no epochs."""
+        for topic in topics:
+            known = self.partition(topic)
+            self.note(
+                f"{topic} {label}",
+                {
+                    "leader": known.leader_id,
+                    "isr": sorted(known.isr_nodes),
+                    "elr": known.eligible_leader_replicas,
+                    "last known": known.last_known_elr,
+                    "offline": known.offline_replicas,
+                },
+            )
+
     def await_leader(self, topic: str, *leaders: int, node: int = 0) -> None:
         """Wait until one of these nodes leads, as far as a node knows."""
         until(
@@ -236,11 +252,13 @@ class Nodes:
         for node in range(3):
             self.await_leader(topic, replicas[0], node=node)
 
-    def configure(self, topic: str, name: str, value: object) -> None:
+    def configure(self, resource: str, name: str, value: object, *, resource_type: int = TOPIC) -> None:
         kind = messages.IncrementalAlterConfigsRequest
         change = kind.AlterableConfig(name=name, config_operation=SET, value=str(value))
-        resource = kind.AlterConfigsResource(resource_type=TOPIC, resource_name=topic, configs=[change])
-        (answer,) = self.ask(0, kind(resources=[resource])).responses
+        changed = kind.AlterConfigsResource(
+            resource_type=resource_type, resource_name=resource, configs=[change]
+        )
+        (answer,) = self.ask(0, kind(resources=[changed])).responses
         assert answer.error_code == NONE, answer
 
     # Records
@@ -268,12 +286,28 @@ class Nodes:
         """Wait until a node answers as the leader."""
         until(lambda: self.latest(node, topic)[0] == "NONE", pause_seconds=PAUSE_SECONDS)
 
-    def latest(self, node: int, topic: str) -> tuple[str, int]:
+    def preferred(self, node: int, topic: str, rack: str, offset: int = 0) -> tuple[int, bool]:
+        """Return the replica that a node names to a reader in a rack, and if it gives records itself."""
+        request = requests.fetch_request(
+            topic, self.topic_id(topic), offset, max_wait_ms=0, min_bytes=1, rack_id=rack
+        )
+        (partition,) = self.ask(node, request, 16).responses[0].partitions
+        return partition.preferred_read_replica, bool(partition.records)
+
+    def log_bytes(self, node: int, topic: str) -> int:
+        """Return the size of a node's replica."""
+        kind = messages.DescribeLogDirsRequest
+        named = kind.DescribableLogDirTopic(topic=topic, partitions=[0])
+        (found,) = self.ask(node, kind(topics=[named])).results
+        size: int = found.topics[0].partitions[0].partition_size
+        return size
+
+    def latest(self, node: int, topic: str, version: int | None = None) -> tuple[str, int]:
         """Return (code, offset) of ListOffsets."""
         kind = messages.ListOffsetsRequest
         wanted = kind.ListOffsetsPartition(partition_index=0, timestamp=-1)
         request = kind(replica_id=-1, topics=[kind.ListOffsetsTopic(name=topic, partitions=[wanted])])
-        (found,) = self.ask(node, request).topics[0].partitions
+        (found,) = self.ask(node, request, version).topics[0].partitions
         return ErrorCode(found.error_code).name, found.offset
 
     # Groups
@@ -353,6 +387,129 @@ def until_read(nodes: Nodes, node: int, topic: str, count: int) -> tuple[str, li
     """Return what a node has, when it has so many records."""
     until(lambda: len(nodes.fetch(node, topic)[1]) == count, pause_seconds=PAUSE_SECONDS)
     return nodes.fetch(node, topic)
+
+
+@nodes_scenario
+def elections_are_unclean_where_they_may_be(nodes: Nodes) -> None:
+    """E05, E12: what only the dead leader has is lost. How many terms that takes, is a matter of luck."""
+    strict = nodes.topic("strict", 1, 2, unclean_leader_election_enable=False)
+    loose = nodes.topic("loose", 1, 2, unclean_leader_election_enable=True)
+    for topic in (strict, loose):
+        nodes.note(f"{topic} kept", nodes.produce(1, topic, b"kept"))
+        until_read(nodes, 2, topic, 1)
+    nodes.cluster.pause_node(2)
+    for topic in (strict, loose):
+        nodes.await_isr(topic, 1)
+        nodes.note(f"{topic} lost", nodes.produce(1, topic, b"lost", acks=LEADER))
+    nodes.cluster.kill_node(1)
+    nodes.cluster.resume_node(2)
+    nodes.await_leader(loose, 2)
+    nodes.await_leader(strict, -1)
+    for topic in (strict, loose):
+        nodes.note_replicas("without node 1", topic)
+    nodes.configure(strict, "unclean.leader.election.enable", "true")
+    nodes.note_replicas("where it may be unclean", strict)
+    nodes.configure(strict, "unclean.leader.election.enable", "false")
+    nodes.note("by request", nodes.elect(strict, UNCLEAN))
+    nodes.await_leader(strict, 2, node=2)
+    nodes.cluster.start_node(1)
+    for topic in (strict, loose):
+        nodes.await_isr(topic, 2)
+        nodes.note_replicas("with node 1", topic)
+        nodes.await_offsets(2, topic)
+        nodes.note(f"{topic} at the next leader", until_read(nodes, 2, topic, 1))
+        nodes.note(f"{topic} at the old one", until_read(nodes, 1, topic, 1))
+
+
+@nodes_scenario
+def another_minimum_empties_the_eligible(nodes: Nodes) -> None:
+    """E09."""
+    minimum = "min.insync.replicas"
+    topics = [nodes.topic(name, 1, 2, 0, min_insync_replicas=3) for name in ("own", "default")]
+    nodes.cluster.kill_node(1)
+    for topic in topics:
+        nodes.await_leader(topic, 2)
+        nodes.note_replicas("without node 1", topic)
+    nodes.configure(topics[0], minimum, 3)
+    nodes.note_replicas("the same minimum", topics[0])
+    nodes.configure(topics[0], minimum, 2)
+    until(lambda: not nodes.partition(topics[0]).eligible_leader_replicas, pause_seconds=PAUSE_SECONDS)
+    nodes.note_replicas("another minimum", *topics)
+    nodes.configure("", minimum, 2, resource_type=BROKER)
+    until(lambda: not nodes.partition(topics[1]).eligible_leader_replicas, pause_seconds=PAUSE_SECONDS)
+    nodes.note_replicas("another default", *topics)
+    nodes.configure("", minimum, 1, resource_type=BROKER)
+    nodes.cluster.start_node(1)
+    for topic in topics:
+        nodes.await_isr(topic, 3)
+        nodes.note_replicas("with node 1", topic)
+
+
+@nodes_scenario
+def any_live_broker_is_named_as_the_controller(nodes: Nodes) -> None:
+    """E11."""
+
+    def named() -> set[int]:
+        request = messages.MetadataRequest(topics=[])
+        return {nodes.ask(0, request, 12).controller_id for _ in range(60)}
+
+    nodes.note("all", sorted(named()))
+    nodes.cluster.kill_node(2)
+    request = messages.MetadataRequest(topics=[])
+    until(lambda: len(nodes.ask(0, request, 12).brokers) == 2, pause_seconds=PAUSE_SECONDS)
+    nodes.note("without node 2", sorted(named()))
+    nodes.cluster.start_node(2)
+
+
+@nodes_scenario
+def latest_offsets_wait_for_the_start_of_a_term(nodes: Nodes) -> None:
+    """R04."""
+    kind = messages.DescribeQuorumRequest
+    quorum = kind.TopicData(
+        topic_name="__cluster_metadata", partitions=[kind.PartitionData(partition_index=0)]
+    )
+    active = nodes.ask(0, kind(topics=[quorum])).topics[0].partitions[0].leader_id
+    paused = 1 if active == 2 else 2  # the controller has to elect
+    leader = 3 - paused
+    topic = nodes.topic("t", 0, leader, paused)
+    nodes.reassign(topic, [leader, 0, paused])
+    nodes.await_replicas(topic, leader, 0, paused)
+    nodes.note("all have", nodes.produce(0, topic, b"1"))
+    until_read(nodes, leader, topic, 1)
+    nodes.cluster.pause_node(paused)
+    nodes.note("not all have", nodes.produce(0, topic, b"2", acks=LEADER))
+    until(lambda: nodes.log_bytes(leader, topic) == nodes.log_bytes(0, topic), pause_seconds=PAUSE_SECONDS)
+    nodes.note("elected", nodes.elect(topic))
+    until(lambda: nodes.latest(leader, topic)[0] != "NOT_LEADER_OR_FOLLOWER", pause_seconds=PAUSE_SECONDS)
+    nodes.note("the latest offset", nodes.latest(leader, topic))
+    nodes.note("the latest offset, version 4", nodes.latest(leader, topic, 4))
+    nodes.note("what is seen", nodes.fetch(leader, topic))
+    nodes.cluster.resume_node(paused)
+    nodes.await_offsets(leader, topic)
+    nodes.note("the latest offset of all", nodes.latest(leader, topic))
+    nodes.note("what is seen then", until_read(nodes, leader, topic, 2))
+    nodes.await_isr(topic, 3)
+
+
+@nodes_scenario
+def leaders_name_the_replica_in_the_rack(nodes: Nodes) -> None:
+    """R03."""
+    topic = nodes.topic("t", 1, 2, 0)
+    nodes.produce(1, topic, b"1")
+    until_read(nodes, 2, topic, 1)
+    # a follower may tell of the record later than it has it
+    until(lambda: nodes.preferred(1, topic, RACKS[2]) == (2, False), pause_seconds=PAUSE_SECONDS)
+    for rack in (*RACKS, "", "nowhere"):
+        nodes.note(f"in {rack!r}", nodes.preferred(1, topic, rack))
+    nodes.note("at its end", nodes.preferred(1, topic, RACKS[2], 1))
+    nodes.note("above its end", nodes.preferred(1, topic, RACKS[2], 2))
+    nodes.note("at the follower", nodes.preferred(2, topic, RACKS[0]))
+    nodes.cluster.kill_node(2)
+    nodes.await_isr(topic, 2)
+    until(lambda: nodes.preferred(1, topic, RACKS[2])[0] == -1, pause_seconds=PAUSE_SECONDS)
+    nodes.note("without node 2", nodes.preferred(1, topic, RACKS[2]))
+    nodes.cluster.start_node(2)
+    nodes.await_isr(topic, 3)
 
 
 @nodes_scenario
