@@ -308,7 +308,8 @@ class Coordinators:
 
     def _markers_replicated(self, now_ms: int) -> None:
         for shard in self.loaded(TransactionShard):
-            shard.transactions.markers_replicated(now_ms)
+            if self._runs(shard):
+                shard.transactions.markers_replicated(now_ms)
 
     # Topics
 

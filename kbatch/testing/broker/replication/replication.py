@@ -110,10 +110,10 @@ class Replication:
             self._replicate(partition, now_ms)
 
     def _replicate(self, partition: ClusterPartition, now_ms: int) -> None:
+        self._touch((partition.topic.name, partition.index))
         for _ in range(MAX_ROUNDS):
             if not self._round(partition, now_ms):
                 break
-            self._touch((partition.topic.name, partition.index))
         else:
             raise _restless(partition)
         self._watch(partition, now_ms)

@@ -9,8 +9,10 @@ import pytest
 
 from kbatch.errors import ErrorCode
 from kbatch.protocol import messages
+from kbatch.testing.broker.broker_state import BrokerState
 from kbatch.testing.broker.cluster import config_of
 from kbatch.testing.broker.coordinators import SHARE_TOPIC, TRANSACTIONS_TOPIC
+from kbatch.testing.broker.shards import TransactionShard
 from kbatch.testing.broker.transactions.transaction_coordinator import OFFSETS_TOPIC
 from tests.support.broker_core import GROUP, TOPIC, Answer
 from tests.unit.testing.broker.api.test_share_fetch import Member as ShareMember
@@ -350,6 +352,32 @@ def test_KK03_timeout_runs_at_the_next_coordinator(broker: Coordinated) -> None:
     broker.coordinate(1, TRANSACTIONS_TOPIC)
     broker.advance(60_000)
     assert broker.transaction_state(1) == "CompleteAbort"
+
+
+def test_KK03_timeout_runs_though_no_client_asks_the_next_coordinator(broker: Coordinated) -> None:
+    broker.begin()
+    broker.kill(0, at_once=False)
+    broker.advance(9_000)
+    found = broker.state.cluster.partition(TRANSACTIONS_TOPIC, 0).leader
+    assert found in (1, 2)
+    broker.advance(60_000)
+    assert [shard.log.node_id for shard in broker.state.coordinators.loaded(TransactionShard)] == [found]
+    assert broker.transaction_state(found) == "CompleteAbort"
+
+
+def test_KK03_deposed_coordinator_completes_nothing(broker: Coordinated) -> None:
+    """A marker is replicated in the step in which it hears that another node coordinates."""
+    identity = broker.begin()
+    broker.hold()
+    assert broker.end(identity).message.error_code == NONE
+
+    def end_both(state: BrokerState) -> None:
+        state.replication.hold(state.cluster.partition(TOPIC, 0), False, broker.now_ms)
+        state.cluster.move_leader(TRANSACTIONS_TOPIC, 0, 1)
+
+    broker.act(end_both)
+    broker.advance(1_000)
+    assert broker.transaction_state(1) == "CompleteCommit"
 
 
 # Share groups
