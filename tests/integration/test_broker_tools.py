@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,10 @@ from tests.support.patience import HANG_SECONDS
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 TOPIC, GROUP = "events", "workers"
+ACLS = "org.apache.kafka.tools.AclCommand"
+GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+TOPICS = "org.apache.kafka.tools.TopicCommand"
+TRANSACTIONS = "org.apache.kafka.tools.TransactionsCommand"
 SHARE_GROUPS = "org.apache.kafka.tools.consumer.group.ShareGroupCommand"
 CONSOLE_SHARE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleShareConsumer"
 CONFIGS = "kafka.admin.ConfigCommand"
@@ -169,3 +174,82 @@ def test_tool_sets_and_describes_quotas(broker: Broker) -> None:
     run(broker, CONFIGS, "--alter", *entity, "--add-config", "producer_byte_rate=1000")
     (line,) = run(broker, CONFIGS, "--describe", *entity)
     assert line[-1] == "producer_byte_rate=1000.0"
+
+
+@pytest.mark.slow
+def test_tool_creates_grows_describes_and_deletes_topics(cluster: Broker) -> None:
+    made = ("--topic", "made")
+    placed = ("--partitions", "2", "--replication-factor", "3")
+    run(cluster, TOPICS, "--create", *made, *placed, "--config", "retention.ms=1000")
+    run(cluster, TOPICS, "--alter", *made, "--partitions", "3")
+    topic, *partitions = run(cluster, TOPICS, "--describe", *made)
+    assert topic[4:] == ["PartitionCount:", "3", "ReplicationFactor:", "3", "Configs:", "retention.ms=1000"]
+    assert [row[5] for row in partitions] == [str(cluster.leader("made", each)) for each in range(3)]
+    assert {row[9] for row in partitions} == {"0,1,2", "1,2,0", "2,0,1"}
+    run(cluster, TOPICS, "--delete", *made)
+    assert run(cluster, TOPICS, "--list") == [[TOPIC]]
+
+
+@pytest.mark.slow
+def test_tool_configures_topics_and_brokers(cluster: Broker) -> None:
+    of_topic = ("--entity-type", "topics", "--entity-name", TOPIC)
+    run(cluster, CONFIGS, "--alter", *of_topic, "--add-config", "retention.ms=5000")
+    assert run(cluster, CONFIGS, "--describe", *of_topic)[1][:1] == ["retention.ms=5000"]
+    of_brokers = ("--entity-type", "brokers", "--entity-default")
+    run(cluster, CONFIGS, "--alter", *of_brokers, "--add-config", "min.insync.replicas=2")
+    assert run(cluster, CONFIGS, "--describe", *of_brokers)[1][:1] == ["min.insync.replicas=2"]
+
+
+@pytest.mark.slow
+def test_tool_describes_resets_and_deletes_a_group(broker: Broker) -> None:
+    with kbatch.Consumer(
+        bootstrap_servers=broker.bootstrap_servers, group_id=GROUP, auto_offset_reset="earliest"
+    ) as consumer:
+        consumer.subscribe([TOPIC])
+        read = 0
+        while read < 10:
+            read += len(consumer.poll(1))
+        consumer.commit()
+    assert run(broker, GROUPS, "--list") == [[GROUP]]
+    named = ("--group", GROUP)
+    described = run(broker, GROUPS, "--describe", *named)
+    assert [row[:6] for row in described[1:]] == [[GROUP, TOPIC, each, "5", "5", "0"] for each in "01"]
+    reset = run(broker, GROUPS, "--reset-offsets", *named, "--topic", TOPIC, "--to-earliest", "--execute")
+    assert reset[1:] == [[GROUP, TOPIC, each, "0"] for each in "01"]
+    run(broker, GROUPS, "--delete", *named)
+    assert run(broker, GROUPS, "--list") == []
+
+
+@pytest.mark.slow
+def test_tool_describes_and_aborts_transactions(cluster: Broker) -> None:
+    name = "transaction"
+    producer = kbatch.Producer(bootstrap_servers=cluster.bootstrap_servers, transactional_id=name)
+    producer.init_transactions()
+    producer.begin_transaction()
+    opened = producer.send(TOPIC, b"open", partition=0).result(HANG_SECONDS)
+    assert [(row[0], row[3]) for row in run(cluster, TRANSACTIONS, "list")[1:]] == [(name, "Ongoing")]
+    (described,) = run(cluster, TRANSACTIONS, "describe", "--transactional-id", name)[1:]
+    assert (described[1], described[4], described[-1]) == (name, "Ongoing", f"{TOPIC}-0")
+    of_partition = ("--topic", TOPIC, "--partition", "0")
+    follower = next(node for node in range(3) if node != cluster.leader(TOPIC, 0))
+    for further in ((), ("--broker-id", str(follower))):
+        known = run(cluster, TRANSACTIONS, "describe-producers", *of_partition, *further)[1:]
+        assert str(opened.offset) in {row[-1] for row in known}
+    run(cluster, TRANSACTIONS, "abort", *of_partition, "--start-offset", str(opened.offset))
+    known = run(cluster, TRANSACTIONS, "describe-producers", *of_partition)[1:]
+    assert {row[-1] for row in known} == {"None"}
+    with pytest.raises(kbatch.KafkaError):
+        producer.commit_transaction()
+    with suppress(kbatch.KafkaError):
+        producer.close()
+
+
+@pytest.mark.slow
+def test_tool_adds_lists_and_removes_acls() -> None:
+    with Broker(authorizer=True, super_users=["User:ANONYMOUS"]) as broker:
+        rule = ("--allow-principal", "User:ada", "--operation", "Write", "--topic", TOPIC)
+        run(broker, ACLS, "--add", *rule)
+        listed = run(broker, ACLS, "--list", "--topic", TOPIC)
+        assert listed[1] == ["(principal=User:ada,", "host=*,", "operation=WRITE,", "permissionType=ALLOW)"]
+        run(broker, ACLS, "--remove", "--force", *rule)
+        assert run(broker, ACLS, "--list") == []

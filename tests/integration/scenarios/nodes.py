@@ -513,6 +513,22 @@ def leaders_name_the_replica_in_the_rack(nodes: Nodes) -> None:
 
 
 @nodes_scenario
+def followers_describe_producers(nodes: Nodes) -> None:
+    """DescribeProducers is answered by all replicas, and by no other node."""
+    topic = nodes.topic("t", 1, 2)
+    init = messages.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
+    data = batch(b"1", producer_id=nodes.settled(0, init).producer_id, producer_epoch=0, sequence=0)
+    nodes.ask(1, requests.produce_request({(topic, 0): data}, nodes.topic_id, timeout_ms=30_000))
+    until_read(nodes, 2, topic, 1)
+    kind = messages.DescribeProducersRequest
+    for node in range(3):
+        asked = kind(topics=[kind.TopicRequest(name=topic, partition_indexes=[0])])
+        (found,) = nodes.ask(node, asked).topics[0].partitions
+        known = [(each.producer_epoch, each.last_sequence) for each in found.active_producers]
+        nodes.note(f"at node {node}", (ErrorCode(found.error_code).name, known))
+
+
+@nodes_scenario
 def followers_are_read(nodes: Nodes) -> None:
     """R01, R02, R05."""
     topic = nodes.topic("t", 1, 2, 0)

@@ -14,6 +14,7 @@ from kbatch.testing.broker.api.items import each_partition
 from kbatch.testing.broker.broker_error import BrokerError
 from kbatch.testing.broker.broker_state import Delayed
 from kbatch.testing.broker.cluster import INTERNAL_TOPICS, MAX_PARTITIONS
+from kbatch.testing.broker.replication.replica import NO_EPOCH
 from kbatch.testing.broker.security.authorizer import CLUSTER_NAME, Operation, ResourceType
 
 if TYPE_CHECKING:
@@ -312,7 +313,7 @@ def describe_producers(
     answer: messages.DescribeProducersResponse.PartitionResponse,
 ) -> None:
     state.authorize(context, Operation.READ, ResourceType.TOPIC, topic)
-    partition = state.cluster.led_partition(topic, index, context.node_id)
+    replica = state.cluster.replica(topic, index, context.node_id, NO_EPOCH)  # followers know them, too
     answer.active_producers = [
         messages.DescribeProducersResponse.ProducerState(
             producer_id=producer.producer_id,
@@ -322,7 +323,7 @@ def describe_producers(
             coordinator_epoch=producer.coordinator_epoch,
             current_txn_start_offset=producer.current_transaction_first_offset,
         )
-        for producer in partition.log.describe_producers()
+        for producer in replica.log.describe_producers()
     ]
 
 

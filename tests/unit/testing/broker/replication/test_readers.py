@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kbatch.errors import ErrorCode
-from tests.support.broker_core import fetch_request
+from kbatch.protocol import messages
+from tests.support.broker_core import ALL, TOPIC, batch, fetch_request, produce_request
 from tests.unit.testing.broker.replication.replicated import LEADER, Replicated
 
 RACKS = ("a", "b", "c")
@@ -120,3 +121,16 @@ def test_KP07_reader_of_a_node_that_is_cut_off_gets_the_old_answer() -> None:
     broker.put(b"b", node=1)
     assert not waiting.is_there
     assert broker.fetch(1, 1).high_watermark == 2
+
+
+def test_KR07_all_replicas_describe_producers() -> None:
+    broker = Replicated(nodes=4)
+    broker.client().ask(
+        produce_request(broker, batch(b"a", producer_id=7, producer_epoch=1, base_sequence=0), acks=ALL)
+    )
+    kind = messages.DescribeProducersRequest
+    asked = kind(topics=[kind.TopicRequest(name=TOPIC, partition_indexes=[0])])
+    answers = [broker.client(node).ask(asked).topics[0].partitions[0] for node in range(4)]
+    assert [each.error_code for each in answers] == [0, 0, 0, ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    known = [[(each.producer_id, each.last_sequence) for each in one.active_producers] for one in answers]
+    assert known == [[(7, 0)]] * 3 + [[]]
