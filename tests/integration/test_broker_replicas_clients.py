@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import kafka
 import pytest
@@ -11,7 +12,8 @@ from aiokafka import AIOKafkaProducer
 from confluent_kafka import KafkaError, Message, Producer
 
 from kbatch.testing import Broker
-from tests.support.patience import HANG_SECONDS
+from tests.oracle import java_clients
+from tests.support.patience import HANG_SECONDS, until
 
 TOPIC, COUNT, NODES = "events", 300, 3
 SESSION_SECONDS = 9  # broker.session.timeout.ms
@@ -111,5 +113,46 @@ def test_KB07_clients_lose_nothing_when_leaders_fail(
     with Broker({TOPIC: {"partitions": 1, "min_insync_replicas": 2}}, nodes=NODES) as broker:
         produce(broker, how)
         assert [record.value for record in broker.records(TOPIC)] == [b"%d" % each for each in range(COUNT)]
+        broker.wait_in_sync()
+        assert broker.lag(TOPIC, 0) == {0: 0, 1: 0, 2: 0}
+
+
+@pytest.mark.java
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [kill, pause, split, restart])
+def test_KB07_java_loses_nothing_when_leaders_fail(how: Disturb) -> None:
+    """A consumer reads meanwhile; what it reads again after a rebalance must be the same."""
+    count = 10 * COUNT
+    with (
+        Broker({TOPIC: {"partitions": 1, "min_insync_replicas": 2}}, nodes=NODES) as broker,
+        ThreadPoolExecutor(2) as threads,
+    ):
+        broker.delay("Produce", 0.01)  # the producer is not done before leaders fail
+        settings = {
+            "bootstrap.servers": broker.bootstrap_servers,
+            "batch.size": 100,
+            "retry.backoff.ms": 10,
+        }
+        produce = ["--topic", TOPIC, "--num-records", str(count), "--payload-monotonic", "--throughput", "-1"]
+        produce += ["--command-property", *(f"{name}={value}" for name, value in settings.items())]
+        producing = threads.submit(
+            java_clients.run, java_clients.PRODUCER_PERFORMANCE, produce, archive="ProducerPerformance"
+        )
+        consuming = threads.submit(
+            java_clients.consume,
+            broker.bootstrap_servers,
+            [TOPIC],
+            group="readers",
+            max_records=count,
+            idle_ms=HANG_SECONDS * 1000,
+        )
+        for wanted in range(count // 6, count, count // 6):
+            until(lambda wanted=wanted: broker.high_watermark(TOPIC, 0) >= wanted)  # type: ignore[misc]
+            how(broker, broker.leader(TOPIC, 0))
+        producing.result(HANG_SECONDS)
+        values = [record.value for record in broker.records(TOPIC)]
+        assert values == [b"%d" % each for each in range(count)]
+        read = {each["offset"]: each["value"] for each in consuming.result(HANG_SECONDS)}
+        assert [read[offset] for offset in range(count)] == [value.decode() for value in values]
         broker.wait_in_sync()
         assert broker.lag(TOPIC, 0) == {0: 0, 1: 0, 2: 0}

@@ -223,7 +223,9 @@ def test_tool_describes_resets_and_deletes_a_group(broker: Broker) -> None:
 @pytest.mark.slow
 def test_tool_describes_and_aborts_transactions(cluster: Broker) -> None:
     name = "transaction"
-    producer = kbatch.Producer(bootstrap_servers=cluster.bootstrap_servers, transactional_id=name)
+    producer = kbatch.Producer(
+        bootstrap_servers=cluster.bootstrap_servers, transactional_id=name, transaction_timeout_ms=900_000
+    )
     producer.init_transactions()
     producer.begin_transaction()
     opened = producer.send(TOPIC, b"open", partition=0).result(HANG_SECONDS)
