@@ -50,6 +50,9 @@ Followers stop or are slow, partitions move to other nodes, `min.insync.replicas
 become active. Some worlds allow unclean elections, and in some machines die with what they had not flushed,
 or disks fail.
 
+Coordinators are those of Kafka, too: they answer when what they store is replicated, and the next one knows
+what its log has. Only where logs may lose what is committed do they go on with all that they know.
+
 Then all is healed, and these must be true:
 
 - Every delivery has one outcome, and it is true. Callbacks of a partition come in order.
@@ -76,10 +79,11 @@ In replicated worlds also, after every event (the names are those of the TLA+ sp
   was true. S16: what a replica knows of producers is what its log says. S17: and of aborted transactions;
   start, last stable offset, high watermark and end are in this order.
 - S18: what is acknowledged with acks=all is committed. S19: what was acknowledged with acks=1 and is not
-  there was cut off. S20: what failed with `possibly_persisted` False was never in any replica. S21: nothing
-  is twice in what is committed. S22 ValidFetcherState: a follower that lacks something and reaches its leader
-  is about to get it, and waits for no Fetch that was lost. S23: when all is healed, all replicas are in sync
-  and equal, and no move is unfinished.
+  there was cut off, by a follower of a later leader than the one that wrote it. S20: what failed with
+  `possibly_persisted` False was never in any replica. S21: nothing is twice in what is committed. S22
+  ValidFetcherState: a follower that lacks something and reaches its leader is about to get it, and waits for
+  no Fetch that was lost. S23: when all is healed, all replicas are in sync and equal, and no move is
+  unfinished.
 
 S03 and S10 to S14 hold while no election was unclean, and no disk was lost with as many nodes as make a
 quorum.
@@ -174,18 +178,27 @@ class Caught(NamedTuple):
 
 
 def hunt(bug: Bug, seeds: range) -> Caught:
+    """Return the first seed whose world detects a bug; a world that fails without it detects nothing."""
     live: Callable[[int], object] = simulate_readers if bug.is_of_readers else simulate
     if bug.is_of_process:
         live = simulate_process
-    with planted(bug):
-        for seed in filter(bug.may_be_seen, seeds):
-            try:
-                live(seed)
-            except SimulationError as error:
-                if isinstance(error.__cause__, PLANTED_BADLY):
-                    raise error.__cause__ from None
-                return Caught(seed, str(error.__cause__) or type(error.__cause__).__name__)
+    for seed in filter(bug.may_be_seen, seeds):
+        with planted(bug):
+            found = _failure(live, seed)
+        if isinstance(found, PLANTED_BADLY):
+            raise found from None
+        if found is not None and _failure(live, seed) is None:
+            return Caught(seed, str(found) or type(found).__name__)
     return Caught(-1, "")
+
+
+def _failure(live: Callable[[int], object], seed: int) -> BaseException | None:
+    """Return what a world fails with, None if it does not."""
+    try:
+        live(seed)
+    except SimulationError as error:
+        return error.__cause__
+    return None
 
 
 def find(name: str, budget: int) -> Caught:

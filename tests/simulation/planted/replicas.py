@@ -13,6 +13,7 @@ from kbatch.testing.broker.logs.partition import Partition
 from kbatch.testing.broker.replication.courier import Courier
 from kbatch.testing.broker.replication.leadership import UNKNOWN_OFFSET, Leadership
 from kbatch.testing.broker.replication.replica import Replica
+from kbatch.testing.broker.replication.replication import Replication
 from kbatch.testing.broker.transactions.markers import Markers
 from tests.simulation.planted.planting import plants
 
@@ -28,6 +29,20 @@ def a_follower_cuts_to_its_high_watermark(take: Any, self: Any, registration: An
 @plants(Replica, "diverging", of_replicas=True)
 def logs_never_diverge(diverging: Any, self: Any, offset: int, last_epoch: int) -> None:
     """Before KIP-595: a follower goes on at its offset in a new term, whatever it has below."""
+
+
+@plants(Replica, "_cut_at", of_replicas=True)
+def an_unknown_epoch_ends_where_the_leader_says(cut_at: Any, self: Any, told: Any) -> int:
+    """Before KIP-279: a follower that does not know the epoch keeps records of others below its end."""
+    return min(int(told.end_offset), int(self.log.log_end_offset))
+
+
+@plants(Replication, "_is_awaited", of_replicas=True)
+def an_answer_of_an_earlier_term_counts(
+    awaited: Any, self: Any, partition: Any, copy: Any, asked: Any
+) -> bool:
+    """Before KIP-320: what a leader answered in its term is appended in the next one."""
+    return copy.leadership is None and partition.copies.get(copy.node_id) is copy
 
 
 @plants(Courier, "post", of_replicas=True)

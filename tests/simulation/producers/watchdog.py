@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 from kbatch._native.send.in_flight import NO_IDENTITY, OPEN
 from kbatch.core.client.backoff import NS_PER_MS
+from kbatch.core.producer.transactional_sequences import TransactionalSequences
+from kbatch.records import TopicPartition
 
 if TYPE_CHECKING:
     from kbatch._native.batch.producer_batch import ProducerBatch
@@ -31,6 +33,7 @@ def forgotten_batches(producer: SimulatedProducer, now_ns: int) -> list[Producer
         batch
         for key, batch in first.items()
         if (key not in sender._states or sender._states[key].gate == OPEN)
+        and not _waits_for_transaction(producer, batch)
         and _is_due(producer, batch, now_ns)
         and _takes_requests(producer, *key, now_ns)
     ]
@@ -50,6 +53,14 @@ def _may_send(producer: SimulatedProducer) -> bool:
         or sender.fatal_error is not None
         or (sender._sequences.is_idempotent and sender._sequences.identity is NO_IDENTITY)
     )
+
+
+def _waits_for_transaction(producer: SimulatedProducer, batch: ProducerBatch) -> bool:
+    """True if a new batch waits for a transaction, or for its coordinator to add the partition."""
+    sequences = producer.runtime.engine._sender._sequences
+    if not isinstance(sequences, TransactionalSequences) or batch.attempts:
+        return False
+    return not sequences.is_open or TopicPartition(batch.topic, batch.partition) in sequences._requested
 
 
 def _is_due(producer: SimulatedProducer, batch: ProducerBatch, now_ns: int) -> bool:

@@ -90,8 +90,7 @@ class World(Stage):
         self.application.close()
         self._run_until_finished()
         self.run_for(CALM_MS * MS)
-        if self.cluster.history is not None:
-            self.cluster.history.check_converged()
+        self.check_converged()
 
     def check_engine(self) -> None:
         """Check the engine after a round of the sender."""

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kbatch.errors import ErrorCode
 from kbatch.protocol import messages
 from kbatch.records import NO_TOPIC_ID, TopicPartition
 from kbatch.testing.broker.broker_error import BrokerError
+from kbatch.testing.broker.coordinator_records import decode_record
 from kbatch.testing.broker.groups.classic_group import Group
 from kbatch.testing.broker.groups.consumer_group import ConsumerGroup, ConsumerMember
 from kbatch.testing.broker.shards import GroupShard
 from kbatch.testing.broker.transactions.markers import Marker
 from tests.simulation.world.cluster import Ground, SimulatedCluster
+from tests.simulation.world.replicas.history import BatchId
 
 if TYPE_CHECKING:
+    from kbatch._native.codec.record_batch import RecordBatch
     from kbatch.testing.broker.broker_state import BrokerState, Connection
     from kbatch.testing.broker.cluster import ClusterPartition
     from kbatch.testing.broker.coordinators import Coordinators
     from kbatch.testing.broker.groups.group_coordinator import AnyGroup
-    from kbatch.testing.broker.logs.partition import Appended
+    from kbatch.testing.broker.logs.partition import Appended, Partition
     from kbatch.testing.broker.logs.validation import ProducedBatch
     from kbatch.testing.broker.replication.replica import Replica
+    from kbatch.testing.broker.shards import Shard
     from tests.simulation.readers.ledger import GroupLedger
 
 GROUP = "readers"
@@ -41,9 +45,12 @@ class GroupCluster(SimulatedCluster):
 
     def __init__(self, world: Ground, ledger: GroupLedger) -> None:
         self._labels: dict[bytes, str] = {}
-        super().__init__(world)
         self.ledger = ledger
-        self._offsets: dict[TopicPartition, tuple[int, int]] = {}
+        self._noted = 0  # commits below this offset of the coordinator's log are in the ledger
+        self._late: set[BatchId] = set()  # commits of connections that had ended
+        self._ends_before_late: dict[Partition, int] = {}  # while one is handled
+        self._deposed: dict[Shard, int] = {}  # coordinators that others have replaced, and since when
+        super().__init__(world)
 
     @property
     def coordinators(self) -> Coordinators:
@@ -52,8 +59,14 @@ class GroupCluster(SimulatedCluster):
     @property
     def group(self) -> AnyGroup | None:
         """Return the group, as its coordinator knows it."""
+        shard = self._shard
+        return None if shard is None else shard.live.groups.find(GROUP)
+
+    @property
+    def _shard(self) -> GroupShard | None:
+        """Return the coordinator on the node that leads; others may go on until they hear of it."""
         shards = self.coordinators.loaded(GroupShard)
-        return shards[0].live.groups.find(GROUP) if shards else None
+        return next((each for each in shards if each.log.node_id == each.log.partition.leader), None)
 
     # Topics
 
@@ -84,23 +97,38 @@ class GroupCluster(SimulatedCluster):
     # Requests
 
     def handle(self, connection: Connection, frame: bytes, error: Any) -> Any:
-        reply = super().handle(connection, frame, error)
-        if int.from_bytes(frame[:2], "big") == COMMIT:
-            self._note_commits()
-        return reply
+        is_late = self.serving is not None and not self.serving.is_open
+        if is_late and int.from_bytes(frame[:2], "big") == COMMIT:
+            logs = self.coordinators.partition_of_group(GROUP).logs
+            self._ends_before_late = {log: log.log_end_offset for log in logs}
+        return super().handle(connection, frame, error)
+
+    def _look(self) -> None:
+        super()._look()
+        for log, offset in self._ends_before_late.items():
+            self._late.update(map(_id_of, log.batches(offset)))
+        self._ends_before_late = {}
+        self._note_commits()
 
     def _note_commits(self) -> None:
-        """Tell the ledger of offsets that a request has committed."""
-        is_late = self.serving is not None and not self.serving.is_open
-        if self.coordinators.partition_of_group(GROUP).leader < 0:
+        """Tell the ledger of offsets that are committed: their records are replicated."""
+        shards = self.coordinators.loaded(GroupShard)
+        current, now_ns = self._shard, self.world.schedule.now_ns
+        self._deposed = {each: self._deposed.get(each, now_ns) for each in shards if each is not current}
+        if self._deposed:
+            self.ledger.note_deposed(min(self._deposed.values()))
+        if current is None or self._noted >= current.log.replicated_offset:
             return
-        stored = self.coordinators.of_group(GROUP).live.offsets.committed_of(GROUP)
-        for (_, index), (number, offset) in stored.items():
-            partition = self.log_of(offset.topic_id, index)
-            if self._offsets.get(partition, (-1, -1))[0] != number:
-                self._offsets[partition] = (number, offset.offset)
-                self.world.trace("   %s is committed at %d", partition, offset.offset)
-                self.ledger.note_commit(partition, offset.offset, is_late=is_late)
+        for batch in current.log.partition.log.batches(self._noted):
+            if batch.last_offset >= current.log.replicated_offset:
+                break
+            self._noted = batch.last_offset + 1
+            for place, offset in _commits_of(batch):
+                self._note_commit(self.log_of(*place), offset, is_late=_id_of(batch) in self._late)
+
+    def _note_commit(self, partition: TopicPartition, offset: int, *, is_late: bool) -> None:
+        self.world.trace("   %s is committed at %d", partition, offset)
+        self.ledger.note_commit(partition, offset, is_late=is_late)
 
     def counts(self, member_id: str, generation_id: int) -> bool:
         """True if the group's coordinator counts a member of this generation or epoch."""
@@ -159,27 +187,19 @@ class GroupCluster(SimulatedCluster):
         return results[0]
 
     def append(
-        self,
-        partition: ClusterPartition,
-        transactional_id: str,
-        produced: ProducedBatch,
-        identity: tuple[int, int] | None,
+        self, partition: ClusterPartition, produced: ProducedBatch, *, is_transactional: bool
     ) -> Appended:
-        """Append a batch, within its producer's transaction if there is an identity."""
+        """Append a batch; its partition is in its producer's transaction, if it is of one."""
         place = (partition.topic.name, partition.index)
         if not self.is_led(partition):
             raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
         def append(state: BrokerState) -> Appended:
-            if identity is not None:
-                state.coordinators.of_transaction(transactional_id).transactions.add_partitions(
-                    transactional_id, *identity, [place], state.now_ms, client_tv2=True
-                )
             appended = partition.log.append_produced(
                 produced,
                 now_ms=state.now_ms,
                 leader_epoch=partition.leader_epoch,
-                verified=identity is not None,
+                verified=is_transactional,
                 supports_epoch_bump=True,
             )
             state.partition_changed(*place)
@@ -199,7 +219,10 @@ class GroupCluster(SimulatedCluster):
     def term_began(self, leader: Replica, is_complete: bool) -> None:
         """Tell the ledger what the leader has: what an earlier one lacked may be there again."""
         assert leader.leadership is not None
-        place = self.log_of(self.state.cluster.topics[leader.topic.name].topic_id, leader.index)
+        topic = self.state.cluster.topics[leader.topic.name]
+        if topic.is_internal:
+            return
+        place = self.log_of(topic.topic_id, leader.index)
         end_offset = leader.leadership.start_offset
         numbers = [
             (record.offset, int.from_bytes(bytes(record.value or b"")[:4], "big"))
@@ -234,3 +257,17 @@ class GroupCluster(SimulatedCluster):
         super().fail_over(partition, node_id, offset)
         place = self.log_of(partition.topic.topic_id, partition.index)
         self.ledger.cut(place, partition.log.log_end_offset, is_clean=is_clean)
+
+
+def _id_of(batch: RecordBatch) -> BatchId:
+    return BatchId(batch.partition_leader_epoch, batch.base_offset)
+
+
+def _commits_of(batch: RecordBatch) -> Iterator[tuple[tuple[bytes, int], int]]:
+    """Return the partitions, and the offsets, that the group's readers have committed with a batch."""
+    for record in () if batch.is_control else batch:
+        value = None if record.value is None else bytes(record.value)
+        key = bytes(record.key or b"")
+        decoded = decode_record(messages.OffsetCommitKey, messages.OffsetCommitValue, key, value)
+        if decoded is not None and decoded[1] is not None and decoded[0].group == GROUP:
+            yield (decoded[1].topic_id, decoded[0].partition), decoded[1].offset

@@ -107,13 +107,7 @@ class GroupFaults(WorldFaults):
         self._make_anew(topic.name, count, (1, 500, 3000, 10_000))
 
     def _move_coordinator(self) -> None:
-        cluster = self.world.cluster
-        active = self._active_nodes()
-        if active:
-            partition = cluster.coordinators.partition_of_group(GROUP)
-            node_id = self._random.choice(active)
-            self.world.trace("!! node %d coordinates the group", node_id)
-            cluster.change(cluster.state.move_leader, partition.topic.name, partition.index, node_id)
+        self._lead_by_another(self.world.cluster.coordinators.partition_of_group(GROUP))
 
     def _end_sessions(self) -> None:
         cluster = self.world.cluster

@@ -129,6 +129,7 @@ class GroupLedger:
         self._written: dict[int, WrittenRecord] = {}
         self._reached: dict[TopicPartition, int] = {}
         self._committed: dict[TopicPartition, list[tuple[int, int]]] = {}
+        self._deposed: dict[int, int] = {}  # since when a deposed coordinator is one, and until when
 
     # Writers
 
@@ -172,6 +173,9 @@ class GroupLedger:
     def check_start(self, partition: TopicPartition, offset: int, since_ns: int) -> None:
         """Check the first offset of a reader, which has looked for the committed one since a time."""
         history = self._committed.get(partition, [])
+        # who asks a coordinator that does not know that there is another one gets what it knew then
+        deposed = [since for since, until in self._deposed.items() if until >= since_ns]
+        since_ns = min([since_ns, *deposed])
         before = [value for when_ns, value in history if when_ns < since_ns]
         allowed = {value for when_ns, value in history if when_ns >= since_ns}
         allowed.update(before[-1:])
@@ -211,6 +215,10 @@ class GroupLedger:
         ]
 
     # Commits
+
+    def note_deposed(self, since_ns: int) -> None:
+        """Note that a coordinator still answers that has not been the group's since a time."""
+        self._deposed[since_ns] = self._schedule.now_ns
 
     def committed(self, partition: TopicPartition) -> int | None:
         """Return the offset that the group has committed."""

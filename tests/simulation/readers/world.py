@@ -65,8 +65,7 @@ class GroupWorld(Members):
         self.faults.heal()
         self._finish_writing()
         self._settle()
-        if self.cluster.history is not None:
-            self.cluster.history.check_converged()
+        self.check_converged()
         self._close()
 
     def check(self) -> None:

@@ -8,10 +8,10 @@ left to the time-out of their transaction by a producer that has died.
 from __future__ import annotations
 
 import random
-from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from kbatch._native.codec.batch_writer import encode
+from kbatch.errors import ErrorCode
 from kbatch.records import TopicPartition
 from kbatch.testing.broker.broker_error import BrokerError
 from kbatch.testing.broker.controller.partition_change import NO_LEADER
@@ -21,6 +21,8 @@ from tests.simulation.world.schedule import MS
 from tests.simulation.world.tasks import sleep
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kbatch.testing.broker.broker_state import BrokerState
     from kbatch.testing.broker.cluster import ClusterPartition
     from kbatch.testing.broker.transactions.transaction_coordinator import TransactionCoordinator
@@ -28,7 +30,22 @@ if TYPE_CHECKING:
 
 PRODUCE_VERSION = 11
 ATTEMPTS = 20
+LOOK_MS = 5
+# What the coordinator answers until it has done what was asked for, or knows that it has not.
+BUSY = (
+    ErrorCode.CONCURRENT_TRANSACTIONS,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+)
 CODECS = ("none", "none", "lz4", "zstd", "snappy", "gzip")
+
+
+Answer = TypeVar("Answer")
+
+
+class UnknownEndError(BrokerError):
+    """A coordinator has not said in time whether something is done: its record may be replicated later."""
 
 
 class Writer:
@@ -72,7 +89,8 @@ class Writer:
         transaction = WrittenTransaction(self.world.next_transaction())
         for _ in range(self.random.randint(1, self.options.batches)):
             partition = self._any_partition()
-            if not self.write(partition, self.random.randint(1, self.options.records), transaction):
+            count = self.random.randint(1, self.options.records)
+            if not await self._add(partition) or not self.write(partition, count, transaction):
                 break
             await self._pause()
         if self.random.random() < self.options.leave:
@@ -88,9 +106,9 @@ class Writer:
         self._sequences.clear()
         for _ in range(ATTEMPTS):
             try:
-                self._identity = self.world.cluster.change_state(
-                    lambda state: _transactions(state, self._name).init_producer_id(
-                        self._name, self.options.timeout_ms, -1, -1, state.now_ms
+                self._identity = await self._ask(
+                    lambda transactions, now_ms: transactions.init_producer_id(
+                        self._name, self.options.timeout_ms, -1, -1, now_ms
                     )
                 )
                 return True
@@ -98,16 +116,41 @@ class Writer:
                 await sleep(self.world.schedule, 50 * MS)
         return False
 
+    async def _add(self, partition: ClusterPartition) -> bool:
+        """Add a partition to the transaction. False if that is refused."""
+        identity, place = self._identity, (partition.topic.name, partition.index)
+        if identity is None:
+            return False
+        try:
+            await self._ask(
+                lambda transactions, now_ms: transactions.add_partitions(
+                    self._name, *identity, [place], now_ms, client_tv2=True
+                )
+            )
+        except BrokerError as error:
+            self.world.trace("%s: %s-%d is refused: %s", self._name, *place, error)
+            self._identity = None
+            return False
+        return True
+
     async def _end(self, transaction: WrittenTransaction, *, commits: bool) -> None:
-        for _ in range(ATTEMPTS):
-            identity = self._identity
-            assert identity is not None
+        may_be_ended = False
+        attempts = 0
+        identity = self._identity
+        assert identity is not None
+        while attempts < ATTEMPTS or may_be_ended:
+            attempts += 1
             try:
-                self._identity = self.world.cluster.change_state(
-                    partial(self._end_now, identity=identity, commits=commits)
+                self._identity = await self._ask(
+                    lambda transactions, now_ms: transactions.end_txn(
+                        self._name, *identity, commits, True, now_ms
+                    )
                 )
             except BrokerError as error:
                 self.world.trace("%s: the end is refused: %s", self._name, error)
+                if may_be_ended and error.code not in BUSY:
+                    break
+                may_be_ended |= isinstance(error, UnknownEndError)
                 await sleep(self.world.schedule, 20 * MS)
                 continue
             transaction.is_committed = commits
@@ -118,8 +161,27 @@ class Writer:
             return
         self._identity = None  # its time-out ends it
 
-    def _end_now(self, state: BrokerState, *, identity: tuple[int, int], commits: bool) -> tuple[int, int]:
-        return _transactions(state, self._name).end_txn(self._name, *identity, commits, True, state.now_ms)
+    async def _ask(self, request: Callable[[TransactionCoordinator, int], Answer]) -> Answer:
+        """Return what the coordinator answers, once that is replicated.
+
+        Raises BrokerError, and UnknownEndError if what was asked for may be done all the same.
+        """
+        codes: list[ErrorCode] = []
+
+        def ask(state: BrokerState) -> tuple[Answer, bool]:
+            transactions = state.coordinators.of_transaction(self._name).transactions
+            answer = request(transactions, state.now_ms)
+            write = transactions.unreplicated(self._name)
+            if write is not None:
+                write.then(lambda code, now_ms: codes.append(code))
+            return answer, write is None
+
+        answer, is_replicated = self.world.cluster.change_state(ask)
+        while not is_replicated and not codes:
+            await sleep(self.world.schedule, LOOK_MS * MS)
+        if any(codes):
+            raise UnknownEndError(codes[0])
+        return answer
 
     def _any_partition(self) -> ClusterPartition:
         return self.random.choice(self.world.data_partitions())
@@ -154,7 +216,9 @@ class Writer:
         )
         try:
             appended = self.world.cluster.append(
-                partition, self._name, read_produced(data, PRODUCE_VERSION), identity
+                partition,
+                read_produced(data, PRODUCE_VERSION),
+                is_transactional=identity is not None,
             )
         except BrokerError as error:
             self.world.trace("%s: a batch to %s is refused: %s", self._name, place, error)
@@ -169,7 +233,3 @@ class Writer:
             "" if transaction is None else f" in transaction {transaction.number}",
         )
         return True
-
-
-def _transactions(state: BrokerState, transactional_id: str) -> TransactionCoordinator:
-    return state.coordinators.of_transaction(transactional_id).transactions

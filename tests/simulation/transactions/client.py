@@ -20,6 +20,7 @@ from kbatch.errors import ErrorCode, KafkaError
 from tests.simulation.producers.application import SentRecord
 from tests.simulation.producers.producer import SimulatedProducer
 from tests.simulation.producers.table_application import BatchedOutcome, EncodedRecord
+from tests.simulation.producers.watchdog import forgotten_batches
 from tests.simulation.transactions.ledger import Ledger
 from tests.simulation.transactions.wire import TransactionalWire
 from tests.simulation.world.cluster import BOOTSTRAP, PORT, Ground
@@ -176,6 +177,13 @@ class Client:
         error = self.engine.fatal_error
         if error is not None and not self._may_fail(error):
             raise Violation(f"{self.name} gave up: {error!r}")
+
+    def check_asleep(self) -> None:
+        """Check that a sender that sleeps has sent, itself or by its lane, what could be sent."""
+        if self.is_dead or self.engine.fatal_error is not None or not self.shell.is_asleep:
+            return
+        if batches := forgotten_batches(self.producer, self.schedule.now_ns):
+            raise Violation(f"{self.name} sleeps, and could send {batches}")
 
     def _may_fail(self, error: KafkaError) -> bool:
         transaction = self.transaction

@@ -131,13 +131,10 @@ class TransactionalFaults(WorldFaults):
         self._begin(self.world.programs, TRANSACTIONAL_HAPPENINGS)
 
     def _move_coordinator(self) -> None:
-        cluster = self.world.cluster
-        internal = [each for each in cluster.state.cluster.partitions() if each.topic.is_internal]
-        active = self._active_nodes()
-        if internal and active:
-            partition, node_id = self._random.choice(internal), self._random.choice(active)
-            self.world.trace("!! node %d coordinates by %s", node_id, partition.topic.name)
-            cluster.change(cluster.state.move_leader, partition.topic.name, partition.index, node_id)
+        partitions = self.world.cluster.state.cluster.partitions()
+        internal = [each for each in partitions if each.topic.is_internal]
+        if internal:
+            self._lead_by_another(self._random.choice(internal))
 
     def _change_version(self) -> None:
         """Change it as UpdateFeatures does; clients learn of it when they connect."""

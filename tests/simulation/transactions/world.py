@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tests.simulation.transactions.options import TransactionalOptions
 
 CALM_MS = 3000
+WATCH_NS = 50 * MS
 UNDECIDED = (TransactionState.ONGOING, TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 RECOVERY_MS = 60_000  # for everything in flight when all is healed
 OLD_PRODUCER_ID = 1_000_000  # none that a broker would give
@@ -58,9 +59,14 @@ class TransactionalWorld(TransactionalStage):
             )
             for number, program in enumerate(self._programs)
         ]
-        coordinators = self.cluster.state.coordinators
-        shard = coordinators.of_transaction(known[0].transactional_id)  # there is only one
-        shard.transactions.load([to_record(each, 1) for each in known], WALL_MS)
+        name = known[0].transactional_id  # there is only one coordinator
+        state = self.cluster.state
+        partition = state.coordinators.partition_of_transaction(name)
+        for node_id in partition.replicas:
+            partition.hear(node_id, WALL_MS)  # it was made long ago
+        shard = state.coordinators.of_transaction(name)
+        self.cluster.change(shard.log.append, [to_record(each, 1) for each in known])
+        shard.load(WALL_MS)
 
     # Its life
 
@@ -74,6 +80,7 @@ class TransactionalWorld(TransactionalStage):
 
     def _run(self) -> None:
         self.faults.begin()
+        self._watch()
         self.run_for(self.options.fault_ms * MS)
         self.faults.heal()
         for program in self._programs:
@@ -82,9 +89,13 @@ class TransactionalWorld(TransactionalStage):
         self.run_for(CALM_MS * MS + self.options.settings["transaction.timeout.ms"] * MS)
         self._check_nothing_hangs()
         self._probe()
-        if self.cluster.history is not None:
-            self.cluster.history.check_converged()
+        self.check_converged()
         self._close()
+
+    def _watch(self) -> None:
+        for client in self.clients:
+            client.check_asleep()
+        self.schedule.after(WATCH_NS, self._watch)
 
     def _check_nothing_hangs(self) -> None:
         """Check that all transactions are decided, and that readers get to the end of every log."""

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 PORT = 9092
 BOOTSTRAP = "bootstrap.sim"
 MAX_EVENTS = 300_000
+CONVERGENCE_NS = 2 * SECOND  # a high watermark is told within half of one
 
 
 class Ground:
@@ -74,6 +75,14 @@ class Ground:
                 return is_so()
             self.count_event()
         return True
+
+    def check_converged(self) -> None:
+        """Check that all replicas come to rest: the last records were perhaps written a moment ago."""
+        history, partitions = self.cluster.history, self.cluster.state.cluster.partitions
+        if history is not None:
+            limit_ns = self.schedule.now_ns + CONVERGENCE_NS
+            self.run_until(limit_ns, lambda: all(each.is_in_sync for each in partitions()))
+            history.check_converged()
 
     def count_event(self) -> None:
         self.event_count += 1
@@ -236,7 +245,7 @@ class SimulatedCluster:
             now_ms=WALL_MS,
             node_count=options.node_count,
             shares_logs=not is_replicated,  # what a new leader lacks is drawn then, see `fail_over`
-            shares_coordinators=True,
+            shares_coordinators=world.options.shares_coordinators,
         )
         self.history = None
         if isinstance(self.state, ReplicatedState) and world.options.replicas is not None:

@@ -380,6 +380,8 @@ class ReplicaOptions:
         The longest time until a node that goes on hears the controller.
     messages_ms : (int, int)
         The shortest and the longest time of a message between nodes, and to and from the controller.
+    shares_coordinators : bool
+        The replicas of a coordinator's log share one, and the nodes what a coordinator knows.
     """
 
     kill: float
@@ -401,6 +403,7 @@ class ReplicaOptions:
     longest_ms: int
     deaf_ms: int
     messages_ms: tuple[int, int]
+    shares_coordinators: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -465,6 +468,11 @@ class WorldOptions:
         # from a separate source, so that worlds without it stay unchanged
         duplicate = Draw(random.Random(f"duplicate {seed}")).rate(0.3, 0.1)
         return replace(drawn, request_faults=replace(drawn.request_faults, duplicate=duplicate))
+
+    @property
+    def shares_coordinators(self) -> bool:
+        """True if a coordinator goes on with all that it knows, whichever node is the next."""
+        return self.replicas is None or self.replicas.shares_coordinators
 
     def parts(self) -> Sequence[Any]:
         """Return the parts that a world is described by."""

@@ -46,7 +46,7 @@ class ReplicaFaults(Happenings):
         return [node_id for node_id in running if cluster.controller.is_active(node_id)]
 
     def _any_replicated(self) -> ClusterPartition | None:
-        partitions = [each for each in self.world.data_partitions() if each.is_replicated]
+        partitions = [each for each in self.world.cluster.state.cluster.partitions() if each.is_replicated]
         return self._random.choice(partitions) if partitions else None
 
     def _change(self, function: Callable[..., Any], *arguments: Any) -> None:
@@ -132,7 +132,7 @@ class ReplicaFaults(Happenings):
         def go_on() -> None:
             if not self.is_active or not left:
                 return
-            if all(each.is_in_sync for each in self.world.data_partitions()):
+            if all(each.is_in_sync for each in cluster.state.cluster.partitions()):
                 node_id = left.pop()
                 if cluster.is_up(node_id):
                     self._stop_cleanly(node_id)
@@ -233,11 +233,14 @@ class ReplicaFaults(Happenings):
         self._for_a_while(self._replicas.longest_ms, let_go)
 
     def _lead(self) -> None:
-        found, cluster = self._any_replicated(), self.world.cluster
-        if found is None:
-            return
-        in_sync = set(found.registration.isr) - {found.leader}
-        may_lead = [each for each in self._active_nodes() if each in in_sync]
+        found = self._any_replicated()
+        if found is not None:
+            self._lead_by_another(found)
+
+    def _lead_by_another(self, found: ClusterPartition) -> None:
+        """Have another node lead that is in sync, if there is one."""
+        cluster, in_sync = self.world.cluster, set(found.registration.isr) - {found.leader}
+        may_lead = [each for each in self._active_nodes() if found.shares_log or each in in_sync]
         if may_lead:
             node_id = self._random.choice(may_lead)
             self.world.trace("!! node %d leads %s-%d", node_id, found.topic.name, found.index)

@@ -71,6 +71,11 @@ class WatchedPartition(Partition):
         self._history.led(self, keys["leader_epoch"])
         return offset
 
+    def append_records(self, *given: Any, **keys: Any) -> int:
+        offset = super().append_records(*given, **keys)
+        self._history.led(self, keys["leader_epoch"])
+        return offset
+
     def _append(self, data: bytes | bytearray, now_ms: int) -> None:
         end_offset = self.log_end_offset
         super()._append(data, now_ms)
@@ -86,6 +91,10 @@ class WatchedPartition(Partition):
         self._history.is_changed = True
 
     def truncate_to(self, offset: int, now_ms: int) -> None:
+        self._history.check_cut(self, offset)
+        self._cut(offset, now_ms)
+
+    def _cut(self, offset: int, now_ms: int) -> None:
         self._history.cut(self, offset)
         super().truncate_to(offset, now_ms)
         self.checked_offset = min(self.checked_offset, self.log_end_offset)
@@ -97,7 +106,7 @@ class WatchedPartition(Partition):
 
     def lose_unflushed(self, now_ms: int) -> None:
         self._history.lost_disks += 1
-        super().lose_unflushed(now_ms)
+        self._cut(self._log.segment_base_offsets[-1], now_ms)
 
     def delete(self) -> None:
         self._history.cut(self, 0)
@@ -122,8 +131,9 @@ class PartitionHistory:
         The true one.
     """
 
-    def __init__(self, topic: str, index: int) -> None:
+    def __init__(self, topic: str, index: int, partition: Callable[[], ClusterPartition]) -> None:
         self.place = (topic, index)
+        self._partition = partition
         self.is_changed = self.is_torn = False
         self.is_cut = False
         self.lost_disks = 0
@@ -165,6 +175,18 @@ class PartitionHistory:
         for batch in log.batches(offset):
             if batch.last_offset >= offset:
                 self.gone[BatchId(batch.partition_leader_epoch, batch.base_offset)] = bytes(batch)
+
+    def check_cut(self, log: Partition, offset: int) -> None:
+        """Check that a replica cuts off only what an earlier leader has written, and follows a later one."""
+        copy = next((each for each in self._partition().copies.values() if each.log is log), None)
+        for batch in log.batches(offset):
+            if batch.last_offset < offset:
+                continue
+            if copy is None or copy.leadership or batch.partition_leader_epoch >= copy.leader_epoch:
+                raise Violation(
+                    f"S19 {self.name}: {batch} of leader epoch {batch.partition_leader_epoch} is cut off by "
+                    f"{copy and copy.registration}"
+                )
 
     def lost(self, last: list[RecordBatch]) -> Iterator[LostBatch]:
         """Return what a replica had, and is not in the last log."""
@@ -440,11 +462,8 @@ class ReplicatedState(BrokerState):
     def _open_partition(
         self, topic: str, index: int, config: TopicConfig, directory: Path | None
     ) -> Partition:
-        registered = self.cluster.topics[topic]
-        if registered.is_internal:
-            return super()._open_partition(topic, index, config, directory)
         return WatchedPartition(
-            self.history(registered.topic_id, topic, index),
+            self.history(self.cluster.topics[topic].topic_id, topic, index),
             topic,
             index,
             config=config,
@@ -454,7 +473,13 @@ class ReplicatedState(BrokerState):
         )
 
     def history(self, topic_id: bytes, topic: str, index: int) -> PartitionHistory:
-        return self.histories.setdefault((topic_id, index), PartitionHistory(topic, index))
+        if (topic_id, index) not in self.histories:
+
+            def partition() -> ClusterPartition:
+                return self.cluster.topics_by_id[topic_id].partitions[index]
+
+            self.histories[topic_id, index] = PartitionHistory(topic, index, partition)
+        return self.histories[topic_id, index]
 
 
 class History:
@@ -495,7 +520,7 @@ class History:
         fenced = {node.node_id for node in nodes if node.state is BrokerControlState.FENCED}
         running = {node.node_id for node in nodes if node.is_running}
         for topic in self._cluster.topics.values():
-            if topic.is_internal:
+            if topic.partitions[0].shares_log:
                 continue
             min_isr = self._cluster.controller.min_isr(topic)
             least = min(min_isr, self._least_min_isr.get(topic.name, min_isr))
@@ -537,8 +562,8 @@ class History:
             self.of(partition).check_acknowledged(partition, offset)
 
     def check_converged(self) -> None:
-        for topic in self._cluster.topics.values():
-            for partition in () if topic.is_internal else topic.partitions:
+        for partition in self._cluster.partitions():
+            if not partition.shares_log:
                 history = self.of(partition)
                 history.check_logs(partition)
                 history.check_converged(partition)

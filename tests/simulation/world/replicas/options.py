@@ -84,7 +84,35 @@ def with_replicas(options: AnyOptions, kind: str = OF_PRODUCERS, *, may_lose: bo
     cluster = replace(cluster, broker=cluster.broker | disks)
     changed = replace(options, cluster=cluster, cluster_faults=cluster_faults, replicas=faults)
     changed = replace(changed, fault_ms=draw.of(300, 1000, 3000, 5000))
-    return _with_racks(_themed(changed, may_lose=may_lose), kind)
+    return _with_coordinators(_with_racks(_themed(changed, may_lose=may_lose), kind))
+
+
+def _with_coordinators(options: AnyOptions) -> AnyOptions:
+    """Return the same world, whose coordinators share what they know if logs may lose what is committed: what
+    a group or a transaction is then worth, Kafka does not say.
+    """
+    faults = options.replicas
+    assert faults is not None
+    is_unclean = options.cluster.broker["unclean_leader_election"] or faults.elect
+    is_lossy = bool(is_unclean or faults.lose or faults.fail_dir)
+    options = replace(options, replicas=replace(faults, shares_coordinators=is_lossy))
+    return (
+        options if is_lossy or "transaction.timeout.ms" not in options.settings else _patient(options, faults)
+    )
+
+
+def _patient(options: AnyOptions, faults: ReplicaOptions) -> AnyOptions:
+    """Return the same world, or one whose time-outs are long enough for coordinators to replicate."""
+    settings, longest_ms = options.settings, faults.messages_ms[1]
+    request_ms, least_ms = settings["request.timeout.ms"], options.cluster.round_trip_ms + 6 * longest_ms
+    if not longest_ms or request_ms >= least_ms:
+        return options
+    longer = {
+        "request.timeout.ms": least_ms,
+        "delivery.timeout.ms": settings["delivery.timeout.ms"] + least_ms - request_ms,
+        "transaction.timeout.ms": max(settings["transaction.timeout.ms"], 30 * least_ms),
+    }
+    return replace(options, settings=settings | longer)
 
 
 def _with_new_controllers(
