@@ -19,6 +19,7 @@ from benchmarks.pages.page import GroupPages
 from benchmarks.pages.plan import Plan
 from benchmarks.pages.runner import run
 from benchmarks.questions import (
+    admin,
     broker,
     checksum,
     column_json,
@@ -85,6 +86,7 @@ def main() -> None:
     groups = {
         **CONTESTS,
         **{name: local(questions, peers) for name, questions in LOCAL.items()},
+        "admin": admin.questions,
         "consumer": consumer.questions,
         "formats": formats.questions,
         "pace": pace.questions,

@@ -34,6 +34,7 @@ QUESTIONS: Mapping[str, str] = {
     "pressure": "How much memory does a producer need under back-pressure, and with 10,000 partitions?",
     "scaling": "What does a batch of one record take, by partitions, size and producers?",
     "security": "What do TLS and SCRAM cost, and the first connections to a cluster?",
+    "admin": "How long do calls of administration about 1,000 topics and groups take?",
     "threads": "What do several threads or tasks cost that share a producer, and is each served fairly?",
     "spark": "What does a row take from Spark to the acknowledgement?",
     "spark-source": "What does a row take from a topic into Spark?",

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from confluent_kafka import Consumer, TopicPartition
 
 import kbatch
+from benchmarks.clients.administrators import STEPS
 from benchmarks.clients.contest import Contest, Driver, able
 from benchmarks.clients.contestants import CONTESTANTS, JAVA
 from benchmarks.clients.counted import CountedDriver, why_uncounted
@@ -22,7 +23,7 @@ from benchmarks.clients.work import Work
 from benchmarks.pages.page import Page
 from benchmarks.pages.plan import Plan
 from benchmarks.pages.runner import run as run_groups
-from benchmarks.questions import formats
+from benchmarks.questions import admin, formats
 from kbatch.bench.cluster import Address, embedded
 from kbatch.bench.contest import SETTINGS
 from kbatch.bench.contestants import CONTESTANTS as ALL
@@ -32,6 +33,7 @@ from kbatch.bench.workload import FIRST_ROW, Row
 from kbatch.cli.commands import kbatch as command_line
 from kbatch.testing import Broker
 from tests import ROOT
+from tests.conftest import require_jars
 from tests.support.wheels import run
 
 pytestmark = pytest.mark.slow
@@ -235,6 +237,19 @@ def test_formats_that_are_compared_read_the_same() -> None:
 def test_rows_of_one_process_run() -> None:
     pytest.importorskip("pytest_benchmark")
     run(sys.executable, "-m", "pytest", "-q", "benchmarks", "--benchmark-disable", cwd=ROOT)
+
+
+@pytest.mark.java
+def test_administrators_do_all_steps() -> None:
+    require_jars()
+    found = list(admin.questions(Plan(embedded, quick=True, rounds=1)))
+    assert len(found) == len(STEPS) + 1
+    for question in found:
+        times = [each.median for each in question.contenders if not each.name.endswith(", CPU")]
+        assert min(times) > 0  # a JVM counts its processor time in steps of 10 ms
+        assert not [each.note for each in question.contenders if "failed" in each.note], question.title
+        assert {claim.candidate for claim in question.claims} <= {each.name for each in question.contenders}
+    assert [each.name for each in found[0].contenders][:3] == ["kbatch", "confluent-kafka", "Java, warm"]
 
 
 def test_groups_are_measured_and_written_to_a_page(tmp_path: Path) -> None:
