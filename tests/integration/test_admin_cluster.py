@@ -25,6 +25,7 @@ from kbatch.errors import (
     BrokerNotAvailableError,
     DuplicateVoterError,
     ErrorCode,
+    GroupNotEmptyError,
     InvalidConfigurationError,
     InvalidRegularExpressionError,
     InvalidReplicationFactorError,
@@ -43,6 +44,7 @@ from kbatch.errors import (
 )
 from tests.oracle.kafka import RealKafka
 from tests.support.patience import until
+from tests.support.streams_member import StreamsMember
 
 pytestmark = pytest.mark.java
 
@@ -201,6 +203,28 @@ def test_AS82_AS83_AS84_transactions(admin: Admin, kafka: RealKafka) -> None:
     producer.close(timeout=1)
     with pytest.raises(TransactionalIdNotFoundError):
         admin.transactions.describe("nobody")
+
+
+# Streams groups
+
+
+def test_AS70_AS71_a_streams_group_with_a_member_is_described(admin: Admin, kafka: RealKafka) -> None:
+    with StreamsMember(kafka.bootstrap_servers, "streaming", TOPIC) as member:
+        found = admin.groups.describe("streaming")
+        assert (found.kind, found.state) == ("streams", "Stable")
+        (described,) = found.members
+        assert (described.member_id, described.client_id) == (member.member_id, "streams")
+        assert described.partitions == (TopicPartition("0", 0), TopicPartition("0", 1))  # of a subtopology
+        assert [each.group_id for each in admin.groups.list(kinds=["streams"])] == ["streaming"]
+        with pytest.raises(GroupNotEmptyError):
+            admin.groups.reset("streaming", topics=[TOPIC], to="earliest")
+        with pytest.raises(GroupNotEmptyError):
+            admin.groups.delete("streaming", kind="streams")
+    assert set(admin.groups.reset("streaming", topics=[TOPIC], to="earliest")) == {
+        PARTITION,
+        TopicPartition(TOPIC, 1),
+    }
+    admin.groups.delete("streaming", kind="streams")
 
 
 # The cluster

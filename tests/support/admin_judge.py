@@ -18,6 +18,7 @@ from kbatch.errors import KafkaError
 from tests.oracle import java_clients
 from tests.support.admin_calls import Answer, Call, answer
 from tests.support.patience import until
+from tests.support.streams_member import StreamsMember
 
 Ask = Callable[[Mapping[str, Any]], Answer]
 
@@ -66,6 +67,7 @@ class Judge:
 
     def __init__(self, servers: str, settings: Mapping[str, str] | None = None) -> None:
         self._servers, self._settings = servers, settings or {}
+        self._members: dict[str, StreamsMember] = {}
 
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as stack:
@@ -123,6 +125,13 @@ class Judge:
         given = json.loads(json.dumps(call).replace("@", prefix))
         if given["call"] == "openTransaction":  # no call of an admin
             return self._open_transaction(given["id"], given["topic"])
+        if given["call"] == "joinStreams":
+            self._members[given["group"]] = StreamsMember(self._servers, given["group"], given["topic"])
+            self._members[given["group"]].__enter__()
+            return {}
+        if given["call"] == "leaveStreams":
+            self._members.pop(given["group"]).__exit__()
+            return {}
         return self._clients[client](given)
 
     def _open_transaction(self, transactional_id: str, topic: str) -> Answer:
