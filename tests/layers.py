@@ -361,9 +361,10 @@ LAYERS = (
         "consumer/",
         "Consumer and ShareConsumer (`threads`), their like on event loops (`event_loop`), what both do "
         "(`base`, `share`), and how they begin and end (`lifetime`); topics as tables and streams "
-        "(`reading`), ranges (`topic_reader`); `backlog`, `acquired`: **what is unusual in what was "
-        "fetched**, and what is acquired; `fetch_columns`: columns of it; `group_member`: **when callbacks "
-        "of a rebalance run, and what is committed**; `process`: `process()` and its workers",
+        "(`reading`), ranges (`topic_reader`); `backlog`, `range_buffer`, `acquired`: **what is unusual in "
+        "what was fetched**, for consumers and reads, and what is acquired; `fetch_columns`: columns of it; "
+        "`group_member`: **when callbacks of a rebalance run, and what is committed**; `process`: "
+        "`process()` and its workers",
     ),
     Layer(
         12,

@@ -12,8 +12,8 @@ nothing, and the next one finds all of it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from itertools import count, islice
+from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, final
 
 from kbatch._native.fetch.arrivals import Arrivals
@@ -211,32 +211,12 @@ class Backlog(FetchBuffer):
 
     # Which partitions
 
-    def add(self, assigned: AssignedPartition) -> None:
-        """Read a partition, instead of an earlier state of it."""
-        before = self.assigned.get(assigned.partition)
-        self.assigned[assigned.partition] = assigned
-        self._uncommitted[assigned] = None
-        assigned.is_read = True
-        if before is not None:
-            assigned.is_paused, assigned.is_left_out = before.is_paused, before.is_left_out
-            self._end(before)
-
     def leave_out(self, excludes: Callable[[str], bool]) -> None:
         """Give no records of partitions whose topics are excluded, and those of all others."""
         for each in list(self.assigned.values()):
             each.is_left_out = excludes(each.partition.topic)
             if each.is_left_out:
                 each.iterator = None
-
-    def remove(self, partition: TopicPartition) -> None:
-        """Read a partition no more."""
-        self._end(self.assigned.pop(partition))
-
-    def _end(self, assigned: AssignedPartition) -> None:
-        assigned.is_read = False
-        self._moved.pop(assigned, None)
-        self._uncommitted.pop(assigned, None)
-        self.drop(assigned)
 
     # What is unusual
 
@@ -303,7 +283,7 @@ class Backlog(FetchBuffer):
         have yet to say a type, one fetch is decoded after the other, so that the first one does.
         """
         row_count = byte_count = 0
-        fetches = (fetch for _, fetch in self._in_order() if fetch.records is not None)
+        fetches = (fetch for _, fetch in self.in_order() if fetch.records is not None)
         for fetch in islice(fetches, most_fetches):
             columns = FetchColumns.of(fetch)
             columns.decode(projection, submit, self._notify)
@@ -314,23 +294,12 @@ class Backlog(FetchBuffer):
             if row_count >= limits.most_rows or byte_count >= limits.most_bytes:
                 break
 
-    def _in_order(self) -> Iterator[tuple[AssignedPartition, CompletedFetch]]:
-        """Iterate over all fetches in the order in which they are taken."""
-        for index in count():
-            is_over = True
-            for assigned in self._round_robin:
-                if not assigned.is_silent and index < len(assigned.queue):
-                    is_over = False
-                    yield assigned, assigned.queue[index]
-            if is_over:
-                return
-
     def plan(self, projection: Projection, limits: Limits) -> Plan:
         """Return the rows that can be taken. A fetch is sliced only if there are too few rows without it."""
         least_rows, most_rows, most_bytes = limits
         slices: list[RowSlice] = []
         row_count = byte_count = 0
-        for assigned, fetch in self._in_order():
+        for assigned, fetch in self.in_order():
             if fetch.records is None:
                 if fetch.failure is not None:
                     return Plan(slices, row_count, is_full=True)

@@ -175,7 +175,7 @@ class ConsumerBase(MemberClient, Generic[K, V]):
             if gone := assigned.keys() - starts.keys():
                 self._engine.remove(gone)
                 for each in gone:
-                    self._backlog.remove(each)
+                    self._backlog.end(assigned[each])
             for each, start in starts.items():
                 if start is not None or each not in assigned:
                     self._begin(each, COMMITTED if start is None else start)

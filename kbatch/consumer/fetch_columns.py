@@ -76,12 +76,11 @@ class FetchColumns:
         One with records.
     """
 
-    __slots__ = ("_decoding", "_ends", "_records", "_result")
+    __slots__ = ("_decoding", "_ends", "_result")
 
     def __init__(self, fetch: CompletedFetch) -> None:
-        assert fetch.records is not None
-        self._result = fetch.result  # not the fetch, which refers to these columns: that keeps memory
-        self._records = fetch.records
+        assert fetch.fetched is not None
+        self._result = fetch.fetched  # not the fetch, which refers to these columns: that keeps memory
         self._decoding: DecodingTask[Projection, Decoded] | None = None
         self._ends: Decoded | None = None
 
@@ -92,6 +91,34 @@ class FetchColumns:
             fetch.columns = cls(fetch)
         columns: FetchColumns = fetch.columns
         return columns
+
+    @classmethod
+    def decode_last(cls, fetch: CompletedFetch, projection: Projection) -> Callable[[], None]:
+        """Return what decodes the columns of a fetch with records, which has them as busy ones from now on.
+        Then the records are let go: nothing else is made of them. An unexpected error ends the rows, too: it
+        comes after those of fetches before.
+        """
+        columns = cls(fetch)
+        begun = columns._decoding = DecodingTask(projection)
+
+        def decoded(projection: Projection) -> Decoded:
+            try:
+                return Decoded.of(columns._records, projection)
+            except Exception as error:
+                return Decoded(projection, [], 0, error)
+
+        def decode() -> None:
+            begun.do(decoded)
+            columns._result.records = None
+
+        fetch.columns = columns
+        return decode
+
+    @property
+    def _records(self) -> FetchedRecords:
+        records = self._result.records
+        assert records is not None
+        return records
 
     @property
     def is_busy(self) -> bool:

@@ -679,7 +679,7 @@ class GroupMember:
     def _remove(self, partitions: Iterable[TopicPartition]) -> None:
         for each in partitions:
             if each in self._backlog.assigned:
-                self._backlog.remove(each)
+                self._backlog.end(self._backlog.assigned[each])
 
     # The end
 

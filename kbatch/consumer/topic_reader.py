@@ -1,13 +1,8 @@
 """TopicReader: ranges of topics as record batches or records, without a consumer group.
 
-Theory of operation. The network's thread (ThreadNetwork) drives a ReadingEngine. Its results go to the
-Decoding of the current Reading: the network puts them in, workers decode them without the GIL, and the
-program takes them out in the same order. So the records of a partition come in the order of their offsets,
-and partitions take turns. The engine fetches at most kbatch.fetch.buffer.memory ahead of what the program
-has taken.
-
-Objects need the GIL, so workers would only take it from the program. They are made on its own thread when it
-takes them, a few hundred at a time, while their bytes are in the processor's cache.
+Theory of operation. The network's thread (ThreadNetwork) drives a ReadingEngine, which fetches at most
+kbatch.fetch.buffer.memory ahead of what the program has taken. What it has fetched is in a RangeBuffer, from
+which a Reading takes it (`range_buffer`).
 
 No thread refers to a TopicReader or a Reading, so one that is dropped is collected and ends.
 """
@@ -18,10 +13,9 @@ import itertools
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
-from functools import partial
 from operator import length_hint
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, Self, TypeVar, Unpack, final
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self, TypeVar, Unpack, final
 
 from kbatch._native.io.interrupts import at_once
 from kbatch._native.io.threads import ClientThread
@@ -29,6 +23,7 @@ from kbatch.admin.groups import AsyncGroups
 from kbatch.admin.threads import Groups
 from kbatch.config.readers import GROUP_KEYS
 from kbatch.consumer.lifetime import ReadingClient
+from kbatch.consumer.range_buffer import BatchSource, RangeBuffer, RecordSource, Source
 from kbatch.consumer.ranges import (
     DATA_LOSS,
     Positions,
@@ -55,7 +50,7 @@ from kbatch.core.consumer.partition_state import (
     Start,
     after_loss,
 )
-from kbatch.core.consumer.results import Failed, Fetched, Moved, Result
+from kbatch.core.consumer.results import Fetched, Moved
 from kbatch.errors import (
     ConfigError,
     IllegalStateError,
@@ -64,7 +59,7 @@ from kbatch.errors import (
     OffsetOutOfRangeError,
 )
 from kbatch.formats.plain import Bytes
-from kbatch.network.decoding import Decoding, decoder_count
+from kbatch.network.decoding import decoder_count
 from kbatch.records import INT64_MAX, NO_TOPIC_ID, TopicPartition, check_integer, check_text
 from kbatch.typed import K, V
 from kbatch.waiting.methods import blocking
@@ -74,7 +69,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from kbatch._native.codec.record import ConsumerRecord
-    from kbatch._native.fetch.fetched_batches import FetchedRecords
     from kbatch.config import ConsumerConfig
     from kbatch.config.keywords import TopicReaderKeywords
     from kbatch.consumer.projection import Projection
@@ -84,8 +78,6 @@ Item = TypeVar("Item")
 
 # A reader that looks for a topic must not create it.
 DEFAULTS = {"allow_auto_create_topics": False}
-# Records that are made at a time.
-RECORDS_AT_A_TIME = 512
 
 
 class ReadProgress(NamedTuple):
@@ -108,118 +100,6 @@ class ReadProgress(NamedTuple):
     bytes: int
     position: int
     total: int | None
-
-
-class FetchedItems(Protocol[Item]):
-    """The records of an answer, a few hundred of which are taken at a time.
-
-    Attributes
-    ----------
-    row_count : int
-        Records that were taken.
-    is_used_up : bool
-        True if all were taken.
-    is_kept : bool
-        True if `take` has raised, and tries the same items again.
-    fault : Exception or None
-        Once all were taken, the reason why they end early.
-    """
-
-    @property
-    def row_count(self) -> int: ...
-    @property
-    def is_used_up(self) -> bool: ...
-    @property
-    def is_kept(self) -> bool: ...
-    @property
-    def fault(self) -> Exception | None: ...
-    def take(self) -> list[Item]:
-        """Return the next items."""
-        ...
-
-
-@final
-class _Batches:
-    """Items that are record batches, which refer to the received bytes only if they are views of them."""
-
-    is_used_up = False
-    is_kept = False
-
-    def __init__(self, batches: list[pa.RecordBatch], fault: Exception | None) -> None:
-        self._batches = batches
-        self.row_count = sum(batch.num_rows for batch in batches)
-        self.fault = fault
-
-    def take(self) -> list[pa.RecordBatch]:
-        self.is_used_up = True
-        return self._batches
-
-
-@final
-class _Records:
-    """Items that are objects, which are made when they are taken."""
-
-    def __init__(self, typed: TypedRecords | None, records: FetchedRecords) -> None:
-        self._typed = typed
-        self._records = records
-        self._kept: list[ConsumerRecord] = []
-        self.row_count = 0
-
-    @property
-    def is_used_up(self) -> bool:
-        return self._records.is_used_up and not self.is_kept
-
-    @property
-    def is_kept(self) -> bool:
-        return bool(self._kept)
-
-    @property
-    def fault(self) -> Exception | None:
-        return self._records.fault
-
-    def take(self) -> list[ConsumerRecord]:
-        records = self._kept or self._records.take_records(RECORDS_AT_A_TIME)
-        self._kept = [] if self._typed is None else records
-        made = records if self._typed is None else self._typed.taken(records)
-        self._kept = []
-        self.row_count += len(records)
-        return made
-
-
-class _Inbox:
-    """Takes the engine's results, on the network's thread, to the Decoding of the current Reading.
-
-    `decoding` is None if there is none. Results up to the generation `outdated` belong to earlier reads;
-    `generation`, of the program's thread, is that of the current one.
-    """
-
-    generation = 0
-
-    def __init__(self, release: Callable[[Fetched], object]) -> None:
-        self._release = release
-        self.decoding: Decoding[Result, FetchedItems[Any] | None] | None = None
-        self.outdated = 0
-
-    def begin(self, decoding: Decoding[Result, FetchedItems[Any] | None], outdated: int, now_ns: int) -> None:
-        """Pass the results after a generation to the Decoding."""
-        self.decoding, self.outdated = decoding, outdated
-
-    def deliver(self, results: list[Result]) -> None:
-        decoding = self.decoding
-        for result in results:
-            # a Decoding that is stopped meanwhile gives it back in `end`
-            if decoding is not None and result.generation > self.outdated:
-                decoding.put(result)
-            elif isinstance(result, Fetched):
-                self._release(result)
-
-    def end(self, decoding: Decoding[Result, FetchedItems[Any] | None]) -> None:
-        """Stop the Decoding. Its results go back to the engine."""
-        if self.decoding is decoding:
-            self.decoding = None
-        for result in decoding.stop():
-            if isinstance(result, Fetched):
-                self._release(result)
 
 
 @final
@@ -246,29 +126,26 @@ class Reading(Generic[Item]):
 
     partition: TopicPartition
     schema: pa.Schema | None = None
-    _decoding: Decoding[Result, FetchedItems[Item] | None] | None = None
-    _current: tuple[Fetched, FetchedItems[Item]] | None = None
+    _source: Source[Item] | None = None
+    _generation = -1
 
     def __init__(
         self,
         runtime: ReaderRuntime,
-        inbox: _Inbox,
+        buffer: RangeBuffer,
         ranges: Mapping[TopicPartition, Range],
-        decode: Callable[[Result], FetchedItems[Item] | None],
+        new_source: Callable[[int], Source[Item]],
         *,
         topic_ids: Mapping[str, bytes],
-        threads: int,
         skips: bool,
         report: Callable[[ReadProgress], object] | None,
     ) -> None:
         self._runtime = runtime
-        self._inbox = inbox
+        self._buffer = buffer
         self._report = report
         self._open = set(ranges)
         self._ends = {each: NO_END if found.end is None else found.end for each, found in ranges.items()}
-        self._skips = skips
         self._items: Iterator[Item] = iter(())
-        self._fault: BaseException | None = None
         self._ended_by: BaseException | None = None
         ends = {each: found.end for each, found in ranges.items() if found.end is not None}
         is_bounded = len(ends) == len(ranges)
@@ -282,30 +159,28 @@ class Reading(Generic[Item]):
                 each: Start(found.start, topic_id=topic_ids.get(each.topic, NO_TOPIC_ID))
                 for each, found in ranges.items()
             }
-            self._begin(starts, ends, decode, threads)
+            self._begin(starts, ends, new_source, skips=skips)
 
     def _begin(
         self,
         starts: Mapping[TopicPartition, Start],
         ends: Mapping[TopicPartition, int],
-        decode: Callable[[Result], FetchedItems[Item] | None],
-        threads: int,
+        new_source: Callable[[int], Source[Item]],
+        *,
+        skips: bool,
     ) -> None:
-        runtime, inbox = self._runtime, self._inbox
-        decoding = self._decoding = Decoding(
-            decode,
-            name=f"kbatch-decoder-{runtime.config.client_id}",
-            threads=threads,
-            notify=runtime.changed.notify,
-        )
-        runtime.engine.submit(partial(inbox.begin, decoding, inbox.generation))
-        inbox.generation = runtime.engine.assign(starts, ends, reset=EARLIEST if self._skips else None)
-        runtime.network.wake()
+        engine = self._runtime.engine
+        self._generation = generation = engine.new_generation()
+        self._buffer.begin(generation, starts)  # first: results must find their partitions
+        self._source = source = new_source(generation)
+        source.start()
+        engine.assign(starts, ends, reset=EARLIEST if skips else None, generation=generation)
+        self._runtime.network.wake()
 
     @property
     def is_open(self) -> bool:
         """True if it has not ended."""
-        return self._decoding is not None
+        return self._source is not None
 
     def __iter__(self) -> Iterator[Item]:
         return itertools.chain.from_iterable(self._iterators())  # without a call for each: objects are many
@@ -332,76 +207,58 @@ class Reading(Generic[Item]):
     def _has_item(self) -> bool:
         """Wait for an item. False at the end."""
         while not length_hint(self._items):
-            current = self._current
-            if current is not None:
-                self._take_items(*current)
-                continue
-            self._check_open()
-            if not self._open:
+            source = self._checked_source()
+            if source is None:
                 self.close()
                 return False
-            self._take()
+            if not source.is_ready():
+                self._await_items(source)
+            self._take_items(source)
         return True
 
-    def _take_items(self, result: Fetched, items: FetchedItems[Item]) -> None:
-        self._items = iter(items.take())
-        if items.is_used_up:
-            self._current, self._fault = None, items.fault
-            self._finish(result, items.row_count)
-
-    def _end(self, error: BaseException) -> None:
-        if self._current is not None and self._current[1].is_kept and isinstance(error, Exception):
-            return
-        self._ended_by = self._ended_by or error
-        self.close()
-
-    def _check_open(self) -> None:
-        fault, self._fault = self._fault, None
-        if fault is not None:
-            raise fault
+    def _checked_source(self) -> Source[Item] | None:
+        """Return the source; None if all was read. Raise if the read cannot go on."""
         self._runtime.check_not_forked()
         if self._ended_by is not None:
             raise IllegalStateError(
                 f"the read has failed with {type(self._ended_by).__name__}; start another where it stopped"
             ) from self._ended_by
-        if self._open and self._decoding is None:
+        if not self._open:
+            return None
+        if (source := self._source) is None:
             if self._runtime.is_closed:
                 raise self._runtime.closed_error()
             raise IllegalStateError("the read was closed; start another")
+        return source
 
-    def _take(self) -> None:
-        """Make the next result the current one."""
-        decoding = self._decoding
-        assert decoding is not None
-        if not decoding.is_ready:
-            self._await_result(decoding)
-        task = decoding.take()
-        if task is None:
-            return
-        result, items = task.argument, task.decoded
-        self.partition = result.partition
-        if task.error is not None:
-            self._release(result, 0)
-            raise task.error
-        if isinstance(result, Failed):
-            raise self._failure(result)
-        if isinstance(result, Moved):
-            self._skip(result)
-        elif items is None:
-            self._finish(result, 0)
-        else:
-            self._current = result, items
+    def _take_items(self, source: Source[Item]) -> None:
+        out_of_range = None
+        taken = None
+        try:
+            taken = source.take()
+        except OffsetOutOfRangeError as error:
+            if type(error) is not OffsetOutOfRangeError:
+                raise
+            out_of_range = error
+        self._note_passed()
+        if out_of_range is not None:
+            raise self._loss(out_of_range)
+        if taken is not None:
+            self.partition, items = taken
+            self._items = iter(items)
 
-    def _finish(self, result: Fetched, row_count: int) -> None:
-        """Release a result whose records were all taken."""
-        self._release(result, row_count)
-        if result.is_last:
-            self._open.discard(result.partition)
-        self._advance(result.next_offset - result.from_offset, result.size_bytes, row_count)
-
-    def _release(self, result: Result, row_count: int) -> None:
-        if isinstance(result, Fetched) and self._runtime.engine.release(result, row_count):
-            self._runtime.network.wake()
+    def _note_passed(self) -> None:
+        """Add what was passed to the progress."""
+        passed = self._buffer.passed
+        while passed:
+            result, row_count = passed.popleft()
+            self.partition = result.partition
+            if isinstance(result, Fetched):
+                if result.is_last:
+                    self._open.discard(result.partition)
+                self._advance(result.next_offset - result.from_offset, result.size_bytes, row_count)
+            else:
+                self._skip(result)
 
     def _advance(self, offset_count: int, size_bytes: int, row_count: int) -> None:
         rows, size, position, total = self.progress
@@ -414,14 +271,10 @@ class Reading(Generic[Item]):
             self.lost.setdefault(moved.partition, []).append((moved.from_offset, moved.to_offset))
         self._advance(moved.to_offset - moved.from_offset, 0, 0)
 
-    def _failure(self, failed: Failed) -> KafkaError:
-        """Return the error of a partition. One whose log no longer has the position is a loss of data, from
-        there to where reading could go on.
-        """
-        partition, error = failed.partition, failed.error
-        if type(error) is not OffsetOutOfRangeError:
-            return error
-        position = error.partitions[partition]
+    def _loss(self, error: OffsetOutOfRangeError) -> KafkaError:
+        """Return the loss of data from a position that a log no longer has, to where reading could go on."""
+        ((place, position),) = error.partitions.items()
+        partition = TopicPartition(*place)
         try:
             found = at_once(self._runtime.await_offsets, {partition: EARLIEST})
         except KafkaError:  # the loss is what the program has to know
@@ -429,18 +282,18 @@ class Reading(Generic[Item]):
         next_offset = after_loss(position, _offset_of(found[partition]), self._ends[partition])
         return loss_of(partition, error, (position, next_offset) if next_offset > position else None)
 
-    def _await_result(self, decoding: Decoding[Result, FetchedItems[Item] | None]) -> None:
+    def _await_items(self, source: Source[Item]) -> None:
         runtime = self._runtime
         refused = runtime.engine.authentication_error  # whose login is tried again
 
         def is_ready() -> bool:
-            if decoding.is_ready or self._decoding is None:
+            if self._source is None or source.is_ready():
                 return True
             runtime.check_usable()
             runtime.check_login(refused)
             return False
 
-        if not at_once(runtime.await_until, is_ready, runtime.deadline(self._timeout)):
+        if not at_once(runtime.await_until, is_ready, runtime.deadline(self._timeout), source.awaited):
             runtime.check_login(None)
             why = runtime.engine.last_connection_failure or "brokers are slow"
             raise KafkaTimeoutError(
@@ -448,21 +301,27 @@ class Reading(Generic[Item]):
                 f"default.api.timeout.ms={runtime.config.default_api_timeout_ms}: {why}"
             )
 
+    def _end(self, error: BaseException) -> None:
+        source = self._source
+        if source is not None and source.is_kept and isinstance(error, Exception):
+            return
+        self._ended_by = self._ended_by or error
+        self.close()
+
     def close(self) -> None:
         """End the read, without waiting. A second call has no effect. Any thread may call it."""
-        decoding, self._decoding = self._decoding, None
-        current, self._current = self._current, None
-        if decoding is None or self._runtime.is_forked:
+        runtime, buffer, source = self._runtime, self._buffer, self._source
+        if source is None or runtime.is_forked:
             return
-        runtime, inbox = self._runtime, self._inbox
-        if current is not None:
-            result, items = current
-            runtime.engine.release(result, items.row_count)
-        runtime.engine.submit(lambda now_ns: inbox.end(decoding))
+        source.stop()  # also by the second call, if the first one was interrupted
+        buffer.end_read(self._generation)
+        source, self._source = self._source, None
+        if source is None:
+            return
         runtime.engine.stop()
-        inbox.end(decoding)  # also if the network has ended
+        runtime.engine.submit(buffer.clear_arrivals)
         runtime.network.wake()
-        runtime.changed.notify()
+        buffer.notify()
 
     def __enter__(self) -> Self:
         return self
@@ -504,10 +363,12 @@ class TopicReader(ReadingClient, Generic[K, V]):
             )
         self._typed = TypedRecords.of(self.config)
         check_letter(self._typed, type(self).__name__, is_async=False)
-        self._inbox = _Inbox(self._runtime.engine.release)
+        runtime = self._runtime
+        self._buffer = RangeBuffer(runtime.engine.release, lambda: runtime.network.wake(), runtime.changed)
+        runtime.on_change = self._buffer.arrived.notify
 
     def _start_network(self) -> None:
-        self._runtime.start_thread(self._inbox.deliver)
+        self._runtime.start_thread(self._buffer.arrivals)
 
     client_instance_id = blocking(ReaderRuntime.client_instance_id, "_runtime")
 
@@ -744,10 +605,21 @@ class TopicReader(ReadingClient, Generic[K, V]):
         projection.ask()
         if projection.missing_types:
             self._learn_types(projection, checked_ranges(ranges), on_data_loss, topic_ids)
-        decode = partial(_batches_of, projection, batch_rows)
         # with one worker, if values have yet to say a type, the first ones do
         threads = 1 if projection.missing_types else self.config.kbatch_decode_threads or decoder_count()
-        reading = self._start(ranges, decode, on_data_loss, topic_ids, progress, threads=threads)
+
+        def new_source(generation: int) -> BatchSource:
+            return BatchSource(
+                self._buffer,
+                projection,
+                self._runtime.changed,
+                generation=generation,
+                batch_rows=batch_rows,
+                name=f"kbatch-decoder-{self.config.client_id}",
+                threads=threads,
+            )
+
+        reading = self._start(ranges, new_source, on_data_loss, topic_ids, progress)
         reading.schema = projection.schema
         return reading
 
@@ -797,8 +669,11 @@ class TopicReader(ReadingClient, Generic[K, V]):
         """Return an iterator over the records of ranges as objects, with what the reader's deserializers make
         of keys and values at first use. Parameters, order and errors are those of `read`.
         """
-        decode = partial(_Records, self._typed)
-        return self._start(ranges, decode, on_data_loss, topic_ids, progress, threads=0)
+
+        def new_source(generation: int) -> RecordSource:
+            return RecordSource(self._buffer, self._typed)
+
+        return self._start(ranges, new_source, on_data_loss, topic_ids, progress)
 
     @property
     def groups(self) -> Groups:
@@ -808,12 +683,10 @@ class TopicReader(ReadingClient, Generic[K, V]):
     def _start(
         self,
         ranges: Mapping[TopicPartition, tuple[int, int | None]],
-        decode: Callable[[FetchedRecords], FetchedItems[Item]],
+        new_source: Callable[[int], Source[Item]],
         on_data_loss: str,
         topic_ids: Mapping[str, bytes] | None,
         progress: Callable[[ReadProgress], object] | None,
-        *,
-        threads: int,
     ) -> Reading[Item]:
         checked, ids = checked_ranges(ranges), checked_topic_ids(topic_ids)
         check_choice("on_data_loss", on_data_loss, DATA_LOSS)
@@ -825,11 +698,10 @@ class TopicReader(ReadingClient, Generic[K, V]):
             )
         reading = Reading(
             self._runtime,
-            self._inbox,
+            self._buffer,
             checked,
-            partial(_decoded, decode),
+            new_source,
             topic_ids=ids,
-            threads=threads,
             skips=on_data_loss == "skip",
             report=progress,
         )
@@ -868,29 +740,3 @@ class TopicReader(ReadingClient, Generic[K, V]):
 def _offset_of(found: FoundOffset | None) -> int:
     assert found is not None  # every log has an end
     return found.offset
-
-
-# Decoding, on the workers
-
-
-def _decoded(
-    decode: Callable[[FetchedRecords], FetchedItems[Item]], result: Result
-) -> FetchedItems[Item] | None:
-    """Decode the records of a result, if it has any, and let their memory go."""
-    if not isinstance(result, Fetched) or result.records is None:
-        return None
-    records, result.records = result.records, None
-    return decode(records)
-
-
-def _batches_of(
-    projection: Projection, batch_rows: int | None, records: FetchedRecords
-) -> FetchedItems[pa.RecordBatch]:
-    batches, fault = projection.batches(records)
-    if batch_rows is not None:
-        batches = [
-            batch.slice(first, batch_rows)
-            for batch in batches
-            for first in range(0, batch.num_rows, batch_rows)
-        ]
-    return _Batches(batches, fault)

@@ -1,24 +1,18 @@
-"""Decoding: threads that decode fetched records, in order, a few fetches ahead of the reader.
+"""Decoding: threads that decode fetched records ahead of a reader.
 
-Theory of operation. The network's thread puts fetches in (`put`), and the reader takes them out in the same
-order (`take`), decoded. A worker takes a token before it takes a fetch. So the first fetches have the tokens,
-whichever worker is slow. At most as many fetches as there are tokens are decoded and not yet taken; others
-wait as they came, compressed. The reader gives a token back with each fetch that it takes.
-
-Native code decodes a fetch without the GIL, so the workers run beside each other, the network and the reader.
-The queues are native, too: no signal handler can come between two of their steps.
+Theory of operation. One of the threads at a time finds the next fetch, and waits if there is none; then
+another one does, while it decodes what it has found. So fetches are begun in order, whichever thread is slow.
+Native code decodes a fetch without the GIL, so the threads run beside each other, the network and the reader.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Generic, TypeVar, final
 
 from kbatch._native.io.threads import ClientThread
 from kbatch.network.workers import cpu_count
-from kbatch.unpatched import Empty, SimpleQueue
+from kbatch.unpatched import real_threading
 
 Argument = TypeVar("Argument")
 Decoded = TypeVar("Decoded")
@@ -64,100 +58,63 @@ class DecodingTask(Generic[Argument, Decoded]):
 
 
 @final
-class Decoding(Generic[Argument, Decoded]):
-    """Decodes fetches for one reader.
+class Decoding:
+    """The threads of one read.
 
     Parameters
     ----------
-    decode : callable
-        Returns a decoded fetch, and releases the memory of the fetch. It runs on the workers, and must not
-        refer to the reader.
+    next_work : callable
+        Waits for a fetch, and returns what decodes it; None after `stop`, which whoever stops it must make it
+        notice. One thread at a time calls it. It must not refer to the reader.
     name : str
         The beginning of the names of the threads.
-    threads : int
-        The number of workers; 0 decodes each fetch on the reader's thread, when it is taken.
     notify : callable
-        Called after `take` may have something to return. It must not refer to the reader.
+        Called after a fetch is decoded. It must not refer to the reader.
+
+    Attributes
+    ----------
+    is_stopped : bool
+    error : BaseException or None
+        What `next_work` has raised: nothing more is decoded.
     """
 
     def __init__(
         self,
-        decode: Callable[[Argument], Decoded],
+        next_work: Callable[[], Callable[[], object] | None],
         *,
         name: str,
-        threads: int,
         notify: Callable[[], object],
     ) -> None:
-        self._decode = decode
+        self._next_work = next_work
+        self._name = name
         self._notify = notify
-        self._ordered: deque[DecodingTask[Argument, Decoded]] = deque()
-        self._undecoded: SimpleQueue[DecodingTask[Argument, Decoded] | None] = SimpleQueue()
-        self._tokens: SimpleQueue[None] = SimpleQueue()
-        self._is_stopped = False
-        self._thread_count = 0
+        self._finding = real_threading().Lock()
+        self.is_stopped = False
+        self.error: BaseException | None = None
+
+    def start(self, threads: int) -> int:
+        """Start so many threads. Return their number: there are no new ones while the interpreter ends."""
         for number in range(threads):
-            thread = ClientThread(self._work, f"{name}-{number}")
-            with suppress(RuntimeError):  # there are no new threads while the interpreter ends
-                thread.start()
-                self._thread_count += 1
-        for _ in range(FETCHES_AHEAD * self._thread_count):
-            self._tokens.put(None)
+            try:
+                ClientThread(self._work, f"{self._name}-{number}").start()
+            except RuntimeError:
+                return number
+        return threads
 
-    def put(self, fetch: Argument) -> None:
-        """Add a fetch after all others. One thread calls this, the network's."""
-        task: DecodingTask[Argument, Decoded] = DecodingTask(fetch)
-        self._ordered.append(task)
-        if self._thread_count:
-            self._undecoded.put(task)
-        else:
-            self._notify()
-
-    @property
-    def is_ready(self) -> bool:
-        """True if `take` returns a fetch."""
-        if not self._thread_count:
-            return bool(self._ordered)
-        with suppress(IndexError):  # nothing, or another thread has stopped it
-            return self._ordered[0].is_done
-        return False
-
-    def take(self) -> DecodingTask[Argument, Decoded] | None:
-        """Return the next fetch, decoded; None if it is not ready. One thread calls this, the reader's."""
-        if not self.is_ready:
-            return None
-        try:
-            task = self._ordered.popleft()
-        except IndexError:
-            return None
-        if self._thread_count:
-            self._tokens.put(None)
-        else:
-            task.do(self._decode)
-        return task
-
-    def stop(self) -> list[Argument]:
-        """End the workers, without waiting for the fetch that each of them decodes, and return the fetches
-        that were not taken. Any thread may call it, and again after a late `put`.
-        """
-        self._is_stopped = True
-        left = []
-        with suppress(IndexError):
-            while True:
-                left.append(self._ordered.popleft().argument)
-        with suppress(Empty):
-            while True:
-                self._undecoded.get_nowait()
-        for _ in range(self._thread_count):  # wake all, wherever they wait
-            self._tokens.put(None)
-            self._undecoded.put(None)
-        return left
+    def stop(self) -> None:
+        """End the threads, without waiting for what each of them decodes. Any thread may call it."""
+        self.is_stopped = True
 
     def _work(self) -> None:
         while True:
-            self._tokens.get()
-            task = self._undecoded.get()
-            if task is None or self._is_stopped:
+            try:
+                with self._finding:
+                    work = None if self.is_stopped else self._next_work()
+            except BaseException as error:
+                self.error, self.is_stopped, work = error, True, None
+                self._notify()
+            if work is None:
                 return
-            task.do(self._decode)
-            del task  # or its columns would live until the next fetch comes
+            work()
+            del work  # or its columns would live until the next fetch comes
             self._notify()

@@ -48,6 +48,9 @@ cdef class FetchBuffer:
     cdef int64_t _awaited_changes        # with nothing in them for a poll that waits, either
     cdef public int64_t due_ns
     cdef readonly set faulty
+    cdef public object passed            # a deque, or None
+    cdef bint _is_sorting
+    cdef bint _is_asked                  # to sort, since that began to look
     cdef Releases _release
     cdef public object _wake
 
@@ -55,14 +58,19 @@ cdef class FetchBuffer:
     cdef bint may_wait(self) noexcept
     cpdef note_moved(self, QueuedCursor cursor)
     cdef int give_back(self, Fetched fetched, int64_t row_count) except -1
+    cpdef add(self, QueuedCursor cursor)
+    cpdef end(self, QueuedCursor cursor)
+    cdef int _end(self, QueuedCursor cursor) except -1
     cpdef sort(self)
     cdef int _sort_result(self, object result) except -1
     cdef int _put(self, QueuedCursor cursor, Fetched fetched) except -1
+    cpdef drop(self, QueuedCursor cursor)
     cdef QueuedCursor next_cursor(self)
     cpdef bint starves(self) except -1
     cpdef move_to_end(self, QueuedCursor cursor)
     cpdef discard_head(self, QueuedCursor cursor)
     cpdef QueuedCursor next_with_record(self, bint raises)
+    cpdef take_next(self, Py_ssize_t most, bint raises)
     cpdef list take_records(self, Py_ssize_t most)
     cpdef dict take_moves(self)
     cpdef note_poll(self, int64_t changes)

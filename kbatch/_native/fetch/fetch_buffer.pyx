@@ -3,11 +3,15 @@
 Theory of operation. The network delivers results to `arrivals`. The program's thread sorts them into queues,
 one a partition, and takes records from them, which are made then. Partitions are served in rotation, an
 answer each; those that are paused keep what they have. When a fetch is used up its memory goes back to the
-engine, which then fetches more.
+engine, which then fetches more. A consumer has all its partitions here, and a TopicReader those of its read.
 
 The program has what lies before the `last` of a cursor, and nothing else says so. Taking sets that after
 everything else is done. All of it is native, so a signal handler runs only in what the buffer calls: a
 subclass, which judges unusual results; the engine, which gets memory back; deserializers of columns.
+
+Workers that decode ahead of the program may sort, too, and a read may be ended by any thread. So between two
+calls of Python code, where the GIL may change hands, queues are as they must be: what arrives for a partition
+that is no longer read goes back.
 
 The buffer also counts the `changes` that polls must look at, and remembers up to which one they have found
 nothing to do but to take or to await records. Until the next change QuickPolls do only that.
@@ -119,12 +123,12 @@ cdef class CompletedFetch:
         return self.is_over()
 
     cdef bint is_over(self) except -1:
-        if self.fetched is None or self.fetched.records is None:
-            return True
+        # first: a worker may let go of the records as soon as it has decoded them
+        cdef FetchedRecords records = None if self.fetched is None else self.fetched.records
         decoded = None if self.columns is None else self.columns.decoded
-        if decoded is None:
-            return self.fetched.records.is_over()
-        return self.rows_taken() >= <int64_t>decoded.row_count
+        if decoded is not None:
+            return self.rows_taken() >= <int64_t>decoded.row_count
+        return records is None or records.is_over()
 
     @property
     def error(self):
@@ -155,11 +159,17 @@ cdef class QueuedCursor(ReadCursor):
     is_silent : bool
         True if no records of it are given to the program.
     queue : deque of CompletedFetch
+    first : CompletedFetch or None
+        The first one in the queue.
     """
 
     @property
     def is_silent(self):
         return self.keeps_silent()
+
+    @property
+    def first(self):
+        return self.head()
 
     cdef bint keeps_silent(self) noexcept:
         return self.is_paused or self.is_left_out
@@ -174,7 +184,7 @@ cdef class QueuedCursor(ReadCursor):
 
 
 cdef class FetchBuffer:
-    """All partitions of a consumer, with what was fetched. The subclass judges what is unusual: `_adopt` a
+    """All partitions of a client, with what was fetched. The subclass judges what is unusual: `_adopt` a
     later generation, `_put_unusual` what are no records, `_raised` errors.
 
     Parameters
@@ -200,6 +210,8 @@ cdef class FetchBuffer:
         When a poll has something to do though nothing has changed.
     faulty : set of TopicPartition
         Those with a fault that lasts until there are records again.
+    passed : deque of (Fetched or Moved, int), or None
+        Gets the results that the program has passed, and how many rows it had of each; None for none.
     """
 
     def __init__(self, Arrivals arrivals not None, Releases release not None, wake):
@@ -274,14 +286,51 @@ cdef class FetchBuffer:
             cursor.iterator = iterator_over(cursor, records, 1)
         return cursor.iterator
 
+    # Which partitions
+
+    cpdef add(self, QueuedCursor cursor):
+        """Read a partition, instead of an earlier state of it."""
+        cdef QueuedCursor before = self.assigned.get(cursor.partition)
+        cursor.is_read = True
+        self.assigned[cursor.partition] = cursor
+        self._uncommitted[cursor] = None
+        if before is not None:
+            cursor.is_paused, cursor.is_left_out = before.is_paused, before.is_left_out
+            self._end(before)
+
+    cpdef end(self, QueuedCursor cursor):
+        """Read a partition no more. Any thread may call it."""
+        if self.assigned.get(cursor.partition) is cursor:
+            del self.assigned[cursor.partition]
+        self._end(cursor)
+
+    cdef int _end(self, QueuedCursor cursor) except -1:
+        cursor.is_read = False
+        self._moved.pop(cursor, None)
+        self._uncommitted.pop(cursor, None)
+        self._before.pop(cursor, None)
+        self.drop(cursor)
+        return 0
+
     # What arrives
 
     cpdef sort(self):
-        """Put what has arrived into the queues. An interrupt in it neither loses nor doubles a result."""
-        results = self.arrivals.collect()
-        while results:
-            self._sort_result(results[0])
-            results.popleft()
+        """Put what has arrived into the queues. An interrupt in it neither loses nor doubles a result. If
+        another thread sorts, that does it.
+        """
+        self._is_asked = True
+        if self._is_sorting:
+            return
+        self._is_sorting = True
+        try:
+            while self._is_asked:
+                self._is_asked = False
+                results = self.arrivals.collect()
+                while results:
+                    self._sort_result(results[0])
+                    results.popleft()
+        finally:
+            self._is_sorting = False
 
     cdef int _sort_result(self, object result) except -1:
         cdef Fetched fetched = result if isinstance(result, Fetched) else None
@@ -299,7 +348,9 @@ cdef class FetchBuffer:
                 self._put_unusual(cursor, result)
             else:
                 self._put(cursor, fetched)
-        if cursor.queue:
+        if not cursor.is_read:  # it was ended meanwhile
+            self.drop(cursor)
+        elif cursor.queue:
             self._round_robin.setdefault(cursor, cursor)
         return 0
 
@@ -320,22 +371,47 @@ cdef class FetchBuffer:
             self._wake()
         return 0
 
-    def drop(self, QueuedCursor cursor not None):
+    cpdef drop(self, QueuedCursor cursor):
         """Drop what was fetched of a partition."""
+        cdef CompletedFetch fetch
+        cdef bint is_awaited = False
         cursor.iterator = None
         self._round_robin.pop(cursor, None)
-        for fetch in cursor.queue:
-            if (<CompletedFetch>fetch).fetched is not None:
-                self.give_back((<CompletedFetch>fetch).fetched, (<CompletedFetch>fetch).rows_taken())
-        cursor.queue.clear()
+        while cursor.queue:
+            fetch = cursor.queue.popleft()
+            if fetch.fetched is not None and self._release.give_back(fetch.fetched, fetch.rows_taken()):
+                is_awaited = True
+        if is_awaited:
+            self._wake()
 
     # What there is
 
     def begun(self):
-        """Yield the partitions of which something is here, with a position."""
-        for cursor in self._round_robin:
+        """Yield the partitions of which something is here, with a position, in the order in which they are
+        served. What is sorted meanwhile is not looked at.
+        """
+        for cursor in list(self._round_robin):
             if cursor.queue and cursor.last is not None:
                 yield cursor
+
+    def in_order(self):
+        """Yield the partition of each fetch, and the fetch, in the order in which they are taken. What is
+        sorted meanwhile is not looked at.
+        """
+        cdef QueuedCursor cursor
+        cdef CompletedFetch fetch
+        cdef list left = list(self._round_robin)
+        cdef list longer
+        cdef Py_ssize_t index = 0
+        while left:
+            longer = []
+            for cursor in left:
+                if not cursor.keeps_silent() and index < len(cursor.queue):
+                    fetch = cursor.queue[index]
+                    longer.append(cursor)
+                    yield cursor, fetch
+            left = longer
+            index += 1
 
     @property
     def has_next(self):
@@ -388,7 +464,10 @@ cdef class FetchBuffer:
                 cursor.last = LastRead(fetched.next_offset - 1, fetched.last_epoch, fetched.topic_id)
             if fetched is not None:
                 self.give_back(fetched, fetch.rows_taken())  # first: after an interrupt it is done again
-            cursor.queue.popleft()
+            if self.passed is not None:
+                self.passed.append((fetch.result, fetch.rows_taken()))
+            if cursor.head() is fetch:  # or else it was dropped meanwhile
+                cursor.queue.popleft()
             self.move_to_end(cursor)
         return None
 
@@ -416,21 +495,27 @@ cdef class FetchBuffer:
                 return cursor
         return None
 
+    cpdef take_next(self, Py_ssize_t most, bint raises):
+        """Return the next records of one fetch as PolledRecords, `most` at most, which count as delivered.
+        None if nothing is there, or instead of raising an error.
+        """
+        cdef list records
+        cdef CompletedFetch fetch
+        cdef int64_t first_row
+        cdef QueuedCursor cursor = self.next_with_record(raises)
+        if cursor is None or (fetch := cursor.head()) is None:
+            return None
+        self._before.setdefault(cursor, cursor.last)
+        first_row = fetch.rows_taken()
+        records = cursor.take(fetch.fetched.records, most)
+        self.note_moved(cursor)
+        self.discard_head(cursor)
+        return _new_tuple(PolledRecords, (cursor.partition, fetch, first_row, len(records), records))
+
     cpdef list take_records(self, Py_ssize_t most):
         """Return the next records, `most` at most, which count as delivered."""
         cdef list polled = []
-        cdef list records
-        cdef QueuedCursor cursor
-        cdef CompletedFetch fetch
-        cdef int64_t first_row
-        while most > 0 and (cursor := self.next_with_record(not polled)) is not None:
-            fetch = cursor.head()
-            self._before.setdefault(cursor, cursor.last)
-            first_row = fetch.rows_taken()
-            records = cursor.take(fetch.fetched.records, most)
-            polled.append(_new_tuple(PolledRecords, (cursor.partition, fetch, first_row, len(records),
-                                                     records)))
-            self.note_moved(cursor)
-            self.discard_head(cursor)
-            most -= len(records)
+        while most > 0 and (taken := self.take_next(most, not polled)) is not None:
+            polled.append(taken)
+            most -= <Py_ssize_t>taken.row_count
         return polled

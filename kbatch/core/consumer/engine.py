@@ -188,12 +188,17 @@ class ReadingEngine(ClientEngine):
         """Schedule the call for the next `run`."""
         self.call(call, partial(self._make, self._calls.list_offsets))
 
+    def new_generation(self) -> int:
+        """Return the generation of an `assign` to come, so that its results find who awaits them."""
+        return next(self._generations)
+
     def assign(
         self,
         starts: Mapping[TopicPartition, Start | OffsetSpec | GroupStart],
         ends: Mapping[TopicPartition, int] | None = None,
         *,
         reset: Reset | Literal["auto.offset.reset"] = "auto.offset.reset",
+        generation: int | None = None,
     ) -> int:
         """Read these partitions, and no others, from their starts. Return the generation. Starts that name
         no topic id are of the topic that has the name now, whatever the client knew of it before.
@@ -207,9 +212,13 @@ class ReadingEngine(ClientEngine):
         reset : Reset
             What to do if the log does not have a position: the offset at a time or an end of the log, a
             duration back from then, or None to fail. The default is the configuration's auto.offset.reset.
+        generation : int or None
+            One of `new_generation`; None for the next.
         """
         self.submit(lambda now_ns: self._close(self._fetcher.partitions.keys() - starts.keys()))
-        return self._add(starts, ends, reset, is_topic_sure=False)
+        if generation is None:
+            generation = self.new_generation()
+        return self._add(starts, ends, reset, generation, is_topic_sure=False)
 
     def add(
         self,
@@ -222,17 +231,17 @@ class ReadingEngine(ClientEngine):
 
         Parameters are those of `assign`.
         """
-        return self._add(starts, ends, reset, is_topic_sure=True)
+        return self._add(starts, ends, reset, self.new_generation(), is_topic_sure=True)
 
     def _add(
         self,
         starts: Mapping[TopicPartition, Start | OffsetSpec | GroupStart],
         ends: Mapping[TopicPartition, int] | None,
         reset: Reset | Literal["auto.offset.reset"],
+        generation: int,
         *,
         is_topic_sure: bool,
     ) -> int:
-        generation = next(self._generations)
         policy = self._default_reset if isinstance(reset, str) else reset
 
         def add(now_ns: int) -> None:
@@ -256,7 +265,7 @@ class ReadingEngine(ClientEngine):
         and so does its end if `end_offset` is None. A partition that is not assigned is ignored. One that has
         failed more than once is read after a wait.
         """
-        generation = next(self._generations)
+        generation = self.new_generation()
 
         def seek(now_ns: int) -> None:
             old = self._fetcher.partitions.get(partition)

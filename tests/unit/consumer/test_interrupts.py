@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,8 +15,10 @@ from kbatch._native.io.interrupts import at_once
 from kbatch.consumer import threads
 from kbatch.testing import Broker
 from tests.support.interrupting import Interrupt, Interrupter
+from tests.support.patience import until
 from tests.support.polling import FIRST, TOPIC, consuming, fill
 from tests.support.producing import SECONDS
+from tests.support.running_threads import threads_named
 
 TOPICS = {TOPIC: 3}
 COUNT = 3000
@@ -160,3 +163,33 @@ def test_interrupted_close_ends_with_the_second(broker: Broker, shell: str) -> N
             consumer.close(timeout=SECONDS)
         consumer.close(timeout=SECONDS)
         assert not consumer.is_open
+
+
+@pytest.mark.parametrize("way", ["batches", "records"])
+def test_interrupted_read_ends_and_leaves_nothing_to_the_next(broker: Broker, way: str) -> None:
+    fill(broker, COUNT, partitions=[0], batch_size=500)
+    interrupter = Interrupter("/kbatch/consumer/")
+
+    def offsets(start: int) -> Iterator[int]:
+        ranges = {FIRST: (start, COUNT)}
+        if way == "records":
+            yield from (each.offset for each in reader.read_records(ranges))
+        else:
+            for batch in reader.read(ranges, columns=["offset"]):
+                yield from batch["offset"].to_pylist()
+
+    with kbatch.TopicReader(
+        bootstrap_servers=broker.bootstrap_servers, max_partition_fetch_bytes=2000
+    ) as reader:
+        list(offsets(COUNT - 1))  # imports
+        while not interrupter.is_over:
+            start, found = COUNT - 40, list[int]()
+            with interrupter.interrupting():
+                for offset in offsets(start):
+                    found.append(offset)
+            assert found == list(range(start, start + len(found)))
+            gc.collect()  # what the traceback has kept
+            assert list(offsets(COUNT - 2)) == [COUNT - 2, COUNT - 1]
+            until(lambda: reader._runtime.engine._budget.unread == 0)
+            until(lambda: not threads_named("kbatch-decoder"))
+    assert interrupter.number > 50

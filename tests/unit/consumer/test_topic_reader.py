@@ -15,7 +15,7 @@ import kbatch
 from kbatch import TopicPartition, TopicReader
 from kbatch.config import CONSUMER_KEYS
 from kbatch.config.readers import GROUP_KEYS
-from kbatch.consumer import topic_reader
+from kbatch.consumer import range_buffer
 from kbatch.consumer.ranges import Range
 from kbatch.consumer.topic_reader import ReadProgress
 from kbatch.core.consumer import positions
@@ -285,7 +285,7 @@ def test_a_loop_that_stops_goes_on_where_it_stopped(broker: Broker) -> None:
 
 def test_next_within_a_loop_takes_the_record_after(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where both move on to the next records."""
-    monkeypatch.setattr(topic_reader, "RECORDS_AT_A_TIME", 2)
+    monkeypatch.setattr(range_buffer, "RECORDS_AT_A_TIME", 2)
     fill(broker, 41)
     ranges = {TopicPartition(TOPIC, 0): (0, 41)}
     with opened(broker) as reader, reader.read_records(ranges) as reading:
@@ -299,7 +299,7 @@ def test_next_within_a_loop_takes_the_record_after(broker: Broker, monkeypatch: 
 
 def test_records_are_made_when_they_are_taken(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     """The bytes of an answer are charged to the buffer until its last record was taken."""
-    monkeypatch.setattr(topic_reader, "RECORDS_AT_A_TIME", 5)
+    monkeypatch.setattr(range_buffer, "RECORDS_AT_A_TIME", 5)
     fill(broker)
     progress: list[ReadProgress] = []
     ranges = {TopicPartition(TOPIC, 0): (0, COUNT)}
@@ -318,8 +318,8 @@ def test_records_are_made_when_they_are_taken(broker: Broker, monkeypatch: pytes
 
 @pytest.mark.parametrize("way", ["closed", "dropped"])
 def test_a_read_that_ends_within_an_answer_releases_it(broker: Broker, way: str) -> None:
-    fill(broker, 2 * topic_reader.RECORDS_AT_A_TIME)
-    ranges = {TopicPartition(TOPIC, 0): (0, 2 * topic_reader.RECORDS_AT_A_TIME)}
+    fill(broker, 2 * range_buffer.RECORDS_AT_A_TIME)
+    ranges = {TopicPartition(TOPIC, 0): (0, 2 * range_buffer.RECORDS_AT_A_TIME)}
     with opened(broker) as reader:
         reading = reader.read_records(ranges)
         next(reading)
@@ -332,7 +332,7 @@ def test_a_read_that_ends_within_an_answer_releases_it(broker: Broker, way: str)
 
 
 def test_records_before_a_corrupt_batch_come_first(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topic_reader, "RECORDS_AT_A_TIME", 2)
+    monkeypatch.setattr(range_buffer, "RECORDS_AT_A_TIME", 2)
     fill(broker, batch_size=200)
     bad = broker.batches(TOPIC, 0)[-1].base_offset
     bend(monkeypatch, bad)

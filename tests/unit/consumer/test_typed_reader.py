@@ -11,7 +11,8 @@ import pytest
 
 import kbatch
 from kbatch import formats
-from kbatch.consumer.topic_reader import RECORDS_AT_A_TIME, Reading
+from kbatch.consumer.range_buffer import RECORDS_AT_A_TIME
+from kbatch.consumer.topic_reader import Reading
 from kbatch.errors import ConfigError, DeserializationError, RecordDeserializationError, SchemaRegistryError
 from kbatch.testing import Broker
 from tests.support.registry import Registry
