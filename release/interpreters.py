@@ -200,5 +200,7 @@ class _Archive:
     def _merge_usr(root: Path) -> None:
         """Link the folders that base-files would: the loader is looked for in /lib."""
         for name in ("bin", "lib", "lib64", "sbin"):
-            if not (root / name).exists():
-                (root / name).symlink_to(f"usr/{name}")
+            link = root / name
+            # another version's packages were here before; arm64 has no usr/lib64 to link to
+            if not link.exists() and not link.is_symlink():
+                link.symlink_to(f"usr/{name}")

@@ -86,6 +86,16 @@ def test_version_that_is_nowhere_is_named(monkeypatch: pytest.MonkeyPatch) -> No
         interpreters._Archive("trixie", AARCH64).unpack("python3.13")
 
 
+def test_packages_of_two_versions_share_a_root(tmp_path: Path) -> None:
+    """arm64 has no usr/lib64, so its link leads nowhere, and is there all the same."""
+    (tmp_path / "usr" / "lib").mkdir(parents=True)
+    (tmp_path / "usr" / "lib" / "loader").touch()
+    for _ in range(2):
+        interpreters._Archive._merge_usr(tmp_path)
+    assert (tmp_path / "lib" / "loader").exists()
+    assert (tmp_path / "lib64").readlink() == Path("usr/lib64")
+
+
 def test_bill_of_materials_names_what_is_compiled_in(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sbom, "version_of", lambda name: "1.2.3")
     first, second = (sbom.document("0.1.0", target, "3.12") for target in (X86_64, AARCH64))
