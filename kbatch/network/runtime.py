@@ -97,6 +97,7 @@ class ClientRuntime(ABC):
         metrics: tuple[Metric, ...] = METRICS,
     ) -> None:
         self.changed = Condition(new_waiter)
+        self._new_condition = partial(Condition, new_waiter, self.changed)
         self.new_event = partial(AwaitableEvent, new_waiter)
         self.now_ns = clock_ns
         self._check_caller = check_caller
@@ -251,8 +252,15 @@ class ClientRuntime(ABC):
             if await changed.wait_until(is_so, deadline.within(look_seconds) if needs_network else deadline):
                 return True
 
-    async def await_answer(self, is_there: Callable[[], Any], deadline: Deadline, name: str) -> None:
-        """Return once `is_there()` is true; raise if the client fails or its brokers refuse it.
+    async def await_answer(
+        self,
+        is_there: Callable[[], Any],
+        deadline: Deadline,
+        name: str,
+        condition: Condition | None = None,
+    ) -> None:
+        """Return once `is_there()` is true; raise if the client fails or its brokers refuse it. The check is
+        made after every change of the engine, or of a condition within these.
 
         Raises
         ------
@@ -269,7 +277,7 @@ class ClientRuntime(ABC):
             return False
 
         self.network.wake()
-        if not await self.await_until(is_answered, deadline):
+        if not await self.await_until(is_answered, deadline, condition):
             self.check_login(None)
             why = self.engine.last_connection_failure or "brokers are slow"
             raise KafkaTimeoutError(f"{name}() timed out: {why}")
@@ -286,9 +294,11 @@ class ClientRuntime(ABC):
         self.check_usable()
         left = deadline.left
         request.deadline_ns = NEVER_NS if left is None else self.now_ns() + int(left * 1e9)
+        ended = self._new_condition()  # of its own: the end of one of many calls wakes no other caller
+        request.on_end = ended.notify
         self.engine.submit_request(request)
         try:
-            await self.await_answer(lambda: request.is_done, self.deadline(None), request.name)
+            await self.await_answer(lambda: request.is_done, self.deadline(None), request.name, ended)
         finally:
             request.withdraw()
 

@@ -20,14 +20,22 @@ if TYPE_CHECKING:
 class Condition:
     """Something whose changes callers wait for. `notify` never waits for a lock.
 
+    Parameters
+    ----------
+    new_waiter : callable
+        Returns a Waiter for the caller.
+    within : Condition or None
+        A wider condition, whose changes wake callers of this one, too.
+
     Attributes
     ----------
     waiting : Waiters
         The waiters of callers.
     """
 
-    def __init__(self, new_waiter: Callable[[], Waiter]) -> None:
+    def __init__(self, new_waiter: Callable[[], Waiter], within: Condition | None = None) -> None:
         self._new_waiter = new_waiter
+        self._within = within
         self.waiting = Waiters()
 
     def notify(self) -> bool:
@@ -44,12 +52,16 @@ class Condition:
             waiter = self._new_waiter()
             self.waiting.add(waiter)  # before the check, so that no change is missed
             try:
+                if self._within is not None:
+                    self._within.waiting.add(waiter)
                 if is_so():
                     return True
                 if not await waiter.wait(deadline):
                     return is_so()
             finally:
                 self.waiting.discard(waiter)
+                if self._within is not None:
+                    self._within.waiting.discard(waiter)
 
 
 @final

@@ -114,6 +114,11 @@ class AdminRequest(Call):
         The keys of items that may have been done by an earlier attempt than the one with the answer.
     deadline_ns : int
         When the call ends; NEVER_NS.
+    on_end : callable
+        Called at the end of the call, by the engine's owner.
+    awaited : Hashable
+        What all its items wait for that another request may take first, such as a node; None if that is not
+        so.
     kind : type of Message
     route : Route
     highest_version : int
@@ -145,6 +150,8 @@ class AdminRequest(Call):
         self.doubtful: set[Any] = set()
         self.deadline_ns = NEVER_NS
         self.since_ns = NEVER_NS
+        self.on_end: Callable[[], object] = _nothing
+        self.awaited: Hashable = None
 
     # What a subclass says
 
@@ -182,6 +189,7 @@ class AdminRequest(Call):
         self._waiting.clear()
         self.results = {key: self.results[key] for key in self._order if key in self.results}
         super().finish(error or next(iter(self.errors.values()), None))
+        self.on_end()
 
     def withdraw(self) -> None:
         """End the call from any thread: its caller has stopped waiting."""
@@ -215,14 +223,12 @@ class AdminRequests:
         cluster: Cluster,
         coordinators: Coordinators,
         backoff: ExponentialBackoff,
-        on_change: Callable[[], object],
         *,
         request_timeout_ms: int,
         on_answer: Callable[[Response], object],
     ) -> None:
         self._paths = Paths(cluster, connections, coordinators, backoff)
         self._connections = connections
-        self._on_change = on_change
         self._on_answer = on_answer
         self._request_timeout_ms = request_timeout_ms
         self.open: list[AdminRequest] = []
@@ -234,19 +240,29 @@ class AdminRequests:
     def run(self, now_ns: int) -> None:
         """Send what can be sent now. A caller that stops waiting finishes its request."""
         self.open = [each for each in self.open if not each.is_done]
+        taken: set[Hashable] = set()
+        others: list[AdminRequest] = []
         for request in self.open:
             if now_ns >= request.deadline_ns:
                 self._expire(request, now_ns)
-            else:
-                self._send_due(request, now_ns)
+            elif request.awaited is None:
+                others.append(request)
+            elif request.awaited not in taken:  # of thousands of calls, one looks for all
+                self._send_due(request, self._due(request, now_ns), taken, now_ns)
+        self._send_new(others, taken, now_ns)
+        for request in self.open:
             if not request.waiting:
-                self._finish(request)
+                request.finish()
 
     def deadline_ns(self) -> int:
         """Return the time of the next `run`, if nothing happens before."""
         deadline_ns = NEVER_NS
         for request in self.open:
-            if not request.is_done:
+            if request.is_done:
+                continue
+            if request.awaited is not None:
+                deadline_ns = min(deadline_ns, request.deadline_ns)
+            else:
                 times = (each.pending.deadline_ns for each in request.waiting.values())
                 deadline_ns = min(deadline_ns, request.deadline_ns, *times)
         return deadline_ns
@@ -258,16 +274,37 @@ class AdminRequests:
 
     # Sending
 
-    def _send_due(self, request: AdminRequest, now_ns: int) -> None:
-        """Send the items of a request that are due, by their nodes."""
-        if request.route.is_to_brokers and self._paths.cluster.is_of_controllers:
-            self._fail_items(request, dict(request.waiting), _for_brokers(request))
-            return
+    def _send_new(self, requests: Iterable[AdminRequest], taken: set[Hashable], now_ns: int) -> None:
+        """Send the due items of requests whose nodes are looked for together."""
+        due: list[tuple[AdminRequest, dict[Hashable, dict[Any, _Item]]]] = []
+        together: dict[Hashable, tuple[Route, list[Hashable]]] = {}
+        for request in requests:
+            if request.route.is_to_brokers and self._paths.cluster.is_of_controllers:
+                self._fail_items(request, dict(request.waiting), _for_brokers(request))
+                continue
+            destinations = self._due(request, now_ns)
+            due.append((request, destinations))
+            route = request.route
+            if route.looked_for_with is not None:
+                together.setdefault(route.looked_for_with, (route, []))[1].extend(destinations)
+        for route, sought in together.values():
+            route.prepare(sought, self._paths, now_ns)
+        for request, destinations in due:
+            self._send_due(request, destinations, taken, now_ns)
+
+    def _send_due(
+        self,
+        request: AdminRequest,
+        destinations: Mapping[Hashable, dict[Any, _Item]],
+        taken: set[Hashable],
+        now_ns: int,
+    ) -> None:
+        """Send the items of a request that are due, by their nodes. What it awaits is `taken`."""
+        request.awaited = None
         by_node: defaultdict[int, dict[Any, _Item]] = defaultdict(dict)
-        destinations = self._due(request, now_ns)
-        request.route.prepare(destinations, self._paths, now_ns)
         for destination, items in destinations.items():
             first = next(iter(items.values())).pending
+            first.awaited_node = None
             try:
                 node_id = request.route.node_of(
                     destination, first, self._paths, now_ns, kind=request.kind, since_ns=request.since_ns
@@ -280,6 +317,10 @@ class AdminRequests:
                 continue
             for each in items.values():
                 each.pending.retry_ns, each.pending.not_before_ns = first.retry_ns, first.not_before_ns
+            if len(items) == len(request.waiting) and first.is_event_awaited:
+                # any node will do: the least loaded one takes none, so no other does
+                request.awaited = request.kind.__name__ if destination is None else first.awaited_node
+                taken.add(request.awaited)
         for node_id, items in by_node.items():
             self._send_to(request, node_id, items, now_ns)
 
@@ -332,7 +373,7 @@ class AdminRequests:
         for key in chunk:
             self._take(request, key, results.get(key, left_out), response)
         if not request.waiting:
-            self._finish(request)
+            request.finish()
 
     def _take(self, request: AdminRequest, key: Any, result: Any, response: Response) -> None:
         """Keep the result of an item, or try again after a back-off."""
@@ -396,9 +437,9 @@ class AdminRequests:
         for key in items:
             request.set_result(key, error.marked())
 
-    def _finish(self, request: AdminRequest) -> None:
-        request.finish()
-        self._on_change()
+
+def _nothing() -> None:
+    """Do nothing at the end of a call that its caller looks at by itself."""
 
 
 def _unknown_outcome(request: AdminRequest, key: Any, cause: KafkaError) -> KafkaError:

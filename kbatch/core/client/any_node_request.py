@@ -31,9 +31,11 @@ class AnyNodeRequest(Retried):
         Time of the next look for a node; NEVER_NS: after an event.
     error : KafkaError | None
         The reason why there will be no node for it.
+    awaited_node : int or None
+        The node that it waits for.
     """
 
-    __slots__ = ("error", "is_in_flight", "purpose", "retry_ns")
+    __slots__ = ("awaited_node", "error", "is_in_flight", "purpose", "retry_ns")
 
     def __init__(self, purpose: int = 0) -> None:
         super().__init__()
@@ -41,6 +43,12 @@ class AnyNodeRequest(Retried):
         self.is_in_flight = False
         self.retry_ns = 0
         self.error: KafkaError | None = None
+        self.awaited_node: int | None = None
+
+    @property
+    def is_event_awaited(self) -> bool:
+        """True if it waits for a node, for which nothing but an event makes a difference."""
+        return self.awaited_node is not None and self.deadline_ns == NEVER_NS
 
     def back_off(self, backoff: ExponentialBackoff, now_ns: int, *, at_once: int = 0) -> None:
         super().back_off(backoff, now_ns, at_once=at_once)
@@ -72,6 +80,7 @@ class AnyNodeRequest(Retried):
         ready_ns = connections.ready_at(node_id, now_ns, self.purpose)
         is_ready = ready_ns <= now_ns
         self.retry_ns = 0 if is_ready else ready_ns
+        self.awaited_node = None if is_ready else node_id
         return is_ready
 
     def is_out_of_reach(self, node_id: int, cluster: Cluster, connections: Connections, now_ns: int) -> bool:
@@ -79,6 +88,10 @@ class AnyNodeRequest(Retried):
         Another node may do its work then.
         """
         if node_id not in cluster.snapshot.nodes:
+            self.awaited_node = None
             return True
         is_backed_off = self.retry_ns != NEVER_NS and connections.delay_ns(node_id, now_ns, self.purpose) > 0
-        return is_backed_off and not connections.is_connected(node_id, self.purpose)
+        if is_backed_off and not connections.is_connected(node_id, self.purpose):
+            self.awaited_node = None
+            return True
+        return False

@@ -99,7 +99,6 @@ class ClientEngine:
             self._cluster,
             self._coordinators,
             self._backoff,
-            on_change,
             request_timeout_ms=config.request_timeout_ms,
             on_answer=self._request_answered,
         )

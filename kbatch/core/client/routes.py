@@ -51,16 +51,20 @@ class Route:
     ----------
     is_to_brokers : bool
         True if controllers cannot tell the node.
+    looked_for_with : Hashable
+        Equal for routes whose destinations `prepare` looks for together; None if there is nothing to look
+        for.
     """
 
     is_to_brokers: ClassVar[bool] = False
+    looked_for_with: Hashable = None
 
     def destination(self, key: Any) -> Hashable:
         """Return what decides the node."""
         return None
 
     def prepare(self, destinations: Collection[Any], paths: Paths, now_ns: int) -> None:
-        """Look for several destinations together, where that is possible."""
+        """Look for destinations of such routes together, where that is possible."""
 
     def node_of(
         self,
@@ -194,7 +198,7 @@ class _CoordinatorRoute(Route):
     is_to_brokers = True
 
     def __init__(self, kind: int, name: str | None = None) -> None:
-        self._kind = kind
+        self._kind = self.looked_for_with = kind
         self._name = name
 
     def destination(self, key: Any) -> CoordinatorKey:

@@ -82,6 +82,22 @@ def test_event_set_before_is_not_waited_for(new_waiter: Any, run: Any) -> None:
 
 
 @SHELLS
+@pytest.mark.parametrize("is_within", [True, False])
+def test_condition_within_another_changes_with_it(new_waiter: Any, run: Any, is_within: bool) -> None:
+    wider = Condition(new_waiter)
+    own, other = Condition(new_waiter, wider), Condition(new_waiter, wider)
+    is_so: list[bool] = []
+
+    def change() -> None:
+        other.notify()
+        is_so.append(True)
+        (wider if is_within else own).notify()
+
+    assert run(lambda deadline: own.wait_until(lambda: bool(is_so), deadline), change) is True
+    assert not (own.waiting or wider.waiting)
+
+
+@SHELLS
 def test_condition_that_never_holds_ends_at_the_deadline(new_waiter: Any, run: Any) -> None:
     condition = Condition(new_waiter)
     asked: list[None] = []

@@ -24,6 +24,7 @@ from kbatch.errors import (
     BrokerNotAvailableError,
     ErrorCode,
     GroupAuthorizationError,
+    KafkaTimeoutError,
     NetworkError,
 )
 from kbatch.metrics import MetricsRegistry
@@ -255,6 +256,55 @@ def test_a_question_to_a_node_searches_no_coordinator() -> None:
     alone.ask(*named)
     assert [request.answer for request in named] == [[], []]
     assert alone.asked["FindCoordinator"] == 0
+
+
+def counted_looks(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Count how often requests look whether the coordinator of a group is ready."""
+    looks: Counter[str] = Counter()
+    ready_node = coordinators.Coordinators.ready_node
+
+    def counted(self: coordinators.Coordinators, key: CoordinatorKey, *given: Any) -> int | None:
+        looks[key.key] += 1
+        return ready_node(self, key, *given)
+
+    monkeypatch.setattr(coordinators.Coordinators, "ready_node", counted)
+    return looks
+
+
+def test_many_requests_share_a_search_and_look_a_few_times_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each call of the engine would else look at all of them."""
+    alone = Alone()
+    alone.ask(CommittedOffsets({GROUP: None}))  # which connects
+    looks = counted_looks(monkeypatch)
+    requests = [CommittedOffsets({f"{GROUP}-{number}": None}) for number in range(300)]
+    alone.ask(*requests)
+    assert [request.error for request in requests if request.error] == []
+    assert (alone.asked["FindCoordinator"], alone.asked["OffsetFetch"]) == (2, 301)
+    assert looks.total() < 5 * 300
+
+
+def test_requests_that_wait_for_a_lost_node_go_on() -> None:
+    alone = Alone()
+    alone.broker.core.faults.drop_connection("OffsetFetch", "before", 3)
+    requests = [CommittedOffsets({f"{GROUP}-{number}": None}) for number in range(40)]
+    alone.ask(*requests)
+    assert [request.error for request in requests if request.error] == []
+
+
+def test_request_that_waits_behind_others_ends_at_its_deadline() -> None:
+    alone = Alone()
+    alone.broker.core.faults.delay("OffsetFetch", 1000)
+    requests = [CommittedOffsets({f"{GROUP}-{number}": None}) for number in range(20)]
+    for request in requests:
+        request.deadline_ns = 500 * MS
+        alone.engine.submit_request(request)
+    alone.work()
+    assert not any(request.is_done for request in requests)
+    alone.advance(499)
+    assert not any(request.is_done for request in requests)
+    assert alone.deadline_ms == 1
+    alone.advance(1)
+    assert {type(request.error) for request in requests} == {KafkaTimeoutError}
 
 
 class _Member(ClientEngine):
