@@ -6,6 +6,7 @@ import pytest
 
 from kbatch.errors import ErrorCode
 from kbatch.protocol import messages
+from kbatch.testing.broker.replication.replica import FollowerFetch
 from tests.support.broker_core import TOPIC, Answer, batch, fetch_request, fetched, produce_request
 from tests.unit.testing.broker.replication.replicated import LEADER, Replicated
 
@@ -16,6 +17,19 @@ def held() -> Replicated:
     broker = Replicated()
     broker.hold()
     return broker
+
+
+def test_KF01_follower_says_what_it_has() -> None:
+    broker = Replicated(nodes=2)
+    follower = broker.partition.copies[1]
+    empty = FollowerFetch(1, leader_epoch=0, offset=0, last_epoch=-1, log_start_offset=0, broker_epoch=5)
+    assert follower.next_fetch(5) == empty
+    broker.put(b"a", b"b")
+    broker.move(1)
+    broker.move(0)
+    assert follower.next_fetch(5) == empty._replace(leader_epoch=2, offset=2, last_epoch=0)
+    broker.put(b"c")
+    assert follower.next_fetch(5) == empty._replace(leader_epoch=2, offset=3, last_epoch=2)
 
 
 def test_KF02_node_without_a_replica_is_refused(held: Replicated) -> None:

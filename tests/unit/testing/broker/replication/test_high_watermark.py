@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import random
+
+import pytest
+
 from kbatch.errors import ErrorCode
 from tests.support.broker_core import TOPIC, batch, produce_request, produced
-from tests.unit.testing.broker.replication.replicated import LEADER, Replicated
+from tests.unit.testing.broker.replication.replicated import ALL, LEADER, Replicated
 
 
 def test_KA07_replicas_are_at_rest_when_a_request_is_answered() -> None:
@@ -174,3 +178,62 @@ def test_KP10_minimum_counts_as_it_is_now() -> None:
         lambda state: state.cluster.change_config(topic, topic.config.of({"min.insync.replicas": "1"}))
     )
     assert broker.put(b"a").error_code == 0
+
+
+def test_KP05_registered_replicas_count_before_the_append_and_proposed_ones_after_it() -> None:
+    broker = Replicated(nodes=2, replica_lag_ms=1_000, session_timeout_ms=100_000)
+    broker.kill(1)
+    broker.cut({0}, {"controller"})
+    broker.start(1)
+    leadership = broker.partition.copies[0].leadership
+    assert (broker.known.isr, leadership.proposed) == ((0,), (0, 1))
+    topic = broker.state.cluster.topics[TOPIC]
+    needs_two = topic.config.of({"min.insync.replicas": "2"})
+    broker.act(lambda state: state.cluster.change_config(topic, needs_two))
+    assert broker.put(b"a").error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+    broker.act(lambda state: state.cluster.change_config(topic, topic.config.of({})))
+    broker.hold()
+    waiting = broker.send(b"b", timeout_ms=60_000)
+    broker.advance(5_000)
+    broker.put(b"c", acks=LEADER)
+    assert not waiting.is_there, "node 1 may be in sync already, however long it lags"
+    broker.hold(False)
+    assert produced(waiting.message).error_code == 0
+
+
+def test_KP09_batches_have_the_epoch_of_the_leader_that_appended_them() -> None:
+    broker = Replicated()
+    broker.put(b"a")
+    broker.move(1)
+    broker.put(b"b")
+    for node in range(3):
+        assert [each.partition_leader_epoch for each in broker.log(node).batches()] == [0, 1]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_KH09_KR06_offsets_are_in_order_and_what_was_read_stays(seed: int) -> None:
+    rng, broker = random.Random(seed), Replicated(session_timeout_ms=3_000)
+    read: list[bytes] = []
+    for number in range(60):
+        step, node = rng.randrange(6), rng.randrange(3)
+        running = [each.node_id for each in broker.state.cluster.running_nodes]
+        if step == 0 and len(running) > 1:
+            broker.kill(node, at_once=rng.random() < 0.5)
+        elif step == 1:
+            broker.start(node)
+        elif step == 2 and node in broker.known.isr and node in running:
+            broker.move(node)
+        elif step == 3:
+            broker.hold(rng.random() < 0.5)
+        elif step == 4:
+            broker.advance(rng.choice((100, 3_000)))
+        elif broker.known.leader in running:
+            broker.send(b"%d" % number, acks=rng.choice((LEADER, ALL)))
+        for copy in broker.partition.copies.values():
+            log = copy.log
+            offsets = [log.log_start_offset, log.last_stable_offset, log.high_watermark, log.log_end_offset]
+            assert offsets == sorted(offsets)
+            seen = broker.values_at(copy.node_id)[: log.high_watermark]
+            assert seen == read[: len(seen)] or read == seen[: len(read)]
+            read = max(read, seen, key=len)
+    assert read
