@@ -46,9 +46,14 @@ def _arguments() -> argparse.Namespace:
     versions, platforms = python_versions(), list(PLATFORMS)
     parser.add_argument("--version", nargs="+", default=versions, choices=versions, metavar="3.X")
     parser.add_argument("--platform", nargs="+", default=platforms, choices=platforms)
-    parser.add_argument("--into", type=Path, default=ROOT / "dist", help="replaced; default: dist")
-    parser.add_argument("--compare", type=Path, help="fail if the files there are not equal to these")
+    parser.add_argument("--into", type=_folder, default=ROOT / "dist", help="replaced; default: dist")
+    parser.add_argument("--compare", type=_folder, help="fail if the files there are not equal to these")
     return parser.parse_args()
+
+
+def _folder(given: str) -> Path:
+    """Return a folder whose meaning does not depend on where a command runs that gets it."""
+    return Path(given).resolve()
 
 
 def _make(wheels: WheelBuilder, version: str, target: Platform, into: Path) -> bool:

@@ -156,6 +156,16 @@ def test_files_that_differ_from_an_earlier_build_are_named(
     subprocess.run(["sha256sum", "--check", "--strict", "--quiet", "SHA256SUMS"], cwd=made, check=True)
 
 
+def test_folders_are_those_of_where_the_command_began(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What builds runs in folders of its own, and would make a relative one there."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["release", "--compare", "dist", "--into", "build/again"])
+    arguments = command._arguments()
+    assert (arguments.compare, arguments.into) == (tmp_path / "dist", tmp_path / "build" / "again")
+
+
 def test_wheels_are_made_by_tools_that_build_the_package() -> None:
     exact = [Requirement(line) for line in (ROOT / "release/requirements.txt").read_text().splitlines()[1:]]
     assert all(str(one.specifier).startswith("==") for one in exact)
