@@ -84,6 +84,8 @@ _STATES = (
 )
 # The special times of ListOffsets.
 _EARLIEST, _LATEST = -2, -1
+# Of more groups a list is asked for first: each protocol would else be asked for all of them.
+FEW_GROUPS = 3
 # All members of a group.
 ALL: Final = "all"
 _checked_group = text_of("group_id")
@@ -207,7 +209,35 @@ class AsyncGroups(Part):
     async def _described(
         self, ids: Iterable[str], queries: Sequence[Any], deadline: Deadline, *, operations: bool = False
     ) -> tuple[dict[str, GroupDescription], dict[str, KafkaError]]:
-        """Look for groups by one protocol after the other."""
+        """Look for groups by one protocol after the other; of many, each by its own, as lists have it."""
+        chosen = list(ids)
+        kinds = await self._listed_kinds(deadline) if len(chosen) > FEW_GROUPS and len(queries) > 1 else {}
+        results, errors = await self._looked_for(chosen, queries, kinds, deadline, operations=operations)
+        moved = [each for each in errors if each in kinds and isinstance(errors[each], GroupIdNotFoundError)]
+        if moved:  # to another protocol, since the list was made
+            again, left = await self._looked_for(moved, queries, {}, deadline, operations=operations)
+            results |= again
+            errors = {each: error for each, error in errors.items() if each not in moved} | left
+        return results, errors
+
+    async def _listed_kinds(self, deadline: Deadline) -> dict[str, str]:
+        """Return the kinds of groups, as far as brokers list them."""
+        nodes = await self._runtime.await_brokers(deadline, "describe")
+        request = await self._ask(GroupListings(nodes, states=[], kinds=[]), deadline)
+        return {
+            each.group_id: each.kind for listed in request.results.values() for each in listed if each.kind
+        }
+
+    async def _looked_for(
+        self,
+        ids: Iterable[str],
+        queries: Sequence[Any],
+        kinds: Mapping[str, str],
+        deadline: Deadline,
+        *,
+        operations: bool,
+    ) -> tuple[dict[str, GroupDescription], dict[str, KafkaError]]:
+        """Look for groups whose kinds are known by their protocols, for others by each."""
         results: dict[str, GroupDescription] = {}
         errors: dict[str, KafkaError] = dict.fromkeys(ids, GroupIdNotFoundError())
         for query in queries:
@@ -215,9 +245,10 @@ class AsyncGroups(Part):
                 each
                 for each, error in errors.items()
                 if isinstance(error, GroupIdNotFoundError | UnsupportedVersionError)
+                and kinds.get(each, query.protocol) == query.protocol
             ]
             if not left:
-                break
+                continue
             request = await self._ask(query(left, operations=operations), deadline)
             results |= request.results
             errors = {each: error for each, error in errors.items() if each not in request.results}

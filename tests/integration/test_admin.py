@@ -36,7 +36,7 @@ from kbatch.errors import (
 )
 from tests.oracle.kafka import RealKafka
 from tests.support.consuming import consumer_of
-from tests.support.patience import until
+from tests.support.patience import repeat_while, until
 
 _numbers = itertools.count()
 
@@ -318,6 +318,20 @@ def test_AS71_groups_of_each_kind_are_described(admin: Admin, target: str, topic
             admin.groups.describe(f"{topic}-empty", kind="consumer")
 
 
+def test_AS71_many_groups_are_asked_by_their_own_protocols(admin: Admin, target: str, topic: str) -> None:
+    classic = [f"{topic}-classic-{number}" for number in range(5)]
+    for group in classic:
+        admin.groups.commit_offsets(group, {TopicPartition(topic, 0): 1})
+    with consumer_of(target, f"{topic}-live", topic, "consumer"):
+        until(lambda: f"{topic}-live" in {each.group_id for each in admin.groups.list()})
+        with pytest.raises(PartialFailure) as raised:
+            admin.groups.describe([*classic, f"{topic}-live", "nobody"])
+        found = {name: each.kind for name, each in raised.value.results.items()}
+        assert found == {**dict.fromkeys(classic, "classic"), f"{topic}-live": "consumer"}
+        assert codes(raised.value) == {"nobody": ErrorCode.GROUP_ID_NOT_FOUND}
+    assert set(admin.groups.delete(classic, kind="classic")) == set(classic)
+
+
 def test_AS73_AS75_offsets_of_live_groups_cannot_be_changed(admin: Admin, target: str, topic: str) -> None:
     live, empty, partition = f"{topic}-live", f"{topic}-empty", TopicPartition(topic, 0)
     admin.groups.commit_offsets(empty, {partition: 1})
@@ -422,8 +436,10 @@ def test_reset_of_a_misspelt_group_says_so(admin: Admin, topic: str) -> None:
 
 
 def test_reset_leaves_share_groups_alone(admin: Admin, topic: str) -> None:
-    group = f"{topic}-share"
-    admin.groups.set_share_offsets(group, {TopicPartition(topic, 0): 0}, create=True)
+    group, offsets = f"{topic}-share", {TopicPartition(topic, 0): 0}
+    repeat_while(  # coordinators learn of a topic a moment after brokers
+        UnknownTopicOrPartitionError, lambda: admin.groups.set_share_offsets(group, offsets, create=True)
+    )
     with pytest.raises(InvalidRequestError, match="set_share_offsets"):
         admin.groups.reset(group, topics=[topic], to="earliest")
     admin.groups.delete(group, kind="share")

@@ -11,10 +11,16 @@ import pytest
 import kbatch
 from kbatch import Admin, TopicPartition
 from kbatch.admin import QuotaEntity
-from kbatch.errors import PartialFailure, ProducerFencedError, TopicExistsError, UnknownMemberIdError
+from kbatch.errors import (
+    PartialFailure,
+    ProducerFencedError,
+    TopicExistsError,
+    UnknownMemberIdError,
+    UnknownTopicOrPartitionError,
+)
 from kbatch.protocol import messages
 from tests.integration.cutting_proxy import losing
-from tests.support.patience import repeat_until, until
+from tests.support.patience import repeat_until, repeat_while, until
 
 _numbers = itertools.count()
 
@@ -114,6 +120,11 @@ def test_committed_offsets_are_committed_again_and_deleted(target: str, topic: s
 
 def test_AS13_offsets_of_share_groups_are_set_again_and_gone(target: str, topic: str) -> None:
     group, partition = f"{topic}-share", TopicPartition(topic, 0)
+    with Admin(bootstrap_servers=target) as admin:
+        repeat_while(  # coordinators learn of a topic a moment after brokers
+            UnknownTopicOrPartitionError,
+            lambda: admin.groups.set_share_offsets(group, {partition: 0}, create=True),
+        )
     with losing(target, messages.AlterShareGroupOffsetsRequest) as admin:
         admin.groups.set_share_offsets(group, {partition: 0}, create=True)
         assert admin.groups.share_offsets(group)[partition].start == 0

@@ -128,6 +128,16 @@ def test_AS72_a_silent_node_costs_its_own_groups_only(broker: Broker, admin: Adm
     assert [type(error) for error in raised.value.errors.values()] == [KafkaTimeoutError]
 
 
+def test_AS71_many_groups_are_asked_by_their_own_protocols(broker: Broker, admin: Admin) -> None:
+    groups = [f"group-{number}" for number in range(20)]
+    for group in groups:
+        admin.groups.commit_offsets(group, {TopicPartition("orders", 0): 1})
+    assert list(admin.groups.describe(groups)) == groups
+    assert list(admin.groups.delete(groups)) == groups
+    assert broker.requests("ConsumerGroupDescribe") == broker.requests("ShareGroupDescribe") == []
+    assert broker.requests("DescribeGroups")
+
+
 def test_a_lost_answer_at_the_deadline_says_that_it_may_be_done(broker: Broker, admin: Admin) -> None:
     broker.drop_connection("IncrementalAlterConfigs", when="after", times=10**6)
     with pytest.raises(KafkaTimeoutError, match="may have been done") as raised:
