@@ -21,6 +21,8 @@ from benchmarks.pages.plan import Plan
 from kbatch import Admin, TopicPartition
 from kbatch.bench.cluster import Cluster
 from kbatch.bench.contest import Answer
+from kbatch.errors import PartialFailure
+from tests.support.patience import repeat_while
 
 NAMES = (KBATCH, CONFLUENT, JAVA)
 COUNT, QUICK_COUNT, ROUNDS = 1000, 20, 5
@@ -80,8 +82,9 @@ def _answers(cluster: Cluster, names: Sequence[str], count: int, rounds: int) ->
 
 
 def _await_leaders(admin: Admin, prefix: str, count: int) -> None:
-    """Return once the new partitions are led: a broker knows topics a moment before it leads them."""
-    admin.topics.offsets({TopicPartition(f"{prefix}-{number}", 0): "latest" for number in range(count)})
+    """Return once the broker knows the new topics, and leads them, which is a moment later."""
+    ends = {TopicPartition(f"{prefix}-{number}", 0): "latest" for number in range(count)}
+    repeat_while(PartialFailure, lambda: admin.topics.offsets(ends))
 
 
 def _question(step: str, title: str, answers: Answers, count: int) -> Question:
