@@ -186,8 +186,8 @@ LAYERS = (
             "base plain json_format json_schema avro protobuf": "the base; a module for each kind",
             "configured callables poison": "serializers and deserializers as they are configured; others' "
             "functions and objects; **what becomes of a record that cannot be read**",
-            "avro_schemas model_schemas protobuf_files": "schemas of Avro; those of a program's classes; files "
-            "of messages",
+            "avro_schemas model_schemas protobuf_files": "schemas of Avro; those of a program's classes; "
+            "files of messages",
             "avro_records protobuf_records models": "**single values**: Avro, Protobuf; objects of classes "
             "as dicts, and back",
             "registered schemas framing strategies": "values that name their schema; those of a registry; "
