@@ -224,7 +224,7 @@ cdef class QuickPolls:
         return self._ended(iterator, began_ns)
 
     async def next_iterator_in_task(self):
-        """Do what `next_iterator` does for a task of an event loop: it gets no more than its turn's records."""
+        """Do `next_iterator` for a task of an event loop, which gets no more than its turn's records."""
         cdef FetchIterator iterator = None
         cdef int64_t began_ns
         cdef Look look = EMPTY
