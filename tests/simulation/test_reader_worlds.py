@@ -5,6 +5,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import nullcontext
 from multiprocessing import get_context
 from typing import NamedTuple
 
@@ -124,9 +125,9 @@ def test_runner_has_worlds_of_readers(
 # The ledger
 
 
-def ledger(*, reads_committed: bool = True) -> GroupLedger:
+def ledger(*, reads_committed: bool = True, schedule: Schedule | None = None) -> GroupLedger:
     """Return a ledger of records 0 to 2 at offsets 0 to 2, of which the second is of an open transaction."""
-    made = GroupLedger(Schedule(0), reads_committed=reads_committed)
+    made = GroupLedger(schedule or Schedule(0), reads_committed=reads_committed)
     made.write(PLACE, 0, 1, None)
     made.write(PLACE, 1, 1, WrittenTransaction(1))
     made.write(PLACE, 2, 1, None)
@@ -161,6 +162,22 @@ def test_ledger_refuses_a_start_that_was_not_committed() -> None:
     made.check_start(PLACE, 2, since_ns=1)
     with pytest.raises(Violation, match="is read from 3"):
         made.check_start(PLACE, 3, since_ns=1)
+
+
+@pytest.mark.parametrize("is_deposed", [False, True])
+def test_reader_may_start_at_what_a_deposed_coordinator_knew(is_deposed: bool) -> None:
+    """The second commit came to the next coordinator; the first one still answers later."""
+    schedule = Schedule(0)
+    made = ledger(schedule=schedule)
+    made.get(PLACE, piece(0, 3, (0, 0), (2, 2)), is_whole=True)
+    made.note_commit(PLACE, 2, is_late=False)
+    schedule.after(10, lambda: made.note_commit(PLACE, 3, is_late=False))
+    schedule.after(30, (lambda: made.note_deposed(5)) if is_deposed else (lambda: None))
+    while schedule.step(40):
+        pass
+    made.check_start(PLACE, 3, since_ns=20)
+    with nullcontext() if is_deposed else pytest.raises(Violation, match="is read from 2"):
+        made.check_start(PLACE, 2, since_ns=20)
 
 
 def test_ledger_refuses_commits_beyond_what_was_read() -> None:
