@@ -420,7 +420,6 @@ def test_AS85_many_tasks_use_an_async_admin_of_several_nodes(
 # Nodes that are away
 
 
-@real_only("log directories")
 def test_AS46_AS72_a_dead_node_costs_its_own_results_only(cluster: Cluster, admin: Admin) -> None:
     admin.topics.list()
     with admin_of(cluster) as other:
