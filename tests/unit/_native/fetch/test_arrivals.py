@@ -128,6 +128,24 @@ def test_answers_are_taken_while_another_thread_holds_the_gil() -> None:
             offset += 1
 
 
+@pytest.mark.skipif(not CAN_WAIT, reason="the network's thread cannot wait without the GIL on this system")
+@pytest.mark.parametrize("way", ["records", "batches"])
+def test_reads_are_fetched_for_while_another_thread_holds_the_gil(way: str) -> None:
+    sleep = ctypes.PyDLL(None).usleep  # which keeps the GIL
+    with sending() as address, kbatch.TopicReader(bootstrap_servers=address) as reader:
+        ranges: Any = {PARTITIONS[0]: (0, None)}
+        reading: Any = reader.read_records(ranges) if way == "records" else reader.read(ranges)
+        next(reading)
+
+        def fetched_meanwhile() -> bool:
+            before = metric(reader, "fetch-total", FETCH)
+            sleep(200_000)
+            return metric(reader, "fetch-total", FETCH) >= before + 8
+
+        until(fetched_meanwhile)
+        reading.close()
+
+
 def has_arrivals(consumer: Any) -> bool:
     return bool(consumer._engine._budget.unread > 0)
 
