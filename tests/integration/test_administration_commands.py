@@ -14,10 +14,11 @@ from click.testing import CliRunner, Result
 import kbatch
 from kbatch import Admin
 from kbatch.cli.commands import kbatch as command
+from kbatch.errors import UnknownTopicOrPartitionError
 from tests.conftest import require_jars
 from tests.oracle.java_programs import Program
 from tests.oracle.kafka import RealKafka
-from tests.support.patience import HANG_SECONDS, until
+from tests.support.patience import HANG_SECONDS, repeat_while, until
 
 pytestmark = pytest.mark.java
 
@@ -68,9 +69,12 @@ def test_partitions(kafka: RealKafka, tmp_path: Path) -> None:
     (would,) = rows(kafka, "partitions", "reassign", str(plan), "--dry-run")
     assert would == {"partition": f"{TOPIC}-0", "before": [0], "after": [0]}
     assert rows(kafka, "partitions", "elect", "--dry-run") == []
-    assert rows(kafka, "partitions", "cancel", f"{TOPIC}:0", "--dry-run") == []
-    (would,) = rows(kafka, "partitions", "move", f"{TOPIC}:0:0", "/nowhere", "--dry-run")
-    assert (would["before"], would["after"]) == (directory["path"], "/nowhere")
+    none = run(kafka, "partitions", "cancel", f"{TOPIC}:0", "--dry-run")
+    assert (none.exit_code, f"partition {TOPIC}-0: " in none.stderr) == (1, True)
+    (would,) = rows(kafka, "partitions", "move", f"{TOPIC}:0:0", directory["path"], "--dry-run")
+    assert would["before"] == would["after"] == directory["path"]
+    refused = run(kafka, "partitions", "move", f"{TOPIC}:0:0", "/nowhere", "--dry-run")
+    assert (refused.exit_code, f"broker 0 has {directory['path']}" in refused.stderr) == (1, True)
     moved = run(kafka, "partitions", "move", f"{TOPIC}:0:0", "/nowhere")
     assert (moved.exit_code, "/nowhere" in moved.stderr) == (1, True)
 
@@ -116,7 +120,10 @@ def test_share_groups_are_reset(kafka: RealKafka) -> None:
     name, first = "sharers", {"topic": "shared", "partition": 0}
     with Admin(bootstrap_servers=kafka.bootstrap_servers) as admin:
         admin.topics.create("shared", partitions=1)
-        admin.groups.set_share_offsets(name, {kafka_partition("shared"): 0}, create=True)
+        offsets = {kafka_partition("shared"): 0}
+        repeat_while(  # coordinators learn of a topic a moment after brokers
+            UnknownTopicOrPartitionError, lambda: admin.groups.set_share_offsets(name, offsets, create=True)
+        )
     run(kafka, "produce", "-", "-t", "shared", text="1\n2\n3\n")
     assert rows(kafka, "groups", "reset", name, "--all-topics", "--to", "2") == [
         {**first, "committed": 0, "new": 2}
@@ -207,7 +214,9 @@ def test_cluster(kafka: RealKafka) -> None:
     lower = run(kafka, "cluster", "upgrade", "transaction.version=1", "--downgrade", "safe")
     assert (lower.exit_code, "--yes" in lower.stderr) == (2, True)
     assert run(kafka, "cluster", "unregister", "0").exit_code == 2
-    assert rows(kafka, "cluster", "unregister", "0", "--dry-run") == [node]
+    assert rows(kafka, "cluster", "unregister", "0", "--force", "--dry-run") == [node]
+    would = run(kafka, "cluster", "unregister", "0", "--dry-run")
+    assert (would.exit_code, "is alive" in would.stderr) == (1, True)
     alive = run(kafka, "cluster", "unregister", "0", "--yes")
     assert (alive.exit_code, "is alive" in alive.stderr) == (1, True)
     identity = "00000000-0000-0000-0000-000000000005"
@@ -215,7 +224,13 @@ def test_cluster(kafka: RealKafka) -> None:
     assert (added.exit_code, "kraft.version" in added.stderr) == (1, True)
     assert run(kafka, "cluster", "add-voter", "5", identity, "localhost:1234").exit_code == 2
     assert run(kafka, "cluster", "remove-voter", "5", identity).exit_code == 2
-    assert rows(kafka, "cluster", "remove-voter", "5", identity, "--dry-run")[0]["node"] == 0
+    for change in (
+        ("remove-voter", "5", identity),
+        ("add-voter", "5", identity, "CONTROLLER://localhost:1234"),
+    ):
+        refused = run(kafka, "cluster", *change, "--dry-run")
+        assert json.loads(refused.stdout.splitlines()[0])["node"] == 0
+        assert (refused.exit_code, "kraft.version is 0" in refused.stderr) == (1, True)
 
 
 def test_controllers_answer_commands(kafka: RealKafka) -> None:
@@ -233,7 +248,12 @@ def test_AS68_a_token_works_at_once(kafka: RealKafka, tmp_path: Path) -> None:
     login = ["-X", "security.protocol=SASL_PLAINTEXT", "-X", "sasl.mechanism=PLAIN"]
     login += ["-X", f'sasl.jaas.config={LOGIN} username="alice" password="wonder";']
     secret, servers = tmp_path / "token", kafka.address("SASL")
-    (made,) = rows(kafka, "tokens", "create", "--hmac-file", str(secret), *login, servers=servers)
+    create = ("tokens", "create", "--hmac-file", str(secret))
+    would = run(kafka, *create, "--hours", "2", "--dry-run", *login, servers=servers)
+    assert (would.exit_code, would.stdout, secret.exists()) == (0, "", False)
+    assert "one of this client would be made, to live 2 hours" in would.stderr
+    assert run(kafka, *create, "--dry-run").exit_code == 1  # without a login
+    (made,) = rows(kafka, *create, *login, servers=servers)
     assert made["owner"] == "User:alice" and secret.read_text() not in json.dumps(made)
     assert secret.stat().st_mode & 0o077 == 0
     (would,) = rows(kafka, "tokens", "renew", str(secret), "--dry-run", *login, servers=servers)
@@ -244,4 +264,6 @@ def test_AS68_a_token_works_at_once(kafka: RealKafka, tmp_path: Path) -> None:
     assert listed["token_id"] == made["token_id"]
     rows(kafka, "tokens", "expire", str(secret), *login, servers=servers)
     until(lambda: rows(kafka, "tokens", "list", *login, servers=servers) == [])
+    gone = run(kafka, "tokens", "expire", str(secret), "--dry-run", *login, servers=servers)
+    assert (gone.exit_code, "token of the file: " in gone.stderr) == (1, True)
     assert run(kafka, "tokens", "list").exit_code == 1  # without a login
