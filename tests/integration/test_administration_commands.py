@@ -249,9 +249,9 @@ def test_AS68_a_token_works_at_once(kafka: RealKafka, tmp_path: Path) -> None:
     login += ["-X", f'sasl.jaas.config={LOGIN} username="alice" password="wonder";']
     secret, servers = tmp_path / "token", kafka.address("SASL")
     create = ("tokens", "create", "--hmac-file", str(secret))
-    would = run(kafka, *create, "--hours", "2", "--dry-run", *login, servers=servers)
-    assert (would.exit_code, would.stdout, secret.exists()) == (0, "", False)
-    assert "one of this client would be made, to live 2 hours" in would.stderr
+    tried = run(kafka, *create, "--hours", "2", "--dry-run", *login, servers=servers)
+    assert (tried.exit_code, tried.stdout, secret.exists()) == (0, "", False)
+    assert "one of this client would be made, to live 2 hours" in tried.stderr
     assert run(kafka, *create, "--dry-run").exit_code == 1  # without a login
     (made,) = rows(kafka, *create, *login, servers=servers)
     assert made["owner"] == "User:alice" and secret.read_text() not in json.dumps(made)
