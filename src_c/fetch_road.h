@@ -657,7 +657,7 @@ static inline kb_reading *kb_fetch_reading_of(kb_fetch_road *road, const kb_fetc
     kb_fetch_slot *slot = topic ? kb_fetch_find_slot(topic, part->partition) : NULL;
     if (slot && kb_fetch_has_asked(node, slot->reading, part))
         return slot->reading;
-    if (road->id_change < node->mark)
+    if (node->version < KB_FETCH_TOPIC_ID || road->id_change < node->mark)
         return NULL;
     /* the topic may have got another id since it was named by this one */
     for (kb_reading *reading = node->asked_first; reading; reading = reading->asked_next)
