@@ -1,5 +1,5 @@
-/* Parts of an answer that name another topic than the request, which was the first to name its topics: by name
- * up to version 12, by id from 13 on. None of them is for a partition that was asked for. */
+/* Parts of an answer that name another topic than the request, which was the first to name its topics: by
+ * name up to version 12, by id from 13 on. None of them is for a partition that was asked for. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
