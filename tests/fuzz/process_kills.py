@@ -8,6 +8,9 @@ or stopped for longer than a session. Each record that was processed is a line o
 All the time, what the group has committed must have its line: every record before the offset, and all that
 the metadata says is finished. In the end every record has a line, at least one, each key was first processed
 in order, every bad record is in the dead-letter topic, and all is committed.
+
+Every third block has retry topics, in which records that failed are processed again, and a key with many
+records, which are parked behind those that fail.
 """
 
 from __future__ import annotations
@@ -29,13 +32,16 @@ from kbatch.core.process.finished_runs import decode_runs
 from kbatch.testing import Broker
 from tests import ROOT
 from tests.fuzz import campaign
-from tests.fuzz.process_member import BAD, DEAD, GROUP, SESSION_MS, SLOW, TOPIC
+from tests.fuzz.process_member import BAD, DEAD, FLAKY, GROUP, RETRY_TOPICS, SESSION_MS, SLOW, TOPIC
 from tests.oracle.kafka import RealKafka, create_topic
 from tests.support.patience import HANG_SECONDS, until
 
 BLOCK_CASES = 20_000
 PARTITIONS, KEYS, MEMBERS = 4, 400, 3
 BAD_RATE, SLOW_RATE = 0.001, 0.002
+# In blocks with retry topics.
+FLAKY_RATE, HOT_RATE = 0.004, 0.3
+RETRY_PARTITIONS = 2
 PAUSE_SECONDS = SESSION_MS / 1000 * 1.3
 PROPERTIES = {
     "group.consumer.session.timeout.ms": SESSION_MS,
@@ -46,6 +52,11 @@ PROPERTIES = {
 }
 
 
+def has_retries(block: int) -> bool:
+    """True if the records of a block that fail go to retry topics."""
+    return block % 3 == 2
+
+
 class Members:
     """The processes of the group."""
 
@@ -53,6 +64,7 @@ class Members:
         self._given = {"servers": servers, "path": str(path)}
         self._given["protocol"] = ("consumer", "classic")[block // 2 % 2]
         self._given["kind"] = ("threads", "tasks")[block // 4 % 2]
+        self._given["failing"] = "retries" if has_retries(block) else "letters"
         self._rng = rng
         self._count = 0
         self._running: list[subprocess.Popen[bytes]] = []
@@ -135,6 +147,7 @@ class Judge:
         self._read_bytes = 0
         self._order: dict[tuple[int, bytes], list[int]] = defaultdict(list)
         self._seen: set[tuple[int, int]] = set()
+        self._again: set[tuple[int, int]] = set()  # from retry topics
         self.line_count = 0
 
     def _read(self) -> None:
@@ -143,8 +156,11 @@ class Judge:
         whole = data[self._read_bytes : data.rfind(b"\n") + 1]
         self._read_bytes += len(whole)
         for line in whole.splitlines():
-            partition, offset, key = line.split()
+            *word, partition, offset, key = line.split()
             record = int(partition), int(offset)
+            if word:
+                self._again.add(record)
+                continue
             self.line_count += 1
             if record not in self._seen:
                 self._seen.add(record)
@@ -171,7 +187,19 @@ class Judge:
             if wrong := [each for each in said if (index, each) not in self._seen]:
                 raise AssertionError(f"{TOPIC}-{index} is committed at {committed}; {wrong[:5]} are not done")
             is_all = is_all and committed.offset == max(log) + 1
-        return is_all
+        return is_all and self._again >= self._of(FLAKY) and self._dead() >= self._of(BAD)
+
+    def _of(self, value: bytes) -> set[tuple[int, int]]:
+        """Return where records of a value are."""
+        return {(index, at) for index, log in self._sent.items() for at, each in log.items() if each == value}
+
+    def _dead(self) -> set[tuple[int, int]]:
+        """Return where dead letters were first."""
+        if not self._of(BAD):
+            return set()
+        table = kbatch.read_table(DEAD, bootstrap_servers=self._servers).to_pylist()
+        headers = [{each["key"]: each["value"] for each in row["headers"]} for row in table]
+        return {(int(each["__dlq.partition"]), int(each["__dlq.offset"])) for each in headers}
 
     def judge(self) -> None:
         """Check the lines after the end."""
@@ -180,22 +208,23 @@ class Judge:
         assert self._seen == records, f"{len(records - self._seen)} records were not processed"
         wrong = [each for each, offsets in self._order.items() if offsets != sorted(offsets)]
         assert not wrong, f"keys out of order: {wrong[:5]}"
-        bad = {(index, at) for index, log in self._sent.items() for at, value in log.items() if value == BAD}
-        table = kbatch.read_table(DEAD, bootstrap_servers=self._servers).to_pylist() if bad else []
-        headers = [{each["key"]: each["value"] for each in row["headers"]} for row in table]
-        dead = {(int(each["__dlq.partition"]), int(each["__dlq.offset"])) for each in headers}
+        assert self._again == self._of(FLAKY)
+        bad, dead = self._of(BAD), self._dead()
         assert dead == bad, f"dead letters: {sorted(dead ^ bad)[:5]}"
 
 
-def _fill(servers: str, count: int, rng: random.Random) -> dict[int, dict[int, bytes]]:
+def _fill(servers: str, run: campaign.Run, rng: random.Random) -> dict[int, dict[int, bytes]]:
     """Write the records, and return their values by partition and offset."""
+    flaky_rate, hot_rate = (FLAKY_RATE, HOT_RATE) if has_retries(run.block) else (0.0, 0.0)
+    values = (BAD, SLOW, FLAKY, b"v")
+    rates = (BAD_RATE, SLOW_RATE, flaky_rate, 1 - BAD_RATE - SLOW_RATE - flaky_rate)
     sent: dict[int, dict[int, bytes]] = defaultdict(dict)
     with kbatch.Producer(bootstrap_servers=servers) as producer:
         pending = []
-        for _ in range(count):
-            drawn = rng.random()
-            value = BAD if drawn < BAD_RATE else SLOW if drawn < BAD_RATE + SLOW_RATE else b"v"
-            pending.append((producer.send(TOPIC, value, b"k%d" % rng.randrange(KEYS)), value))
+        for _ in range(run.cases):
+            (value,) = rng.choices(values, rates)
+            key = b"hot" if rng.random() < hot_rate else b"k%d" % rng.randrange(KEYS)
+            pending.append((producer.send(TOPIC, value, key), value))
         for delivery, value in pending:
             metadata = delivery.result()
             sent[metadata.partition][metadata.offset] = value
@@ -205,22 +234,23 @@ def _fill(servers: str, count: int, rng: random.Random) -> dict[int, dict[int, b
 def play(run: campaign.Run) -> None:
     """Process a block's records."""
     rng = random.Random(f"process {run.block}")
+    topics = {TOPIC: PARTITIONS, DEAD: 1, **dict.fromkeys(RETRY_TOPICS, RETRY_PARTITIONS)}
     with ExitStack() as stack:
         if run.block % 2:
             kafka = stack.enter_context(RealKafka(PROPERTIES))
             servers = kafka.bootstrap_servers
-            for name, partitions in ((TOPIC, PARTITIONS), (DEAD, 1)):
+            for name, partitions in topics.items():
                 create_topic(servers, name, partitions)
         else:
             embedded = Broker(
-                {TOPIC: PARTITIONS, DEAD: 1},
+                topics,
                 group_initial_rebalance_delay_ms=0,
                 group_consumer_session_timeout_ms=SESSION_MS,
                 group_consumer_heartbeat_interval_ms=SESSION_MS // 12,
             )
             servers = stack.enter_context(embedded).bootstrap_servers
         path = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "lines"
-        sent = _fill(servers, run.cases, rng)
+        sent = _fill(servers, run, rng)
         judge = stack.enter_context(closing(Judge(servers, path, sent)))
         members = stack.enter_context(closing(Members(servers, path, run.block, rng)))
         _process(judge, members, rng)

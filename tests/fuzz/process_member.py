@@ -1,6 +1,8 @@
 """A member of the group of `process_kills`: it processes records by `process()`, until SIGTERM.
 
-What its function has done is a line of a file, which is written before the function returns.
+What its function has done is a line of a file, which is written before the function returns. Records that
+fail become dead letters; with `--failing retries` they go to retry topics before, and their line is written
+when they fail, another one when they come from a retry topic.
 """
 
 from __future__ import annotations
@@ -16,25 +18,27 @@ from contextlib import suppress
 from typing import Any
 
 import kbatch
-from kbatch import DeadLetter, Retry
+from kbatch import DeadLetter, Retry, RetryTopics
 from kbatch.errors import ConsumerClosedError
 
 TOPIC, DEAD, GROUP = "work", "work.dlq", "workers"
 BAD, SLOW = b"bad", b"slow"
+FLAKY = b"flaky"  # fails until it comes from a retry topic
+RETRY_DELAYS = (0.05, 0.2)
+RETRY_TOPICS = (f"{TOPIC}.retry.1", f"{TOPIC}.retry.2")
 SESSION_MS = 6_000  # the shortest that Kafka allows
 MOST_SECONDS, LONG_SECONDS = 0.02, 0.5
 WORKERS = 16
-OPTIONS: dict[str, Any] = {
-    "commit_interval": 0.05,
-    "retry": Retry(attempts=3, backoff=0.002),
-    "revoke_timeout": 1.0,
-}
+OPTIONS: dict[str, Any] = {"commit_interval": 0.05, "revoke_timeout": 1.0}
+# With retry topics a key waits for so long that records behind it are parked.
+RETRY = {"letters": Retry(attempts=3, backoff=0.002), "retries": Retry(attempts=2, backoff=0.3)}
 
 
 class Work:
     """What the function does: it takes its time, fails for some records, and writes a line for each."""
 
-    def __init__(self, path: str, name: str) -> None:
+    def __init__(self, path: str, name: str, failing: str) -> None:
+        self.failing = failing
         self._lines = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         self._random = random.Random(name)
 
@@ -43,12 +47,21 @@ class Work:
 
     def finish(self, record: Any) -> None:
         """Raise for a bad record; write the line of another."""
-        if record.value == BAD:
+        is_first = record.topic == TOPIC
+        if record.value == BAD or (record.value == FLAKY and is_first):
+            if self.failing == "retries" and is_first:
+                self.write(record)
             raise ValueError("bad")
         self.write(record)
 
     def write(self, record: Any) -> None:
-        os.write(self._lines, b"%d %d %s\n" % (record.partition, record.offset, record.key or b"-"))
+        """Write where a record is; of one from a retry topic where it was first, after "again"."""
+        partition, offset, word = record.partition, record.offset, b""
+        if record.topic != TOPIC:
+            headers = dict(record.headers)
+            partition, offset = int(headers["__retry.partition"]), int(headers["__retry.offset"])
+            word = b"again "
+        os.write(self._lines, b"%s%d %d %s\n" % (word, partition, offset, record.key or b"-"))
 
     def process(self, record: Any) -> None:
         time.sleep(self.seconds(record))
@@ -80,16 +93,24 @@ def run(settings: dict[str, object], work: Work) -> None:
     with kbatch.Producer(bootstrap_servers=servers) as producer, kbatch.Consumer(settings) as consumer:
         dead = DeadLetter(producer, DEAD)
 
-        def deal(record: Any, error: Exception) -> None:
+        def letter(record: Any, error: Exception) -> None:
             dead(record, error)
             work.write(record)
+
+        retries = RetryTopics(producer, RETRY_DELAYS, dead_letter=dead)
 
         def close(*_: object) -> None:
             threading.Thread(target=consumer.close).start()
 
         signal.signal(signal.SIGTERM, close)
         consumer.subscribe([TOPIC])
-        consumer.process(work.process, workers=WORKERS, on_failure=deal, **OPTIONS)
+        consumer.process(
+            work.process,
+            workers=WORKERS,
+            on_failure=letter if work.failing == "letters" else retries,
+            retry=RETRY[work.failing],
+            **OPTIONS,
+        )
 
 
 async def run_in_tasks(settings: dict[str, object], work: Work) -> None:
@@ -101,15 +122,22 @@ async def run_in_tasks(settings: dict[str, object], work: Work) -> None:
     ):
         dead = DeadLetter(producer, DEAD)
 
-        async def deal(record: Any, error: Exception) -> None:
+        async def letter(record: Any, error: Exception) -> None:
             sending = dead(record, error)
             assert sending is not None
             await sending
             work.write(record)
 
+        retries = RetryTopics(producer, RETRY_DELAYS, dead_letter=dead)
         consumer.subscribe([TOPIC])
         processing = asyncio.ensure_future(
-            consumer.process(work.process_in_task, tasks=4 * WORKERS, on_failure=deal, **OPTIONS)
+            consumer.process(
+                work.process_in_task,
+                tasks=4 * WORKERS,
+                on_failure=letter if work.failing == "letters" else retries,
+                retry=RETRY[work.failing],
+                **OPTIONS,
+            )
         )
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, processing.cancel)
         with suppress(asyncio.CancelledError, ConsumerClosedError):
@@ -118,10 +146,11 @@ async def run_in_tasks(settings: dict[str, object], work: Work) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    for name in ("servers", "path", "name", "protocol", "kind"):
+    for name in ("servers", "path", "name", "protocol", "kind", "failing"):
         parser.add_argument(f"--{name}", required=True)
     given = parser.parse_args()
-    settings, work = settings_of(given.servers, given.name, given.protocol), Work(given.path, given.name)
+    settings = settings_of(given.servers, given.name, given.protocol)
+    work = Work(given.path, given.name, given.failing)
     if given.kind == "tasks":
         asyncio.run(run_in_tasks(settings, work))
     else:

@@ -18,9 +18,13 @@ def test_a_producer_under_stress_loses_and_doubles_nothing() -> None:
     assert {"delivered", "cancelled", "committed", "aborted"} <= set(tally.outcomes)
 
 
-@pytest.mark.parametrize("block", [0, 4], ids=["threads", "tasks"])
+@pytest.mark.parametrize(
+    "block", [0, 4, 2, 14], ids=["threads", "tasks", "threads, retries", "tasks, retries"]
+)
 def test_POOL30_members_that_process_lose_and_pass_nothing(block: int) -> None:
-    """They are killed, leave and stop; each key is processed in order."""
+    """They are killed, leave and stop; each key is processed in order, also where records go to retry topics
+    and what is behind them is parked.
+    """
     tally = run_block_apart("tests.fuzz.process_kills", block, 4_000)
     assert tally.outcomes["records"] == 4_000
 

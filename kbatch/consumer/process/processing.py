@@ -207,16 +207,21 @@ class Processing:
         member = self._consumer._member
         if self._retries is None:
             return
-        if member.wanted is None or member.wanted.pattern is not None:
+        wanted = member.wanted
+        if wanted is None:
             raise IllegalStateError(
-                "RetryTopics add topics to those of subscribe(), and so need their names, not a pattern or "
-                "assign(); subscribe() to a list of topics"
+                "RetryTopics add topics to those of subscribe(), and so do not go with assign(); subscribe() "
+                "to topics"
             )
-        added = self._retries.topics_for(member.wanted.topics)
-        for each in added:
-            await self._consumer._partitions_for(each)
-        self._subscriptions = member.wanted, Subscription(member.wanted.topics | set(added))
-        member.follow(self._subscriptions[1])
+        if wanted.pattern is not None:
+            widened = wanted._replace(origin=self._retries.first_of)
+        else:
+            added = self._retries.topics_for(wanted.topics)
+            for each in added:
+                await self._consumer._partitions_for(each)
+            widened = Subscription(wanted.topics | set(added))
+        self._subscriptions = wanted, widened
+        member.follow(widened)
 
     async def _step(self) -> None:
         """Wait for records, outcomes and what the group asks for, and do what follows."""

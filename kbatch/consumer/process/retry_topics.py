@@ -34,7 +34,8 @@ class RetryTopics(RecordForwarder):
     too and calls the function again after a delay: for what may be mended in minutes, without stopping what
     comes after it. The later records of its key go on at once, so the order of that key is given up.
 
-    `process()` adds the retry topics to those that the consumer has subscribed to, by name. They must exist.
+    `process()` adds the retry topics to those that the consumer has subscribed to. They must exist; those of
+    topics that a pattern finds are read as soon as they do.
     The function gets a record as it was read there: `record.topic` is the retry topic, and the headers
     `__retry.topic`, `__retry.partition`, `__retry.offset` and `__retry.timestamp` (milliseconds) say where
     and when it was first, `__retry.error` and `__retry.reason` why it failed last.
@@ -98,6 +99,10 @@ class RetryTopics(RecordForwarder):
         count = len(self._delays_ms)
         first = sorted({self._stage_of(each)[0] for each in topics})
         return [self._name_of(each, number) for each in first for number in range(1, count + 1)]
+
+    def first_of(self, topic: str) -> str:
+        """Return the topic where the records of a topic were first: of a retry topic another one."""
+        return self._stage_of(topic)[0]
 
     def delay_ms(self, topic: str) -> int:
         """Return how long records wait in a topic; 0 if it is no retry topic."""

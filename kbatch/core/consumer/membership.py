@@ -44,16 +44,20 @@ class Subscription(NamedTuple):
         Empty with a pattern.
     pattern : str | None
         A valid regular expression of Python's `re` that matches whole names (PatternTopics).
+    origin : callable or None
+        Returns the name that the pattern is to match for a topic; None if that is the topic's own.
     """
 
     topics: frozenset[str] = frozenset()
     pattern: str | None = None
+    origin: Callable[[str], str] | None = None
 
     def excludes(self, topic: str) -> bool:
         """True if the topic is not in it."""
         if self.pattern is None:
             return topic not in self.topics
-        return re.fullmatch(self.pattern, topic) is None
+        name = topic if self.origin is None else self.origin(topic)
+        return re.fullmatch(self.pattern, name) is None
 
     def __str__(self) -> str:
         return f"pattern {self.pattern!r}" if self.pattern is not None else ", ".join(sorted(self.topics))

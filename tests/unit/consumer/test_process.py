@@ -514,19 +514,30 @@ def test_POOL10_the_subscription_is_as_before_afterwards(broker: Broker) -> None
 
 def test_POOL10_retry_topics_need_names_that_exist(broker: Broker, shell: str) -> None:
     with retry_topics(broker, 1.0, 1.0, 1.0) as retries:
-        for chosen in ("^orders", None):
-            with member(broker) as consumer:
-                if chosen is None:
-                    consumer.assign([(TOPIC, 0)])
-                else:
-                    consumer.subscribe(chosen)
-                with pytest.raises(IllegalStateError, match="RetryTopics add topics to those of subscribe"):
-                    consumer.process(lambda record: None, on_failure=retries)
+        with member(broker) as consumer:
+            consumer.assign([(TOPIC, 0)])
+            with pytest.raises(IllegalStateError, match="RetryTopics add topics to those of subscribe"):
+                consumer.process(lambda record: None, on_failure=retries)
         with member(broker, allow_auto_create_topics=False) as consumer:
             consumer.subscribe([TOPIC])
             with pytest.raises(UnknownTopicOrPartitionError, match=f"{TOPIC}.retry.3"):
                 consumer.process(lambda record: None, on_failure=retries)
             assert consumer.subscription() == {TOPIC}
+
+
+@either
+def test_POOL10_retry_topics_of_a_pattern(broker: Broker, protocol: str) -> None:
+    fill(broker, 3, keys=1)
+    seen = Seen()
+    with retry_topics(broker, 0.01, 0.01) as retries, member(broker, protocol) as consumer:
+        consumer.subscribe(f"^{TOPIC[:-1]}[a-z]")
+        function = function_of(fails_for(b"1", seen))
+        running = Running(consumer, function, on_failure=retries, retry=Retry(attempts=1))
+        until(lambda: broker.records(f"{TOPIC}.dlq"))
+        consumer.close()
+        running.ended()
+    topics = [each.topic for each in seen.records if each.value == b"1"]
+    assert topics == [TOPIC, f"{TOPIC}.retry.1", f"{TOPIC}.retry.2"]
 
 
 def group_offset(broker: Broker, topic: str) -> int | None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kbatch import ConsumerRecord, DeadLetter, Producer, RetryTopics
+from kbatch.core.consumer.membership import Subscription
 from kbatch.errors import RecordDeserializationError
 from kbatch.formats import Json
 
@@ -47,6 +48,13 @@ def test_POOL10_topics_and_their_delays() -> None:
     single = RetryTopics(Sent(), [1.5], "later-{topic}")
     assert (single.topics_for(["a.b"]), single.delay_ms("later-a.b")) == (["later-a.b"], 1500)
     assert single.delay_ms("later-") == 0
+
+
+def test_POOL10_pattern_is_about_the_first_topic() -> None:
+    retries = RetryTopics(Sent(), [5, 60])
+    wanted = Subscription(pattern="^ord[a-z]+", origin=retries.first_of)
+    found = ["orders", "orders.retry.1", "orders.retry.2", "orders.retry.3", "events.retry.1", "orders.dlq"]
+    assert [each for each in found if not wanted.excludes(each)] == found[:3]
 
 
 def test_POOL10_a_dead_letter_is_as_if_it_came_from_the_first_topic() -> None:
