@@ -48,6 +48,8 @@ MAX_DEPTH = 100
 BLOCK_ROWS = 256
 BLANKS = b" \t\r\n"
 NULL = b"null"
+# Doubles have all integers up to it.
+EXACT_INTEGERS = 1 << 53
 
 
 class Json(ColumnDeserializer):
@@ -61,7 +63,7 @@ class Json(ColumnDeserializer):
     ----------
     schema : pyarrow.Schema, pyarrow.DataType or None
         The columns of objects, or the type of other values. None infers it from the first values; there
-        times are strings, and members that are always null too.
+        times are strings, and so are members that are always null, or of types that exclude each other.
     errors : "raise", "null", "column", "fields" or Callable
         See ColumnDeserializer. "fields": as "column", but only members that cannot be read are null.
     infer : int or None
@@ -105,23 +107,23 @@ class Json(ColumnDeserializer):
         texts = without_headers(sample).drop_null().slice(0, self.sample_rows)
         is_object, _ = _objects(texts)
         objects = texts.filter(pa.array(is_object))
-        found: list[pa.Schema] = []
+        found: list[pa.DataType] = []
         waiting = [objects] if len(objects) else []
         while waiting:
             piece = waiting.pop()
             try:
-                found.append(_read(piece, None).schema)
+                found.append(pa.struct(list(map(_loosened, _read(piece, None).schema))))
             except VALUE_ERRORS:
                 middle = len(piece) // 2
                 waiting += [piece.slice(middle), piece.slice(0, middle)] if middle else []
         if found:
-            kind = pa.struct(list(map(_loosened, _unified(found))))
-            return (
-                _exact(kind, [json.loads(text) for text in objects.to_pylist()])
-                if _has_double(kind)
-                else kind
-            )
-        return _loosened(pa.field("", _inferred_by_python(texts))).type if len(texts) else None
+            kind = _unified(found)
+            if _has_double(kind):
+                kind = _exact(kind, [json.loads(text) for text in objects.to_pylist()])
+            return _without_nulls(kind)
+        if not len(texts):
+            return None
+        return _without_nulls(_loosened(pa.field("", _inferred_by_python(texts))).type)
 
     def unreadable(self, column: pa.Array, where: Where) -> Mapping[int, str]:
         texts = enumerate(without_headers(column).to_pylist())
@@ -280,28 +282,68 @@ def _unreadable(text: bytes) -> str | None:
     return f"it has more than {MAX_DEPTH} levels" if level else None
 
 
-def _unified(schemas: list[pa.Schema]) -> pa.Schema:
-    """Return a schema with all fields; of types that exclude each other the first one counts."""
-    made = schemas[0]
-    for schema in schemas[1:]:
-        try:
-            made = pa.unify_schemas([made, schema], promote_options="permissive")
-        except (pa.ArrowInvalid, pa.ArrowTypeError):
-            more = [field for field in schema if field.name not in made.names]
-            made = pa.schema([*made, *more])
+# What says that a field has the values of several types as text: strings as they are, others as JSON.
+_MIXED = {b"kbatch": b"strings as they are, others as JSON"}
+
+
+def _mixed(field: pa.Field) -> pa.Field:
+    return field.with_type(pa.string()).with_metadata(_MIXED)
+
+
+def _is_mixed(field: pa.Field) -> bool:
+    return bool(field.metadata == _MIXED)
+
+
+def _unified(kinds: list[pa.DataType]) -> pa.DataType:
+    """Return the struct with all fields of several. Where types exclude each other, it has text: a type is
+    never that of the first value only.
+    """
+    made = kinds[0]
+    for kind in kinds[1:]:
+        made = _merged(pa.field("", made), pa.field("", kind)).type
     return made
 
 
+def _merged(first: pa.Field, second: pa.Field) -> pa.Field:
+    if _is_mixed(first) or _is_mixed(second):
+        return _mixed(first)
+    if types.is_struct(first.type) and types.is_struct(second.type):
+        others = {field.name: field for field in second.type}
+        fields = [
+            _merged(field, others.pop(field.name)) if field.name in others else field for field in first.type
+        ]
+        return first.with_type(pa.struct([*fields, *others.values()]))
+    if types.is_list(first.type) and types.is_list(second.type):
+        return first.with_type(pa.list_(_merged(first.type.value_field, second.type.value_field)))
+    try:
+        return pa.unify_schemas(
+            [pa.schema([first]), pa.schema([second])], promote_options="permissive"
+        ).field(0)
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        return _mixed(first)
+
+
 def _loosened(field: pa.Field) -> pa.Field:
-    """Return an inferred field: what looks like a time is text, and what is always null may become text."""
+    """Return an inferred field: what looks like a time is text."""
     kind = field.type
-    if types.is_temporal(kind) or types.is_null(kind):
+    if types.is_temporal(kind):
         return field.with_type(pa.string())
     if types.is_struct(kind):
         return field.with_type(pa.struct(list(map(_loosened, kind))))
     if types.is_list(kind):
         return field.with_type(pa.list_(_loosened(kind.value_field)))
     return field
+
+
+def _without_nulls(kind: pa.DataType) -> pa.DataType:
+    """Return an inferred type: what is always null may become text."""
+    if types.is_null(kind):
+        return pa.string()
+    if types.is_struct(kind):
+        return pa.struct([field.with_type(_without_nulls(field.type)) for field in kind])
+    return (
+        pa.list_(kind.value_field.with_type(_without_nulls(kind.value_type))) if types.is_list(kind) else kind
+    )
 
 
 def _has_double(kind: pa.DataType) -> bool:
@@ -316,16 +358,19 @@ def _exact(kind: pa.DataType, values: list[Any]) -> pa.DataType:
         return _type_of_integers(values) or kind
     if types.is_struct(kind):
         objects = [each for each in values if isinstance(each, dict)]
-        return pa.struct(
-            [
-                field.with_type(_exact(field.type, [each.get(field.name) for each in objects]))
-                for field in kind
-            ]
-        )
+        return pa.struct([_exact_field(field, [each.get(field.name) for each in objects]) for field in kind])
     if types.is_list(kind):
         items = [item for each in values if isinstance(each, list) for item in each]
-        return pa.list_(kind.value_field.with_type(_exact(kind.value_type, items)))
+        return pa.list_(_exact_field(kind.value_field, items))
     return kind
+
+
+def _exact_field(field: pa.Field, values: list[Any]) -> pa.Field:
+    kind = _exact(field.type, values)
+    is_cut = types.is_float64(kind) and any(
+        isinstance(each, int) and abs(each) > EXACT_INTEGERS for each in values
+    )
+    return _mixed(field) if is_cut else field.with_type(kind)
 
 
 def _type_of_integers(values: list[Any]) -> pa.DataType | None:
@@ -438,12 +483,25 @@ def _shape(kind: pa.DataType) -> Callable[[Any], Any]:
         item = _shape(kind.item_type)
         return _of(dict, lambda value: [(name, item(each)) for name, each in value.items()])
     if is_list(kind):
-        member = _shape(kind.value_type)
+        member = _shape_of(kind.value_field)
         return _of(list, lambda value: list(map(member, value)))
     if types.is_struct(kind):
-        shapes = {field.name: _shape(field.type) for field in kind}
+        shapes = {field.name: _shape_of(field) for field in kind}
         return _of(dict, lambda value: _members(value, shapes))
     return _of(str, _same)
+
+
+def _shape_of(field: pa.Field) -> Callable[[Any], Any]:
+    return _as_text if _is_mixed(field) else _shape(field.type)
+
+
+def _as_text(value: Any) -> Any:
+    """Return a string or None as it is, and anything else as JSON."""
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, Decimal):
+        return str(value)
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=float)
 
 
 def _of(kinds: type | tuple[type, ...], shape: Callable[[Any], Any]) -> Callable[[Any], Any]:

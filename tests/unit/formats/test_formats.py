@@ -33,7 +33,7 @@ with warnings.catch_warnings():
         header_schema_id_serializer,
     )
     from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
-    from confluent_kafka.serialization import MessageField, SerializationContext
+    from confluent_kafka.serialization import Deserializer, MessageField, SerializationContext
 
 UTC = datetime.UTC
 DUAL = {"schema.id.deserializer": dual_schema_id_deserializer}
@@ -467,3 +467,47 @@ def test_names_that_are_no_deserializer() -> None:
 def test_fastavro_reads_what_is_written() -> None:
     data = formats.Avro(ORDER).bind("value").encode("t", (), ROW)
     assert fastavro.schemaless_reader(io.BytesIO(data), fastavro.parse_schema(ORDER), None) == ROW
+
+
+@dataclasses.dataclass
+class Part:
+    sku: str
+
+
+@dataclasses.dataclass
+class Whole:
+    id: int
+    part: Part | None = None
+    parts: list[Part] = dataclasses.field(default_factory=list)
+
+
+class Pair(NamedTuple):
+    a: int
+    b: str = "x"
+
+
+def test_F_MOD_02_05_nested_and_optional_objects() -> None:
+    codec = formats.Json(Whole).bind("value")
+    for value in (Whole(1), Whole(2, Part("a"), [Part("b"), Part("c")])):
+        assert codec.decode("t", (), codec.encode("t", (), value)) == value
+    pairs = formats.Json(Pair).bind("value")
+    assert pairs.encode("t", (), Pair(1)) == b'{"a":1,"b":"x"}'
+    assert pairs.decode("t", (), b'{"a":2,"b":"y"}') == Pair(2, "y")
+
+
+@pytest.mark.parametrize("model", [Whole, Pair])
+def test_F_MOD_03_missing_and_unknown_members(model: Any) -> None:
+    codec = formats.Json[Any](model).bind("value")
+    first = "id" if model is Whole else "a"
+    assert codec.decode("t", (), f'{{"{first}": 1, "unknown": 2}}'.encode()) == model(1)
+    with pytest.raises((TypeError, ValueError), match=first):
+        codec.decode("t", (), b'{"unknown": 2}')
+
+
+def test_F_SIG_04_objects_of_confluents_asyncio_clients_are_refused() -> None:
+    class Later(Deserializer):
+        async def __call__(self, value: Any, ctx: Any = None) -> Any:
+            return value
+
+    with pytest.raises(ConfigError, match="is for confluent's asyncio clients; give the one without Async"):
+        deserializer_for("value", Later())

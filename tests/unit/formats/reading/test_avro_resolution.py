@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import datetime
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from kbatch import formats
 from kbatch.column_deserializers import _avro as Avro
 from tests.support.registry import Registry
 
@@ -234,3 +235,61 @@ def test_decimal_beyond_its_type_is_a_fault_of_its_value() -> None:
         Decimal("-0.01"),
     ]
     assert [each is None for each in reasons.to_pylist()] == [False, True, False, True]
+
+
+# A column's rows by themselves
+
+
+def column_of(schema: Any, data: Sequence[bytes | None], **options: Any) -> Any:
+    format = formats.Avro[Any](schema, on_error="column", **options)
+    return format.column_deserializer("t", "value")(pa.array(data, pa.binary()))
+
+
+def test_F_AVRO_21_22_fault_is_of_its_row_only() -> None:
+    schema = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "string"}]}
+    encode = formats.Avro[Any](schema).bind("value").encode
+    rows: list[Any] = [{"a": text} for text in ("x", "long text", "", "y")]
+    data: list[bytes | None] = [encode("t", (), row) for row in rows]
+    for at in range(len(rows)):
+        whole = data[at]
+        assert whole is not None
+        for broken in (whole + b"\0", whole[:-1], b"\x01"):
+            found, reasons = column_of(schema, [*data[:at], broken, *data[at + 1 :]])
+            assert found.to_pylist() == [*rows[:at], None, *rows[at + 1 :]]
+            assert [reason is None for reason in reasons.to_pylist()] == [row != at for row in range(4)]
+
+
+def test_F_AVRO_23_named_types_in_unions() -> None:
+    money = {"type": "record", "name": "Money", "fields": [{"name": "cents", "type": "long"}]}
+    schema = {
+        "type": "record",
+        "name": "R",
+        "fields": [{"name": "a", "type": money}, {"name": "b", "type": ["null", "Money", "string"]}],
+    }
+    codec = formats.Avro[Any](schema).bind("value")
+    values = [{"a": {"cents": 1}, "b": each} for each in (None, {"cents": 2}, "none")]
+    data = [codec.encode("t", (), value) for value in values]
+    assert [codec.decode("t", (), each) for each in data] == values
+    found, _ = column_of(schema, data)
+    assert [row["b"] and (row["b"]["member0"], row["b"]["member1"]) for row in found.to_pylist()] == [
+        None,
+        ({"cents": 2}, None),
+        (None, "none"),
+    ]
+
+
+def test_F_AVRO_26_27_aliases_and_defaults_of_enums(registry: Registry) -> None:
+    def order(field: dict[str, Any], symbols: list[str], **more: Any) -> dict[str, Any]:
+        color = {"type": "enum", "name": "Color", "symbols": symbols, **more}
+        return {"type": "record", "name": "Order", "fields": [field, {"name": "color", "type": color}]}
+
+    old = order({"name": "number", "type": "int"}, ["RED", "GREEN"])
+    new = order({"name": "id", "type": "long", "aliases": ["number"]}, ["RED", "OTHER"], default="OTHER")
+    registry.add("orders-value", old)
+    client = registry.client()
+    write = formats.Avro[Any](old, registry=client).bind("value").encode
+    data = [write("orders", (), {"number": 7, "color": color}) for color in ("RED", "GREEN")]
+    expected = [{"id": 7, "color": "RED"}, {"id": 7, "color": "OTHER"}]
+    read = formats.Avro[Any](new, registry=client)
+    assert [read.bind("value").decode("orders", (), each) for each in data] == expected
+    assert read.column_deserializer("orders", "value")(pa.array(data)).to_pylist() == expected

@@ -211,7 +211,7 @@ def test_type_is_inferred_from_the_first_values() -> None:
 def test_inferred_types_of_a_sample_are_joined() -> None:
     kind = Json()(pa.array([b'{"a":1}', b'{"a":1.5,"b":{"x":1}}', b'{"b":{"y":"z"}}'])).type
     assert kind == pa.struct([("a", pa.float64()), ("b", pa.struct([("x", pa.int64()), ("y", pa.string())]))])
-    made = Json(errors="null")(pa.array([b'{"a":1}', b'{"a":"x"}']))
+    made = Json(errors="null", infer=1)(pa.array([b'{"a":1}', b'{"a":"x"}']))
     assert made.to_pylist() == [{"a": 1}, None]
     assert Json()(pa.array([b"[1]", b"[2.5]"])).to_pylist() == [[1.0], [2.5]]
 
@@ -246,7 +246,8 @@ def test_impossible_requests_raise_errors() -> None:
         ([2**64, -1], pa.decimal128(38, 0)),
         ([2**70, 9007199254740993], pa.decimal128(38, 0)),
         ([10**40], pa.decimal256(76, 0)),
-        ([2**63, 0.5], pa.float64()),
+        ([2**63, 0.5], pa.string()),
+        ([2**53, 0.5], pa.float64()),
     ],
 )
 @pytest.mark.parametrize("form", ["{}", "[{}]", '{{"a": {}}}'])
@@ -358,3 +359,47 @@ def test_F_JSON_07_others_stay_faults(kind: pa.DataType, text: bytes) -> None:
         Json(kind, lenient=True)(pa.array([text]))
     with pytest.raises(ValueError, match="errors must be one of raise, null, column, or a function"):
         ColumnDeserializer("fields")
+
+
+# Inference: a type is that of all values
+
+
+def inferred(*texts: bytes) -> list[Any]:
+    found, reasons = Json(errors="column")(pa.array(texts))
+    assert reasons.null_count == len(texts)
+    return list(found.to_pylist())
+
+
+def test_F_JSON_03_integer_beside_doubles_keeps_its_digits() -> None:
+    assert inferred(b'{"a": 1.5}', b'{"a": 2}') == [{"a": 1.5}, {"a": 2.0}]
+    assert inferred(b'{"a": 1.5}', b'{"a": 9007199254740993}') == [{"a": "1.5"}, {"a": "9007199254740993"}]
+    found = inferred(b'{"a": [1.5, 9007199254740993]}', b'{"a": null}')
+    assert found == [{"a": ["1.5", "9007199254740993"]}, {"a": None}]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "texts"),
+    [
+        (b"1", b'"x"', ("1", "x")),
+        (b'"x"', b"1.10", ("x", "1.10")),
+        (b'{"b": 1}', b"[1, 2]", ('{"b":1}', "[1,2]")),
+        (b"true", b"1", ("true", "1")),
+        (b'{"b": 1}', b'"x"', ('{"b":1}', "x")),
+    ],
+)
+def test_F_JSON_04_what_excludes_each_other_is_text(
+    first: bytes, second: bytes, texts: tuple[str, str]
+) -> None:
+    given = [b'{"a": %s, "n": 1}' % each for each in (first, second, b"null")]
+    for order in ((0, 1, 2), (1, 0, 2), (2, 1, 0)):
+        found = inferred(*(given[at] for at in order))
+        assert [row["a"] for row in found] == [(*texts, None)[at] for at in order]
+        assert [row["n"] for row in found] == [1, 1, 1]
+    inner = [b'{"o": {"l": [%s]}}' % each for each in (first, second)]
+    assert [row["o"]["l"] for row in inferred(*inner)] == [[text] for text in texts]
+
+
+def test_F_JSON_05_nulls_first_say_no_type() -> None:
+    found = inferred(*[b'{"a": null}'] * 999, b'{"a": [1]}')
+    assert (found[0], found[-1]) == ({"a": None}, {"a": [1]})
+    assert inferred(b'{"a": null}') == [{"a": None}]
