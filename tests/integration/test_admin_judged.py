@@ -29,9 +29,11 @@ def judge(request: pytest.FixtureRequest) -> Iterator[Judge]:
     require_jars()
     with contextlib.ExitStack() as stack:
         broker: RealKafka | Broker = (
-            guarded_broker() if request.param == "embedded" else kafka_of(request.param)
+            stack.enter_context(guarded_broker())
+            if request.param == "embedded"
+            else stack.enter_context(kafka_of(request.param))
         )
-        yield stack.enter_context(Judge(stack.enter_context(broker).bootstrap_servers))
+        yield stack.enter_context(Judge(broker.bootstrap_servers))
 
 
 def guarded_broker() -> Broker:

@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, Message, Producer
 
 from kbatch.testing import Broker
 from tests.oracle import java_clients
-from tests.support.patience import HANG_SECONDS, until
+from tests.support.patience import HANG_MS, HANG_SECONDS, until
 
 TOPIC, COUNT, NODES = "events", 300, 3
 SESSION_SECONDS = 9  # broker.session.timeout.ms
@@ -144,15 +144,15 @@ def test_KB07_java_loses_nothing_when_leaders_fail(how: Disturb) -> None:
             [TOPIC],
             group="readers",
             max_records=count,
-            idle_ms=HANG_SECONDS * 1000,
+            idle_ms=HANG_MS,
         )
         for wanted in range(count // 6, count, count // 6):
             until(lambda wanted=wanted: broker.high_watermark(TOPIC, 0) >= wanted)  # type: ignore[misc]
             how(broker, broker.leader(TOPIC, 0))
         producing.result(HANG_SECONDS)
-        values = [record.value for record in broker.records(TOPIC)]
-        assert values == [b"%d" % each for each in range(count)]
+        wanted_values = [str(each) for each in range(count)]
+        assert [record.value for record in broker.records(TOPIC)] == [each.encode() for each in wanted_values]
         read = {each["offset"]: each["value"] for each in consuming.result(HANG_SECONDS)}
-        assert [read[offset] for offset in range(count)] == [value.decode() for value in values]
+        assert [read[offset] for offset in range(count)] == wanted_values
         broker.wait_in_sync()
         assert broker.lag(TOPIC, 0) == {0: 0, 1: 0, 2: 0}

@@ -12,7 +12,16 @@ from typing import Any
 
 import pytest
 
-from kbatch import Admin, Consumer, Delivery, DeliveryError, KafkaTimeoutError, Producer, RecordMetadata
+from kbatch import (
+    Admin,
+    Consumer,
+    Delivery,
+    DeliveryError,
+    KafkaTimeoutError,
+    Producer,
+    RecordMetadata,
+    TopicReader,
+)
 from kbatch.testing import Broker
 from tests.support.patience import HANG_MS, HANG_SECONDS, repeat_while
 from tests.support.shells import new_producer
@@ -102,7 +111,9 @@ def requests_seen(broker: Broker, api: str = "Produce") -> SimpleQueue[Any]:
 
 
 def metric(
-    client: Producer | Consumer[Any, Any] | Admin, name: str, group: str = "producer-metrics"
+    client: Producer | Consumer[Any, Any] | TopicReader[Any, Any] | Admin,
+    name: str,
+    group: str = "producer-metrics",
 ) -> float:
     (value,) = (value for key, value in client.metrics().items() if (key.name, key.group) == (name, group))
     return value
