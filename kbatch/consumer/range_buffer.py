@@ -75,16 +75,19 @@ class RangeBuffer(FetchBuffer):
         self.passed = deque()
         self._changed = changed
 
-    def begin(self, generation: int, starts: Mapping[TopicPartition, Start]) -> None:
-        """Read these partitions, and no others."""
+    def begin(
+        self, generation: int, starts: Mapping[TopicPartition, Start]
+    ) -> deque[tuple[Fetched | Moved, int]]:
+        """Read these partitions, and no others. Return what the read has passed."""
         for cursor in list(self.assigned.values()):
             self.end(cursor)
-        self.passed.clear()
+        passed = self.passed = deque()  # a thread may still be in the read before, and looks at its own
         for partition, start in starts.items():
             cursor = QueuedCursor()
             cursor.partition, cursor.generation, cursor.queue = partition, generation, deque()
             cursor.last = LastRead(start.offset - 1, start.leader_epoch, start.topic_id)
             self.add(cursor)
+        return passed
 
     def end_read(self, generation: int) -> None:
         """End the read with this generation. Any thread may call it."""
@@ -110,7 +113,8 @@ class RangeBuffer(FetchBuffer):
 
 
 class Source(Protocol[Item]):
-    """How a read takes what was fetched. It does not refer to the read.
+    """How a read takes what was fetched for it. It does not refer to the read. Another thread may end that
+    at any time, and begin the next one.
 
     Attributes
     ----------
@@ -150,11 +154,14 @@ class RecordSource:
     buffer : RangeBuffer
     typed : TypedRecords or None
         Makes the records that the program gets.
+    generation : int
+        That of the read.
     """
 
-    def __init__(self, buffer: RangeBuffer, typed: TypedRecords | None) -> None:
+    def __init__(self, buffer: RangeBuffer, typed: TypedRecords | None, generation: int) -> None:
         self._buffer = buffer
         self._typed = typed
+        self._generation = generation
         self.awaited = buffer.arrived
         self.is_kept = False
 
@@ -168,9 +175,9 @@ class RecordSource:
     def take(self) -> tuple[TopicPartition, list[ConsumerRecord]] | None:
         self.is_kept = False
         if self._typed is None:
-            taken = self._buffer.take_next(RECORDS_AT_A_TIME, True)
+            taken = self._buffer.take_next(RECORDS_AT_A_TIME, True, self._generation)
             return None if taken is None else (taken.partition, taken.records)
-        cursor = self._buffer.next_with_record(True)
+        cursor = self._buffer.next_with_record(True, self._generation)
         records = None if cursor is None else cursor.first.records
         if records is None:
             return None
@@ -178,7 +185,7 @@ class RecordSource:
         self.is_kept = True
         made = self._typed.taken(raw)
         self.is_kept = False
-        self._buffer.take_next(len(raw), True)
+        self._buffer.take_next(len(raw), True, self._generation)
         return cursor.partition, made
 
     def stop(self) -> None:
@@ -247,7 +254,7 @@ class BatchSource:
         cursor: QueuedCursor
         for cursor in self._buffer.begun():
             fetch = cursor.first
-            if fetch is None:
+            if fetch is None or cursor.generation != self._generation:
                 continue
             # in this order: a worker lets go of the records after it has decoded them
             if fetch.records is None or not self._most_ahead:

@@ -62,6 +62,7 @@ from kbatch.formats.plain import Bytes
 from kbatch.network.decoding import decoder_count
 from kbatch.records import INT64_MAX, NO_TOPIC_ID, TopicPartition, check_integer, check_text
 from kbatch.typed import K, V
+from kbatch.unpatched import real_threading
 from kbatch.waiting.methods import blocking
 from kbatch.waiting.threads import ThreadWaiter
 
@@ -171,7 +172,7 @@ class Reading(Generic[Item]):
     ) -> None:
         engine = self._runtime.engine
         self._generation = generation = engine.new_generation()
-        self._buffer.begin(generation, starts)  # first: results must find their partitions
+        self._passed = self._buffer.begin(generation, starts)  # first: results must find their partitions
         self._source = source = new_source(generation)
         source.start()
         engine.assign(starts, ends, reset=EARLIEST if skips else None, generation=generation)
@@ -249,7 +250,7 @@ class Reading(Generic[Item]):
 
     def _note_passed(self) -> None:
         """Add what was passed to the progress."""
-        passed = self._buffer.passed
+        passed = self._passed
         while passed:
             result, row_count = passed.popleft()
             self.partition = result.partition
@@ -310,17 +311,16 @@ class Reading(Generic[Item]):
 
     def close(self) -> None:
         """End the read, without waiting. A second call has no effect. Any thread may call it."""
-        runtime, buffer, source = self._runtime, self._buffer, self._source
-        if source is None or runtime.is_forked:
+        source = self._source
+        if source is None or self._runtime.is_forked:
             return
-        source.stop()  # also by the second call, if the first one was interrupted
+        runtime, buffer = self._runtime, self._buffer
+        source.stop()
         buffer.end_read(self._generation)
-        source, self._source = self._source, None
-        if source is None:
-            return
-        runtime.engine.stop()
+        runtime.engine.stop(self._generation)
         runtime.engine.submit(buffer.clear_arrivals)
         runtime.network.wake()
+        self._source = None  # last: after an interrupt, the next call does all of it again
         buffer.notify()
 
     def __enter__(self) -> Self:
@@ -365,6 +365,7 @@ class TopicReader(ReadingClient, Generic[K, V]):
         check_letter(self._typed, type(self).__name__, is_async=False)
         runtime = self._runtime
         self._buffer = RangeBuffer(runtime.engine.release, lambda: runtime.network.wake(), runtime.changed)
+        self._beginning = real_threading().Lock()  # of a read: one thread at a time
         runtime.on_change = self._buffer.arrived.notify
 
     def _start_network(self) -> None:
@@ -671,7 +672,7 @@ class TopicReader(ReadingClient, Generic[K, V]):
         """
 
         def new_source(generation: int) -> RecordSource:
-            return RecordSource(self._buffer, self._typed)
+            return RecordSource(self._buffer, self._typed, generation)
 
         return self._start(ranges, new_source, on_data_loss, topic_ids, progress)
 
@@ -690,22 +691,23 @@ class TopicReader(ReadingClient, Generic[K, V]):
     ) -> Reading[Item]:
         checked, ids = checked_ranges(ranges), checked_topic_ids(topic_ids)
         check_choice("on_data_loss", on_data_loss, DATA_LOSS)
-        self._runtime.check_usable()
-        current = None if self._reading is None else self._reading()
-        if current is not None and current.is_open:
-            raise IllegalStateError(
-                "the reader has a read that has not ended; close() that, or read with another TopicReader"
+        self._runtime.check_usable()  # in a child process the lock may be held for ever
+        with self._beginning:
+            current = None if self._reading is None else self._reading()
+            if current is not None and current.is_open:
+                raise IllegalStateError(
+                    "the reader has a read that has not ended; close() that, or read with another TopicReader"
+                )
+            reading = Reading(
+                self._runtime,
+                self._buffer,
+                checked,
+                new_source,
+                topic_ids=ids,
+                skips=on_data_loss == "skip",
+                report=progress,
             )
-        reading = Reading(
-            self._runtime,
-            self._buffer,
-            checked,
-            new_source,
-            topic_ids=ids,
-            skips=on_data_loss == "skip",
-            report=progress,
-        )
-        self._reading = weakref.ref(reading)
+            self._reading = weakref.ref(reading)
         return reading
 
     # Its end

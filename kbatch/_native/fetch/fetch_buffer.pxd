@@ -65,12 +65,12 @@ cdef class FetchBuffer:
     cdef int _sort_result(self, object result) except -1
     cdef int _put(self, QueuedCursor cursor, Fetched fetched) except -1
     cpdef drop(self, QueuedCursor cursor)
-    cdef QueuedCursor next_cursor(self)
+    cdef QueuedCursor next_cursor(self, int64_t generation=*)
     cpdef bint starves(self) except -1
     cpdef move_to_end(self, QueuedCursor cursor)
     cpdef discard_head(self, QueuedCursor cursor)
-    cpdef QueuedCursor next_with_record(self, bint raises)
-    cpdef take_next(self, Py_ssize_t most, bint raises)
+    cpdef QueuedCursor next_with_record(self, bint raises, int64_t generation=*)
+    cpdef take_next(self, Py_ssize_t most, bint raises, int64_t generation=*)
     cpdef list take_records(self, Py_ssize_t most)
     cpdef dict take_moves(self)
     cpdef note_poll(self, int64_t changes)

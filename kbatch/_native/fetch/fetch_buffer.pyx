@@ -26,6 +26,8 @@ from typing import NamedTuple
 
 # The time of what is never due.
 cdef int64_t NEVER_NS = 2**63 - 1
+# Of whatever generation.
+cdef int64_t ANY = -1
 
 
 class LastRead(NamedTuple):
@@ -418,10 +420,12 @@ cdef class FetchBuffer:
         """True if `next_with_record` has something to return or raise."""
         return self.next_cursor() is not None
 
-    cdef QueuedCursor next_cursor(self):
+    cdef QueuedCursor next_cursor(self, int64_t generation=ANY):
         cdef QueuedCursor cursor
         for each in self._round_robin:
             cursor = each
+            if generation != ANY and cursor.generation != generation:
+                continue
             # an interrupt may have left an empty queue here
             if cursor.queue and not cursor.keeps_silent() and not cursor.head().is_decoding():
                 return cursor
@@ -464,6 +468,8 @@ cdef class FetchBuffer:
                 cursor.last = LastRead(fetched.next_offset - 1, fetched.last_epoch, fetched.topic_id)
             if fetched is not None:
                 self.give_back(fetched, fetch.rows_taken())  # first: after an interrupt it is done again
+            if not cursor.is_read:  # it was ended meanwhile
+                return None
             if self.passed is not None:
                 self.passed.append((fetch.result, fetch.rows_taken()))
             if cursor.head() is fetch:  # or else it was dropped meanwhile
@@ -473,13 +479,13 @@ cdef class FetchBuffer:
 
     # Taking
 
-    cpdef QueuedCursor next_with_record(self, bint raises):
+    cpdef QueuedCursor next_with_record(self, bint raises, int64_t generation=ANY):
         """Return the next partition of the rotation, whose first fetch has another record. None if nothing
-        is there, or instead of raising an error.
+        is there, or instead of raising an error. With a generation, the others are not looked at.
         """
         cdef QueuedCursor cursor
         cdef CompletedFetch fetch
-        while (cursor := self.next_cursor()) is not None:
+        while (cursor := self.next_cursor(generation)) is not None:
             cursor.iterator = None
             fetch = cursor.head()
             if fetch.columns is not None:
@@ -495,14 +501,14 @@ cdef class FetchBuffer:
                 return cursor
         return None
 
-    cpdef take_next(self, Py_ssize_t most, bint raises):
+    cpdef take_next(self, Py_ssize_t most, bint raises, int64_t generation=ANY):
         """Return the next records of one fetch as PolledRecords, `most` at most, which count as delivered.
-        None if nothing is there, or instead of raising an error.
+        None if nothing is there, or instead of raising an error. With a generation, the others keep theirs.
         """
         cdef list records
         cdef CompletedFetch fetch
         cdef int64_t first_row
-        cdef QueuedCursor cursor = self.next_with_record(raises)
+        cdef QueuedCursor cursor = self.next_with_record(raises, generation)
         if cursor is None or (fetch := cursor.head()) is None:
             return None
         self._before.setdefault(cursor, cursor.last)

@@ -295,12 +295,17 @@ class ReadingEngine(ClientEngine):
         """Fetch these partitions again."""
         self._set_paused(partitions, is_paused=False)
 
-    def stop(self) -> None:
-        """Stop reading, and close the fetch sessions. Results already fetched may still arrive."""
+    def stop(self, generation: int | None = None) -> None:
+        """Stop reading what is of this generation or earlier, or everything. Close the fetch sessions if
+        nothing else is read. Results already fetched may still arrive.
+        """
+        last = self.new_generation() if generation is None else generation
 
         def stop(now_ns: int) -> None:
-            self._close(list(self._fetcher.partitions))
-            self._fetcher.close_sessions(now_ns)
+            partitions = self._fetcher.partitions
+            self._close([each for each, state in partitions.items() if state.generation <= last])
+            if not partitions:
+                self._fetcher.close_sessions(now_ns)
 
         self.submit(stop)
 

@@ -8,14 +8,16 @@ import gc
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from queue import SimpleQueue
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pyarrow as pa
 import pytest
 
 from kbatch import TopicPartition
+from kbatch.config import ConsumerConfig
 from kbatch.consumer import range_buffer
 from kbatch.consumer.projection import Projection
 from kbatch.consumer.range_buffer import BatchSource, RangeBuffer, RecordSource
@@ -62,7 +64,7 @@ class RangeReading(Reading):
         self.run()
 
     def records(self, typed: TypedRecords | None = None) -> RecordSource:
-        return RecordSource(self.buffer, typed)
+        return RecordSource(self.buffer, typed, self.generation)
 
     @contextmanager
     def batches(self, projection: Any = None, threads: int = 0, **options: Any) -> Iterator[BatchSource]:
@@ -387,6 +389,70 @@ def test_read_that_ends_while_its_results_are_sorted_keeps_nothing(monkeypatch: 
     r.run()
     r.buffer.sort()
     assert not cursor.queue and not r.buffer.assigned and r.used_bytes == 0
+
+
+def begin_next(r: RangeReading) -> None:
+    """End the read, and begin one with the next record, which another thread may do at any time."""
+    r.buffer.end_read(r.generation)
+    r.put(b"later")
+    r.begin(offset=1, ends={FIRST: 2})
+    r.buffer.sort()
+
+
+@pytest.mark.parametrize("kind", ["records", "typed", "batches"])
+def test_ended_read_takes_nothing_of_the_next(kind: str) -> None:
+    r = RangeReading()
+    r.put(b"a")
+    r.begin()
+    with r.batches() if kind == "batches" else nullcontext() as batches:
+        typed = TypedRecords.of(ConsumerConfig(bootstrap_servers="a:9092", value_deserializer="utf8"))
+        before: Any = batches or r.records(typed if kind == "typed" else None)
+        assert before.is_ready()
+        begin_next(r)
+        assert before.take() is None
+        assert not r.buffer.passed
+        assert taken(r.records()) == [1]
+        ((result, _),) = r.buffer.passed
+        assert isinstance(result, Fetched) and result.is_last
+
+
+def test_read_that_ends_while_its_records_are_made_takes_nothing_of_the_next() -> None:
+    class Registry:
+        """One that takes long to answer."""
+
+        def taken(self, records: list[Any]) -> list[Any]:
+            begin_next(r)
+            return records
+
+    r = RangeReading()
+    r.put(b"a")
+    r.begin()
+    assert taken(r.records(cast(TypedRecords, Registry()))) == [0]
+    assert taken(r.records()) == [1]
+
+
+def test_read_that_ends_while_a_fetch_is_discarded_has_passed_nothing() -> None:
+    class Columns:
+        """Those of a read that another thread ends while they are looked at."""
+
+        is_busy = False
+
+        @property
+        def decoded(self) -> Any:
+            if r.generation == first:
+                begin_next(r)
+            return SimpleNamespace(row_count=0, error=None)
+
+    r = RangeReading()
+    r.put(b"a")
+    r.begin(ends={FIRST: 1})
+    first = r.generation
+    source = r.records()
+    assert source.is_ready()
+    cursor = r.buffer.assigned[FIRST]
+    cursor.first.columns = Columns()
+    assert r.buffer.discard_head(cursor) is None
+    assert not r.buffer.passed and taken(r.records()) == [1]
 
 
 def test_threads_that_sort_at_the_same_time_lose_and_double_nothing() -> None:

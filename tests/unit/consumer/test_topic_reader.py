@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import gc
 import pickle
+import sys
+import threading
 import warnings
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -154,6 +156,56 @@ def test_a_second_read_waits_for_the_end_of_the_first(broker: Broker) -> None:
         assert sum(batch.num_rows for batch in reader.read(ALL)) == 3 * COUNT
         next(reader.read(ALL))  # which is dropped
         assert sum(batch.num_rows for batch in reader.read(ALL)) == 3 * COUNT
+
+
+def test_one_of_many_threads_begins_a_read(broker: Broker) -> None:
+    fill(broker)
+    thread_count, rounds = 4, 25
+    barrier = threading.Barrier(thread_count)
+    counts: list[int] = []
+
+    def read(reader: TopicReader) -> None:
+        for _ in range(rounds):
+            barrier.wait(SECONDS)
+            try:
+                reading = reader.read_records(ALL)
+            except IllegalStateError:
+                reading = None
+            barrier.wait(SECONDS)
+            if reading is not None:
+                counts.append(len(list(reading)))
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with opened(broker) as reader:
+            threads = [threading.Thread(target=read, args=(reader,)) for _ in range(thread_count)]
+            for each in threads:
+                each.start()
+            for each in threads:
+                each.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert counts == [3 * COUNT] * rounds
+
+
+def test_interrupted_end_of_a_read_is_done_again(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(broker)
+    with opened(broker) as reader:
+        reading = reader.read_records({TopicPartition(TOPIC, 0): (0, None)})
+        next(reading)
+        with monkeypatch.context() as interrupted:
+
+            def interrupt(*of: object) -> None:
+                raise KeyboardInterrupt
+
+            interrupted.setattr(reader._runtime.engine, "stop", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                reading.close()
+        reading.close()
+        until(lambda: reader._runtime.engine.reading(TopicPartition(TOPIC, 0)) is None)
+        until(lambda: used_bytes(reader) == 0)
+        assert not reading.is_open
 
 
 def test_a_read_that_stopped_early_leaves_nothing_to_the_next(broker: Broker) -> None:

@@ -287,6 +287,21 @@ def test_R19_session_error_loses_and_doubles_nothing(code: str) -> None:
     assert not r.errors
 
 
+def test_stop_of_a_generation_leaves_later_ones() -> None:
+    """Another thread may begin to read meanwhile."""
+    r = Reading()
+    generation = r.engine.new_generation()
+    r.engine.assign({FIRST: Start(0)}, generation=generation)
+    r.engine.assign({FIRST: Start(0)})
+    r.engine.stop(generation)
+    fill(r)
+    r.run()
+    assert r.engine.reading(FIRST) is not None and len(r.values[FIRST]) == 10
+    r.engine.stop()
+    r.run()
+    assert r.engine.reading(FIRST) is None
+
+
 def test_stop_closes_sessions_of_idle_nodes() -> None:
     r = Reading()
     fill(r)
