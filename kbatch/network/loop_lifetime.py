@@ -66,7 +66,7 @@ class LoopLife(OpenClient):
     # Its end
 
     async def _close_on_loop(self, close: Callable[[], Coroutine[Any, Any, object]]) -> None:
-        """Await `close()`, which ends the network, and the end of its connections."""
+        """Await `close()`, and the end of the connections if that has ended the network."""
         if self._runtime.is_forked or self._is_released:
             return
         if self._loop is None or self._loop.is_closed():
@@ -74,7 +74,8 @@ class LoopLife(OpenClient):
             return
         self._runtime.check_here()
         await close()
-        await self._network.ended(self._runtime.deadline(_END_SECONDS))
+        if self._is_released:
+            await self._network.ended(self._runtime.deadline(_END_SECONDS))
 
     def _end(self, deadline: Deadline | None = None) -> None:
         if self._runtime.is_forked or self._is_released:

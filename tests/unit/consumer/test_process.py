@@ -732,7 +732,8 @@ def test_POOL20_the_function_may_close_the_consumer(broker: Broker, shell: str, 
         consumer_close = consumer.close if shell == "threads" else consumer._producer.close
         consumer.subscribe([TOPIC])
         count = 6 if drain else 3
-        assert Running(consumer, function).ended().finished == count
+        # less than what close() gives connections to end: they do not end before the function
+        assert Running(consumer, function, revoke_timeout=1).ended().finished == count
         assert not consumer.is_open
     assert is_committed(broker, count) and seen == list(range(count))
 
