@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Literal, final
 
 from kbatch.core.client.backoff import NEVER_NS
 from kbatch.core.client.lasting_faults import LastingFaults
+from kbatch.core.process.finished_runs import fewer_characters
 from kbatch.core.process.progress import PartitionProgress
 from kbatch.core.process.retry import Retry
 from kbatch.errors import IllegalStateError, ProcessError
@@ -669,7 +670,7 @@ class ProcessScheduler:
         too_large: Iterable[TopicPartition],
     ) -> None:
         """Record the end of a commit: those that have failed are to be committed again, those whose metadata
-        is too large for the broker with half of it.
+        is too large for the broker with fewer runs in it.
         """
         failed, too_large = set(failed), set(too_large)
         for each, offset in offsets.items():
@@ -677,7 +678,7 @@ class ProcessScheduler:
             if owned is None:
                 continue
             if each in too_large:
-                owned.progress.most_characters = len(offset.metadata) // 2
+                owned.progress.most_characters = fewer_characters(offset.metadata)
             if each in failed:
                 owned.is_changed = True
             else:
