@@ -131,7 +131,7 @@ class PartitionHistory:
         The true one.
     """
 
-    def __init__(self, topic: str, index: int, partition: Callable[[], ClusterPartition]) -> None:
+    def __init__(self, topic: str, index: int, partition: Callable[[], ClusterPartition | None]) -> None:
         self.place = (topic, index)
         self._partition = partition
         self.is_changed = self.is_torn = False
@@ -178,7 +178,10 @@ class PartitionHistory:
 
     def check_cut(self, log: Partition, offset: int) -> None:
         """Check that a replica cuts off only what an earlier leader has written, and follows a later one."""
-        copy = next((each for each in self._partition().copies.values() if each.log is log), None)
+        partition = self._partition()
+        if partition is None:
+            return  # a follower of a topic that is deleted: nothing tells any more what it is
+        copy = next((each for each in partition.copies.values() if each.log is log), None)
         for batch in log.batches(offset):
             if batch.last_offset < offset:
                 continue
@@ -475,8 +478,9 @@ class ReplicatedState(BrokerState):
     def history(self, topic_id: bytes, topic: str, index: int) -> PartitionHistory:
         if (topic_id, index) not in self.histories:
 
-            def partition() -> ClusterPartition:
-                return self.cluster.topics_by_id[topic_id].partitions[index]
+            def partition() -> ClusterPartition | None:
+                found = self.cluster.topics_by_id.get(topic_id)
+                return None if found is None else found.partitions[index]
 
             self.histories[topic_id, index] = PartitionHistory(topic, index, partition)
         return self.histories[topic_id, index]
