@@ -87,11 +87,6 @@ def _shortest(relative: Sequence[Run], topic_id: bytes) -> str:
     return min(texts, key=len)
 
 
-def fewer_characters(text: str) -> int:
-    """Return how many characters to try after a broker has refused a text: half of those for runs."""
-    return (HEAD_CHARACTERS + len(text)) // 2
-
-
 def id_text(topic_id: bytes) -> str:
     """Return the characters that stand for a topic's id."""
     return "-" * ID_CHARACTERS if topic_id == NO_TOPIC_ID else b64encode(topic_id)[:ID_CHARACTERS].decode()

@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING, Literal, final
 
 from kbatch.core.client.backoff import NEVER_NS
 from kbatch.core.client.lasting_faults import LastingFaults
-from kbatch.core.process.finished_runs import fewer_characters
 from kbatch.core.process.progress import PartitionProgress
 from kbatch.core.process.retry import Retry
 from kbatch.errors import IllegalStateError, ProcessError
@@ -670,7 +669,7 @@ class ProcessScheduler:
         too_large: Iterable[TopicPartition],
     ) -> None:
         """Record the end of a commit: those that have failed are to be committed again, those whose metadata
-        is too large for the broker with fewer runs in it.
+        is too large for the broker with half of it.
         """
         failed, too_large = set(failed), set(too_large)
         for each, offset in offsets.items():
@@ -678,7 +677,7 @@ class ProcessScheduler:
             if owned is None:
                 continue
             if each in too_large:
-                owned.progress.most_characters = fewer_characters(offset.metadata)
+                owned.progress.most_characters = len(offset.metadata) // 2
             if each in failed:
                 owned.is_changed = True
             else:

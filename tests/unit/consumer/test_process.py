@@ -769,7 +769,7 @@ def test_POOL21_a_commit_that_fails_does_not_keep_the_consumer_open(broker: Brok
 
 @pytest.fixture
 def little_metadata(monkeypatch: pytest.MonkeyPatch) -> None:
-    limited = partialmethod(OffsetStore.__init__, max_metadata_size=20)
+    limited = partialmethod(OffsetStore.__init__, max_metadata_size=24)
     monkeypatch.setattr(OffsetStore, "__init__", limited)
 
 

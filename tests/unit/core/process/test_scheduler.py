@@ -10,7 +10,6 @@ import pytest
 
 from kbatch import ConsumerRecord, TopicPartition
 from kbatch.core.client.lasting_faults import MAX_LINES
-from kbatch.core.process.finished_runs import HEAD_CHARACTERS
 from kbatch.core.process.progress import PartitionProgress
 from kbatch.core.process.retry import NS_PER_SECOND, RecordFailed, Retry, RetryAfter
 from kbatch.core.process.scheduler import Attempt, Limits, OwnedPartition, ProcessScheduler
@@ -418,7 +417,7 @@ def test_a_record_that_cannot_be_read_has_one_attempt() -> None:
     assert isinstance(attempt.failure, RecordDeserializationError) and scheduler.counts.retried == 0
 
 
-def test_POOL14_metadata_that_is_too_large_has_half_of_the_runs_then() -> None:
+def test_POOL14_metadata_that_is_too_large_is_halved() -> None:
     scheduler = scheduler_of("none", workers=1000)
     owned = owning(scheduler)
     take(scheduler, owned, *[b"a"] * 1000)
@@ -429,25 +428,10 @@ def test_POOL14_metadata_that_is_too_large_has_half_of_the_runs_then() -> None:
     assert scheduler.offsets() == {}
     scheduler.note_commit(offsets, [FIRST], [FIRST])
     smaller = scheduler.offsets()
-    most = HEAD_CHARACTERS + (len(whole) - HEAD_CHARACTERS) // 2
-    assert most // 2 < len(smaller[FIRST].metadata) <= most and smaller[FIRST].offset == 0
+    assert 0 < len(smaller[FIRST].metadata) <= len(whole) // 2 and smaller[FIRST].offset == 0
     scheduler.note_commit(smaller, [], [])
     assert owned.committed == smaller[FIRST] and scheduler.offsets() == {}
     assert [each for each, _ in scheduler.blocked()] == [owned]  # nothing more until it fits
-
-
-@pytest.mark.parametrize("most", range(HEAD_CHARACTERS, HEAD_CHARACTERS + 12))
-def test_POOL14_runs_are_committed_wherever_some_fit(most: int) -> None:
-    """However small the broker's limit is, and whatever was refused before."""
-    scheduler = scheduler_of("none", workers=20)
-    owned = owning(scheduler)
-    take(scheduler, owned, *[b"a"] * 20)
-    for attempt in started(scheduler)[1::2]:
-        scheduler.finish(attempt, [None], 0)
-    while len((found := scheduler.offsets())[FIRST].metadata) > most:
-        scheduler.note_commit(found, [FIRST], [FIRST])
-    fits = most >= HEAD_CHARACTERS + 2  # two characters are a byte, a run
-    assert bool(found[FIRST].metadata) == fits
 
 
 @pytest.mark.parametrize(
