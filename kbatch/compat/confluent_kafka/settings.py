@@ -114,7 +114,7 @@ def settings_of(kind: Kind, config: Mapping[str, Any] | None, keywords: Mapping[
     names: dict[str, str] = {}  # by key, how it is given
     for name, value in given.items():
         dotted = _NAMES.get(name, name)  # error_cb
-        key = ALIASES[dotted].key if dotted in ALIASES and dotted not in kind.keys else dotted
+        key = dotted if dotted in kind.keys else _key_of(dotted)
         if dotted in kind.own:
             own[dotted] = value
         elif key in kind.keys:
@@ -143,7 +143,7 @@ def within_delivery_timeout(client: Mapping[str, Any]) -> dict[str, Any]:
     a message may: what is without end in librdkafka ends with its messages, and kbatch wants that said.
     """
     found = dict(client)
-    given = {ALIASES[name].key if name in ALIASES else name: name for name in client}
+    given = {_key_of(name): name for name in client}
     try:
         allowed, linger, wanted = (INT.parse(_value(client, given, key)) for key in _TIMES)
     except (TypeError, ValueError):
@@ -166,11 +166,12 @@ def _value(client: Mapping[str, Any], given: Mapping[str, str], key: str) -> obj
 
 def for_admin(client: Mapping[str, Any]) -> dict[str, Any]:
     """Return what of another client's configuration an Admin takes: how brokers are reached."""
-    return {
-        name: value
-        for name, value in client.items()
-        if (ALIASES[name].key if name in ALIASES else name) in ADMIN_KEYS
-    }
+    return {name: value for name, value in client.items() if _key_of(name) in ADMIN_KEYS}
+
+
+def _key_of(name: str) -> str:
+    """Return the key of kbatch that a name, with dots, means; the name itself if it is no alias."""
+    return ALIASES[name].key if name in ALIASES else name
 
 
 @cache
