@@ -89,11 +89,11 @@ def run(request: pytest.FixtureRequest) -> Runner:
 
 @pytest.fixture(autouse=True)
 def levels() -> Iterator[None]:
-    """Restore the level of clients' lines, which a command sets for its process."""
+    """Restore the level of clients' lines, which a command sets for its process, also in a wider fixture."""
     logger = logging.getLogger("kbatch.core.client")
-    level = logger.level
+    logger.setLevel(logging.NOTSET)
     yield
-    logger.setLevel(level)
+    logger.setLevel(logging.NOTSET)
 
 
 @pytest.fixture

@@ -57,6 +57,14 @@ cdef class LentRequest:
         return self.sent
 
     @property
+    def version(self):
+        raise NotImplementedError
+
+    @property
+    def expects_answer(self):
+        raise NotImplementedError
+
+    @property
     def correlation_id(self):
         return self._seen().correlation_id
 

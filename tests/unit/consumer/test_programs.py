@@ -65,7 +65,8 @@ def say_when_blocked():
             while frame:
                 names.append(frame.f_code.co_name)
                 frame = frame.f_back
-            if names[:1] == ["wait"] and {"_await_result", "await_calls", "_await_next"} & set(names):
+            waits = {"_await_result", "await_calls", "_await_next", "_await_items"}
+            if names[:1] == ["wait"] and waits & set(names):
                 break
             time.sleep(0.001)
         print("blocked", flush=True)
