@@ -1,4 +1,6 @@
-"""JSON of records, by Python's json; msgspec where it is installed and changes nothing."""
+"""JSON of records: read by `parsed_json`; written by Python's json, so that no bytes depend on what else is
+installed.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from kbatch.formats.base import Codec, Format, FunctionCodec
 from kbatch.formats.models import FromDict, ToDict, as_dict, from_dict_of
+from kbatch.formats.parsed_json import parser
 from kbatch.typed import Part, T
 
 if TYPE_CHECKING:
@@ -92,7 +95,7 @@ class Json(Format[T]):
         if self._from_dict is not None:
             make = self._from_dict
         elif self._model is None:
-            return json.loads
+            return parser()
         elif hasattr(self._model, "model_validate_json"):
             return self._model.model_validate_json  # type: ignore[no-any-return]
         elif hasattr(self._model, "__struct_fields__"):
@@ -101,7 +104,8 @@ class Json(Format[T]):
             return msgspec.json.Decoder(self._model).decode
         else:
             make = from_dict_of(self._model)
-        return lambda data: make(json.loads(data))
+        parse = parser()
+        return lambda data: make(parse(data))
 
     def column_serializer(self, topic: str | None, part: Part) -> ColumnSerializer:
         from kbatch.formats.writing import JsonLines

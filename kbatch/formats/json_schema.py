@@ -11,6 +11,7 @@ from kbatch.distribution import needs
 from kbatch.formats.framing import Written
 from kbatch.formats.json_format import encoded, encoded_plain
 from kbatch.formats.models import FromDict, ToDict, from_dict_of
+from kbatch.formats.parsed_json import parser
 from kbatch.formats.registered import LATEST_SECONDS, IdIn, Read, RegisteredFormat, Write
 from kbatch.formats.strategies import Strategy
 from kbatch.schema_registry import Schema, SchemaReference
@@ -169,10 +170,11 @@ class JsonSchema(RegisteredFormat[T]):
         schema: ParsedSchema = self.schema or self.writer_of(written)
         check = schema.check if self._validate == "both" else None
         make = self._from_dict or (None if self._model is None else from_dict_of(self._model))
+        parse = parser()
 
         def read(data: bytes, start: int) -> Any:
             text = data[start:]
-            value = json.loads(text)
+            value = parse(text)
             if check is not None:
                 check(value, text)
             return value if make is None else make(value)
@@ -255,7 +257,7 @@ class ParsedSchema:
 
     def check_text(self, data: bytes) -> None:
         """Raise ValueError for JSON that the schema does not describe."""
-        self.check(json.loads(data), data)
+        self.check(parser()(data), data)
 
 
 def _text(schema: str | Mapping[str, Any] | bool) -> str:
