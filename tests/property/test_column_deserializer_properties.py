@@ -12,6 +12,7 @@ from typing import Any
 
 import fastavro
 import pyarrow as pa
+import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -19,7 +20,7 @@ from kbatch import column_deserializers, column_serializers
 from kbatch.formats import reading as back
 from kbatch.formats import writing as there
 from kbatch.formats.avro_schemas import AvroSchema, members
-from kbatch.formats.reading import avro_arrays, avro_resolution, json_values
+from kbatch.formats.reading import avro_arrays, avro_resolution, avro_values, json_values
 from kbatch.formats.reading.base import VALUE_ERRORS
 
 Kind = tuple[pa.DataType, st.SearchStrategy[Any]]
@@ -331,6 +332,39 @@ def test_F_AVRO_19_union_keeps_its_branch_whatever_the_reader_adds(data: st.Data
             f"member{each}": chosen[0].as_py() if schema is union[number] else None
             for each, schema in enumerate(kept)
         }
+
+
+@given(
+    st.lists(
+        st.tuples(st.text(max_size=3), st.lists(st.none() | st.integers()), st.integers(0, 9)), max_size=6
+    ),
+    st.data(),
+)
+def test_F_AVRO_20_values_of_a_stream_are_those_of_each_alone(
+    contents: list[tuple[str, list[int | None], int]], data: st.DataObject
+) -> None:
+    """A value that is cut off, or too long, changes none of its neighbours, nor they why it is at fault."""
+    optional = {"type": "array", "items": ["null", "long"]}
+    fields = [{"name": "a", "type": "string"}, {"name": "b", "type": optional}]
+    schema = AvroSchema([{"type": "record", "name": "R", "fields": fields}])
+    rows: list[bytes | None] = []
+    for text, numbers, change in contents:
+        stream = BytesIO()
+        numbers = [None if each is None else each % 2**63 for each in numbers]
+        fastavro.schemaless_writer(stream, schema.physical[0], {"a": text, "b": numbers})
+        whole = stream.getvalue()
+        at = data.draw(st.integers(0, len(whole) - 1))
+        other = data.draw(st.binary(min_size=1, max_size=2))
+        changed = {0: None, 1: whole[:at], 2: whole + other, 3: whole[:at] + other + whole[at + 1 :]}
+        rows.append(changed.get(change, whole))
+    for stream_bytes in (1, 1 << 20):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(avro_values, "STREAM_BYTES", stream_bytes)
+            read = avro_values.AvroColumns(schema, "column")
+            found, reasons = read(pa.array(rows, pa.binary()))
+            alone = [read(pa.array([row], pa.binary())) for row in rows]
+    assert found.to_pylist() == [value[0].as_py() for value, _ in alone]
+    assert reasons.to_pylist() == [reason[0].as_py() for _, reason in alone]
 
 
 def _same_float(one: Any, other: Any) -> bool:

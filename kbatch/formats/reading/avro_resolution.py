@@ -60,7 +60,7 @@ def reading(writer: AvroSchema, reader: AvroSchema) -> tuple[Callable[[Any], Any
     has_choices = any(len(members(each)) > 1 for each in _unions(reader))
     if writer.parts == reader.parts:
         schema, _ = parsed(list(map(_Marks().of, writer.valid_parts)))
-        return partial(_read, schemaless_reader, schema, None, has_choices), False
+        return partial(schemaless_reader, writer_schema=schema, return_named_type=has_choices), False
     is_marked = has_choices or sorted(_logicals(writer)) != sorted(_logicals(reader))
     has_texts = any({"bytes", "string"} <= set(map(_text, each)) for each in _unions(reader))
     kinds = (*NUMBERS, *NAMED, *(_TEXTS if has_texts else ())) if is_marked else ()
@@ -71,11 +71,7 @@ def reading(writer: AvroSchema, reader: AvroSchema) -> tuple[Callable[[Any], Any
     for each in within([to_schema, *named.values()]) if is_marked else ():
         if isinstance(each, list):  # fastavro takes the first branch to which it can promote a value
             each.sort(key=_width)
-    return partial(_read, schemaless_reader, from_schema, to_schema, False), is_marked
-
-
-def _read(read: Any, from_schema: Any, to_schema: Any, has_names: bool, stream: Any) -> Any:
-    return read(stream, from_schema, to_schema, return_named_type=has_names)
+    return partial(schemaless_reader, writer_schema=from_schema, reader_schema=to_schema), is_marked
 
 
 def _default(member: Any, datum: Any, named: Mapping[str, Any]) -> Any:

@@ -22,6 +22,11 @@ from kbatch.formats.reading.base import Errors, ObjectDeserializer, Spans, Where
 from kbatch.formats.reading.framing import framed, newest
 from kbatch.formats.schemas import Schemas
 
+# Reads a value from a stream.
+Read = Callable[[BytesIO], Any]
+# How many bytes of values share a stream.
+STREAM_BYTES = 1 << 20
+
 
 class AvroColumns(ObjectDeserializer):
     """Avro values, in Confluent's wire format or alone.
@@ -66,7 +71,7 @@ class AvroColumns(ObjectDeserializer):
         self._schemas = schemas
         self._has_frame = has_frame
         self._reader: AvroSchema | None = None
-        self._readings: dict[int | str, Callable[[Any], Any] | str] = {}
+        self._readings: dict[int | str, Read | str] = {}
         if schema is not None:
             self._read_as(schema)
 
@@ -110,23 +115,13 @@ class AvroColumns(ObjectDeserializer):
         if self._has_frame:
             groups, starts, faults = framed(spans, where)
         values: list[Any] = [None] * len(column)
-        data = spans.view
         for written, rows in groups.items():
             read = self._reading(None if written is None else written[0])
             if isinstance(read, str):
                 faults.update(dict.fromkeys(rows.tolist(), read))
-                continue
-            firsts, lasts = starts[rows].tolist(), ends[rows].tolist()
-            for row, first, last in zip(rows.tolist(), firsts, lasts, strict=True):
-                stream = BytesIO(data[first:last])
-                try:
-                    values[row] = read(stream)
-                except Exception as error:  # fastavro's errors have no common class
-                    faults[row] = f"it is no value of its Avro schema: {reason_of(error)}"
-                    continue
-                if stream.tell() != last - first:
-                    values[row] = None
-                    faults[row] = f"{last - first - stream.tell()} bytes follow its Avro value"
+            else:
+                firsts, lasts = starts[rows].tolist(), ends[rows].tolist()
+                faults |= _read_all(read, spans.view, rows.tolist(), firsts, lasts, values)
         assert self._reader is not None
         kind, exact = self.data_type, self._reader.arrow_type
         made = self._reader.physical_arrow_type
@@ -137,7 +132,7 @@ class AvroColumns(ObjectDeserializer):
         array, more = salvaged(decode, len(values), kind)
         return array, faults | more
 
-    def _reading(self, written: int | str | None) -> Callable[[Any], Any] | str:
+    def _reading(self, written: int | str | None) -> Read | str:
         """Return what reads a value that this schema wrote, or why none can be read."""
         key = "" if written is None else written
         if key not in self._readings:
@@ -152,7 +147,44 @@ class AvroColumns(ObjectDeserializer):
         return self._readings[key]
 
 
-def _reading(writer: AvroSchema, reader: AvroSchema) -> Callable[[Any], Any] | str:
+def _read_all(
+    read: Read, data: memoryview, rows: list[int], firsts: list[int], lasts: list[int], values: list[Any]
+) -> dict[int, str]:
+    """Read the values of one schema into `values`, and return why others cannot be read, by row.
+
+    Many values share a stream, as one for each would take longer than some values. There a value that is cut
+    off goes on in the next one. So only a value that ends where it should counts; others are read alone.
+    """
+    faults = {}
+    begin, end = 0, -1  # of what the stream has
+    for row, first, last in zip(rows, firsts, lasts, strict=True):
+        if last > end or first < begin:
+            begin, end = first, max(last, first + STREAM_BYTES)
+            stream = BytesIO(data[begin:end])
+        stream.seek(first - begin)
+        try:
+            value = read(stream)
+            is_whole = stream.tell() == last - begin
+        except Exception:  # fastavro's errors have no common class
+            is_whole = False
+        if is_whole:
+            values[row] = value
+        else:
+            faults[row] = _fault(read, data[first:last])
+    return faults
+
+
+def _fault(read: Read, data: memoryview) -> str:
+    """Return why the bytes of a value cannot be read."""
+    stream = BytesIO(data)
+    try:
+        read(stream)
+    except Exception as error:
+        return f"it is no value of its Avro schema: {reason_of(error)}"
+    return f"{len(data) - stream.tell()} bytes follow its Avro value"
+
+
+def _reading(writer: AvroSchema, reader: AvroSchema) -> Read | str:
     try:
         read, has_names = reading(writer, reader)
     except ValueError as error:
