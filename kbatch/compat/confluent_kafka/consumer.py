@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
@@ -101,8 +101,10 @@ class Consumer:
         self._stored = self._taken if self._stores_taken else {}
         self._is_closed = False
         self._ahead: list[Message] = []  # that an exception kept from the program
+        # of enable.partition.eof
         self._ends: dict[Partition, int] = {}  # where a message has told of the end
-        self._awaits_ends = self._tells_ends
+        self._untold: set[Partition] = set()  # those of whose end no message has told
+        self._unknown: set[Partition] = set()  # of these, those of whose log no answer has said anything
         self._last_error: tuple[str, float] | None = None
         self._due = time.monotonic() + self._interval  # of the commit of what is stored
 
@@ -124,13 +126,18 @@ class Consumer:
         with translated():
             self._client.subscribe(
                 _pattern_of(topics) or topics,
-                on_assigned=None if on_assign is None else partial(self._call_back, on_assign),
+                on_assigned=partial(self._assigned, on_assign),
                 on_revoked=partial(self._revoked, on_revoke),
                 on_lost=partial(self._lost, on_lost or on_revoke),
             )
 
     def _call_back(self, callback: OnRebalance, partitions: list[Partition]) -> None:
         callback(self, [TopicPartition(*each) for each in partitions])
+
+    def _assigned(self, callback: OnRebalance | None, partitions: list[Partition]) -> None:
+        self._await_ends(partitions)
+        if callback is not None:
+            self._call_back(callback, partitions)
 
     def _revoked(self, callback: OnRebalance | None, partitions: list[Partition]) -> None:
         try:
@@ -150,11 +157,14 @@ class Consumer:
         for each in partitions:
             for known in (self._taken, self._stored, self._ends):
                 known.pop(each, None)
+            self._untold.discard(each)
+            self._unknown.discard(each)
 
     def unsubscribe(self) -> None:
         """Leave the group, or read no partition any more."""
         with translated():
             self._client.unsubscribe()
+        self._forget(list(self._untold))
 
     def assign(self, partitions: Sequence[TopicPartition]) -> None:
         """Read these partitions and no others, from their offsets. While a group assigns them, only their
@@ -165,7 +175,7 @@ class Consumer:
                 self._seek_assigned(partitions)
             else:
                 self._client.assign({as_partition(each): self._start_of(each) for each in partitions})
-                self._forget(self._taken.keys() - self._client.assignment())
+                self._forget((self._taken.keys() | self._untold) - self._client.assignment())
         self._begin_anew(partitions)
 
     def incremental_assign(self, partitions: Sequence[TopicPartition]) -> None:
@@ -249,7 +259,7 @@ class Consumer:
                     self._taken.update(polled.offsets)
                     found.extend(map(message_of, polled))
                     if self._tells_ends:
-                        found.extend(self._new_ends())
+                        found.extend(self._new_ends(polled.offsets.keys()))
                 if deadline.is_over:
                     break
         except BaseException:
@@ -265,17 +275,32 @@ class Consumer:
 
     def _patience(self, left: float | None) -> float | None:
         """Return how long to wait for messages, of `left` seconds."""
-        if not self._awaits_ends:
+        if not self._untold:
             return left
         return END_SECONDS if left is None else min(left, END_SECONDS)
 
-    def _new_ends(self) -> Iterator[Message]:
-        """Yield a message for each partition of which the program has taken the last message, once."""
-        self._awaits_ends = False
-        for each in self._client.assignment():
-            if self._client.lag(each) != 0:
-                self._awaits_ends = True
+    def _await_ends(self, partitions: Iterable[Partition]) -> None:
+        """Tell of the ends of partitions that are read from a new position."""
+        for each in partitions if self._tells_ends else ():
+            self._ends.pop(each, None)
+            self._untold.add(each)
+            self._unknown.add(each)
+
+    def _new_ends(self, moved: Set[Partition]) -> Iterator[Message]:
+        """Yield a message for each partition of which the program has taken the last message, once. Only
+        those whose position has moved are looked at, and those of which nothing is known: more messages of
+        the others must come first.
+        """
+        self._untold |= moved
+        for each in (*moved, *(self._unknown - moved)):
+            lag = self._client.lag(each)
+            if lag is None:
+                self._unknown.add(each)
                 continue
+            self._unknown.discard(each)
+            if lag > 0:
+                continue
+            self._untold.discard(each)
             end = self._client.position(each)
             if self._ends.get(each) != end:
                 self._ends[each] = end
@@ -305,9 +330,7 @@ class Consumer:
         """Forget the messages and ends of partitions that are read from elsewhere."""
         chosen = {as_partition(each) for each in partitions}
         self._ahead = [each for each in self._ahead if (each.topic(), each.partition()) not in chosen]
-        for each in chosen:
-            self._ends.pop(each, None)
-        self._awaits_ends = self._tells_ends
+        self._await_ends(chosen)
 
     def pause(self, partitions: Sequence[TopicPartition]) -> None:
         """Return no messages of these partitions until `resume`."""

@@ -247,7 +247,10 @@ def ends(library: Any, servers: str) -> Any:
         fill(library, servers, 1)
         found.append(ended(consumer, 1))
         consumer.seek(at(TOPIC, 1, 0))
-        return [*found, ended(consumer, 1)]
+        found.append(ended(consumer, 1))
+    with reader(library, servers, {"enable.partition.eof": True}) as consumer:
+        consumer.subscribe([TOPIC])
+        return [*found, ended(consumer, 3)]
 
 
 def ended(consumer: Any, count: int) -> Any:
@@ -647,6 +650,26 @@ def test_what_an_exception_kept_back_comes_next_but_not_after_a_seek(broker: Bro
         consume()
         consumer.seek(compat.TopicPartition(TOPIC, 0, 1))
         assert [each.value() for each in consumer.consume(1, HANG_SECONDS)] == [b"v3"]
+
+
+def test_ends_are_looked_for_where_messages_came(broker: Broker) -> None:
+    """Not in all the other partitions, of which there may be thousands."""
+    broker.create_topic("wide", partitions=30)
+    with reader(compat, broker.bootstrap_servers, {"enable.partition.eof": True}) as consumer:
+        consumer.assign([compat.TopicPartition("wide", each, 0) for each in range(30)])
+        assert len(ended(consumer, 30)[1]) == 30
+        looked_at: set[int] = set()
+        lag = consumer._client.lag
+
+        def noted(partition: Any) -> Any:
+            looked_at.add(partition.partition)
+            return lag(partition)
+
+        consumer._client.lag = noted
+        with compat.Producer({"bootstrap.servers": broker.bootstrap_servers}) as producer:
+            producer.produce("wide", b"v", partition=7)
+        assert ended(consumer, 1) == ([b"v"], [("_PARTITION_EOF", "wide", 7, 1)])
+        assert looked_at == {7}
 
 
 def test_a_lasting_error_is_a_message_now_and_then(broker: Broker) -> None:
