@@ -2,8 +2,10 @@
 
 import pytest
 
+from tests.support.effort import REAL
 
-@pytest.fixture(scope="session", params=["embedded", pytest.param("real", marks=pytest.mark.java)])
+
+@pytest.fixture(scope="session", params=["embedded", REAL])
 def target(request: pytest.FixtureRequest) -> str:
     """Return bootstrap servers of both brokers, one after the other."""
     if request.param == "embedded":

@@ -35,6 +35,7 @@ from tests.oracle.kafka import RealCluster
 from tests.support.admin_calls import Call
 from tests.support.admin_judge import Judge
 from tests.support.broker_wire import Wire
+from tests.support.effort import REAL
 from tests.support.patience import repeat_while, until
 
 pytestmark = pytest.mark.slow
@@ -70,7 +71,7 @@ def real_cluster() -> Iterator[RealCluster]:
         yield cluster
 
 
-@pytest.fixture(params=["embedded", pytest.param("real", marks=pytest.mark.java)])
+@pytest.fixture(params=["embedded", REAL])
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     if request.param == "real":
         yield request.getfixturevalue("real_cluster")
@@ -82,8 +83,7 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 def real_only(what: str) -> pytest.MarkDecorator:
     """Return the parameters of a test of requests that the embedded broker does not know."""
     skip = pytest.mark.skip(reason=f"the embedded broker has no {what}")
-    real = pytest.param("real", marks=pytest.mark.java)
-    return pytest.mark.parametrize("cluster", [pytest.param("embedded", marks=skip), real], indirect=True)
+    return pytest.mark.parametrize("cluster", [pytest.param("embedded", marks=skip), REAL], indirect=True)
 
 
 @pytest.fixture

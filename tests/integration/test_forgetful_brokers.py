@@ -21,6 +21,7 @@ from tests.integration.cutting_proxy import CuttingProxy
 from tests.integration.ledger import read_all
 from tests.integration.scenarios import Wire
 from tests.oracle.kafka import RealKafka
+from tests.support.effort import REAL
 from tests.support.patience import HANG_SECONDS, until
 from tests.support.shells import new_producer
 
@@ -72,7 +73,7 @@ def await_forgotten(bootstrap_servers: str, topic: str) -> None:
         )
 
 
-@pytest.fixture(scope="module", params=["embedded", pytest.param("real", marks=[pytest.mark.java])])
+@pytest.fixture(scope="module", params=["embedded", REAL])
 def broker(request: pytest.FixtureRequest) -> Iterator[Forgetful]:
     if request.param == "real":
         request.getfixturevalue("java_jars")

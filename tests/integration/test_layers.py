@@ -115,6 +115,7 @@ def c_functions(text: str) -> Iterator[tuple[str, int]]:
 FUNCTIONS = {".py": python_functions, ".pyx": cython_functions, ".h": c_functions, ".c": c_functions}
 
 
+@pytest.mark.slow
 def test_functions_fit_a_screen() -> None:
     for path in [*PYTHON, *CYTHON, *C]:
         functions = FUNCTIONS[path.suffix](path.read_text())

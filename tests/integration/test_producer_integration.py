@@ -20,6 +20,7 @@ from tests.integration.ledger import Ledger, read_all
 from tests.oracle import java_clients
 from tests.oracle.kafka import create_topic
 from tests.oracle.plain import CODECS
+from tests.support.effort import REAL
 from tests.support.patience import HANG_MS, HANG_SECONDS, until
 from tests.support.shells import new_producer
 
@@ -225,7 +226,7 @@ def test_cut_connection_without_retries_sets_possibly_persisted(target: str) -> 
 # Brokers that are killed, freeze, restart
 
 
-@pytest.fixture(scope="module", params=["embedded", pytest.param("real", marks=pytest.mark.java)])
+@pytest.fixture(scope="module", params=["embedded", REAL])
 def broker(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[FaultyBroker]:

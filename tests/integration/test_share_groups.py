@@ -34,13 +34,12 @@ from kbatch.prometheus import ConsumerCollector
 from kbatch.tracing import ConsumerTracingInterceptor, TracingInterceptor
 from tests import ROOT
 from tests.oracle import java_clients
+from tests.support.effort import REAL
 from tests.support.kafka_share_groups import LOCK_MS, new_group, new_topic, offsets, polled, send
 from tests.support.patience import HANG_SECONDS, until
 from tests.support.shells import new_share_consumer
 
-live = pytest.mark.parametrize(
-    "servers", ["embedded", pytest.param("real", marks=pytest.mark.java)], indirect=True
-)
+live = pytest.mark.parametrize("servers", ["embedded", REAL], indirect=True)
 ACCEPT, RELEASE, REJECT, RENEW = AcknowledgeType
 # Java's member beside ours: each sends back the first delivery of some records.
 JAVA_FIRST_MS, JAVA_IDLE_MS, RELEASES, ROUNDS = 60_000, 4_000, 7, 12

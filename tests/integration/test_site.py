@@ -168,6 +168,7 @@ def test_dead_links_are_known_by_their_answers() -> None:
     assert dead(found) == ["404", "410", "moved"]
 
 
+@pytest.mark.slow
 def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
     for page in site.rglob("*.html"):
         loaded = re.findall(

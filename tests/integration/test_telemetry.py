@@ -27,6 +27,7 @@ from kbatch.testing import Broker
 from tests.conftest import require_jars
 from tests.oracle import java_clients
 from tests.oracle.kafka import RealKafka
+from tests.support.effort import REAL
 from tests.support.patience import until
 
 TOPIC = "orders"
@@ -101,7 +102,7 @@ def real(collecting_kafka: RealKafka) -> Target:
     return Target(collecting_kafka.bootstrap_servers, pushed)
 
 
-@pytest.fixture(params=["embedded", pytest.param("real", marks=pytest.mark.java)])
+@pytest.fixture(params=["embedded", REAL])
 def target(request: pytest.FixtureRequest) -> Target:
     found: Target = request.getfixturevalue(request.param)
     return found

@@ -13,6 +13,7 @@ import kbatch.spark
 from tests.oracle.java_programs import SHORT_LIVED, JavaMissingError, spark_kafka_jars
 from tests.spark.sinks import Sink, new_sink
 from tests.spark.spark_programs import PYTHON_PATH
+from tests.support.effort import REAL
 
 # Without an appender Spark takes its own defaults, and PySpark's gateway gives its level to the root logger.
 QUIET_LOG4J = """
@@ -79,7 +80,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "segments"
 
 
-@pytest.fixture(params=["embedded", pytest.param("real", marks=[pytest.mark.java, pytest.mark.slow])])
+@pytest.fixture(params=["embedded", REAL])
 def brokers(request: pytest.FixtureRequest) -> str:
     """Return bootstrap servers of the embedded broker, then of a real Kafka."""
     if request.param == "real":

@@ -71,6 +71,7 @@ def left_behind(path: Path) -> set[str]:
     return {entry.name for entry in path.iterdir()} if path.exists() else set()
 
 
+@pytest.mark.slow
 def test_rows_come_back(spark: SparkSession, sent: DataFrame, encoded: DataFrame, path: Path) -> None:
     write(by_partition(encoded), path)
     received = read(spark, path)

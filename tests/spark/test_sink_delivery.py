@@ -156,6 +156,7 @@ def test_streaming_query_goes_on_where_it_was(spark: SparkSession, sink: Sink, t
     assert sink.values() == ALL
 
 
+@pytest.mark.slow
 def test_streaming_at_least_once(spark: SparkSession, sink: Sink, tmp_path: Path) -> None:
     fault = tmp_path / "fault"
     fault.touch()

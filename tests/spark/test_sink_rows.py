@@ -280,6 +280,7 @@ def test_fenced_attempt_fails_when_no_other_attempt_runs(
     assert committed(broker) == []
 
 
+@pytest.mark.slow
 def test_a_fenced_attempt_whose_successor_never_commits_fails(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

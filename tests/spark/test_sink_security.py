@@ -60,6 +60,7 @@ def test_options_let_driver_and_tasks_in(
     assert sink.values() == list(range(COUNT))
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.java
 def test_wrong_password_fails_the_write_without_being_shown(spark: SparkSession, site: Site) -> None:

@@ -209,6 +209,7 @@ def test_offsets_and_times_bound_a_read(spark: SparkSession, sink: Sink) -> None
     assert between(startingTimestamp=9_001, startingOffsetsByTimestampStrategy="latest") == []
 
 
+@pytest.mark.slow
 def test_R99_filters_narrow_the_ranges(spark: SparkSession, sink: Sink) -> None:
     produce(sink, [(number % PARTITIONS, None, b"%d" % number) for number in range(COUNT)])
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")

@@ -67,6 +67,7 @@ def test_end_of_a_batch_is_all_that_is_read(reader: TopicReader) -> None:
     assert sampled(reader, {}) == {}
 
 
+@pytest.mark.slow
 def test_limit_is_in_offsets_of_the_mean_size(reader: TopicReader) -> None:
     counting: Any = CountingReader(reader)
     sizes = MeanSizes()

@@ -11,7 +11,7 @@ EXAMPLES = int(os.environ.get("KBATCH_EXAMPLES", 30))
 # Hostile batches and answers: one block of the campaigns, of which `make soak` runs fifty and more.
 MUTANTS = int(os.environ.get("KBATCH_FUZZ_MUTANTS", 20_000))
 # Worlds of the simulator, of producers and of readers each, from:to. `make test-slow` simulates more.
-WORLDS = range(*map(int, os.environ.get("KBATCH_WORLDS", "0:60").split(":")))
+WORLDS = range(*map(int, os.environ.get("KBATCH_WORLDS", "0:40").split(":")))
 
 
 def few(cases: Iterable[Any], count: int) -> list[Any]:
@@ -20,3 +20,7 @@ def few(cases: Iterable[Any], count: int) -> list[Any]:
         case if number < count else pytest.param(case, marks=pytest.mark.slow)
         for number, case in enumerate(cases)
     ]
+
+
+# A real Kafka, where the embedded broker runs the same tests: it answers alike (test_broker_scenarios).
+REAL = pytest.param("real", marks=[pytest.mark.java, pytest.mark.slow])

@@ -9,7 +9,7 @@ from tests.integration.security.site import PLAIN, TOPIC, Site, jaas
 from tests.support.admin_calls import Call
 from tests.support.admin_judge import Judge
 
-pytestmark = pytest.mark.java
+pytestmark = [pytest.mark.java, pytest.mark.slow]
 
 CALLS: list[Call] = [
     {"call": "describeTopics", "topics": [TOPIC, "nowhere"]},

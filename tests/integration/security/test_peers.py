@@ -17,7 +17,7 @@ from tests.integration.security.site import LISTENERS, TOPIC, Site, resolved
 from tests.oracle import java_clients
 from tests.support.patience import HANG_MS, HANG_SECONDS
 
-pytestmark = pytest.mark.java
+pytestmark = [pytest.mark.java, pytest.mark.slow]
 
 
 def cells_of(client: str) -> list[Any]:

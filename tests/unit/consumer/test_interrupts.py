@@ -165,6 +165,7 @@ def test_interrupted_close_ends_with_the_second(broker: Broker, shell: str) -> N
         assert not consumer.is_open
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["batches", "records"])
 def test_interrupted_read_ends_and_leaves_nothing_to_the_next(broker: Broker, way: str) -> None:
     fill(broker, COUNT, partitions=[0], batch_size=500)

@@ -40,7 +40,8 @@ from tests.support.accumulating import (
     records_of,
     values_of,
 )
-from tests.support.patience import HANG_SECONDS
+from tests.support.effort import few
+from tests.support.patience import HANG_SECONDS, until
 
 FULL = bytes(600)  # with batch_size=1000 a second one does not fit
 FAILURE = KafkaError("failed in a test")
@@ -1116,8 +1117,9 @@ def test_A12_all_records_once_and_each_threads_in_order() -> None:
     assert is_whole(records)
 
 
-def test_A11_close_during_appends_leaves_no_batch_open() -> None:
-    for _ in range(20):
+@pytest.mark.parametrize("rounds", few([4, 20], 1))
+def test_A11_close_during_appends_leaves_no_batch_open(rounds: int) -> None:
+    for _ in range(rounds):
         records = accumulator(4, batch_size=500)
         taken: list[Delivery] = []
 
@@ -1131,8 +1133,7 @@ def test_A11_close_during_appends_leaves_no_batch_open() -> None:
         threads = [threading.Thread(target=appender, args=(number,)) for number in range(4)]
         for thread in threads:
             thread.start()
-        while len(taken) < 20:
-            pass
+        until(lambda taken=taken: len(taken) >= 20)
         records.close()
         fail_all(records, FAILURE)
         for thread in threads:
@@ -1141,8 +1142,9 @@ def test_A11_close_during_appends_leaves_no_batch_open() -> None:
         assert is_whole(records)
 
 
+@pytest.mark.parametrize("count", few([50, 300], 1))
 @pytest.mark.parametrize("codec", ["none", "zstd"])
-def test_B09_memory_is_whole_after_a_storm(codec: str) -> None:
+def test_B09_memory_is_whole_after_a_storm(codec: str, count: int) -> None:
     records = accumulator(buffer_memory=60_000, batch_size=4000, compression=codec)
     done = threading.Event()
 
@@ -1153,7 +1155,7 @@ def test_B09_memory_is_whole_after_a_storm(codec: str) -> None:
 
     def appender(seed: int) -> None:
         source = random.Random(seed)
-        for _ in range(300):
+        for _ in range(count):
             append_in_turn(records, source.randbytes(source.choice([10, 500, 3000, 20_000])))
 
     sending = threading.Thread(target=sender)
