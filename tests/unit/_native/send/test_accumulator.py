@@ -1120,26 +1120,30 @@ def test_A12_all_records_once_and_each_threads_in_order() -> None:
 @pytest.mark.parametrize("rounds", few([4, 20], 1))
 def test_A11_close_during_appends_leaves_no_batch_open(rounds: int) -> None:
     for _ in range(rounds):
-        records = accumulator(4, batch_size=500)
-        taken: list[Delivery] = []
+        close_during_appends()
 
-        def appender(partition: int, records: RecordAccumulator = records, taken: list[Any] = taken) -> None:
-            with pytest.raises(IllegalStateError):
-                while True:
-                    outcome = records.append("t", partition, None, bytes(200), None, 1000, 0, None)
-                    if outcome is not Refusal.MEMORY:  # which is full where closing comes late
-                        taken.append(outcome)
 
-        threads = [threading.Thread(target=appender, args=(number,)) for number in range(4)]
-        for thread in threads:
-            thread.start()
-        until(lambda taken=taken: len(taken) >= 20)
-        records.close()
-        fail_all(records, FAILURE)
-        for thread in threads:
-            thread.join()
-        assert all(delivery.done() for delivery in taken)
-        assert is_whole(records)
+def close_during_appends() -> None:
+    records = accumulator(4, batch_size=500)
+    taken: list[Delivery] = []
+
+    def appender(partition: int) -> None:
+        with pytest.raises(IllegalStateError):
+            while True:
+                outcome = records.append("t", partition, None, bytes(200), None, 1000, 0, None)
+                if not isinstance(outcome, Refusal):  # memory is full where closing comes late
+                    taken.append(outcome)
+
+    threads = [threading.Thread(target=appender, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    until(lambda: len(taken) >= 20)
+    records.close()
+    fail_all(records, FAILURE)
+    for thread in threads:
+        thread.join()
+    assert all(delivery.done() for delivery in taken)
+    assert is_whole(records)
 
 
 @pytest.mark.parametrize("count", few([50, 300], 1))
