@@ -115,14 +115,19 @@ def encode_response(message: Message, version: int, correlation_id: int) -> list
 
 
 def decode_response(
-    kind: type[M], version: int, frame: BytesLike, unread: frozenset[str] = frozenset()
+    kind: type[M],
+    version: int,
+    frame: BytesLike,
+    unread: frozenset[str] = frozenset(),
+    repeated: frozenset[str] = frozenset(),
 ) -> tuple[int, M]:
     """Return correlation id and response of a frame without its size; arrays whose names are `unread` are
-    left at their defaults. Raise the errors of `decode`.
+    left at their defaults, and equal structs of those that are `repeated` may be one object. Raise the errors
+    of `decode`.
     """
     view = as_plain_view(frame)
     header, pos = _read(messages.ResponseHeader, _response_header_version(kind, version), view, 0)
-    message, end = _read(kind, version, view, pos, unread)
+    message, end = _read(kind, version, view, pos, unread, repeated)
     _check_end(kind, version, view, end)
     return header.correlation_id, message
 
@@ -190,9 +195,14 @@ def _write(message: Message, version: int, out: list[Buffer]) -> bool:
 
 
 def _read(
-    kind: type[M], version: int, view: memoryview, pos: int, unread: frozenset[str] = frozenset()
+    kind: type[M],
+    version: int,
+    view: memoryview,
+    pos: int,
+    unread: frozenset[str] = frozenset(),
+    repeated: frozenset[str] = frozenset(),
 ) -> tuple[M, int]:
-    read, paths = reader(kind, version, unread)  # type: ignore[arg-type]
+    read, paths = reader(kind, version, unread, repeated)  # type: ignore[arg-type]
     try:
         return read(view, pos)  # type: ignore[return-value] # the cache hides that it is an M
     except (IndexError, ValueError, struct.error) as error:

@@ -25,6 +25,9 @@ memoryview, so struct, slices and indices all see its end: no step trusts a leng
 the rest. Each line knows its field, so an error can name the field.
 
 A reader may pass over arrays that its caller has no use for (`unread`): they are left at their defaults.
+Elements that come again in the next array, as settings do from topic to topic (`repeated`), are known by
+their bytes: where those of the element at the same place of the array before stand, it is that object. The
+bytes of an element say where it ends, so nothing else can begin with them.
 """
 
 import struct
@@ -68,23 +71,34 @@ class Reader(NamedTuple):
 
 
 @cache
-def reader(kind: type[Message], version: int, unread: frozenset[str] = frozenset()) -> Reader:
+def reader(
+    kind: type[Message],
+    version: int,
+    unread: frozenset[str] = frozenset(),
+    repeated: frozenset[str] = frozenset(),
+) -> Reader:
     """Return the reader of a version, compiled at the first call; `unread` are names of arrays that it passes
-    over, in any struct. Raise UnsupportedVersionError.
+    over, in any struct, and `repeated` those of arrays of structs whose equal elements may be one object.
+    Raise UnsupportedVersionError.
     """
     check_version(kind, version)
-    source = _ReaderSource(kind, version, unread)
+    source = _ReaderSource(kind, version, unread, repeated)
     return Reader(source.code.function(f"<reader of {kind.__name__} v{version}>"), source.code.paths)
 
 
 class _ReaderSource:
-    def __init__(self, kind: type[Message], version: int, unread: frozenset[str]) -> None:
+    def __init__(
+        self, kind: type[Message], version: int, unread: frozenset[str], repeated: frozenset[str]
+    ) -> None:
         self.kind = kind
         self.version = version
         self.unread = unread
+        self.repeated = repeated
         self.is_flexible = version >= kind.flexible_from
         self.code = GeneratedFunction("def read(data, pos):", _NAMES)
         self.code.line("size = len(data)")
+        for name in sorted(repeated):
+            self.code.line(f"before_{name} = []")
         self._struct(kind._spec, 0, "")
         self.code.line("return m0, pos")
 
@@ -168,11 +182,24 @@ class _ReaderSource:
             item = f"m{depth + 1}" if element.struct else f"x{depth}"
             with block(f"for i{depth} in range(n):"):
                 item_path = f"{path}[{{i{depth}}}]"
-                if element.struct:
+                if element.struct and field.name in self.repeated:
+                    self._repeated(field.name, element.struct, depth, item_path)
+                elif element.struct:
                     self._struct(element.struct, depth + 1, item_path)
                 else:
                     self._value(element, item, depth, item_path)
                 line(f"a{depth}.append({item})")
+
+    def _repeated(self, name: str, spec: StructSpec, depth: int, path: str) -> None:
+        """Take the struct from the array before, or read it; `before` has bytes and object by the index."""
+        line, block, before = self.code.line, self.code.block, f"before_{name}"
+        line(f"b{depth}, m{depth + 1} = {before}[i{depth}] if i{depth} < len({before}) else (None, None)")
+        with block(f"if b{depth} is not None and data[pos:pos + len(b{depth})] == b{depth}:", path):
+            line(f"pos += len(b{depth})")
+        with block("else:"):
+            line(f"s{depth} = pos")
+            self._struct(spec, depth + 1, path)
+            line(f"{before}[i{depth}:i{depth} + 1] = [(bytes(data[s{depth}:pos]), m{depth + 1})]")
 
     def _pass_over(self, field: Field, depth: int, path: str) -> None:
         """Pass over a string, bytes, or an array of structs of these and of values with a width."""

@@ -95,6 +95,54 @@ def without(struct: Any, unread: str) -> Any:
     return struct
 
 
+# Arrays whose elements repeat
+
+
+@pytest.mark.parametrize("version", messages.DescribeConfigsResponse.versions)
+def test_repeated_elements_are_read_as_others(version: int) -> None:
+    """Whole, cut short and with a wrong byte: the same message, or the same error."""
+    for seed in SEEDS:
+        rng = random.Random(seed)
+        frame = repeating(version, rng)
+        frames = [frame, *(frame[:end] for end in range(4, len(frame), len(frame) // 20))]
+        for _ in range(MUTANTS // 4):
+            mutant = bytearray(frame)
+            mutant[rng.randrange(4, len(frame))] = rng.randrange(256)
+            frames.append(bytes(mutant))
+        for each in frames:
+            assert configs_in(each, version, frozenset({"configs"})) == configs_in(each, version, frozenset())
+
+
+def test_repeated_elements_are_one_object() -> None:
+    kind = messages.DescribeConfigsResponse
+    settings = [kind.DescribeConfigsResourceResult(name="a"), kind.DescribeConfigsResourceResult(name="b")]
+    results = [kind.DescribeConfigsResult(configs=configs) for configs in (settings[:1], settings, settings)]
+    (frame,) = codec.encode_response(kind(results=results), 4, 7)
+    _, found = codec.decode_response(kind, 4, frame[4:], repeated=frozenset({"configs"}))
+    first, second, third = (each.configs for each in found.results)
+    assert first[0] is second[0] is third[0]
+    assert second[1] is third[1]
+
+
+def repeating(version: int, rng: random.Random) -> bytes:
+    """Return the frame of an answer in which resources have settings of each other."""
+    kind = messages.DescribeConfigsResponse
+    drawn = [random_message(kind, version, rng.random()) for _ in range(20)]
+    pool = [each for message in drawn for result in message.results for each in result.configs]
+    spans = [slice(rng.randrange(2), rng.randrange(12)) for _ in range(6)]
+    results = [kind.DescribeConfigsResult(configs=pool[span]) for span in spans]
+    (frame,) = codec.encode_response(kind(results=results), version, 7)
+    return bytes(frame[4:])
+
+
+def configs_in(frame: bytes, version: int, repeated: frozenset[str]) -> tuple[Any, str]:
+    """Return the answer in a frame, or the error."""
+    try:
+        return codec.decode_response(messages.DescribeConfigsResponse, version, frame, repeated=repeated), ""
+    except ProtocolError as error:
+        return None, str(error)
+
+
 # kio
 
 

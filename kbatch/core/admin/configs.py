@@ -52,6 +52,7 @@ class DescribeConfigs(_ResourceRequest):
 
     kind = messages.DescribeConfigsRequest
     route = _ResourceRoute(ANY)
+    repeated = frozenset({"configs"})  # most settings of a topic are those of the others
 
     def __init__(
         self,
@@ -81,12 +82,16 @@ class DescribeConfigs(_ResourceRequest):
         )
 
     def read(self, answer: Any, items: Mapping[ConfigResource, Any]) -> Iterable[tuple[ConfigResource, Any]]:
+        rows: dict[int, tuple[str, ConfigEntry]] = {}  # by the identity of what was read: many are one object
         for found in answer.results:
             resource = _resource(found)
             if found.error_code:
                 yield resource, Refusal(found.error_code, found.error_message)
-            else:
-                yield resource, {each.name: _entry(each) for each in found.configs}
+                continue
+            for each in found.configs:
+                if id(each) not in rows:
+                    rows[id(each)] = (each.name, _entry(each))
+            yield resource, dict(map(rows.__getitem__, map(id, found.configs)))
 
 
 def _entry(found: Any) -> ConfigEntry:

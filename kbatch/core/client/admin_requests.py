@@ -131,6 +131,8 @@ class AdminRequest(Call):
         What errors call an item, before its key.
     unread : frozenset of str
         The names of arrays of the answer that `read` has no use for.
+    repeated : frozenset of str
+        The names of arrays of structs, most of which are those of the array before.
     """
 
     kind: ClassVar[type[Message]]
@@ -140,6 +142,7 @@ class AdminRequest(Call):
     repeats: ClassVar[bool] = True
     noun: ClassVar[str] = ""
     unread: ClassVar[frozenset[str]] = frozenset()
+    repeated: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, name: str, items: Mapping[Any, Any]) -> None:
         super().__init__(name)
@@ -354,7 +357,7 @@ class AdminRequests:
                 items[key].pending.retry_ns = 0 if ready_ns <= now_ns else ready_ns
             if ready_ns <= now_ns:
                 handle = partial(self._handle_response, request, chunk)
-                read = partial(read_response, unread=request.unread)
+                read = partial(read_response, unread=request.unread, repeated=request.repeated)
                 sent = self._connections.send(node_id, message, handle, now_ns, version=version, read=read)
                 for key in chunk:
                     items[key].sent = sent

@@ -84,14 +84,19 @@ def next_version(answer: Any, refused: int) -> int:
     return 0
 
 
-def read_response(request: Request, frame: bytes | memoryview, unread: frozenset[str] = frozenset()) -> Any:
-    """Return the answer to a request, without arrays whose names are `unread`. Raise ProtocolError if the
-    frame has none.
+def read_response(
+    request: Request,
+    frame: bytes | memoryview,
+    unread: frozenset[str] = frozenset(),
+    repeated: frozenset[str] = frozenset(),
+) -> Any:
+    """Return the answer to a request; `unread` and `repeated` as for `codec.decode_response`. Raise
+    ProtocolError if the frame has none.
     """
     kind, version = request.kind.response, request.api_version
     if kind is messages.ApiVersionsResponse and frame[4:6] == _UNSUPPORTED_VERSION:
         version = 0  # a node that does not know the version answers in version 0
-    return codec.decode_response(kind, version, frame, unread)[1]
+    return codec.decode_response(kind, version, frame, unread, repeated)[1]
 
 
 class VersionsReader:
