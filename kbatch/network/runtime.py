@@ -296,9 +296,20 @@ class ClientRuntime(ABC):
         request.deadline_ns = NEVER_NS if left is None else self.now_ns() + int(left * 1e9)
         ended = self._new_condition()  # of its own: the end of one of many calls wakes no other caller
         request.on_end = ended.notify
+        refused = self.engine.authentication_error  # whose login is tried again
+
+        def is_over() -> bool:
+            if not request.is_done:
+                self.check_usable()
+                self.check_login(refused)
+            return request.is_done
+
         self.engine.submit_request(request)
+        self.network.wake()
         try:
-            await self.await_answer(lambda: request.is_done, self.deadline(None), request.name, ended)
+            # without looks in between: the engine tells of failed logins and of its end, and ends the request
+            # at its deadline
+            await ended.wait_until(is_over, self.deadline(None))
         finally:
             request.withdraw()
 

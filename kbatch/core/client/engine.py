@@ -60,7 +60,7 @@ class ClientEngine:
     purpose_count : int
         Maximum number of connections to one node, so that slow requests do not delay others.
     on_change : callable
-        Called after a change of `snapshot` or `fatal_error`, and after a failed login.
+        Called after a change of `snapshot`, `fatal_error` or `wrong_nodes`, and after a failed login.
     cluster_type : type of Cluster
         What the client asks for nodes.
     """
@@ -293,8 +293,10 @@ class ClientEngine:
         """Fail everything, now and for good."""
         if self._fatal_error is None:
             self._fatal_error = error
-            self._admin_requests.fail(error)
-            self._on_change()
+            try:
+                self._admin_requests.fail(error)
+            finally:  # callers wait for nothing else
+                self._on_change()
 
     def _changes(self) -> tuple[int, int, int]:
         """Return numbers that differ after anything has happened, except that time has passed."""
@@ -309,9 +311,12 @@ class ClientEngine:
         ) or self._cluster.must_rebootstrap(now_ns, is_hopeful=self._connections.is_hopeful)
 
     def _note_refusal(self) -> None:
-        """Wake callers after a failed login: none of them has to wait for what cannot come."""
+        """Wake callers after a failed login, and if no address is that of a node for them: none of them has
+        to wait for what cannot come.
+        """
         before, self._refusal = self._refusal, self._connections.authentication_error
-        if self._refusal is not None and self._refusal is not before:
+        is_refused = self._refusal is not None and self._refusal is not before
+        if is_refused or self._connections.wrong_nodes is not None:
             self._on_change()
 
     def _adopt_cluster(self) -> None:
