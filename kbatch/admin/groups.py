@@ -3,6 +3,9 @@
 Theory of operation. A request about a group goes to its coordinator; the list of groups comes from all
 brokers. Each protocol has a request of its own to describe a group: groups that are not of one protocol are
 looked for by the next. `kind` leaves the others out.
+
+Lists are waited for less long than calls: one broker that does not answer must not keep groups of the others
+waiting.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from kbatch.admin.base import (
     text_of,
     unique,
 )
+from kbatch.admin.waiting import NODE_SECONDS
 from kbatch.core.admin.groups import (
     ClassicGroups,
     CommittedOffsets,
@@ -86,6 +90,9 @@ _STATES = (
 _EARLIEST, _LATEST = -2, -1
 # Of more groups a list is asked for first: each protocol would else be asked for all of them.
 FEW_GROUPS = 3
+# Kinds whose state is in topics of their own. While these cannot be written, groups of such a kind keep
+# others of their request from an answer.
+_WITH_STATE = ("share", "streams")
 # All members of a group.
 ALL: Final = "all"
 _checked_group = text_of("group_id")
@@ -211,7 +218,8 @@ class AsyncGroups(Part):
     ) -> tuple[dict[str, GroupDescription], dict[str, KafkaError]]:
         """Look for groups by one protocol after the other; of many, each by its own, as lists have it."""
         chosen = list(ids)
-        kinds = await self._listed_kinds(deadline) if len(chosen) > FEW_GROUPS and len(queries) > 1 else {}
+        are_listed = len(chosen) > FEW_GROUPS and len(queries) > 1
+        kinds = await self._listed_kinds((), deadline) if are_listed else {}
         results, errors = await self._looked_for(chosen, queries, kinds, deadline, operations=operations)
         moved = [each for each in errors if each in kinds and isinstance(errors[each], GroupIdNotFoundError)]
         if moved:  # to another protocol, since the list was made
@@ -220,10 +228,10 @@ class AsyncGroups(Part):
             errors = {each: error for each, error in errors.items() if each not in moved} | left
         return results, errors
 
-    async def _listed_kinds(self, deadline: Deadline) -> dict[str, str]:
-        """Return the kinds of groups, as far as brokers list them."""
+    async def _listed_kinds(self, kinds: Sequence[str], deadline: Deadline) -> dict[str, str]:
+        """Return the kinds of groups, as far as brokers list them; only groups of these `kinds`, if any."""
         nodes = await self._runtime.await_brokers(deadline, "describe")
-        request = await self._ask(GroupListings(nodes, states=[], kinds=[]), deadline)
+        request = await self._ask(GroupListings(nodes, kinds=kinds), deadline.within(NODE_SECONDS))
         return {
             each.group_id: each.kind for listed in request.results.values() for each in listed if each.kind
         }
@@ -575,11 +583,12 @@ class AsyncGroups(Part):
         deadline = self._runtime.api_deadline(timeout)
         is_one = isinstance(group_id, str)
         ids = [_checked_group(group_id)] if is_one else many("group_id", group_id, _checked_group)
-        kinds, errors = await self._kinds(ids, kind, deadline)
-        errors = {each: error for each, error in errors.items() if kind is not None}
+        errors: dict[str, KafkaError] = {}
+        if kind is None:
+            alone = await self._with_state(ids, deadline)
+        else:
+            alone, errors = await self._of_kind(ids, kind, deadline)
         results: dict[str, None] = {}
-        # a group of share or streams whose state cannot be written keeps others of its request from an answer
-        alone = {each for each in ids if kinds.get(each) in ("share", "streams")}
         for chosen, at_once in ((set(ids) - alone, 1000), (alone, 1)):
             wanted = [each for each in ids if each in chosen and each not in errors]
             if wanted:
@@ -593,20 +602,29 @@ class AsyncGroups(Part):
         errors = {each: error for each, error in errors.items() if each not in results}
         return only(results, errors) if is_one else results_or_failure("delete", results, errors)
 
-    async def _kinds(
-        self, ids: Iterable[str], kind: str | None, deadline: Deadline
-    ) -> tuple[dict[str, str], dict[str, KafkaError]]:
-        """Return the kinds of groups, and the errors of those that are missing or of another kind."""
+    async def _with_state(self, ids: Sequence[str], deadline: Deadline) -> set[str]:
+        """Return the groups of kinds in _WITH_STATE."""
+        if len(ids) > FEW_GROUPS:
+            return set(ids).intersection(await self._listed_kinds(_WITH_STATE, deadline))
+        queries = [_QUERIES[kind] for kind in _WITH_STATE]
+        found, _ = await self._looked_for(ids, queries, {}, deadline, operations=False)
+        return set(found)
+
+    async def _of_kind(
+        self, ids: Sequence[str], kind: str, deadline: Deadline
+    ) -> tuple[set[str], dict[str, KafkaError]]:
+        """Return the groups of kinds in _WITH_STATE, and the errors of groups that are missing or of another
+        kind.
+        """
+        _chosen("kind", [kind], tuple(_QUERIES))
         found, errors = await self._described(ids, list(_QUERIES.values()), deadline)
         kinds = {each: description.kind for each, description in found.items()}
-        if kind is not None:
-            _chosen("kind", [kind], tuple(_QUERIES))
-            errors |= {
-                each: InvalidRequestError(f"group {each} is a {known} group, not a {kind} group")
-                for each, known in kinds.items()
-                if known != kind
-            }
-        return kinds, errors
+        errors |= {
+            each: InvalidRequestError(f"group {each} is a {known} group, not a {kind} group")
+            for each, known in kinds.items()
+            if known != kind
+        }
+        return {each for each, known in kinds.items() if known in _WITH_STATE}, errors
 
     async def remove_members(
         self, group_id: str, members: Iterable[str] | str, reason: str = "", *, timeout: float | None = None
