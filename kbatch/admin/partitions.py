@@ -36,9 +36,12 @@ from kbatch.core.admin.topics import TopicQuery
 from kbatch.core.client.admin_requests import Refusal
 from kbatch.errors import (
     BrokerNotAvailableError,
+    ErrorCode,
+    InvalidReplicaAssignmentError,
     KafkaError,
     KafkaTimeoutError,
     NoReassignmentInProgressError,
+    PartialFailure,
     UnsupportedVersionError,
     error_of,
 )
@@ -134,33 +137,50 @@ class AsyncPartitions(Part):
         """
         items = partition_items("replicas", replicas, _checked_replicas)
         deadline = self._runtime.api_deadline(timeout)
-        return await self._reassign(items, deadline, changes_factor=False)
+        return await self._reassign("reassign", items, deadline, changes_factor=False)
 
     async def _reassign(
-        self, items: Mapping[TopicPartition, Sequence[int]], deadline: Deadline, *, changes_factor: bool
+        self,
+        call: str,
+        items: Mapping[TopicPartition, Sequence[int]],
+        deadline: Deadline,
+        *,
+        changes_factor: bool,
     ) -> dict[TopicPartition, Reassignment]:
         wanted = {each for brokers in items.values() for each in brokers}
         check_alive(wanted, await self._alive(deadline))
-        await self._cancel_stuck(items, deadline)
-        await self._results_of(Reassign("reassign", items, changes_factor=changes_factor), deadline)
+        errors = await self._cancel_stuck(call, items, deadline)
+        free = {each: brokers for each, brokers in items.items() if each not in errors}
+        if free:
+            errors |= (await self._ask(Reassign(call, free, changes_factor=changes_factor), deadline)).errors
         found: dict[TopicPartition, Reassignment] = await self._runtime.await_answer_of(
             ListReassignments(items), deadline
         )
+        if errors:
+            begun = {each: found.get(each) for each in items if each not in errors}
+            raise PartialFailure(call, begun, errors)
         return found
 
-    async def _cancel_stuck(self, items: Mapping[TopicPartition, Sequence[int]], deadline: Deadline) -> None:
+    async def _cancel_stuck(
+        self, call: str, items: Mapping[TopicPartition, Sequence[int]], deadline: Deadline
+    ) -> dict[TopicPartition, KafkaError]:
         """Cancel what adds a replica that is not wanted any more. A controller that replaces it would wait
-        for a change of the ISR which does not come once the replica is in sync (seen in Kafka 4.3).
+        for a change of the ISR which does not come once the replica is in sync (seen in Kafka 4.3). Return
+        the errors of partitions that go on as before.
         """
         found: Mapping[TopicPartition, Reassignment] = await self._runtime.await_answer_of(
             ListReassignments(items), deadline
         )
         stuck = [each for each, moving in found.items() if not set(moving.adding) <= set(items[each])]
-        if stuck:
-            request = await self._ask(Reassign("cancel", dict.fromkeys(stuck), changes_factor=True), deadline)
-            for error in request.errors.values():
-                if not isinstance(error, NoReassignmentInProgressError):
-                    raise error
+        if not stuck:
+            return {}
+        name = f"{call} (which cancels an earlier move)"
+        request = await self._ask(Reassign(name, dict.fromkeys(stuck), changes_factor=True), deadline)
+        return {
+            each: _uncancelled(call, each, found[each], error)
+            for each, error in request.errors.items()
+            if not isinstance(error, NoReassignmentInProgressError)
+        }
 
     async def _alive(self, deadline: Deadline) -> dict[int, str | None]:
         """Return the racks of the brokers that are alive, as one of them says now (before Kafka 2.8, as this
@@ -208,13 +228,17 @@ class AsyncPartitions(Part):
             There are fewer brokers.
         UnknownTopicOrPartitionError
             There is no such topic.
+        PartialFailure
+            With InvalidReplicaAssignmentError for a partition whose earlier move Kafka does not cancel.
         """
         text_of("topic")(topic)
         check_integer("replication_factor", replication_factor, 1, MAX_INT16)
         deadline = self._runtime.api_deadline(timeout)
         plan = await self._plan([topic], replication_factor, None, (), deadline, measures=False)
         items = {move.partition: move.after for move in plan.moves}
-        return await self._reassign(items, deadline, changes_factor=True) if items else {}
+        if not items:
+            return {}
+        return await self._reassign("set_replication_factor", items, deadline, changes_factor=True)
 
     async def plan(
         self,
@@ -336,7 +360,7 @@ class AsyncPartitions(Part):
             for first in range(0, len(plan.moves), MOVES_AT_ONCE):
                 items = {move.partition: move.after for move in plan.moves[first : first + MOVES_AT_ONCE]}
                 deadline = self._runtime.api_deadline(timeout)
-                await self._reassign(items, deadline, changes_factor=True)
+                await self._reassign("apply", items, deadline, changes_factor=True)
                 async for left in self._moving(items, timeout):
                     if on_progress is not None:
                         on_progress(first + len(items) - left)
@@ -488,6 +512,20 @@ def check_alive(brokers: Iterable[int], alive: Iterable[int]) -> None:
             f"broker {dead[0]} is not alive, only {', '.join(map(str, alive))}: replicas on it would never "
             "be in sync; name others, or start it first"
         )
+
+
+def _uncancelled(call: str, partition: TopicPartition, moving: Reassignment, error: KafkaError) -> KafkaError:
+    """Return the error of a partition whose earlier move cannot be cancelled."""
+    if not isinstance(error, InvalidReplicaAssignmentError):
+        return error
+    earlier = ", ".join(str(each) for each in moving.replicas if each not in moving.adding)
+    added = ", ".join(map(str, moving.adding))
+    return error_of(
+        ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+        f"{call} of partition {partition}: nothing was changed. An earlier move to broker {added} goes on, "
+        f"and Kafka does not cancel it while no earlier replica (on {earlier}) is in sync: start these "
+        f"brokers, or wait for the end of the move, and call {call} again ({error})",
+    )
 
 
 def _dirs_of(partition: TopicPartition, dirs: Iterable[LogDir]) -> ReplicaDirs:
