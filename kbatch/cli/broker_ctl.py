@@ -55,6 +55,29 @@ LISTS: dict[Any, click.ParamType[Any]] = {
     Iterable[Iterable[int | str]]: _Group(),
 }
 
+# What `--help` says of an option, by the name of the parameter.
+OPTIONS: dict[str, str] = {
+    "at_once": "The controller notices at once, or when the session of the node is over.",
+    "client_id": 'The client.id whose quota it is; "*" for all that have none of their own.',
+    "connections": "New connections a second, at each node; with --ip.",
+    "fetch": "Bytes a second that are read, at each node.",
+    "from_": 'From whom: the id of a node, "brokers", "controller" or "clients"; may be repeated.',
+    "hold": "Hold it, or release it.",
+    "ip": 'The address whose quota it is; "*" for all that have none of their own.',
+    "lose": "Its machine dies, too: replicas lose what was not flushed.",
+    "mutations": "Partitions created and deleted a second.",
+    "node": "The id of a node; without it all nodes, or, for offsets, the leader.",
+    "number": "Which of its log directories, from 0 on.",
+    "partition": "Only this partition; with --topic.",
+    "produce": "Bytes a second that are written, at each node.",
+    "timeout": "How many seconds to wait for replicas.",
+    "times": "For so many requests.",
+    "topic": "Only this topic; without it all.",
+    "unclean": "Accept a replica that is not in sync: what it lacks is lost.",
+    "user": 'The user whose quota it is; "*" for all that have none of their own.',
+    "when": 'Close "before" the request has its effect, or "after" that.',
+}
+
 
 @click.group()
 @click.option("--port", default=9092, show_default=True, help="The port of the broker's first node.")
@@ -89,12 +112,13 @@ def _parameter_of(parameter: inspect.Parameter) -> click.Parameter:
         return click.Argument(
             [parameter.name], type=(LISTS if is_list else TYPES)[kind], nargs=-1 if is_list else 1
         )
+    text = OPTIONS[parameter.name]
     if kind is bool:
         names[1] += f"/--no-{names[1][2:]}"
-        return click.Option(names, default=parameter.default, show_default=True)
+        return click.Option(names, default=parameter.default, show_default=True, help=text)
     if is_list:
-        return click.Option(names, type=LISTS[kind], multiple=True)
-    return click.Option(names, type=TYPES[kind], default=parameter.default, show_default=True)
+        return click.Option(names, type=LISTS[kind], multiple=True, help=text)
+    return click.Option(names, type=TYPES[kind], default=parameter.default, show_default=True, help=text)
 
 
 def _run(name: str, path: Path, /, **arguments: Any) -> None:

@@ -12,11 +12,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 
 import kbatch
 from kbatch.cli.broker_control import controlled, socket_path
+from kbatch.cli.broker_ctl import OPTIONS
+from kbatch.cli.broker_ctl import command as broker_ctl
 from kbatch.cli.commands import kbatch as command_line
 from kbatch.protocol import messages
 from kbatch.testing import Broker
@@ -260,6 +263,19 @@ def test_ctl_is_made_of_the_calls_of_a_broker(cluster: tuple[Broker, Callable[..
     ctl("fail-next", "Produce", 7, "--times", 3)
     with Wire(broker.bootstrap_servers) as wire:
         assert produce(wire, b"x").error_code == 7
+
+
+def test_ctl_says_what_its_options_are() -> None:
+    options = [
+        (name, option)
+        for name, each in broker_ctl.commands.items()
+        for option in each.params
+        if isinstance(option, click.Option)
+    ]
+    assert [(name, option.name) for name, option in options if not option.help] == []
+    assert set(OPTIONS) <= {option.name for _, option in options}
+    shown = call("ctl", "kill-node", "--help").stdout
+    assert "--lose / --no-lose" in shown and OPTIONS["lose"] in " ".join(shown.split())
 
 
 def test_ctl_shows_how_partitions_are(cluster: tuple[Broker, Callable[..., Result]]) -> None:
