@@ -30,6 +30,8 @@ from kbatch.errors import (
     AdminClosedError,
     ErrorCode,
     ForkedAdminError,
+    InvalidReplicaAssignmentError,
+    KafkaError,
     KafkaTimeoutError,
     NotControllerError,
     PartialFailure,
@@ -138,6 +140,51 @@ def test_AS71_many_groups_are_asked_by_their_own_protocols(broker: Broker, admin
     assert broker.requests("DescribeGroups")
 
 
+def test_AS75_groups_with_state_are_deleted_alone(broker: Broker, admin: Admin) -> None:
+    partition = TopicPartition("orders", 0)
+    groups = [f"group-{number}" for number in range(6)]
+    for group in groups:
+        admin.groups.commit_offsets(group, {partition: 0})
+    admin.groups.set_share_offsets("shared", {partition: 0}, create=True)
+    found = len(broker.requests("ShareGroupDescribe"))
+    assert set(admin.groups.delete([*groups, "shared"])) == {*groups, "shared"}
+    deleted = [sorted(each.message.groups_names) for each in broker.requests("DeleteGroups")]
+    assert ["shared"] in deleted
+    assert sorted(name for names in deleted for name in names) == [*groups, "shared"]
+    assert len(deleted) <= 3  # one for each coordinator, and its own
+    assert len(broker.requests("ShareGroupDescribe")) == found  # the list says enough
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_waiting_call_hears_of_the_end_of_its_network(broker: Broker, is_async: bool) -> None:
+    broker.delay("CreateTopics", HANG_SECONDS)
+    keys: dict[str, Any] = {"bootstrap_servers": broker.bootstrap_servers, "default_api_timeout_ms": HANG_MS}
+
+    def end(client: Admin | AsyncAdmin) -> None:
+        until(lambda: broker.requests("CreateTopics"))
+        client._runtime.engine.submit(_defect)
+        client._runtime.network.wake()
+
+    def call_blocking() -> None:
+        with Admin(**keys) as admin, ThreadPoolExecutor(1) as pool:
+            call = pool.submit(admin.topics.create, "late", partitions=1)
+            end(admin)
+            call.result(HANG_SECONDS)
+
+    async def call_awaited() -> None:
+        async with AsyncAdmin(**keys) as admin:
+            call = asyncio.ensure_future(admin.topics.create("late", partitions=1))
+            await asyncio.to_thread(end, admin)
+            await call
+
+    with pytest.raises(KafkaError, match="a defect of kbatch ended the client"):
+        asyncio.run(call_awaited()) if is_async else call_blocking()
+
+
+def _defect(now_ns: int) -> None:
+    raise ZeroDivisionError
+
+
 def test_a_lost_answer_at_the_deadline_says_that_it_may_be_done(broker: Broker, admin: Admin) -> None:
     broker.drop_connection("IncrementalAlterConfigs", when="after", times=10**6)
     with pytest.raises(KafkaTimeoutError, match="may have been done") as raised:
@@ -190,6 +237,28 @@ def test_AS13_an_election_whose_answer_was_lost_is_done(broker: Broker, admin: A
 
 
 @pytest.mark.slow  # tracemalloc sees each object
+def test_a_move_that_kafka_does_not_cancel_keeps_its_partition_only() -> None:
+    """Kafka cancels no move that would leave a partition without a replica in sync."""
+    with (
+        Broker(auto_create_topics=False, nodes=3) as broker,
+        Admin(bootstrap_servers=broker.bootstrap_servers) as admin,
+    ):
+        admin.topics.create("moved", assignment={0: [0, 1], 1: [0, 1]})
+        broker.delay_replication(HANG_SECONDS, node=2)
+        admin.partitions.reassign({("moved", 0): [0, 2]})
+        broker.fail_next("AlterPartitionReassignments", "INVALID_REPLICA_ASSIGNMENT")
+        with pytest.raises(PartialFailure) as raised:
+            admin.partitions.set_replication_factor("moved", 1)
+        stuck, free = TopicPartition("moved", 0), TopicPartition("moved", 1)
+        assert raised.value.results == {free: None}
+        assert len(broker.replicas(*free)) == 1
+        (error,) = raised.value.errors.values()
+        assert isinstance(error, InvalidReplicaAssignmentError)
+        text = "set_replication_factor of partition moved-0: nothing was changed. An earlier move to broker 2"
+        assert str(error).startswith(text)
+        assert list(admin.partitions.reassignments()) == [stuck]
+
+
 def test_AS20_descriptions_take_little_more_memory_than_their_result(broker: Broker, admin: Admin) -> None:
     """Of 100,000 partitions; the broker, which is in this process, makes up pages of them."""
     kind, count = messages.DescribeTopicPartitionsResponse, 2_000
