@@ -202,9 +202,10 @@ def _read(
     unread: frozenset[str] = frozenset(),
     repeated: frozenset[str] = frozenset(),
 ) -> tuple[M, int]:
-    read, paths = reader(kind, version, unread, repeated)  # type: ignore[arg-type]
+    read, paths, wants_bytes = reader(kind, version, unread, repeated)  # type: ignore[arg-type]
     try:
-        return read(view, pos)  # type: ignore[return-value] # the cache hides that it is an M
+        # the cache hides that it is an M
+        return read(view.tobytes() if wants_bytes else view, pos)  # type: ignore[return-value]
     except (IndexError, ValueError, struct.error) as error:
         path = _path_of(error, paths)
         fault = error if isinstance(error, ValueError) else f"it ends at byte {len(view)}"

@@ -21,6 +21,11 @@ MAX_LENGTH = 2**31 - 1
 TRUTH = {False: False, True: True}
 # The struct formats whose arrays are read and written at once.
 INTEGERS = frozenset("bhiqHI")
+# By struct format, and then by number, readers of short arrays, such as replicas.
+FEW = 6
+FEW_INTEGERS = {
+    code: [struct.Struct(f">{count}{code}").unpack_from for count in range(FEW)] for code in INTEGERS
+}
 
 pack_int16 = struct.Struct(">h").pack
 pack_int32 = struct.Struct(">i").pack
