@@ -465,19 +465,21 @@ def _metadata_request(topics: list[Any] | None, version: int, *, operations: boo
 
 def _described(topic: Any) -> TopicDescription:
     """Return a topic of an answer to Metadata or DescribeTopicPartitions."""
-    partitions = sorted(
+    has_elr = isinstance(topic, messages.DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic)
+    partitions = [
         PartitionDescription(
             each.partition_index,
             each.leader_id if each.leader_id >= 0 else None,
             each.leader_epoch,
             tuple(each.replica_nodes),
             tuple(each.isr_nodes),
-            tuple(getattr(each, "eligible_leader_replicas", None) or ()),
-            tuple(getattr(each, "last_known_elr", None) or ()),
+            tuple(each.eligible_leader_replicas or ()) if has_elr else (),
+            tuple(each.last_known_elr or ()) if has_elr else (),
             tuple(each.offline_replicas),
         )
         for each in topic.partitions
-    )
+    ]
+    partitions.sort()
     return TopicDescription(
         topic.name,
         UUID(bytes=topic.topic_id),

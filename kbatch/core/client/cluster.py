@@ -550,13 +550,14 @@ class Cluster:
         self, entry: _Topic, answer: Any, nodes: Mapping[int, Node], now_ns: int, *, has_epochs: bool
     ) -> None:
         """Handle one topic's part of an answer."""
-        code = ErrorCode(answer.error_code)
-        if code == ErrorCode.NONE:
+        code = ErrorCode(answer.error_code) if answer.error_code else ErrorCode.NONE
+        if not code:
             if entry.is_outdated(answer.topic_id):
                 entry.note_shape((answer.topic_id, len(answer.partitions)), now_ns)
                 entry.update_ns = now_ns
                 return
-            if entry.unknown_since_ns is not None and entry.known is not None and not any(answer.topic_id):
+            has_id = answer.topic_id != NO_TOPIC_ID
+            if entry.unknown_since_ns is not None and entry.known is not None and not has_id:
                 self.given_up += 1  # it may be another topic
                 entry.known = _without_epochs(entry.known)
             entry.known = known = self._newest(entry, answer, nodes, has_epochs=has_epochs)
@@ -585,7 +586,7 @@ class Cluster:
         """
         known = entry.known
         old: tuple[PartitionMetadata, ...] = ()
-        has_id = any(answer.topic_id)
+        has_id = answer.topic_id != NO_TOPIC_ID
         if known is not None and (not has_id or answer.topic_id == known.topic_id):
             old = known.partitions
         else:
@@ -597,16 +598,18 @@ class Cluster:
         count = max(max(new, default=-1) + 1, len(old) if has_id else 0)
         partitions = []
         for index in range(count):
-            missing = PartitionMetadata(-1, NO_EPOCH, ErrorCode.LEADER_NOT_AVAILABLE, partition=index)
-            partition = before = old[index] if index < len(old) else missing
-            found = new.get(index)
+            if index < len(old):
+                before = old[index]
+            else:
+                before = PartitionMetadata(-1, NO_EPOCH, ErrorCode.LEADER_NOT_AVAILABLE, (), index)
+            partition, found = before, new.get(index)
             if found is not None:
                 epoch = found.leader_epoch if has_epochs else NO_EPOCH
                 if self._is_believed(entry, index, before, epoch, nodes):
                     partition = PartitionMetadata(
                         found.leader_id,
                         epoch,
-                        ErrorCode(found.error_code),
+                        ErrorCode(found.error_code) if found.error_code else ErrorCode.NONE,
                         tuple(found.replica_nodes),
                         index,
                     )
