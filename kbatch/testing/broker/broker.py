@@ -29,6 +29,7 @@ from kbatch.testing.broker.controller.quotas import (
     IP,
     MUTATION_RATE,
     PRODUCER_BYTE_RATE,
+    REQUEST_PERCENTAGE,
     USER,
     check_limit,
     checked_entity,
@@ -442,6 +443,7 @@ class Broker:
         ip: str | None = None,
         produce: float | None = None,
         fetch: float | None = None,
+        request: float | None = None,
         mutations: float | None = None,
         connections: float | None = None,
     ) -> None:
@@ -453,6 +455,9 @@ class Broker:
             Who: "ANONYMOUS" is who has not logged in, "*" all that have no quota of their own.
         produce, fetch : float or None
             Bytes a second, at each node. A client may use in a moment what it may in ten seconds.
+        request : float or None
+            Percent of the broker's thread, at each node, for requests of all kinds. Who exceeds it waits
+            for a second at most, after every request.
         mutations : float or None
             Partitions created and deleted, a second.
         ip, connections : str, float or None
@@ -461,7 +466,12 @@ class Broker:
         """
         named = {USER: user, CLIENT_ID: client_id, IP: ip}
         names = {kind: DEFAULT if name == "*" else name for kind, name in named.items() if name is not None}
-        of_clients = {PRODUCER_BYTE_RATE: produce, CONSUMER_BYTE_RATE: fetch, MUTATION_RATE: mutations}
+        of_clients = {
+            PRODUCER_BYTE_RATE: produce,
+            CONSUMER_BYTE_RATE: fetch,
+            REQUEST_PERCENTAGE: request,
+            MUTATION_RATE: mutations,
+        }
         of_addresses = {CONNECTION_RATE: connections}
         limits = of_clients if ip is None else of_addresses
         unused = of_addresses if ip is None else of_clients
@@ -925,6 +935,7 @@ class Broker:
             acls=self.acls,
             access=self._access,
             tokens=self._tokens,
+            clock_ns=time.perf_counter_ns,
         )
 
     def _call(self, action: Callable[[BrokerCore], T]) -> T:

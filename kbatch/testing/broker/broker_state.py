@@ -21,7 +21,12 @@ from kbatch.testing.broker.broker_error import BrokerError
 from kbatch.testing.broker.cluster import Cluster
 from kbatch.testing.broker.controller.brokers import Node
 from kbatch.testing.broker.controller.partition_change import Election
-from kbatch.testing.broker.controller.quotas import CONNECTION_RATE, MUTATION_RATE, Limit
+from kbatch.testing.broker.controller.quotas import (
+    CONNECTION_RATE,
+    MUTATION_RATE,
+    REQUEST_PERCENTAGE,
+    Limit,
+)
 from kbatch.testing.broker.coordinator_log import Write
 from kbatch.testing.broker.coordinators import Coordinators
 from kbatch.testing.broker.fetch_sessions import FetchSessions
@@ -50,7 +55,7 @@ from kbatch.testing.broker.security.scram import ScramUsers
 from kbatch.testing.broker.security.sessions import ANONYMOUS, Session
 from kbatch.testing.broker.share.share_partitions import SharePartitions
 from kbatch.testing.broker.share.share_sessions import ShareSessions
-from kbatch.testing.broker.throttles import WINDOW_MS, Throttles
+from kbatch.testing.broker.throttles import WINDOW_MS, Stopwatch, Throttles
 from kbatch.testing.broker.timers import Timers
 
 Answer = TypeVar("Answer", bound=Struct)
@@ -58,6 +63,7 @@ Refuse = Callable[[ErrorCode], None]
 # log.retention.check.interval.ms, leader.imbalance.check.interval.seconds and
 # unclean.leader.election.interval.ms are the same.
 CHECK_INTERVAL_MS = 300_000
+PERCENT_PER_NS = 100 / 1e9  # of a thread, for a second (ClientRequestQuotaManager)
 CHECKPOINT_INTERVAL_MS = 5_000  # replica.high.watermark.checkpoint.interval.ms
 RETENTION_CONFIGS = frozenset({"retention.ms", "retention.bytes"})
 
@@ -123,6 +129,7 @@ class Context:
     fails_login: bool = False
     size_bytes: int = 0  # of the request
     throttle_ms: int = 0  # set if the client exceeds a quota: say so, and do not read its connection so long
+    stopwatch: Stopwatch | None = None  # None if the time of the request does not count, or was counted
     # what has to be replicated before the answer is sent, and what an error does to it
     _unreplicated: list[tuple[Write, Refuse | None]] = field(default_factory=list)
     refused: ErrorCode = ErrorCode.NONE  # the answer is only this error: what it reports is not replicated
@@ -205,6 +212,7 @@ class BrokerState:
     acls: Acls = field(default_factory=Acls)
     access: Iterable[AclBinding] | None = None
     tokens: TokenIssuer = field(default_factory=TokenIssuer)
+    clock_ns: Callable[[], int] = lambda: 0  # measures how long requests take, for quotas of time only
     timers: Timers = field(default_factory=Timers)
     # sessions that began with a lower number are over
     session_generation: int = 0
@@ -311,9 +319,23 @@ class BrokerState:
             return
         rate = self._throttles[context.node_id].rate((key, limit.sharers))
         rate.record(amount, self.now_ms)
-        context.throttle_ms = rate.throttle_ms(limit.value, self.now_ms)
+        context.throttle_ms = max(context.throttle_ms, rate.throttle_ms(limit.value, self.now_ms))
         if context.throttle_ms and is_refused:
             rate.record(-amount, self.now_ms)
+
+    def throttle_time(self, context: Context) -> None:
+        """Count the time that a request took, once, and throttle its client if it exceeds its quota.
+
+        That is for a second at most, whatever the client owes.
+        """
+        stopwatch, context.stopwatch = context.stopwatch, None
+        limit = None if stopwatch is None else self.limit_of(context, REQUEST_PERCENTAGE)
+        if stopwatch is None or limit is None:
+            return
+        rate = self._throttles[context.node_id].rate((REQUEST_PERCENTAGE, limit.sharers))
+        rate.record(stopwatch.taken_ns * PERCENT_PER_NS, self.now_ms)
+        throttle_ms = min(rate.throttle_ms(limit.value, self.now_ms), WINDOW_MS)
+        context.throttle_ms = max(context.throttle_ms, throttle_ms)
 
     def refusal_ms(self, connection: Connection) -> int:
         """Count a new connection; return after how long to close it, 0 unless its address makes too many.

@@ -45,6 +45,7 @@ from kbatch.testing.broker.broker_error import BrokerError
 from kbatch.testing.broker.broker_state import BrokerState, Connection, Context, Delayed
 from kbatch.testing.broker.faults import Faults
 from kbatch.testing.broker.replication.network import CONTROLLER
+from kbatch.testing.broker.throttles import Stopwatch
 
 logger = logging.getLogger(__name__)
 
@@ -229,6 +230,8 @@ class BrokerCore:
         context = Context(
             connection, request.version, request.client_id or "", self.state.now_ms, size_bytes=size_bytes
         )
+        if self.state.cluster.quotas.limits:
+            context.stopwatch = Stopwatch(self.state.clock_ns)
         if admission is Admission.REFUSE:
             context.forced_error, context.fails_login = ErrorCode.ILLEGAL_SASL_STATE, True
         try:
@@ -237,6 +240,8 @@ class BrokerCore:
             logger.exception("request failed; closing its connection: %s", request)
             reply.close()
             return
+        if context.stopwatch is not None:
+            context.stopwatch.stop()
         if self.faults.drops("after", kind, connection.node_id) or context.closes_connection:
             reply.close()
         elif response is None:  # acks=0
@@ -317,6 +322,7 @@ class BrokerCore:
         """Send `response` after it is there and its delay is over."""
 
         def send(response: Any) -> None:
+            self.state.throttle_time(context)
             throttle_ms = self.faults.throttle_ms or context.throttle_ms
             if throttle_ms and hasattr(response, "throttle_time_ms"):
                 response.throttle_time_ms = reply.mute_ms = throttle_ms

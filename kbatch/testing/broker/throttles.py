@@ -7,7 +7,7 @@ quotas have them: so a client may do in a moment what its quota allows in ten se
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 
 WINDOW_MS = 1000  # quota.window.size.seconds
 WINDOWS = 11  # quota.window.num
@@ -68,6 +68,24 @@ class MutationTokens:
 
     def take(self, count: int) -> None:
         self._tokens -= count
+
+
+class Stopwatch:
+    """The time that a request takes of the broker's thread: up to now, or until `stop` was called."""
+
+    __slots__ = ("_began_ns", "_clock_ns", "_taken_ns")
+
+    def __init__(self, clock_ns: Callable[[], int]) -> None:
+        self._clock_ns = clock_ns
+        self._began_ns = clock_ns()
+        self._taken_ns: int | None = None
+
+    def stop(self) -> None:
+        self._taken_ns = self.taken_ns
+
+    @property
+    def taken_ns(self) -> int:
+        return self._clock_ns() - self._began_ns if self._taken_ns is None else self._taken_ns
 
 
 class Throttles:

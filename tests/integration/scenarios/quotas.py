@@ -14,6 +14,7 @@ from tests.oracle import plain
 from tests.support.broker_wire import ConnectionClosed
 from tests.support.patience import until
 
+TIME = "request_percentage"
 PRODUCE, FETCH, MUTATIONS = "producer_byte_rate", "consumer_byte_rate", "controller_mutation_rate"
 EXACT, DEFAULT, ANY = range(3)
 Entity = list[tuple[str, str | None]]
@@ -156,6 +157,27 @@ def consumers_are_throttled(wire: Wire) -> None:
         for number in range(3):
             answer, is_throttled = _asked(wire, "consumer", fetch_request(wire, topic))
             wire.note(f"fetch {number}", (answer.error_code, len(answer.responses), is_throttled))
+
+
+@scenario
+def time_of_requests_is_limited(wire: Wire) -> None:
+    """The limit is so low that a machine however fast exceeds it."""
+    topic = wire.topic()
+    wire.ask(produce_request(wire, {(topic, 0): plain.encode([(None, b"value", (), 0)])}))
+
+    def wait_ms() -> int:
+        answer, _ = _asked(wire, "hasty", messages.MetadataRequest(topics=None))
+        return int(answer.throttle_time_ms)
+
+    with _limited(wire, "hasty", **{TIME: 0.0001}):
+        wire.note("at most", until(lambda: max(wait_ms(), 0) // 1000))
+        wire.note("again", wait_ms())
+        answer, is_throttled = _asked(wire, "hasty", fetch_request(wire, topic))
+        wire.note("fetch", (answer.error_code, len(answer.responses), is_throttled))
+        batch = plain.encode([(None, b"value", (), 0)])
+        answer, is_throttled = _asked(wire, "hasty", produce_request(wire, {(topic, 0): batch}))
+        wire.note("produce", (answer.responses[0].partition_responses[0].error_code, is_throttled))
+        wire.note("another client", _asked(wire, "another", messages.MetadataRequest(topics=[]))[1])
 
 
 @scenario

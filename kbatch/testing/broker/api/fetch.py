@@ -58,8 +58,11 @@ class _Fetch:
         self._is_parked = False
         self._max_bytes = request.max_bytes
         self._has_limit = False
-        if state.cluster.quotas.limits and self._replica_id < 0:
+        self._has_quotas = bool(state.cluster.quotas.limits) and self._replica_id < 0
+        if self._has_quotas:
             self._limit_bytes()
+        else:
+            context.stopwatch = None  # followers are not throttled
         if not self._attempt(context.now_ms):
             partitions = [(self._topic_name(wanted), wanted.request.partition) for wanted in plan.partitions]
             deadline_ms = context.now_ms + request.max_wait_ms
@@ -85,7 +88,7 @@ class _Fetch:
         self._answer(self._read()[0], now_ms)
 
     def _answer(self, answers: list[Answered], now_ms: int) -> None:
-        if self._has_limit and self._is_throttled(answers):
+        if self._has_quotas and self._is_throttled(answers):
             session_id = self._plan.session_id
             self.response.complete(messages.FetchResponse(session_id=session_id, responses=[]))
             return
@@ -102,10 +105,12 @@ class _Fetch:
         )
 
     def _is_throttled(self, answers: list[Answered]) -> bool:
-        """True if the answer would exceed the client's quota: it gets an empty one, and must wait."""
-        whole = messages.FetchResponse(responses=_by_topic(answers))
-        size_bytes = sum(map(len, codec.encode_response(whole, self._context.version, 0)))
-        self._state.throttle_bytes(self._context, CONSUMER_BYTE_RATE, size_bytes, is_refused=True)
+        """True if the answer would exceed a quota of the client: it gets an empty one, and must wait."""
+        self._state.throttle_time(self._context)
+        if self._has_limit:
+            whole = messages.FetchResponse(responses=_by_topic(answers))
+            size_bytes = sum(map(len, codec.encode_response(whole, self._context.version, 0)))
+            self._state.throttle_bytes(self._context, CONSUMER_BYTE_RATE, size_bytes, is_refused=True)
         return self._context.throttle_ms > 0
 
     def _topic_name(self, wanted: WantedPartition) -> str:

@@ -15,6 +15,7 @@ from kbatch.testing.broker.controller.quotas import (
     CONSUMER_BYTE_RATE,
     MUTATION_RATE,
     PRODUCER_BYTE_RATE,
+    REQUEST_PERCENTAGE,
     Quotas,
     entity_of,
 )
@@ -187,6 +188,89 @@ def test_KQ01_followers_are_not_throttled() -> None:
     assert broker.state.cluster.partition(TOPIC, 0).is_in_sync
 
 
+class Costs:
+    """A clock by which every request takes so long as `request_ns` says."""
+
+    def __init__(self, broker: VirtualBroker, request_ns: int) -> None:
+        self.request_ns = request_ns
+        self._time_ns = 0
+        broker.state.clock_ns = self.read
+
+    def read(self) -> int:
+        self._time_ns += self.request_ns
+        return self._time_ns
+
+
+def waits_of(broker: VirtualBroker, request: Any, count: int) -> list[int]:
+    client = broker.client()
+    return [client.send(request).reply.mute_ms for _ in range(count)]
+
+
+def test_KQ03_time_of_requests_is_limited(broker: VirtualBroker) -> None:
+    Costs(broker, 50_000_000)
+    limit(broker, REQUEST_PERCENTAGE, 1)  # a tenth of a second, in ten
+    assert waits_of(broker, messages.MetadataRequest(), 5) == [0, 0, 1000, 1000, 1000], "a window at most"
+    broker.advance(11_000)
+    assert waits_of(broker, messages.MetadataRequest(), 1) == [0]
+    limit(broker, REQUEST_PERCENTAGE, None)
+    assert waits_of(broker, messages.MetadataRequest(), 5) == [0] * 5
+
+
+def test_KQ03_every_answer_says_for_how_long(broker: VirtualBroker) -> None:
+    Costs(broker, 1_002_000_000)
+    limit(broker, REQUEST_PERCENTAGE, 10)
+    answer = broker.client().send(produce_request(broker, batch(b"1")))
+    assert (answer.message.throttle_time_ms, answer.reply.mute_ms) == (20, 20)
+    assert broker.values() == [b"1"]
+    quiet = broker.client().send(produce_request(broker, batch(b"2"), acks=NONE))
+    assert quiet.reply.mute_ms == 0, "what has no answer is free"
+
+
+def test_KQ03_longer_wait_of_two_quotas_counts(broker: VirtualBroker) -> None:
+    Costs(broker, 1_002_000_000)
+    limit(broker, REQUEST_PERCENTAGE, 10)
+    limit(broker, PRODUCER_BYTE_RATE, 1_000)
+    assert put(broker, 20_000).reply.mute_ms > 10_000
+    limit(broker, PRODUCER_BYTE_RATE, 1_000_000)
+    assert put(broker, 20_000).reply.mute_ms == 1_000
+
+
+def test_KQ03_consumer_that_exceeds_gets_nothing(broker: VirtualBroker) -> None:
+    put(broker, 100)
+    costs = Costs(broker, 2_000_000_000)
+    limit(broker, REQUEST_PERCENTAGE, 10)
+    client = broker.client()
+    throttled = client.send(fetch_request(broker))
+    assert (throttled.message.responses, throttled.reply.mute_ms) == ([], 1000)
+    costs.request_ns = 0
+    broker.advance(11_000)
+    assert client.ask(fetch_request(broker)).responses
+
+
+def test_KQ03_time_in_which_a_fetch_waits_is_free(broker: VirtualBroker) -> None:
+    Costs(broker, 1_000_000)
+    limit(broker, REQUEST_PERCENTAGE, 1)
+    parked = broker.client().send(fetch_request(broker, max_wait_ms=5_000))
+    assert not parked.is_there
+    for _ in range(50):
+        broker.state.clock_ns()
+    broker.advance(5_000)
+    assert parked.is_there
+    assert parked.reply.mute_ms == 0
+
+
+def test_KQ03_brokers_are_not_throttled() -> None:
+    broker = VirtualBroker(nodes=3)
+    Costs(broker, 10_000_000_000)
+    limit(broker, REQUEST_PERCENTAGE, 1, **{"client-id": None})
+    request = fetch_request(broker, leader_epoch=0)
+    request.replica_state = messages.FetchRequest.ReplicaState(replica_id=1, replica_epoch=-1)
+    answer = broker.client().send(request)
+    assert (len(answer.message.responses), answer.reply.mute_ms) == (1, 0)
+    assert broker.client().send(messages.WriteTxnMarkersRequest()).reply.mute_ms == 0
+    assert broker.client().send(messages.MetadataRequest()).reply.mute_ms == 1000
+
+
 def test_KQ04_mutations_are_refused_while_some_are_owed(broker: VirtualBroker) -> None:
     limit(broker, MUTATION_RATE, 1)
     kind = messages.CreateTopicsRequest
@@ -267,6 +351,9 @@ def test_wrong_quotas_are_refused() -> None:
     with Broker() as broker:
         with pytest.raises(ValueError, match="Invalid empty client quota entity"):
             broker.quota(produce=1)
+        broker.quota(client_id="app", request=0.5)
+        with pytest.raises(ValueError, match="request_percentage must be greater than 0"):
+            broker.quota(client_id="app", request=0)
         with pytest.raises(ValueError, match="producer_byte_rate cannot be a fractional value"):
             broker.quota(user="*", produce=1.5)
         broker.quota(user="*", mutations=1.5)
