@@ -446,10 +446,11 @@ class Cluster:
             self._save()
 
     def _recover_copies(self, node_id: int) -> None:
-        """Reduce what the node's replicas know of producers to what is on its disk."""
+        """Have the node's replicas know of producers what is on its disk, and of refusals nothing."""
         for partition in self.partitions():
             if node_id in partition.copies and not partition.shares_log:
                 partition.copies[node_id].log.recover(self._clock())
+                partition.copies[node_id].fetches_from_ms = 0
 
     def deafen(self, node_id: int) -> None:
         """Have a node not hear the controller: it goes on with what it knows."""

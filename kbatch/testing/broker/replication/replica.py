@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 NO_EPOCH = -1
 FETCH_BYTES = 1 << 20  # replica.fetch.max.bytes
+FETCH_BACKOFF_MS = 1_000  # replica.fetch.backoff.ms
+NEVER_MS = float("inf")
 
 
 class EpochEnd(NamedTuple):
@@ -72,11 +74,22 @@ class Replica:
         Is there while the node believes that it leads.
     leads_from_ms : int
         When it begins to answer clients as leader.
+    fetches_from_ms : float
+        When it asks its leader again, after a refusal; NEVER_MS until it hears of another term.
     log_dir : LogDir
         Where the log is.
     """
 
-    __slots__ = ("leadership", "leads_from_ms", "log", "log_dir", "node_id", "partition", "registration")
+    __slots__ = (
+        "fetches_from_ms",
+        "leadership",
+        "leads_from_ms",
+        "log",
+        "log_dir",
+        "node_id",
+        "partition",
+        "registration",
+    )
 
     def __init__(self, partition: ReplicatedPartition, node_id: int, log: Partition, log_dir: LogDir) -> None:
         self.partition = partition
@@ -87,6 +100,7 @@ class Replica:
         self.registration = partition.known_by(node_id)
         self.leadership: Leadership | None = None
         self.leads_from_ms = 0
+        self.fetches_from_ms = 0.0
 
     @property
     def topic(self) -> RegisteredTopic:
@@ -110,6 +124,8 @@ class Replica:
 
     def take(self, registration: Registration, now_ms: int) -> None:
         """Lead or follow, as the controller says."""
+        if registration.leader_epoch != self.leader_epoch:
+            self.fetches_from_ms = 0
         self.registration = registration
         if registration.leader != self.node_id:
             self.leadership = None
@@ -189,6 +205,14 @@ class Replica:
             self.log.log_start_offset,
             broker_epoch,
         )
+
+    def back_off(self, refusal: ErrorCode, now_ms: int) -> None:
+        """Ask again after replica.fetch.backoff.ms; a term that is over is not asked about again.
+
+        After AbstractFetcherThread.processFetchRequest.
+        """
+        is_over = refusal == ErrorCode.FENCED_LEADER_EPOCH
+        self.fetches_from_ms = NEVER_MS if is_over else now_ms + FETCH_BACKOFF_MS
 
     def append_fetched(self, fetched: FollowerFetched, now_ms: int) -> bool:
         """Cut the log where it diverges, or append what was fetched; True if that changed the log.

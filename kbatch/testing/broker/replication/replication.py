@@ -4,8 +4,9 @@ Theory of operation. After each change of a partition, `run` lets its followers 
 they can get, and every leader raise its high watermark. With nothing in the way a record is replicated before
 the request that wrote it is answered. What is in the way is played: a node that does not run, is paused or
 cut off, followers that are held, a delay. A follower learns a new high watermark with the next records, or
-after replica.fetch.wait.max.ms. One that lags leaves the in-sync replicas after replica.lag.time.max.ms: that
-is looked at every half of it. An idle partition has no timer.
+after replica.fetch.wait.max.ms. One that is refused asks again after replica.fetch.backoff.ms, or when it
+hears of another term. One that lags leaves the in-sync replicas after replica.lag.time.max.ms: that is looked
+at every half of it. An idle partition has no timer.
 """
 
 from __future__ import annotations
@@ -15,16 +16,18 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
+from kbatch.errors import ErrorCode
 from kbatch.testing.broker.broker_error import BrokerError
 from kbatch.testing.broker.controller.controller import Proposal
 from kbatch.testing.broker.replication.courier import Courier
 from kbatch.testing.broker.replication.network import CONTROLLER, Network
+from kbatch.testing.broker.replication.replica import NEVER_MS, FollowerFetched
 
 if TYPE_CHECKING:
     from kbatch.testing.broker.cluster import Cluster, ClusterPartition
     from kbatch.testing.broker.controller.partition_change import Registration
     from kbatch.testing.broker.replication.leadership import Leadership
-    from kbatch.testing.broker.replication.replica import FollowerFetch, FollowerFetched, Replica
+    from kbatch.testing.broker.replication.replica import FollowerFetch, Replica
     from kbatch.testing.broker.timers import Timers
 
 FETCH_WAIT_MS = 500  # replica.fetch.wait.max.ms
@@ -123,7 +126,7 @@ class Replication:
         changed.
         """
         has_changed = False
-        for copy, leader in self._followers(partition):
+        for copy, leader in self._fetching(partition, now_ms):
             delay_ms = self._delay_of(copy) if self._delays else 0
             if delay_ms or not self.courier.is_prompt:
                 if copy not in self._under_way and self._wants(copy, leader):
@@ -134,6 +137,10 @@ class Replication:
             if copy.leadership is not None and self._is_alive(copy.node_id):
                 has_changed = self._lead(copy, copy.leadership, now_ms) or has_changed
         return has_changed
+
+    def _fetching(self, partition: ClusterPartition, now_ms: int) -> list[tuple[Replica, Replica]]:
+        """Return the followers that ask their leader now, with its replica: those not refused just before."""
+        return [each for each in self._followers(partition) if each[0].fetches_from_ms <= now_ms]
 
     def _followers(self, partition: ClusterPartition) -> list[tuple[Replica, Replica]]:
         """Return the followers that reach their leader now, with its replica."""
@@ -148,7 +155,7 @@ class Replication:
         leadership = leader.leadership
         follower = leadership.followers.get(copy.node_id) if leadership is not None else None
         if leadership is None or follower is None:
-            return False
+            return True  # that the node does not lead, or not this one, the follower learns by asking
         if not copy.log.log_end_offset == leader.log.log_end_offset == follower.end_offset:
             return True
         if follower.log_start_offset < leadership.log_start_offset:
@@ -160,42 +167,46 @@ class Replication:
         """Fetch until there is nothing to fetch, or it changes nothing; True if anything changed."""
         for number in range(MAX_ROUNDS):
             is_done = copy.leadership is not None or not self._wants(copy, leader)
+            is_done = is_done or copy.fetches_from_ms > now_ms
             if is_done or not self._fetch(partition, copy, leader, now_ms):
                 return number > 0
         raise _restless(partition)
 
     def _fetch(self, partition: ClusterPartition, copy: Replica, leader: Replica, now_ms: int) -> bool:
-        """Fetch once; a refusal is tried again when the partition has changed."""
-        assert leader.leadership is not None
-        follower = leader.leadership.followers[copy.node_id]
-        before = (follower.end_offset, follower.log_start_offset)
+        """Fetch once; True if that changed a log, or what the leader knows of the follower."""
+        before = _noted(leader, copy.node_id)
         asked = copy.next_fetch(self._broker_epoch(copy))
         answer = self._answer(asked, leader, now_ms)
-        has_changed = self._take(copy, asked, answer, leader, now_ms)
+        has_changed = self._take(partition, copy, asked, answer, leader, now_ms)
         has_joined = self._join(partition, leader, asked.node_id, answer, now_ms)
-        return has_changed or has_joined or (follower.end_offset, follower.log_start_offset) != before
+        return has_changed or has_joined or _noted(leader, copy.node_id) != before
 
-    def _answer(self, asked: FollowerFetch, leader: Replica, now_ms: int) -> FollowerFetched | None:
-        """Return what a leader answers, None for a refusal."""
+    def _answer(self, asked: FollowerFetch, leader: Replica, now_ms: int) -> FollowerFetched | ErrorCode:
+        """Return what a leader answers."""
         try:
             return leader.read_as_follower(asked, now_ms)
-        except BrokerError:
-            return None
+        except BrokerError as error:
+            return error.code
 
     def _take(
         self,
+        partition: ClusterPartition,
         copy: Replica,
         asked: FollowerFetch,
-        answer: FollowerFetched | None,
+        answer: FollowerFetched | ErrorCode,
         leader: Replica,
         now_ms: int,
     ) -> bool:
         """Have a follower take an answer; True if that changed its log."""
-        if answer is not None:
+        if isinstance(answer, FollowerFetched):
             return copy.append_fetched(answer, now_ms)
-        if asked.leader_epoch == leader.leader_epoch:
+        if answer == ErrorCode.OFFSET_OUT_OF_RANGE:
             copy.restart_at(leader.log, now_ms)
-        return copy.log.log_end_offset != asked.offset
+            return copy.log.log_end_offset != asked.offset
+        copy.back_off(answer, now_ms)
+        if copy.fetches_from_ms < NEVER_MS:
+            self._timers.call_at(int(copy.fetches_from_ms), lambda now_ms: self.changed(partition))
+        return False
 
     def _send_fetch(
         self, partition: ClusterPartition, copy: Replica, leader: Replica, delay_ms: int, now_ms: int
@@ -215,7 +226,7 @@ class Replication:
 
             def take(now_ms: int) -> None:
                 if self._is_awaited(partition, copy, asked):
-                    self._take(copy, asked, answer, leader, now_ms)
+                    self._take(partition, copy, asked, answer, leader, now_ms)
                     self._touch((partition.topic.name, partition.index))
                 end(now_ms)
 
@@ -311,12 +322,12 @@ class Replication:
         partition: ClusterPartition,
         leader: Replica,
         node_id: int,
-        answer: FollowerFetched | None,
+        answer: FollowerFetched | ErrorCode,
         now_ms: int,
     ) -> bool:
         """Propose a follower that has fetched as in sync, if it has enough; True if it is."""
         leadership = leader.leadership
-        if answer is None or answer.diverging is not None or leadership is None:
+        if isinstance(answer, ErrorCode) or answer.diverging is not None or leadership is None:
             return False
         if not leadership.may_join(node_id, leader.log.high_watermark, self._may_join):
             return False
@@ -400,7 +411,7 @@ class Replication:
                 self._in(settings.replica_lag_ms // 2, partition, "lag", self._drop_lagging, now_ms)
         if "high watermark" not in self._watched.get(partition, ()) and any(
             copy.log.high_watermark < leader.log.high_watermark
-            for copy, leader in self._followers(partition)
+            for copy, leader in self._fetching(partition, now_ms)
             if leader.leadership is not None
         ):
             self._in(FETCH_WAIT_MS, partition, "high watermark", self._tell_high_watermark, now_ms)
@@ -440,7 +451,7 @@ class Replication:
 
     def _tell_high_watermark(self, partition: ClusterPartition, now_ms: int) -> None:
         """Let followers fetch that have no news but the high watermark; one that diverges is cut first."""
-        for copy, leader in self._followers(partition):
+        for copy, leader in self._fetching(partition, now_ms):
             if leader.leadership is None or copy.node_id not in leader.leadership.followers:
                 continue
             delay_ms = self._delay_of(copy)
@@ -449,6 +460,12 @@ class Replication:
                 self._touch((partition.topic.name, partition.index))
             elif copy not in self._under_way:
                 self._send_fetch(partition, copy, leader, delay_ms, now_ms)
+
+
+def _noted(leader: Replica, node_id: int) -> tuple[int, int] | None:
+    """Return what a leader knows of a follower's log; None if it does not lead it."""
+    follower = leader.leadership.followers.get(node_id) if leader.leadership is not None else None
+    return None if follower is None else (follower.end_offset, follower.log_start_offset)
 
 
 def _restless(partition: ClusterPartition) -> RuntimeError:

@@ -18,6 +18,7 @@ from kbatch.testing.broker.controller.brokers import BrokerControlState
 from kbatch.testing.broker.controller.partition_change import NO_LEADER, Registration
 from kbatch.testing.broker.logs.partition import Appended, Partition
 from kbatch.testing.broker.logs.producer_state import ProducerStateTable
+from kbatch.testing.broker.replication.replica import NEVER_MS
 from tests.simulation.world.trace import Violation
 
 if TYPE_CHECKING:
@@ -545,7 +546,9 @@ class History:
         self._check_fetches()
 
     def _check_fetches(self) -> None:
-        """Check that followers which lack something, and reach its leader, are about to get it."""
+        """Check that followers which lack something, and reach its leader, are about to get it: now, or when
+        they ask again after a refusal.
+        """
         replication, now_ms = self._state.replication, self._state.now_ms
         # a Fetch is known by its object: a follower may send the next one in the same event
         self._under_way = {
@@ -557,7 +560,8 @@ class History:
                 raise Violation(f"S22 {asked} of {_described(copy)} is under way for {now_ms - since_ms} ms")
         for partition in self._cluster.partitions():
             for copy, leader in replication._followers(partition) if partition.is_replicated else ():
-                if copy not in replication._under_way and _lacks_something(copy, leader):
+                is_late = copy not in replication._under_way and not now_ms < copy.fetches_from_ms < NEVER_MS
+                if is_late and _lacks_something(copy, leader):
                     raise Violation(f"S22 ValidFetcherState: {_described(copy)} does not follow its leader")
 
     def check_acknowledged(self, topic: str, index: int, offset: int) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from kbatch.errors import ErrorCode
 from kbatch.protocol import messages
+from kbatch.testing.broker.replication.replica import FETCH_BACKOFF_MS, NEVER_MS
 from tests.support.broker_core import TOPIC
 from tests.unit.testing.broker.replication.replicated import LEADER, Replicated
 
@@ -48,6 +49,54 @@ def test_KF09_answer_of_an_earlier_term_is_dropped(slow: Replicated) -> None:
     slow.put(b"c", acks=LEADER, node=1)
     slow.advance(TIME_ENOUGH_MS)
     assert [slow.values_at(node) for node in range(3)] == [[b"a", b"c"]] * 3
+
+
+def test_KF11_follower_that_is_refused_waits_before_it_asks_again(slow: Replicated) -> None:
+    """Node 2 hears that node 1 leads before that one does, and asks it in vain."""
+    latency_ms: dict[Hashable, int] = {0: 1, 1: 100, 2: 1}
+    slow.state.take_time(lambda source, target: latency_ms[target] if source == "controller" else 1)
+    slow.move(1)
+    slow.advance(100)
+    assert slow.partition.is_led_by(1)
+    slow.put(b"b", acks=LEADER, node=1)
+    slow.advance(FETCH_BACKOFF_MS - 100)
+    assert _log_ends(slow) == [1, 2, 1]
+    slow.advance(5)
+    assert _log_ends(slow) == [2, 2, 2]
+
+
+def test_KF11_follower_of_a_term_that_is_over_waits_to_hear_of_the_next() -> None:
+    broker = Replicated()
+    broker.cut({2}, {"controller"})
+    broker.move(1)
+    broker.move(0)
+    broker.put(b"a", acks=LEADER)
+    broker.advance(10 * FETCH_BACKOFF_MS)
+    assert _log_ends(broker) == [1, 1, 0]
+    assert broker.partition.copies[2].fetches_from_ms == NEVER_MS
+    broker.heal()
+    assert _log_ends(broker) == [1, 1, 1]
+
+
+def test_KF11_next_term_ends_the_wait() -> None:
+    broker = Replicated()
+    broker.cut({1}, {"controller"})
+    broker.move(1)  # which does not hear of it
+    assert broker.partition.copies[2].fetches_from_ms == broker.now_ms + FETCH_BACKOFF_MS
+    broker.move(2)
+    broker.put(b"b", acks=LEADER, node=2)
+    assert broker.values_at(0) == [b"b"]
+
+
+def test_KF11_restart_ends_the_wait() -> None:
+    broker = Replicated()
+    broker.cut({1}, {"controller"})
+    broker.move(1)
+    broker.stop(2)
+    broker.act(lambda state: state.outages.heal(broker.now_ms))
+    broker.put(b"a", acks=LEADER, node=1)
+    broker.start(2)
+    assert broker.values_at(2) == [b"a"]
 
 
 def test_nodes_hear_of_a_leader_one_after_the_other(slow: Replicated) -> None:
