@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 # How often a member that waits looks whether it has reached the end.
 WAIT_SECONDS = 0.2
 MOST_ROWS = 10_000
+# How long a member without partitions waits for some: brokers look patterns up on the side, others have
+# to give theirs back, and either is told with a heartbeat, every 5 s by default.
+PATIENCE_SECONDS = 8
 
 
 def check_topics(choice: NameChoice, settings: dict[str, str]) -> None:
@@ -48,7 +52,7 @@ class TopicMember:
     consumer : Consumer
     choice : NameChoice
     follows : bool
-        False to end where the partitions ended when the member got them.
+        False to end where the partitions ended when the member got them, or without any after 8 s.
     most : int or None
         The number of rows that are wanted.
     """
@@ -57,20 +61,22 @@ class TopicMember:
         self._consumer = consumer
         self._follows = follows
         self._left = most
-        self._is_assigned = False
+        self._assigned_at: float | None = None
         self._ends: dict[TopicPartition, int] = {}
         consumer.subscribe(choice.subscription, on_assigned=self._take)
 
     def _take(self, partitions: list[TopicPartition]) -> None:
         self._ends.update(self._consumer.end_offsets(partitions))
-        self._is_assigned = True
+        self._assigned_at = time.monotonic()
 
     @property
     def _is_at_end(self) -> bool:
         consumer = self._consumer
-        if self._follows or not self._is_assigned:
+        if self._follows or self._assigned_at is None:
             return False
-        return all(consumer.position(each) >= self._ends[each] for each in consumer.assignment())
+        if not (assigned := consumer.assignment()):
+            return time.monotonic() > self._assigned_at + PATIENCE_SECONDS
+        return all(consumer.position(each) >= self._ends[each] for each in assigned)
 
     def batches(self, *, commits: bool, **columns: Any) -> Iterator[pa.RecordBatch]:
         """Yield what is read, never more than is wanted. With `commits`, the next step commits it."""

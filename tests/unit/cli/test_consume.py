@@ -344,6 +344,16 @@ def test_several_topics_and_patterns(
         assert sorted(read_file(path)) == values
 
 
+def test_member_waits_while_the_broker_looks_its_pattern_up(tmp_path: Path) -> None:
+    """The first assignment of a pattern is empty; a later heartbeat brings the topics."""
+    path = tmp_path / "found.jsonl"
+    with Broker({"orders-eu": 1}, group_consumer_heartbeat_interval_ms=1000) as slow:
+        with Producer(bootstrap_servers=slow.bootstrap_servers) as producer:
+            producer.send("orders-eu", b"orders-eu")
+        assert run(slow, "consume", "^orders-.*", "--group", "late", "-o", path).exit_code == 0
+    assert read_file(path) == ["orders-eu"]
+
+
 def read_file(path: Path) -> list[str]:
     if path.suffix == ".parquet":
         rows = pq.read_table(path).to_pylist()
