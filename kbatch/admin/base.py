@@ -155,8 +155,8 @@ def checked_items(
     """Return a mapping with checked keys and values. Raise TypeError or ValueError."""
     if not isinstance(given, Mapping):
         raise TypeError(f"{what} must be a mapping, got {type(given).__name__}")
-    unique(what, [check(key) for key in given])
-    return {check(key): check_value(value) for key, value in given.items()}
+    keys = unique(what, [check(key) for key in given])
+    return {key: check_value(value) for key, value in zip(keys, given.values(), strict=True)}
 
 
 def partition_items(what: str, given: object, check_value: Callable[[Any], Any]) -> dict[TopicPartition, Any]:

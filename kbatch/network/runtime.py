@@ -311,7 +311,8 @@ class ClientRuntime(ABC):
             # at its deadline
             await ended.wait_until(is_over, self.deadline(None))
         finally:
-            request.withdraw()
+            if not request.is_done:
+                self.engine.withdraw_request(request)
 
     async def await_answer_of(self, request: AdminRequest, deadline: Deadline) -> Any:
         """Return the result of a request with one item. Raise its error."""

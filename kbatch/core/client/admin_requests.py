@@ -218,7 +218,16 @@ class AdminRequest(Call):
 
 
 class AdminRequests:
-    """The requests of a client without a result so far."""
+    """The requests of a client without a result so far.
+
+    A run looks at as few as possible, since there may be thousands: not at those in flight, and of those that
+    await the same node at one more than it takes.
+
+    Attributes
+    ----------
+    open : dict of AdminRequest to None
+        Those that are not done.
+    """
 
     def __init__(
         self,
@@ -234,75 +243,101 @@ class AdminRequests:
         self._connections = connections
         self._on_answer = on_answer
         self._request_timeout_ms = request_timeout_ms
-        self.open: list[AdminRequest] = []
+        self.open: dict[AdminRequest, None] = {}
+        # of these: those that each run looks at; and those that await what another request may take first
+        self._active: dict[AdminRequest, None] = {}
+        self._awaiting: dict[Hashable, dict[AdminRequest, None]] = {}
+        self._expires_ns = NEVER_NS  # the first deadline, or an earlier time
 
     def submit(self, request: AdminRequest, now_ns: int) -> None:
         request.since_ns = now_ns
-        self.open.append(request)
+        self.open[request] = self._active[request] = None
+        self._expires_ns = min(self._expires_ns, request.deadline_ns)
+
+    def drop(self, request: AdminRequest, now_ns: int) -> None:
+        """Forget a request whose caller has stopped waiting."""
+        self.open.pop(request, None)
+        self._active.pop(request, None)
+        self._awaiting.get(request.awaited, {}).pop(request, None)
 
     def run(self, now_ns: int) -> None:
-        """Send what can be sent now. A caller that stops waiting finishes its request."""
-        self.open = [each for each in self.open if not each.is_done]
-        taken: set[Hashable] = set()
-        others: list[AdminRequest] = []
-        for request in self.open:
-            if now_ns >= request.deadline_ns:
-                self._expire(request, now_ns)
-            elif request.awaited is None:
-                others.append(request)
-            elif request.awaited not in taken:  # of thousands of calls, one looks for all
-                self._send_due(request, self._due(request, now_ns), taken, now_ns)
-        self._send_new(others, taken, now_ns)
-        for request in self.open:
-            if not request.waiting:
-                request.finish()
+        """Send what can be sent now."""
+        if now_ns >= self._expires_ns:
+            self._expire_all(now_ns)
+        for awaited in list(self._awaiting):
+            self._send_awaiting(awaited, now_ns)
+        self._send_active(now_ns)
 
     def deadline_ns(self) -> int:
         """Return the time of the next `run`, if nothing happens before."""
-        deadline_ns = NEVER_NS
-        for request in self.open:
-            if request.is_done:
-                continue
-            if request.awaited is not None:
-                deadline_ns = min(deadline_ns, request.deadline_ns)
-            else:
-                times = (each.pending.deadline_ns for each in request.waiting.values())
-                deadline_ns = min(deadline_ns, request.deadline_ns, *times)
-        return deadline_ns
+        times = (item.pending.deadline_ns for request in self._active for item in request.waiting.values())
+        return min(self._expires_ns, min(times, default=NEVER_NS))
 
     def fail(self, error: KafkaError) -> None:
-        for request in self.open:
+        requests = list(self.open)
+        for each in (self.open, self._active, self._awaiting):
+            each.clear()
+        for request in requests:
             request.finish(error)
-        self.open.clear()
+
+    def _file(self, request: AdminRequest, now_ns: int) -> None:
+        """Put a request where the next event looks for it. One whose items are all in flight is left to their
+        answers.
+        """
+        if not request.waiting:
+            request.finish()
+        if request.is_done:
+            self.drop(request, now_ns)
+        elif request.awaited is not None:
+            self._active.pop(request, None)
+            self._awaiting.setdefault(request.awaited, {})[request] = None
+        elif all(item.pending.is_in_flight for item in request.waiting.values()):
+            self._active.pop(request, None)
+        else:
+            self._active[request] = None
 
     # Sending
 
-    def _send_new(self, requests: Iterable[AdminRequest], taken: set[Hashable], now_ns: int) -> None:
+    def _send_awaiting(self, awaited: Hashable, now_ns: int) -> None:
+        """Send requests that await something, until one still does: of thousands of calls, one looks for
+        all.
+        """
+        queue = self._awaiting[awaited]
+        while queue:
+            request = next(iter(queue))
+            if not request.is_done:
+                self._send_due(request, self._due(request, now_ns), now_ns)
+                if request.awaited == awaited:
+                    return
+            del queue[request]
+            self._file(request, now_ns)
+        del self._awaiting[awaited]
+
+    def _send_active(self, now_ns: int) -> None:
         """Send the due items of requests whose nodes are looked for together."""
         due: list[tuple[AdminRequest, dict[Hashable, dict[Any, _Item]]]] = []
         together: dict[Hashable, tuple[Route, list[Hashable]]] = {}
-        for request in requests:
-            if request.route.is_to_brokers and self._paths.cluster.is_of_controllers:
-                self._fail_items(request, dict(request.waiting), _for_brokers(request))
-                continue
-            destinations = self._due(request, now_ns)
-            due.append((request, destinations))
+        for request in self._active:
             route = request.route
+            if route.is_to_brokers and self._paths.cluster.is_of_controllers:
+                self._fail_items(request, dict(request.waiting), _for_brokers(request))
+            destinations = {} if request.is_done else self._due(request, now_ns)
+            due.append((request, destinations))
             if route.looked_for_with is not None:
                 together.setdefault(route.looked_for_with, (route, []))[1].extend(destinations)
         for route, sought in together.values():
             route.prepare(sought, self._paths, now_ns)
         for request, destinations in due:
-            self._send_due(request, destinations, taken, now_ns)
+            self._send_due(request, destinations, now_ns)
+            self._file(request, now_ns)
 
     def _send_due(
         self,
         request: AdminRequest,
         destinations: Mapping[Hashable, dict[Any, _Item]],
-        taken: set[Hashable],
         now_ns: int,
     ) -> None:
-        """Send the items of a request that are due, by their nodes. What it awaits is `taken`."""
+        """Send the items of a request that are due, by their nodes."""
         request.awaited = None
         by_node: defaultdict[int, dict[Any, _Item]] = defaultdict(dict)
         for destination, items in destinations.items():
@@ -323,7 +358,6 @@ class AdminRequests:
             if len(items) == len(request.waiting) and first.is_event_awaited:
                 # any node will do: the least loaded one takes none, so no other does
                 request.awaited = request.kind.__name__ if destination is None else first.awaited_node
-                taken.add(request.awaited)
         for node_id, items in by_node.items():
             self._send_to(request, node_id, items, now_ns)
 
@@ -375,8 +409,7 @@ class AdminRequests:
         )
         for key in chunk:
             self._take(request, key, results.get(key, left_out), response)
-        if not request.waiting:
-            request.finish()
+        self._file(request, response.now_ns)
 
     def _take(self, request: AdminRequest, key: Any, result: Any, response: Response) -> None:
         """Keep the result of an item, or try again after a back-off."""
@@ -418,6 +451,14 @@ class AdminRequests:
                 request.set_result(key, _too_slow(request, key, error, told_ns))
 
     # Ends
+
+    def _expire_all(self, now_ns: int) -> None:
+        """End the requests whose deadline is over."""
+        for request in list(self.open):
+            if now_ns >= request.deadline_ns:
+                self._expire(request, now_ns)
+                self._file(request, now_ns)
+        self._expires_ns = min((each.deadline_ns for each in self.open), default=NEVER_NS)
 
     def _expire(self, request: AdminRequest, now_ns: int) -> None:
         """Fail what has no result at the deadline."""

@@ -115,7 +115,7 @@ class Coordinators:
         error, pending.error = pending.error, None
         if error is not None:
             raise error
-        coordinator = self._coordinators.setdefault(key, _Coordinator())
+        coordinator = self._coordinator(key)
         node_id = coordinator.node_id
         if node_id is not None:
             if pending.can_send(node_id, self._connections, now_ns):
@@ -138,7 +138,7 @@ class Coordinators:
         due = {
             key: coordinator
             for key in keys
-            if (coordinator := self._coordinators.setdefault(key, _Coordinator())).node_id is None
+            if (coordinator := self._coordinator(key)).node_id is None
             and not coordinator.search.is_in_flight
             and now_ns >= coordinator.search.not_before_ns
         }
@@ -157,6 +157,9 @@ class Coordinators:
         self._connections.send(node_id, message, partial(self._handle_all, sought), now_ns, version=version)
         for coordinator in sought.values():
             coordinator.search.is_in_flight = True
+
+    def _coordinator(self, key: CoordinatorKey) -> _Coordinator:
+        return self._coordinators.get(key) or self._coordinators.setdefault(key, _Coordinator())
 
     def _handle_all(self, sought: dict[CoordinatorKey, _Coordinator], response: Response) -> None:
         rows = {} if response.message is None else {row.key: row for row in response.message.coordinators}

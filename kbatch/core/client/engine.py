@@ -179,6 +179,11 @@ class ClientEngine:
         """Schedule a request for the next `run`; it has the answer, `request.deadline_ns` at the latest."""
         self.submit(partial(self._admin_requests.submit, request))
 
+    def withdraw_request(self, request: AdminRequest) -> None:
+        """End a request whose caller has stopped waiting: nothing of it is sent or repeated any more."""
+        request.withdraw()
+        self.submit(partial(self._admin_requests.drop, request))
+
     def push_metrics(self, payload: Payload) -> None:
         """Push metrics to brokers from now on, if they want them. Call it before the first `run`."""
         self.telemetry = Telemetry(self._connections, self._backoff, self._random, payload, self._on_change)

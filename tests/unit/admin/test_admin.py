@@ -44,6 +44,7 @@ from tests.support.patience import HANG_MS, HANG_SECONDS, until
 from tests.support.producing import metric
 
 NEW = NewTopic(partitions=1, replication_factor=1)
+CANCELLED = (0, 11, 12, 30)
 
 
 @pytest.fixture
@@ -183,6 +184,27 @@ def test_a_waiting_call_hears_of_the_end_of_its_network(broker: Broker, is_async
 
 def _defect(now_ns: int) -> None:
     raise ZeroDivisionError
+
+
+def test_calls_end_at_their_deadlines_whatever_they_wait_for(broker: Broker) -> None:
+    """Some wait for an answer, others for a node that takes no more requests meanwhile."""
+    broker.delay("DescribeCluster", HANG_SECONDS)
+
+    async def main() -> list[Any]:
+        async with AsyncAdmin(bootstrap_servers=broker.bootstrap_servers) as admin:
+            await admin.topics.list()
+            calls = [asyncio.ensure_future(admin.cluster.describe(timeout=1)) for _ in range(40)]
+            await asyncio.sleep(0)
+            for number in CANCELLED:
+                calls[number].cancel()
+            found = await asyncio.gather(*calls, return_exceptions=True)
+            await admin.topics.list()
+            assert admin._runtime.engine._admin_requests.open == {}
+            return found
+
+    found = asyncio.run(main())
+    expected = [asyncio.CancelledError if number in CANCELLED else KafkaTimeoutError for number in range(40)]
+    assert [type(each) for each in found] == expected
 
 
 def test_a_lost_answer_at_the_deadline_says_that_it_may_be_done(broker: Broker, admin: Admin) -> None:
