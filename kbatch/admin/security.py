@@ -15,6 +15,7 @@ from secrets import token_bytes
 from typing import TYPE_CHECKING, Any, Final, overload
 
 from kbatch.admin.base import Part, checked_items, many, only, results_or_failure, text_of
+from kbatch.admin.waiting import NODE_SECONDS
 from kbatch.core.admin.names import OPERATIONS, PATTERNS, RESOURCES, SCRAM_MECHANISMS, number_of
 from kbatch.core.admin.results import Acl, QuotaEntity, ScramInfo, Token
 from kbatch.core.admin.security import (
@@ -35,6 +36,7 @@ from kbatch.core.admin.security import (
     DescribeUsers,
     ExpireToken,
     ListTokens,
+    NodeTokens,
     RenewToken,
     ScramUpsert,
 )
@@ -404,7 +406,7 @@ class AsyncTokens(Part):
         lifetime : timedelta or None
             Until when it can be renewed; None for the brokers' maximum.
         wait : bool
-            False to return before this client's brokers know it.
+            False to return before all brokers know it. One that cannot be reached is not waited for.
 
         Raises
         ------
@@ -423,12 +425,20 @@ class AsyncTokens(Part):
         return token
 
     async def _await_known(self, token: Token, deadline: Deadline) -> None:
+        left = await self._runtime.await_nodes(deadline, "create")
         while True:
-            found = await self._runtime.await_answer_of(ListTokens([token.owner]), deadline)
-            if any(each.token_id == token.token_id for each in found):
+            request = await self._ask(NodeTokens(left, [token.owner]), deadline.within(NODE_SECONDS))
+            left = [
+                node_id
+                for node_id, found in request.results.items()
+                if all(each.token_id != token.token_id for each in found)
+            ]
+            if not left:
                 return
             if not await self._pause(TOKEN_SECONDS, deadline):
-                error = KafkaTimeoutError(f"token {token.token_id} is made, but brokers do not know it yet")
+                error = KafkaTimeoutError(
+                    f"token {token.token_id} is made, but node {left[0]} does not know it yet"
+                )
                 raise error.marked(possibly_persisted=True)
 
     async def renew(

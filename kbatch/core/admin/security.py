@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from kbatch.core.admin.names import OPERATIONS, PATTERNS, RESOURCES, SCRAM_MECHANISMS, UNKNOWN, number_of
 from kbatch.core.admin.results import Acl, QuotaEntity, ScramInfo, Token
 from kbatch.core.client.admin_requests import AdminRequest, Refusal, refused
-from kbatch.core.client.routes import ANY, CONTROLLER
+from kbatch.core.client.routes import ANY, CONTROLLER, NODE
 from kbatch.errors import UnsupportedVersionError
 from kbatch.protocol import features, messages
 
@@ -475,6 +475,19 @@ class ListTokens(AdminRequest):
 
     def subject(self, key: Any) -> str:
         return "list of delegation tokens"
+
+
+class NodeTokens(ListTokens):
+    """The same, as nodes see them; the items are their ids."""
+
+    route = NODE
+
+    def __init__(self, node_ids: Iterable[int], owners: Sequence[str]) -> None:
+        AdminRequest.__init__(self, "list", dict.fromkeys(node_ids))
+        self.owners = owners
+
+    def read(self, answer: Any, items: Mapping[Any, None]) -> Iterable[tuple[Any, Any]]:
+        return ((node_id, found) for _, found in super().read(answer, items) for node_id in items)
 
 
 def _token(found: Any) -> Token:
