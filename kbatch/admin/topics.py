@@ -50,6 +50,7 @@ from kbatch.core.admin.topics import (
     NodeProducers,
     Offsets,
     Producers,
+    TopicIds,
     TopicListings,
     TopicPages,
     TopicQuery,
@@ -416,12 +417,8 @@ class AsyncTopics(Part):
         """
         if self._runtime.engine.asks_controllers:
             return {key: (key, key if isinstance(key, str) else None) for key in keys}, {}
-        request = await self._ask(TopicQuery(dict.fromkeys(keys)), deadline)
-        found = request.results.items()
-        names = {
-            key: (topic.topic_id if topic.topic_id.int else topic.name, topic.name) for key, topic in found
-        }
-        return names, dict(request.errors)
+        request = await self._ask(TopicIds(dict.fromkeys(keys)), deadline)
+        return dict(request.results), dict(request.errors)
 
     @overload
     async def add_partitions(

@@ -231,11 +231,14 @@ class _ReaderSource:
             line(f"{before}[i{depth}:i{depth} + 1] = [(bytes(data[s{depth}:pos]), m{depth + 1})]")
 
     def _pass_over(self, field: Field, depth: int, path: str) -> None:
-        """Pass over a string, bytes, or an array of structs of these and of values with a width."""
+        """Pass over a string, bytes, an array of values with a width, or of structs of all these."""
         line = self.code.line
         self._length(field, path)
         if not field.is_array:
             line("if n > 0: pos += n", path)
+            return
+        if field.element.format:
+            line(f"if n > 0: pos += {self._smallest(field.element)} * n", path)
             return
         assert field.element.struct is not None, f"{path} must be an array of structs to be passed over"
         regular = field.element.struct.layout(self.version).regular

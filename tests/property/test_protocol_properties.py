@@ -69,7 +69,11 @@ def encoded(message: Message, version: int) -> bytes:
 
 @pytest.mark.parametrize(
     ("kind", "unread"),
-    [(messages.CreateTopicsResponse, "configs"), (messages.DescribeConfigsResponse, "synonyms")],
+    [
+        (messages.CreateTopicsResponse, "configs"),
+        (messages.DescribeConfigsResponse, "synonyms"),
+        (messages.MetadataResponse, "partitions"),
+    ],
 )
 def test_unread_arrays_are_passed_over(kind: type[Message], unread: str) -> None:
     for version in kind.versions:

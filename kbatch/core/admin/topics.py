@@ -239,7 +239,21 @@ class TopicQuery(AdminRequest):
             if found.error_code and found.error_code != ErrorCode.LEADER_NOT_AVAILABLE:
                 yield key, Refusal(found.error_code)
             else:
-                yield key, _described(found)
+                yield key, self.result_of(found)
+
+    def result_of(self, topic: Any) -> Any:
+        """Return what the call wants of a topic in an answer."""
+        return _described(topic)
+
+
+class TopicIds(TopicQuery):
+    """The ids and names of topics; the results are pairs. A topic without an id has its name for it."""
+
+    unread = frozenset({"partitions"})
+
+    def result_of(self, topic: Any) -> tuple[UUID | str, str]:
+        topic_id = UUID(bytes=topic.topic_id)
+        return topic_id if topic_id != NO_ID else topic.name, topic.name
 
 
 class NodeTopics(TopicQuery):
