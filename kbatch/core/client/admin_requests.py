@@ -65,6 +65,10 @@ REPEATED = frozenset(
         ErrorCode.THROTTLING_QUOTA_EXCEEDED,
     }
 )
+# Refusals after which another node is asked. A broker passes requests on to the controller that it knows, and
+# learns of another by NOT_CONTROLLER only: Kafka 4.3.1 answers for one that was it by NOT_LEADER_OR_FOLLOWER
+# for ever, if that is about voters.
+ELSEWHERE = frozenset({ErrorCode.NOT_CONTROLLER, ErrorCode.NOT_LEADER_OR_FOLLOWER})
 # Refusals that another attempt overcomes if the node, or the client, does not know a new topic yet.
 UNKNOWN = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 # What a new controller says before brokers have reported to it, which they do every 2 s
@@ -442,6 +446,7 @@ class AdminRequests:
         self, request: AdminRequest, key: Any, item: _Item, error: KafkaError, response: Response
     ) -> None:
         now_ns, item.error = response.now_ns, error
+        item.pending.avoided_node = response.request.node_id if error.code in ELSEWHERE else None
         request.route.forget(key, self._paths, now_ns)
         item.pending.back_off(self._paths.backoff, now_ns)
         if error.code == ErrorCode.THROTTLING_QUOTA_EXCEEDED:

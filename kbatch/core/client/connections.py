@@ -355,17 +355,23 @@ class Connections:
         state = self._by_purpose[purpose].get(node_id)
         return NEVER_NS if state is None else state.delay_ns(self._max_in_flight, now_ns)
 
-    def least_loaded(self, now_ns: int, kind: type[Message] | None = None) -> int | None:
+    def least_loaded(
+        self, now_ns: int, kind: type[Message] | None = None, avoided: int | None = None
+    ) -> int | None:
         """Return the node for a request that any node answers; None means wait.
 
         It is a ready one with the fewest requests in flight. If none is ready, it is one that connects, or
         else the one with the oldest attempt that is not backed off. A node that lacks a request of this
-        `kind` is the last resort.
+        `kind` is the last resort, and so is the one that is `avoided`.
         """
         candidates = self._candidates
         if kind is not None:
             candidates = [state for state in candidates if not state.lacks(kind)] or candidates
-        found = least_loaded(candidates, self._max_in_flight, self._random, now_ns)
+        others = [state for state in candidates if state.node.node_id != avoided]
+        found = None
+        for states in (others, candidates) if len(others) < len(candidates) else (candidates,):
+            if found is None and states:
+                found = least_loaded(states, self._max_in_flight, self._random, now_ns)
         return None if found is None else found.node.node_id
 
     def version_of(

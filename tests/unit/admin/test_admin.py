@@ -77,6 +77,18 @@ def test_what_passes_is_repeated(broker: Broker, admin: Admin) -> None:
     admin.topics.delete("new")
 
 
+@pytest.mark.parametrize("refusal", ["NOT_LEADER_OR_FOLLOWER", "NOT_CONTROLLER"])
+def test_a_broker_that_knows_an_old_controller_only_is_left(
+    broker: Broker, admin: Admin, refusal: str
+) -> None:
+    """It may pass requests on to that one for ever."""
+    admin.groups.list()  # from now on it knows the nodes by their ids
+    broker.fail_next("DescribeCluster", refusal)  # which any node answers
+    admin.cluster.describe()
+    refused, done = broker.requests("DescribeCluster")
+    assert refused.node_id != done.node_id
+
+
 def test_what_is_refused_is_raised_at_once(broker: Broker, admin: Admin) -> None:
     broker.fail_next("CreateTopics", error="POLICY_VIOLATION", times=1)
     with pytest.raises(PolicyViolationError, match="create of topic new"):
