@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 # How often a member that waits looks whether it has reached the end.
 WAIT_SECONDS = 0.2
 MOST_ROWS = 10_000
-# How long a member without partitions waits for some: brokers look patterns up on the side, others have
-# to give theirs back, and either is told with a heartbeat, every 5 s by default.
-PATIENCE_SECONDS = 8
 
 
 def check_topics(choice: NameChoice, settings: dict[str, str]) -> None:
@@ -58,7 +55,10 @@ class TopicMember:
     """
 
     def __init__(self, consumer: Consumer, choice: NameChoice, *, follows: bool, most: int | None) -> None:
+        from kbatch.consumer.group_member import FIRST_PARTITIONS_SECONDS
+
         self._consumer = consumer
+        self._patience = FIRST_PARTITIONS_SECONDS
         self._follows = follows
         self._left = most
         self._assigned_at: float | None = None
@@ -75,7 +75,7 @@ class TopicMember:
         if self._follows or self._assigned_at is None:
             return False
         if not (assigned := consumer.assignment()):
-            return time.monotonic() > self._assigned_at + PATIENCE_SECONDS
+            return time.monotonic() > self._assigned_at + self._patience
         return all(consumer.position(each) >= self._ends[each] for each in assigned)
 
     def batches(self, *, commits: bool, **columns: Any) -> Iterator[pa.RecordBatch]:

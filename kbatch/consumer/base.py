@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Generic, Unpack
 from kbatch._native.fetch.fetch_buffer import PolledRecords
 from kbatch._native.fetch.quick_polls import QuickPolls
 from kbatch.consumer.backlog import AssignedPartition, Backlog, Limits, Plan, start_after
-from kbatch.consumer.group_member import GroupMember, Partitions
+from kbatch.consumer.group_member import FIRST_PARTITIONS_SECONDS, GroupMember, Partitions
 from kbatch.consumer.lifetime import Ending, MemberClient
 from kbatch.consumer.poll_metrics import poll_times
 from kbatch.consumer.polled import Polled
@@ -683,8 +683,8 @@ class ConsumerBase(MemberClient, Generic[K, V]):
             self._runtime.network.wake()
 
     async def _await_assignment(self) -> None:
-        """Wait until the group has assigned partitions, perhaps none."""
-        timeout_ms, member = self.config.default_api_timeout_ms, self._member
+        """Wait until the group has assigned partitions; if it has assigned none, a little more for some."""
+        timeout_ms, member, backlog = self.config.default_api_timeout_ms, self._member, self._backlog
         deadline = self._runtime.api_deadline()
         if not await self._await_polled(lambda: member.is_assigned, deadline):
             raise KafkaTimeoutError(
@@ -692,6 +692,7 @@ class ConsumerBase(MemberClient, Generic[K, V]):
                 f"default.api.timeout.ms={timeout_ms}: "
                 f"{self._engine.last_connection_failure or 'its coordinator is slow'}"
             )
+        await self._await_polled(lambda: bool(backlog.assigned), deadline.within(FIRST_PARTITIONS_SECONDS))
 
     def _before_ends(self) -> list[TopicPartition]:
         """Return the partitions whose ends are not reached, without those that are paused or gone."""

@@ -71,6 +71,9 @@ LATENCIES = {
 }
 # Of librdkafka's patterns; Python would take its letters.
 POSIX_CLASS = re.compile(r"\[:\w+:\]")
+# How long a member that was assigned nothing waits for partitions before it has none: brokers look patterns
+# up on the side, other members have theirs to give back, and heartbeats tell of both, every 5 s by default.
+FIRST_PARTITIONS_SECONDS = 8
 # A poll that waits counts as polling: it is noted as often in max.poll.interval.ms.
 NOTES_PER_INTERVAL = 4
 # Automatic commits name what has moved, and as often as this everything: brokers forget offsets of groups

@@ -778,6 +778,15 @@ def test_R59_a_pattern_reads_matching_topics(broker: Broker, shell: str, protoco
 
 
 @either
+def test_R86_until_end_waits_while_a_pattern_is_looked_up(broker: Broker, shell: str, protocol: str) -> None:
+    """The first assignment of a pattern is empty; the next heartbeat brings the topics."""
+    fill(broker, COUNT)
+    with member(broker, protocol) as consumer:
+        consumer.subscribe("^(?:orders|none)$")
+        assert offsets(consumer.until_end()) == ALL
+
+
+@either
 def test_R59_a_pattern_means_the_same_by_both_protocols(broker: Broker, protocol: str) -> None:
     """RE2 has no lookahead; the broker's matches would have internal topics."""
     fill(broker, COUNT)
