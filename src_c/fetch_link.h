@@ -68,7 +68,7 @@ static inline bool kb_link_may_send(const kb_fetch_node *node, int64_t now_ns) {
 
 /* Return the version of a node's next request: ids of topics that are not known cannot be named. */
 static inline int kb_link_version(const kb_fetch_node *node) {
-    if (node->lacks_topic_ids && node->link.version >= KB_FETCH_TOPIC_ID)
+    if (kb_fetch_lacks_topic_ids(node) && node->link.version >= KB_FETCH_TOPIC_ID)
         return KB_FETCH_TOPIC_ID - 1;
     return node->link.version;
 }
@@ -81,13 +81,13 @@ static inline bool kb_road_send(kb_fetch_road *road, int64_t now_ns) {
     road->needs_engine |= road->is_unplaced;
     for (kb_fetch_node *node = road->found_first; node; node = node->found_next) {
         int64_t size;
-        if (!node->candidate_count || node->is_in_flight)
+        if (node->is_in_flight || !kb_fetch_wanted_count(node))
             continue;
         if (!kb_link_may_send(node, now_ns)) {
             road->needs_engine |= node->link.is_lent; /* it must log in again */
             continue;
         }
-        size = kb_fetch_request_bytes(road, node->candidate_count, road->found_count);
+        size = kb_fetch_request_bytes(road, kb_fetch_wanted_count(node), road->found_count);
         if (!kb_budget_reserve(road->budget, size)) {
             is_short = true;
         } else if (!kb_fetch_ask_node(road, node, kb_link_version(node), size) ||

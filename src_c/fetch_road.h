@@ -2,12 +2,17 @@
  * clock, sockets and locks: one thread owns all of it, but for what is atomic.
  *
  * A *reading* is a partition from an `assign` or `seek` to the next. All are in one list, in the order in
- * which they are asked for: one that had records moves to its end (KIP-74). A node has one request in flight
- * at most; `in_flight` says which node's answer counts for a reading.
+ * which they are asked for: one that had records moves to its end (KIP-74), and gets the next `turn`. A node
+ * has one request in flight at most; `in_flight` says which node's answer counts for a reading.
  *
- * A *session* (KIP-227) is what a node remembers: the *known* partitions, in the order of the last request.
- * The next one names those whose ask differs, and those to forget. Partitions are known by topic and number,
- * since the next reading of a partition is another one.
+ * A *session* (KIP-227) is what a node remembers: the *known* partitions. The next request names those whose
+ * ask differs, and those to forget. Partitions are known by topic and number, since the next reading of a
+ * partition is another one.
+ *
+ * Most partitions are quiet: each request of their session asks for them, and no answer has a part for them.
+ * Such a reading *stays asked* from request to request, and nobody looks at it. One that has changed, or had
+ * a part in an answer, is *loose*: the next scan looks at it. So a request and its answer cost what has
+ * changed, however many partitions are quiet.
  *
  * After org.apache.kafka.clients.FetchSessionHandler and consumer.internals.AbstractFetch. */
 #ifndef KBATCH_FETCH_ROAD_H
@@ -29,6 +34,7 @@ enum {
 
 #define KB_NEVER_NS INT64_MAX
 
+typedef struct kb_fetch_road kb_fetch_road;
 typedef struct kb_fetch_node kb_fetch_node;
 typedef struct kb_fetch_slot kb_fetch_slot;
 
@@ -44,15 +50,21 @@ typedef struct kb_fetch_topic {
     int32_t group[2];
 } kb_fetch_topic;
 
+typedef struct kb_fetch_known kb_fetch_known;
+
+typedef struct {
+    kb_fetch_known *first, *last;
+} kb_fetch_known_list;
+
 /* A partition that a session knows. */
-typedef struct kb_fetch_known {
-    struct kb_fetch_known *previous, *next; /* in the session */
-    struct kb_fetch_known *of_slot;         /* of other sessions */
+struct kb_fetch_known {
+    kb_fetch_known_list *list; /* of its node: of those that are asked for, or of the others */
+    kb_fetch_known *previous, *next;
+    kb_fetch_known *of_slot; /* of other sessions */
     kb_fetch_slot *slot;
     kb_fetch_node *node;
     kb_fetch_ask ask;
-    uint64_t mark; /* of the last request that wanted it */
-} kb_fetch_known;
+};
 
 /* A partition, as long as it is read or known. */
 struct kb_fetch_slot {
@@ -63,8 +75,12 @@ struct kb_fetch_slot {
 };
 
 struct kb_reading {
+    kb_fetch_road *road;         /* whose list it is in; NULL: none */
     kb_reading *previous, *next; /* all of them, in order */
-    kb_fetch_slot *slot;         /* NULL: not in the list */
+    uint64_t turn;               /* grows in this order */
+    bool is_loose;
+    kb_reading *loose_previous, *loose_next;
+    kb_fetch_slot *slot; /* NULL: not in the list */
     void *owner;
     bool is_fetching, is_paused, is_topic_sure, is_failing;
     /* where it is read from: valid if `placement` is the road's, and until a time */
@@ -80,7 +96,7 @@ struct kb_reading {
     int64_t backlog_bytes; /* of results that were not released; atomic */
     /* what the last answers said of the log; -1: nothing; atomic */
     int64_t high_watermark, last_stable_offset, log_start_offset;
-    /* the request whose answer counts, which links all of its readings */
+    /* the node whose answer counts, which links all that it is asked for */
     kb_fetch_node *in_flight;
     kb_reading *asked_previous, *asked_next;
     kb_fetch_ask asked;
@@ -117,33 +133,39 @@ struct kb_fetch_node {
     void *owner;
     kb_fetch_link link;
     kb_fetch_node *lent_next;
-    /* the session */
+    /* those that readings are read from, in the order in which they are asked */
+    kb_fetch_node *previous, *next;
+    int64_t reading_count;
+    /* the session: what is asked for, and what the next request asks for or lets it forget */
     int32_t session_id, session_epoch;
-    kb_fetch_known *known_first, *known_last;
+    kb_fetch_known_list asked_known, other_known;
     /* the request in flight */
     bool is_in_flight, is_full; /* an answer that is full has all partitions, others have those with news */
     int version;
     int64_t reserved_bytes, most_bytes; /* for its answer; that it asks for */
     uint64_t mark; /* its number */
-    kb_reading *asked_first, *asked_last;
     kb_fetch_list named, forgotten;
-    /* the candidates for the next request */
+    /* what it asks for, and the next one too, unless that gets loose */
+    kb_reading *asked_first, *asked_last;
+    int64_t asked_count, asked_bounded, asked_without_id;
+    /* the candidates for the next request, besides these */
     kb_fetch_node *found_next;
-    uint64_t scan;
     kb_reading *candidate_first, *candidate_last;
     int64_t candidate_count;
-    bool lacks_topic_ids;
+    bool is_unordered, lacks_topic_ids;
     kb_sensor *latency; /* of its answers, in milliseconds */
     int64_t served_ns;  /* its last answer to the road; 0: none since that was looked at */
 };
 
-typedef struct {
-    kb_reading *first, *last;
+struct kb_fetch_road {
+    kb_reading *first, *last, *loose_first, *loose_last;
+    kb_fetch_node *node_first, *node_last;
     kb_fetch_topic *topics, *topics_last, *topic_hint;
     int64_t reading_count, bounded_count;
-    uint64_t placement; /* grows when leaders may have moved */
-    uint64_t scan, mark; /* the numbers of the last scan and the last request */
-    uint64_t id_change;  /* the last request that named a topic by another id than one before */
+    uint64_t placement;     /* grows when leaders may have moved */
+    int64_t look_places_ns; /* no replica has had its time before that */
+    uint64_t turn, mark;    /* the numbers of the last turn and the last request */
+    uint64_t id_change;     /* the last request that named a topic by another id than one before */
     /* what a scan has found */
     kb_fetch_node *found_first, *found_last;
     int64_t found_count, look_again_ns;
@@ -169,7 +191,7 @@ typedef struct {
     int32_t late_count;     /* answers since what may be late was done */
     int64_t late_since_ns;  /* the first one of them */
     kb_sensor *latency, *throttle; /* of answers, in milliseconds; NULL: not recorded */
-} kb_fetch_road;
+};
 
 static inline void kb_reading_init(kb_reading *reading, void *owner) {
     memset(reading, 0, sizeof(*reading));
@@ -289,6 +311,7 @@ static inline void kb_fetch_drop_slot(kb_fetch_road *road, kb_fetch_slot *slot) 
 /* Readings */
 
 static inline void kb_fetch_append(kb_fetch_road *road, kb_reading *reading) {
+    reading->turn = ++road->turn;
     reading->next = NULL;
     reading->previous = road->last;
     if (road->last)
@@ -314,11 +337,96 @@ static inline void kb_fetch_move_to_end(kb_fetch_road *road, kb_reading *reading
     kb_fetch_append(road, reading);
 }
 
-/* Let go of the request that asks for a reading: its answer does not count any more. */
+/* Let the next scan look at a reading, since anything about it has changed. */
+static inline void kb_reading_loosen(kb_reading *reading) {
+    kb_fetch_road *road = reading->road;
+    if (!road || reading->is_loose)
+        return;
+    reading->is_loose = true;
+    reading->loose_next = NULL;
+    reading->loose_previous = road->loose_last;
+    if (road->loose_last)
+        road->loose_last->loose_next = reading;
+    else
+        road->loose_first = reading;
+    road->loose_last = reading;
+}
+
+/* Let scans pass a reading by: it cannot be asked for, or is asked for already, until anything changes. */
+static inline void kb_reading_fasten(kb_reading *reading) {
+    kb_fetch_road *road = reading->road;
+    if (!reading->is_loose)
+        return;
+    reading->is_loose = false;
+    if (reading->loose_previous)
+        reading->loose_previous->loose_next = reading->loose_next;
+    else
+        road->loose_first = reading->loose_next;
+    if (reading->loose_next)
+        reading->loose_next->loose_previous = reading->loose_previous;
+    else
+        road->loose_last = reading->loose_previous;
+}
+
+static inline bool kb_fetch_has_id(const uint8_t *topic_id) {
+    static const uint8_t no_id[KB_WIRE_UUID_BYTES] = {0};
+    return memcmp(topic_id, no_id, sizeof(no_id)) != 0;
+}
+
+/* Count a reading with what its node is asked for; `change` is 1 or -1. */
+static inline void kb_fetch_count_asked(kb_fetch_node *node, const kb_reading *reading, int64_t change) {
+    node->asked_count += change;
+    if (reading->end_offset != INT64_MAX)
+        node->asked_bounded += change;
+    if (!kb_fetch_has_id(reading->asked.topic_id))
+        node->asked_without_id += change;
+}
+
+/* What sessions know */
+
+static inline void kb_fetch_unlink_known(kb_fetch_known *known) {
+    kb_fetch_known_list *list = known->list;
+    if (known->previous)
+        known->previous->next = known->next;
+    else
+        list->first = known->next;
+    if (known->next)
+        known->next->previous = known->previous;
+    else
+        list->last = known->previous;
+}
+
+static inline void kb_fetch_link_known(kb_fetch_known *known, kb_fetch_known_list *list) {
+    known->list = list;
+    known->next = NULL;
+    known->previous = list->last;
+    if (list->last)
+        list->last->next = known;
+    else
+        list->first = known;
+    list->last = known;
+}
+
+static inline void kb_fetch_move_known(kb_fetch_known *known, kb_fetch_known_list *list) {
+    kb_fetch_unlink_known(known);
+    kb_fetch_link_known(known, list);
+}
+
+static inline kb_fetch_known *kb_fetch_find_known(const kb_fetch_node *node, const kb_fetch_slot *slot) {
+    kb_fetch_known *known = slot->known;
+    while (known && known->node != node)
+        known = known->of_slot;
+    return known;
+}
+
+/* Ask no longer for a reading: an answer to come does not count for it. */
 static inline void kb_reading_withdraw(kb_reading *reading) {
     kb_fetch_node *node = reading->in_flight;
+    kb_fetch_known *known = node ? kb_fetch_find_known(node, reading->slot) : NULL;
     if (!node)
         return;
+    if (known)
+        kb_fetch_move_known(known, &node->other_known);
     if (reading->asked_previous)
         reading->asked_previous->asked_next = reading->asked_next;
     else
@@ -327,12 +435,18 @@ static inline void kb_reading_withdraw(kb_reading *reading) {
         reading->asked_next->asked_previous = reading->asked_previous;
     else
         node->asked_last = reading->asked_previous;
+    kb_fetch_count_asked(node, reading, -1);
     reading->in_flight = NULL;
     reading->asked_previous = reading->asked_next = NULL;
+    kb_reading_loosen(reading);
+}
+
+static inline void kb_fetch_withdraw_all(kb_fetch_node *node) {
+    while (node->asked_first)
+        kb_reading_withdraw(node->asked_first);
 }
 
 static inline void kb_fetch_note_asked(kb_fetch_node *node, kb_reading *reading) {
-    kb_reading_withdraw(reading);
     reading->in_flight = node;
     reading->asked_previous = node->asked_last;
     if (node->asked_last)
@@ -340,6 +454,68 @@ static inline void kb_fetch_note_asked(kb_fetch_node *node, kb_reading *reading)
     else
         node->asked_first = reading;
     node->asked_last = reading;
+    kb_fetch_count_asked(node, reading, 1);
+    if (!reading->needed_bytes) /* or each request must say how many bytes a batch needs */
+        kb_reading_fasten(reading);
+}
+
+/* The nodes that are read from */
+
+static inline void kb_fetch_link_node(kb_fetch_road *road, kb_fetch_node *node) {
+    node->next = NULL;
+    node->previous = road->node_last;
+    if (road->node_last)
+        road->node_last->next = node;
+    else
+        road->node_first = node;
+    road->node_last = node;
+}
+
+static inline void kb_fetch_unlink_node(kb_fetch_road *road, kb_fetch_node *node) {
+    if (node->previous)
+        node->previous->next = node->next;
+    else
+        road->node_first = node->next;
+    if (node->next)
+        node->next->previous = node->previous;
+    else
+        road->node_last = node->previous;
+}
+
+static inline bool kb_reading_has_node(const kb_reading *reading) {
+    return reading->road && reading->is_fetching && reading->node;
+}
+
+/* Count a reading with its node before or after a change of either; `change` is 1 or -1. */
+static inline void kb_fetch_count_reading(const kb_reading *reading, int64_t change) {
+    kb_fetch_node *node = reading->node;
+    if (!kb_reading_has_node(reading))
+        return;
+    if (change > 0 && !node->reading_count)
+        kb_fetch_link_node(reading->road, node);
+    node->reading_count += change;
+    if (change < 0 && !node->reading_count)
+        kb_fetch_unlink_node(reading->road, node);
+}
+
+static inline void kb_reading_set_fetching(kb_reading *reading, bool is_fetching) {
+    kb_fetch_count_reading(reading, -1);
+    reading->is_fetching = is_fetching;
+    kb_fetch_count_reading(reading, 1);
+    kb_reading_loosen(reading);
+}
+
+/* Read from a node until a time, or until leaders may have moved; from none if it is NULL. */
+static inline void kb_reading_place(kb_reading *reading, kb_fetch_node *node, uint64_t placement,
+                                    int64_t until_ns) {
+    kb_fetch_count_reading(reading, -1);
+    reading->node = node;
+    reading->placement = placement;
+    reading->placed_until_ns = until_ns;
+    kb_fetch_count_reading(reading, 1);
+    if (reading->road && until_ns < reading->road->look_places_ns)
+        reading->road->look_places_ns = until_ns;
+    kb_reading_loosen(reading);
 }
 
 /* Begin to read a partition that is not read. False without memory. */
@@ -355,7 +531,10 @@ static inline bool kb_fetch_add_reading(kb_fetch_road *road, kb_reading *reading
         return false;
     }
     reading->slot->reading = reading;
+    reading->road = road;
     kb_fetch_append(road, reading);
+    kb_fetch_count_reading(reading, 1);
+    kb_reading_loosen(reading);
     road->reading_count++;
     road->bounded_count += reading->end_offset != INT64_MAX;
     return true;
@@ -375,7 +554,10 @@ static inline void kb_fetch_forget_results(kb_fetch_road *road, kb_reading *read
 static inline void kb_fetch_remove_reading(kb_fetch_road *road, kb_reading *reading) {
     kb_fetch_slot *slot = reading->slot;
     kb_reading_withdraw(reading);
+    kb_reading_fasten(reading);
+    kb_fetch_count_reading(reading, -1);
     kb_fetch_unlink(road, reading);
+    reading->road = NULL;
     road->reading_count--;
     road->bounded_count -= reading->end_offset != INT64_MAX;
     slot->reading = NULL;
@@ -386,6 +568,26 @@ static inline void kb_fetch_remove_reading(kb_fetch_road *road, kb_reading *read
 
 /* Which are asked for */
 
+/* Let the next scan look at all readings: leaders may have moved. */
+static inline void kb_fetch_displace(kb_fetch_road *road) {
+    road->placement++;
+    for (kb_reading *reading = road->first; reading; reading = reading->next)
+        kb_reading_loosen(reading);
+}
+
+/* Loosen the readings whose replica has had its time, and find when the next one has had it. */
+static inline void kb_fetch_look_at_places(kb_fetch_road *road, int64_t now_ns) {
+    if (now_ns < road->look_places_ns)
+        return;
+    road->look_places_ns = KB_NEVER_NS;
+    for (kb_reading *reading = road->first; reading; reading = reading->next) {
+        if (now_ns >= reading->placed_until_ns)
+            kb_reading_loosen(reading);
+        else if (reading->placed_until_ns < road->look_places_ns)
+            road->look_places_ns = reading->placed_until_ns;
+    }
+}
+
 /* True if the node of a reading must be looked up: leaders may have moved, or a replica has had its time. */
 static inline bool kb_fetch_is_unplaced(const kb_fetch_road *road, const kb_reading *reading,
                                         int64_t now_ns) {
@@ -393,108 +595,136 @@ static inline bool kb_fetch_is_unplaced(const kb_fetch_road *road, const kb_read
            (reading->placement != road->placement || now_ns >= reading->placed_until_ns);
 }
 
-/* Return the first reading from `reading` on whose node must be looked up; NULL if there is none. */
+/* Return the next of the loose readings, from `reading` on, whose node must be looked up; NULL if there is
+ * none. Only loose ones are such, after `kb_fetch_look_at_places`. */
 static inline kb_reading *kb_fetch_unplaced(const kb_fetch_road *road, kb_reading *reading, int64_t now_ns) {
     while (reading && !kb_fetch_is_unplaced(road, reading, now_ns))
-        reading = reading->next;
+        reading = reading->loose_next;
     return reading;
 }
 
 static inline void kb_fetch_clear_candidates(kb_fetch_node *node) {
     node->candidate_first = node->candidate_last = NULL;
     node->candidate_count = 0;
-    node->lacks_topic_ids = false;
+    node->is_unordered = node->lacks_topic_ids = false;
 }
 
 static inline void kb_fetch_add_candidate(kb_fetch_node *node, kb_reading *reading) {
-    static const uint8_t no_id[KB_WIRE_UUID_BYTES] = {0};
     reading->candidate_next = NULL;
-    if (node->candidate_last)
+    if (node->candidate_last) {
         node->candidate_last->candidate_next = reading;
-    else
+        node->is_unordered |= reading->turn < node->candidate_last->turn;
+    } else {
         node->candidate_first = reading;
+    }
     node->candidate_last = reading;
     node->candidate_count++;
-    node->lacks_topic_ids |= memcmp(reading->topic_id, no_id, sizeof(no_id)) == 0;
+    node->lacks_topic_ids |= !kb_fetch_has_id(reading->topic_id);
 }
 
-static inline void kb_fetch_note_found(kb_fetch_road *road, kb_fetch_node *node) {
-    if (node->scan == road->scan)
+/* Merge two lists of candidates, each in order. */
+static inline kb_reading *kb_fetch_merge(kb_reading *one, kb_reading *other) {
+    kb_reading *merged = NULL, **end = &merged;
+    while (one && other) {
+        kb_reading **first = one->turn < other->turn ? &one : &other;
+        *end = *first;
+        end = &(*first)->candidate_next;
+        *first = *end;
+    }
+    *end = one ? one : other;
+    return merged;
+}
+
+/* Put the candidates of a node in the order of their turns. */
+static inline void kb_fetch_order_candidates(kb_fetch_node *node) {
+    kb_reading *runs[64] = {NULL}, *reading = node->candidate_first; /* of 1, 2, 4 ... readings */
+    if (!node->is_unordered)
         return;
-    node->scan = road->scan;
-    kb_fetch_clear_candidates(node);
-    node->found_next = NULL;
-    if (road->found_last)
-        road->found_last->found_next = node;
-    else
-        road->found_first = node;
-    road->found_last = node;
-    road->found_count++;
+    while (reading) {
+        kb_reading *following = reading->candidate_next;
+        int i = 0;
+        for (reading->candidate_next = NULL; runs[i]; runs[i++] = NULL)
+            reading = kb_fetch_merge(runs[i], reading);
+        runs[i] = reading;
+        reading = following;
+    }
+    for (int i = 0; i < 64; i++)
+        reading = kb_fetch_merge(runs[i], reading);
+    node->candidate_first = reading;
+    while (reading->candidate_next)
+        reading = reading->candidate_next;
+    node->candidate_last = reading;
+    node->is_unordered = false;
 }
 
-/* Find the nodes that have readings, in order, and the candidates of each: what is neither in flight, paused,
- * backed off, nor has more than `backlog_bytes` that the program did not read. */
-static inline void kb_fetch_scan(kb_fetch_road *road, int64_t backlog_bytes, int64_t now_ns) {
-    road->scan++;
-    road->found_first = road->found_last = NULL;
+/* Return how many readings the next request of a node, which has none in flight, asks for. */
+static inline int64_t kb_fetch_wanted_count(const kb_fetch_node *node) {
+    return node->candidate_count + node->asked_count;
+}
+
+/* True if the id of any topic that this request asks for is unknown. */
+static inline bool kb_fetch_lacks_topic_ids(const kb_fetch_node *node) {
+    return node->lacks_topic_ids || node->asked_without_id;
+}
+
+/* Find the nodes that have readings. */
+static inline void kb_fetch_find_nodes(kb_fetch_road *road) {
+    kb_fetch_node **end = &road->found_first;
     road->found_count = 0;
+    for (kb_fetch_node *node = road->node_first; node; node = node->next) {
+        kb_fetch_clear_candidates(node);
+        *end = node;
+        end = &node->found_next;
+        road->found_count++;
+    }
+    *end = NULL;
+}
+
+/* Look at a loose reading: is it a candidate for the next request of its node? */
+static inline void kb_fetch_look_at_loose(kb_fetch_road *road, kb_reading *reading, int64_t backlog_bytes,
+                                          int64_t now_ns) {
+    kb_fetch_node *asked = reading->in_flight;
+    if (asked && (!reading->is_fetching || !asked->is_in_flight))
+        kb_reading_withdraw(reading); /* the next request does not ask for it, or asks anew */
+    if (!reading->is_fetching)
+        kb_reading_fasten(reading);
+    if (!reading->is_fetching || !reading->node)
+        return;
+    if (kb_fetch_is_unplaced(road, reading, now_ns)) {
+        road->is_unplaced = true;
+        return;
+    }
+    if (reading->in_flight && reading->in_flight != reading->node)
+        kb_reading_withdraw(reading); /* what another node still answers does not count any more */
+    if (now_ns < reading->not_before_ns) {
+        if (reading->not_before_ns < road->look_again_ns)
+            road->look_again_ns = reading->not_before_ns;
+    } else if (!reading->in_flight && reading->is_paused) {
+        kb_reading_fasten(reading);
+    } else if (!reading->in_flight) {
+        if (kb_count_load(&reading->backlog_bytes) <= backlog_bytes)
+            kb_fetch_add_candidate(reading->node, reading);
+        else
+            road->is_short = true;
+    }
+}
+
+/* Find the nodes that have readings, and the candidates of each: what is neither in flight, paused, backed
+ * off, nor has more than `backlog_bytes` that the program did not read. What stays asked was judged by that
+ * when it was asked for. */
+static inline void kb_fetch_scan(kb_fetch_road *road, int64_t backlog_bytes, int64_t now_ns) {
+    kb_reading *following;
     road->is_short = road->is_unplaced = false;
-    road->look_again_ns = KB_NEVER_NS;
-    for (kb_reading *reading = road->first; reading; reading = reading->next) {
-        if (!reading->is_fetching || !reading->node)
-            continue;
-        if (kb_fetch_is_unplaced(road, reading, now_ns)) {
-            road->is_unplaced = true;
-            continue;
-        }
-        if (reading->placed_until_ns < road->look_again_ns)
-            road->look_again_ns = reading->placed_until_ns;
-        kb_fetch_note_found(road, reading->node);
-        if (reading->in_flight && reading->in_flight != reading->node)
-            kb_reading_withdraw(reading); /* what another node still answers does not count any more */
-        if (now_ns < reading->not_before_ns) {
-            if (reading->not_before_ns < road->look_again_ns)
-                road->look_again_ns = reading->not_before_ns;
-        } else if (!reading->in_flight && !reading->is_paused) {
-            if (kb_count_load(&reading->backlog_bytes) <= backlog_bytes)
-                kb_fetch_add_candidate(reading->node, reading);
-            else
-                road->is_short = true;
-        }
+    kb_fetch_look_at_places(road, now_ns);
+    road->look_again_ns = road->look_places_ns;
+    kb_fetch_find_nodes(road);
+    for (kb_reading *reading = road->loose_first; reading; reading = following) {
+        following = reading->loose_next;
+        kb_fetch_look_at_loose(road, reading, backlog_bytes, now_ns);
     }
 }
 
 /* Sessions */
-
-static inline void kb_fetch_link_known(kb_fetch_known *known) {
-    kb_fetch_node *node = known->node;
-    known->next = NULL;
-    known->previous = node->known_last;
-    if (node->known_last)
-        node->known_last->next = known;
-    else
-        node->known_first = known;
-    node->known_last = known;
-}
-
-static inline void kb_fetch_unlink_known(kb_fetch_known *known) {
-    kb_fetch_node *node = known->node;
-    if (known->previous)
-        known->previous->next = known->next;
-    else
-        node->known_first = known->next;
-    if (known->next)
-        known->next->previous = known->previous;
-    else
-        node->known_last = known->previous;
-}
-
-static inline kb_fetch_known *kb_fetch_find_known(const kb_fetch_node *node, const kb_fetch_slot *slot) {
-    kb_fetch_known *known = slot->known;
-    while (known && known->node != node)
-        known = known->of_slot;
-    return known;
-}
 
 static inline kb_fetch_known *kb_fetch_add_known(kb_fetch_node *node, kb_fetch_slot *slot) {
     kb_fetch_known *known = calloc(1, sizeof(kb_fetch_known));
@@ -504,7 +734,7 @@ static inline kb_fetch_known *kb_fetch_add_known(kb_fetch_node *node, kb_fetch_s
     known->node = node;
     known->of_slot = slot->known;
     slot->known = known;
-    kb_fetch_link_known(known);
+    kb_fetch_link_known(known, &node->asked_known);
     return known;
 }
 
@@ -521,8 +751,10 @@ static inline void kb_fetch_drop_known(kb_fetch_road *road, kb_fetch_known *know
 
 /* Forget all that a node's session knows. */
 static inline void kb_fetch_forget_session(kb_fetch_road *road, kb_fetch_node *node) {
-    while (node->known_first)
-        kb_fetch_drop_known(road, node->known_first);
+    while (node->asked_known.first)
+        kb_fetch_drop_known(road, node->asked_known.first);
+    while (node->other_known.first)
+        kb_fetch_drop_known(road, node->other_known.first);
 }
 
 /* Record an answer without an error. */
@@ -569,10 +801,8 @@ static inline bool kb_fetch_ask_in_session(kb_fetch_road *road, kb_fetch_node *n
         known = kb_fetch_add_known(node, reading->slot);
     if (!known)
         return false;
-    known->mark = road->mark;
     if (!is_new) {
-        kb_fetch_unlink_known(known);
-        kb_fetch_link_known(known);
+        kb_fetch_move_known(known, &node->asked_known);
         if (kb_fetch_ask_equals(&known->ask, &reading->asked))
             return true;
         /* a partition of a topic that was created again is another one */
@@ -584,10 +814,10 @@ static inline bool kb_fetch_ask_in_session(kb_fetch_road *road, kb_fetch_node *n
     return kb_fetch_list_slot(road, node, KB_NAMED, known->slot, &known->ask);
 }
 
-/* Let the session forget what this request does not want: these stand before all that it does want. */
+/* Let the session forget what this request does not want. */
 static inline bool kb_fetch_forget_unwanted(kb_fetch_road *road, kb_fetch_node *node) {
     kb_fetch_known *known;
-    while ((known = node->known_first) && known->mark != road->mark) {
+    while ((known = node->other_known.first)) {
         if (!kb_fetch_list_slot(road, node, KB_FORGOTTEN, known->slot, &known->ask))
             return false;
         kb_fetch_drop_known(road, known);
@@ -595,15 +825,23 @@ static inline bool kb_fetch_forget_unwanted(kb_fetch_road *road, kb_fetch_node *
     return true;
 }
 
+/* Note the id by which a topic is named from now on. What is asked by another id is asked anew, so that only
+ * requests in flight name it by that. */
+static inline void kb_fetch_name_topic(kb_fetch_road *road, kb_fetch_topic *topic, const uint8_t *id) {
+    if (memcmp(topic->id, id, KB_WIRE_UUID_BYTES) == 0)
+        return;
+    memcpy(topic->id, id, KB_WIRE_UUID_BYTES);
+    road->id_change = road->mark;
+    for (int32_t i = 0; i < topic->slot_count; i++)
+        if (topic->slots[i]->reading)
+            kb_reading_loosen(topic->slots[i]->reading);
+}
+
 static inline void kb_fetch_set_ask(kb_fetch_road *road, kb_reading *reading, int version) {
     kb_fetch_ask *ask = &reading->asked;
-    uint8_t *named_id = reading->slot->topic->id;
     memset(ask, 0, sizeof(*ask));
     memcpy(ask->topic_id, reading->topic_id, KB_WIRE_UUID_BYTES);
-    if (memcmp(named_id, ask->topic_id, KB_WIRE_UUID_BYTES) != 0) {
-        memcpy(named_id, ask->topic_id, KB_WIRE_UUID_BYTES);
-        road->id_change = road->mark;
-    }
+    kb_fetch_name_topic(road, reading->slot->topic, ask->topic_id);
     ask->leader_epoch = reading->leader_epoch;
     ask->last_epoch = version >= KB_FETCH_FLEXIBLE ? reading->last_epoch : -1;
     ask->offset = reading->fetch_offset;
@@ -612,15 +850,26 @@ static inline void kb_fetch_set_ask(kb_fetch_road *road, kb_reading *reading, in
         ask->max_bytes = (int32_t)reading->needed_bytes;
 }
 
-/* Make a request for the candidates of a node: `named` and `forgotten`. Return the size of the largest batch
- * that did not fit in an answer before; -1 without memory. */
+/* Let a request ask anew for what stays asked. */
+static inline void kb_fetch_ask_anew(kb_fetch_node *node) {
+    while (node->asked_first) {
+        kb_fetch_add_candidate(node, node->asked_first);
+        kb_reading_withdraw(node->asked_first);
+    }
+}
+
+/* Make a request for what is asked already and for the candidates of a node: `named` and `forgotten`. Return
+ * the size of the largest batch that did not fit in an answer before; -1 without memory. */
 static inline int64_t kb_fetch_ask_all(kb_fetch_road *road, kb_fetch_node *node, int version) {
     bool has_session = version >= KB_FETCH_SESSION;
     int64_t needed_bytes = 0;
+    node->is_full = !has_session || node->session_epoch == KB_SESSION_INITIAL_EPOCH;
+    if (node->is_full || version != node->version)
+        kb_fetch_ask_anew(node);
+    kb_fetch_order_candidates(node);
     node->mark = ++road->mark;
     node->version = version;
     node->is_in_flight = true;
-    node->is_full = !has_session || node->session_epoch == KB_SESSION_INITIAL_EPOCH;
     kb_fetch_list_clear(&node->named);
     kb_fetch_list_clear(&node->forgotten);
     if (has_session && node->is_full)
@@ -637,6 +886,10 @@ static inline int64_t kb_fetch_ask_all(kb_fetch_road *road, kb_fetch_node *node,
     if (has_session && !kb_fetch_forget_unwanted(road, node))
         return -1;
     kb_fetch_clear_candidates(node);
+    if (node->reading_count) { /* it is the others' turn */
+        kb_fetch_unlink_node(road, node);
+        kb_fetch_link_node(road, node);
+    }
     return needed_bytes;
 }
 
@@ -682,18 +935,12 @@ static inline void kb_fetch_note_log(kb_reading *reading, const kb_fetch_part *p
     kb_count_store(&reading->log_start_offset, part->log_start_offset);
 }
 
-/* Let go of all readings of the request that is answered, or has failed. */
-static inline void kb_fetch_end_request(kb_fetch_node *node) {
-    node->is_in_flight = false;
-    while (node->asked_first)
-        kb_reading_withdraw(node->asked_first);
-}
-
 /* Forget a request that was not made: the next one is complete, since what the session knows was not said. */
 static inline void kb_fetch_give_up_request(kb_fetch_road *road, kb_fetch_node *node) {
-    kb_fetch_end_request(node);
-    kb_fetch_forget_session(road, node);
+    node->is_in_flight = false;
     node->session_epoch = KB_SESSION_INITIAL_EPOCH;
+    kb_fetch_withdraw_all(node);
+    kb_fetch_forget_session(road, node);
 }
 
 /* Return the bytes that a request for a number of partitions, to one of `node_count` nodes, reserves. */
@@ -754,20 +1001,11 @@ static inline bool kb_fetch_walk(const kb_fetch_road *road, const kb_reading *re
     return scan.status != KB_FETCHED_CORRUPT && walk.next_offset > walk.from_offset;
 }
 
-/* True if a request asks for a range that ends. An answer without any records may say that it is a gap. */
-static inline bool kb_fetch_asks_for_range(const kb_fetch_road *road, const kb_fetch_node *node) {
-    for (const kb_reading *each = road->bounded_count ? node->asked_first : NULL; each;
-         each = each->asked_next)
-        if (each->end_offset != INT64_MAX)
-            return true;
-    return false;
-}
-
 /* Look at the parts of an answer. False if any needs a judge, or a partition is left out that a full answer
  * has: nothing is changed then. */
 static inline bool kb_fetch_look_at(kb_fetch_road *road, const kb_fetch_node *node,
                                     const kb_fetch_answer *answer, kb_fetch_arrival *arrival) {
-    int64_t found_count = 0, asked_count = 0;
+    int64_t found_count = 0;
     bool has_records = false;
     road->answer_count++;
     for (int32_t i = 0; i < answer->part_count; i++) {
@@ -789,11 +1027,9 @@ static inline bool kb_fetch_look_at(kb_fetch_road *road, const kb_fetch_node *no
         arrival->with_rows += walked->row_bound > 0;
         found_count++;
     }
-    if (!has_records && kb_fetch_asks_for_range(road, node))
-        return false;
-    for (const kb_reading *each = node->is_full ? node->asked_first : NULL; each; each = each->asked_next)
-        asked_count++;
-    return asked_count <= found_count;
+    if (!has_records && node->asked_bounded)
+        return false; /* an answer without any records may say that a range ends in a gap */
+    return !node->is_full || node->asked_count <= found_count;
 }
 
 /* Move the position of a reading after its part of an answer, and charge what the program is to read. */
@@ -845,7 +1081,7 @@ static inline kb_fetch_arrival *kb_fetch_take_answer(kb_fetch_road *road, kb_fet
         if (arrival->with_rows)
             kb_count_add(&road->budget->unread, size);
         kb_fetch_session_answered(node, answer.session_id);
-        kb_fetch_end_request(node);
+        node->is_in_flight = false;
     }
     kb_fetch_answer_free(&answer);
     return arrival;

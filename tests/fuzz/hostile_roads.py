@@ -101,7 +101,7 @@ class Lending:
         answer = read_fetch_answer(case, self._version)
         assert answer is not None and answer.correlation_id == CORRELATION_ID
         expected = judged.road.take(judged.session, answer, Judge(), 0)
-        judged.session.end_request()
+        judged.session.is_in_flight = False
         assert rows_of(expected) == rows_of(found)
         assert judged.seen() == self.reader.seen()
 

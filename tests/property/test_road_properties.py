@@ -86,7 +86,7 @@ def test_road_and_engine_take_the_same_answer_alike(
     assert answer is not None
     judged.session.handle_answer(9)
     expected = judged.road.take(judged.session, answer, Judge(), 0)
-    judged.session.end_request()
+    judged.session.is_in_flight = False
     assert rows_of(found) == rows_of(expected)
     assert lent.seen() == judged.seen()
     assert (lent.session.session_id, lent.session.epoch) == (judged.session.session_id, judged.session.epoch)

@@ -62,7 +62,7 @@ class Reader:
 
     def ask(self, offsets: Sequence[int], *, is_open: bool) -> None:
         """Ask for all partitions at these offsets; `is_open` says that there is a session before."""
-        self.session.end_request()
+        self.session.is_in_flight = False
         self.session.epoch = int(is_open)
         for state, offset in zip(self.states, offsets, strict=True):
             if state.is_fetching:

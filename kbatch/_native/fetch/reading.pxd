@@ -57,7 +57,7 @@ cdef extern from "fetch_road.h" nogil:
         pass
 
     ctypedef struct kb_reading:
-        kb_reading *next
+        kb_reading *loose_next
         kb_fetch_slot *slot
         void *owner
         bint is_fetching
@@ -114,7 +114,6 @@ cdef extern from "fetch_road.h" nogil:
         kb_fetch_node *lent_next
         int32_t session_id
         int32_t session_epoch
-        kb_fetch_known *known_first
         bint is_in_flight
         bint is_full
         int version
@@ -124,13 +123,11 @@ cdef extern from "fetch_road.h" nogil:
         kb_fetch_list forgotten
         kb_fetch_node *found_next
         kb_reading *candidate_first
-        int64_t candidate_count
-        bint lacks_topic_ids
         kb_sensor *latency
         int64_t served_ns
 
     ctypedef struct kb_fetch_road:
-        kb_reading *first
+        kb_reading *loose_first
         int64_t reading_count
         int64_t bounded_count
         uint64_t placement
@@ -159,15 +156,24 @@ cdef extern from "fetch_road.h" nogil:
         kb_sensor *throttle
 
     void kb_reading_init(kb_reading *reading, void *owner) noexcept
+    void kb_reading_loosen(kb_reading *reading) noexcept
     void kb_reading_withdraw(kb_reading *reading) noexcept
+    void kb_reading_set_fetching(kb_reading *reading, bint is_fetching) noexcept
+    void kb_reading_place(kb_reading *reading, kb_fetch_node *node, uint64_t placement,
+                          int64_t until_ns) noexcept
     bint kb_fetch_add_reading(kb_fetch_road *road, kb_reading *reading, const kb_span *topic_name,
                               int32_t partition) noexcept
     void kb_fetch_remove_reading(kb_fetch_road *road, kb_reading *reading) noexcept
     void kb_fetch_move_to_end(kb_fetch_road *road, kb_reading *reading) noexcept
+    void kb_fetch_displace(kb_fetch_road *road) noexcept
+    void kb_fetch_look_at_places(kb_fetch_road *road, int64_t now_ns) noexcept
     kb_reading *kb_fetch_unplaced(const kb_fetch_road *road, kb_reading *reading, int64_t now_ns) noexcept
     void kb_fetch_scan(kb_fetch_road *road, int64_t backlog_bytes, int64_t now_ns) noexcept
     void kb_fetch_clear_candidates(kb_fetch_node *node) noexcept
     void kb_fetch_add_candidate(kb_fetch_node *node, kb_reading *reading) noexcept
+    void kb_fetch_order_candidates(kb_fetch_node *node) noexcept
+    int64_t kb_fetch_wanted_count(const kb_fetch_node *node) noexcept
+    bint kb_fetch_lacks_topic_ids(const kb_fetch_node *node) noexcept
     int64_t kb_fetch_request_bytes(const kb_fetch_road *road, int64_t count, int64_t node_count) noexcept
     bint kb_fetch_ask_node(kb_fetch_road *road, kb_fetch_node *node, int version,
                            int64_t reserved_bytes) noexcept
@@ -180,7 +186,7 @@ cdef extern from "fetch_road.h" nogil:
                                     const kb_fetch_part *part) noexcept
     bint kb_fetch_is_plain(const kb_reading *reading, const kb_fetch_part *part) noexcept
     void kb_fetch_note_log(kb_reading *reading, const kb_fetch_part *part) noexcept
-    void kb_fetch_end_request(kb_fetch_node *node) noexcept
+    void kb_fetch_withdraw_all(kb_fetch_node *node) noexcept
 
 cdef extern from "flags.h" nogil:
     void kb_flag_store(int *flag, int value) noexcept

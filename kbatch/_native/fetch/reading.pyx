@@ -72,10 +72,11 @@ cdef class PartitionReading:
             raise ValueError(f"topic_id must have 16 bytes, got {len(topic_id)}")
         self._topic_id = topic_id
         memcpy(self._reading.topic_id, <const uint8_t *>topic_id, 16)
+        kb_reading_loosen(&self._reading)
 
     @property
     def is_in_flight(self):
-        return self._reading.in_flight != NULL
+        return self._reading.in_flight != NULL and self._reading.in_flight.is_in_flight
 
     @property
     def asked_offset(self):
@@ -86,17 +87,18 @@ cdef class PartitionReading:
         return self._reading.asked.leader_epoch
 
     def withdraw(self):
-        """Let go of the request that asks for it: its answer does not count any more."""
+        """Ask no longer for it: an answer to come does not count for it."""
         kb_reading_withdraw(&self._reading)
 
     def place(self, RoadState road not None, FetchNode node, int64_t until_ns=INT64_MAX):
         """Read from a node from now on, until a time, or until leaders may have moved; from none if it is
         None.
         """
-        self._node = node
-        self._reading.node = NULL if node is None else &node._node
-        self._reading.placement = 0 if node is None else road._road.placement
-        self._reading.placed_until_ns = until_ns
+        if node is None:
+            kb_reading_place(&self._reading, NULL, 0, until_ns)
+        else:
+            kb_reading_place(&self._reading, &node._node, road._road.placement, until_ns)
+        self._node = node  # after that, as the one of before may end with this reference
 
     @property
     def is_paused(self):
@@ -105,6 +107,7 @@ cdef class PartitionReading:
     @is_paused.setter
     def is_paused(self, bint value):
         self._reading.is_paused = value
+        kb_reading_loosen(&self._reading)
 
     @property
     def is_topic_sure(self):
@@ -128,7 +131,7 @@ cdef class PartitionReading:
 
     @is_fetching.setter
     def is_fetching(self, bint value):
-        self._reading.is_fetching = value
+        kb_reading_set_fetching(&self._reading, value)
 
     @property
     def leader_epoch(self):
@@ -137,6 +140,7 @@ cdef class PartitionReading:
     @leader_epoch.setter
     def leader_epoch(self, int32_t value):
         self._reading.leader_epoch = value
+        kb_reading_loosen(&self._reading)
 
     @property
     def replica_id(self):
@@ -147,6 +151,7 @@ cdef class PartitionReading:
         if value != self._reading.replica_id:
             self._reading.replica_id = value
             self._reading.placement = 0  # its node must be looked up
+            kb_reading_loosen(&self._reading)
 
     @property
     def fetch_offset(self):
@@ -155,6 +160,7 @@ cdef class PartitionReading:
     @fetch_offset.setter
     def fetch_offset(self, int64_t value):
         self._reading.fetch_offset = value
+        kb_reading_loosen(&self._reading)
 
     @property
     def last_epoch(self):
@@ -163,6 +169,7 @@ cdef class PartitionReading:
     @last_epoch.setter
     def last_epoch(self, int32_t value):
         self._reading.last_epoch = value
+        kb_reading_loosen(&self._reading)
 
     @property
     def checked_epoch(self):
@@ -179,6 +186,7 @@ cdef class PartitionReading:
     @needed_bytes.setter
     def needed_bytes(self, int64_t value):
         self._reading.needed_bytes = value
+        kb_reading_loosen(&self._reading)
 
     @property
     def backlog_bytes(self):
@@ -198,6 +206,7 @@ cdef class PartitionReading:
     @not_before_ns.setter
     def not_before_ns(self, value):
         self._reading.not_before_ns = min(value, INT64_MAX)
+        kb_reading_loosen(&self._reading)
 
     @property
     def high_watermark(self):
@@ -248,10 +257,10 @@ cdef class FetchNode(LentRequest):
         True if there is a request in flight.
     is_full : bool
         True if the answer has all the partitions; in a session it has those that have changed.
-    candidate_count : int
-        The number of partitions that the next request can ask for.
+    wanted_count : int
+        The number of partitions that the next request asks for.
     lacks_topic_ids : bool
-        True if the topic id of any candidate is unknown.
+        True if the topic id of any of them is unknown.
     latency : Sensor
         The parameter.
     """
@@ -266,7 +275,7 @@ cdef class FetchNode(LentRequest):
 
     def __dealloc__(self):
         if self._road is not None:
-            kb_fetch_end_request(&self._node)
+            kb_fetch_withdraw_all(&self._node)
             kb_fetch_forget_session(&self._road._road, &self._node)
         kb_fetch_list_free(&self._node.named)
         kb_fetch_list_free(&self._node.forgotten)
@@ -319,31 +328,35 @@ cdef class FetchNode(LentRequest):
         return self._node.is_full
 
     @property
-    def candidate_count(self):
-        return self._node.candidate_count
+    def wanted_count(self):
+        return kb_fetch_wanted_count(&self._node)
 
     @property
     def lacks_topic_ids(self):
-        return self._node.lacks_topic_ids
+        return kb_fetch_lacks_topic_ids(&self._node)
 
     def candidates(self):
-        """Return the partitions that the next request can ask for, in order."""
-        cdef kb_reading *reading = self._node.candidate_first
+        """Return the partitions that the next request can ask for, besides those of `asked`; in order."""
+        cdef kb_reading *reading
         cdef list found = []
+        kb_fetch_order_candidates(&self._node)
+        reading = self._node.candidate_first
         while reading != NULL:
             found.append(<object>reading.owner)
             reading = reading.candidate_next
         return found
 
     def choose(self, list readings not None):
-        """Let the next request ask for these candidates only."""
+        """Let the next request ask for these candidates only, besides those of `asked`."""
         cdef PartitionReading reading
         kb_fetch_clear_candidates(&self._node)
         for reading in readings:
             kb_fetch_add_candidate(&self._node, &reading._reading)
 
     def asked(self):
-        """Return the partitions of the request whose answer counts for them, in order."""
+        """Return the partitions that the request in flight, or the last one, has asked for, and whose answer
+        counts for them. Those that stay asked are in the next request, too.
+        """
         cdef kb_reading *reading = self._node.asked_first
         cdef list found = []
         while reading != NULL:
@@ -352,7 +365,7 @@ cdef class FetchNode(LentRequest):
         return found
 
     def ask(self, int version, int64_t reserved_bytes, int64_t now_ns):
-        """Make a request for all candidates; `write` must follow."""
+        """Make a request for all candidates, and for what stays asked; `write` must follow."""
         if not KB_FETCH_FIRST_VERSION <= version <= KB_FETCH_LAST_VERSION:
             raise ValueError(f"version must be {KB_FETCH_FIRST_VERSION} to {KB_FETCH_LAST_VERSION}, got "
                              f"{version}")
@@ -392,7 +405,3 @@ cdef class FetchNode(LentRequest):
     def handle_answer(self, int32_t session_id):
         """Record an answer without an error, and the session that it names."""
         kb_fetch_session_answered(&self._node, session_id)
-
-    def end_request(self):
-        """Let go of all partitions of the request, which was answered, or has failed."""
-        kb_fetch_end_request(&self._node)

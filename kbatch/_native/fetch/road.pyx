@@ -156,24 +156,27 @@ cdef class FetchRoad(RoadState):
 
     def displace(self):
         """Look up the nodes of all partitions again, since leaders may have moved."""
-        self._road.placement += 1
+        kb_fetch_displace(&self._road)
 
     def has_unplaced(self, int64_t now_ns):
         """Return True if the node of any partition must be looked up."""
-        return kb_fetch_unplaced(&self._road, self._road.first, now_ns) != NULL
+        kb_fetch_look_at_places(&self._road, now_ns)
+        return kb_fetch_unplaced(&self._road, self._road.loose_first, now_ns) != NULL
 
     def unplaced(self, int64_t now_ns):
         """Return the partitions whose node must be looked up."""
         cdef list found = []
-        cdef kb_reading *reading = kb_fetch_unplaced(&self._road, self._road.first, now_ns)
+        cdef kb_reading *reading
+        kb_fetch_look_at_places(&self._road, now_ns)
+        reading = kb_fetch_unplaced(&self._road, self._road.loose_first, now_ns)
         while reading != NULL:
             found.append(<object>reading.owner)
-            reading = kb_fetch_unplaced(&self._road, reading.next, now_ns)
+            reading = kb_fetch_unplaced(&self._road, reading.loose_next, now_ns)
         return found
 
     def scan(self, int64_t backlog_bytes, int64_t now_ns):
-        """Find what can be asked for, and return the nodes that have partitions, in order. A partition with
-        more than `backlog_bytes` that the program did not read is left out.
+        """Find what can be asked for, and return the nodes that have partitions, in the order of their turns.
+        A partition with more than `backlog_bytes` that the program did not read is left out.
         """
         cdef kb_fetch_node *node
         cdef list found = []

@@ -185,7 +185,7 @@ class Fetcher:
         self._look_again(road.look_again_ns)
         is_short = road.is_short
         for session in found:
-            if session.candidate_count and not session.is_in_flight:
+            if session.wanted_count and not session.is_in_flight:
                 is_short |= not self._fetch(session, len(found), now_ns)
         if awaited is not None:
             awaited.note(is_short)
@@ -261,7 +261,7 @@ class Fetcher:
         return -1
 
     def _fetch(self, session: FetchSession, node_count: int, now_ns: int) -> bool:
-        """Send a request for the candidates of a node if it takes one and there is memory for the answer.
+        """Send a request for what is wanted of a node if it takes one and there is memory for the answer.
         Return False if only memory is missing.
         """
         connections, node_id = self._connections, session.node_id
@@ -275,16 +275,16 @@ class Fetcher:
         try:
             version = connections.version_of(node_id, messages.FetchRequest, FETCH_PURPOSE)
         except UnsupportedVersionError as error:
-            for state in session.candidates():
+            for state in [*session.candidates(), *session.asked()]:
                 self._positions.fail(state, error)
             return True
         if session.lacks_topic_ids:
             version = min(version, features.FETCH_TOPIC_IDS - 1)
         if version < features.FETCH_COMPARES_EPOCHS:
             session.choose([state for state in session.candidates() if self._is_valid(state, now_ns)])
-        if not session.candidate_count:
+        if not session.wanted_count:
             return True
-        size_bytes = self.road.request_bytes(session.candidate_count, node_count)
+        size_bytes = self.road.request_bytes(session.wanted_count, node_count)
         if not self._budget.reserve(size_bytes):
             return False
         session.ask(version, size_bytes, now_ns)
@@ -407,7 +407,6 @@ class Fetcher:
             else:
                 session.handle_answer(answer.session_id)
                 self._take(session, answer, now_ns)
-        session.end_request()
 
     def observe(self) -> None:
         """Note which nodes the road has heard from."""

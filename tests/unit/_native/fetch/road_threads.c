@@ -14,16 +14,15 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "answers.h"
 #include "road_poll.h"
 
 enum {
     ANSWERS = 50000,
     PARTITION_BYTES = 400,
-    RECORD_BYTES = 200,
     STALLED = 3
 };
 
-static const uint8_t topic_id[16] = "a topic of tests";
 static kb_budget budget = {2 * PARTITION_BYTES, 0, 0};
 static kb_fetch_road road;
 static kb_fetch_node node;
@@ -59,46 +58,13 @@ static void read_fully(int descriptor, uint8_t *to, size_t size) {
     }
 }
 
-static uint8_t *put_batch(uint8_t *to, int64_t offset) {
-    memset(to, 0, RECORD_BYTES);
-    kb_store_be64(to, (uint64_t)offset);
-    kb_store_be32(to + KB_LENGTH_AT, RECORD_BYTES - KB_LOG_OVERHEAD);
-    to[KB_MAGIC_AT] = 2;
-    kb_store_be32(to + KB_BATCH_HEADER_SIZE - 4, 1); /* the number of records */
-    return to + RECORD_BYTES;
-}
-
-static uint8_t *put_answer(uint8_t *frame, uint32_t correlation_id, int64_t offset) {
-    uint8_t *to = frame + 4;
-    to = kb_wire_put32(to, (int32_t)correlation_id);
-    *to++ = 0;
-    to = kb_wire_put32(to, 0); /* throttling */
-    to = kb_wire_put16(to, 0);
-    to = kb_wire_put32(to, 7); /* the session */
-    to = kb_wire_put_count(to, 1, true);
-    to = kb_wire_put_uuid(to, topic_id);
-    to = kb_wire_put_count(to, 1, true);
-    to = kb_wire_put32(to, 0);
-    to = kb_wire_put16(to, 0);
-    for (int i = 0; i < 3; i++, to += 8) /* high watermark, last stable offset, first offset */
-        kb_store_be64(to, (uint64_t)(i < 2 ? offset + 1 : 0));
-    to = kb_wire_put_count(to, -1, true); /* aborted transactions */
-    to = kb_wire_put32(to, -1);
-    to = kb_wire_put_count(to, RECORD_BYTES, true);
-    to = put_batch(to, offset);
-    memset(to, 0, 3); /* tagged fields */
-    to += 3;
-    kb_store_be32(frame, (uint32_t)(to - frame - 4));
-    return to;
-}
-
 static void *answer_all(void *unused) {
     (void)unused;
     for (int64_t offset = 0; offset < ANSWERS; offset++) {
         uint8_t request[4096], answer[4096], *end;
         read_fully(sockets[1], request, 4);
         read_fully(sockets[1], request + 4, kb_load_be32(request));
-        end = put_answer(answer, kb_load_be32(request + 8), offset);
+        end = put_answer(answer, kb_load_be32(request + 8), 0, offset, true);
         for (uint8_t *at = answer; at < end;) {
             ssize_t sent = write(sockets[1], at, (size_t)(end - at));
             if (sent <= 0)
@@ -219,8 +185,7 @@ static int begin(void) {
     memcpy(reading.topic_id, topic_id, sizeof(topic_id));
     if (!kb_fetch_add_reading(&road, &reading, &name, 0))
         exit(EXIT_FAILURE);
-    reading.node = &node;
-    reading.placement = 1;
+    kb_reading_place(&reading, &node, road.placement, INT64_MAX);
     node.link.descriptor = sockets[0];
     node.link.version = KB_FETCH_ENDPOINTS;
     node.link.usable_until_ns = INT64_MAX;

@@ -38,15 +38,14 @@ static void check_version(int version) {
     reading.is_fetching = true;
     memcpy(reading.topic_id, topic_id, sizeof(topic_id));
     check(kb_fetch_add_reading(&road, &reading, &name, 0), "no memory");
-    reading.node = &node;
-    reading.placement = 1;
+    kb_reading_place(&reading, &node, road.placement, INT64_MAX);
     kb_fetch_scan(&road, INT64_MAX, 0);
     check(kb_fetch_ask_node(&road, &node, version, 1000), "no memory");
     check(found(&road, &node, by_id ? (const char *)topic_id : "events", by_id ? 16 : 6) == &reading,
           "a part of the topic that was asked for is a stranger's");
     check(!found(&road, &node, by_id ? "another of tests" : "others", by_id ? 16 : 6),
           "a part of another topic is taken for one that was asked for");
-    kb_fetch_end_request(&node);
+    kb_fetch_withdraw_all(&node);
     kb_fetch_forget_session(&road, &node);
     kb_fetch_remove_reading(&road, &reading);
     kb_fetch_list_free(&node.named);

@@ -4,6 +4,7 @@ back, as a broker does.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbatch.core.consumer.fetch_session import INITIAL_EPOCH, MAX_EPOCH, NO_SESSION
+from kbatch.core.consumer.fetch_session import INITIAL_EPOCH, MAX_EPOCH, NO_SESSION, FetchSession
 from kbatch.core.consumer.partition_state import NO_END, PartitionState, Start
 from kbatch.errors import ErrorCode
 from kbatch.protocol import codec, features
@@ -76,12 +77,16 @@ class Reader:
     def request(self, wanted: Mapping[TopicPartition, Asked]) -> Request:
         """Ask for these partitions, and no others."""
         self.want(wanted)
-        self.road.scan(1 << 40, 0)
-        self.session.ask(self.version, 1, 0)
+        request = self.send(0)
+        self.session.is_in_flight = False
+        return request
+
+    def send(self, now_ns: int) -> Request:
+        """Ask for what can be asked for."""
+        self.road.scan(1 << 40, now_ns)
+        self.session.ask(self.version, 1, now_ns)
         (frame,) = self.session.write(FetchRequest(), self.version, 7, "client")
-        message = codec.decode_request(memoryview(frame)[4:]).message
-        self.session.end_request()
-        return _read(message, self.version)
+        return _read(codec.decode_request(memoryview(frame)[4:]).message, self.version)
 
 
 def _read(message: Any, version: int) -> Request:
@@ -104,6 +109,11 @@ def _read(message: Any, version: int) -> Request:
         (name(topic), index) for topic in message.forgotten_topics_data for index in topic.partitions
     ]
     return Request(message.session_id, message.session_epoch, named, forgotten)
+
+
+def id_of(topic: str, number: int) -> bytes:
+    """Return one of the ids of topics with the same name, of one letter."""
+    return topic.encode() * 15 + bytes([number])
 
 
 def by_id(wanted: Mapping[TopicPartition, Asked]) -> dict[tuple[bytes | str, int], Asked]:
@@ -133,7 +143,7 @@ def test_later_requests_name_what_has_changed() -> None:
     reader.session.handle_answer(7)
     request = reader.request({C: asked(0)})
     assert (request.epoch, request.named) == (2, {})
-    assert request.forgotten == [(OLD_ID, 0), (OLD_ID, 1)]
+    assert sorted(request.forgotten) == [(OLD_ID, 0), (OLD_ID, 1)]
 
 
 def test_new_topic_id_forgets_the_old_one() -> None:
@@ -209,10 +219,7 @@ def test_R18_broker_always_knows_what_is_wanted(
     reader = Reader()
     known: dict[tuple[bytes | str, int], Asked] = {}
     for step, is_lost in steps:
-        wanted = {
-            at: asked(offset, at.topic.encode() * 15 + bytes([number]))
-            for at, (offset, number) in step.items()
-        }
+        wanted = {at: asked(offset, id_of(at.topic, number)) for at, (offset, number) in step.items()}
         request = reader.request(wanted)
         if request.epoch == INITIAL_EPOCH:
             known = {}
@@ -224,6 +231,118 @@ def test_R18_broker_always_knows_what_is_wanted(
             reader.session.end()
         else:
             reader.session.handle_answer(7)
+
+
+class Changes:
+    """What may change about partitions between two requests, and while one is in flight."""
+
+    def __init__(self, choices: random.Random) -> None:
+        self._choices = choices
+        self.reader = Reader()
+        self.other = FetchSession(self.reader.road, 1, self.reader.session.latency)
+        self.now_ns = 0
+        self.placed = dict[TopicPartition, FetchSession]()
+        partitions = [TopicPartition(topic, number) for topic in "tu" for number in range(4)]
+        self.reader.want({each: asked(0, id_of(each.topic, 1)) for each in partitions})
+        self.placed.update(dict.fromkeys(self.reader.states, self.reader.session))
+
+    def make(self) -> None:
+        """Change something about a few partitions."""
+        choices, reader = self._choices, self.reader
+        self.now_ns += choices.choice((0, 1, 5))
+        if not choices.randrange(8):
+            reader.version = choices.choice((6, 11, 12, 17))
+        if not choices.randrange(8):  # leaders may have moved
+            reader.road.displace()
+            for state in reader.road.unplaced(self.now_ns):
+                self._place(state)
+        for state in choices.sample(list(reader.states.values()), choices.randrange(4)):
+            match choices.randrange(9):
+                case 0 | 1:
+                    state.is_paused = not state.is_paused
+                case 2:
+                    state.move_to(choices.randrange(3), choices.choice((-1, 2)))
+                case 3:
+                    state.not_before_ns = self.now_ns + choices.randrange(8)
+                case 4:
+                    state.needed_bytes = choices.choice((0, 3 * PARTITION_BYTES))
+                case 5:
+                    self._place(state)
+                case 6:
+                    state.topic_id = id_of(state.topic_name, choices.choice((1, 2)))
+                case 7:
+                    state.leader_epoch += 1
+                case 8:
+                    state.withdraw()  # as a part of an answer does
+                    self._begin_again(state)
+
+    def _place(self, state: PartitionState) -> None:
+        node = self.placed[state.partition] = self._choices.choice((self.reader.session, self.other))
+        state.place(self.reader.road, node)
+
+    def _begin_again(self, old: PartitionState) -> None:
+        """Read a partition anew, as after a seek."""
+        new = PartitionState(old.partition, 2, Start(0), NO_END, None, 0)
+        new.topic_id, new.leader_epoch, new.is_paused = old.topic_id, old.leader_epoch, old.is_paused
+        self.reader.road.remove(old)
+        self.reader.road.add(new)
+        self.reader.states[old.partition] = new
+        new.move_to(self._choices.randrange(3), -1)
+        self._place(new)
+
+    def wanted(self) -> dict[tuple[bytes | str, int], Asked]:
+        """Return what a request must ask for, by what each partition is now."""
+        by_name = self.reader.version < features.FETCH_TOPIC_IDS
+        compares = self.reader.version >= features.FETCH_COMPARES_EPOCHS
+        return {
+            (at.topic if by_name else state.topic_id, at.partition): Asked(
+                NO_TOPIC_ID if by_name else state.topic_id,
+                state.leader_epoch if self.reader.version >= 9 else -1,
+                state.fetch_offset,
+                state.last_epoch if compares else -1,
+                max(PARTITION_BYTES, state.needed_bytes),
+            )
+            for at, state in self.reader.states.items()
+            if self.placed[at] is self.reader.session
+            and not state.is_paused
+            and self.now_ns >= state.not_before_ns
+        }
+
+    def answer(self, *, is_lost: bool) -> None:
+        """End the request in flight."""
+        session = self.reader.session
+        session.is_in_flight = False
+        if is_lost:
+            session.end()
+        else:
+            session.handle_answer(NO_SESSION if session.version < features.FETCH_SESSIONS else 7)
+
+
+@given(st.randoms(use_true_random=False))
+def test_R18_requests_ask_for_what_partitions_are_now(choices: random.Random) -> None:
+    """Whatever changes, and when, a broker has exactly what is wanted of it, as if all were looked at."""
+    changes = Changes(choices)
+    known: dict[tuple[bytes | str, int], Asked] = {}
+    session, was_by_name = changes.reader.session, False
+    for _ in range(12):
+        changes.make()
+        wanted = changes.wanted()
+        request = changes.reader.send(changes.now_ns)
+        assert session.wanted_count == len(wanted)
+        assert all(state.is_in_flight for state in session.asked())
+        by_name = changes.reader.version < features.FETCH_TOPIC_IDS
+        goes_on = changes.reader.version >= features.FETCH_SESSIONS and request.epoch != INITIAL_EPOCH
+        if not goes_on:
+            known = {}
+        is_refused = goes_on and by_name != was_by_name  # FETCH_SESSION_TOPIC_ID_ERROR
+        if not is_refused:
+            for partition in request.forgotten:
+                del known[partition]
+            known |= request.named
+            assert known == wanted
+        was_by_name = by_name
+        changes.make()  # which the next request has
+        changes.answer(is_lost=is_refused or choices.random() < 0.1)
 
 
 def test_ids_of_topics_have_16_bytes() -> None:
